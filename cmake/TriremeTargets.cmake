@@ -1,0 +1,72 @@
+# Helpers that keep each folder's CMakeLists.txt to a list of sources.
+
+# Warnings and options of our own code. LibTorch comes without libtorch_cuda: that library and what needs it is loaded
+# only when a GPU is used (0.2 s and 350 MB a process saved on CPU ranks).
+add_library(trireme_options INTERFACE)
+target_compile_options(trireme_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wundef -Wno-unknown-pragmas $<$<BOOL:${TRIREME_WERROR}>:-Werror>>)
+target_include_directories(trireme_options INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+target_include_directories(trireme_options SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS} ${CUDAToolkit_INCLUDE_DIRS})
+target_compile_definitions(trireme_options INTERFACE USE_DISTRIBUTED USE_C10D_NCCL FMT_HEADER_ONLY=1)
+target_link_options(trireme_options INTERFACE -Wl,--allow-shlib-undefined)
+if(TRIREME_SANITIZE)
+  target_compile_options(trireme_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TRIREME_SANITIZE} -fno-sanitize=vptr -fno-omit-frame-pointer>)
+  target_link_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE})
+endif()
+find_program(TRIREME_MOLD mold)
+if(TRIREME_MOLD)
+  target_link_options(trireme_options INTERFACE -fuse-ld=mold)
+endif()
+
+# trireme_part(base SOURCES a.cpp b.cpp [LIBRARIES ...]): an object library that goes into libtrireme.
+function(trireme_part name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  if(NOT arg_SOURCES)
+    return()
+  endif()
+  add_library(trireme_${name} OBJECT ${arg_SOURCES})
+  target_link_libraries(trireme_${name} PRIVATE trireme_options ${arg_LIBRARIES})
+  target_sources(trireme PRIVATE $<TARGET_OBJECTS:trireme_${name}>)
+  target_link_libraries(trireme PRIVATE ${arg_LIBRARIES})
+endfunction()
+
+# trireme_plugin(torch_ddp SOURCES ...): build/…/lib/trireme/plugins/torch_ddp.so
+function(trireme_plugin name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  add_library(trireme_plugin_${name} MODULE ${arg_SOURCES})
+  target_link_libraries(trireme_plugin_${name} PRIVATE trireme trireme_options ${arg_LIBRARIES})
+  set_target_properties(trireme_plugin_${name} PROPERTIES PREFIX "" OUTPUT_NAME ${name}
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/trireme/plugins)
+endfunction()
+
+# trireme_add_test(name SOURCES ... [LABELS ...]): a GoogleTest program, one CTest entry.
+function(trireme_add_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE trireme trireme_options GTest::gtest GTest::gtest_main ${arg_LIBRARIES})
+  target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# trireme_add_mpi_test(name RANKS 2 4 SOURCES ...): the program under mpirun, one CTest entry a rank count. The program
+# has its own main (tests/mpi/main.cpp) and fails, never skips, when started with another number of ranks.
+function(trireme_add_mpi_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;RANKS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/mpi/main.cpp)
+  target_link_libraries(${name} PRIVATE trireme trireme_options GTest::gtest ${arg_LIBRARIES})
+  target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  foreach(ranks ${arg_RANKS})
+    add_test(NAME ${name}_${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} --oversubscribe --quiet
+      --mca mpi_yield_when_idle 1 --bind-to none $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}_${ranks} PROPERTIES LABELS "mpi;${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+      PROCESSORS 2 ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;TRIREME_TEST_RANKS=${ranks}")
+  endforeach()
+endfunction()

@@ -1,0 +1,73 @@
+// Errors of the product: one class a cause, each with its exit code (see docs/errors.md).
+//
+// Libraries throw, and never exit; only apps/ turns an Error into a message and an exit code.
+// A message says what was wrong, where, and the remedy; it holds no rank (apps/ adds it).
+#pragma once
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace trireme {
+
+/// What the process returns to the shell. 128 + n stands for signal n.
+enum class ExitCode : int {
+  ok = 0,
+  internal = 1,
+  config = 2,
+  data = 3,
+  out_of_memory = 4,
+  communication = 5,
+  non_finite = 6,
+  checkpoint = 7,
+};
+
+/// Base of every error that Trireme throws.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message, std::source_location where)
+      : std::runtime_error(message), code_(code), where_(where) {}
+  [[nodiscard]] ExitCode code() const noexcept { return code_; }
+  /// Where in our own sources it was thrown: for bug reports, not for users.
+  [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
+
+ private:
+  ExitCode code_;
+  std::source_location where_;
+};
+
+/// One class of error: its own type, so that a caller can catch just that cause.
+template <ExitCode kCode>
+class ErrorOf : public Error {
+ public:
+  explicit ErrorOf(const std::string& message, std::source_location where = std::source_location::current())
+      : Error(kCode, message, where) {}
+};
+
+using LogicError = ErrorOf<ExitCode::internal>;  ///< A broken invariant of ours: a bug in Trireme.
+using ConfigError = ErrorOf<ExitCode::config>;   ///< The user's file or flags: file:line:column, key, value, remedy.
+using DataError = ErrorOf<ExitCode::data>;       ///< A sample, a split or a folder: names the file.
+using OutOfMemoryError = ErrorOf<ExitCode::out_of_memory>;
+using CommError = ErrorOf<ExitCode::communication>;      ///< Names the operation, group, sequence number, peer.
+using NonFiniteError = ErrorOf<ExitCode::non_finite>;    ///< A loss or a gradient that is not finite.
+using CheckpointError = ErrorOf<ExitCode::checkpoint>;   ///< Weights, checkpoints, the run folder: names the file.
+
+namespace detail {
+[[noreturn]] inline void check_failed(const char* condition, const std::string& message, std::source_location where) {
+  throw LogicError(fmt::format("{} (broken: {}; {}:{}). This is a bug in Trireme; please report it.", message,
+                               condition, where.file_name(), where.line()),
+                   where);
+}
+}  // namespace detail
+
+}  // namespace trireme
+
+/// Checks an invariant of ours; throws LogicError. For what a user did wrong, throw the error that names it.
+#define TRIREME_CHECK(condition, ...)                                                      \
+  do {                                                                                     \
+    if (!(condition)) [[unlikely]]                                                         \
+      ::trireme::detail::check_failed(#condition, fmt::format(__VA_ARGS__), std::source_location::current()); \
+  } while (false)

@@ -1,0 +1,125 @@
+// Field tables: one row for each option a struct has. The row is beside the struct it describes, and feeds the parser
+// (core/config), `trireme config --explain`, `trireme plugins` and the page docs/config.md: nothing is told twice.
+//
+//   struct DdpOptions { bool static_graph = false; std::int64_t bucket_cap_mb = 25; };
+//   const Fields<DdpOptions>& ddp_fields() {
+//     static const auto table = Fields<DdpOptions>("plugin.torch_ddp", "PyTorch's DDP reducer.")
+//         .add("static_graph", &DdpOptions::static_graph, "The graph is the same each step.")
+//         .add("bucket_cap_mb", &DdpOptions::bucket_cap_mb, "Bucket size, MiB.", {.min = 1});
+//     return table;
+//   }
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace trireme {
+
+/// A value as TOML has it. monostate: not set (the default of an optional field).
+using FieldValue = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
+                                std::vector<double>, std::vector<std::string>>;
+
+/// What a value must keep to. Bounds hold for numbers (each element of a list); choices for text.
+struct FieldRules {
+  std::optional<double> min{};         ///< value >= min
+  std::optional<double> max{};         ///< value <= max
+  std::optional<double> above{};       ///< value > above
+  std::optional<double> below{};       ///< value < below
+  std::vector<std::string> choices{};  ///< the only texts allowed; empty: any
+};
+
+/// One option: what it is called, what it may be, what it does, and how to read and write it in its struct.
+struct Field {
+  std::string key;
+  std::size_t type{};  ///< index into FieldValue of the type it holds (a double takes integers too)
+  bool optional{};     ///< may stay unset
+  std::string text;    ///< one sentence for users, with units
+  FieldRules rules;
+  FieldValue default_value;
+  std::function<void(void*, const FieldValue&)> set;
+  std::function<FieldValue(const void*)> get;
+};
+
+/// The rows of one [section], without the struct's type. `section` is its TOML path ("plugin.torch_ddp").
+struct FieldTable {
+  std::string section;
+  std::string text;
+  std::vector<Field> fields;
+
+  [[nodiscard]] const Field* find(const std::string& key) const {
+    for (const auto& field : fields)
+      if (field.key == key) return &field;
+    return nullptr;
+  }
+  [[nodiscard]] std::vector<std::string> keys() const {
+    std::vector<std::string> out;
+    for (const auto& field : fields) out.push_back(field.key);
+    return out;
+  }
+};
+
+namespace detail {
+template <class M>
+struct FieldType {
+  using type = M;
+  static constexpr bool optional = false;
+};
+template <class M>
+struct FieldType<std::optional<M>> {
+  using type = M;
+  static constexpr bool optional = true;
+};
+}  // namespace detail
+
+/// A FieldTable built for struct T; defaults are read from a default-made T.
+template <class T>
+class Fields : public FieldTable {
+ public:
+  Fields(std::string section_path, std::string what) {
+    section = std::move(section_path);
+    text = std::move(what);
+  }
+
+  /// M is bool, std::int64_t, double, std::string, a vector of the last three, or std::optional of one of these.
+  template <class M>
+  Fields& add(std::string key, M T::*member, std::string what, FieldRules rules = {}) {
+    using Type = detail::FieldType<M>;
+    using V = typename Type::type;
+    Field field;
+    field.key = std::move(key);
+    field.type = FieldValue(std::in_place_type<V>).index();
+    field.optional = Type::optional;
+    field.text = std::move(what);
+    field.rules = std::move(rules);
+    field.get = [member](const void* object) -> FieldValue {
+      const M& value = static_cast<const T*>(object)->*member;
+      if constexpr (Type::optional) {
+        if (!value) return std::monostate{};
+        return *value;
+      } else {
+        return value;
+      }
+    };
+    field.set = [member](void* object, const FieldValue& value) {
+      M& target = static_cast<T*>(object)->*member;
+      if constexpr (Type::optional) {
+        if (std::holds_alternative<std::monostate>(value)) {
+          target = std::nullopt;
+          return;
+        }
+      }
+      target = std::get<V>(value);
+    };
+    const T made{};
+    field.default_value = field.get(&made);
+    fields.push_back(std::move(field));
+    return *this;
+  }
+};
+
+}  // namespace trireme

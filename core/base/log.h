@@ -1,0 +1,43 @@
+// Log: what a person reads beside the progress. One object a process, passed down by reference.
+#pragma once
+
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace trireme {
+
+/// Lines on a stream (standard error unless told). note() and warn() print on rank 0 alone, so that what
+/// every rank knows is said once; warn_here() prints on any rank, with its number.
+class Log {
+ public:
+  explicit Log(int rank = 0, std::FILE* out = stderr) : rank_(rank), out_(out) {}
+
+  template <class... Args>
+  void note(fmt::format_string<Args...> format, Args&&... args) const {
+    if (rank_ == 0) line("", fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  void warn(fmt::format_string<Args...> format, Args&&... args) const {
+    if (rank_ == 0) line("warning: ", fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  void warn_here(fmt::format_string<Args...> format, Args&&... args) const {
+    line(fmt::format("warning: rank {}: ", rank_), fmt::format(format, std::forward<Args>(args)...));
+  }
+  [[nodiscard]] int rank() const { return rank_; }
+
+ private:
+  void line(std::string_view prefix, std::string_view text) const {
+    // One write a line, so that lines of several ranks do not mix.
+    const auto whole = fmt::format("{}{}\n", prefix, text);
+    std::fwrite(whole.data(), 1, whole.size(), out_);
+    std::fflush(out_);
+  }
+  int rank_;
+  std::FILE* out_;
+};
+
+}  // namespace trireme

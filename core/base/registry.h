@@ -1,0 +1,44 @@
+// Registry: an explicit, typed list of named makers. Filled by a function call, never by static initialisers.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace trireme {
+
+/// Name -> maker of one kind of thing. `kind` ("model", "schedule") is what error messages call it.
+template <class Maker>
+class Registry {
+ public:
+  explicit Registry(std::string kind) : kind_(std::move(kind)) {}
+
+  Registry& add(const std::string& name, Maker maker) {
+    TRIREME_CHECK(makers_.emplace(name, std::move(maker)).second, "{} \"{}\" is registered twice", kind_, name);
+    return *this;
+  }
+  /// @throws ConfigError that lists the known names and the nearest one.
+  const Maker& at(const std::string& name) const {
+    const auto found = makers_.find(name);
+    if (found != makers_.end()) return found->second;
+    const auto known = names();
+    throw ConfigError(fmt::format("no {} \"{}\" (known: {}){}", kind_, name, text::join(known),
+                                  text::did_you_mean(name, known)));
+  }
+  [[nodiscard]] bool contains(const std::string& name) const { return makers_.count(name) != 0; }
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& [name, maker] : makers_) out.push_back(name);
+    return out;
+  }
+
+ private:
+  std::string kind_;
+  std::map<std::string, Maker> makers_;
+};
+
+}  // namespace trireme

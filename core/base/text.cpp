@@ -1,0 +1,84 @@
+#include "core/base/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace trireme::text {
+namespace {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+bool glob(std::string_view name, std::string_view pattern) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] == '*') {
+    for (std::size_t skip = 0; skip <= name.size(); ++skip)
+      if (glob(name.substr(skip), pattern.substr(1))) return true;
+    return false;
+  }
+  return !name.empty() && name[0] == pattern[0] && glob(name.substr(1), pattern.substr(1));
+}
+
+}  // namespace
+
+std::string nearest(std::string_view name, std::span<const std::string> candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3) + 1;
+  for (const auto& candidate : candidates) {
+    const std::size_t distance = edit_distance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
+  const auto near = nearest(name, candidates);
+  return near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near);
+}
+
+std::string thousands(std::int64_t n) {
+  std::string digits = fmt::format("{}", n < 0 ? -n : n);
+  for (std::int64_t at = static_cast<std::int64_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), ",");
+  return (n < 0 ? "-" : "") + digits;
+}
+
+std::string bytes(double n) {
+  static constexpr std::array<const char*, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (std::abs(n) >= 1024 && unit + 1 < units.size()) {
+    n /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", n) : fmt::format("{:.1f} {}", n, units[unit]);
+}
+
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts.begin(), parts.end(), separator));
+}
+
+bool matches(std::string_view name, std::string_view pattern) {
+  if (pattern.find('*') == std::string_view::npos) return name.find(pattern) != std::string_view::npos;
+  return glob(name, pattern);
+}
+
+}  // namespace trireme::text

@@ -1,0 +1,31 @@
+// Small helpers for messages: the nearest name, numbers for people.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::text {
+
+/// The candidate nearest to `name` by edit distance, or "" when none is near (more than a third of its letters differ).
+std::string nearest(std::string_view name, std::span<const std::string> candidates);
+
+/// `; did you mean "tp"?` for the nearest candidate, or "" when none is near. To be put at the end of a sentence.
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
+
+/// 1034 -> "1,034".
+std::string thousands(std::int64_t n);
+
+/// Bytes for people, powers of 1024: 1536 -> "1.5 KiB".
+std::string bytes(double n);
+
+/// {"a","b","c"} -> "a, b, c".
+std::string join(std::span<const std::string> parts, std::string_view separator = ", ");
+
+/// True when `name` matches `pattern`, in which `*` stands for any run of characters and the rest for itself; a
+/// pattern without `*` matches anywhere in the name ("bias" matches "vit.layernorm.bias").
+bool matches(std::string_view name, std::string_view pattern);
+
+}  // namespace trireme::text

@@ -1,0 +1,97 @@
+// Group: some ranks that communicate. A small value around a c10d::ProcessGroup; a world of one is legal in every
+// call and sends nothing. All calls are collective over the group, in the same order on each of its ranks.
+//
+// Tensors: dense, on the CPU or the group's device, of a dtype in {float64, float32, float16, bfloat16, int64, int32,
+// int16, int8, uint8, bool}; non-contiguous ones are handled by a copy. Root and peer are ranks of the GROUP.
+// On CUDA, a call is ordered after the work on the current stream, and wait() orders the current stream after it:
+// neither blocks the host (except through host staging).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include "core/comm/ledger.h"
+
+namespace c10d {
+class ProcessGroup;
+class Work;
+}  // namespace c10d
+
+namespace trireme::comm {
+
+enum class ReduceOp { sum, avg, min, max, product };
+
+/// An operation under way. Owns its tensors until waited for; wait() throws CommError with op, group and sequence
+/// number. Destroying it unwaited waits.
+class [[nodiscard]] Work {
+ public:
+  Work();
+  Work(Work&&) noexcept;
+  Work& operator=(Work&&) noexcept;
+  ~Work();
+  void wait();
+  [[nodiscard]] bool done() const;
+
+  struct State;  // private to core/comm
+  explicit Work(std::unique_ptr<State> state);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+class Group {
+ public:
+  /// Empty: no rank of it is here. valid() is false.
+  Group();
+  /// A group of this process alone.
+  static Group alone(const std::string& axis, std::shared_ptr<Ledger> ledger);
+  /// Wraps a process group; `ranks` are world ranks in group order.
+  Group(c10::intrusive_ptr<c10d::ProcessGroup> group, std::vector<int> ranks, std::string axis,
+        std::shared_ptr<Ledger> ledger);
+
+  [[nodiscard]] bool valid() const;
+  [[nodiscard]] int rank() const;  ///< of this process in the group
+  [[nodiscard]] int size() const;
+  [[nodiscard]] const std::string& axis() const;
+  [[nodiscard]] const std::vector<int>& ranks() const;  ///< world ranks, in group order
+
+  // In place. *_async return at once; the tensor must not be touched before wait().
+  void all_reduce(at::Tensor tensor, ReduceOp op = ReduceOp::sum) const;
+  Work all_reduce_async(at::Tensor tensor, ReduceOp op = ReduceOp::sum) const;
+  void reduce(at::Tensor tensor, int root, ReduceOp op = ReduceOp::sum) const;
+  void broadcast(at::Tensor tensor, int root) const;
+  Work broadcast_async(at::Tensor tensor, int root) const;
+  /// output: [N * numel(input)] or any shape of that many elements; rank r's input is the r-th part.
+  void all_gather_into(at::Tensor output, at::Tensor input) const;
+  Work all_gather_into_async(at::Tensor output, at::Tensor input) const;
+  /// Uneven pieces: outputs[r] has the shape of rank r's input.
+  void all_gather(std::vector<at::Tensor> outputs, at::Tensor input) const;
+  /// input: N * numel(output) elements; this rank gets the reduction of the rank-th part.
+  void reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op = ReduceOp::sum) const;
+  Work reduce_scatter_into_async(at::Tensor output, at::Tensor input, ReduceOp op = ReduceOp::sum) const;
+  void reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs, ReduceOp op = ReduceOp::sum) const;
+  /// outputs: N tensors on the root, empty elsewhere.
+  void gather(std::vector<at::Tensor> outputs, at::Tensor input, int root) const;
+  /// inputs: N tensors on the root, empty elsewhere.
+  void scatter(at::Tensor output, std::vector<at::Tensor> inputs, int root) const;
+  void all_to_all(std::vector<at::Tensor> outputs, std::vector<at::Tensor> inputs) const;
+  void send(at::Tensor tensor, int peer, int tag = 0) const;
+  Work send_async(at::Tensor tensor, int peer, int tag = 0) const;
+  void recv(at::Tensor tensor, int peer, int tag = 0) const;
+  Work recv_async(at::Tensor tensor, int peer, int tag = 0) const;
+  void barrier() const;
+
+  /// For c10d's own users (c10d::Reducer). Null for a world of one and for an empty group.
+  [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> process_group() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,33 @@
+// Ledger: what a rank sent, per collective and axis. payload: the bytes that the caller hands over (the full tensor
+// of an all-reduce; the full input of a reduce-scatter; the full output of an all-gather). wire: what a ring puts on
+// the wire for it: payload x (N-1)/N, twice that for an all-reduce; payload for send and broadcast.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace trireme::comm {
+
+struct LedgerEntry {
+  std::uint64_t calls = 0;
+  std::uint64_t payload_elements = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t wire_bytes = 0;
+};
+
+/// Thread-safe: the reducer's hooks run on the autograd thread.
+class Ledger {
+ public:
+  void add(const std::string& axis, const std::string& op, std::uint64_t elements, std::uint64_t bytes, double wire_factor);
+  /// {axis, op} -> totals since the start.
+  [[nodiscard]] std::map<std::pair<std::string, std::string>, LedgerEntry> totals() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, std::string>, LedgerEntry> totals_;
+};
+
+}  // namespace trireme::comm

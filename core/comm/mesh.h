@@ -1,0 +1,43 @@
+// Mesh: the axes of the layout over the ranks of the world, validated once and passed down.
+// Axis is a mesh word (dp, pp, tp, sp); dim is a tensor word.
+//
+// Rank order is row-major over the axes as given, the last varying fastest:
+//   {{"dp", 2}, {"pp", 1}, {"tp", 2}} -> rank = (dp * 1 + pp) * 2 + tp
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/comm/world.h"
+
+namespace trireme::comm {
+
+class Mesh {
+ public:
+  /// Collective over the world. @throws ConfigError when the product of the sizes is not the world's size; prints the
+  /// formula and the remedy.
+  Mesh(World& world, std::vector<std::pair<std::string, int>> axes);
+
+  /// The formula's check alone, before any process group. @throws ConfigError.
+  static void validate(const std::vector<std::pair<std::string, int>>& axes, int world_size);
+
+  [[nodiscard]] bool has(const std::string& axis) const;
+  [[nodiscard]] int size(const std::string& axis) const;        ///< 1 for an axis that the mesh does not have
+  [[nodiscard]] int coordinate(const std::string& axis) const;  ///< of this rank; 0 for an axis it does not have
+  /// The ranks that differ from this one along `axis` alone.
+  [[nodiscard]] const Group& group(const std::string& axis);
+  /// ... along any of several axes ("dp", "sp"); made at the first call (collective over the world), then cached.
+  /// Its ledger name is the axes joined: "dp_sp".
+  [[nodiscard]] const Group& group(const std::vector<std::string>& axes);
+  [[nodiscard]] World& world() const { return world_; }
+  [[nodiscard]] std::string formula() const;  ///< "4 = dp 2 x tp 2"
+
+ private:
+  World& world_;
+  std::vector<std::pair<std::string, int>> axes_;
+  std::map<std::vector<std::string>, Group> groups_;
+};
+
+}  // namespace trireme::comm

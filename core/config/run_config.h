@@ -1,0 +1,128 @@
+// RunConfig: the whole of a user's file, checked. Sections whose owner is chosen by name ([model] beyond its three
+// common keys, [plugin.NAME]) stay Tables until the owner reads them with its own field table.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config/table.h"
+
+namespace trireme::config {
+
+struct RunOptions {
+  std::string dir = "runs/run";
+  std::int64_t seed = 42;
+  std::string device = "auto";  // auto | cpu | cuda
+  std::string resume = "";      // "" | "auto" | a checkpoint folder
+  std::int64_t threads = 0;     // compute threads a rank; 0: 1 with several ranks on a host, else all cores
+  std::int64_t checkpoint_every = 0;    // steps; 0: at the end of each epoch only
+  std::int64_t keep_checkpoints = 2;    // the newest are kept; 0: none is written
+  double timeout_s = 600;               // a collective that waits longer is an error
+};
+
+struct DataOptions {
+  std::string name = "image_folder";  // image_folder | leaves | tensors
+  std::string path = "";
+  std::optional<std::int64_t> image_size;  // pixels; tensors: taken from the file; others: 224
+  std::vector<double> mean = {0.5, 0.5, 0.5};
+  std::vector<double> std = {0.5, 0.5, 0.5};
+  bool flip = false;
+  bool random_resized_crop = false;
+  std::vector<double> crop_scale = {0.08, 1.0};
+  std::int64_t workers = 1;      // decode threads a rank
+  std::int64_t prefetch = 2;     // steps decoded ahead
+  double cache_mb = 512;         // decoded images kept in memory, a rank
+  std::string on_bad_sample = "error";  // error | skip
+  std::int64_t images = 900;     // leaves: how many are generated, over all splits
+  std::int64_t leaf_seed = 7;    // leaves: which ones
+};
+
+struct TrainOptions {
+  std::int64_t epochs = 3;
+  std::optional<std::int64_t> max_steps;
+  std::optional<double> max_seconds;
+  std::int64_t global_batch = 32;
+  std::optional<std::int64_t> micro_batch;  // a rank's samples a forward; unset: its whole share
+  std::optional<std::int64_t> eval_batch;   // a rank's samples a forward in evaluation; unset: 4 x micro_batch
+  std::string precision = "fp32";           // fp32 | bf16 | fp16 | fp64
+  double max_norm = 0;                      // 0: no clip
+  bool shuffle = true;
+  bool drop_last = false;
+  bool recompute = false;
+  std::int64_t topk = 5;
+  double label_smoothing = 0;
+  // The dynamic loss scale of fp16.
+  double initial_scale = 65536, min_scale = 1, max_scale = 4294967296.0, growth_factor = 2, backoff_factor = 0.5;
+  std::int64_t growth_interval = 1000, hysteresis = 2;
+};
+
+struct OptimizerOptions {
+  std::string name = "hybrid_adam";  // hybrid_adam | sgd
+  double lr = 1e-3;
+  double weight_decay = 0;
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  bool adamw = true;       // decoupled weight decay; false: Adam with L2
+  double momentum = 0;     // sgd
+  bool nesterov = false;   // sgd
+  double dampening = 0;    // sgd
+  std::vector<std::string> no_decay;  // name patterns without weight decay
+  std::vector<std::string> freeze;    // name patterns that are not trained
+};
+
+struct ScheduleOptions {
+  std::string name = "constant";  // constant|linear|cosine|step|multi_step|polynomial|one_cycle
+  std::optional<std::int64_t> warmup_steps;
+  double warmup_ratio = 0;
+  double min_lr_factor = 0;                 // the floor of linear, cosine and polynomial, as a part of lr
+  std::int64_t step_size = 0;               // step: steps between drops
+  std::vector<std::int64_t> milestones;     // multi_step: steps of the drops
+  double gamma = 0.1;                       // step, multi_step: factor of a drop
+  double power = 1;                         // polynomial
+  double div_factor = 25, final_div_factor = 1e4, pct_start = 0.3;  // one_cycle
+};
+
+struct ParallelOptions {
+  std::string plugin = "torch_ddp";  // a built-in name or a path to a .so
+};
+
+/// [model]'s common keys; the rest of the section belongs to the model.
+struct ModelOptions {
+  std::string name = "vit";
+  std::string weights = "";
+};
+
+const Fields<RunOptions>& run_fields();
+const Fields<DataOptions>& data_fields();
+const Fields<TrainOptions>& train_fields();
+const Fields<OptimizerOptions>& optimizer_fields();
+const Fields<ScheduleOptions>& schedule_fields();
+const Fields<ParallelOptions>& parallel_fields();
+const Fields<ModelOptions>& model_fields();
+
+struct RunConfig {
+  Table root;  ///< what the user wrote, overrides applied; source of origins for later errors
+  RunOptions run;
+  ModelOptions model;
+  DataOptions data;
+  TrainOptions train;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  ParallelOptions parallel;
+
+  /// [model] without its common keys, for the model's own field table; never null.
+  [[nodiscard]] const Table& model_table() const { return model_rest; }
+  /// [plugin.NAME] of the chosen plugin, or null when the user wrote none.
+  [[nodiscard]] const Table* plugin_table(const std::string& name) const;
+
+  Table model_rest;
+};
+
+/// Reads the file, applies the overrides, fills every section and checks the rules that span keys. Touches no
+/// network and no process group. @throws ConfigError.
+RunConfig load(const std::string& path, const std::vector<std::string>& overrides);
+RunConfig from_table(Table root);
+
+}  // namespace trireme::config

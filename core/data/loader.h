@@ -1,0 +1,56 @@
+// Loader: global batches in a seeded order, each rank's share decoded ahead on worker threads.
+//
+// Contract C3: global batch s of an epoch is positions [s*G, min((s+1)*G, n)) of that epoch's permutation. Its n_s
+// samples are split over the data-parallel ranks by shard::split (shares differ by at most one). Every rank runs
+// ceil(largest share / micro_batch) microbatches; the last ones may be smaller or empty on some ranks.
+// Evaluation: no shuffle, no augmentation, every sample exactly once over all ranks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include "core/data/batch.h"
+#include "core/data/dataset.h"
+
+namespace trireme::data {
+
+struct LoaderOptions {
+  std::int64_t global_batch = 1;
+  std::int64_t micro_batch = 1;
+  int dp_rank = 0, dp_size = 1;
+  std::uint64_t seed = 0;
+  bool shuffle = false;
+  bool augment = false;
+  bool drop_last = false;
+  std::int64_t workers = 1;
+  std::int64_t prefetch = 2;
+  at::ScalarType dtype = at::kFloat;  ///< of floating inputs
+  c10::Device device = at::kCPU;
+};
+
+class Loader {
+ public:
+  Loader(std::shared_ptr<Dataset> dataset, LoaderOptions options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+
+  [[nodiscard]] std::int64_t size() const;             ///< samples of the data set
+  [[nodiscard]] std::int64_t steps_per_epoch() const;  ///< ceil(n / G), or floor with drop_last
+  [[nodiscard]] std::int64_t micro_per_step() const;   ///< of a full global batch
+  [[nodiscard]] const LoaderOptions& options() const;
+
+  /// Begins epoch `epoch` (from 0) at step `first_step` of it: the same batches as if it had run there.
+  void start_epoch(std::int64_t epoch, std::int64_t first_step = 0);
+  /// The next step's share of this rank, or nullopt at the end of the epoch. Rethrows what a worker threw.
+  std::optional<StepBatch> next();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace trireme::data

@@ -1,0 +1,35 @@
+// Block and Model (design idea 1): a model is a list of blocks, and its forward is their composition. A block is the
+// unit of everything: a pipeline stage is a range of blocks, recompute and gather work by block, timing is told by block.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/nn/layer.h"
+
+namespace trireme::nn {
+
+class Block : public Layer {
+ public:
+  /// All that later blocks need goes through the returned tensors.
+  virtual Tensors forward(Tensors inputs, const Context& context) = 0;
+};
+
+class Model : public Layer {
+ public:
+  /// In forward order. Valid after construction; never changes.
+  [[nodiscard]] const std::vector<std::shared_ptr<Block>>& blocks() const { return blocks_; }
+  /// Blocks one after the other; with `recompute`, each keeps only its inputs for the backward pass.
+  Tensors forward(Tensors inputs, const Context& context, bool recompute = false);
+
+ protected:
+  void add_block(std::shared_ptr<Block> block) { blocks_.push_back(std::move(block)); }
+  /// To be called last in a model's constructor: tells each Layer its path.
+  void finish();
+
+ private:
+  std::vector<std::shared_ptr<Block>> blocks_;
+};
+
+}  // namespace trireme::nn

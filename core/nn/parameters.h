@@ -1,0 +1,38 @@
+// The parameters of a model by name: where they stand, how they start, what slice this rank has.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/nn/block.h"
+#include "core/shard/placement.h"
+
+namespace trireme::nn {
+
+/// A parameter as the rest of the engine sees it. `value` is the leaf that the layers use.
+struct Parameter {
+  std::string name;
+  at::Tensor value;
+  shard::Placement placement;
+};
+
+/// All parameters of the model, in registration order, each once (a shared one under its first name).
+std::vector<Parameter> parameters(Model& model);
+
+/// Gives every declared parameter memory on `device` in `dtype` and draws it by name from `seed`. `place` says which
+/// slice this rank holds; the default is the whole. Parameters that already have memory are left alone.
+using PlacementOf = std::function<shard::Placement(const std::string& name, const std::vector<std::int64_t>& shape)>;
+void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device,
+                 const PlacementOf& place = {});
+
+/// Names and full shapes, without memory.
+struct Declaration {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+std::vector<Declaration> declarations(Model& model);
+/// Parameter count of the full model.
+std::int64_t parameter_count(Model& model);
+
+}  // namespace trireme::nn

@@ -1,0 +1,69 @@
+// Optimizers over named tensors. A caller hands the tensors it owns (whole parameters under DDP, slices and fp32
+// masters under ZeRO); an optimizer knows no layout. Numbers equal torch.optim.AdamW / Adam / SGD.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "core/config/run_config.h"
+
+namespace trireme::optim {
+
+/// A tensor to be updated. `grad` is read at step(); undefined: this tensor is left as it is (no decay either).
+struct Slot {
+  std::string name;
+  at::Tensor value;
+  at::Tensor grad;
+};
+
+/// Slots that share their hyper-parameters.
+struct ParamGroup {
+  std::string label;  ///< "decay" or "no_decay"
+  double weight_decay = 0;
+  double lr_scale = 1;
+  std::vector<Slot> slots;
+};
+
+/// One tensor of state: {"vit...weight", "exp_avg", tensor}. The tensor is the optimizer's own: writing it sets it.
+struct NamedState {
+  std::string parameter;
+  std::string key;
+  at::Tensor tensor;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  [[nodiscard]] std::vector<ParamGroup>& groups() { return groups_; }
+
+  /// One update with this learning rate. `found_inf`: undefined, or a float32 0-dim tensor on the device: when it is
+  /// not zero nothing changes, decided on the device (no host synchronisation).
+  virtual void step(double lr, const at::Tensor& found_inf = {}) = 0;
+  /// State tensors, made (as zeros) when they do not exist yet. "step" is a 0-dim float32 tensor of each parameter.
+  virtual std::vector<NamedState> state() = 0;
+  /// Bytes of state held now.
+  [[nodiscard]] virtual std::int64_t state_bytes() const = 0;
+  /// "HybridAdam(lr 5e-4, betas 0.9/0.999, weight decay 0.05)"
+  [[nodiscard]] virtual std::string describe() const = 0;
+
+ protected:
+  explicit Optimizer(std::vector<ParamGroup> groups) : groups_(std::move(groups)) {}
+  std::vector<ParamGroup> groups_;
+};
+
+/// Names by options.no_decay and options.freeze. Frozen parameters get requires_grad = false and no slot.
+/// @throws ConfigError for a pattern that matches nothing.
+struct NamedTensor {
+  std::string name;
+  at::Tensor value;
+};
+std::vector<ParamGroup> make_groups(const config::OptimizerOptions& options, const std::vector<NamedTensor>& parameters);
+
+/// hybrid_adam | sgd. @throws ConfigError for another name.
+std::unique_ptr<Optimizer> make(const config::OptimizerOptions& options, std::vector<ParamGroup> groups);
+
+}  // namespace trireme::optim

@@ -1,0 +1,26 @@
+// The one gradient norm (contract C4): every element counted once, the same number in every layout.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "core/comm/mesh.h"
+#include "core/shard/placement.h"
+
+namespace trireme::shard {
+
+struct Placed {
+  const Placement* placement;
+  at::Tensor tensor;  ///< this rank's slice; undefined: none here (an unused parameter)
+};
+
+/// 2-norm over all tensors of all ranks: a 0-dim tensor on the device, float64 for float64 inputs, else float32. A
+/// parameter that ranks hold copies of along some axis counts once. No host synchronisation; one all-reduce when some
+/// parameter is sharded, none else.
+at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh);
+
+/// min(1, max_norm / (norm + 1e-6)), on the device.
+at::Tensor clip_factor(const at::Tensor& norm, double max_norm);
+
+}  // namespace trireme::shard

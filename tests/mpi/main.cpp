@@ -1,0 +1,41 @@
+// main of every multi-rank test: fails when started with another number of ranks than CTest said, prints rank 0's
+// GoogleTest output and, of the other ranks, failures alone; every rank returns the worst result.
+#include <cstdio>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "core/comm/world.h"
+#include "tests/mpi/world.h"
+
+namespace trireme::tests {
+static comm::World* the_world = nullptr;
+comm::World& world() { return *the_world; }
+}  // namespace trireme::tests
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  const auto info = trireme::comm::detect();
+  const char* expected = std::getenv("TRIREME_TEST_RANKS");
+  if (expected != nullptr && std::atoi(expected) != info.size) {
+    std::fprintf(stderr, "started with %d ranks, the test needs %s\n", info.size, expected);
+    return 1;
+  }
+  auto world = trireme::comm::World::start(info, {.device = "cpu", .timeout = std::chrono::seconds(120)});
+  trireme::tests::the_world = world.get();
+  if (info.rank != 0) {
+    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    struct Failures : ::testing::EmptyTestEventListener {
+      int rank;
+      explicit Failures(int r) : rank(r) {}
+      void OnTestPartResult(const ::testing::TestPartResult& result) override {
+        if (result.failed())
+          std::fprintf(stderr, "rank %d: %s:%d: %s\n", rank, result.file_name() ? result.file_name() : "?",
+                       result.line_number(), result.message());
+      }
+    };
+    listeners.Append(new Failures(info.rank));
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/base/fields.h"
+#include "core/base/random.h"
+#include "core/base/registry.h"
+#include "core/base/text.h"
+
+namespace trireme {
+namespace {
+
+TEST(Random, PhiloxMatchesThePublishedVectors) {
+  // The known-answer vectors of the authors' Random123 distribution, philox 4x32-10.
+  const auto zero = random::philox(0, 0, 0);
+  EXPECT_EQ(zero.v[0], 0x6627e8d5U);
+  EXPECT_EQ(zero.v[1], 0xe169c58dU);
+  EXPECT_EQ(zero.v[2], 0xbc57ac4cU);
+  EXPECT_EQ(zero.v[3], 0x9b00dbd8U);
+  const auto ones = random::philox(~0ULL, ~0ULL, ~0ULL);
+  EXPECT_EQ(ones.v[0], 0x408f276dU);
+  EXPECT_EQ(ones.v[1], 0x41c83b0eU);
+  EXPECT_EQ(ones.v[2], 0xa20bc7c6U);
+  EXPECT_EQ(ones.v[3], 0x6d5451fdU);
+}
+
+TEST(Random, NormalHasItsMoments) {
+  const int n = 20000;
+  double sum = 0, squares = 0;
+  for (int i = 0; i < n; ++i) {
+    const double x = random::normal(random::hash("weight"), static_cast<std::uint64_t>(i));
+    sum += x;
+    squares += x * x;
+  }
+  EXPECT_NEAR(sum / n, 0, 0.03);
+  EXPECT_NEAR(squares / n, 1, 0.05);
+}
+
+TEST(Random, PermutationIsOneAndDependsOnItsKey) {
+  const auto a = random::permutation(1, 1000);
+  const std::set<std::int64_t> seen(a.begin(), a.end());
+  EXPECT_EQ(seen.size(), 1000U);
+  EXPECT_EQ(*seen.begin(), 0);
+  EXPECT_EQ(*seen.rbegin(), 999);
+  EXPECT_EQ(a, random::permutation(1, 1000));
+  EXPECT_NE(a, random::permutation(2, 1000));
+  EXPECT_TRUE(random::permutation(1, 0).empty());
+}
+
+TEST(Text, NearestName) {
+  const std::vector<std::string> keys{"tp", "pp", "zero", "plugin"};
+  EXPECT_EQ(text::nearest("tpp", keys), "tp");
+  EXPECT_EQ(text::nearest("plugn", keys), "plugin");
+  EXPECT_EQ(text::nearest("batch", keys), "");
+  EXPECT_EQ(text::did_you_mean("zeros", keys), "; did you mean \"zero\"?");
+}
+
+TEST(Text, Numbers) {
+  EXPECT_EQ(text::thousands(0), "0");
+  EXPECT_EQ(text::thousands(1034), "1,034");
+  EXPECT_EQ(text::thousands(-5526531), "-5,526,531");
+  EXPECT_EQ(text::bytes(1536), "1.5 KiB");
+}
+
+TEST(Text, Patterns) {
+  EXPECT_TRUE(text::matches("vit.layernorm.bias", "bias"));
+  EXPECT_TRUE(text::matches("vit.layernorm.bias", "*.bias"));
+  EXPECT_FALSE(text::matches("vit.layernorm.bias", "*.weight"));
+  EXPECT_FALSE(text::matches("vit.layernorm.bias", "layernorm*"));
+}
+
+TEST(Registry, NamesTheKnownAndTheNearest) {
+  Registry<int> models("model");
+  models.add("vit", 1).add("bert", 2);
+  EXPECT_EQ(models.at("bert"), 2);
+  try {
+    static_cast<void>(models.at("vut"));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "no model \"vut\" (known: bert, vit); did you mean \"vit\"?");
+    EXPECT_EQ(error.code(), ExitCode::config);
+  }
+}
+
+struct Options {
+  bool flag = true;
+  std::int64_t count = 3;
+  std::optional<double> ratio;
+};
+
+TEST(Fields, ReadsDefaultsAndWrites) {
+  const auto table = Fields<Options>("plugin.x", "x")
+                         .add("flag", &Options::flag, "a flag")
+                         .add("count", &Options::count, "a count", {.min = 1})
+                         .add("ratio", &Options::ratio, "a ratio");
+  EXPECT_EQ(std::get<std::int64_t>(table.find("count")->default_value), 3);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(table.find("ratio")->default_value));
+  Options options;
+  table.find("ratio")->set(&options, 0.5);
+  EXPECT_EQ(options.ratio, 0.5);
+  EXPECT_EQ(table.find("nothing"), nullptr);
+}
+
+TEST(Error, CheckCarriesTheValues) {
+  try {
+    TRIREME_CHECK(1 + 1 == 3, "{} is not {}", 2, 3);
+    FAIL();
+  } catch (const LogicError& error) {
+    EXPECT_NE(std::string(error.what()).find("2 is not 3"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("1 + 1 == 3"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace trireme
