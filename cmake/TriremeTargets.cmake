@@ -8,6 +8,7 @@ target_compile_options(trireme_options INTERFACE
 target_include_directories(trireme_options INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 target_include_directories(trireme_options SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS} ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_definitions(trireme_options INTERFACE USE_DISTRIBUTED USE_C10D_NCCL FMT_HEADER_ONLY=1)
+target_link_libraries(trireme_options INTERFACE torch_cpu c10 Threads::Threads)
 target_link_options(trireme_options INTERFACE -Wl,--allow-shlib-undefined)
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_options INTERFACE
