@@ -1,0 +1,220 @@
+#include "core/base/safetensors_file.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/base/text.h"
+
+namespace trireme {
+
+static_assert(std::endian::native == std::endian::little, "safetensors holds little-endian numbers");
+
+namespace {
+
+constexpr std::size_t kPrefix = 8;                 // bytes of the header's length
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the format's own library
+constexpr std::size_t kMaxDims = 64;
+
+std::optional<at::ScalarType> dtype_of(const std::string& name) {
+  static const std::map<std::string, at::ScalarType> known{
+      {"F64", at::kDouble},         {"F32", at::kFloat},        {"F16", at::kHalf},
+      {"BF16", at::kBFloat16},      {"I64", at::kLong},         {"I32", at::kInt},
+      {"I16", at::kShort},          {"I8", at::kChar},          {"U8", at::kByte},
+      {"BOOL", at::kBool},          {"U16", at::kUInt16},       {"U32", at::kUInt32},
+      {"U64", at::kUInt64},         {"C64", at::kComplexFloat}, {"F8_E4M3", at::kFloat8_e4m3fn},
+      {"F8_E5M2", at::kFloat8_e5m2}};
+  const auto found = known.find(name);
+  return found == known.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::string error_text(int number) { return std::strerror(number); }
+
+}  // namespace
+
+std::int64_t SafeTensorsFile::TensorEntry::numel() const {
+  std::int64_t n = 1;
+  for (const auto extent : shape) n *= extent;
+  return n;
+}
+
+void SafeTensorsFile::fail(const std::string& what) const { throw FormatError(fmt::format("{}: {}", path_, what)); }
+
+SafeTensorsFile::SafeTensorsFile(const std::string& path) : path_(path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail(fmt::format("cannot be opened: {}", error_text(errno)));
+  struct stat info {};
+  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(file);
+    fail("not a regular file");
+  }
+  size_ = static_cast<std::size_t>(info.st_size);
+  if (size_ < kPrefix) {
+    ::close(file);
+    fail(fmt::format("not a safetensors file: {} bytes, which cannot hold a header", size_));
+  }
+  void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
+  const int map_error = errno;
+  ::close(file);
+  if (map == MAP_FAILED) fail(fmt::format("cannot be mapped into memory: {}", error_text(map_error)));
+  map_ = static_cast<const std::byte*>(map);
+  try {
+    parse_header();
+    check_coverage();
+  } catch (...) {
+    ::munmap(map, size_);
+    throw;
+  }
+}
+
+SafeTensorsFile::~SafeTensorsFile() {
+  if (map_ != nullptr) ::munmap(const_cast<std::byte*>(map_), size_);
+}
+
+SafeTensorsFile::SafeTensorsFile(SafeTensorsFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      map_(std::exchange(other.map_, nullptr)),
+      size_(other.size_),
+      data_begin_(other.data_begin_),
+      tensors_(std::move(other.tensors_)),
+      metadata_(std::move(other.metadata_)) {}
+
+SafeTensorsFile& SafeTensorsFile::operator=(SafeTensorsFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(map_, other.map_);
+  std::swap(size_, other.size_);
+  std::swap(data_begin_, other.data_begin_);
+  std::swap(tensors_, other.tensors_);
+  std::swap(metadata_, other.metadata_);
+  return *this;
+}
+
+void SafeTensorsFile::parse_header() {
+  std::uint64_t length = 0;
+  std::memcpy(&length, map_, kPrefix);
+  if (length > kMaxHeader || length > size_ - kPrefix)
+    fail(fmt::format("not a safetensors file, or cut short: it promises a header of {} bytes, and has {}", length,
+                     size_ - kPrefix));
+  data_begin_ = kPrefix + static_cast<std::size_t>(length);
+  const auto* text = reinterpret_cast<const char*>(map_ + kPrefix);
+
+  // The JSON library keeps the last of two equal keys without a word; the same tensor twice is an error here.
+  std::set<std::string> seen;
+  std::string twice;
+  const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    if (event == nlohmann::json::parse_event_t::key && depth == 1 && !seen.insert(value.get<std::string>()).second)
+      twice = value.get<std::string>();
+    return true;
+  };
+  nlohmann::json header;
+  try {
+    header = nlohmann::json::parse(text, text + length, watch);
+  } catch (const nlohmann::json::exception& error) {
+    fail(fmt::format("the header is not JSON: {}", error.what()));
+  }
+  if (!header.is_object()) fail("the header is JSON, but not an object");
+  if (!twice.empty()) fail(fmt::format("the header holds \"{}\" twice", twice));
+  for (const auto& [name, value] : header.items()) {
+    if (name != "__metadata__") {
+      add_tensor(name, &value);
+      continue;
+    }
+    if (!value.is_object()) fail("\"__metadata__\" is not an object");
+    for (const auto& [key, text_value] : value.items()) {
+      if (!text_value.is_string()) fail(fmt::format("\"__metadata__\": the value of \"{}\" is not text", key));
+      metadata_[key] = text_value.get<std::string>();
+    }
+  }
+}
+
+void SafeTensorsFile::add_tensor(const std::string& name, const void* json_entry) {
+  const auto& value = *static_cast<const nlohmann::json*>(json_entry);
+  const auto bad = [&](const std::string& what) { fail(fmt::format("tensor \"{}\": {}", name, what)); };
+  const auto is = [&](const char* key, nlohmann::json::value_t type) {
+    return value.is_object() && value.contains(key) && value[key].type() == type;
+  };
+  if (!is("dtype", nlohmann::json::value_t::string)) bad("has no \"dtype\"");
+  if (!is("shape", nlohmann::json::value_t::array)) bad("has no \"shape\"");
+  if (!is("data_offsets", nlohmann::json::value_t::array) || value["data_offsets"].size() != 2)
+    bad("has no \"data_offsets\" [begin, end]");
+  const auto dtype = dtype_of(value["dtype"].get<std::string>());
+  if (!dtype) bad(fmt::format("dtype \"{}\" is not known", value["dtype"].get<std::string>()));
+
+  TensorEntry entry{*dtype, {}, 0, 0};
+  if (value["shape"].size() > kMaxDims) bad(fmt::format("has {} dims", value["shape"].size()));
+  // No dim and no product may exceed what int64 holds, whatever order the dims come in (a zero dim hides none).
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / 16;
+  std::uint64_t product = 1;
+  bool empty = false;
+  for (const auto& extent : value["shape"]) {
+    if (!extent.is_number_unsigned()) bad("a dim of its shape is not a whole number from 0");
+    const auto n = extent.get<std::uint64_t>();
+    if (n > kMost || (n > 0 && product > kMost / n)) bad("its shape has too many elements");
+    if (n == 0) empty = true;
+    if (n > 0) product *= n;
+    entry.shape.push_back(static_cast<std::int64_t>(n));
+  }
+  for (const auto& offset : value["data_offsets"])
+    if (!offset.is_number_unsigned()) bad("an offset is not a whole number from 0");
+  entry.begin = value["data_offsets"][0].get<std::uint64_t>();
+  entry.end = value["data_offsets"][1].get<std::uint64_t>();
+  const std::uint64_t data_size = size_ - data_begin_;
+  if (entry.begin > entry.end || entry.end > data_size)
+    bad(fmt::format("its bytes {}..{} lie outside the {} bytes of data (is the file cut short?)", entry.begin,
+                    entry.end, data_size));
+  const auto needed = empty ? 0 : product * c10::elementSize(entry.dtype);
+  if (entry.end - entry.begin != needed)
+    bad(fmt::format("its shape needs {} bytes and its offsets give {}", needed, entry.end - entry.begin));
+  tensors_.emplace(name, std::move(entry));
+}
+
+void SafeTensorsFile::check_coverage() const {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> spans;
+  for (const auto& [name, entry] : tensors_) spans.emplace_back(entry.begin, entry.end);
+  std::sort(spans.begin(), spans.end());
+  std::uint64_t at = 0;
+  for (const auto& [begin, end] : spans) {
+    if (begin < at) fail(fmt::format("two tensors overlap at byte {} of the data", begin));
+    if (begin > at) fail(fmt::format("bytes {}..{} of the data belong to no tensor", at, begin));
+    at = end;
+  }
+  if (at != size_ - data_begin_)
+    fail(fmt::format("bytes {}..{} of the data belong to no tensor", at, size_ - data_begin_));
+}
+
+const SafeTensorsFile::TensorEntry& SafeTensorsFile::entry(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found != tensors_.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, unused] : tensors_) names.push_back(known);
+  fail(fmt::format("holds no tensor \"{}\"{}", name, text::did_you_mean(name, names)));
+}
+
+std::span<const std::byte> SafeTensorsFile::bytes(const std::string& name) const {
+  const auto& found = entry(name);
+  return {map_ + data_begin_ + found.begin, static_cast<std::size_t>(found.end - found.begin)};
+}
+
+at::Tensor SafeTensorsFile::read(const std::string& name) const {
+  const auto& found = entry(name);
+  auto out = at::empty(found.shape, found.dtype);
+  const auto source = bytes(name);
+  if (!source.empty()) std::memcpy(out.mutable_data_ptr(), source.data(), source.size());
+  return out;
+}
+
+}  // namespace trireme

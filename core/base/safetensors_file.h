@@ -1,0 +1,68 @@
+// SafeTensorsFile: a safetensors file opened for reading, whole or by bytes; what data sets and checkpoints stand on.
+//
+// Format: 8 bytes little-endian header length, a JSON header, then the tensors' raw row-major little-endian bytes.
+// The file is memory-mapped and not trusted: length, JSON, dtypes, shapes and offsets are all checked against the
+// file when it is opened (each byte of the data belongs to exactly one tensor), so that no later read can leave it.
+// Invariant: after construction, every TensorEntry describes bytes that exist. Reading is thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+/// A file that is not what its format says. The message begins with the file's name and says what is wrong; callers
+/// turn it into DataError or CheckpointError.
+class FormatError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class SafeTensorsFile {
+ public:
+  struct TensorEntry {
+    at::ScalarType dtype;
+    std::vector<std::int64_t> shape;
+    std::uint64_t begin, end;  ///< bytes in the data section
+    [[nodiscard]] std::int64_t numel() const;
+  };
+
+  /// @throws FormatError when the file cannot be opened or its header is wrong.
+  explicit SafeTensorsFile(const std::string& path);
+  ~SafeTensorsFile();
+  SafeTensorsFile(SafeTensorsFile&& other) noexcept;
+  SafeTensorsFile& operator=(SafeTensorsFile&& other) noexcept;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::map<std::string, TensorEntry>& tensors() const { return tensors_; }
+  /// The header's "__metadata__"; empty when it has none.
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// @throws FormatError that names the tensor (and a near one) when the file has none of that name.
+  [[nodiscard]] const TensorEntry& entry(const std::string& name) const;
+  /// The tensor's bytes in the mapped file: valid while this object lives, and perhaps not aligned for its dtype.
+  [[nodiscard]] std::span<const std::byte> bytes(const std::string& name) const;
+  /// A copy of the whole tensor, on the CPU.
+  [[nodiscard]] at::Tensor read(const std::string& name) const;
+
+ private:
+  void parse_header();
+  void add_tensor(const std::string& name, const void* json_entry);
+  void check_coverage() const;
+  [[noreturn]] void fail(const std::string& what) const;
+
+  std::string path_;
+  const std::byte* map_ = nullptr;  ///< the whole file
+  std::size_t size_ = 0;
+  std::size_t data_begin_ = 0;  ///< where the data section starts in the file
+  std::map<std::string, TensorEntry> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace trireme
