@@ -4,7 +4,7 @@
 # only when a GPU is used (0.2 s and 350 MB a process saved on CPU ranks).
 add_library(trireme_options INTERFACE)
 target_compile_options(trireme_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wundef -Wno-unknown-pragmas $<$<BOOL:${TRIREME_WERROR}>:-Werror>>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wundef -Wno-unknown-pragmas -Wno-restrict $<$<BOOL:${TRIREME_WERROR}>:-Werror>>)
 target_include_directories(trireme_options INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 target_include_directories(trireme_options SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS} ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_definitions(trireme_options INTERFACE USE_DISTRIBUTED USE_C10D_NCCL FMT_HEADER_ONLY=1)

@@ -2,10 +2,10 @@
 // just the slice it owns and every layout starts from the same weights.
 #pragma once
 
-#include <cstdint>
-
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorOptions.h>
+
+#include <cstdint>
 
 #include "core/shard/placement.h"
 
@@ -26,6 +26,7 @@ struct Init {
 };
 
 /// The rank's slice, drawn in double and rounded to `dtype`, on `device`.
-at::Tensor draw(const Init& init, std::uint64_t seed, const Placement& placement, at::ScalarType dtype, c10::Device device);
+at::Tensor draw(const Init& init, std::uint64_t seed, const Placement& placement, at::ScalarType dtype,
+                c10::Device device);
 
 }  // namespace trireme::shard

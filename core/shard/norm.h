@@ -1,9 +1,9 @@
 // The one gradient norm (contract C4): every element counted once, the same number in every layout.
 #pragma once
 
-#include <vector>
-
 #include <ATen/core/Tensor.h>
+
+#include <vector>
 
 #include "core/comm/mesh.h"
 #include "core/shard/placement.h"

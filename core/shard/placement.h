@@ -8,12 +8,12 @@
 // `sharded_axes` names the mesh axes along which ranks hold different slices; along all others they hold copies.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 namespace trireme::shard {
 

@@ -1,0 +1,57 @@
+#include "core/shard/norm.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/base/error.h"
+
+namespace trireme::shard {
+namespace {
+
+bool holds(const std::vector<std::string>& axes, const std::string& axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+}  // namespace
+
+at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh) {
+  std::vector<std::string> axes;  // along which anything is sharded, in the mesh's order of first use
+  for (const auto& t : tensors)
+    for (const auto& axis : t.placement->sharded_axes)
+      if (mesh.size(axis) > 1 && !holds(axes, axis)) axes.push_back(axis);
+  std::sort(axes.begin(), axes.end());
+
+  std::vector<at::Tensor> counted;
+  for (const auto& t : tensors) {
+    if (!t.tensor.defined()) continue;
+    // Of the copies along an axis over which the sum will run, the one at coordinate 0 counts.
+    const bool mine = std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
+      return holds(t.placement->sharded_axes, axis) || mesh.coordinate(axis) == 0;
+    });
+    if (mine) counted.push_back(t.tensor);
+  }
+  const bool is_double = std::any_of(tensors.begin(), tensors.end(), [](const Placed& t) {
+    return t.tensor.defined() && t.tensor.scalar_type() == at::kDouble;
+  });
+  const auto type = is_double ? at::kDouble : at::kFloat;
+  at::Tensor norm;
+  if (counted.empty())
+    norm = at::zeros({}, at::TensorOptions().dtype(type).device(mesh.world().device()));
+  else
+    norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(counted, 2, type)), 2);
+  if (axes.empty()) return norm;
+  auto square = norm * norm;
+  mesh.group(axes).all_reduce(square);
+  return square.sqrt_();
+}
+
+at::Tensor clip_factor(const at::Tensor& norm, double max_norm) { return (max_norm / (norm + 1e-6)).clamp_max(1.0); }
+
+}  // namespace trireme::shard
