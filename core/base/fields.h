@@ -24,13 +24,22 @@ namespace trireme {
 using FieldValue = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
                                 std::vector<double>, std::vector<std::string>>;
 
+/// An option that only works when another key of its section has one of these values (as TOML writes them, texts
+/// without quotes): written in any other case it would change nothing, which is an error.
+struct OnlyWith {
+  std::string key;
+  std::vector<std::string> values;
+};
+
 /// What a value must keep to. Bounds hold for numbers (each element of a list); choices for text.
 struct FieldRules {
-  std::optional<double> min{};         ///< value >= min
-  std::optional<double> max{};         ///< value <= max
-  std::optional<double> above{};       ///< value > above
-  std::optional<double> below{};       ///< value < below
-  std::vector<std::string> choices{};  ///< the only texts allowed; empty: any
+  std::optional<double> min{};          ///< value >= min
+  std::optional<double> max{};          ///< value <= max
+  std::optional<double> above{};        ///< value > above
+  std::optional<double> below{};        ///< value < below
+  std::vector<std::string> choices{};   ///< the only texts allowed; empty: any
+  std::optional<std::size_t> length{};  ///< of a list: how many elements it has
+  std::optional<OnlyWith> only{};       ///< may be written only then
 };
 
 /// One option: what it is called, what it may be, what it does, and how to read and write it in its struct.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/fields.h"
 #include "core/config/table.h"
 
 namespace trireme::config {
@@ -14,12 +15,12 @@ namespace trireme::config {
 struct RunOptions {
   std::string dir = "runs/run";
   std::int64_t seed = 42;
-  std::string device = "auto";  // auto | cpu | cuda
-  std::string resume = "";      // "" | "auto" | a checkpoint folder
-  std::int64_t threads = 0;     // compute threads a rank; 0: 1 with several ranks on a host, else all cores
-  std::int64_t checkpoint_every = 0;    // steps; 0: at the end of each epoch only
-  std::int64_t keep_checkpoints = 2;    // the newest are kept; 0: none is written
-  double timeout_s = 600;               // a collective that waits longer is an error
+  std::string device = "auto";        // auto | cpu | cuda
+  std::string resume = "";            // "" | "auto" | a checkpoint folder
+  std::int64_t threads = 0;           // compute threads a rank; 0: 1 with several ranks on a host, else all cores
+  std::int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only
+  std::int64_t keep_checkpoints = 2;  // the newest are kept; 0: none is written
+  double timeout_s = 600;             // a collective that waits longer is an error
 };
 
 struct DataOptions {
@@ -31,12 +32,12 @@ struct DataOptions {
   bool flip = false;
   bool random_resized_crop = false;
   std::vector<double> crop_scale = {0.08, 1.0};
-  std::int64_t workers = 1;      // decode threads a rank
-  std::int64_t prefetch = 2;     // steps decoded ahead
-  double cache_mb = 512;         // decoded images kept in memory, a rank
+  std::int64_t workers = 1;             // decode threads a rank
+  std::int64_t prefetch = 2;            // steps decoded ahead
+  double cache_mb = 512;                // decoded images kept in memory, a rank
   std::string on_bad_sample = "error";  // error | skip
-  std::int64_t images = 900;     // leaves: how many are generated, over all splits
-  std::int64_t leaf_seed = 7;    // leaves: which ones
+  std::int64_t images = 900;            // leaves: how many are generated, over all splits
+  std::int64_t leaf_seed = 7;           // leaves: which ones
 };
 
 struct TrainOptions {
@@ -64,10 +65,10 @@ struct OptimizerOptions {
   double weight_decay = 0;
   std::vector<double> betas = {0.9, 0.999};
   double eps = 1e-8;
-  bool adamw = true;       // decoupled weight decay; false: Adam with L2
-  double momentum = 0;     // sgd
-  bool nesterov = false;   // sgd
-  double dampening = 0;    // sgd
+  bool adamw = true;                  // decoupled weight decay; false: Adam with L2
+  double momentum = 0;                // sgd
+  bool nesterov = false;              // sgd
+  double dampening = 0;               // sgd
   std::vector<std::string> no_decay;  // name patterns without weight decay
   std::vector<std::string> freeze;    // name patterns that are not trained
 };
@@ -76,11 +77,11 @@ struct ScheduleOptions {
   std::string name = "constant";  // constant|linear|cosine|step|multi_step|polynomial|one_cycle
   std::optional<std::int64_t> warmup_steps;
   double warmup_ratio = 0;
-  double min_lr_factor = 0;                 // the floor of linear, cosine and polynomial, as a part of lr
-  std::int64_t step_size = 0;               // step: steps between drops
-  std::vector<std::int64_t> milestones;     // multi_step: steps of the drops
-  double gamma = 0.1;                       // step, multi_step: factor of a drop
-  double power = 1;                         // polynomial
+  double min_lr_factor = 0;              // the floor of linear, cosine and polynomial, as a part of lr
+  std::int64_t step_size = 0;            // step: steps between drops
+  std::vector<std::int64_t> milestones;  // multi_step: steps of the drops
+  double gamma = 0.1;                    // step, multi_step: factor of a drop
+  double power = 1;                      // polynomial
   double div_factor = 25, final_div_factor = 1e4, pct_start = 0.3;  // one_cycle
 };
 
@@ -124,5 +125,10 @@ struct RunConfig {
 /// network and no process group. @throws ConfigError.
 RunConfig load(const std::string& path, const std::vector<std::string>& overrides);
 RunConfig from_table(Table root);
+
+/// The resolved file: every key of the core sections; loading it gives an equal RunConfig. The owners of [model]'s own
+/// keys and of the chosen plugin's section may hand in their lines (`model_rows` without a [header], `plugin_section`
+/// with one); else these are printed as they were written.
+std::string print(const RunConfig& config, const std::string& model_rows = "", const std::string& plugin_section = "");
 
 }  // namespace trireme::config

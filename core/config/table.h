@@ -59,9 +59,16 @@ T read(const Table* section, const Fields<T>& fields) {
 /// `what` says the broken rule with its numbers and the remedy.
 [[noreturn]] void fail(const Table* section, const std::string& key, const std::string& what);
 
+/// Where a rule is broken, for messages: `a.toml:12:3: train.epochs = 0`, `--set train.epochs=0` or, when the key was
+/// not written, `a.toml:10:1: [train] epochs`.
+std::string place_of(const Table& section, const std::string& key);
+
 /// A value as TOML text: "text", 0.1, [1, 2], true. Doubles keep 17 digits where they need them.
 std::string to_toml(const FieldValue& value);
-/// `[section]` and one line a row, every value as `object` has it; optional unset rows are left as comments.
+/// `[section]` and one line a row, every value as `object` has it; rows that are unset, or that would change
+/// nothing (FieldRules::only), are left as comments. Parsing it gives the same struct.
 std::string print_section(const FieldTable& fields, const void* object);
+/// The keys of a table as the user wrote them, and the sections inside it.
+std::string print_table(const Table& table);
 
 }  // namespace trireme::config

@@ -1,0 +1,122 @@
+#include "core/config/document.h"
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/config/run_config.h"
+
+namespace trireme::config {
+namespace {
+
+std::string choices_text(const FieldRules& rules) {
+  std::vector<std::string> quoted;
+  for (const auto& choice : rules.choices) quoted.push_back(to_toml(choice));
+  return text::join(quoted, " or ");
+}
+
+// "an integer, at least 1": what may be written.
+std::string allowed_text(const Field& field) {
+  std::string out = field.rules.choices.empty() ? type_text(field.type) : choices_text(field.rules);
+  if (field.rules.length) out += fmt::format(" with {} elements", *field.rules.length);
+  const auto bounds = bounds_text(field.rules);
+  if (!bounds.empty()) out += fmt::format(", {}{}", field.rules.length ? "each " : "", bounds);
+  return out;
+}
+
+std::string only_text(const Field& field) {
+  if (!field.rules.only) return "";
+  return fmt::format("only with {} = {}", field.rules.only->key, text::join(field.rules.only->values, " or "));
+}
+
+std::string default_text(const Field& field) {
+  return std::holds_alternative<std::monostate>(field.default_value) ? "unset" : to_toml(field.default_value);
+}
+
+std::string explain_field(const FieldTable& table, const Field& field) {
+  std::string out = fmt::format("{}.{}\n  {}\n  value    {}\n  default  {}\n", table.section, field.key, field.text,
+                                allowed_text(field), default_text(field));
+  if (field.rules.only) out += fmt::format("  applies  {}\n", only_text(field));
+  return out;
+}
+
+std::string explain_section(const FieldTable& table) {
+  std::string out = fmt::format("[{}]  {}\n", table.section, table.text);
+  for (const auto& field : table.fields) out += "\n" + explain_field(table, field);
+  return out;
+}
+
+// A cell of a Markdown table: a bar would end it.
+std::string cell(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  return out;
+}
+
+}  // namespace
+
+std::string type_text(std::size_t type) {
+  static const std::vector<std::string> names{"nothing", "true or false",      "an integer",        "a number",
+                                              "a text",  "a list of integers", "a list of numbers", "a list of texts"};
+  return names.at(type);
+}
+
+std::string bounds_text(const FieldRules& rules) {
+  std::vector<std::string> parts;
+  const auto add = [&](const char* words, const std::optional<double>& bound) {
+    if (bound) parts.push_back(fmt::format("{} {}", words, *bound));
+  };
+  add("at least", rules.min);
+  add("above", rules.above);
+  add("at most", rules.max);
+  add("below", rules.below);
+  return text::join(parts, " and ");
+}
+
+std::string explain(const std::vector<const FieldTable*>& tables, const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto* table : tables) {
+    if (table->section == name) return explain_section(*table);
+    known.push_back(table->section);
+  }
+  std::string same_key;
+  for (const auto* table : tables) {
+    for (const auto& field : table->fields) {
+      const auto full = table->section + "." + field.key;
+      if (full == name) return explain_field(*table, field);
+      if (field.key == name) same_key += (same_key.empty() ? "" : "\n") + explain_field(*table, field);
+      known.push_back(full);
+    }
+  }
+  if (!same_key.empty()) return same_key;  // a key without its section
+  auto near = text::did_you_mean(name, known);
+  if (near.empty()) {
+    std::vector<std::string> sections;
+    for (const auto* table : tables) sections.push_back(table->section);
+    near = fmt::format(" (sections: {})", text::join(sections));
+  }
+  throw ConfigError(fmt::format("--explain {}: no such option{}", name, near));
+}
+
+std::string document_markdown(const std::vector<const FieldTable*>& tables) {
+  std::string out =
+      "# Options of the TOML file\n\n"
+      "This page is made from the tables that the program reads options with (`trireme config --markdown`); a test "
+      "fails when it is stale.\n\n"
+      "Every key may also be given on the command line: `--set train.epochs=5`. A key that is unknown, of the wrong "
+      "type or out of its range is an error that says where it stands; so is a key that would change nothing.\n";
+  for (const auto* table : tables) {
+    out += fmt::format("\n## [{}]\n\n{}\n\n", table->section, table->text);
+    if (table->fields.empty()) continue;
+    out += "| key | value | default | what it does |\n|---|---|---|---|\n";
+    for (const auto& field : table->fields) {
+      const auto only = only_text(field);
+      out +=
+          fmt::format("| `{}` | {} | `{}` | {}{} |\n", field.key, cell(allowed_text(field)), cell(default_text(field)),
+                      cell(field.text), only.empty() ? "" : fmt::format(" ({}.)", cell(only)));
+    }
+  }
+  return out;
+}
+
+}  // namespace trireme::config

@@ -1,0 +1,197 @@
+// TOML text to Tables. The only file that sees toml++.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+// Off: parts of toml++ that nothing here calls, for the compile time.
+#define TOML_ENABLE_FORMATTERS 0
+#define TOML_ENABLE_UNRELEASED_FEATURES 0
+#include <toml++/toml.h>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/config/table.h"
+
+namespace trireme::config {
+namespace {
+
+Origin origin_of(const toml::source_region& region, const std::string& source) {
+  return {source, static_cast<std::int64_t>(region.begin.line), static_cast<std::int64_t>(region.begin.column)};
+}
+
+std::string joined(const std::string& path, std::string_view key) {
+  return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+}
+
+const char* kind_of(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::date:
+    case toml::node_type::time:
+    case toml::node_type::date_time:
+      return "a date or a time";
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::boolean:
+      return "true or false";
+    default:
+      return "a value";
+  }
+}
+
+// A list of one kind: integers, numbers (integers among them count as numbers) or texts. nullopt: no such list.
+std::optional<FieldValue> list_of(const toml::array& array) {
+  const auto all = [&](auto accepts) { return std::all_of(array.begin(), array.end(), accepts); };
+  if (all([](const toml::node& node) { return node.is_integer(); })) {
+    std::vector<std::int64_t> out;
+    for (const auto& node : array) out.push_back(*node.value<std::int64_t>());
+    return out;
+  }
+  if (all([](const toml::node& node) { return node.is_number(); })) {
+    std::vector<double> out;
+    for (const auto& node : array) out.push_back(*node.value<double>());
+    return out;
+  }
+  if (all([](const toml::node& node) { return node.is_string(); })) {
+    std::vector<std::string> out;
+    for (const auto& node : array) out.push_back(*node.value<std::string>());
+    return out;
+  }
+  return std::nullopt;
+}
+
+FieldValue value_of(const toml::node& node, const std::string& where, const std::string& key) {
+  switch (node.type()) {
+    case toml::node_type::boolean:
+      return *node.value<bool>();
+    case toml::node_type::integer:
+      return *node.value<std::int64_t>();
+    case toml::node_type::floating_point:
+      return *node.value<double>();
+    case toml::node_type::string:
+      return *node.value<std::string>();
+    case toml::node_type::array: {
+      const auto& array = *node.as_array();
+      if (auto list = list_of(array)) return *list;
+      const bool tables = array.is_homogeneous(toml::node_type::table);
+      throw ConfigError(
+          tables ? fmt::format("{}: {} is an array of tables ([[{}]]); write one table, [{}]", where, key, key, key)
+                 : fmt::format("{}: {} must be a list of one kind: numbers or texts", where, key));
+    }
+    default:
+      throw ConfigError(
+          fmt::format("{}: {} is {}, which no option holds; write a number, a text, true, false or a list", where, key,
+                      kind_of(node)));
+  }
+}
+
+Table convert(const toml::table& from, const std::string& path, const std::string& source) {
+  Table out;
+  out.path = path;
+  out.origin = path.empty() ? Origin{source, 0, 0} : origin_of(from.source(), source);
+  for (const auto& [key, node] : from) {
+    const std::string name{key.str()};
+    const Origin origin = origin_of(key.source(), source);
+    const std::string full = joined(path, name);
+    if (const auto* table = node.as_table()) {
+      if (table->is_inline())
+        throw ConfigError(
+            fmt::format("{}: {} is an inline table; write it as a section, [{}]", origin.text(), full, full));
+      out.tables.emplace(name, convert(*table, full, source)).first->second.origin = origin;
+    } else {
+      out.entries.emplace(name, Entry{value_of(node, origin.text(), full), origin});
+    }
+  }
+  return out;
+}
+
+[[noreturn]] void syntax_error(const toml::parse_error& error, const std::string& source) {
+  throw ConfigError(
+      fmt::format("{}: not valid TOML: {}", origin_of(error.source(), source).text(), error.description()));
+}
+
+bool is_bare_key(std::string_view key) {
+  return !key.empty() && std::all_of(key.begin(), key.end(),
+                                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; });
+}
+
+// A TOML value, or any other text as it stands. Only what opens a quote or a bracket must be whole.
+FieldValue override_value(const std::string& text, const std::string& origin, const std::string& key) {
+  const bool bracketed = !text.empty() && std::strchr("\"'[{", text[0]) != nullptr;
+  if (text.find('\n') != std::string::npos && !bracketed) return text;
+  try {
+    const auto parsed = toml::parse(fmt::format("v = {}\n", text));
+    const auto& node = *parsed.get("v");
+    if (parsed.size() == 1 && (!(node.is_date() || node.is_time() || node.is_date_time())))
+      return value_of(node, origin, key);
+  } catch (const toml::parse_error& error) {
+    if (bracketed) throw ConfigError(fmt::format("{}: not a TOML value: {}", origin, error.description()));
+  }
+  return text;
+}
+
+std::vector<std::string> split_key(const std::string& path, const std::string& origin) {
+  std::vector<std::string> parts;
+  std::stringstream stream(path);
+  for (std::string part; std::getline(stream, part, '.');) parts.push_back(part);
+  const bool good = parts.size() >= 2 && path.back() != '.' && std::all_of(parts.begin(), parts.end(), is_bare_key);
+  if (!good)
+    throw ConfigError(fmt::format("{}: write --set SECTION.KEY=VALUE, for example --set train.epochs=5", origin));
+  return parts;
+}
+
+}  // namespace
+
+Table parse_text(std::string_view text, const std::string& source) {
+  try {
+    return convert(toml::parse(text, source), "", source);
+  } catch (const toml::parse_error& error) {
+    syntax_error(error, source);
+  }
+}
+
+Table parse_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw ConfigError(fmt::format("{}: is a folder; give the TOML file itself", path));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_text(text.str(), path);
+}
+
+void apply_override(Table& root, const std::string& assignment) {
+  const std::string origin = fmt::format("--set {}", assignment);
+  const auto equals = assignment.find('=');
+  const auto parts = split_key(assignment.substr(0, equals), origin);
+  if (equals == std::string::npos)
+    throw ConfigError(fmt::format("{}: no value; write --set {}=VALUE", origin, assignment));
+
+  Table* section = &root;
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+    const std::string path = joined(section->path, parts[i]);
+    if (section->entries.count(parts[i]) != 0)
+      throw ConfigError(fmt::format("{}: {} is an option, not a section", origin, path));
+    auto [found, made] = section->tables.try_emplace(parts[i]);
+    if (made) {
+      found->second.path = path;
+      found->second.origin = {origin, 0, 0};
+    }
+    section = &found->second;
+  }
+  const std::string& key = parts.back();
+  const std::string full = joined(section->path, key);
+  if (section->tables.count(key) != 0)
+    throw ConfigError(fmt::format("{}: {} is a section; write --set {}.KEY=VALUE", origin, full, full));
+  section->entries.insert_or_assign(
+      key, Entry{override_value(assignment.substr(equals + 1), origin, full), Origin{origin, 0, 0}});
+}
+
+}  // namespace trireme::config

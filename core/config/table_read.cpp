@@ -1,0 +1,148 @@
+// Table to struct by a field table, and the messages of what does not fit.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/config/document.h"
+#include "core/config/table.h"
+
+namespace trireme::config {
+namespace {
+
+template <class T>
+constexpr std::size_t index_of() {
+  return FieldValue(std::in_place_type<T>).index();
+}
+
+std::string hint(const std::string& path) { return fmt::format("  (trireme config --explain {})", path); }
+
+[[noreturn]] void refuse(const Table& section, const Field& field, const std::string& what) {
+  fail(&section, field.key, what + hint(section.path + "." + field.key));
+}
+
+std::string kind_of(const FieldValue& value) {
+  if (std::holds_alternative<std::string>(value)) return "text";
+  if (std::holds_alternative<bool>(value)) return "true or false";
+  return value.index() >= index_of<std::vector<std::int64_t>>() ? type_text(value.index()) : to_toml(value);
+}
+
+// The value as the field's own type: integers are numbers too, a list of none fits any list. nullopt: does not fit.
+std::optional<FieldValue> as_type(const FieldValue& value, std::size_t type) {
+  if (value.index() == type) return value;
+  if (const auto* integer = std::get_if<std::int64_t>(&value); integer != nullptr && type == index_of<double>())
+    return static_cast<double>(*integer);
+  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value)) {
+    if (type == index_of<std::vector<double>>()) return std::vector<double>(list->begin(), list->end());
+    if (list->empty() && type == index_of<std::vector<std::string>>()) return std::vector<std::string>{};
+  }
+  return std::nullopt;
+}
+
+bool in_bounds(double value, const FieldRules& rules) {
+  return std::isfinite(value) && (!rules.min || value >= *rules.min) && (!rules.max || value <= *rules.max) &&
+         (!rules.above || value > *rules.above) && (!rules.below || value < *rules.below);
+}
+
+void check_number(const Table& section, const Field& field, double value, bool of_list) {
+  if (in_bounds(value, field.rules)) return;
+  const auto bounds = bounds_text(field.rules);
+  refuse(section, field,
+         fmt::format("{} must be {}", of_list ? "each number" : "it",
+                     bounds.empty() || !std::isfinite(value) ? "a finite number" : bounds));
+}
+
+void check_choice(const Table& section, const Field& field, const std::string& value) {
+  const auto& choices = field.rules.choices;
+  if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+  refuse(section, field, fmt::format("must be one of {}{}", text::join(choices), text::did_you_mean(value, choices)));
+}
+
+void check_rules(const Table& section, const Field& field, const FieldValue& value) {
+  std::optional<std::size_t> length;
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    check_number(section, field, static_cast<double>(*integer), false);
+  } else if (const auto* number = std::get_if<double>(&value)) {
+    check_number(section, field, *number, false);
+  } else if (const auto* text = std::get_if<std::string>(&value)) {
+    check_choice(section, field, *text);
+  } else if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value)) {
+    for (const auto element : *integers) check_number(section, field, static_cast<double>(element), true);
+    length = integers->size();
+  } else if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
+    for (const auto element : *numbers) check_number(section, field, element, true);
+    length = numbers->size();
+  } else if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+    for (const auto& element : *texts) check_choice(section, field, element);
+    length = texts->size();
+  }
+  if (length && field.rules.length && *length != *field.rules.length)
+    refuse(section, field, fmt::format("must have {} elements, not {}", *field.rules.length, *length));
+}
+
+void read_field(const Table& section, const Field& field, const FieldValue& written, void* out) {
+  const auto value = as_type(written, field.type);
+  if (!value) {
+    const bool quote = field.type == index_of<std::string>();
+    refuse(section, field,
+           fmt::format("must be {}, not {}{}", type_text(field.type), kind_of(written),
+                       quote ? fmt::format("; with quotes: {} = \"{}\"", field.key, to_toml(written)) : std::string()));
+  }
+  check_rules(section, field, *value);
+  field.set(out, *value);
+}
+
+// The key that was written first, so that a reader meets the errors in the order of the file.
+template <class Map, class OriginOf>
+auto first_written(const Map& map, OriginOf origin_of, auto unknown) {
+  const typename Map::value_type* first = nullptr;
+  for (const auto& item : map) {
+    if (!unknown(item.first)) continue;
+    if (first == nullptr || origin_of(item.second).line < origin_of(first->second).line) first = &item;
+  }
+  return first;
+}
+
+}  // namespace
+
+bool applies(const FieldTable& fields, const Field& field, const void* object) {
+  if (!field.rules.only) return true;
+  const Field* governor = fields.find(field.rules.only->key);
+  TRIREME_CHECK(governor != nullptr, "[{}] {} depends on a key that is not there: {}", fields.section, field.key,
+                field.rules.only->key);
+  const auto value = plain_text(governor->get(object));
+  const auto& allowed = field.rules.only->values;
+  return std::find(allowed.begin(), allowed.end(), value) != allowed.end() && applies(fields, *governor, object);
+}
+
+void check_keys(const Table& section, const FieldTable& fields) {
+  const auto* key = first_written(
+      section.entries, [](const Entry& entry) { return entry.origin; },
+      [&](const std::string& name) { return fields.find(name) == nullptr; });
+  if (key != nullptr)
+    throw ConfigError(fmt::format("{}: no key \"{}\" in [{}]{}{}", key->second.origin.text(), key->first, section.path,
+                                  text::did_you_mean(key->first, fields.keys()), hint(section.path)));
+  const auto* table = first_written(
+      section.tables, [](const Table& inner) { return inner.origin; }, [](const std::string&) { return true; });
+  if (table != nullptr)
+    throw ConfigError(fmt::format("{}: [{}] has no sections inside it, so no [{}]{}", table->second.origin.text(),
+                                  section.path, table->second.path, hint(section.path)));
+}
+
+void read_into(const Table* section, const FieldTable& fields, void* out) {
+  if (section == nullptr) return;
+  check_keys(*section, fields);
+  for (const auto& field : fields.fields)
+    if (const Entry* entry = section->find(field.key)) read_field(*section, field, entry->value, out);
+  for (const auto& field : fields.fields) {
+    if (section->find(field.key) == nullptr || applies(fields, field, out)) continue;
+    const auto& only = *field.rules.only;
+    refuse(*section, field,
+           fmt::format("changes nothing with {} = {}: it is for {}; remove it", only.key,
+                       to_toml(fields.find(only.key)->get(out)), text::join(only.values, ", ")));
+  }
+}
+
+}  // namespace trireme::config

@@ -1,0 +1,44 @@
+// What people read of the field tables: --explain, and the page docs/config.md.
+#include "core/config/document.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "core/config/run_config.h"
+#include "tests/unit/config/config_test.h"
+
+namespace trireme::config {
+namespace {
+
+TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
+  const auto tables = core_tables();
+  EXPECT_EQ(explain(tables, "optimizer.betas"),
+            "optimizer.betas\n  Decay of the running means of the gradient and of its square.\n"
+            "  value    a list of numbers with 2 elements, each at least 0 and below 1\n"
+            "  default  [0.9, 0.999]\n  applies  only with name = hybrid_adam\n");
+  EXPECT_EQ(explain(tables, "betas"), explain(tables, "optimizer.betas"));
+  const auto section = explain(tables, "parallel");
+  EXPECT_EQ(section.rfind("[parallel]  How the ranks share the work.\n\nparallel.plugin\n", 0), 0U) << section;
+  EXPECT_EQ(tests::message_of([&] { explain(tables, "train.micro_bacth"); }),
+            "--explain train.micro_bacth: no such option; did you mean \"train.micro_batch\"?");
+  EXPECT_EQ(tests::message_of([&] { explain(tables, "zzzzzz"); }),
+            "--explain zzzzzz: no such option (sections: run, model, data, train, optimizer, schedule, parallel)");
+}
+
+// Every row tells something, and its default keeps its own rules.
+TEST(Tables, RowsAreWhole) {
+  for (const auto* table : core_tables()) {
+    EXPECT_FALSE(table->text.empty()) << table->section;
+    for (const auto& field : table->fields) {
+      EXPECT_GT(field.text.size(), 8U) << table->section << "." << field.key;
+      EXPECT_EQ(field.text.back(), '.') << table->section << "." << field.key;
+      if (field.rules.only) {
+        EXPECT_NE(table->find(field.rules.only->key), nullptr) << table->section << "." << field.key;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::config
