@@ -1,4 +1,5 @@
-# LibTorch: an ordinary Torch_DIR / CMAKE_PREFIX_PATH wins; else the wheel in TRIREME_VENV or its default place.
+# What we build with. LibTorch: an ordinary Torch_DIR or CMAKE_PREFIX_PATH wins; else the wheel in TRIREME_VENV or its
+# default place (cmake/TriremeToolchain.cmake).
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -10,19 +11,14 @@ if(TRIREME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${TRIREME_CCACHE})
 endif()
 
-if(NOT Torch_DIR AND NOT CMAKE_PREFIX_PATH)
-  if(DEFINED ENV{TRIREME_VENV})
-    set(_venv $ENV{TRIREME_VENV})
-  else()
-    set(_venv $ENV{HOME}/.cache/trireme/venv)
-  endif()
-  file(GLOB _torch LIST_DIRECTORIES true ${_venv}/lib/python3*/site-packages/torch)
-  list(APPEND CMAKE_PREFIX_PATH ${_torch})
-endif()
 if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
   set(TORCH_CUDA_ARCH_LIST "8.0;9.0")  # Ampere and Hopper; LibTorch would otherwise probe for a GPU
 endif()
-find_package(Torch 2.11 REQUIRED)
+file(GLOB _torch LIST_DIRECTORIES true ${TRIREME_VENV_DIR}/lib/python3*/site-packages/torch)
+unset(CMAKE_CUDA_ARCHITECTURES CACHE)  # LibTorch warns when it is set; it takes the list above
+unset(CMAKE_CUDA_ARCHITECTURES)
+find_package(Torch 2.11 REQUIRED PATHS ${_torch})  # PATHS come after everything that the user set
+set(CMAKE_CUDA_ARCHITECTURES OFF)
 set(CMAKE_CUDA_STANDARD 17)
 find_package(CUDAToolkit REQUIRED)
 find_package(Threads REQUIRED)

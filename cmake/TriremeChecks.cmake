@@ -1,0 +1,12 @@
+# CTest entries (label lint) that read the sources and the documents rather than run the product.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+function(trireme_add_check name)
+  add_test(NAME lint_${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(lint_${name} PROPERTIES LABELS lint TIMEOUT 120 SKIP_RETURN_CODE 77)
+endfunction()
+
+trireme_add_check(includes ${Python3_EXECUTABLE} scripts/check_includes.py)
+trireme_add_check(docs ${Python3_EXECUTABLE} scripts/check_docs.py)
+trireme_add_check(format scripts/format.sh --check)
+trireme_add_check(checks ${Python3_EXECUTABLE} tests/lint/checks_test.py)
+trireme_add_check(scripts bash -n scripts/common.sh scripts/setup.sh scripts/format.sh quickstart.sh test.sh .ci/run)

@@ -1,0 +1,27 @@
+# Before project(): where the CUDA compiler is. One named by the user wins, then PATH, then /usr/local/cuda, then the
+# wheels that scripts/setup.sh installs beside LibTorch.
+if(DEFINED ENV{TRIREME_VENV})
+  set(TRIREME_VENV_DIR $ENV{TRIREME_VENV})
+else()
+  set(TRIREME_VENV_DIR $ENV{HOME}/.cache/trireme/venv)
+endif()
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(TRIREME_NVCC nvcc PATHS /usr/local/cuda/bin)
+  if(TRIREME_NVCC)
+    execute_process(COMMAND ${TRIREME_NVCC} --version RESULT_VARIABLE _broken OUTPUT_QUIET ERROR_QUIET)
+  endif()
+  if(NOT TRIREME_NVCC OR _broken)
+    file(GLOB _wheel ${TRIREME_VENV_DIR}/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
+    if(NOT _wheel)
+      message(FATAL_ERROR "No CUDA compiler: put nvcc on PATH, set CMAKE_CUDA_COMPILER, or run scripts/setup.sh, which "
+                          "installs one beside LibTorch in ${TRIREME_VENV_DIR}.")
+    endif()
+    list(GET _wheel 0 _wheel)
+    set(TRIREME_NVCC ${_wheel} CACHE FILEPATH "The CUDA compiler that was found" FORCE)
+    # LibTorch's own search looks at PATH and CUDA_HOME alone.
+    get_filename_component(_toolkit ${_wheel} DIRECTORY)
+    get_filename_component(_toolkit ${_toolkit} DIRECTORY)
+    set(CUDA_TOOLKIT_ROOT_DIR ${_toolkit} CACHE PATH "The CUDA toolkit")
+  endif()
+  set(CMAKE_CUDA_COMPILER ${TRIREME_NVCC} CACHE FILEPATH "The CUDA compiler")
+endif()

@@ -1,0 +1,56 @@
+# What set-up, quickstart and tests share: sourced, never run. Bash.
+# shellcheck shell=bash
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+step=${step:-trireme}
+
+say() { printf '%s: %s\n' "$step" "$*"; }
+
+# logged LOG COMMAND...: runs it with its output in the log; prints the end of that when it fails, and returns its status.
+logged() {
+  local log=$1 status=0
+  shift
+  mkdir -p "$(dirname "$log")"
+  printf '\n$ %s\n' "$*" >>"$log"
+  "$@" >>"$log" 2>&1 </dev/null || status=$?
+  if [ "$status" != 0 ]; then
+    say "failed with exit code $status: $*"
+    say "the end of $log:"
+    tail -n 30 "$log" | sed 's/^/    /'
+  fi
+  return "$status"
+}
+
+# At most one compile job a core, and one for each 2 GB of memory.
+jobs_here() {
+  local cores memory_gb
+  cores=$(nproc)
+  memory_gb=$(awk '/^MemTotal/ {print int($2 / 2000000)}' /proc/meminfo)
+  [ "$memory_gb" -ge "$cores" ] || cores=$memory_gb
+  [ "$cores" -ge 1 ] || cores=1
+  printf '%s' "$cores"
+}
+
+# build PRESET TARGET... [-- CMAKE ARGUMENTS]: configures (when asked for something new, or never done) and builds.
+build() {
+  local preset=$1 targets=() log
+  shift
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do targets+=("$1"); shift; done
+  [ $# = 0 ] || shift
+  log=$root/build/$preset.log
+  : >"$log" 2>/dev/null || { mkdir -p "$root/build"; : >"$log"; }
+  say "configuring and building ($preset; log: build/$preset.log)"
+  logged "$log" cmake -S "$root" --preset "$preset" "$@" || return
+  local status=0
+  NINJA_STATUS='[%f/%t] ' cmake --build "$root/build/$preset" --parallel "$(jobs_here)" --target "${targets[@]}" 2>&1 </dev/null |
+    tee -a "$log" |
+    awk -v step="$step" 'match($0, /^\[[0-9]+\/[0-9]+\] /) {
+      split(substr($0, 2, RLENGTH - 3), n, "/"); tenth = int(10 * n[1] / n[2])
+      if (tenth != last && n[2] > 20) { printf "%s: built %d of %d\n", step, n[1], n[2]; fflush(); last = tenth } }' ||
+    status=$?
+  if [ "$status" != 0 ]; then
+    say "the build failed; from $log:"
+    grep -E 'error:|undefined reference|undefined symbol|FAILED:' "$log" | head -n 20 | sed 's/^/    /' || true
+    tail -n 15 "$log" | sed 's/^/    /'
+    return 1
+  fi
+}

@@ -1,0 +1,82 @@
+"""The checks of scripts/ on small trees made for them: each rule must see its breach, and nothing else."""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+class Tree(unittest.TestCase):
+    def run_check(self, script, files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                file = Path(folder, name)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+            done = subprocess.run([sys.executable, SCRIPTS / script, folder], capture_output=True, text=True)
+            return done.returncode, done.stdout
+
+
+class IncludeRules(Tree):
+    # includer, includee, whether the rules allow it
+    CASES = [
+        ("core/comm/a.cpp", "core/base/b.h", True),
+        ("core/comm/a.cpp", "core/comm/b.h", True),
+        ("core/comm/a.cpp", "core/data/b.h", False),
+        ("core/base/a.h", "core/config/b.h", False),
+        ("core/train/a.cpp", "core/booster/b.h", True),
+        ("core/booster/a.cpp", "core/train/b.h", False),
+        ("core/booster/a.cpp", "plugins/ddp/b.h", False),
+        ("core/nn/a.cpp", "models/vit/b.h", False),
+        ("models/vit/a.cpp", "core/nn/b.h", True),
+        ("models/vit/a.cpp", "core/base/b.h", True),
+        ("models/vit/a.cpp", "core/comm/b.h", False),
+        ("shardformer/a.cpp", "core/comm/b.h", True),
+        ("shardformer/a.cpp", "zero/b.h", False),
+        ("zero/a.cpp", "pipeline/b.h", False),
+        ("plugins/x/a.cpp", "zero/b.h", True),
+        ("plugins/x/a.cpp", "apps/b.h", False),
+        ("apps/a.cpp", "plugins/x/b.h", True),
+        ("tests/a.cpp", "tests/mpi/b.h", True),
+        ("core/base/a.cpp", "tests/b.h", False),
+    ]
+
+    def test_who_may_include_whom(self):
+        for source, target, fine in self.CASES:
+            with self.subTest(source=source, target=target):
+                code, out = self.run_check("check_includes.py", {source: f'#include "{target}"\n', target: "\n"})
+                self.assertEqual(code, 0 if fine else 1, out)
+                self.assertEqual(f"{source}:1:" in out, not fine, out)
+
+    def test_form(self):
+        for line, fine in [("#include <vector>", True), ("#include <torch/torch.h>", False),
+                           ('#include "error.h"', False), ('#include "core/base/gone.h"', False)]:
+            with self.subTest(line=line):
+                code, out = self.run_check("check_includes.py", {"core/base/error.h": "", "core/base/a.cpp": line})
+                self.assertEqual(code, 0 if fine else 1, out)
+
+    def test_an_empty_tree_is_no_success(self):
+        self.assertEqual(self.run_check("check_includes.py", {})[0], 1)
+
+    def test_an_unknown_folder_of_core(self):
+        self.assertEqual(self.run_check("check_includes.py", {"core/extra/a.h": ""})[0], 1)
+
+
+class Documents(Tree):
+    def test_links_and_paths(self):
+        base = {"README.md": "# Read me\n## The way\n", "docs/a.md": "# A\n", "core/base/error.h": ""}
+        for text, fine in [("[a](docs/a.md)", True), ("[a](docs/b.md)", False), ("[a](docs/a.md#a)", True),
+                           ("[a](docs/a.md#b)", False), ("[w](#the-way)", True), ("[x](https://example.org/x)", True),
+                           ("`core/base`", True), ("`core/gone`", False), ("`core/*/x`", True),
+                           ("```\n`core/gone`\n```", True), ("`configs/NAME.toml`", True)]:
+            with self.subTest(text=text):
+                files = dict(base)
+                files["README.md"] += text + "\n"
+                code, out = self.run_check("check_docs.py", files)
+                self.assertEqual(code, 0 if fine else 1, out)
+
+
+if __name__ == "__main__":
+    unittest.main()
