@@ -1,9 +1,15 @@
 // Block and Model (design idea 1): a model is a list of blocks, and its forward is their composition. A block is the
-// unit of everything: a pipeline stage is a range of blocks, recompute and gather work by block, timing is told by block.
+// unit of everything: a pipeline stage is a range of blocks, recompute and gather work by block, timing is told by
+// block.
+//
+// Two trees may hold the same layer. The model's module tree gives the names (and so weights, draws and masks); a
+// block's own children give what it needs to run. Where the names do not nest by block (ViT's head owns "vit.layernorm"
+// and "classifier"), the block registers layers that the model's tree names, and is itself outside that tree.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/nn/layer.h"
@@ -14,6 +20,8 @@ class Block : public Layer {
  public:
   /// All that later blocks need goes through the returned tensors.
   virtual Tensors forward(Tensors inputs, const Context& context) = 0;
+  /// True when forward draws from LibTorch's generators (a user's own dropout): recompute then restores their state.
+  [[nodiscard]] virtual bool uses_torch_generators() const { return false; }
 };
 
 class Model : public Layer {
@@ -25,7 +33,9 @@ class Model : public Layer {
 
  protected:
   void add_block(std::shared_ptr<Block> block) { blocks_.push_back(std::move(block)); }
-  /// To be called last in a model's constructor: tells each Layer its path.
+  /// To be called last in a model's constructor: tells each Layer its path. A block outside the module tree keeps the
+  /// path it was given, else is called "blocks.I". @throws LogicError when a block has a parameter that the model's
+  /// tree does not name, or when two layers have one path.
   void finish();
 
  private:

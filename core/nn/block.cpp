@@ -1,0 +1,45 @@
+#include "core/nn/block.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <unordered_set>
+
+#include "core/base/error.h"
+#include "core/nn/recompute.h"
+
+namespace trireme::nn {
+
+Tensors Model::forward(Tensors inputs, const Context& context, bool recompute) {
+  const bool keep_inputs_only = recompute && at::GradMode::is_enabled();
+  for (const auto& block : blocks_)
+    inputs = keep_inputs_only ? nn::recompute(block, std::move(inputs), context)
+                              : block->forward(std::move(inputs), context);
+  return inputs;
+}
+
+void Model::finish() {
+  TRIREME_CHECK(!blocks_.empty(), "a model has no blocks");
+  std::unordered_set<std::string> paths;
+  std::unordered_set<const Layer*> named;
+  const auto name = [&](Layer& layer, std::string path) {
+    if (!named.insert(&layer).second) return;  // a shared layer keeps its first name
+    TRIREME_CHECK(paths.insert(path).second, "two layers have the path \"{}\"", path);
+    layer.set_path(std::move(path));
+  };
+  named.insert(this);
+  apply([&](const std::string& path, torch::nn::Module& module) {
+    if (auto* layer = dynamic_cast<Layer*>(&module)) name(*layer, path);
+  });
+  for (std::size_t i = 0; i < blocks_.size(); ++i)
+    name(*blocks_[i], blocks_[i]->path().empty() ? fmt::format("blocks.{}", i) : blocks_[i]->path());
+
+  std::unordered_set<const void*> known;
+  for (const auto& parameter : parameters()) known.insert(parameter.unsafeGetTensorImpl());
+  for (const auto& block : blocks_)
+    for (const auto& item : block->named_parameters())
+      TRIREME_CHECK(known.count(item.value().unsafeGetTensorImpl()) != 0,
+                    "block \"{}\" has the parameter \"{}\", which the model does not name", block->path(), item.key());
+}
+
+}  // namespace trireme::nn

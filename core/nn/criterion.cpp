@@ -1,0 +1,21 @@
+#include "core/nn/criterion.h"
+
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss.h>
+
+#include "core/base/error.h"
+
+namespace trireme::nn {
+
+Loss cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing) {
+  TRIREME_CHECK(logits.dim() == 2 && labels.dim() == 1 && logits.size(0) == labels.size(0),
+                "cross entropy of logits with {} rows and {} labels", logits.dim() == 2 ? logits.size(0) : -1,
+                labels.numel());
+  const auto dtype = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto weight = static_cast<double>(labels.size(0));
+  // The sum over no rows is an empty sum in LibTorch too, but its label smoothing divides by the rows.
+  if (labels.size(0) == 0) return {logits.to(dtype).sum(), weight};
+  return {at::cross_entropy_loss(logits.to(dtype), labels, {}, at::Reduction::Sum, -100, label_smoothing), weight};
+}
+
+}  // namespace trireme::nn

@@ -1,0 +1,102 @@
+#include "core/nn/dropout_mask.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+// One function, compiled for several widths of vector and chosen at load; sanitizers do not support the choice.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define TRIREME_VECTOR_WIDTHS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define TRIREME_VECTOR_WIDTHS
+#endif
+
+namespace trireme::nn {
+namespace {
+
+constexpr int kLanes = 16;  // calls of philox that run side by side
+
+/// dropout_words() for kLanes quads from `quad` on, written so that the compiler uses vectors: out[4 * lane + word].
+TRIREME_VECTOR_WIDTHS void keep_lanes(std::uint64_t key, std::uint64_t sample, std::uint64_t quad,
+                                      std::uint64_t threshold, bool* out) {
+  std::uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
+  for (int i = 0; i < kLanes; ++i) {
+    const std::uint64_t low = quad + static_cast<std::uint64_t>(i);
+    c0[i] = static_cast<std::uint32_t>(low);
+    c1[i] = static_cast<std::uint32_t>(low >> 32);
+    c2[i] = static_cast<std::uint32_t>(sample);
+    c3[i] = static_cast<std::uint32_t>(sample >> 32);
+  }
+  std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < kLanes; ++i) {
+      const std::uint64_t p0 = 0xD2511F53ULL * c0[i];
+      const std::uint64_t p1 = 0xCD9E8D57ULL * c2[i];
+      c0[i] = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
+      c1[i] = static_cast<std::uint32_t>(p1);
+      c2[i] = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
+      c3[i] = static_cast<std::uint32_t>(p0);
+    }
+    k0 += 0x9E3779B9U;
+    k1 += 0xBB67AE85U;
+  }
+  // p < 1, so that the threshold is at most 2^32 - 1 + (p rounded up): compare in 32 bits where it fits.
+  const auto bound = static_cast<std::uint32_t>(std::min<std::uint64_t>(threshold, 0xFFFFFFFFULL));
+  const bool none = threshold > 0xFFFFFFFFULL;
+  for (int i = 0; i < kLanes; ++i) {
+    out[4 * i] = c0[i] >= bound && !none;
+    out[4 * i + 1] = c1[i] >= bound && !none;
+    out[4 * i + 2] = c2[i] >= bound && !none;
+    out[4 * i + 3] = c3[i] >= bound && !none;
+  }
+}
+
+/// Elements [begin, end) of one sample's full tensor.
+void keep_run(std::uint64_t key, std::uint64_t sample, std::uint64_t threshold, std::int64_t begin, std::int64_t end,
+              bool* out) {
+  constexpr std::int64_t kBlock = 4 * kLanes;
+  bool block[kBlock];
+  for (std::int64_t at = begin; at < end;) {
+    const std::int64_t first = at / kBlock * kBlock;
+    const std::int64_t stop = std::min(first + kBlock, end);
+    const bool whole = first == at && stop == first + kBlock;
+    keep_lanes(key, sample, static_cast<std::uint64_t>(first / 4), threshold, whole ? out : block);
+    if (!whole) std::copy(block + (at - first), block + (stop - first), out);
+    out += stop - at;
+    at = stop;
+  }
+}
+
+}  // namespace
+
+at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_ids, const Elements& elements,
+                        c10::Device device) {
+  TRIREME_CHECK(p >= 0 && p < 1, "dropout {} is not in [0, 1)", p);
+  TRIREME_CHECK(sample_ids.defined() && sample_ids.is_cpu() && sample_ids.scalar_type() == at::kLong,
+                "a dropout mask needs the samples' numbers as int64 on the CPU");
+  const auto ids = sample_ids.contiguous();
+  const auto* id = ids.const_data_ptr<std::int64_t>();
+  const std::int64_t count = elements.count;
+  const std::int64_t row = elements.row == 0 ? std::max<std::int64_t>(count, 1) : elements.row;
+  auto mask = at::empty({ids.numel(), count}, at::kBool);
+  auto* out = mask.mutable_data_ptr<bool>();
+  const std::uint64_t threshold = dropout_threshold(p);
+  // Cut by elements over all samples, so that one large sample is shared by the threads as well.
+  at::parallel_for(0, ids.numel() * count, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t at = begin; at < end;) {
+      const std::int64_t sample = at / count, i = at % count;
+      const std::int64_t column = i % row;
+      const std::int64_t size = std::min({end - at, row - column, count - i});
+      const std::int64_t full = elements.offset + i / row * elements.stride + column;
+      keep_run(key, static_cast<std::uint64_t>(id[sample]), threshold, full, full + size, out + at);
+      at += size;
+    }
+  });
+  // A GPU gets the bits that the host drew: one source of truth, at the price of a copy.
+  return device.is_cpu() ? mask : mask.to(device, /*non_blocking=*/true);
+}
+
+}  // namespace trireme::nn

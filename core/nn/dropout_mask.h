@@ -1,0 +1,51 @@
+// The dropout mask (contract C2): element `e` of sample `s` in one layer at one step is kept or not as a function of
+// (seed, step, layer, s, e) alone. So data, tensor and pipeline parallelism, recompute and a resumed run draw the same
+// mask. The functions of one element run on the host and in CUDA kernels alike, bit for bit.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/base/random.h"
+
+namespace trireme::nn {
+
+/// The stream of one layer at one step.
+constexpr std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::string_view layer_path) {
+  return random::mix(random::mix(seed, static_cast<std::uint64_t>(step)), random::hash(layer_path));
+}
+
+/// A word w stands for the uniform number (w + 0.5) / 2^32; it is at least `p` when w >= dropout_threshold(p).
+/// @pre 0 <= p < 1
+TRIREME_HOST_DEVICE constexpr std::uint64_t dropout_threshold(double p) {
+  const double scaled = p * 4294967296.0 - 0.5;
+  if (scaled <= 0) return 0;
+  const auto below = static_cast<std::uint64_t>(scaled);
+  return static_cast<double>(below) < scaled ? below + 1 : below;
+}
+
+/// Four elements, from number 4 * quad on, of one sample: which words to compare with the threshold.
+TRIREME_HOST_DEVICE constexpr random::Four dropout_words(std::uint64_t key, std::uint64_t sample, std::uint64_t quad) {
+  return random::philox(key, sample, quad);
+}
+
+/// Which elements of a sample's full (unsharded) tensor a rank holds: local element i is full element
+/// offset + (i / row) * stride + i % row.
+struct Elements {
+  std::int64_t count;       ///< elements of a sample that this rank holds
+  std::int64_t offset = 0;  ///< full element of the first
+  std::int64_t row = 0;     ///< elements that lie side by side; 0: all of them
+  std::int64_t stride = 0;  ///< from one row to the next in the full tensor
+
+  static Elements all(std::int64_t count) { return {count, 0, count, count}; }
+};
+
+/// Bool [samples, elements.count] on `device`: true where the element is kept. `sample_ids`: int64 [samples], CPU.
+/// @pre 0 <= p < 1
+at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_ids, const Elements& elements,
+                        c10::Device device);
+
+}  // namespace trireme::nn

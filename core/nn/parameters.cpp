@@ -1,0 +1,94 @@
+#include "core/nn/parameters.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/base/error.h"
+
+namespace trireme::nn {
+namespace {
+
+/// Where a parameter was declared.
+struct Site {
+  Layer* layer;
+  std::size_t index;
+  [[nodiscard]] const Layer::Declared& declared() const { return layer->declared()[index]; }
+};
+
+/// Tensor -> the layer that declared it. Parameters that a user's own module made are not in it.
+std::unordered_map<const void*, Site> sites(Model& model) {
+  std::unordered_map<const void*, Site> out;
+  model.apply([&](torch::nn::Module& module) {
+    auto* layer = dynamic_cast<Layer*>(&module);
+    if (layer == nullptr) return;
+    for (std::size_t i = 0; i < layer->declared().size(); ++i)
+      out.emplace(layer->declared()[i].member->unsafeGetTensorImpl(), Site{layer, i});
+  });
+  return out;
+}
+
+struct Found {
+  std::string name;
+  at::Tensor value;
+  const Site* site;  ///< null: of a user's own module
+};
+
+/// All parameters in registration order, each once; `use` is called for each.
+template <class Use>
+void for_each(Model& model, Use&& use) {
+  const auto declared = sites(model);
+  std::unordered_set<const void*> seen;
+  for (const auto& item : model.named_parameters()) {
+    const void* identity = item.value().unsafeGetTensorImpl();
+    if (!seen.insert(identity).second) continue;
+    const auto site = declared.find(identity);
+    use(Found{item.key(), item.value(), site == declared.end() ? nullptr : &site->second});
+  }
+}
+
+std::vector<std::int64_t> full_shape(const Found& found) {
+  return found.site != nullptr ? found.site->declared().shape : found.value.sizes().vec();
+}
+
+}  // namespace
+
+std::vector<Parameter> parameters(Model& model) {
+  std::vector<Parameter> out;
+  for_each(model, [&](const Found& found) {
+    if (found.site != nullptr && found.site->declared().placement)
+      out.push_back({found.name, found.value, *found.site->declared().placement});
+    else
+      out.push_back({found.name, found.value, shard::Placement::whole(found.name, full_shape(found))});
+  });
+  return out;
+}
+
+void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device, const PlacementOf& place) {
+  for_each(model, [&](const Found& found) {
+    if (!found.value.is_meta()) return;
+    TRIREME_CHECK(found.site != nullptr, "the parameter \"{}\" has no memory and no layer that declares it",
+                  found.name);
+    const auto& declared = found.site->declared();
+    auto placement = place ? place(found.name, declared.shape) : shard::Placement::whole(found.name, declared.shape);
+    auto value = shard::draw(declared.init, seed, placement, dtype, device);
+    found.site->layer->place(declared.name, std::move(value), std::move(placement));
+  });
+}
+
+std::vector<Declaration> declarations(Model& model) {
+  std::vector<Declaration> out;
+  for_each(model, [&](const Found& found) { out.push_back({found.name, full_shape(found)}); });
+  return out;
+}
+
+std::int64_t parameter_count(Model& model) {
+  std::int64_t count = 0;
+  for (const auto& [name, shape] : declarations(model)) {
+    std::int64_t numel = 1;
+    for (const auto size : shape) numel *= size;
+    count += numel;
+  }
+  return count;
+}
+
+}  // namespace trireme::nn

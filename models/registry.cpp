@@ -1,0 +1,13 @@
+#include "models/registry.h"
+
+#include "models/vit/kind.h"
+
+namespace trireme::models {
+
+Registry<std::shared_ptr<nn::ModelKind>> all_models() {
+  Registry<std::shared_ptr<nn::ModelKind>> models("model");
+  models.add("vit", std::make_shared<vit::Kind>());
+  return models;
+}
+
+}  // namespace trireme::models

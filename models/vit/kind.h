@@ -1,0 +1,19 @@
+// The Vision Transformer as a kind of model: options, and Hugging Face's config.json in and out.
+#pragma once
+
+#include "core/nn/model_kind.h"
+
+namespace trireme::models::vit {
+
+class Kind : public nn::ModelKind {
+ public:
+  [[nodiscard]] const FieldTable& fields() const override;
+  [[nodiscard]] std::shared_ptr<void> default_options() const override;
+  bool from_hf(void* options, const nlohmann::json& config) const override;
+  void resolve(void* options, const nn::InputSpec& inputs) const override;
+  [[nodiscard]] std::unique_ptr<nn::Model> make(const void* options) const override;
+  [[nodiscard]] nlohmann::json to_hf(const void* options) const override;
+  [[nodiscard]] std::string head_prefix() const override { return "classifier."; }
+};
+
+}  // namespace trireme::models::vit

@@ -1,0 +1,99 @@
+#include "models/vit/options.h"
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace trireme::models::vit {
+namespace {
+
+struct Size {
+  const char* name;
+  std::int64_t hidden_size, num_layers, num_heads, intermediate_size;
+};
+constexpr Size kSizes[] = {
+    {"tiny", 192, 12, 3, 768}, {"small", 384, 12, 6, 1536}, {"base", 768, 12, 12, 3072}, {"large", 1024, 24, 16, 4096}};
+constexpr const char* kDefaultSize = "tiny";
+
+const Size& size_named(const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto& size : kSizes) {
+    if (name == size.name) return size;
+    known.emplace_back(size.name);
+  }
+  throw ConfigError(fmt::format("[model] size = \"{}\": no such size (known: {}){}", name, text::join(known),
+                                text::did_you_mean(name, known)));
+}
+
+/// a % b == 0, or a ConfigError that says how to mend it.
+void must_divide(const char* a_name, std::int64_t a, const char* b_name, std::int64_t b) {
+  if (a % b == 0) return;
+  throw ConfigError(fmt::format("{} = {} is not a multiple of [model] {} = {}; the nearest that fit are {} and {}",
+                                a_name, a, b_name, b, a / b * b, (a / b + 1) * b));
+}
+
+}  // namespace
+
+const Fields<Options>& fields() {
+  static const auto table =
+      Fields<Options>("model", "A Vision Transformer with a classifier on the class token (name = \"vit\").")
+          .add("size", &Options::size,
+               "Preset of hidden_size, num_layers, num_heads and intermediate_size, each of which may be set beside "
+               "it: tiny 192/12/3/768, small 384/12/6/1536, base 768/12/12/3072, large 1024/24/16/4096; without it, "
+               "the loaded weights' own, or tiny.",
+               {.choices = {"tiny", "small", "base", "large"}})
+          .add("hidden_size", &Options::hidden_size, "Width of a token.", {.min = 1})
+          .add("num_layers", &Options::num_layers, "Encoder layers.", {.min = 1})
+          .add("num_heads", &Options::num_heads, "Attention heads; they divide hidden_size.", {.min = 1})
+          .add("intermediate_size", &Options::intermediate_size, "Width inside the MLP.", {.min = 1})
+          .add("patch_size", &Options::patch_size, "Side of a patch, pixels; it divides the image size (16).",
+               {.min = 1})
+          .add("dropout", &Options::dropout, "Chance that a hidden value is dropped in training (0).",
+               {.min = 0, .below = 1})
+          .add("attention_dropout", &Options::attention_dropout,
+               "Chance that an attention probability is dropped in training (0). Above 0 the scores are formed in "
+               "memory, which is slower than the fused kernels.",
+               {.min = 0, .below = 1})
+          .add("layer_norm_eps", &Options::layer_norm_eps, "Added to the variance in each layer norm (1e-12).",
+               {.above = 0})
+          .add("initializer_range", &Options::initializer_range,
+               "Standard deviation of fresh weights, class token and positions (0.02).", {.min = 0})
+          .add("qkv_bias", &Options::qkv_bias, "Query, key and value have biases (true).");
+  return table;
+}
+
+void resolve(Options& options, const nn::InputSpec& inputs) {
+  const Size& size = size_named(options.size.value_or(kDefaultSize));
+  const auto fill = [](auto& option, auto value) {
+    if (!option) option = value;
+  };
+  fill(options.hidden_size, size.hidden_size);
+  fill(options.num_layers, size.num_layers);
+  fill(options.num_heads, size.num_heads);
+  fill(options.intermediate_size, size.intermediate_size);
+  fill(options.patch_size, 16);
+  fill(options.dropout, 0.0);
+  fill(options.attention_dropout, 0.0);
+  fill(options.layer_norm_eps, 1e-12);
+  fill(options.initializer_range, 0.02);
+  fill(options.qkv_bias, true);
+  options.image_size = inputs.image_size;
+  options.channels = inputs.channels;
+  options.classes = inputs.classes;
+  options.class_names = inputs.class_names;
+
+  must_divide("[model] hidden_size", *options.hidden_size, "num_heads", *options.num_heads);
+  must_divide("[data] image_size", options.image_size, "patch_size", *options.patch_size);
+  if (options.image_size < 1 || options.classes < 1)
+    throw ConfigError(fmt::format("the data give images of {} pixels and {} classes: a vit needs at least 1 of each",
+                                  options.image_size, options.classes));
+  if (options.weights_image_size && *options.weights_image_size != options.image_size)
+    throw ConfigError(fmt::format(
+        "[model] weights are for images of {0} pixels, the data have {1}; set [data] image_size = {0} (positions are "
+        "not interpolated)",
+        *options.weights_image_size, options.image_size));
+  if (options.weights_channels && *options.weights_channels != options.channels)
+    throw ConfigError(fmt::format("[model] weights are for images of {} channels, the data have {}",
+                                  *options.weights_channels, options.channels));
+}
+
+}  // namespace trireme::models::vit

@@ -1,0 +1,32 @@
+// Options of the Vision Transformer, as [model] and Hugging Face's config.json tell them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/fields.h"
+#include "core/nn/model_kind.h"
+
+namespace trireme::models::vit {
+
+/// Unset means: by the loaded weights, else by the size, else the default. resolve() leaves none unset.
+struct Options {
+  std::optional<std::string> size;
+  std::optional<std::int64_t> hidden_size, num_layers, num_heads, intermediate_size, patch_size;
+  std::optional<double> dropout, attention_dropout, layer_norm_eps, initializer_range;
+  std::optional<bool> qkv_bias;
+
+  // By the data; no keys of [model].
+  std::int64_t channels = 3, image_size = 0, classes = 0;
+  std::vector<std::string> class_names;
+  std::optional<std::int64_t> weights_image_size, weights_channels;  ///< what the loaded weights were made for
+};
+
+const Fields<Options>& fields();
+
+/// @throws ConfigError
+void resolve(Options& options, const nn::InputSpec& inputs);
+
+}  // namespace trireme::models::vit

@@ -1,0 +1,161 @@
+#include "models/vit/vit.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/gelu.h>
+
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/nn/dropout.h"
+#include "core/nn/linear.h"
+
+namespace trireme::models::vit {
+namespace {
+
+using nn::Context;
+using nn::Init;
+using nn::Tensors;
+
+/// A module that only gives its children a common name.
+torch::nn::Module& folder(torch::nn::Module& parent, const std::string& name) {
+  return *parent.register_module(name, std::make_shared<torch::nn::Module>(name));
+}
+
+/// Pixels [B, C, S, S] to patches [B, N, H]: a convolution whose stride is its size.
+class PatchProjection : public nn::Unary {
+ public:
+  explicit PatchProjection(const Options& options) : patch_(*options.patch_size) {
+    declare("weight", weight_, {*options.hidden_size, options.channels, patch_, patch_},
+            Init::normal(0, *options.initializer_range));
+    declare("bias", bias_, {*options.hidden_size}, Init::zeros());
+  }
+  at::Tensor forward(const at::Tensor& pixels, const Context&) override {
+    return at::conv2d(pixels, weight_, bias_, patch_).flatten(2).transpose(1, 2);
+  }
+
+ private:
+  std::int64_t patch_;
+  at::Tensor weight_, bias_;
+};
+
+class Embeddings : public nn::Block {
+ public:
+  explicit Embeddings(const Options& options)
+      : channels_(options.channels),
+        image_size_(options.image_size),
+        projection_(std::make_shared<PatchProjection>(options)),
+        dropout_(std::make_shared<nn::Dropout>(*options.dropout)) {
+    const std::int64_t side = options.image_size / *options.patch_size;
+    const auto draw = Init::normal(0, *options.initializer_range);
+    declare("cls_token", cls_token_, {1, 1, *options.hidden_size}, draw);
+    declare("position_embeddings", positions_, {1, side * side + 1, *options.hidden_size}, draw);
+    folder(*this, "patch_embeddings").register_module("projection", projection_);
+    register_module("dropout", dropout_);
+  }
+
+  Tensors forward(Tensors inputs, const Context& context) override {
+    auto pixels = inputs.at(0);
+    TRIREME_CHECK(pixels.dim() == 4 && pixels.size(1) == channels_ && pixels.size(2) == image_size_ &&
+                      pixels.size(3) == image_size_,
+                  "vit made for [B, {0}, {1}, {1}] was given pixels of other sizes", channels_, image_size_);
+    if (pixels.scalar_type() != cls_token_.scalar_type()) pixels = pixels.to(cls_token_.scalar_type());
+    const auto patches = projection_->forward(pixels, context);
+    const auto cls = cls_token_.expand({pixels.size(0), -1, -1});
+    return {dropout_->forward(at::cat({cls, patches}, 1) + positions_, context)};
+  }
+
+ private:
+  std::int64_t channels_, image_size_;
+  std::shared_ptr<nn::Unary> projection_, dropout_;
+  at::Tensor cls_token_, positions_;
+};
+
+class EncoderLayer : public nn::Block {
+ public:
+  explicit EncoderLayer(const Options& options)
+      : heads_(*options.num_heads), attention_dropout_(std::make_shared<nn::Dropout>(*options.attention_dropout)) {
+    const std::int64_t hidden = *options.hidden_size, inner = *options.intermediate_size;
+    const auto linear = [&](std::int64_t in, std::int64_t out, bool bias = true) {
+      return std::make_shared<nn::Linear>(
+          nn::Linear::Options{.in = in, .out = out, .bias = bias, .init_std = *options.initializer_range});
+    };
+    const auto norm = [&] { return std::make_shared<nn::LayerNorm>(hidden, *options.layer_norm_eps); };
+    const auto dropout = [&] { return std::make_shared<nn::Dropout>(*options.dropout); };
+
+    auto& attention = folder(*this, "attention");
+    auto& self = folder(attention, "attention");
+    query_ = self.register_module("query", linear(hidden, hidden, *options.qkv_bias));
+    key_ = self.register_module("key", linear(hidden, hidden, *options.qkv_bias));
+    value_ = self.register_module("value", linear(hidden, hidden, *options.qkv_bias));
+    self.register_module("dropout", attention_dropout_);
+    auto& attention_out = folder(attention, "output");
+    attention_out_ = attention_out.register_module("dense", linear(hidden, hidden));
+    attention_out_dropout_ = attention_out.register_module("dropout", dropout());
+    mlp_in_ = folder(*this, "intermediate").register_module("dense", linear(hidden, inner));
+    auto& output = folder(*this, "output");
+    mlp_out_ = output.register_module("dense", linear(inner, hidden));
+    mlp_out_dropout_ = output.register_module("dropout", dropout());
+    norm_before_ = register_module("layernorm_before", norm());
+    norm_after_ = register_module("layernorm_after", norm());
+  }
+
+  Tensors forward(Tensors inputs, const Context& context) override {
+    const auto& x = inputs.at(0);
+    const auto h = x + attend(norm_before_->forward(x, context), context);
+    const auto inner = at::gelu(mlp_in_->forward(norm_after_->forward(h, context), context));
+    return {h + mlp_out_dropout_->forward(mlp_out_->forward(inner, context), context)};
+  }
+
+ private:
+  at::Tensor attend(const at::Tensor& x, const Context& context) {
+    const auto heads = [&](nn::Unary& projection) {
+      return projection.forward(x, context).unflatten(-1, {heads_, -1}).transpose(1, 2);
+    };
+    const auto mixed = nn::attention(heads(*query_), heads(*key_), heads(*value_), *attention_dropout_, context);
+    const auto joined = mixed.transpose(1, 2).flatten(2);
+    return attention_out_dropout_->forward(attention_out_->forward(joined, context), context);
+  }
+
+  std::int64_t heads_;
+  std::shared_ptr<nn::Dropout> attention_dropout_;
+  std::shared_ptr<nn::Unary> query_, key_, value_, attention_out_, attention_out_dropout_;
+  std::shared_ptr<nn::Unary> mlp_in_, mlp_out_, mlp_out_dropout_, norm_before_, norm_after_;
+};
+
+/// Its layers are named by the model: "vit.layernorm" and "classifier".
+class Head : public nn::Block {
+ public:
+  Head(std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> classifier)
+      : norm_(register_module("norm", std::move(norm))),
+        classifier_(register_module("classifier", std::move(classifier))) {
+    set_path("head");
+  }
+  /// The norm is by token, so that the class token alone is needed.
+  Tensors forward(Tensors inputs, const Context& context) override {
+    return {classifier_->forward(norm_->forward(inputs.at(0).select(1, 0), context), context)};
+  }
+
+ private:
+  std::shared_ptr<nn::Unary> norm_, classifier_;
+};
+
+}  // namespace
+
+Vit::Vit(const Options& options) {
+  const std::int64_t hidden = *options.hidden_size;
+  auto& vit = folder(*this, "vit");
+  add_block(vit.register_module("embeddings", std::make_shared<Embeddings>(options)));
+  auto& layers = folder(folder(vit, "encoder"), "layer");
+  for (std::int64_t i = 0; i < *options.num_layers; ++i)
+    add_block(layers.register_module(std::to_string(i), std::make_shared<EncoderLayer>(options)));
+  const auto norm = vit.register_module("layernorm", std::make_shared<nn::LayerNorm>(hidden, *options.layer_norm_eps));
+  const auto classifier = register_module(
+      "classifier", std::make_shared<nn::Linear>(nn::Linear::Options{
+                        .in = hidden, .out = options.classes, .bias = true, .init_std = *options.initializer_range}));
+  add_block(std::make_shared<Head>(norm, classifier));
+  finish();
+}
+
+}  // namespace trireme::models::vit
