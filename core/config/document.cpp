@@ -1,5 +1,7 @@
 #include "core/config/document.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "core/base/error.h"
@@ -96,6 +98,16 @@ std::string explain(const std::vector<const FieldTable*>& tables, const std::str
     near = fmt::format(" (sections: {})", text::join(sections));
   }
   throw ConfigError(fmt::format("--explain {}: no such option{}", name, near));
+}
+
+std::string list_options(const FieldTable& table) {
+  std::size_t width = 0;
+  const auto head = [](const Field& field) { return fmt::format("{} = {}", field.key, default_text(field)); };
+  for (const auto& field : table.fields) width = std::max(width, head(field).size());
+  std::string out;
+  for (const auto& field : table.fields)
+    out += fmt::format("  {:<{}}  {} ({})\n", head(field), width, field.text, allowed_text(field));
+  return out;
 }
 
 std::string document_markdown(const std::vector<const FieldTable*>& tables) {

@@ -83,6 +83,13 @@ void check_run(const Table& section, const RunOptions& run) {
 void check_data(const Table& section, const DataOptions& data) {
   if (data.name != "leaves" && data.path.empty())
     fail(&section, "path", fmt::format("is required with name = \"{}\": the folder of the data set", data.name));
+  const bool drawn = data.name == "leaves" && data.path.empty();
+  for (const auto* key : {"images", "leaf_seed"})
+    if (data.name == "leaves" && !drawn && section.find(key) != nullptr)
+      fail(&section, key,
+           "changes nothing, because data.path names leaves that are drawn already; remove one of the two");
+  if (drawn && data.on_bad_sample == "skip")
+    fail(&section, "on_bad_sample", "changes nothing with leaves that are drawn in memory; remove it");
   if (data.crop_scale[0] > data.crop_scale[1])
     fail(&section, "crop_scale", "must be the least part first, then the greatest");
 }

@@ -42,9 +42,7 @@ const Fields<ModelOptions>& model_fields() {
 
 const Fields<DataOptions>& data_fields() {
   using O = DataOptions;
-  const OnlyWith files{"name", {"image_folder", "tensors"}};
-  const OnlyWith images{"name", {"image_folder", "leaves"}};
-  const OnlyWith folder{"name", {"image_folder"}};
+  const OnlyWith pictures{"name", {"image_folder", "leaves"}};
   const OnlyWith leaves{"name", {"leaves"}};
   static const auto table =
       Fields<O>("data", "The samples: where they are and how they are prepared.")
@@ -52,26 +50,29 @@ const Fields<DataOptions>& data_fields() {
                "image_folder: train, validation and test folders of one folder a class; leaves: drawn leaves, made on "
                "the fly; tensors: train, validation and test .safetensors files with pixel_values and labels.",
                {.choices = {"image_folder", "leaves", "tensors"}})
-          .add("path", &O::path, "The folder of the data set; required for image_folder and tensors.", {.only = files})
+          .add("path", &O::path,
+               "The folder of the data set; required for image_folder and tensors. For leaves, a folder that trireme "
+               "data "
+               "leaves has made; empty draws them in memory.")
           .add("image_size", &O::image_size,
-               "Pixels a side that images are resized to, 224 unless set; tensors have the size of their file.",
+               "Pixels a side that images are resized to; unset: 224 for image_folder, 48 for leaves, and the size of "
+               "the file for tensors, which are never resized.",
                {.min = 1, .max = 65536})
           .add("mean", &O::mean, "Taken from the red, green and blue of a pixel, on a scale from 0 to 1.",
-               {.length = 3, .only = images})
-          .add("std", &O::std, "What red, green and blue are divided by after that.",
-               {.above = 0, .length = 3, .only = images})
-          .add("flip", &O::flip, "Half of the training images are mirrored, left to right.", {.only = images})
+               {.length = 3})
+          .add("std", &O::std, "What red, green and blue are divided by after that.", {.above = 0, .length = 3})
+          .add("flip", &O::flip, "Half of the training images are mirrored, left to right.")
           .add("random_resized_crop", &O::random_resized_crop,
-               "Training images are cut at random and resized, instead of being resized whole.", {.only = images})
+               "Training images are cut at random and resized, instead of being resized whole.")
           .add("crop_scale", &O::crop_scale, "The least and the greatest part of an image's area that a cut takes.",
                {.max = 1, .above = 0, .length = 2, .only = OnlyWith{"random_resized_crop", {"true"}}})
           .add("workers", &O::workers, "Threads of a rank that decode images.", {.min = 1, .max = 1024})
           .add("prefetch", &O::prefetch, "Steps whose samples are made ready ahead.", {.min = 1, .max = 1024})
           .add("cache_mb", &O::cache_mb, "Memory of a rank for decoded images, MiB; 0 decodes them anew each epoch.",
-               {.min = 0, .only = folder})
+               {.min = 0, .only = pictures})
           .add("on_bad_sample", &O::on_bad_sample,
                "A file that cannot be decoded ends the run (error) or is left out and counted (skip).",
-               {.choices = {"error", "skip"}, .only = folder})
+               {.choices = {"error", "skip"}})
           .add("images", &O::images, "How many leaves are drawn, over all splits.",
                {.min = 30, .max = 10'000'000, .only = leaves})
           .add("leaf_seed", &O::leaf_seed, "Which leaves are drawn.", {.min = 0, .only = leaves});

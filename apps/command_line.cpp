@@ -1,0 +1,207 @@
+#include "apps/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/config/table.h"
+
+namespace trireme::apps {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  trireme train configs/leaves_vit.toml --ranks 2
+  trireme train configs/leaves_vit.toml --set train.epochs=5 --set optimizer.lr=1e-3
+  trireme train configs/leaves_vit.toml --resume auto
+  trireme eval runs/leaves_vit configs/leaves_vit.toml
+  trireme config configs/leaves_vit.toml --print
+  trireme config --explain train.micro_batch
+
+Ranks are started by --ranks, mpirun, srun or torchrun. Exit codes: 0 done, 1 a bug, 2 config or command line,
+3 data, 4 out of memory, 5 communication, 6 not finite, 7 checkpoint, 128 + n signal n (docs/errors.md).
+)";
+
+constexpr const char* kSetHelp = "One option of the file: a TOML value, or a bare word as text; may be given again";
+constexpr const char* kRanksHelp = "Start so many ranks here (mpirun underneath); one a GPU when there are GPUs";
+
+// CLI11 would take the words after `--set a=b` as further values.
+void add_set(CLI::App& command, std::vector<std::string>& set) {
+  command.add_option("--set", set, kSetHelp)->type_name("SECTION.KEY=VALUE")->allow_extra_args(false);
+}
+
+// Everything CLI11 writes into. Its callbacks would need globals; it reports what was seen instead.
+struct Parsed {
+  TrainCommand train;
+  std::string resume;
+  EvalCommand eval;
+  LeavesCommand leaves;
+  ConfigCommand config;
+};
+
+void add_train(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("train", "Train a model from a TOML file, on one rank or many");
+  command.add_option("CONFIG", out.train.config, "The TOML file")->type_name("")->required();
+  add_set(command, out.train.set);
+  command.add_option("--ranks", out.train.ranks, kRanksHelp)->type_name("N");
+  command.add_option("--resume", out.resume, "Go on from a checkpoint folder; auto: from the newest of the run folder")
+      ->type_name("auto|DIR");
+}
+
+void add_eval(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("eval", "Evaluate weights on the validation and test samples");
+  command.add_option("WEIGHTS", out.eval.weights, "A run folder, or weights in Hugging Face's layout")
+      ->type_name("")
+      ->required();
+  command.add_option("CONFIG", out.eval.config, "The TOML file")->type_name("")->required();
+  add_set(command, out.eval.set);
+  command.add_option("--ranks", out.eval.ranks, kRanksHelp)->type_name("N");
+}
+
+void add_data(CLI::App& app, Parsed& out) {
+  auto& data = *app.add_subcommand("data", "Make data sets");
+  data.require_subcommand(1);
+  auto& leaves = *data.add_subcommand("leaves", "Draw leaves, healthy or with marks, as an image folder");
+  leaves.add_option("--out", out.leaves.out, "The folder to make")->type_name("DIR")->required();
+  leaves.add_option("--images", out.leaves.images, "How many, over all splits")->type_name("N")->capture_default_str();
+  leaves.add_option("--size", out.leaves.size, "Pixels a side")->type_name("PX")->capture_default_str();
+  leaves.add_option("--seed", out.leaves.seed, "Which leaves")->type_name("S")->capture_default_str();
+}
+
+void add_config(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("config", "Show a file with all its options, or explain an option");
+  command.add_option("CONFIG", out.config.config, "The TOML file; not needed for --explain")->type_name("");
+  add_set(command, out.config.set);
+  command.add_flag("--print", out.config.print, "Print every option as it stands after the file and --set");
+  command.add_option("--explain", out.config.explain, "Explain an option (train.micro_batch) or a section (train)")
+      ->type_name("KEY");
+  command.add_flag("--markdown", out.config.markdown)->group("");
+}
+
+std::string help_of(const CLI::App& app) {
+  const CLI::App* deepest = &app;
+  std::string name;
+  while (!deepest->get_subcommands().empty()) {
+    name += (name.empty() ? "" : " ") + deepest->get_name();
+    deepest = deepest->get_subcommands().front();
+  }
+  return deepest->help(name);
+}
+
+std::string path_of(const CLI::App& app) {
+  std::string path = "trireme";
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    path += " " + at->get_name();
+  }
+  return path;
+}
+
+[[noreturn]] void refuse(const CLI::App& app, const std::string& what) {
+  throw ConfigError(fmt::format("{}  ({} --help)", what, path_of(app)));
+}
+
+std::vector<std::string> names_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* option : app.get_options())
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+std::vector<std::string> commands_of(CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* command : app.get_subcommands([](CLI::App*) { return true; })) names.push_back(command->get_name());
+  return names;
+}
+
+// Words that no command knows: a misspelt command or option, or one word too many.
+[[noreturn]] void refuse_extra(CLI::App& app, const std::string& word) {
+  CLI::App* deepest = &app;
+  while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
+  const auto commands = commands_of(*deepest);
+  if (word.rfind("-", 0) == 0) {
+    const auto name = word.substr(0, word.find('='));
+    refuse(app, fmt::format("no option {}{}", name, text::did_you_mean(name, names_of(*deepest))));
+  }
+  if (!commands.empty())
+    refuse(app, fmt::format("no command \"{}\" (known: {}){}", word, text::join(commands),
+                            text::did_you_mean(word, commands)));
+  refuse(app, fmt::format("\"{}\" is one word too many", word));
+}
+
+[[noreturn]] void refuse_missing(CLI::App& app) {
+  CLI::App* deepest = &app;
+  while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
+  refuse(app, fmt::format("a command is missing (known: {})", text::join(commands_of(*deepest))));
+}
+
+void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) {
+  if (ranks && (*ranks < 1 || *ranks > 4096))
+    refuse(app, fmt::format("--ranks {}: must be at least 1 and at most 4096", *ranks));
+}
+
+Command finish(CLI::App& app, Parsed& parsed) {
+  if (app.got_subcommand("train")) {
+    check_ranks(app, parsed.train.ranks);
+    if (!parsed.resume.empty()) parsed.train.set.push_back("run.resume=" + config::to_toml(parsed.resume));
+    return parsed.train;
+  }
+  if (app.got_subcommand("eval")) {
+    check_ranks(app, parsed.eval.ranks);
+    return parsed.eval;
+  }
+  if (app.got_subcommand("data")) {
+    const auto& leaves = parsed.leaves;
+    if (leaves.images < 30) refuse(app, fmt::format("--images {}: must be at least 30", leaves.images));
+    if (leaves.size < 8 || leaves.size > 4096)
+      refuse(app, fmt::format("--size {}: must be at least 8 and at most 4096", leaves.size));
+    if (leaves.seed < 0) refuse(app, fmt::format("--seed {}: must be at least 0", leaves.seed));
+    return leaves;
+  }
+  if (app.got_subcommand("plugins")) return PluginsCommand{};
+  if (app.got_subcommand("env")) return EnvCommand{};
+  const auto& config = parsed.config;
+  if (config.config.empty() && config.explain.empty() && !config.markdown)
+    refuse(app, "name a TOML file, or --explain KEY");
+  return config;
+}
+
+}  // namespace
+
+Command parse_command_line(int argc, const char* const* argv) {
+  CLI::App app("Trireme trains vision and language models on many ranks, from one TOML file.", "trireme");
+  app.set_version_flag("--version", "trireme " TRIREME_VERSION)->description("Print the version and exit");
+  app.set_help_all_flag("");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  app.get_formatter()->label("SUBCOMMAND", "COMMAND");
+  app.get_formatter()->label("REQUIRED", "");
+  Parsed parsed;
+  add_train(app, parsed);
+  add_eval(app, parsed);
+  add_data(app, parsed);
+  app.add_subcommand("plugins", "List the plugins and their options");
+  add_config(app, parsed);
+  app.add_subcommand("env", "Print versions and devices, for a bug report");
+  app.footer(kFooter);  // after the commands, which would take it over
+  for (auto* command : app.get_subcommands([](CLI::App*) { return true; })) command->group("Commands");
+  if (argc == 1) return Answer{app.help()};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return Answer{help_of(app)};
+  } catch (const CLI::CallForVersion& version) {
+    return Answer{std::string(version.what()) + "\n"};
+  } catch (const CLI::ParseError& error) {
+    const auto extra = app.remaining(true);
+    if (!extra.empty()) refuse_extra(app, extra.front());
+    if (app.get_subcommands().empty() || app.got_subcommand("data"))
+      if (std::string(error.what()).find("subcommand") != std::string::npos) refuse_missing(app);
+    refuse(app, error.what());
+  }
+  return finish(app, parsed);
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,48 @@
+// The command line of `trireme`, parsed once and the same way by both programs: the front (starts ranks, answers what
+// needs no LibTorch) and the worker (does the work).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace trireme::apps {
+
+struct TrainCommand {
+  std::string config;
+  std::vector<std::string> set;  ///< assignments; --resume is one of them
+  std::optional<std::int64_t> ranks;
+};
+struct EvalCommand {
+  std::string weights;  ///< a run folder, or weights in Hugging Face's layout
+  std::string config;
+  std::vector<std::string> set;
+  std::optional<std::int64_t> ranks;
+};
+struct LeavesCommand {
+  std::string out;
+  std::int64_t images = 900, size = 64, seed = 7;
+};
+struct PluginsCommand {};
+struct ConfigCommand {
+  std::string config;  ///< may be empty with explain or markdown
+  std::vector<std::string> set;
+  bool print = false;
+  std::string explain;
+  bool markdown = false;  ///< writes docs/config.md to standard output
+};
+struct EnvCommand {};
+/// Nothing to do but to say `text` (help, version).
+struct Answer {
+  std::string text;
+};
+
+using Command =
+    std::variant<Answer, TrainCommand, EvalCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand>;
+
+/// @throws ConfigError that says what is wrong and which --help tells more.
+Command parse_command_line(int argc, const char* const* argv);
+
+}  // namespace trireme::apps

@@ -1,0 +1,182 @@
+#include "apps/front/launch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <climits>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "apps/report.h"
+#include "core/base/error.h"
+
+namespace trireme::apps {
+namespace {
+
+std::string own_folder() {
+  char path[PATH_MAX];
+  const auto length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  if (length < 0) throw ConfigError("cannot read /proc/self/exe to find the worker program; is /proc mounted?");
+  const std::string whole(path, static_cast<std::size_t>(length));
+  return whole.substr(0, whole.rfind('/'));
+}
+
+bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
+
+// The mpirun of the MPI that Trireme was built with, else the first on PATH.
+std::string find_mpirun() {
+  if (is_program(TRIREME_MPIRUN)) return TRIREME_MPIRUN;
+  const char* path = std::getenv("PATH");
+  std::string rest = path == nullptr ? "" : path;
+  while (!rest.empty()) {
+    const auto colon = rest.find(':');
+    const auto candidate = rest.substr(0, colon) + "/mpirun";
+    if (is_program(candidate)) return candidate;
+    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
+  }
+  throw ConfigError(
+      "--ranks needs mpirun, which is not on this machine; install Open MPI (apt-get install openmpi-bin), or start "
+      "the ranks with srun or torchrun");
+}
+
+int cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+// Whether one process may read another's memory, which Open MPI's shared memory likes to do: in many containers the
+// call is forbidden, and each message would complain.
+bool may_read_other_processes() {
+  char from = 1, to = 0;
+  iovec source{&from, 1}, target{&to, 1};
+  return process_vm_readv(getpid(), &target, 1, &source, 1, 0) == 1;
+}
+
+// Columns of the terminal behind a stream, 0 when it is none. mpirun gives the ranks pipes, so they cannot see it.
+std::string columns_of(int stream) {
+  winsize size{};
+  if (isatty(stream) == 0) return "0";
+  if (ioctl(stream, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return "80";
+  return std::to_string(size.ws_col);
+}
+
+void tell_about_terminal() {
+  setenv("TRIREME_TERMINAL", columns_of(STDOUT_FILENO).c_str(), 1);
+  setenv("TRIREME_TERMINAL_ERR", columns_of(STDERR_FILENO).c_str(), 1);
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (auto& word : words) out.push_back(word.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+std::vector<std::string> mpirun_command(std::int64_t ranks, const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{find_mpirun(), "-n", std::to_string(ranks), "--oversubscribe", "--bind-to", "none",
+                                   // mpirun's own words about a failed rank: we say it once, and shorter
+                                   "--quiet", "--mca", "opal_signal", "6"};
+  const auto set = [&](const char* name, const char* value) { command.insert(command.end(), {"--mca", name, value}); };
+  // A waiting rank spins; where ranks and their loader threads share cores that would take time from the others.
+  if (2 * ranks > cores()) set("mpi_yield_when_idle", "1");
+  if (!may_read_other_processes()) set("btl_vader_single_copy_mechanism", "none");
+  command.push_back(worker_path());
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+// Signal handlers can reach nothing but statics.
+volatile sig_atomic_t child_process = 0;
+volatile sig_atomic_t last_signal = 0;
+
+void on_signal(int number, siginfo_t* info, void*) {
+  last_signal = number;
+  // A key on the terminal reaches mpirun by itself; what was sent to this process alone is passed on.
+  if (info->si_code <= 0 && child_process > 0) kill(static_cast<pid_t>(child_process), number);
+}
+
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaction(number, &action, nullptr);
+}
+
+// What mpirun, kept quiet, does not say: that a rank was ended by a signal.
+int verdict_on(int exit_code) {
+  if (last_signal != 0 && last_signal != SIGUSR1 && last_signal != SIGUSR2) {
+    say_error(fmt::format("stopped by signal {} ({})", static_cast<int>(last_signal), strsignal(last_signal)));
+    return 128 + last_signal;
+  }
+  if (exit_code == 128 + SIGKILL)
+    say_error(
+        "a rank was killed (signal 9), most often because the machine ran out of memory: take fewer ranks, a "
+        "smaller train.micro_batch, or train.recompute = true");
+  else if (exit_code > 128 && exit_code < 128 + NSIG)
+    say_error(fmt::format("a rank ended by signal {} ({})", exit_code - 128, strsignal(exit_code - 128)));
+  return exit_code;
+}
+
+}  // namespace
+
+std::string worker_path() {
+  const auto path = own_folder() + "/../" TRIREME_LIBEXEC "/trireme-worker";
+  if (!is_program(path))
+    throw ConfigError(fmt::format("{} is missing: the build or the installation is not complete", path));
+  return path;
+}
+
+bool in_launched_world() {
+  const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
+  if (set("OMPI_COMM_WORLD_SIZE") || set("TORCHELASTIC_RUN_ID")) return true;
+  if (set("RANK") && set("WORLD_SIZE") && set("MASTER_ADDR")) return true;
+  // An interactive step of Slurm is a shell, and may start ranks.
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  return set("SLURM_STEP_ID") && set("SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0;
+}
+
+void become_worker(const std::vector<std::string>& arguments) {
+  tell_about_terminal();
+  std::vector<std::string> command{worker_path()};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  execv(command[0].c_str(), pointers(command).data());
+  throw ConfigError(fmt::format("cannot run {}: {}", command[0], std::strerror(errno)));
+}
+
+int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments) {
+  auto command = mpirun_command(ranks, arguments);
+  tell_about_terminal();
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  setenv("OMP_NUM_THREADS", std::to_string(threads > 0 ? threads : 1).c_str(), threads > 0 ? 1 : 0);
+  setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
+  const auto words = pointers(command);
+  catch_signals();
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw ConfigError(fmt::format("cannot start mpirun: {}", std::strerror(errno)));
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(1);
+    const int nothing = open("/dev/null", O_RDONLY);
+    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+    execv(words[0], words.data());
+    _exit(127);
+  }
+  child_process = child;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return verdict_on(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,24 @@
+// Starting the worker: in place of this process, or N of them under mpirun.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trireme::apps {
+
+/// The worker program of this installation: ../libexec/trireme/trireme-worker beside the folder of this program.
+/// @throws ConfigError when it is not there.
+std::string worker_path();
+
+/// True when mpirun, srun or torchrun started this process.
+bool in_launched_world();
+
+/// Becomes the worker with these arguments (argv[1] onwards). Returns only by @throws ConfigError.
+[[noreturn]] void become_worker(const std::vector<std::string>& arguments);
+
+/// Runs `ranks` workers under mpirun until they end; passes signals on. Returns the exit code: that of the first rank
+/// that failed, or 128 + n after signal n. @throws ConfigError when mpirun is not installed.
+int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments);
+
+}  // namespace trireme::apps
