@@ -1,18 +1,18 @@
 // Batch: the samples of one forward pass of one rank.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 namespace trireme::data {
 
 struct Batch {
-  std::vector<at::Tensor> inputs;  ///< to the model: images {pixel_values [B,3,H,W]}; B may be 0
-  at::Tensor labels;               ///< int64 [B]
-  at::Tensor sample_ids;           ///< int64 [B], CPU: the samples' numbers in the data set
-  double global_weight = 0;        ///< what the loss sums of the whole global batch are divided by (samples)
+  std::vector<at::Tensor> inputs;    ///< to the model: images {pixel_values [B,3,H,W]}; B may be 0
+  at::Tensor labels;                 ///< int64 [B]
+  at::Tensor sample_ids;             ///< int64 [B], CPU: the samples' numbers in the data set
+  double global_weight = 0;          ///< what the loss sums of the whole global batch are divided by (samples)
   std::int64_t epoch = 0, step = 0;  ///< step: optimizer step since the start of training
   [[nodiscard]] std::int64_t size() const { return labels.size(0); }
 };

@@ -1,13 +1,13 @@
 // Dataset: samples by number. Thread-safe: the loader's workers call get() at the same time.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 #include "core/base/log.h"
 #include "core/config/run_config.h"
@@ -18,7 +18,8 @@ enum class Split { train, validation, test };
 const char* name_of(Split split);
 
 struct Sample {
-  std::vector<at::Tensor> inputs;  ///< without the batch dim: {pixel_values [3,H,W]}, float32 (float64 from a float64 file)
+  std::vector<at::Tensor>
+      inputs;  ///< without the batch dim: {pixel_values [3,H,W]}, float32 (float64 from a float64 file)
   std::int64_t label = 0;
 };
 
@@ -29,11 +30,13 @@ class Dataset {
   /// Augmentation is a function of (seed, epoch, index) alone; none unless `augment`.
   /// @throws DataError that names the file; with on_bad_sample = skip, nullopt instead.
   virtual std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) = 0;
-  /// Samples that get() skipped so far.
+  /// Samples that get() found unreadable so far, each counted once.
   [[nodiscard]] virtual std::int64_t skipped() const { return 0; }
+  /// The inputs of a batch of no samples: {[0, 3, H, W]}. Unless overridden, as the first readable sample says.
+  [[nodiscard]] virtual std::vector<at::Tensor> empty_inputs();
 };
 
-/// The three splits of a data source; a split that does not exist is null (only test may miss for tensors).
+/// The three splits of a data source; a split that does not exist is null (only test may be missing).
 struct DatasetInfo {
   std::vector<std::string> classes;  ///< label number -> name
   std::int64_t image_size = 0;       ///< pixels a side

@@ -4,14 +4,19 @@
 // samples are split over the data-parallel ranks by shard::split (shares differ by at most one). Every rank runs
 // ceil(largest share / micro_batch) microbatches; the last ones may be smaller or empty on some ranks.
 // Evaluation: no shuffle, no augmentation, every sample exactly once over all ranks.
+//
+// A sample that cannot be read (data.on_bad_sample = skip) keeps its place in training: the next readable one by
+// number stands in for it, the same on every rank, so that every batch has as many samples as all ranks count on. In
+// evaluation nothing may be counted twice: there it is left out, and global_samples and global_weight are what the
+// batch would have held; who evaluates divides by the samples it saw.
 #pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
-
-#include <c10/core/Device.h>
-#include <c10/core/ScalarType.h>
 
 #include "core/data/batch.h"
 #include "core/data/dataset.h"
@@ -26,14 +31,17 @@ struct LoaderOptions {
   bool shuffle = false;
   bool augment = false;
   bool drop_last = false;
+  bool evaluation = false;  ///< unreadable samples are left out, not replaced; excludes the three above
   std::int64_t workers = 1;
   std::int64_t prefetch = 2;
   at::ScalarType dtype = at::kFloat;  ///< of floating inputs
   c10::Device device = at::kCPU;
 };
 
+/// Used by one thread; its workers are its own, and end with it, at any time.
 class Loader {
  public:
+  /// @throws ConfigError: more ranks than global_batch; DataError: no samples, or none left by drop_last.
   Loader(std::shared_ptr<Dataset> dataset, LoaderOptions options);
   ~Loader();
   Loader(const Loader&) = delete;
@@ -45,7 +53,8 @@ class Loader {
 
   /// Begins epoch `epoch` (from 0) at step `first_step` of it: the same batches as if it had run there.
   void start_epoch(std::int64_t epoch, std::int64_t first_step = 0);
-  /// The next step's share of this rank, or nullopt at the end of the epoch. Rethrows what a worker threw.
+  /// The next step's share of this rank, or nullopt at the end of the epoch. Rethrows what a worker threw, once the
+  /// steps before it are delivered; of several errors in a step, the first in sample order.
   std::optional<StepBatch> next();
 
  private:

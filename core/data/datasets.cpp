@@ -1,0 +1,134 @@
+// open(): from [data] to the three splits. Each source has a file of its own; here they are only chosen and checked.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/data/dataset.h"
+#include "core/data/image_dataset.h"
+#include "core/data/image_folder.h"
+#include "core/data/leaves.h"
+#include "core/data/tensor_dataset.h"
+
+namespace trireme::data {
+namespace {
+
+constexpr Split kSplits[] = {Split::train, Split::validation, Split::test};
+
+std::shared_ptr<Dataset>& split_of(Datasets& sets, Split split) {
+  return split == Split::train ? sets.train : split == Split::validation ? sets.validation : sets.test;
+}
+
+[[noreturn]] void bad_option(const char* key, const std::string& what) {
+  throw ConfigError(fmt::format("data.{}: {}", key, what));
+}
+
+TransformOptions transform_options(const config::DataOptions& options, std::int64_t default_size) {
+  TransformOptions out;
+  out.size = options.image_size.value_or(default_size);
+  if (out.size < 1) bad_option("image_size", fmt::format("{} pixels; it must be at least 1", out.size));
+  if (options.mean.size() != 3)
+    bad_option("mean", fmt::format("{} numbers; give 3 (red, green, blue)", options.mean.size()));
+  if (options.std.size() != 3)
+    bad_option("std", fmt::format("{} numbers; give 3 (red, green, blue)", options.std.size()));
+  for (const double value : options.std)
+    if (!(value > 0)) bad_option("std", fmt::format("{} cannot be divided by; give numbers above 0", value));
+  std::copy_n(options.mean.begin(), 3, out.mean.begin());
+  std::copy_n(options.std.begin(), 3, out.std.begin());
+  const auto& scale = options.crop_scale;
+  if (scale.size() != 2 || !(scale[0] > 0) || !(scale[0] <= scale[1]) || !(scale[1] <= 1))
+    bad_option("crop_scale", "give two numbers, 0 < low <= high <= 1: the crop's part of the image's area");
+  out.flip = options.flip;
+  out.crop = options.random_resized_crop;
+  out.crop_low = scale[0];
+  out.crop_high = scale[1];
+  return out;
+}
+
+/// Only the train split is ever augmented; the others can be prepared to the end and cached so.
+TransformOptions for_split(TransformOptions transform, Split split) {
+  if (split != Split::train) transform.flip = transform.crop = false;
+  return transform;
+}
+
+Datasets from_sources(const std::map<Split, std::shared_ptr<PixelSource>>& sources, std::vector<std::string> classes,
+                      const TransformOptions& transform, const config::DataOptions& options, std::uint64_t seed,
+                      const Log& log) {
+  Datasets out;
+  out.info = {std::move(classes), transform.size};
+  const auto budget = std::make_shared<CacheBudget>(static_cast<std::int64_t>(options.cache_mb * 1024 * 1024));
+  for (const auto& [split, source] : sources)
+    split_of(out, split) = std::make_shared<ImageDataset>(source, for_split(transform, split), seed, budget,
+                                                          options.on_bad_sample == "skip", log);
+  return out;
+}
+
+Datasets open_folder(const config::DataOptions& options, std::int64_t default_size, std::uint64_t seed,
+                     const Log& log) {
+  const auto transform = transform_options(options, default_size);
+  auto listing = list_image_folder(options.path, log);
+  std::map<Split, std::shared_ptr<PixelSource>> sources;
+  for (auto& [split, files] : listing.splits) sources[split] = folder_source(std::move(files));
+  return from_sources(sources, std::move(listing.classes), transform, options, seed, log);
+}
+
+Datasets open_leaves(const config::DataOptions& options, std::uint64_t seed, const Log& log) {
+  if (!options.path.empty()) return open_folder(options, kLeafPixels, seed, log);
+  const auto transform = transform_options(options, kLeafPixels);
+  std::map<Split, std::shared_ptr<PixelSource>> sources;
+  for (const auto split : kSplits)
+    sources[split] = leaf_source(split, options.images, transform.size, static_cast<std::uint64_t>(options.leaf_seed));
+  return from_sources(sources, leaf_classes(), transform, options, seed, log);
+}
+
+Datasets open_tensors(const config::DataOptions& options, std::uint64_t seed, const Log& log) {
+  const auto transform = transform_options(options, 1);
+  if (options.path.empty())
+    throw DataError("data.path is empty: set it to a folder with train.safetensors and validation.safetensors");
+  Datasets out;
+  std::int64_t largest = 0;
+  for (const auto split : kSplits) {
+    const auto file = (std::filesystem::path(options.path) / (std::string(name_of(split)) + ".safetensors")).string();
+    if (split == Split::test && !std::filesystem::exists(file)) continue;
+    const auto set =
+        std::make_shared<TensorDataset>(file, for_split(transform, split), seed, options.on_bad_sample == "skip", log);
+    if (split == Split::train) out.info.image_size = set->image_size();
+    const auto wanted = options.image_size.value_or(out.info.image_size);
+    if (set->image_size() != wanted)
+      throw DataError(fmt::format("{}: images of {} x {} pixels, but {} says {}", file, set->image_size(),
+                                  set->image_size(), options.image_size ? "data.image_size" : "the train split",
+                                  wanted));
+    largest = std::max(largest, set->largest_label());
+    split_of(out, split) = set;
+  }
+  for (std::int64_t label = 0; label <= largest; ++label) out.info.classes.push_back(std::to_string(label));
+  return out;
+}
+
+}  // namespace
+
+const char* name_of(Split split) {
+  return split == Split::train ? "train" : split == Split::validation ? "validation" : "test";
+}
+
+std::vector<at::Tensor> Dataset::empty_inputs() {
+  for (std::int64_t index = 0; index < size(); ++index) {
+    auto sample = get(index, 0, false);
+    if (!sample) continue;
+    for (auto& input : sample->inputs) input = input.unsqueeze(0).narrow(0, 0, 0);
+    return sample->inputs;
+  }
+  throw DataError("the data set has no sample that can be read");
+}
+
+Datasets open(const config::DataOptions& options, std::uint64_t seed, const Log& log) {
+  if (options.on_bad_sample != "error" && options.on_bad_sample != "skip")
+    bad_option("on_bad_sample", fmt::format("\"{}\" is neither \"error\" nor \"skip\"", options.on_bad_sample));
+  if (options.name == "image_folder") return open_folder(options, 224, seed, log);
+  if (options.name == "leaves") return open_leaves(options, seed, log);
+  if (options.name == "tensors") return open_tensors(options, seed, log);
+  bad_option("name", fmt::format("no data set \"{}\" (known: image_folder, leaves, tensors)", options.name));
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,41 @@
+#include "core/data/image_dataset.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+namespace trireme::data {
+
+ImageDataset::ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,
+                           std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log)
+    : source_(std::move(source)),
+      transform_(transform),
+      seed_(seed),
+      cache_(source_->size(), std::move(budget)),
+      bad_(skip_bad, log) {}
+
+std::optional<Sample> ImageDataset::get(std::int64_t index, std::int64_t epoch, bool augment) {
+  return bad_.guard(index, [&] { return read(index, epoch, augment); });
+}
+
+std::vector<at::Tensor> ImageDataset::empty_inputs() {
+  return {at::empty({0, 3, transform_.size, transform_.size}, at::kFloat)};
+}
+
+at::Tensor ImageDataset::cached_pixels(std::int64_t index) {
+  if (auto image = cache_.find(index); image.defined()) return image;
+  auto image = source_->load(index);
+  if (!transform_.crop) image = resize(image, transform_.size);
+  cache_.add(index, image);
+  return image;
+}
+
+Sample ImageDataset::read(std::int64_t index, std::int64_t epoch, bool augment) {
+  auto image = cached_pixels(index);
+  Augmentation chance;
+  if (augment) chance = draw_augmentation(transform_, seed_, epoch, index, image.size(0), image.size(1));
+  if (chance.crop) image = crop(image, chance);
+  return {{normalise(resize(image, transform_.size), transform_, chance.flip)}, source_->label(index)};
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,36 @@
+// ImageDataset: a PixelSource, the transform and the cache, joined into samples.
+#pragma once
+
+#include <memory>
+
+#include "core/data/bad_samples.h"
+#include "core/data/dataset.h"
+#include "core/data/pixel_cache.h"
+#include "core/data/pixel_source.h"
+#include "core/data/transform.h"
+
+namespace trireme::data {
+
+/// What is cached is the image as far as it is the same each epoch: resized without a random crop, else whole.
+class ImageDataset : public Dataset {
+ public:
+  ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,
+               std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log);
+
+  [[nodiscard]] std::int64_t size() const override { return source_->size(); }
+  std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
+  [[nodiscard]] std::int64_t skipped() const override { return bad_.count(); }
+  [[nodiscard]] std::vector<at::Tensor> empty_inputs() override;
+
+ private:
+  Sample read(std::int64_t index, std::int64_t epoch, bool augment);
+  at::Tensor cached_pixels(std::int64_t index);
+
+  std::shared_ptr<PixelSource> source_;
+  TransformOptions transform_;
+  std::uint64_t seed_;
+  PixelCache cache_;
+  BadSamples bad_;
+};
+
+}  // namespace trireme::data

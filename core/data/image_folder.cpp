@@ -1,0 +1,130 @@
+#include "core/data/image_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/data/image.h"
+
+namespace trireme::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Names in a folder, sorted by their bytes.
+std::vector<std::string> entries(const fs::path& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    auto name = it->path().filename().string();
+    if (name.front() != '.') names.push_back(std::move(name));
+  }
+  if (error) throw DataError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+bool is_image(const std::string& name) {
+  auto extension = fs::path(name).extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+}
+
+std::vector<std::string> class_folders(const fs::path& split) {
+  auto names = entries(split);
+  std::erase_if(names, [&](const std::string& name) { return !is_folder(split / name); });
+  return names;
+}
+
+FolderSplit list_split(const fs::path& folder, const fs::path& train, const std::vector<std::string>& classes,
+                       std::int64_t* passed_over) {
+  FolderSplit out;
+  for (const auto& name : class_folders(folder)) {
+    const auto found = std::find(classes.begin(), classes.end(), name);
+    if (found == classes.end())
+      throw DataError(fmt::format(
+          "{}: class \"{}\" is not in {} (classes: {}){}; a class must be in train to be learned",
+          (folder / name).string(), name, train.string(), text::join(classes), text::did_you_mean(name, classes)));
+    const auto before = out.files.size();
+    for (const auto& file : entries(folder / name)) {
+      if (!is_image(file)) {
+        ++*passed_over;
+        continue;
+      }
+      out.files.push_back((folder / name / file).string());
+      out.labels.push_back(found - classes.begin());
+    }
+    if (out.files.size() == before)
+      throw DataError(
+          fmt::format("{}: no image (.jpg, .jpeg, .png) in this class folder; add some or remove the folder",
+                      (folder / name).string()));
+  }
+  if (out.files.empty())
+    throw DataError(fmt::format("{}: no class folder in this split; expected {}", folder.string(),
+                                (folder / "<class>" / "*.jpg").string()));
+  return out;
+}
+
+class FolderSource : public PixelSource {
+ public:
+  explicit FolderSource(FolderSplit split) : split_(std::move(split)) {}
+  [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(split_.files.size()); }
+  [[nodiscard]] std::int64_t label(std::int64_t index) const override {
+    return split_.labels[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+    const auto& file = split_.files[static_cast<std::size_t>(index)];
+    return decode_image(read_bytes(file), file);
+  }
+
+ private:
+  FolderSplit split_;
+};
+
+}  // namespace
+
+FolderListing list_image_folder(const std::string& path, const Log& log) {
+  if (path.empty())
+    throw DataError("data.path is empty: set it to a folder with train/<class>/*.jpg and validation/<class>/*.jpg");
+  const fs::path root(path);
+  if (!is_folder(root))
+    throw DataError(fmt::format("{}: {}; set data.path to a folder with train/ and validation/ in it", path,
+                                fs::exists(fs::symlink_status(root)) ? "not a folder" : "no such folder"));
+  const bool has_val = is_folder(root / "val"), has_validation = is_folder(root / "validation");
+  if (has_val && has_validation)
+    throw DataError(fmt::format("{}: has both val and validation, which mean the same split; remove one", path));
+  const std::map<Split, fs::path> folders{{Split::train, root / "train"},
+                                          {Split::validation, root / (has_val ? "val" : "validation")},
+                                          {Split::test, root / "test"}};
+  const auto& train = folders.at(Split::train);
+  for (const auto split : {Split::train, Split::validation})
+    if (!is_folder(folders.at(split)))
+      throw DataError(
+          fmt::format("{}: the {} split is missing; make this folder with one folder of images for each class",
+                      folders.at(split).string(), name_of(split)));
+  FolderListing out;
+  out.classes = class_folders(train);
+  std::int64_t passed_over = 0;
+  for (const auto& [split, folder] : folders)
+    if (is_folder(folder)) out.splits[split] = list_split(folder, train, out.classes, &passed_over);
+  if (passed_over > 0)
+    log.note("data: {} files under {} are not .jpg, .jpeg or .png and were passed over", passed_over, path);
+  return out;
+}
+
+std::shared_ptr<PixelSource> folder_source(FolderSplit split) {
+  return std::make_shared<FolderSource>(std::move(split));
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,79 @@
+#include "core/data/leaves.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "core/data/image.h"
+#include "core/data/leaf_painter.h"
+
+namespace trireme::data {
+namespace {
+
+class LeafSource : public PixelSource {
+ public:
+  LeafSource(Split split, std::int64_t count, std::int64_t size, std::uint64_t seed)
+      : split_(split), count_(count), size_(size), seed_(seed) {}
+  [[nodiscard]] std::int64_t size() const override { return count_; }
+  [[nodiscard]] std::int64_t label(std::int64_t index) const override { return index % kLeafClasses; }
+  [[nodiscard]] at::Tensor load(std::int64_t index) const override { return draw_leaf(split_, index, size_, seed_); }
+
+ private:
+  Split split_;
+  std::int64_t count_, size_;
+  std::uint64_t seed_;
+};
+
+void check(std::int64_t images, std::int64_t size) {
+  if (leaf_count(Split::test, images) < kLeafClasses)
+    throw DataError(fmt::format("leaves: {} images are too few for three splits of {} classes; ask for at least 20",
+                                images, kLeafClasses));
+  if (size < 16 || size > 4096)
+    throw DataError(fmt::format("leaves: {} x {} pixels; a leaf is drawn in 16 to 4096 pixels a side", size, size));
+}
+
+}  // namespace
+
+std::vector<std::string> leaf_classes() { return {"angular_spots", "healthy", "rust"}; }
+
+std::int64_t leaf_count(Split split, std::int64_t images) {
+  const std::int64_t held_out = images * 15 / 100;
+  return split == Split::train ? images - 2 * held_out : held_out;
+}
+
+at::Tensor draw_leaf(Split split, std::int64_t number, std::int64_t size, std::uint64_t seed) {
+  const auto key = random::mix(random::mix(seed, random::hash(name_of(split))), static_cast<std::uint64_t>(number));
+  const auto pixels = LeafPainter(key, size).paint(static_cast<LeafKind>(number % kLeafClasses));
+  auto out = at::empty({size, size, 3}, at::kByte);
+  std::memcpy(out.mutable_data_ptr(), pixels.data(), pixels.size());
+  return out;
+}
+
+std::shared_ptr<PixelSource> leaf_source(Split split, std::int64_t images, std::int64_t size, std::uint64_t seed) {
+  check(images, size);
+  return std::make_shared<LeafSource>(split, leaf_count(split, images), size, seed);
+}
+
+void write_leaves(const std::string& dir, std::int64_t images, std::int64_t size, std::uint64_t seed) {
+  check(images, size);
+  const auto names = leaf_classes();
+  for (const auto split : {Split::train, Split::validation, Split::test}) {
+    const auto folder = std::filesystem::path(dir) / name_of(split);
+    for (const auto& name : names) {
+      std::error_code error;
+      std::filesystem::create_directories(folder / name, error);
+      if (error) throw DataError(fmt::format("{}: cannot be made: {}", (folder / name).string(), error.message()));
+    }
+    for (std::int64_t number = 0; number < leaf_count(split, images); ++number)
+      write_png(
+          (folder / names[static_cast<std::size_t>(number % kLeafClasses)] / fmt::format("{:05}.png", number)).string(),
+          draw_leaf(split, number, size, seed));
+  }
+}
+
+}  // namespace trireme::data

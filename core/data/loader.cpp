@@ -1,0 +1,271 @@
+#include "core/data/loader.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <c10/util/ParallelGuard.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/data/sampler.h"
+
+namespace trireme::data {
+namespace {
+
+/// One step on its way: samples are read by any worker, in order of claim; the last one to finish joins them.
+struct Job {
+  std::int64_t epoch = 0, step = 0;
+  StepPlan plan;
+  std::vector<std::int64_t> ids;            ///< of the share; a replaced one holds its replacement's number
+  std::vector<std::optional<Sample>> read;  ///< by position in the share
+  std::size_t claimed = 0, finished = 0;    ///< guarded by the loader's mutex, as is what follows
+  std::exception_ptr error;
+  std::size_t error_at = 0;
+  bool ready = false;
+  StepBatch batch;
+};
+
+SamplerOptions sampler_options(const Dataset& dataset, const LoaderOptions& o) {
+  return {dataset.size(), o.global_batch, o.micro_batch, o.dp_rank, o.dp_size, o.seed, o.shuffle, o.drop_last};
+}
+
+void check(const Dataset& dataset, const LoaderOptions& o) {
+  TRIREME_CHECK(o.global_batch > 0 && o.micro_batch > 0 && 0 <= o.dp_rank && o.dp_rank < o.dp_size,
+                "global batch {}, micro batch {}, rank {} of {}", o.global_batch, o.micro_batch, o.dp_rank, o.dp_size);
+  TRIREME_CHECK(!o.evaluation || !(o.shuffle || o.augment || o.drop_last),
+                "evaluation sees each sample once, in order");
+  if (o.dp_size > o.global_batch)
+    throw ConfigError(
+        fmt::format("{} data-parallel ranks cannot share a global batch of {}; set train.global_batch to at "
+                    "least {} or use fewer ranks",
+                    o.dp_size, o.global_batch, o.dp_size));
+  if (dataset.size() == 0) throw DataError("the data set holds no samples");
+  if (o.drop_last && dataset.size() < o.global_batch)
+    throw DataError(
+        fmt::format("{} samples do not fill one global batch of {}, and train.drop_last leaves nothing of "
+                    "them; set it to false or train.global_batch to at most {}",
+                    dataset.size(), o.global_batch, dataset.size()));
+}
+
+}  // namespace
+
+struct Loader::State {
+  State(std::shared_ptr<Dataset> set, LoaderOptions opts)
+      : dataset(std::move(set)), options(opts), sampler(sampler_options(*dataset, opts)) {}
+
+  void work();
+  void read_one(Job& job, std::size_t at);
+  void assemble(Job& job) const;
+  Batch assemble_micro(Job& job, const shard::Range& positions) const;
+  void schedule(std::size_t jobs);
+  void stop();
+
+  std::shared_ptr<Dataset> dataset;
+  LoaderOptions options;
+  Sampler sampler;
+  std::vector<at::Tensor> empty_inputs;
+
+  std::mutex mutex;
+  std::condition_variable work_waits, step_ready;
+  std::deque<std::shared_ptr<Job>> jobs;  ///< in step order; the front is what next() returns
+  bool stopping = false;
+
+  bool started = false;
+  std::int64_t epoch = 0, scheduled = 0;  ///< the step that schedule() makes next
+  std::vector<std::int64_t> order;
+  std::vector<std::thread> workers;
+};
+
+Loader::Loader(std::shared_ptr<Dataset> dataset, LoaderOptions options) {
+  check(*dataset, options);
+  state_ = std::make_unique<State>(std::move(dataset), options);
+  state_->empty_inputs = state_->dataset->empty_inputs();
+  try {
+    for (std::int64_t i = 0; i < std::max<std::int64_t>(1, options.workers); ++i)
+      state_->workers.emplace_back([state = state_.get()] { state->work(); });
+  } catch (...) {
+    state_->stop();
+    throw;
+  }
+}
+
+Loader::~Loader() { state_->stop(); }
+
+void Loader::State::stop() {
+  {
+    const std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  work_waits.notify_all();
+  for (auto& worker : workers) worker.join();
+}
+
+std::int64_t Loader::size() const { return state_->dataset->size(); }
+std::int64_t Loader::steps_per_epoch() const { return state_->sampler.steps_per_epoch(); }
+std::int64_t Loader::micro_per_step() const { return state_->sampler.micro_per_step(state_->options.global_batch); }
+const LoaderOptions& Loader::options() const { return state_->options; }
+
+void Loader::start_epoch(std::int64_t epoch, std::int64_t first_step) {
+  auto& s = *state_;
+  TRIREME_CHECK(epoch >= 0 && first_step >= 0 && first_step <= steps_per_epoch(), "epoch {}, step {} of {}", epoch,
+                first_step, steps_per_epoch());
+  s.order = s.sampler.order(epoch);
+  s.started = true;
+  s.epoch = epoch;
+  s.scheduled = first_step;
+  {
+    // Workers that are still at a step of before finish their sample into a job that nobody waits for.
+    const std::lock_guard lock(s.mutex);
+    s.jobs.clear();
+  }
+  s.schedule(static_cast<std::size_t>(std::max<std::int64_t>(0, s.options.prefetch)));
+}
+
+/// Tops the queue up to `wanted` steps, as far as the epoch goes.
+void Loader::State::schedule(std::size_t wanted) {
+  while (jobs.size() < wanted && scheduled < sampler.steps_per_epoch()) {
+    auto job = std::make_shared<Job>();
+    job->epoch = epoch;
+    job->step = scheduled++;
+    job->plan = sampler.step(job->step);
+    job->ids.assign(order.begin() + job->plan.share.begin, order.begin() + job->plan.share.end);
+    job->read.resize(job->ids.size());
+    if (job->ids.empty()) {
+      assemble(*job);
+      job->ready = true;
+    }
+    {
+      const std::lock_guard lock(mutex);
+      jobs.push_back(std::move(job));
+    }
+    work_waits.notify_all();
+  }
+}
+
+void Loader::State::work() {
+  // Ranks and workers share the cores: what a worker calls must not start threads of its own.
+  const c10::ParallelGuard serial(true);
+  std::unique_lock lock(mutex);
+  const auto first_open = [&]() -> std::shared_ptr<Job> {
+    for (const auto& job : jobs)
+      if (job->claimed < job->ids.size()) return job;
+    return nullptr;
+  };
+  while (true) {
+    std::shared_ptr<Job> job;
+    work_waits.wait(lock, [&] { return stopping || (job = first_open()) != nullptr; });
+    if (stopping) return;
+    const auto at = job->claimed++;
+    std::exception_ptr error;
+    lock.unlock();
+    try {
+      read_one(*job, at);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error && (!job->error || at < job->error_at)) {
+      job->error = error;
+      job->error_at = at;
+    }
+    if (++job->finished < job->ids.size()) continue;
+    if (!job->error) {
+      lock.unlock();
+      try {
+        assemble(*job);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      job->error = error;
+    }
+    job->ready = true;
+    step_ready.notify_all();
+  }
+}
+
+void Loader::State::read_one(Job& job, std::size_t at) {
+  auto& id = job.ids[at];
+  const auto n = dataset->size();
+  for (std::int64_t tried = 0; tried < n; ++tried) {
+    job.read[at] = dataset->get(id, job.epoch, options.augment);
+    if (job.read[at] || options.evaluation) return;
+    id = (id + 1) % n;
+  }
+  throw DataError(fmt::format("none of the {} samples of the data set can be read", n));
+}
+
+void Loader::State::assemble(Job& job) const {
+  job.batch.global_samples = job.plan.global_samples;
+  for (const auto& positions : job.plan.micro) job.batch.micro.push_back(assemble_micro(job, positions));
+  for (const auto& micro : job.batch.micro) job.batch.local_samples += micro.size();
+  job.read.clear();
+}
+
+Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) const {
+  std::vector<std::vector<at::Tensor>> columns(empty_inputs.size());
+  std::vector<std::int64_t> labels, ids;
+  for (auto position = positions.begin; position < positions.end; ++position) {
+    const auto at = static_cast<std::size_t>(position - job.plan.share.begin);
+    if (!job.read[at]) continue;  // left out
+    auto& sample = *job.read[at];
+    TRIREME_CHECK(sample.inputs.size() == columns.size(), "a sample has {} inputs, others {}", sample.inputs.size(),
+                  columns.size());
+    for (std::size_t k = 0; k < columns.size(); ++k) columns[k].push_back(std::move(sample.inputs[k]));
+    labels.push_back(sample.label);
+    ids.push_back(job.ids[at]);
+  }
+  const auto numbers = [](const std::vector<std::int64_t>& values) {
+    auto out = at::empty({static_cast<std::int64_t>(values.size())}, at::kLong);
+    std::copy(values.begin(), values.end(), out.mutable_data_ptr<std::int64_t>());
+    return out;
+  };
+  const bool pin = options.device.is_cuda();
+  Batch batch;
+  for (std::size_t k = 0; k < columns.size(); ++k) {
+    auto input = columns[k].empty() ? empty_inputs[k] : at::stack(columns[k]);
+    if (input.is_floating_point()) input = input.to(options.dtype);
+    batch.inputs.push_back(pin ? input.pin_memory() : input);
+  }
+  batch.labels = pin ? numbers(labels).pin_memory() : numbers(labels);
+  batch.sample_ids = numbers(ids);
+  batch.global_weight = static_cast<double>(job.plan.global_samples);
+  batch.epoch = job.epoch;
+  batch.step = job.epoch * sampler.steps_per_epoch() + job.step;
+  return batch;
+}
+
+std::optional<StepBatch> Loader::next() {
+  auto& s = *state_;
+  TRIREME_CHECK(s.started, "start_epoch() comes before next()");
+  const auto begin = std::chrono::steady_clock::now();
+  s.schedule(1);
+  if (s.jobs.empty()) return std::nullopt;
+  StepBatch out;
+  {
+    std::unique_lock lock(s.mutex);
+    const auto job = s.jobs.front();
+    s.step_ready.wait(lock, [&] { return job->ready; });
+    if (job->error) std::rethrow_exception(job->error);
+    out = std::move(job->batch);
+    s.jobs.pop_front();
+  }
+  s.schedule(static_cast<std::size_t>(std::max<std::int64_t>(0, s.options.prefetch)));
+  if (!s.options.device.is_cpu())
+    for (auto& micro : out.micro) {
+      for (auto& input : micro.inputs) input = input.to(s.options.device, /*non_blocking=*/true);
+      micro.labels = micro.labels.to(s.options.device, /*non_blocking=*/true);
+    }
+  out.wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return out;
+}
+
+}  // namespace trireme::data

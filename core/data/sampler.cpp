@@ -1,0 +1,46 @@
+#include "core/data/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+
+namespace trireme::data {
+
+std::int64_t Sampler::steps_per_epoch() const {
+  const auto n = options_.samples, batch = options_.global_batch;
+  return options_.drop_last ? n / batch : (n + batch - 1) / batch;
+}
+
+std::int64_t Sampler::micro_per_step(std::int64_t global_samples) const {
+  const auto largest = shard::split(global_samples, options_.dp_size, 0).size();  // the larger shares come first
+  return (largest + options_.micro_batch - 1) / options_.micro_batch;
+}
+
+StepPlan Sampler::step(std::int64_t step) const {
+  TRIREME_CHECK(step >= 0 && step < steps_per_epoch(), "step {} of an epoch of {}", step, steps_per_epoch());
+  const auto begin = step * options_.global_batch;
+  const auto end = std::min(begin + options_.global_batch, options_.samples);
+  StepPlan plan;
+  plan.global_samples = end - begin;
+  const auto share = shard::split(end - begin, options_.dp_size, options_.dp_rank);
+  plan.share = {begin + share.begin, begin + share.end};
+  for (std::int64_t m = 0; m < micro_per_step(plan.global_samples); ++m) {
+    const auto from = std::min(plan.share.begin + m * options_.micro_batch, plan.share.end);
+    plan.micro.push_back({from, std::min(from + options_.micro_batch, plan.share.end)});
+  }
+  return plan;
+}
+
+std::vector<std::int64_t> Sampler::order(std::int64_t epoch) const {
+  if (options_.shuffle)
+    return random::permutation(
+        random::mix(random::mix(options_.seed, random::hash("shuffle")), static_cast<std::uint64_t>(epoch)),
+        options_.samples);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(options_.samples));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+}  // namespace trireme::data

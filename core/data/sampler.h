@@ -1,0 +1,42 @@
+// Sampler: which samples make up which step, for one rank (contract C3; see loader.h). Pure arithmetic: the same plan
+// wherever it is asked for, at any step, without having run the steps before it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/shard/placement.h"
+
+namespace trireme::data {
+
+struct SamplerOptions {
+  std::int64_t samples = 0;
+  std::int64_t global_batch = 1, micro_batch = 1;
+  int dp_rank = 0, dp_size = 1;
+  std::uint64_t seed = 0;
+  bool shuffle = false, drop_last = false;
+};
+
+/// One rank's part of one global batch, as positions in the epoch's order.
+struct StepPlan {
+  std::int64_t global_samples = 0;  ///< over all ranks
+  shard::Range share;               ///< this rank's positions
+  std::vector<shard::Range> micro;  ///< the share, cut; the same number on every rank, some perhaps empty
+};
+
+class Sampler {
+ public:
+  explicit Sampler(const SamplerOptions& options) : options_(options) {}
+
+  [[nodiscard]] std::int64_t steps_per_epoch() const;
+  [[nodiscard]] std::int64_t micro_per_step(std::int64_t global_samples) const;
+  /// @pre 0 <= step < steps_per_epoch()
+  [[nodiscard]] StepPlan step(std::int64_t step) const;
+  /// Position -> sample number, for all of an epoch: a permutation by (seed, epoch), or 0, 1, ... without shuffle.
+  [[nodiscard]] std::vector<std::int64_t> order(std::int64_t epoch) const;
+
+ private:
+  SamplerOptions options_;
+};
+
+}  // namespace trireme::data
