@@ -7,13 +7,13 @@
 // neither blocks the host (except through host staging).
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include "core/comm/ledger.h"
 
@@ -91,6 +91,7 @@ class Group {
 
  private:
   struct State;
+  [[nodiscard]] const State& state() const;  // throws LogicError for an empty group
   std::shared_ptr<State> state_;
 };
 

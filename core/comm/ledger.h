@@ -1,6 +1,9 @@
 // Ledger: what a rank sent, per collective and axis. payload: the bytes that the caller hands over (the full tensor
-// of an all-reduce; the full input of a reduce-scatter; the full output of an all-gather). wire: what a ring puts on
-// the wire for it: payload x (N-1)/N, twice that for an all-reduce; payload for send and broadcast.
+// of an all_reduce, reduce, broadcast, send and recv; the full input of a reduce_scatter and all_to_all; the full
+// output of an all_gather; its own piece in a gather, and in a scatter off the root). wire: what a ring puts on the
+// wire for it: payload x (N-1)/N, twice that for an all_reduce; payload for send, broadcast and a gather off the root;
+// 0 for recv, for the root of a gather, for the others of a scatter and for a barrier. A world of one adds nothing, nor
+// does a call that goes to c10d's process group directly.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +24,8 @@ struct LedgerEntry {
 /// Thread-safe: the reducer's hooks run on the autograd thread.
 class Ledger {
  public:
-  void add(const std::string& axis, const std::string& op, std::uint64_t elements, std::uint64_t bytes, double wire_factor);
+  void add(const std::string& axis, const std::string& op, std::uint64_t elements, std::uint64_t bytes,
+           double wire_factor);
   /// {axis, op} -> totals since the start.
   [[nodiscard]] std::map<std::pair<std::string, std::string>, LedgerEntry> totals() const;
 

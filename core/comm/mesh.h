@@ -5,6 +5,7 @@
 //   {{"dp", 2}, {"pp", 1}, {"tp", 2}} -> rank = (dp * 1 + pp) * 2 + tp
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <utility>
@@ -31,6 +32,9 @@ class Mesh {
   /// ... along any of several axes ("dp", "sp"); made at the first call (collective over the world), then cached.
   /// Its ledger name is the axes joined: "dp_sp".
   [[nodiscard]] const Group& group(const std::vector<std::string>& axes);
+  [[nodiscard]] const Group& group(std::initializer_list<const char*> axes) {
+    return group(std::vector<std::string>(axes.begin(), axes.end()));  // {"dp", "sp"} would else be one string's range
+  }
   [[nodiscard]] World& world() const { return world_; }
   [[nodiscard]] std::string formula() const;  ///< "4 = dp 2 x tp 2"
 

@@ -4,12 +4,12 @@
 // is refused first. start() then brings up the one transport (Open MPI, NCCL, or none for a lone process).
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <c10/core/Device.h>
 
 #include "core/comm/group.h"
 
@@ -45,7 +45,9 @@ class World {
   [[nodiscard]] int size() const { return info_.size; }
   [[nodiscard]] const LaunchInfo& info() const { return info_; }
   [[nodiscard]] c10::Device device() const { return device_; }
-  [[nodiscard]] const std::string& transport() const { return transport_; }  ///< "Open MPI 4.1.4", "NCCL 2.28.9", "none"
+  [[nodiscard]] const std::string& transport() const {
+    return transport_;
+  }  ///< "Open MPI 4.1.4", "NCCL 2.28.9", "none"
   /// The group of all ranks, axis name "world".
   [[nodiscard]] const Group& group() const { return group_; }
   /// A group of some ranks. Collective over ALL ranks of the world (every rank calls with the same list), the ranks

@@ -1,0 +1,30 @@
+// Loads libtrireme_cuda.so, which lies beside libtrireme.so.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/comm/transport.h"
+
+namespace trireme::comm {
+
+CudaLibrary CudaLibrary::load() {
+  Dl_info here{};
+  std::string path = "libtrireme_cuda.so";
+  if (dladdr(reinterpret_cast<const void*>(&CudaLibrary::load), &here) != 0 && here.dli_fname != nullptr) {
+    const std::string mine = here.dli_fname;
+    if (const auto slash = mine.rfind('/'); slash != std::string::npos) path = mine.substr(0, slash + 1) + path;
+  }
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr)
+    throw ConfigError(fmt::format(
+        "CUDA devices are here, but {}; use device \"cpu\", or install Trireme with its CUDA library", dlerror()));
+  const auto* entry = static_cast<const Entry*>(dlsym(library, "trireme_cuda_entry"));
+  if (entry == nullptr) throw ConfigError(fmt::format("{} is of another Trireme: it has no trireme_cuda_entry", path));
+  return CudaLibrary(entry);
+}
+
+std::unique_ptr<Transport> CudaLibrary::start_nccl(const LaunchInfo& info, const NcclOptions& options) const {
+  return entry_->start_nccl(info, options);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,131 @@
+// detect(): the launcher, read from the environment alone.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/comm/world.h"
+
+namespace trireme::comm {
+namespace {
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+/// A non-negative number of the environment. @throws ConfigError when the launcher's other variables are there and
+/// this one is missing or no number: a half-set environment must not become a world of one.
+int number(const char* launcher, const char* name) {
+  const auto text = variable(name);
+  if (!text)
+    throw ConfigError(
+        fmt::format("{} started this process, but {} is not set; unset the launcher's other variables, "
+                    "or start with {} itself",
+                    launcher, name, launcher));
+  int value = 0;
+  for (const char c : *text) {
+    if (c < '0' || c > '9' || value > 100'000'000)
+      throw ConfigError(
+          fmt::format("{}={}: {} sets it to a whole number; is it exported by hand?", name, *text, launcher));
+    value = value * 10 + (c - '0');
+  }
+  return value;
+}
+
+int number_or(const char* launcher, const char* name, int fallback) {
+  return variable(name) ? number(launcher, name) : fallback;
+}
+
+/// Slurm's list of tasks per node, "4(x2),3": the entry of one node.
+int tasks_on_node(std::string_view list, int node, int fallback) {
+  int at = 0;
+  while (!list.empty()) {
+    const auto comma = list.find(',');
+    const std::string entry(list.substr(0, comma));
+    list = comma == std::string_view::npos ? std::string_view{} : list.substr(comma + 1);
+    int tasks = 0, times = 1;
+    if (std::sscanf(entry.c_str(), "%d(x%d)", &tasks, &times) < 1 || tasks < 1 || times < 1) return fallback;
+    at += times;
+    if (node < at) return tasks;
+  }
+  return fallback;
+}
+
+LaunchInfo from_mpirun() {
+  constexpr const char* kName = "mpirun";
+  LaunchInfo info{.launcher = Launcher::mpirun,
+                  .rank = number(kName, "OMPI_COMM_WORLD_RANK"),
+                  .size = number(kName, "OMPI_COMM_WORLD_SIZE")};
+  info.local_rank = number_or(kName, "OMPI_COMM_WORLD_LOCAL_RANK", info.rank);
+  info.local_size = number_or(kName, "OMPI_COMM_WORLD_LOCAL_SIZE", info.size);
+  return info;
+}
+
+LaunchInfo from_torchrun() {
+  constexpr const char* kName = "torchrun";
+  LaunchInfo info{.launcher = Launcher::torchrun, .rank = number(kName, "RANK"), .size = number(kName, "WORLD_SIZE")};
+  info.local_rank = number_or(kName, "LOCAL_RANK", info.rank);
+  info.local_size = number_or(kName, "LOCAL_WORLD_SIZE", info.size);
+  return info;
+}
+
+LaunchInfo from_srun() {
+  constexpr const char* kName = "srun";
+  LaunchInfo info{.launcher = Launcher::srun, .rank = number(kName, "SLURM_PROCID")};
+  // The step may be smaller than the job: its own count stands first.
+  info.size = variable("SLURM_STEP_NUM_TASKS") ? number(kName, "SLURM_STEP_NUM_TASKS") : number(kName, "SLURM_NTASKS");
+  info.local_rank = number_or(kName, "SLURM_LOCALID", info.rank);
+  auto per_node = variable("SLURM_STEP_TASKS_PER_NODE");
+  if (!per_node) per_node = variable("SLURM_TASKS_PER_NODE");
+  info.local_size = tasks_on_node(per_node.value_or(""), number_or(kName, "SLURM_NODEID", 0), info.size);
+  return info;
+}
+
+const char* launcher_name(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::mpirun:
+      return "mpirun";
+    case Launcher::srun:
+      return "srun";
+    case Launcher::torchrun:
+      return "torchrun";
+    case Launcher::alone:
+      break;
+  }
+  return "alone";
+}
+
+}  // namespace
+
+// The innermost launcher is the one that counts: mpirun or torchrun may run inside an srun step, never around one.
+// A batch script of Slurm has SLURM_PROCID too, but no step.
+LaunchInfo detect() {
+  LaunchInfo info;
+  if (variable("OMPI_COMM_WORLD_SIZE") || variable("OMPI_COMM_WORLD_RANK")) {
+    info = from_mpirun();
+  } else if (variable("TORCHELASTIC_RUN_ID") ||
+             (variable("RANK") && variable("WORLD_SIZE") && variable("MASTER_ADDR"))) {
+    info = from_torchrun();
+  } else if (variable("SLURM_STEP_ID") && variable("SLURM_PROCID")) {
+    info = from_srun();
+  }
+  if (info.size < 1 || info.rank >= info.size || info.local_size < 1 || info.local_rank >= info.local_size)
+    throw ConfigError(
+        fmt::format("{} says rank {} of {}, local rank {} of {}, which cannot be; are its variables exported "
+                    "by hand or left from another run?",
+                    launcher_name(info.launcher), info.rank, info.size, info.local_rank, info.local_size));
+  return info;
+}
+
+std::string LaunchInfo::text() const {
+  if (launcher == Launcher::alone) return "1 process";
+  const int hosts = (size + local_size - 1) / local_size;
+  return fmt::format("{}, {} rank{} on {} host{}", launcher_name(launcher), size, size == 1 ? "" : "s", hosts,
+                     hosts == 1 ? "" : "s");
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,22 @@
+#include "core/comm/ledger.h"
+
+#include <cmath>
+
+namespace trireme::comm {
+
+void Ledger::add(const std::string& axis, const std::string& op, std::uint64_t elements, std::uint64_t bytes,
+                 double wire_factor) {
+  const std::lock_guard lock(mutex_);
+  auto& entry = totals_[{axis, op}];
+  entry.calls += 1;
+  entry.payload_elements += elements;
+  entry.payload_bytes += bytes;
+  entry.wire_bytes += static_cast<std::uint64_t>(std::llround(static_cast<double>(bytes) * wire_factor));
+}
+
+std::map<std::pair<std::string, std::string>, LedgerEntry> Ledger::totals() const {
+  const std::lock_guard lock(mutex_);
+  return totals_;
+}
+
+}  // namespace trireme::comm

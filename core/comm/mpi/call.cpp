@@ -1,0 +1,235 @@
+#include "core/comm/mpi/call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/comm/mpi/combine.h"
+
+namespace trireme::comm::mpi {
+namespace {
+
+// Up to this many received bytes an all-reduce is one round, in which everyone gets everything; above it the ranks
+// share the work: two rounds, and half the bytes or less.
+constexpr std::size_t kWholeExchange = 64u << 10;
+// A large reduction goes by chunks of this many bytes (all ranks' parts together): bounds the scratch memory, and the
+// chunk is still in the cache when it is added up.
+constexpr std::size_t kChunk = 4u << 20;
+constexpr std::size_t kLeastPart = 64u << 10;
+
+std::size_t rounded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+Backend::Call::Call(Backend& owner, c10d::OpType op, const char* name, std::chrono::milliseconds timeout,
+                    bool asynchronous)
+    : backend(owner), type(op), rank(owner.channel_->rank), size(owner.channel_->size) {
+  program.name = name;
+  program.asynchronous = asynchronous;
+  program.timeout = timeout.count() > 0 ? timeout : owner.timeout_.load();
+}
+
+void Backend::Call::refuse(const std::string& why) const {
+  throw CommError(
+      fmt::format("{} of group {}, rank {} of {}: {}", program.name, backend.channel_->axis, rank, size, why));
+}
+
+void Backend::Call::check_one(const Tensors& tensors, const char* what) const {
+  if (tensors.size() != 1) refuse(fmt::format("{} {} given, one expected", tensors.size(), what));
+}
+
+void Backend::Call::check_list(const Tensors& tensors, const char* what) const {
+  if (tensors.size() != static_cast<std::size_t>(size))
+    refuse(fmt::format("{} {} given, one a rank expected", tensors.size(), what));
+}
+
+void Backend::Call::check_root(std::int64_t root) const {
+  if (root < 0 || root >= size) refuse(fmt::format("there is no rank {} in the group", root));
+}
+
+void Backend::Call::check_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const {
+  try {
+    check_combine(tensor.scalar_type(), op.op_);
+  } catch (const CommError& error) {
+    refuse(error.what());
+  }
+}
+
+const at::Tensor& Backend::Call::checked(const at::Tensor& tensor) const {
+  if (!tensor.defined()) refuse("an undefined tensor");
+  if (tensor.layout() != at::kStrided) refuse("only dense tensors can be sent; use to_dense()");
+  return tensor;
+}
+
+Piece Backend::Call::keep(const at::Tensor& tensor, at::Tensor host, bool written) {
+  const auto piece = piece_of(host);
+  program.tensors.push_back(std::move(host));
+  if (written) program.results.push_back(tensor);
+  return piece;
+}
+
+std::vector<Piece> Backend::Call::inputs(const Tensors& tensors) {
+  std::vector<Piece> pieces;
+  for (const auto& tensor : tensors) pieces.push_back(input(tensor));
+  return pieces;
+}
+
+std::vector<Piece> Backend::Call::outputs(const Tensors& tensors) {
+  std::vector<Piece> pieces;
+  for (const auto& tensor : tensors) pieces.push_back(output(tensor));
+  return pieces;
+}
+
+std::vector<Piece> Backend::Call::cut(const Piece& whole, std::size_t element) const {
+  const auto ranks = static_cast<std::size_t>(size);
+  const auto count = whole.bytes / element;
+  std::vector<Piece> parts(ranks);
+  std::size_t at = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto part = (count / ranks + (r < count % ranks ? 1 : 0)) * element;
+    parts[r] = {whole.data + at, part};
+    at += part;
+  }
+  return parts;
+}
+
+std::byte* Backend::Call::scratch(std::size_t bytes) {
+  return program.scratch.emplace_back(backend.engine_->scratch(bytes)).get();
+}
+
+void Backend::Call::exchange(const std::vector<Piece>& to_each, const std::vector<Piece>& from_each) {
+  Round round;
+  each_peer([&](int peer) {
+    const auto p = static_cast<std::size_t>(peer);
+    round.receives.push_back({from_each[p].data, from_each[p].bytes, peer});
+    round.sends.push_back({to_each[p].data, to_each[p].bytes, peer});
+  });
+  copy_own(round, to_each[static_cast<std::size_t>(rank)], from_each[static_cast<std::size_t>(rank)]);
+  program.rounds.push_back(std::move(round));
+}
+
+void Backend::Call::copy_own(Round& round, const Piece& from, const Piece& to) const {
+  if (from.bytes != to.bytes)
+    refuse(fmt::format("{} bytes from this rank to itself, {} expected", from.bytes, to.bytes));
+  if (from.data != to.data && from.bytes > 0) round.then = [from, to] { std::memcpy(to.data, from.data, from.bytes); };
+}
+
+void Backend::Call::gather_all(const Piece& mine, const std::vector<Piece>& from_each) {
+  exchange(std::vector<Piece>(static_cast<std::size_t>(size), mine), from_each);
+}
+
+std::vector<const void*> Backend::Call::receive_all(Round& round, std::byte* scratch, std::size_t slot, const void* own,
+                                                    std::size_t bytes) {
+  std::vector<const void*> sources(static_cast<std::size_t>(size), own);
+  std::size_t at = 0;
+  each_peer([&](int peer) {
+    round.receives.push_back({scratch + at, bytes, peer});
+    sources[static_cast<std::size_t>(peer)] = scratch + at;
+    at += slot;
+  });
+  return sources;
+}
+
+void Backend::Call::reduce_parts(const std::vector<Piece>& to_each, const Piece& mine, c10::ScalarType dtype,
+                                 c10d::ReduceOp op, bool back) {
+  const auto element = c10::elementSize(dtype);
+  const auto peers = static_cast<std::size_t>(size - 1);
+  std::size_t longest = 0;
+  for (const auto& part : to_each) longest = std::max(longest, part.bytes);
+  // A multiple of 64, so of every element size: chunks never cut an element.
+  const auto step = rounded(std::max(kLeastPart, kChunk / static_cast<std::size_t>(size)));
+  const auto slot = std::min(step, rounded(mine.bytes));
+  auto* const received = scratch(peers * slot);
+  const auto chunks = std::max<std::size_t>(1, (longest + step - 1) / step);
+  // Both sides know the length of each part, so both know which of its chunks exist; the first always does.
+  const auto chunk_of = [&](const Piece& part, std::size_t k) -> Piece {
+    const auto at = std::min(k * step, part.bytes);
+    return {part.data + at, std::min(step, part.bytes - at)};
+  };
+  const auto exists = [](const Piece& chunk, std::size_t k) { return k == 0 || chunk.bytes > 0; };
+  for (std::size_t k = 0; k < chunks + (back ? 1 : 0); ++k) {
+    Round round;
+    if (back && k > 0) {  // the reduced chunk of the round before goes to all
+      const auto done = chunk_of(mine, k - 1);
+      each_peer([&](int peer) {
+        const auto theirs = chunk_of(to_each[static_cast<std::size_t>(peer)], k - 1);
+        if (exists(theirs, k - 1)) round.receives.push_back({theirs.data, theirs.bytes, peer});
+        if (exists(done, k - 1)) round.sends.push_back({done.data, done.bytes, peer});
+      });
+    }
+    if (k < chunks) {
+      each_peer([&](int peer) {
+        const auto theirs = chunk_of(to_each[static_cast<std::size_t>(peer)], k);
+        if (exists(theirs, k)) round.sends.push_back({theirs.data, theirs.bytes, peer});
+      });
+      const auto to = chunk_of(mine, k);
+      if (exists(to, k)) {
+        const auto own = chunk_of(to_each[static_cast<std::size_t>(rank)], k);
+        if (own.bytes != to.bytes) refuse(fmt::format("{} bytes in, {} bytes out", own.bytes, to.bytes));
+        auto sources = receive_all(round, received, slot, own.data, to.bytes);
+        round.then = [dtype, op, to, element, sources = std::move(sources)] {
+          combine(dtype, op.op_, to.data, sources, to.bytes / element);
+        };
+      }
+    }
+    program.rounds.push_back(std::move(round));
+  }
+}
+
+void Backend::Call::all_reduce(const Piece& tensor, c10::ScalarType dtype, const c10d::ReduceOp& op) {
+  const auto element = c10::elementSize(dtype);
+  const auto peers = static_cast<std::size_t>(size - 1);
+  if (tensor.bytes * peers > kWholeExchange) {
+    const auto parts = cut(tensor, element);
+    return reduce_parts(parts, parts[static_cast<std::size_t>(rank)], dtype, op, true);
+  }
+  Round round;
+  const auto slot = rounded(tensor.bytes);
+  auto sources = receive_all(round, scratch(peers * slot), slot, tensor.data, tensor.bytes);
+  each_peer([&](int peer) { round.sends.push_back({tensor.data, tensor.bytes, peer}); });
+  round.then = [dtype, op = op.op_, tensor, element, sources = std::move(sources)] {
+    combine(dtype, op, tensor.data, sources, tensor.bytes / element);
+  };
+  program.rounds.push_back(std::move(round));
+}
+
+void Backend::Call::reduce_to(int root, const Piece& tensor, c10::ScalarType dtype, const c10d::ReduceOp& op) {
+  const auto element = c10::elementSize(dtype);
+  const auto step = rounded(std::max(kLeastPart, kChunk / static_cast<std::size_t>(size)));
+  const auto slot = std::min(step, rounded(tensor.bytes));
+  auto* const received = rank == root ? scratch(static_cast<std::size_t>(size - 1) * slot) : nullptr;
+  Round all_sends;
+  std::size_t at = 0;
+  do {
+    const Piece chunk{tensor.data + at, std::min(step, tensor.bytes - at)};
+    at += chunk.bytes;
+    if (rank != root) {
+      all_sends.sends.push_back({chunk.data, chunk.bytes, root});
+      continue;
+    }
+    Round round;
+    auto sources = receive_all(round, received, slot, chunk.data, chunk.bytes);
+    round.then = [dtype, op = op.op_, chunk, element, sources = std::move(sources)] {
+      combine(dtype, op, chunk.data, sources, chunk.bytes / element);
+    };
+    program.rounds.push_back(std::move(round));
+  } while (at < tensor.bytes);
+  if (rank != root) program.rounds.push_back(std::move(all_sends));
+}
+
+Backend::WorkPtr Backend::Call::start() {
+  program.ready = staging.ready();
+  program.finish = staging.finish();
+  if (program.sequence == 0) {
+    const auto& channel = *backend.channel_;
+    program.sequence = backend.sequence_.fetch_add(1) + 1;
+    program.tag = channel.tag_half + static_cast<int>(program.sequence % static_cast<std::uint64_t>(channel.tag_half));
+  }
+  auto operation = c10::make_intrusive<Operation>(backend.engine_, backend.channel_, type, std::move(program));
+  backend.engine_->start(operation);
+  return operation;
+}
+
+}  // namespace trireme::comm::mpi

@@ -1,0 +1,75 @@
+// Call: builds the program of one collective from exchanges between the ranks, and starts it. Private to the backend.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/mpi/backend.h"
+
+namespace trireme::comm::mpi {
+
+/// Raw memory of a host tensor or of a part of it.
+struct Piece {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+inline Piece piece_of(const at::Tensor& host) { return {static_cast<std::byte*>(host.data_ptr()), host.nbytes()}; }
+
+struct Backend::Call {
+  Call(Backend& backend, c10d::OpType type, const char* name, std::chrono::milliseconds timeout, bool asynchronous);
+
+  [[noreturn]] void refuse(const std::string& why) const;
+  void check_one(const Tensors& tensors, const char* what) const;
+  /// One tensor a rank. @throws CommError.
+  void check_list(const Tensors& tensors, const char* what) const;
+  void check_root(std::int64_t root) const;
+  void check_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const;
+
+  // Host stand-ins, kept until the end; those that are written are the call's results.
+  Piece input(const at::Tensor& tensor) { return keep(tensor, staging.input(checked(tensor)), false); }
+  Piece output(const at::Tensor& tensor) { return keep(tensor, staging.output(checked(tensor)), true); }
+  Piece in_place(const at::Tensor& tensor) { return keep(tensor, staging.in_place(checked(tensor)), true); }
+  std::vector<Piece> inputs(const Tensors& tensors);
+  std::vector<Piece> outputs(const Tensors& tensors);
+
+  /// A tensor's memory cut into one part a rank: sizes differ by an element at most (equal where it divides).
+  [[nodiscard]] std::vector<Piece> cut(const Piece& whole, std::size_t element) const;
+
+  // Exchanges. Each appends rounds.
+  void exchange(const std::vector<Piece>& to_each, const std::vector<Piece>& from_each);
+  /// This rank's own part of an exchange: copied when the round is complete.
+  void copy_own(Round& round, const Piece& from, const Piece& to) const;
+  void gather_all(const Piece& mine, const std::vector<Piece>& from_each);
+  /// to_each[r] is this rank's contribution to rank r's part; `mine` receives the reduction of this rank's part.
+  /// With `back` every part returns to all, in place of the contributions (an all-reduce).
+  void reduce_parts(const std::vector<Piece>& to_each, const Piece& mine, c10::ScalarType type, c10d::ReduceOp op,
+                    bool back);
+  void all_reduce(const Piece& tensor, c10::ScalarType type, const c10d::ReduceOp& op);
+  void reduce_to(int root, const Piece& tensor, c10::ScalarType type, const c10d::ReduceOp& op);
+
+  WorkPtr start();
+
+  Backend& backend;
+  c10d::OpType type;
+  int rank, size;
+  Program program;
+  Staging staging;
+
+ private:
+  const at::Tensor& checked(const at::Tensor& tensor) const;
+  Piece keep(const at::Tensor& tensor, at::Tensor host, bool written);
+  /// This rank's peers, each rank beginning with its next: the load spreads.
+  template <class Body>
+  void each_peer(Body&& body) const {
+    for (int i = 1; i < size; ++i) body((rank + i) % size);
+  }
+  /// Receives `bytes` of every peer into scratch; the sources of a reduction in rank order, this rank's own being
+  /// `own`.
+  std::vector<const void*> receive_all(Round& round, std::byte* scratch, std::size_t slot, const void* own,
+                                       std::size_t bytes);
+  std::byte* scratch(std::size_t bytes);
+};
+
+}  // namespace trireme::comm::mpi

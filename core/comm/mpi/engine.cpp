@@ -1,0 +1,192 @@
+#include "core/comm/mpi/engine.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace trireme::comm::mpi {
+namespace {
+
+using std::chrono::microseconds;
+
+// A waiter looks without pause for some microseconds, then lets others of its core run between two looks, and after a
+// long silence sleeps: the rank it waits for is busy with something else.
+constexpr int kEagerLooks = 32;
+constexpr auto kPatience = std::chrono::milliseconds(20);
+constexpr microseconds kPatientSleep{50};
+// The background thread: its looks grow sparser the longer nothing moves.
+constexpr microseconds kShortestSleep{20};
+constexpr microseconds kLongestSleep{500};
+constexpr unsigned kDeadlineEvery = 256;  // looks between two readings of the clock
+
+}  // namespace
+
+Engine::Engine() : thread_([this] { background(); }) {}
+
+Engine::~Engine() { stop(); }
+
+void Engine::start(const c10::intrusive_ptr<Operation>& operation) {
+  if (stopping_) throw CommError(fmt::format("{}: the world has ended", operation->text()));
+  outstanding_.fetch_add(1);
+  {
+    const std::lock_guard lock(queue_mutex_);
+    queue_.push_back(operation);
+    queued_.store(true, std::memory_order_release);
+  }
+  if (!operation->program_.asynchronous) return;  // its waiter comes at once
+  try_poll();                                     // posts it now, if nobody holds the lock
+  wake();
+}
+
+void Engine::wake() {
+  if (!idle_.load() || outstanding_.load() == 0) return;
+  const std::lock_guard lock(sleep_mutex_);
+  wake_.notify_one();
+}
+
+bool Engine::poll(Operations& finished) {
+  if (queued_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(queue_mutex_);
+    active_.insert(active_.end(), queue_.begin(), queue_.end());
+    queue_.clear();
+    queued_.store(false, std::memory_order_release);
+  }
+  bool moved = false;
+  for (std::size_t i = 0; i < active_.size();) {
+    auto& operation = *active_[i];
+    auto step = Operation::Step::waiting;
+    try {
+      step = operation.advance();
+    } catch (...) {
+      operation.fail(std::current_exception());
+      broken_.push_back(active_[i]);
+      step = Operation::Step::finished;
+    }
+    moved |= step != Operation::Step::waiting;
+    if (step == Operation::Step::finished)
+      retire(i, finished);
+    else
+      ++i;
+  }
+  if (++polls_ % kDeadlineEvery == 0) check_deadlines(finished);
+  return moved;
+}
+
+void Engine::retire(std::size_t index, Operations& finished) {
+  finished.push_back(std::move(active_[index]));
+  active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(index));  // the order of starts stays
+}
+
+void Engine::check_deadlines(Operations& finished) {
+  const auto now = Clock::now();
+  for (std::size_t i = 0; i < active_.size();) {
+    auto& operation = *active_[i];
+    if (now < operation.deadline_) {
+      ++i;
+      continue;
+    }
+    operation.fail(std::make_exception_ptr(CommError(fmt::format(
+        "{}: nothing from {} within {:.3g} s; that rank is late, stuck or gone, or makes other calls", operation.text(),
+        operation.pending_peers(), static_cast<double>(operation.program_.timeout.count()) / 1000))));
+    broken_.push_back(active_[i]);
+    retire(i, finished);
+  }
+}
+
+bool Engine::try_poll() {
+  Operations finished;
+  bool moved = false;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return false;
+    moved = poll(finished);
+  }
+  // Copies back and callbacks of futures may take long or start operations: not under the lock.
+  for (const auto& operation : finished) {
+    operation->settle();
+    outstanding_.fetch_sub(1);
+  }
+  return moved;
+}
+
+bool Engine::drive(const Operation& operation, std::optional<Clock::time_point> until) {
+  if (operation.done()) return true;
+  drivers_.fetch_add(1);
+  int looks = 0;
+  bool patient = false;
+  Clock::time_point silent_since;
+  while (!operation.done()) {
+    if (try_poll()) {
+      looks = 0;
+      patient = false;
+      continue;
+    }
+    if (++looks < kEagerLooks) continue;
+    if (patient)
+      std::this_thread::sleep_for(kPatientSleep);
+    else
+      std::this_thread::yield();
+    if (looks % kEagerLooks != 0) continue;
+    const auto now = Clock::now();
+    if (looks == kEagerLooks) silent_since = now;
+    patient = now - silent_since > kPatience;
+    if (until && now >= *until) break;
+  }
+  drivers_.fetch_sub(1);
+  if (operation.done()) return true;
+  wake();  // it goes on without this waiter
+  return false;
+}
+
+void Engine::background() {
+  pthread_setname_np(pthread_self(), "trireme-comm");
+  prctl(PR_SET_TIMERSLACK, 1);  // in ns: the kernel's default of 50 us would triple the short sleeps
+  auto pause = kShortestSleep;
+  while (!stopping_) {
+    if (outstanding_.load() == 0) {
+      std::unique_lock lock(sleep_mutex_);
+      idle_.store(true);
+      wake_.wait(lock, [this] { return stopping_ || outstanding_.load() > 0; });
+      idle_.store(false);
+      pause = kShortestSleep;
+      continue;
+    }
+    if (drivers_.load() == 0 && try_poll()) {
+      pause = kShortestSleep;
+      continue;
+    }
+    // Not on the condition variable: a start needs no notification while this thread looks by itself.
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause + pause / 4, kLongestSleep);
+  }
+}
+
+void Engine::stop() {
+  if (stopping_.exchange(true)) return;
+  {
+    const std::lock_guard lock(sleep_mutex_);
+    wake_.notify_one();
+  }
+  thread_.join();
+  Operations left;
+  {
+    const std::scoped_lock lock(mutex_, queue_mutex_);
+    left = active_;
+    left.insert(left.end(), queue_.begin(), queue_.end());
+    for (const auto& operation : left)
+      operation->fail(
+          std::make_exception_ptr(CommError(fmt::format("{}: the world ended before it", operation->text()))));
+    broken_.insert(broken_.end(), left.begin(), left.end());
+    active_.clear();
+    queue_.clear();
+  }
+  for (const auto& operation : left) operation->settle();
+}
+
+void Engine::release() { broken_.clear(); }
+
+}  // namespace trireme::comm::mpi

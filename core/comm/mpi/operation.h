@@ -1,0 +1,124 @@
+// Operation: one collective or point-to-point call under way on the Open MPI transport, as a small program.
+//
+// A program is a list of rounds. A round posts its receives and sends at once; when all of them are complete it runs
+// its local step (a reduction, a copy) and the next round begins. No step ever blocks, so any number of operations on
+// any groups advance side by side, and different orders of different groups on different ranks cannot lock each other.
+//
+// Matching: all messages of one collective carry one tag, made from its sequence number in the group, and MPI keeps the
+// order of messages between two ranks under one tag; so both sides must put the messages of a pair in the same order.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+namespace trireme::comm::mpi {
+
+using Clock = std::chrono::steady_clock;
+class Engine;
+
+/// The communicator of one group on this rank.
+struct Channel {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0, size = 1;
+  std::vector<int> ranks;  ///< world ranks, in group order
+  std::string axis;
+  int tag_half = 0;  ///< tags below are the callers' own, from here on those of collectives
+};
+
+struct Transfer {
+  void* data;
+  std::size_t bytes;
+  int peer;  ///< group rank; MPI_ANY_SOURCE in a receive
+};
+
+struct Round {
+  std::vector<Transfer> receives, sends;
+  std::function<void()> then;  ///< may be empty
+};
+
+/// What the calling code fills in before the engine starts it.
+struct Program {
+  const char* name;  ///< "all_reduce": string literals
+  std::uint64_t sequence = 0;
+  int tag = 0;
+  std::chrono::milliseconds timeout;
+  std::vector<Round> rounds;
+  /// The first round waits until this says true (a CUDA event); empty: at once.
+  std::function<bool()> ready;
+  /// Runs when all rounds are done, outside the engine's lock, on whichever thread saw the end: copies back to tensors
+  /// that could not be used in place. May be empty.
+  std::function<void()> finish;
+  std::vector<std::shared_ptr<std::byte>> scratch;  ///< what rounds point into
+  std::vector<at::Tensor> tensors;                  ///< likewise
+  std::vector<at::Tensor> results;                  ///< what the future yields
+  bool asynchronous = true;                         ///< false: the caller waits at once, no thread need be woken
+};
+
+class Operation final : public c10d::Work {
+ public:
+  Operation(std::shared_ptr<Engine> engine, std::shared_ptr<const Channel> channel, c10d::OpType type, Program program);
+  ~Operation() override;
+
+  bool isCompleted() override { return done(); }
+  bool isSuccess() const override { return done() && !error_; }
+  std::exception_ptr exception() const override { return done() ? error_ : nullptr; }
+  std::vector<at::Tensor> result() override { return program_.results; }
+  int sourceRank() const override { return source_; }
+  std::uint64_t getSequencenumber() const override { return program_.sequence; }
+  void synchronize() override {}
+  /// Drives the engine itself until this is complete. @throws CommError; with a timeout of its own, also when that
+  /// passes (the operation stays under way).
+  bool wait(std::chrono::milliseconds timeout) override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+  [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
+  /// "all_reduce (sequence 812) of group dp, rank 1 of 4"
+  [[nodiscard]] std::string text() const;
+
+ private:
+  friend class Engine;
+  // Under the engine's lock:
+  enum class Step { waiting, moved, finished };
+  Step advance();           // one look at this operation
+  void post(Round& round);  // starts the transfers of a round
+  Step test();              // collects finished transfers
+  void check_arrival(std::size_t index, const MPI_Status& status);
+  void fail(std::exception_ptr error);
+  [[nodiscard]] std::string pending_peers() const;
+  // Outside of it, once:
+  void settle();
+
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<const Channel> channel_;
+  Program program_;
+  std::size_t round_ = 0;
+  bool posted_ = false;
+  struct Posted {
+    const Transfer* transfer;
+    std::size_t bytes;
+    bool receive;
+  };
+  std::vector<MPI_Request> requests_;
+  std::vector<Posted> posted_transfers_;
+  std::vector<int> indices_;
+  std::vector<MPI_Status> statuses_;
+  std::size_t pending_ = 0;
+  Clock::time_point deadline_;
+  int source_ = -1;
+  std::exception_ptr error_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_ of the base
+  std::atomic<bool> done_{false};
+};
+
+}  // namespace trireme::comm::mpi

@@ -1,0 +1,47 @@
+#include "core/comm/work.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace trireme::comm {
+
+Work::Work() = default;
+Work::Work(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Work::Work(Work&&) noexcept = default;
+
+Work& Work::operator=(Work&& other) noexcept {
+  if (this != &other) {
+    Work waits_for_the_old(std::move(*this));
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Work::~Work() {
+  try {
+    wait();
+  } catch (...) {
+    // A destructor cannot throw; the group's next operation fails by the same cause.
+  }
+}
+
+void Work::wait() {
+  if (!state_) return;
+  const auto state = std::move(state_);
+  try {
+    if (state->work) state->work->wait();
+    for (auto& [from, to] : state->copy_back) to.copy_(from, /*non_blocking=*/to.is_cuda());
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw CommError(fmt::format("{}: {}", state->what, error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    throw CommError(fmt::format("{}: {}", state->what, error.what()));
+  }
+}
+
+bool Work::done() const { return !state_ || !state_->work || state_->work->isCompleted(); }
+
+}  // namespace trireme::comm

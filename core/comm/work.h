@@ -1,0 +1,20 @@
+// The inside of Work. Private to core/comm.
+#pragma once
+
+#include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
+#include <vector>
+
+#include "core/comm/group.h"
+
+namespace trireme::comm {
+
+struct Work::State {
+  c10::intrusive_ptr<c10d::Work> work;
+  std::string what;  ///< "all_reduce of group dp", for errors that are not ours
+  /// {copy that the backend fills, what the caller gave}: copied back once complete.
+  std::vector<std::pair<at::Tensor, at::Tensor>> copy_back;
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,352 @@
+// Every collective on every dtype, reduction, shape and group: values in, values out, on each rank.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/comm/mesh.h"
+#include "tests/mpi/comm_test.h"
+#include "tests/mpi/world.h"
+
+namespace trireme::tests {
+namespace {
+
+using comm::Group;
+using comm::ReduceOp;
+using Tensors = std::vector<at::Tensor>;
+
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::product};
+
+/// A tensor's layout in memory, the values being the same: contiguous, transposed, every other element.
+enum class Layout { contiguous, transposed, strided };
+constexpr Layout kLayouts[] = {Layout::contiguous, Layout::transposed, Layout::strided};
+
+at::Tensor laid_out(const at::Tensor& tensor, Layout layout) {
+  if (layout == Layout::contiguous || tensor.dim() < 2) return tensor.clone();
+  if (layout == Layout::transposed) return tensor.transpose(0, 1).contiguous().transpose(0, 1);
+  auto wide_shape = tensor.sizes().vec();
+  wide_shape.back() *= 2;
+  auto narrow = at::zeros(wide_shape, tensor.options()).slice(-1, 0, wide_shape.back(), 2);
+  narrow.copy_(tensor);
+  return narrow;
+}
+
+struct Case {
+  std::vector<std::int64_t> shape;
+  Layout layout;
+};
+
+/// Nothing, one element, odd sizes in each layout; for some dtypes more than one round's worth. The calls that go by
+/// chunks have a test of their own.
+std::vector<Case> cases(at::ScalarType type) {
+  std::vector<Case> all{{{0}, Layout::contiguous},
+                        {{1}, Layout::contiguous},
+                        {{3, 5}, Layout::contiguous},
+                        {{3, 5}, Layout::transposed},
+                        {{3, 5}, Layout::strided}};
+  if (type == at::kFloat || type == at::kBFloat16) all.push_back({{7, 4099}, Layout::contiguous});
+  return all;
+}
+
+/// Runs a body for every group; the message of a failure says which.
+template <class Body>
+void on_each_group(Body&& body) {
+  for (const auto& [name, group] : groups()) {
+    SCOPED_TRACE("group " + name);
+    body(group);
+  }
+}
+
+bool defined(at::ScalarType type, ReduceOp op) { return !(type == at::kBool && op == ReduceOp::avg); }
+
+TEST(Collectives, all_reduce) {
+  on_each_group([](const Group& group) {
+    const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
+    for (const auto type : all_types())
+      for (const auto op : kOps)
+        for (const auto& c : cases(type)) {
+          if (!defined(type, op)) continue;
+          auto tensor = laid_out(values(me, c.shape, type), c.layout);
+          group.all_reduce(tensor, op);
+          ASSERT_TRUE(same(tensor, reduced(group, c.shape, type, op)))
+              << op_name(op) << " " << c10::toString(type) << " " << tensor.sizes();
+        }
+  });
+}
+
+TEST(Collectives, megabytes_go_by_chunks) {
+  on_each_group([](const Group& group) {
+    const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
+    const std::vector<std::int64_t> shape{3, 700'001};  // 8.4 MB, and no rank's part is even
+    const auto mine = values(me, shape, at::kFloat), sum = reduced(group, shape, at::kFloat, ReduceOp::sum);
+    auto tensor = mine.clone();
+    group.all_reduce(tensor);
+    EXPECT_TRUE(same(tensor, sum));
+    tensor = mine.clone();
+    group.reduce(tensor, 0);
+    EXPECT_TRUE(same(tensor, group.rank() == 0 ? sum : mine));
+    const auto all = at::zeros({3 * group.size(), 700'001});
+    group.all_gather_into(all, mine);
+    auto part = at::zeros(shape);
+    group.reduce_scatter_into(part, all, ReduceOp::max);
+    EXPECT_TRUE(same(part, values(group.ranks()[static_cast<std::size_t>(group.rank())], shape, at::kFloat)));
+  });
+}
+
+TEST(Collectives, reduce_changes_the_root_alone) {
+  on_each_group([](const Group& group) {
+    const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
+    for (const auto type : all_types())
+      for (const auto op : {ReduceOp::sum, ReduceOp::max})
+        for (const auto& c : cases(type))
+          for (int root = 0; root < group.size(); root += 2) {
+            const auto before = values(me, c.shape, type);
+            auto tensor = laid_out(before, c.layout);
+            group.reduce(tensor, root, op);
+            ASSERT_TRUE(same(tensor, group.rank() == root ? reduced(group, c.shape, type, op) : before))
+                << c10::toString(type);
+          }
+  });
+}
+
+TEST(Collectives, broadcast) {
+  on_each_group([](const Group& group) {
+    const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
+    for (const auto type : all_types())
+      for (const auto& c : cases(type))
+        for (int root = 0; root < group.size(); ++root) {
+          auto tensor = laid_out(values(me, c.shape, type, root), c.layout);
+          group.broadcast(tensor, root);
+          ASSERT_TRUE(same(tensor, values(group.ranks()[static_cast<std::size_t>(root)], c.shape, type, root)))
+              << c10::toString(type) << " root " << root;
+        }
+  });
+}
+
+TEST(Collectives, all_gather_into) {
+  on_each_group([](const Group& group) {
+    const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
+    for (const auto type : all_types())
+      for (const auto& c : cases(type)) {
+        auto whole_shape = c.shape;
+        whole_shape[0] *= group.size();
+        auto output = laid_out(at::zeros(whole_shape, type), c.layout);
+        group.all_gather_into(output, laid_out(values(me, c.shape, type), c.layout));
+        for (int r = 0; r < group.size(); ++r)
+          ASSERT_TRUE(same(output.narrow(0, r * c.shape[0], c.shape[0]),
+                           values(group.ranks()[static_cast<std::size_t>(r)], c.shape, type)))
+              << c10::toString(type) << " part " << r;
+      }
+  });
+}
+
+TEST(Collectives, all_gather_of_uneven_pieces) {
+  on_each_group([](const Group& group) {
+    const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
+    const auto shape_of = [](int world_rank) { return std::vector<std::int64_t>{2 * world_rank, 3}; };  // rank 0: none
+    for (const auto type : all_types()) {
+      Tensors outputs;
+      for (const int r : group.ranks()) outputs.push_back(laid_out(at::zeros(shape_of(r), type), Layout::transposed));
+      group.all_gather(outputs, values(me, shape_of(me), type));
+      for (int r = 0; r < group.size(); ++r) {
+        const int from = group.ranks()[static_cast<std::size_t>(r)];
+        ASSERT_TRUE(same(outputs[static_cast<std::size_t>(r)], values(from, shape_of(from), type)))
+            << c10::toString(type);
+      }
+    }
+  });
+}
+
+TEST(Collectives, reduce_scatter_into) {
+  on_each_group([](const Group& group) {
+    const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
+    for (const auto type : all_types())
+      for (const auto op : kOps)
+        for (const auto& c : cases(type)) {
+          if (!defined(type, op)) continue;
+          Case whole = c;
+          whole.shape[0] *= group.size();
+          auto output = laid_out(at::zeros(c.shape, type), c.layout);
+          group.reduce_scatter_into(output, laid_out(values(me, whole.shape, type), c.layout), op);
+          ASSERT_TRUE(
+              same(output, reduced(group, whole.shape, type, op).narrow(0, group.rank() * c.shape[0], c.shape[0])))
+              << op_name(op) << " " << c10::toString(type);
+        }
+  });
+}
+
+TEST(Collectives, reduce_scatter_of_uneven_pieces) {
+  on_each_group([](const Group& group) {
+    const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
+    // Sizes from nothing to more than one chunk.
+    const auto shape_of = [](int r) { return std::vector<std::int64_t>{r == 3 ? 800'000 : 5 * r}; };
+    Tensors inputs;
+    for (int r = 0; r < group.size(); ++r) inputs.push_back(values(me, shape_of(r), at::kDouble, r));
+    auto output = at::zeros(shape_of(group.rank()), at::kDouble);
+    group.reduce_scatter(output, inputs, ReduceOp::sum);
+    ASSERT_TRUE(same(output, reduced(group, shape_of(group.rank()), at::kDouble, ReduceOp::sum, group.rank())));
+  });
+}
+
+TEST(Collectives, gather_and_scatter) {
+  on_each_group([](const Group& group) {
+    const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
+    for (const auto type : all_types())
+      for (const auto& c : cases(type)) {
+        const int root = group.size() - 1;
+        Tensors all;
+        if (group.rank() == root)
+          for (int r = 0; r < group.size(); ++r) all.push_back(laid_out(at::zeros(c.shape, type), c.layout));
+        group.gather(all, laid_out(values(me, c.shape, type), c.layout), root);
+        for (std::size_t r = 0; r < all.size(); ++r)
+          ASSERT_TRUE(same(all[r], values(group.ranks()[r], c.shape, type))) << c10::toString(type);
+        auto back = laid_out(at::zeros(c.shape, type), c.layout);
+        group.scatter(back, all, root);
+        ASSERT_TRUE(same(back, values(me, c.shape, type))) << c10::toString(type);
+      }
+  });
+}
+
+TEST(Collectives, all_to_all_of_uneven_pieces) {
+  on_each_group([](const Group& group) {
+    for (const auto type : all_types()) {
+      // From group rank a to b: a + 2b elements, salted by both.
+      const auto piece = [&](int a, int b) { return values(a, {a + 2 * b}, type, b); };
+      Tensors inputs, outputs;
+      for (int r = 0; r < group.size(); ++r) {
+        inputs.push_back(piece(group.rank(), r));
+        outputs.push_back(at::zeros({r + 2 * group.rank()}, type));
+      }
+      group.all_to_all(outputs, inputs);
+      for (int r = 0; r < group.size(); ++r)
+        ASSERT_TRUE(same(outputs[static_cast<std::size_t>(r)], piece(r, group.rank()))) << c10::toString(type);
+    }
+  });
+}
+
+TEST(Collectives, send_and_receive_by_tag) {
+  on_each_group([](const Group& group) {
+    const int n = group.size(), me = group.rank();
+    if (n == 1) {
+      EXPECT_THROW(group.send(at::zeros({1}), 0), CommError);
+      return;
+    }
+    const int next = (me + 1) % n, before = (me + n - 1) % n;
+    for (const auto type : all_types())
+      for (const auto& c : cases(type)) {
+        // The receives are posted in the opposite order of the sends: the tag decides.
+        auto first = laid_out(at::zeros(c.shape, type), c.layout), second = at::zeros(c.shape, type);
+        auto send_a = group.send_async(values(me, c.shape, type, 1), next, 11);
+        auto send_b = group.send_async(laid_out(values(me, c.shape, type, 2), c.layout), next, 12);
+        auto recv_b = group.recv_async(second, before, 12);
+        group.recv(first, before, 11);
+        recv_b.wait();
+        send_a.wait();
+        send_b.wait();
+        ASSERT_TRUE(same(first, values(before, c.shape, type, 1))) << c10::toString(type);
+        ASSERT_TRUE(same(second, values(before, c.shape, type, 2))) << c10::toString(type);
+      }
+  });
+}
+
+TEST(Collectives, parameters_that_require_a_gradient_are_written) {
+  on_each_group([](const Group& group) {
+    for (const auto layout : kLayouts) {
+      auto tensor = laid_out(values(group.rank(), {4, 3}, at::kFloat), layout).requires_grad_();
+      group.broadcast(tensor, 0);
+      EXPECT_TRUE(same(tensor.detach(), values(0, {4, 3}, at::kFloat)));
+    }
+  });
+}
+
+TEST(Collectives, sums_of_floats_have_the_same_bits_however_they_are_cut) {
+  const auto& group = world().group();
+  // Not representable, of very different sizes: the order of summation shows in the last bits.
+  const auto numbers = [](int rank, std::int64_t count) {
+    return (at::arange(count, at::kFloat) * 0.37f + static_cast<float>(rank)).sin() * (rank == 1 ? 1e4f : 0.1f);
+  };
+  for (const std::int64_t count : {100, 20'000, 1'500'000}) {
+    auto whole = numbers(group.rank(), count);
+    group.all_reduce(whole);
+    auto expected_sum = numbers(0, count);
+    for (int r = 1; r < group.size(); ++r) expected_sum += numbers(r, count);
+    EXPECT_TRUE(same(whole, expected_sum)) << count;
+    auto pieces = numbers(group.rank(), count);
+    for (std::int64_t at = 0; at < count; at += (count + 2) / 3)
+      group.all_reduce(pieces.narrow(0, at, std::min((count + 2) / 3, count - at)));
+    EXPECT_TRUE(same(pieces, whole)) << count;
+  }
+}
+
+TEST(Mesh, groups_hold_the_ranks_that_differ_along_their_axes) {
+  auto& w = world();
+  const int n = w.size();
+  const int two = n % 2 == 0 ? 2 : 1;
+  comm::Mesh mesh(w, {{"dp", n / two}, {"pp", 1}, {"tp", two}});
+  EXPECT_EQ(mesh.coordinate("dp") * two + mesh.coordinate("tp"), w.rank());
+  EXPECT_EQ(mesh.size("sp"), 1);
+  EXPECT_EQ(mesh.coordinate("sp"), 0);
+  EXPECT_FALSE(mesh.has("sp"));
+  std::vector<int> tp, dp, all;
+  for (int r = 0; r < n; ++r) {
+    if (r / two == w.rank() / two) tp.push_back(r);
+    if (r % two == w.rank() % two) dp.push_back(r);
+    all.push_back(r);
+  }
+  const auto ranks_of = [&](const comm::Group& group) {  // through the wire, not from the list alone
+    auto out = at::zeros({group.size()}, at::kInt);
+    group.all_gather_into(out, at::full({1}, w.rank(), at::kInt));
+    return std::vector<int>(out.data_ptr<int>(), out.data_ptr<int>() + out.numel());
+  };
+  EXPECT_EQ(ranks_of(mesh.group("tp")), tp);
+  EXPECT_EQ(ranks_of(mesh.group("dp")), dp);
+  EXPECT_EQ(ranks_of(mesh.group({"tp", "dp"})), all);
+  EXPECT_EQ(mesh.group("pp").size(), 1);
+  EXPECT_EQ(mesh.group("sp").size(), 1);
+  EXPECT_EQ(&mesh.group({"dp", "tp"}), &mesh.group({"dp", "tp"}));
+  if (n == 4) {
+    EXPECT_EQ(mesh.group({"tp", "dp"}).axis(), "dp_tp");
+    EXPECT_EQ(mesh.formula(), "4 = dp 2 x pp 1 x tp 2");
+  }
+  EXPECT_THROW(comm::Mesh(w, {{"dp", n + 1}}), ConfigError);
+}
+
+TEST(Ledger, books_each_call_with_its_payload_and_the_wire_of_a_ring) {
+  auto& w = world();
+  std::vector<int> all;
+  for (int r = 0; r < w.size(); ++r) all.push_back(r);
+  const auto group = w.make_group(all, "booked");
+  const auto n = static_cast<std::uint64_t>(w.size());
+  group.all_reduce(at::zeros({12}));
+  group.all_reduce(at::zeros({12}));
+  group.broadcast(at::zeros({10}, at::kByte), 0);
+  group.all_gather_into(at::zeros({12 * w.size()}), at::zeros({12}));
+  group.reduce_scatter_into(at::zeros({12}), at::zeros({12 * w.size()}));
+  group.barrier();
+  const auto totals = w.ledger().totals();
+  if (n == 1) {
+    for (const auto& [key, entry] : totals) EXPECT_NE(key.first, "booked");
+    return;
+  }
+  const auto expect = [&](const char* op, std::uint64_t calls, std::uint64_t elements, std::uint64_t bytes,
+                          std::uint64_t wire) {
+    const auto entry = totals.at({"booked", op});
+    EXPECT_EQ(entry.calls, calls) << op;
+    EXPECT_EQ(entry.payload_elements, elements) << op;
+    EXPECT_EQ(entry.payload_bytes, bytes) << op;
+    EXPECT_EQ(entry.wire_bytes, wire) << op;
+  };
+  expect("all_reduce", 2, 24, 96, 2 * 96 * (n - 1) / n);
+  expect("broadcast", 1, 10, 10, 10);
+  expect("all_gather", 1, 12 * n, 48 * n, 48 * (n - 1));
+  expect("reduce_scatter", 1, 12 * n, 48 * n, 48 * (n - 1));
+  expect("barrier", 1, 0, 0, 0);
+}
+
+}  // namespace
+}  // namespace trireme::tests

@@ -1,0 +1,100 @@
+#include "tests/mpi/comm_test.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/where.h>
+
+#include "tests/mpi/world.h"
+
+namespace trireme::tests {
+
+using comm::Group;
+using comm::ReduceOp;
+
+const std::vector<NamedGroup>& groups() {
+  static const std::vector<NamedGroup> all = [] {
+    auto& w = world();
+    const int n = w.size();
+    std::vector<NamedGroup> made{{"world", w.group()}, {"alone", Group::alone("alone", nullptr)}};
+    const auto add = [&](const std::string& name, const std::vector<std::vector<int>>& sets) {
+      Group mine;
+      for (const auto& set : sets)
+        if (auto group = set.empty() ? Group() : w.make_group(set, name); group.valid()) mine = group;
+      if (mine.valid()) made.push_back({name, mine});
+    };
+    std::vector<int> low, high, even, odd, reversed;
+    for (int r = 0; r < n; ++r) {
+      (r < (n + 1) / 2 ? low : high).push_back(r);
+      (r % 2 == 0 ? even : odd).push_back(r);
+      reversed.insert(reversed.begin(), r);
+    }
+    add("half", {low, high});
+    add("parity", {even, odd});
+    add("reversed", {reversed});
+    return made;
+  }();
+  return all;
+}
+
+at::Tensor values(int rank, at::IntArrayRef shape, at::ScalarType type, int salt) {
+  std::int64_t count = 1;
+  for (const auto size : shape) count *= size;
+  const auto index = at::arange(count, at::kLong);
+  const auto numbers = ((index * 7 + rank * 5 + salt * 3).remainder(3) + 1).reshape(shape);
+  if (type == at::kBool) return numbers.remainder(2).to(at::kBool);
+  return numbers.to(type);
+}
+
+at::Tensor reduced(const Group& group, at::IntArrayRef shape, at::ScalarType type, ReduceOp op, int salt) {
+  const bool whole = at::isIntegralType(type, /*includeBool=*/true);
+  const auto wide = whole ? at::kLong : at::kDouble;
+  auto sum = values(group.ranks()[0], shape, type, salt).to(wide);
+  for (int r = 1; r < group.size(); ++r) {
+    const auto next = values(group.ranks()[static_cast<std::size_t>(r)], shape, type, salt).to(wide);
+    switch (op) {
+      case ReduceOp::min:
+        sum = at::where(next < sum, next, sum);
+        break;
+      case ReduceOp::max:
+        sum = at::where(next > sum, next, sum);
+        break;
+      case ReduceOp::product:
+        sum = sum * next;
+        break;
+      default:
+        sum = sum + next;
+    }
+  }
+  if (op == ReduceOp::avg) sum = whole ? sum.div(group.size(), "trunc") : sum / group.size();
+  return sum.to(type);
+}
+
+bool same(const at::Tensor& actual, const at::Tensor& expected) {
+  return actual.scalar_type() == expected.scalar_type() && actual.sizes() == expected.sizes() &&
+         at::equal(actual, expected);
+}
+
+const std::vector<at::ScalarType>& all_types() {
+  static const std::vector<at::ScalarType> types{at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
+                                                 at::kInt,    at::kShort, at::kChar, at::kByte,     at::kBool};
+  return types;
+}
+
+const char* op_name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::avg:
+      return "avg";
+    case ReduceOp::min:
+      return "min";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::product:
+      break;
+  }
+  return "product";
+}
+
+}  // namespace trireme::tests
