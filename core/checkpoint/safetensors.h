@@ -1,44 +1,39 @@
-// The safetensors file format (8-byte little-endian header length, JSON header, raw row-major little-endian data).
-// Read without trusting it: every offset, size, dtype and shape is checked against the file before memory is touched.
+// Tensors in safetensors files: sliced reads by Placement, and writing. The format itself, and the checks that let an
+// untrusted file be read, are core/base/safetensors_file.h; here its errors become CheckpointErrors.
 #pragma once
-
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/safetensors_file.h"
+#include "core/checkpoint/files.h"
 #include "core/shard/placement.h"
 
 namespace trireme::checkpoint {
 
-struct TensorInfo {
-  at::ScalarType dtype;
-  std::vector<std::int64_t> shape;
-  std::uint64_t begin, end;  ///< in the data section
-};
+using TensorInfo = SafeTensorsFile::TensorEntry;
 
-/// An open file (memory-mapped, read-only).
+/// An open file (memory-mapped, read-only). Reading is thread-safe.
 class SafeTensors {
  public:
   /// @throws CheckpointError that names the file and what is wrong with it.
   explicit SafeTensors(const std::string& path);
-  ~SafeTensors();
-  SafeTensors(SafeTensors&&) noexcept;
 
-  [[nodiscard]] const std::map<std::string, TensorInfo>& tensors() const;
-  [[nodiscard]] const std::map<std::string, std::string>& metadata() const;
-  [[nodiscard]] const std::string& path() const;
+  [[nodiscard]] const std::map<std::string, TensorInfo>& tensors() const { return file_.tensors(); }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return file_.metadata(); }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  /// @throws CheckpointError for an unknown name.
+  [[nodiscard]] const TensorInfo& info(const std::string& name) const;
   /// A copy of the whole tensor, on the CPU. @throws CheckpointError for an unknown name.
   [[nodiscard]] at::Tensor read(const std::string& name) const;
   /// Only this rank's slice, as placement says (its shape must be the file's). Reads just those bytes.
   [[nodiscard]] at::Tensor read(const std::string& name, const shard::Placement& placement) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  SafeTensorsFile file_;
 };
 
 struct NamedValue {
@@ -46,9 +41,10 @@ struct NamedValue {
   at::Tensor value;
 };
 
-/// Writes all tensors to `path` (to a temporary name beside it, synced, then renamed: whole or not at all).
-/// @throws CheckpointError (a full disk says so and leaves nothing behind).
-void write_safetensors(const std::string& path, const std::vector<NamedValue>& tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+/// Writes all tensors to `path`, whole or not at all (FileWriter). One tensor at a time is copied to the CPU, so the
+/// model never exists twice. Order in the file: widest dtype first, then by name, which keeps every tensor aligned.
+/// @throws CheckpointError
+FileDigest write_safetensors(const std::string& path, const std::vector<NamedValue>& tensors,
+                             const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace trireme::checkpoint

@@ -1,10 +1,14 @@
 // Model weights in Hugging Face layout: config.json + model.safetensors, one file or shards with an index.
+//
+// A place to load from is a folder of that layout, a run folder (its model/ is meant), one .safetensors file, or an
+// index file (model.safetensors.index.json). Tensor names are the model's own; a file without the model's common first
+// word ("vit."), as a base model is exported, is taken when every name then fits.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/log.h"
 #include "core/nn/parameters.h"
@@ -16,12 +20,14 @@ nlohmann::json read_model_config(const std::string& folder_or_file);
 
 /// Fills the parameters (already materialised) with their slices of the file's tensors, converted to their dtype.
 /// A tensor that the model needs and the file lacks is an error, as is a wrong shape; except under `head_prefix`
-/// ("classifier."): there a missing or differently shaped tensor keeps its fresh draw, which is said in the log.
+/// ("classifier."; "" for none): there a missing or differently shaped tensor keeps its fresh draw, which is said in
+/// the log. Tensors of the file that the model lacks are counted in a warning. On error no parameter has changed.
 /// @throws CheckpointError that lists what is missing or does not fit.
 void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter>& parameters,
                   const std::string& head_prefix, const Log& log);
 
-/// Writes folder/model.safetensors and folder/config.json. Every rank calls; `full` holds full tensors (rank 0 writes).
+/// Writes folder/model.safetensors and folder/config.json, each whole or not at all. To be called on one rank, with
+/// full tensors.
 void save_weights(const std::string& folder, const std::vector<std::pair<std::string, at::Tensor>>& full,
                   const nlohmann::json& model_config);
 

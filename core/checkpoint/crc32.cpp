@@ -1,0 +1,47 @@
+#include "core/checkpoint/crc32.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace trireme::checkpoint {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "eight bytes are read as one little-endian word");
+
+using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
+
+// Table k: what a byte does to the sum when k more bytes follow it.
+constexpr Tables make_tables() {
+  Tables tables{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? (crc >> 1) ^ 0xEDB88320U : crc >> 1;
+    tables[0][byte] = crc;
+  }
+  for (std::size_t k = 1; k < 8; ++k)
+    for (std::size_t byte = 0; byte < 256; ++byte)
+      tables[k][byte] = (tables[k - 1][byte] >> 8) ^ tables[0][tables[k - 1][byte] & 0xFF];
+  return tables;
+}
+
+constexpr Tables kTables = make_tables();
+
+}  // namespace
+
+std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) {
+  const auto* at = static_cast<const unsigned char*>(data);
+  crc = ~crc;
+  for (; size >= 8; size -= 8, at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, 8);
+    word ^= crc;
+    crc = kTables[7][word & 0xFF] ^ kTables[6][(word >> 8) & 0xFF] ^ kTables[5][(word >> 16) & 0xFF] ^
+          kTables[4][(word >> 24) & 0xFF] ^ kTables[3][(word >> 32) & 0xFF] ^ kTables[2][(word >> 40) & 0xFF] ^
+          kTables[1][(word >> 48) & 0xFF] ^ kTables[0][word >> 56];
+  }
+  for (; size > 0; --size, ++at) crc = (crc >> 8) ^ kTables[0][(crc ^ *at) & 0xFF];
+  return ~crc;
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,198 @@
+#include "core/checkpoint/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/checkpoint/crc32.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+constexpr std::size_t kChunk = std::size_t{4} << 20;  // bytes summed and written at a time, while they are in cache
+
+std::string parent_of(const std::string& path) {
+  const auto parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+std::string remedy(int error, const std::string& path) {
+  switch (error) {
+    case ENOSPC: {
+      struct statvfs space {};
+      if (::statvfs(parent_of(path).c_str(), &space) != 0) return "free some space";
+      const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
+      return fmt::format("{} are free there; free some space, or choose another run.dir", text::bytes(left));
+    }
+    case EDQUOT:
+      return "your disk quota is used up; free some space, or choose another run.dir";
+    case EFBIG:
+      return "a file may not be that large here (ulimit -f, or the file system's own limit)";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "choose a folder that you may write to";
+    case ENOENT:
+      return "is its folder still there?";
+    default:
+      return "see the system's log";
+  }
+}
+
+void sync_folder(const std::string& path) {
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  const int result = ::fsync(folder), error = errno;
+  ::close(folder);
+  // Some network file systems cannot sync a folder; they have no later time to lose the name, either.
+  if (result != 0 && error != EINVAL && error != ENOTSUP)
+    throw CheckpointError(fmt::format("{}: cannot be synced to disk: {}", path, std::strerror(error)));
+}
+
+}  // namespace
+
+FileWriter::FileWriter(std::string path, std::uint64_t expected)
+    : path_(std::move(path)), temporary_(fmt::format("{}.{}.tmp", path_, ::getpid())), expected_(expected) {
+  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file_ < 0) fail("cannot be created", errno);
+  if (expected_ == 0) return;
+  int result = 0;
+  do result = ::fallocate(file_, 0, 0, static_cast<off_t>(expected_));
+  while (result != 0 && errno == EINTR);
+  const int error = result == 0 ? 0 : errno;
+  if (error != ENOSPC && error != EDQUOT && error != EFBIG) return;  // others: cannot be asked for ahead here
+  ::close(file_);
+  ::unlink(temporary_.c_str());
+  fail("cannot be written", error);
+}
+
+FileWriter::~FileWriter() {
+  if (file_ >= 0) ::close(file_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void FileWriter::fail(const char* what, int error) const {
+  const auto needed = std::max<std::uint64_t>(expected_, digest_.bytes);
+  throw CheckpointError(fmt::format("{}: {}: {} (it needs {}); {}", path_, what, std::strerror(error),
+                                    text::bytes(static_cast<double>(needed)), remedy(error, path_)));
+}
+
+void FileWriter::write(const void* data, std::size_t size) {
+  const auto* at = static_cast<const char*>(data);
+  digest_.bytes += size;
+  while (size > 0) {
+    const std::size_t piece = std::min(size, kChunk);
+    const ::ssize_t written = ::write(file_, at, piece);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail("cannot be written", written < 0 ? errno : ENOSPC);
+    digest_.crc32 = crc32(digest_.crc32, at, static_cast<std::size_t>(written));
+    at += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+FileDigest FileWriter::commit() {
+  TRIREME_CHECK(expected_ == 0 || expected_ == digest_.bytes, "{}: {} bytes were announced and {} written", path_,
+                expected_, digest_.bytes);
+  // A full disk may show only here: network file systems write late.
+  if (::fsync(file_) != 0) fail("cannot be synced to disk", errno);
+  if (::close(std::exchange(file_, -1)) != 0) fail("cannot be closed", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in its place", errno);
+  temporary_.clear();
+  sync_folder(parent_of(path_));
+  return digest_;
+}
+
+FileDigest write_file(const std::string& path, std::string_view content) {
+  FileWriter file(path, content.size());
+  file.write(content.data(), content.size());
+  return file.commit();
+}
+
+std::string read_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  std::string content;
+  std::vector<char> chunk(kChunk / 16);
+  for (;;) {
+    const ::ssize_t got = ::read(file, chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      const int error = errno;
+      ::close(file);
+      throw CheckpointError(fmt::format("{}: cannot be read: {}", path, std::strerror(error)));
+    }
+    if (got == 0) break;
+    content.append(chunk.data(), static_cast<std::size_t>(got));
+  }
+  ::close(file);
+  return content;
+}
+
+FileDigest digest_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  FileDigest digest;
+  std::vector<char> chunk(kChunk / 4);
+  for (;;) {
+    const ::ssize_t got = ::read(file, chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      const int error = errno;
+      ::close(file);
+      throw CheckpointError(fmt::format("{}: cannot be read: {}", path, std::strerror(error)));
+    }
+    if (got == 0) break;
+    digest.crc32 = crc32(digest.crc32, chunk.data(), static_cast<std::size_t>(got));
+    digest.bytes += static_cast<std::uint64_t>(got);
+  }
+  ::close(file);
+  return digest;
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error)
+    throw CheckpointError(
+        fmt::format("{}: the folder cannot be made: {}; {}", path, error.message(), remedy(error.value(), path)));
+}
+
+void publish_folder(const std::string& from, const std::string& to) {
+  sync_folder(from);
+  if (std::filesystem::exists(to)) {
+    const auto refuse = [&](int error) {
+      throw CheckpointError(fmt::format("{}: cannot be put in place of the folder that is there: {}; {}", to,
+                                        std::strerror(error), remedy(error, to)));
+    };
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
+      if (errno != EINVAL && errno != ENOSYS) refuse(errno);
+      // A file system that cannot exchange: the old folder steps aside first.
+      const auto aside = to + ".old.tmp";
+      std::error_code ignored;
+      std::filesystem::remove_all(aside, ignored);
+      if (::rename(to.c_str(), aside.c_str()) != 0 || ::rename(from.c_str(), to.c_str()) != 0) refuse(errno);
+      std::filesystem::remove_all(aside, ignored);
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(from, ignored);
+  } else if (::rename(from.c_str(), to.c_str()) != 0) {
+    throw CheckpointError(
+        fmt::format("{}: cannot be put in its place: {}; {}", to, std::strerror(errno), remedy(errno, to)));
+  }
+  sync_folder(parent_of(to));
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,142 @@
+#include "core/checkpoint/safetensors.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+/// Runs `body`; a file that is not what it should be becomes our error.
+template <class Body>
+auto checked(const Body& body) {
+  try {
+    return body();
+  } catch (const FormatError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+const char* dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return "F64";
+    case at::kFloat:
+      return "F32";
+    case at::kHalf:
+      return "F16";
+    case at::kBFloat16:
+      return "BF16";
+    case at::kLong:
+      return "I64";
+    case at::kInt:
+      return "I32";
+    case at::kShort:
+      return "I16";
+    case at::kChar:
+      return "I8";
+    case at::kByte:
+      return "U8";
+    case at::kBool:
+      return "BOOL";
+    case at::kUInt16:
+      return "U16";
+    case at::kUInt32:
+      return "U32";
+    case at::kUInt64:
+      return "U64";
+    case at::kComplexFloat:
+      return "C64";
+    case at::kFloat8_e4m3fn:
+      return "F8_E4M3";
+    case at::kFloat8_e5m2:
+      return "F8_E5M2";
+    default:
+      return nullptr;
+  }
+}
+
+/// The header with its length before it, padded so that the data begins at a multiple of 8.
+std::string make_header(const std::string& path, const std::vector<const NamedValue*>& order,
+                        const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::uint64_t at = 0;
+  for (const auto* tensor : order) {
+    const auto* dtype = dtype_name(tensor->value.scalar_type());
+    if (dtype == nullptr)
+      throw CheckpointError(fmt::format("{}: tensor \"{}\": safetensors has no dtype {}", path, tensor->name,
+                                        c10::toString(tensor->value.scalar_type())));
+    TRIREME_CHECK(tensor->name != "__metadata__" && !header.contains(tensor->name), "{}: tensor \"{}\" comes twice",
+                  path, tensor->name);
+    const std::uint64_t end = at + tensor->value.nbytes();
+    header[tensor->name] = {{"dtype", dtype}, {"shape", tensor->value.sizes().vec()}, {"data_offsets", {at, end}}};
+    at = end;
+  }
+  auto text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t length = text.size();
+  std::string out(sizeof length, '\0');
+  std::memcpy(out.data(), &length, sizeof length);
+  return out + text;
+}
+
+}  // namespace
+
+SafeTensors::SafeTensors(const std::string& path) : file_(checked([&] { return SafeTensorsFile(path); })) {}
+
+const TensorInfo& SafeTensors::info(const std::string& name) const {
+  return *checked([&] { return &file_.entry(name); });
+}
+
+at::Tensor SafeTensors::read(const std::string& name) const {
+  return checked([&] { return file_.read(name); });
+}
+
+at::Tensor SafeTensors::read(const std::string& name, const shard::Placement& placement) const {
+  const auto& found = info(name);
+  if (found.shape != placement.shape)
+    throw CheckpointError(fmt::format("{}: tensor \"{}\" has shape [{}], and [{}] is needed", path(), name,
+                                      fmt::join(found.shape, ", "), fmt::join(placement.shape, ", ")));
+  auto out = at::empty(placement.local_shape(), found.dtype);
+  const auto source = file_.bytes(name);
+  auto* target = static_cast<std::byte*>(out.mutable_data_ptr());
+  const std::size_t width = out.element_size();
+  for (const auto& run : placement.runs())
+    if (run.size > 0)
+      std::memcpy(target + static_cast<std::size_t>(run.local_begin) * width,
+                  source.data() + static_cast<std::size_t>(run.full_begin) * width,
+                  static_cast<std::size_t>(run.size) * width);
+  return out;
+}
+
+FileDigest write_safetensors(const std::string& path, const std::vector<NamedValue>& tensors,
+                             const std::map<std::string, std::string>& metadata) {
+  std::vector<const NamedValue*> order;
+  for (const auto& tensor : tensors) {
+    TRIREME_CHECK(tensor.value.defined(), "{}: tensor \"{}\" is undefined", path, tensor.name);
+    order.push_back(&tensor);
+  }
+  std::sort(order.begin(), order.end(), [](const NamedValue* a, const NamedValue* b) {
+    const auto width_a = a->value.element_size(), width_b = b->value.element_size();
+    return width_a != width_b ? width_a > width_b : a->name < b->name;
+  });
+  const auto header = make_header(path, order, metadata);
+  std::uint64_t total = header.size();
+  for (const auto* tensor : order) total += tensor->value.nbytes();
+  FileWriter file(path, total);
+  file.write(header.data(), header.size());
+  for (const auto* tensor : order) {
+    const auto plain = tensor->value.detach().cpu().contiguous();
+    if (plain.nbytes() > 0) file.write(plain.const_data_ptr(), plain.nbytes());
+  }
+  return file.commit();
+}
+
+}  // namespace trireme::checkpoint

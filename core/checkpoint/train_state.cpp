@@ -1,0 +1,267 @@
+#include "core/checkpoint/train_state.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/ScalarType.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr const char* kWeights = "weights.safetensors";
+constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kState = "state.json";
+constexpr const char* kConfig = "config.toml";
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kTemporary = ".tmp";
+constexpr std::size_t kShown = 5;  // names in a message before "and N more"
+
+std::string inside(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
+
+std::string hex(std::uint32_t crc) { return fmt::format("{:08x}", crc); }
+
+/// The step of a whole checkpoint's folder name, or -1.
+std::int64_t step_of(const std::string& name) {
+  if (!name.starts_with("step-")) return -1;
+  const auto digits = name.substr(5);
+  const bool number = !digits.empty() && digits.size() < 19 &&
+                      std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return number ? std::stoll(digits) : -1;
+}
+
+/// Names in the checkpoints folder; none when there is no such folder.
+std::vector<std::string> entries(const std::string& root) {
+  std::vector<std::string> out;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(root, ignored)) out.push_back(entry.path().filename().string());
+  return out;
+}
+
+/// Whole checkpoints, the newest first.
+std::vector<std::string> whole_checkpoints(const std::string& root) {
+  auto names = entries(root);
+  std::erase_if(names, [](const std::string& name) { return step_of(name) < 0; });
+  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return step_of(a) > step_of(b); });
+  return names;
+}
+
+void remove_leftovers(const std::string& root) {
+  std::error_code ignored;
+  for (const auto& name : entries(root))
+    if (name.starts_with("step-") && name.ends_with(kTemporary)) fs::remove_all(inside(root, name), ignored);
+}
+
+/// What cannot be removed now is met again at the next save; it must not stop a training.
+void remove_older(const std::string& root, const std::string& newest, std::int64_t keep) {
+  std::int64_t kept = 1;
+  for (const auto& name : whole_checkpoints(root)) {
+    if (name == newest || kept++ < keep) continue;
+    // Out of the way first: a removal that is cut short must not leave a torn checkpoint under a whole one's name.
+    std::error_code error;
+    fs::rename(inside(root, name), inside(root, name + kTemporary), error);
+    if (!error) fs::remove_all(inside(root, name + kTemporary), error);
+  }
+}
+
+FileDigest write_tensors(const std::string& path, const std::vector<PlacedValue>& values) {
+  std::vector<NamedValue> tensors;
+  for (const auto& [placement, value] : values) {
+    TRIREME_CHECK(placement.is_whole() && value.sizes().vec() == placement.shape,
+                  "{}: only whole tensors can be written by one rank", placement.name);
+    tensors.push_back({placement.name, value});
+  }
+  return write_safetensors(path, tensors);
+}
+
+std::string state_text(const TrainRecord& record) {
+  const auto& p = record.progress;
+  json state{{"format", kFormat},
+             {"progress",
+              {{"epoch", p.epoch},
+               {"step_in_epoch", p.step_in_epoch},
+               {"global_step", p.global_step},
+               {"samples", p.samples}}},
+             {"seed", record.seed},
+             {"loss_scale", nullptr},
+             {"versions", record.versions},
+             {"extra", record.extra}};
+  if (record.loss_scale) state["loss_scale"] = *record.loss_scale;
+  auto text = state.dump(2) + "\n";
+  TRIREME_CHECK(json::parse(text) == state, "a number of the training's state is not finite and would be lost");
+  return text;
+}
+
+TrainRecord read_record(const std::string& folder) {
+  const auto path = inside(folder, kState);
+  TrainRecord record;
+  try {
+    const auto state = json::parse(read_file(path));
+    if (const int format = state.at("format"); format != kFormat)
+      throw CheckpointError(fmt::format("{}: format {}, and this version reads format {}", path, format, kFormat));
+    const auto& p = state.at("progress");
+    record.progress = {p.at("epoch"), p.at("step_in_epoch"), p.at("global_step"), p.at("samples")};
+    record.seed = state.at("seed");
+    if (!state.at("loss_scale").is_null()) record.loss_scale = state.at("loss_scale").get<std::vector<double>>();
+    record.versions = state.at("versions").get<std::map<std::string, std::string>>();
+    record.extra = state.at("extra");
+  } catch (const json::exception& error) {
+    throw CheckpointError(fmt::format("{}: not the state of a training: {}", path, error.what()));
+  }
+  record.config = read_file(inside(folder, kConfig));
+  return record;
+}
+
+void verify(const std::string& folder, Verify how) {
+  const auto manifest_path = inside(folder, kManifest);
+  json files;
+  try {
+    const auto manifest = json::parse(read_file(manifest_path));
+    if (const int format = manifest.at("format"); format != kFormat)
+      throw CheckpointError(
+          fmt::format("{}: format {}, and this version reads format {}", manifest_path, format, kFormat));
+    files = manifest.at("files");
+    for (const char* name : {kWeights, kOptimizer, kState, kConfig}) {
+      const auto path = inside(folder, name);
+      const auto bytes = files.at(name).at("bytes").get<std::uint64_t>();
+      const auto crc = files.at(name).at("crc32").get<std::string>();
+      std::error_code error;
+      const auto size = fs::file_size(path, error);
+      if (error) throw CheckpointError(fmt::format("{}: {} (the manifest tells of it)", path, error.message()));
+      if (size != bytes)
+        throw CheckpointError(fmt::format("{}: torn: {} bytes, and the manifest says {}", path, size, bytes));
+      if (how == Verify::sizes) continue;
+      if (const auto sum = hex(digest_file(path).crc32); sum != crc)
+        throw CheckpointError(fmt::format("{}: damaged: CRC-32 {}, and the manifest says {}", path, sum, crc));
+    }
+  } catch (const json::exception& error) {
+    throw CheckpointError(fmt::format("{}: not a manifest: {}", manifest_path, error.what()));
+  }
+}
+
+const std::string& verified(const std::string& folder, Verify how) {
+  if (!fs::is_directory(folder)) throw CheckpointError(fmt::format("{}: no such checkpoint folder", folder));
+  verify(folder, how);
+  return folder;
+}
+
+std::string shown(const std::vector<std::string>& texts) {
+  const auto n = std::min(texts.size(), kShown);
+  auto out = fmt::format("{}", fmt::join(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(n), ", "));
+  return texts.size() > n ? out + fmt::format(" and {} more", texts.size() - n) : out;
+}
+
+}  // namespace
+
+std::vector<PlacedValue> weights_of(const std::vector<nn::Parameter>& parameters) {
+  std::vector<PlacedValue> out;
+  for (const auto& parameter : parameters) {
+    auto placement = parameter.placement;
+    placement.name = parameter.name;
+    out.push_back({std::move(placement), parameter.value});
+  }
+  return out;
+}
+
+std::vector<PlacedValue> states_of(optim::Optimizer& optimizer, const std::vector<nn::Parameter>& parameters) {
+  std::map<std::string, const shard::Placement*> placements;
+  for (const auto& parameter : parameters) placements[parameter.name] = &parameter.placement;
+  std::vector<PlacedValue> out;
+  for (const auto& [parameter, key, tensor] : optimizer.state()) {
+    const auto name = parameter + "." + key;
+    const auto found = placements.find(parameter);
+    TRIREME_CHECK(found != placements.end(), "optimizer state for \"{}\", which is no parameter", parameter);
+    auto placement = tensor.sizes().vec() == found->second->local_shape()
+                         ? *found->second
+                         : shard::Placement::whole(name, tensor.sizes().vec());
+    placement.name = name;
+    out.push_back({std::move(placement), tensor});
+  }
+  return out;
+}
+
+std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep) {
+  TRIREME_CHECK(keep >= 1 && contents.record.progress.global_step >= 0, "keep {} checkpoints, step {}", keep,
+                contents.record.progress.global_step);
+  const auto root = inside(run_dir, "checkpoints");
+  make_folder(root);
+  remove_leftovers(root);
+  const auto name = fmt::format("step-{:08d}", contents.record.progress.global_step);
+  const auto folder = inside(root, name), temporary = folder + kTemporary;
+  try {
+    make_folder(temporary);
+    std::map<std::string, FileDigest> files;
+    files[kWeights] = write_tensors(inside(temporary, kWeights), contents.weights);
+    files[kOptimizer] = write_tensors(inside(temporary, kOptimizer), contents.optimizer);
+    files[kState] = write_file(inside(temporary, kState), state_text(contents.record));
+    files[kConfig] = write_file(inside(temporary, kConfig), contents.record.config);
+    json manifest{{"format", kFormat}, {"files", json::object()}};
+    for (const auto& [file, digest] : files)
+      manifest["files"][file] = {{"bytes", digest.bytes}, {"crc32", hex(digest.crc32)}};
+    write_file(inside(temporary, kManifest), manifest.dump(2) + "\n");
+    publish_folder(temporary, folder);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+  remove_older(root, name, keep);
+  return folder;
+}
+
+std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
+  const auto root = inside(run_dir, "checkpoints");
+  for (const auto& name : whole_checkpoints(root)) {
+    try {
+      return Checkpoint(inside(root, name)).folder();
+    } catch (const CheckpointError& error) {
+      log.warn("{} is passed over: {}", name, error.what());
+    }
+  }
+  return "";
+}
+
+Checkpoint::Checkpoint(const std::string& folder, Verify how)
+    : folder_(verified(folder, how)),
+      record_(read_record(folder)),
+      weights_(inside(folder, kWeights)),
+      optimizer_(inside(folder, kOptimizer)) {}
+
+void Checkpoint::restore(const SafeTensors& file, std::vector<PlacedValue> values, const char* what) const {
+  std::vector<std::string> wrong;
+  std::set<std::string> known;
+  for (const auto& [placement, value] : values) {
+    known.insert(placement.name);
+    const auto found = file.tensors().find(placement.name);
+    if (found == file.tensors().end())
+      wrong.push_back(fmt::format("{} is not in the checkpoint", placement.name));
+    else if (found->second.shape != placement.shape || found->second.dtype != value.scalar_type())
+      wrong.push_back(fmt::format("{} is {} [{}] here and {} [{}] in the checkpoint", placement.name,
+                                  c10::toString(value.scalar_type()), fmt::join(placement.shape, ", "),
+                                  c10::toString(found->second.dtype), fmt::join(found->second.shape, ", ")));
+  }
+  for (const auto& [name, info] : file.tensors())
+    if (known.count(name) == 0) wrong.push_back(fmt::format("{} is only in the checkpoint", name));
+  if (!wrong.empty())
+    throw CheckpointError(
+        fmt::format("{}: {} of this run's {} do not match: {}; resume with the model, optimizer and "
+                    "precision that wrote it, or start anew from its weights (model.weights)",
+                    file.path(), wrong.size(), what, shown(wrong)));
+  const at::NoGradGuard no_grad;
+  for (auto& [placement, value] : values) {
+    TRIREME_CHECK(value.sizes().vec() == placement.local_shape(), "{}: not sized as its placement says",
+                  placement.name);
+    value.copy_(file.read(placement.name, placement));
+  }
+}
+
+}  // namespace trireme::checkpoint

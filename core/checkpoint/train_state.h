@@ -1,0 +1,101 @@
+// Checkpoints of a training: everything a run needs to go on as if it had not stopped.
+//
+// On disk, in the run's folder:
+//   checkpoints/step-00000042/  weights.safetensors    full tensors by parameter name
+//                               optimizer.safetensors  full tensors, "<parameter>.<key>" ("....weight.exp_avg")
+//                               state.json             progress, seed, loss scale, versions, the caller's own JSON
+//                               config.toml            the resolved config
+//                               manifest.json          size and CRC-32 of each of the others; written last
+// A checkpoint is written as step-00000042.tmp and renamed when complete: a name without .tmp is a whole one. Files
+// hold full tensors, so that any layout loads what any other wrote. Older ones are removed only after the newer stands.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/log.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/nn/parameters.h"
+#include "core/optim/optimizer.h"
+
+namespace trireme::checkpoint {
+
+/// Where the training stands: counts of what is done.
+struct Progress {
+  std::int64_t epoch = 0;          ///< the epoch in progress, from 0
+  std::int64_t step_in_epoch = 0;  ///< optimizer steps done of it
+  std::int64_t global_step = 0;    ///< optimizer steps done in all
+  std::int64_t samples = 0;        ///< samples seen in all
+  friend bool operator==(const Progress&, const Progress&) = default;
+};
+
+/// A rank's slice of a tensor of the state. (Every slice is the whole as yet: save_checkpoint checks it.)
+struct PlacedValue {
+  shard::Placement placement;  ///< name and full shape too
+  at::Tensor value;
+};
+
+/// All but the tensors.
+struct TrainRecord {
+  Progress progress;
+  std::int64_t seed = 0;
+  std::optional<std::vector<double>> loss_scale;  ///< LossScaler::state(); unset without a scaler
+  std::string config;                             ///< resolved TOML
+  std::map<std::string, std::string> versions;    ///< {"trireme": "0.1.0", "libtorch": "2.11.0", ...}
+  nlohmann::json extra;                           ///< the caller's: best metrics and so on (finite numbers)
+};
+
+struct CheckpointContents {
+  TrainRecord record;
+  std::vector<PlacedValue> weights;
+  std::vector<PlacedValue> optimizer;
+};
+
+/// Both lists as checkpoints name them. A state tensor with its parameter's shape has its placement; others are whole.
+std::vector<PlacedValue> weights_of(const std::vector<nn::Parameter>& parameters);
+std::vector<PlacedValue> states_of(optim::Optimizer& optimizer, const std::vector<nn::Parameter>& parameters);
+
+/// Writes RUN/checkpoints/step-N, then removes all but the `keep` newest (never the one just written) and what earlier
+/// crashes left. To be called on one rank. Returns the folder. @throws CheckpointError; nothing half-written is left.
+std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep);
+
+/// How a checkpoint is checked against its manifest when it is opened.
+enum class Verify {
+  sizes,    ///< every file is there with its size: for ranks that follow one that checked all
+  content,  ///< and its CRC-32: reads every byte
+};
+
+/// The newest complete and intact checkpoint of the run, or "" when there is none. Torn ones are passed over with one
+/// warning each, which names the file, what it should be and what it is. Reads every byte of the one it returns.
+std::string latest_checkpoint(const std::string& run_dir, const Log& log);
+
+/// An open checkpoint.
+class Checkpoint {
+ public:
+  /// @throws CheckpointError when it is not whole.
+  explicit Checkpoint(const std::string& folder, Verify verify = Verify::content);
+
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+  [[nodiscard]] const TrainRecord& record() const { return record_; }
+  /// Fills values with their slices, bit for bit. Names, shapes and dtypes must be the checkpoint's.
+  /// @throws CheckpointError that lists what differs; then nothing has changed.
+  void restore_weights(std::vector<PlacedValue> values) const { restore(weights_, std::move(values), "parameters"); }
+  void restore_optimizer(std::vector<PlacedValue> values) const {
+    restore(optimizer_, std::move(values), "optimizer's tensors");
+  }
+  [[nodiscard]] const SafeTensors& weights() const { return weights_; }
+  [[nodiscard]] const SafeTensors& optimizer() const { return optimizer_; }
+
+ private:
+  void restore(const SafeTensors& file, std::vector<PlacedValue> values, const char* what) const;
+
+  std::string folder_;
+  TrainRecord record_;
+  SafeTensors weights_, optimizer_;
+};
+
+}  // namespace trireme::checkpoint

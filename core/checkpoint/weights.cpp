@@ -1,0 +1,199 @@
+#include "core/checkpoint/weights.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/ScalarType.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/checkpoint/safetensors.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kConfig = "config.json";
+constexpr std::size_t kShown = 5;  // names in a message before "and N more"
+
+std::string shown(const std::vector<std::string>& names) {
+  const std::size_t n = std::min(names.size(), kShown);
+  auto text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(n), ", "));
+  if (names.size() > n) text += fmt::format(" and {} more", names.size() - n);
+  return text;
+}
+
+nlohmann::json read_json(const std::string& path) {
+  try {
+    return nlohmann::json::parse(read_file(path));
+  } catch (const nlohmann::json::exception& error) {
+    throw CheckpointError(fmt::format("{}: not JSON: {}", path, error.what()));
+  }
+}
+
+/// The file to open: a .safetensors file or an index.
+std::string find_weights(const std::string& place) {
+  std::error_code ignored;
+  if (fs::is_regular_file(place, ignored)) return place;
+  if (!fs::is_directory(place, ignored))
+    throw CheckpointError(fmt::format("{}: no such file or folder to load weights from", place));
+  for (const auto& folder : {fs::path(place), fs::path(place) / "model"})
+    for (const char* name : {kSingle, kIndex})
+      if (fs::is_regular_file(folder / name, ignored)) return (folder / name).string();
+  const bool pickled = fs::exists(fs::path(place) / "pytorch_model.bin", ignored);
+  throw CheckpointError(fmt::format("{}: holds neither {} nor {}, nor a model folder with one{}", place, kSingle,
+                                    kIndex,
+                                    pickled ? "; pytorch_model.bin is not read: save it as safetensors first" : ""));
+}
+
+/// One file or many, asked by tensor name.
+class Source {
+ public:
+  explicit Source(const std::string& path) {
+    if (!path.ends_with(".json")) {
+      files_.push_back(std::make_unique<SafeTensors>(path));
+      for (const auto& [name, info] : files_[0]->tensors()) where_[name] = files_[0].get();
+      return;
+    }
+    const auto index = read_json(path);
+    const auto map = index.is_object() ? index.find("weight_map") : index.end();
+    if (!index.is_object() || map == index.end() || !map->is_object())
+      throw CheckpointError(fmt::format("{}: no \"weight_map\": not an index of weights", path));
+    std::map<std::string, const SafeTensors*> opened;
+    for (const auto& [name, file] : map->items()) {
+      const auto file_name = file.is_string() ? file.get<std::string>() : "";
+      if (file_name.empty() || file_name.find('/') != std::string::npos)
+        throw CheckpointError(fmt::format("{}: \"{}\" does not lead to a file beside the index", path, name));
+      auto& shard = opened[file_name];
+      if (shard == nullptr) {
+        files_.push_back(std::make_unique<SafeTensors>((fs::path(path).parent_path() / file_name).string()));
+        shard = files_.back().get();
+      }
+      static_cast<void>(shard->info(name));  // the index must not promise what the file lacks
+      where_[name] = shard;
+    }
+  }
+
+  [[nodiscard]] const SafeTensors* file_of(const std::string& name) const {
+    const auto found = where_.find(name);
+    return found == where_.end() ? nullptr : found->second;
+  }
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& [name, file] : where_) out.push_back(name);
+    return out;
+  }
+
+ private:
+  std::vector<std::unique_ptr<SafeTensors>> files_;
+  std::map<std::string, const SafeTensors*> where_;
+};
+
+bool in_head(const std::string& name, const std::string& head_prefix) {
+  return !head_prefix.empty() && name.starts_with(head_prefix);
+}
+
+/// What the file's names lack before the model's: "" nearly always; "vit." for a file of the base model alone.
+std::string missing_prefix(const Source& source, const std::vector<nn::Parameter>& parameters,
+                           const std::string& head_prefix) {
+  std::string prefix;
+  for (const auto& parameter : parameters) {
+    if (in_head(parameter.name, head_prefix)) continue;
+    if (source.file_of(parameter.name) != nullptr) return "";
+    const auto first = parameter.name.substr(0, parameter.name.find('.') + 1);
+    if (first.empty() || (!prefix.empty() && prefix != first)) return "";
+    prefix = first;
+    if (source.file_of(parameter.name.substr(prefix.size())) == nullptr) return "";
+  }
+  return prefix;
+}
+
+struct Fit {
+  nn::Parameter* parameter;
+  const SafeTensors* file;
+  std::string name;  ///< in the file
+};
+
+/// What is wrong with the file's tensor for this parameter; "" when it fits.
+std::string misfit(const TensorInfo& info, const nn::Parameter& parameter) {
+  if (info.shape != parameter.placement.shape)
+    return fmt::format("{} [{}] (the file has [{}])", parameter.name, fmt::join(parameter.placement.shape, ", "),
+                       fmt::join(info.shape, ", "));
+  if (!c10::isFloatingType(info.dtype))
+    return fmt::format("{} (the file has dtype {})", parameter.name, c10::toString(info.dtype));
+  return "";
+}
+
+}  // namespace
+
+nlohmann::json read_model_config(const std::string& folder_or_file) {
+  const auto path = fs::path(find_weights(folder_or_file)).parent_path() / kConfig;
+  if (!fs::exists(path)) return nullptr;
+  return read_json(path.string());
+}
+
+void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter>& parameters,
+                  const std::string& head_prefix, const Log& log) {
+  const auto path = find_weights(folder_or_file);
+  const Source source(path);
+  const auto prefix = missing_prefix(source, parameters, head_prefix);
+  std::vector<Fit> fits;
+  std::vector<std::string> missing, misfits, fresh;
+  std::set<std::string> known;
+  for (auto& parameter : parameters) {
+    const bool head = in_head(parameter.name, head_prefix);
+    const auto name = head ? parameter.name : parameter.name.substr(prefix.size());
+    known.insert(name);
+    const auto* file = source.file_of(name);
+    if (file == nullptr) {
+      (head ? fresh : missing).push_back(parameter.name);
+      continue;
+    }
+    if (const auto wrong = misfit(file->info(name), parameter); !wrong.empty())
+      (head ? fresh : misfits).push_back(wrong);
+    else
+      fits.push_back({&parameter, file, name});
+  }
+  if (!missing.empty() || !misfits.empty()) {
+    std::string text;
+    if (!missing.empty()) text += fmt::format("; {} tensors are missing: {}", missing.size(), shown(missing));
+    if (!misfits.empty()) text += fmt::format("; {} do not fit: {}", misfits.size(), shown(misfits));
+    throw CheckpointError(
+        fmt::format("{}: these are not weights of this model{}; check [model], or leave model.weights "
+                    "empty to start fresh",
+                    path, text));
+  }
+
+  const at::NoGradGuard no_grad;
+  for (const auto& [parameter, file, name] : fits) {
+    TRIREME_CHECK(parameter->value.defined() && !parameter->value.is_meta() &&
+                      parameter->value.sizes().vec() == parameter->placement.local_shape(),
+                  "{}: not materialised as its placement says", parameter->name);
+    parameter->value.copy_(file->read(name, parameter->placement));
+  }
+  if (!fresh.empty()) log.note("weights  {}: a fresh head: {}", path, shown(fresh));
+  std::vector<std::string> unused;
+  for (auto& name : source.names())
+    if (known.count(name) == 0) unused.push_back(std::move(name));
+  if (!unused.empty())
+    log.warn("{}: {} tensors that this model has no place for are left out: {}", path, unused.size(), shown(unused));
+}
+
+void save_weights(const std::string& folder, const std::vector<std::pair<std::string, at::Tensor>>& full,
+                  const nlohmann::json& model_config) {
+  make_folder(folder);
+  std::vector<NamedValue> tensors;
+  for (const auto& [name, value] : full) tensors.push_back({name, value});
+  write_safetensors((fs::path(folder) / kSingle).string(), tensors, {{"format", "pt"}});
+  write_file((fs::path(folder) / kConfig).string(), model_config.dump(2) + "\n");
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,104 @@
+// Files and folders that appear whole or not at all: sums, replacement, full disks and limits.
+#include "core/checkpoint/files.h"
+
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include "core/checkpoint/crc32.h"
+#include "core/checkpoint/safetensors.h"
+#include "tests/unit/checkpoint/folder.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+TEST(Crc32, KnownSumsAndPieces) {
+  EXPECT_EQ(crc32(0, "123456789", 9), 0xCBF43926U);  // the standard's check value
+  EXPECT_EQ(crc32(0, "", 0), 0U);
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text.push_back(static_cast<char>(i * 7));
+  const auto whole = crc32(0, text.data(), text.size());
+  for (const std::size_t cut : {1u, 7u, 8u, 9u, 500u, 999u})
+    EXPECT_EQ(crc32(crc32(0, text.data(), cut), text.data() + cut, text.size() - cut), whole);
+  text[501] = static_cast<char>(text[501] ^ 1);
+  EXPECT_NE(crc32(0, text.data(), text.size()), whole);
+}
+
+TEST(Files, WrittenReplacedAndRead) {
+  const TestFolder folder;
+  const auto path = folder / "a.json";
+  const std::string large(5'000'000, 'x');
+  for (const std::string& content : {std::string("first"), std::string(), large, std::string("zero\0in it", 10)}) {
+    const auto digest = write_file(path, content);
+    EXPECT_EQ(digest, (FileDigest{content.size(), crc32(0, content.data(), content.size())}));
+    EXPECT_EQ(digest_file(path), digest);
+    EXPECT_EQ(read_file(path), content);
+    EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a.json"});
+  }
+  { FileWriter dropped(folder / "b"), kept(folder / "a.json"); }  // never committed
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a.json"});
+  expect_error([&] { write_file(folder / "none/a", "x"); }, {folder / "none/a", "No such file", "1 B"});
+  expect_error([&] { write_file(path + "/a", "x"); }, {path + "/a", "Not a directory"});
+  expect_error([&] { (void)read_file(folder / "none"); }, {folder / "none", "No such file"});
+  expect_error([&] { make_folder(path + "/below"); }, {"a.json/below"});
+}
+
+TEST(Files, FolderPublished) {
+  const TestFolder folder;
+  make_folder(folder / "deep/new.tmp");
+  write_file(folder / "deep/new.tmp/a", "1");
+  publish_folder(folder / "deep/new.tmp", folder / "deep/new");
+  EXPECT_EQ(names_in(folder / "deep"), std::vector<std::string>{"new"});
+  // Over one that is there: all of the new, nothing of the old.
+  make_folder(folder / "deep/new.tmp");
+  write_file(folder / "deep/new.tmp/b", "2");
+  publish_folder(folder / "deep/new.tmp", folder / "deep/new");
+  EXPECT_EQ(names_in(folder / "deep"), std::vector<std::string>{"new"});
+  EXPECT_EQ(names_in(folder / "deep/new"), std::vector<std::string>{"b"});
+}
+
+/// Nothing may be left of a write that fails, and a file that was there stays as it was.
+void expect_nothing_changes(const std::string& folder, const std::vector<std::string>& says) {
+  ASSERT_EQ(names_in(folder), std::vector<std::string>{"old"});
+  const std::string big(3'000'000, 'x');
+  expect_error([&] { write_file(folder + "/new", big); }, says);
+  expect_error([&] { write_file(folder + "/old", big); }, says);
+  expect_error(  // its size not told ahead: the write itself must fail cleanly
+      [&] {
+        FileWriter file(folder + "/unknown");
+        for (int i = 0; i < 100; ++i) file.write(big.data(), big.size() / 10);
+        file.commit();
+      },
+      {says[0]});
+  expect_error([&] { write_safetensors(folder + "/new", {{"w", at::zeros({750'000})}}); }, says);
+  EXPECT_EQ(names_in(folder), std::vector<std::string>{"old"});
+  EXPECT_EQ(read_file(folder + "/old"), "small");
+}
+
+TEST(FullDisk, FileSizeLimit) {
+  const TestFolder folder;
+  write_file(folder / "old", "small");
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 1 << 20;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  expect_nothing_changes(folder.path(), {"File too large", "it needs 2.9 MiB", "ulimit -f"});
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+}
+
+TEST(FullDisk, SmallFileSystem) {
+  const TestFolder folder;
+  if (::mount("none", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0)
+    GTEST_SKIP() << "no file system could be mounted here: a really full disk was not tried (the size limit was)";
+  write_file(folder / "old", "small");
+  expect_nothing_changes(folder.path(), {"No space left on device", "it needs 2.9 MiB", "are free there"});
+  ::umount2(folder.path().c_str(), MNT_DETACH);
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

@@ -1,0 +1,206 @@
+// Checkpoints of a training: exact resume, torn folders passed over, retention, failures that leave nothing.
+#include "core/checkpoint/train_state.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cmath>
+
+#include "core/optim/optimizer.h"
+#include "tests/unit/checkpoint/folder.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A training of two parameters, whose gradients depend on the step alone.
+struct Training {
+  std::vector<nn::Parameter> parameters;
+  std::unique_ptr<optim::Optimizer> optimizer;
+
+  explicit Training(const std::string& name, at::ScalarType dtype = at::kFloat) {
+    for (const auto& [label, shape] :
+         std::vector<std::pair<std::string, std::vector<std::int64_t>>>{{"layer.weight", {3, 4}}, {"layer.bias", {}}})
+      parameters.push_back({label, at::full(shape, 0.3, dtype), shard::Placement::whole(label, shape)});
+    config::OptimizerOptions options;
+    options.name = name;
+    if (name == "sgd") options.momentum = 0.9, options.dampening = 0.1;
+    std::vector<optim::NamedTensor> tensors;
+    for (const auto& p : parameters) tensors.push_back({p.name, p.value});
+    optimizer = optim::make(options, optim::make_groups(options, tensors));
+  }
+  void step(std::int64_t number) {
+    for (auto& slot : optimizer->groups()[0].slots)
+      slot.grad = at::full_like(slot.value, std::sin(static_cast<double>(number + slot.value.numel())));
+    optimizer->step(0.1);
+  }
+  CheckpointContents contents(std::int64_t number) {
+    CheckpointContents out;
+    out.record.progress = {number / 10, number % 10, number, number * 32};
+    out.record.seed = -9'000'000'000'000'000'000;
+    out.record.loss_scale = std::vector<double>{65536.0, 1.0 / 3, 2, 0};
+    out.record.config = "[run]\ndir = \"x\"\n";
+    out.record.versions = {{"trireme", "0.1.0"}};
+    out.record.extra = {{"best", {{"accuracy", 0.1 + 0.2}, {"epoch", 3}}}};
+    out.weights = weights_of(parameters);
+    out.optimizer = states_of(*optimizer, parameters);
+    return out;
+  }
+};
+
+TEST(TrainState, ResumedRunEqualsTheWholeBitForBit) {
+  for (const std::string name : {"hybrid_adam", "sgd"}) {
+    const TestFolder run;
+    Training whole(name);
+    for (int s = 0; s < 4; ++s) whole.step(s);
+    const auto saved = whole.contents(4);
+    const auto folder = save_checkpoint(run.path(), saved, 2);
+    EXPECT_EQ(folder, run / "checkpoints/step-00000004");
+    EXPECT_EQ(names_in(folder), (std::vector<std::string>{"config.toml", "manifest.json", "optimizer.safetensors",
+                                                          "state.json", "weights.safetensors"}));
+    for (int s = 4; s < 8; ++s) whole.step(s);
+
+    const Checkpoint checkpoint(latest_checkpoint(run.path(), Log()), Verify::sizes);
+    EXPECT_EQ(checkpoint.record().progress, saved.record.progress);
+    EXPECT_EQ(checkpoint.record().seed, saved.record.seed);
+    EXPECT_EQ(checkpoint.record().loss_scale, saved.record.loss_scale);
+    EXPECT_EQ(checkpoint.record().config, saved.record.config);
+    EXPECT_EQ(checkpoint.record().versions, saved.record.versions);
+    EXPECT_EQ(checkpoint.record().extra, saved.record.extra);
+    Training resumed(name);
+    checkpoint.restore_weights(weights_of(resumed.parameters));
+    checkpoint.restore_optimizer(states_of(*resumed.optimizer, resumed.parameters));
+    for (int s = 4; s < 8; ++s) resumed.step(s);
+    for (std::size_t i = 0; i < whole.parameters.size(); ++i)
+      EXPECT_TRUE(at::equal(whole.parameters[i].value, resumed.parameters[i].value)) << name;
+  }
+}
+
+TEST(TrainState, SlicesOfWhatWasSavedWhole) {
+  const TestFolder run;
+  Training whole("hybrid_adam");
+  whole.parameters[0].value.copy_(at::arange(12).view({3, 4}));
+  const Checkpoint checkpoint(save_checkpoint(run.path(), whole.contents(1), 1));
+  auto placement = whole.parameters[0].placement;
+  placement.flat = shard::Range{5, 9};
+  auto slice = at::full({4}, -1.f), bias = at::full({}, -1.f);
+  checkpoint.restore_weights({{placement, slice}, {whole.parameters[1].placement, bias}});
+  EXPECT_TRUE(at::equal(slice, at::arange(5, 9, at::kFloat)));
+}
+
+TEST(TrainState, MismatchesAreListed) {
+  const TestFolder run;
+  Training a("hybrid_adam");
+  const Checkpoint checkpoint(save_checkpoint(run.path(), a.contents(1), 1));
+  Training other("sgd"), wide("hybrid_adam", at::kDouble);
+  expect_error(
+      [&] { checkpoint.restore_optimizer(states_of(*other.optimizer, other.parameters)); },
+      {"optimizer.safetensors: 6 of this run's optimizer's tensors do not match",
+       "layer.weight.momentum_buffer is not in the checkpoint", "layer.bias.exp_avg is only in the checkpoint"});
+  expect_error([&] { checkpoint.restore_weights(weights_of(wide.parameters)); },
+               {"layer.weight is Double [3, 4] here and Float [3, 4] in the checkpoint", "precision that wrote it"});
+  EXPECT_EQ(wide.parameters[0].value.min().item<double>(), 0.3);
+  auto contents = a.contents(1);
+  contents.record.extra = {{"best", std::nan("")}};
+  EXPECT_THROW(save_checkpoint(run.path(), contents, 1), LogicError) << "a NaN would be lost in JSON";
+}
+
+TEST(TrainState, RetentionKeepsTheNewest) {
+  const TestFolder run;
+  Training t("sgd");
+  const auto root = run / "checkpoints";
+  const auto save = [&](std::int64_t step, std::int64_t keep) { save_checkpoint(run.path(), t.contents(step), keep); };
+  EXPECT_EQ(latest_checkpoint(run.path(), Log()), "");
+  make_folder(root + "/step-00000009.tmp");  // what a killed run left
+  put_bytes(root + "/step-00000009.tmp/weights.safetensors", "half");
+  put_bytes(root + "/notes.txt", "mine");
+  EXPECT_EQ(latest_checkpoint(run.path(), Log()), "");
+  for (const int step : {10, 20, 30}) save(step, 2);
+  EXPECT_EQ(names_in(root), (std::vector<std::string>{"notes.txt", "step-00000020", "step-00000030"}));
+  save(25, 2);  // a run that went back: what it wrote stays
+  EXPECT_EQ(names_in(root), (std::vector<std::string>{"notes.txt", "step-00000025", "step-00000030"}));
+  t.step(1);
+  save(30, 2);  // the same step again: the new one stands
+  const Checkpoint again(root + "/step-00000030");
+  EXPECT_TRUE(at::equal(again.weights().read("layer.weight"), t.parameters[0].value));
+  save(123456789, 1);
+  EXPECT_EQ(names_in(root), (std::vector<std::string>{"notes.txt", "step-123456789"}));
+}
+
+TEST(TrainState, TornOnesArePassedOver) {
+  const auto replace = [](const std::string& path, const std::string& from, const std::string& to) {
+    auto text = bytes_of(path);
+    ASSERT_NE(text.find(from), std::string::npos);
+    put_bytes(path, text.replace(text.find(from), from.size(), to));
+  };
+  struct Row {
+    std::function<void(const std::string&)> tear;
+    std::vector<std::string> says;
+  };
+  const std::vector<Row> rows{
+      {[](const auto& f) { fs::resize_file(f + "/weights.safetensors", 100); },
+       {"weights.safetensors: torn: 100 bytes, and the manifest says "}},
+      {[](const auto& f) {
+         auto bytes = bytes_of(f + "/optimizer.safetensors");
+         bytes.back() = static_cast<char>(bytes.back() ^ 4);
+         put_bytes(f + "/optimizer.safetensors", bytes);
+       },
+       {"optimizer.safetensors: damaged: CRC-32 ", ", and the manifest says "}},
+      {[](const auto& f) { fs::remove(f + "/state.json"); }, {"state.json: No such file"}},
+      {[](const auto& f) { fs::remove(f + "/manifest.json"); }, {"manifest.json: cannot be opened"}},
+      {[](const auto& f) { put_bytes(f + "/manifest.json", ""); }, {"manifest.json: not a manifest"}},
+      {[](const auto& f) { put_bytes(f + "/manifest.json", R"({"format":1,"files":[]})"); }, {"not a manifest"}},
+      {[&](const auto& f) { replace(f + "/manifest.json", "\"config.toml\"", "\"konfig.toml\""); }, {"not a manifest"}},
+      {[&](const auto& f) { replace(f + "/manifest.json", "\"format\": 1", "\"format\": 2"); }, {"format 2"}},
+      {[&](const auto& f) { replace(f + "/config.toml", "dir", "dar"); }, {"config.toml: damaged"}},
+  };
+  const TestFolder run;
+  Training t("hybrid_adam");
+  const auto old = save_checkpoint(run.path(), t.contents(1), 9);
+  for (const auto& [tear, says] : rows) {
+    const auto folder = save_checkpoint(run.path(), t.contents(2), 9);
+    ASSERT_EQ(latest_checkpoint(run.path(), Log()), folder);
+    tear(folder);
+    expect_error([&, f = folder] { const Checkpoint checkpoint(f); }, says);
+    auto* out = std::tmpfile();
+    EXPECT_EQ(latest_checkpoint(run.path(), Log(0, out)), old) << says[0];
+    std::string text(static_cast<std::size_t>(std::ftell(out)), '\0');
+    std::rewind(out);
+    EXPECT_EQ(std::fread(text.data(), 1, text.size(), out), text.size());
+    std::fclose(out);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    for (const auto& part : says) EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+  fs::remove_all(old);
+  EXPECT_EQ(latest_checkpoint(run.path(), Log(1)), "");
+  expect_error([&] { const Checkpoint checkpoint(old); }, {"no such checkpoint folder"});
+}
+
+TEST(TrainState, FailureLeavesTheOldOneAndNothingElse) {
+  const TestFolder run;
+  Training t("hybrid_adam");
+  const auto old = save_checkpoint(run.path(), t.contents(1), 1);
+  auto large = t.contents(2);
+  large.optimizer.push_back({shard::Placement::whole("large", {1'000'000}), at::full({1'000'000}, 1.f)});
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 1 << 20;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  expect_error([&] { save_checkpoint(run.path(), large, 1); },
+               {"step-00000002.tmp/optimizer.safetensors", "File too large", "it needs 3.8 MiB"});
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_EQ(names_in(run / "checkpoints"), std::vector<std::string>{"step-00000001"});
+  EXPECT_EQ(latest_checkpoint(run.path(), Log()), old);
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

@@ -1,0 +1,194 @@
+// Weights in Hugging Face layout: the places they may lie in, heads, conversions, refusals.
+#include "core/checkpoint/weights.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/checkpoint/safetensors.h"
+#include "tests/unit/checkpoint/folder.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+const std::vector<std::pair<std::string, std::vector<std::int64_t>>> kModel{
+    {"vit.embeddings.cls_token", {1, 1, 4}},
+    {"vit.encoder.layer.0.output.dense.weight", {4, 6}},
+    {"vit.layernorm.bias", {4}},
+    {"classifier.weight", {3, 4}},
+    {"classifier.bias", {3}}};
+
+std::int64_t count(const std::vector<std::int64_t>& shape) {
+  std::int64_t n = 1;
+  for (const auto extent : shape) n *= extent;
+  return n;
+}
+
+/// What tensor `index` of the model holds in the files.
+at::Tensor stored(std::size_t index, at::ScalarType dtype = at::kFloat) {
+  const auto& shape = kModel[index].second;
+  const auto first = static_cast<std::int64_t>(100 * (index + 1));
+  return at::arange(first, first + count(shape), dtype).view(shape);
+}
+
+std::vector<std::pair<std::string, at::Tensor>> full_model() {
+  std::vector<std::pair<std::string, at::Tensor>> out;
+  for (std::size_t i = 0; i < kModel.size(); ++i) out.emplace_back(kModel[i].first, stored(i));
+  return out;
+}
+
+std::vector<nn::Parameter> fresh_parameters(at::ScalarType dtype = at::kFloat) {
+  std::vector<nn::Parameter> out;
+  for (const auto& [name, shape] : kModel)
+    out.push_back({name, at::full(shape, -1, dtype).requires_grad_(), shard::Placement::whole(name, shape)});
+  return out;
+}
+
+/// Log lines as text.
+class Lines {
+ public:
+  Lines() : file_(std::tmpfile()), log(0, file_) {}
+  ~Lines() { std::fclose(file_); }
+  std::string text() {
+    std::string out(static_cast<std::size_t>(std::ftell(file_)), '\0');
+    std::rewind(file_);
+    EXPECT_EQ(std::fread(out.data(), 1, out.size(), file_), out.size());
+    return out;
+  }
+
+ private:
+  std::FILE* file_;
+
+ public:
+  Log log;
+};
+
+void expect_loaded(const std::string& place, const std::string& expected_log = "", bool head = true) {
+  auto parameters = fresh_parameters();
+  Lines lines;
+  load_weights(place, parameters, "classifier.", lines.log);
+  for (std::size_t i = 0; i < kModel.size(); ++i) {
+    const bool kept = !head && i >= 3;
+    EXPECT_TRUE(at::equal(parameters[i].value, kept ? at::full_like(stored(i), -1) : stored(i))) << kModel[i].first;
+    EXPECT_TRUE(parameters[i].value.requires_grad() && parameters[i].value.is_leaf());
+  }
+  const auto text = lines.text();
+  if (expected_log.empty())
+    EXPECT_EQ(text, "");
+  else
+    EXPECT_NE(text.find(expected_log), std::string::npos) << text;
+}
+
+TEST(Weights, EveryPlace) {
+  const TestFolder run;
+  save_weights(run / "model", full_model(), {{"model_type", "vit"}, {"hidden_size", 4}});
+  EXPECT_EQ(names_in(run / "model"), (std::vector<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_EQ(SafeTensors(run / "model/model.safetensors").metadata().at("format"), "pt");
+  for (const auto& place : {run.path(), run / "model", run / "model/model.safetensors"}) {
+    expect_loaded(place);
+    EXPECT_EQ(read_model_config(place)["hidden_size"], 4);
+  }
+  // Shards with an index.
+  nlohmann::json index{{"metadata", {{"total_size", 1}}}, {"weight_map", nlohmann::json::object()}};
+  make_folder(run / "sharded");
+  std::vector<NamedValue> parts[2];
+  for (std::size_t i = 0; i < kModel.size(); ++i) {
+    parts[i % 2].push_back({kModel[i].first, stored(i)});
+    index["weight_map"][kModel[i].first] = fmt::format("model-{}.safetensors", i % 2);
+  }
+  for (int i : {0, 1}) write_safetensors(run / fmt::format("sharded/model-{}.safetensors", i), parts[i]);
+  write_file(run / "sharded/model.safetensors.index.json", index.dump());
+  expect_loaded(run / "sharded");
+  expect_loaded(run / "sharded/model.safetensors.index.json");
+  EXPECT_TRUE(read_model_config(run / "sharded").is_null());
+}
+
+TEST(Weights, BaseModelWithoutPrefix) {
+  const TestFolder folder;
+  auto tensors = std::vector<NamedValue>{{"pooler.dense.bias", at::full({4}, 1)}};
+  for (std::size_t i = 0; i < 3; ++i) tensors.push_back({kModel[i].first.substr(4), stored(i)});
+  write_safetensors(folder / "base.safetensors", tensors);
+  expect_loaded(folder / "base.safetensors", "a fresh head: classifier.weight, classifier.bias", false);
+  expect_loaded(folder / "base.safetensors",
+                "1 tensors that this model has no place for are left out: pooler.dense.bias", false);
+  tensors.pop_back();  // not everything fits: no guess is made
+  write_safetensors(folder / "base.safetensors", tensors);
+  auto parameters = fresh_parameters();
+  expect_error([&] { load_weights(folder / "base.safetensors", parameters, "classifier.", Log()); },
+               {"3 tensors are missing: vit.embeddings.cls_token"});
+}
+
+TEST(Weights, NewHeadForOtherLabels) {
+  const TestFolder folder;
+  auto full = full_model();
+  full[3].second = at::full({1000, 4}, 7);
+  full[4].second = at::full({1000}, 7);
+  save_weights(folder.path(), full, {});
+  expect_loaded(folder.path(), "classifier.weight [3, 4] (the file has [1000, 4]), classifier.bias [3]", false);
+  auto parameters = fresh_parameters();
+  expect_error([&] { load_weights(folder.path(), parameters, "", Log()); }, {"2 do not fit: classifier.weight [3, 4]"});
+}
+
+TEST(Weights, SlicesAndConversion) {
+  const TestFolder folder;
+  std::vector<NamedValue> tensors;
+  for (std::size_t i = 0; i < kModel.size(); ++i) tensors.push_back({kModel[i].first, stored(i, at::kHalf)});
+  write_safetensors(folder / "model.safetensors", tensors);
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    auto parameters = fresh_parameters(dtype);
+    auto& cut = parameters[1];
+    cut.placement.dim = 1;
+    cut.placement.ranges = {{0, 1}, {3, 4}};
+    cut.value = at::full({4, 2}, -1, dtype).requires_grad_();
+    load_weights(folder.path(), parameters, "", Log());
+    EXPECT_TRUE(at::equal(cut.value, cut.placement.slice(stored(1, dtype))));
+    EXPECT_TRUE(at::equal(parameters[0].value, stored(0, dtype)));
+  }
+}
+
+TEST(Weights, Refusals) {
+  const TestFolder folder;
+  auto parameters = fresh_parameters();
+  const auto load = [&](const std::string& place) {
+    return [&, place] { load_weights(place, parameters, "classifier.", Log()); };
+  };
+  expect_error(load(folder / "none"), {folder / "none", "no such file or folder"});
+  expect_error(load(folder.path()), {"holds neither model.safetensors nor"});
+  put_bytes(folder / "pytorch_model.bin", "x");
+  expect_error(load(folder.path()), {"save it as safetensors first"});
+  put_bytes(folder / "model.safetensors", "not at all");
+  expect_error(load(folder.path()), {"model.safetensors: "});
+
+  auto full = full_model();
+  full[1].second = full[1].second.t();
+  full[2].first = "vit.layernorm.biass";
+  save_weights(folder.path(), full, {});
+  expect_error(load(folder.path()),
+               {"1 tensors are missing: vit.layernorm.bias",
+                "1 do not fit: vit.encoder.layer.0.output.dense.weight [4, 6] (the file has [6, 4])"});
+  EXPECT_EQ(parameters[0].value.min().item<float>(), -1) << "nothing may change when something does not fit";
+  full = full_model();
+  full[2].second = full[2].second.to(at::kLong);
+  save_weights(folder.path(), full, {});
+  expect_error(load(folder.path()), {"vit.layernorm.bias (the file has dtype Long)"});
+  std::vector<nn::Parameter> many;
+  for (int i = 0; i < 9; ++i)
+    many.push_back({fmt::format("x.{}", i), at::full({1}, 0), shard::Placement::whole("", {1})});
+  expect_error([&] { load_weights(folder.path(), many, "", Log()); },
+               {"9 tensors are missing: x.0, x.1, x.2, x.3, x.4 and 4 more"});
+
+  put_bytes(folder / "config.json", "{");
+  expect_error([&] { (void)read_model_config(folder.path()); }, {"config.json: not JSON"});
+  for (const char* map : {"[]", "{}", R"({"weight_map": {"a": 3}})", R"({"weight_map": {"a": "../a"}})",
+                          R"({"weight_map": {"a": "/etc/passwd"}})", R"({"weight_map": {"a": "model.safetensors"}})",
+                          R"({"weight_map": {"a": "gone.safetensors"}})", "nonsense"}) {
+    put_bytes(folder / "i.index.json", map);
+    expect_error(load(folder / "i.index.json"), {});
+  }
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint
