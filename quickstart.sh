@@ -38,7 +38,7 @@ say "$trireme eval runs/leaves_vit configs/leaves_vit.toml"
 accuracy=$(python3 - runs/leaves_vit/metrics.jsonl <<'PY'
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
-print(max(line["accuracy"] for line in lines if line["kind"] == "eval"))
+print(max(line["accuracy"] for line in lines if line["kind"] == "eval" and line["split"] == "validation"))
 PY
 )
 if ! awk -v a="$accuracy" 'BEGIN {exit !(a > 0.9)}'; then

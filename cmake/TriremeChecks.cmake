@@ -9,4 +9,17 @@ trireme_add_check(includes ${Python3_EXECUTABLE} scripts/check_includes.py)
 trireme_add_check(docs ${Python3_EXECUTABLE} scripts/check_docs.py)
 trireme_add_check(format scripts/format.sh --check)
 trireme_add_check(checks ${Python3_EXECUTABLE} tests/lint/checks_test.py)
-trireme_add_check(scripts bash -n scripts/common.sh scripts/setup.sh scripts/format.sh quickstart.sh test.sh .ci/run)
+trireme_add_check(scripts bash -n scripts/common.sh scripts/setup.sh scripts/format.sh scripts/check_config_page.sh
+  tests/install/consume.sh quickstart.sh test.sh .ci/run)
+
+# Installs, builds the examples against what was installed, runs them.
+if(TARGET trireme_front AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
+  add_test(NAME install_and_consume
+    COMMAND ${PROJECT_SOURCE_DIR}/tests/install/consume.sh ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
+  set_tests_properties(install_and_consume PROPERTIES LABELS install TIMEOUT 600 PROCESSORS 2)
+endif()
+
+# docs/config.md is generated from the field tables.
+if(TARGET trireme_front)
+  trireme_add_check(config_page bash scripts/check_config_page.sh $<TARGET_FILE:trireme_front>)
+endif()

@@ -37,7 +37,7 @@ build() {
   while [ $# -gt 0 ] && [ "$1" != -- ]; do targets+=("$1"); shift; done
   [ $# = 0 ] || shift
   log=$root/build/$preset.log
-  : >"$log" 2>/dev/null || { mkdir -p "$root/build"; : >"$log"; }
+  mkdir -p "$root/build" && : >"$log"
   say "configuring and building ($preset; log: build/$preset.log)"
   logged "$log" cmake -S "$root" --preset "$preset" "$@" || return
   local status=0

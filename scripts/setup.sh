@@ -152,8 +152,8 @@ if [ ${#need[@]} -gt 0 ]; then
     say "another set-up is filling $venv; waiting for it"
     flock 9
   fi
-  for step in "${need[@]}"; do
-    case $step in
+  for part in "${need[@]}"; do
+    case $part in
       install_torch) installed torch "$torch_spec" || install_torch ;;
       install_nvcc) installed nvcc "$nvcc_spec" || install_nvcc ;;
     esac

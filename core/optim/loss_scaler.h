@@ -1,9 +1,9 @@
 // Dynamic loss scale for fp16, all on the device: no host synchronisation in a step.
 #pragma once
 
-#include <vector>
-
 #include <ATen/core/Tensor.h>
+
+#include <vector>
 
 #include "core/config/run_config.h"
 

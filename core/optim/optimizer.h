@@ -2,12 +2,12 @@
 // masters under ZeRO); an optimizer knows no layout. Numbers equal torch.optim.AdamW / Adam / SGD.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 #include "core/config/run_config.h"
 
@@ -61,7 +61,8 @@ struct NamedTensor {
   std::string name;
   at::Tensor value;
 };
-std::vector<ParamGroup> make_groups(const config::OptimizerOptions& options, const std::vector<NamedTensor>& parameters);
+std::vector<ParamGroup> make_groups(const config::OptimizerOptions& options,
+                                    const std::vector<NamedTensor>& parameters);
 
 /// hybrid_adam | sgd. @throws ConfigError for another name.
 std::unique_ptr<Optimizer> make(const config::OptimizerOptions& options, std::vector<ParamGroup> groups);

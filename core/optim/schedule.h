@@ -1,4 +1,14 @@
 // Learning-rate schedules: pure functions of the optimizer step, so that a resumed run needs no state of them.
+//
+// With w warm-up steps, step s < w has base x (s+1)/w. After it, with p = (s-w)/(T-w) clamped to [0, 1], T the
+// training's steps and m = min_lr_factor:
+//   constant    base                               linear   base x (m + (1-m)(1-p))
+//   polynomial  base x (m + (1-m)(1-p)^power)      cosine   base x (m + (1-m)(1+cos(pi p))/2)
+//   step        base x gamma^floor((s-w)/step_size)
+//   multi_step  base x gamma^(milestones at or before s): milestones are optimizer steps, warm-up included
+//   one_cycle   cosine arcs base/div_factor -> base at step pct_start T - 1 -> base/div_factor/final_div_factor
+// Without warm-up these are the curves of torch.optim.lr_scheduler. A key that the chosen schedule does not read must
+// stay at its default.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +21,8 @@ namespace trireme::optim {
 
 class LrSchedule {
  public:
-  /// total_steps: of the whole training. @throws ConfigError for warm-up beyond it, or steps and ratio both given.
+  /// total_steps: of the whole training. @throws ConfigError for warm-up beyond it, steps and ratio both given, warm-up
+  /// with one_cycle (it has its own), a key that changes nothing, or a missing step_size or milestones.
   LrSchedule(const config::ScheduleOptions& options, double base_lr, std::int64_t total_steps);
   /// The learning rate of optimizer step `step`, from 0.
   [[nodiscard]] double lr(std::int64_t step) const;

@@ -1,0 +1,98 @@
+#include "core/optim/hybrid_adam.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "core/base/error.h"
+#include "core/optim/slots.h"
+
+namespace trireme::optim {
+namespace {
+
+struct Lists {
+  std::vector<at::Tensor> values, grads, exp_avgs, exp_avg_sqs, steps;
+};
+
+}  // namespace
+
+HybridAdam::HybridAdam(const config::OptimizerOptions& options, std::vector<ParamGroup> groups)
+    : Optimizer(std::move(groups)), options_(options) {
+  detail::check_slots(groups_);
+  for (const auto& group : groups_) moments_.emplace_back(group.slots.size());
+}
+
+void HybridAdam::make_moments(const at::Tensor& value, Moments& moments) {
+  if (moments.step.defined()) return;
+  const auto plain = value.detach();
+  moments.exp_avg = at::zeros_like(plain);
+  moments.exp_avg_sq = at::zeros_like(plain);
+  moments.step = at::zeros({}, plain.options().dtype(at::kFloat));
+}
+
+void HybridAdam::step(double lr, const at::Tensor& found_inf) {
+  const at::NoGradGuard no_grad;
+  const auto update = options_.adamw ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    auto& group = groups_[g];
+    TRIREME_CHECK(moments_[g].size() == group.slots.size(), "group {} changed its slots", group.label);
+    detail::ByKind<Lists> kinds;
+    for (std::size_t s = 0; s < group.slots.size(); ++s) {
+      const auto& slot = group.slots[s];
+      if (!slot.grad.defined()) continue;
+      auto& moments = moments_[g][s];
+      make_moments(slot.value, moments);
+      auto& lists = kinds[detail::kind_of(slot.value)];
+      lists.values.push_back(slot.value);
+      lists.grads.push_back(detail::gradient_for(slot));
+      lists.exp_avgs.push_back(moments.exp_avg);
+      lists.exp_avg_sqs.push_back(moments.exp_avg_sq);
+      lists.steps.push_back(moments.step);
+    }
+    for (auto& [kind, lists] : kinds) {
+      std::optional<at::Tensor> skip;
+      if (found_inf.defined()) skip = detail::skip_flag(found_inf, kind.first);
+      // The kernel reads the count of this step; a skipped one does not count.
+      if (skip)
+        at::_foreach_add_(lists.steps, skip->eq(0).to(at::kFloat));
+      else
+        at::_foreach_add_(lists.steps, 1);
+      update(lists.values, lists.grads, lists.exp_avgs, lists.exp_avg_sqs, {}, lists.steps, lr * group.lr_scale,
+             options_.betas[0], options_.betas[1], group.weight_decay, options_.eps, /*amsgrad=*/false,
+             /*maximize=*/false, /*grad_scale=*/{}, skip);
+    }
+  }
+}
+
+std::vector<NamedState> HybridAdam::state() {
+  std::vector<NamedState> out;
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    for (std::size_t s = 0; s < groups_[g].slots.size(); ++s) {
+      const auto& slot = groups_[g].slots[s];
+      auto& moments = moments_[g][s];
+      make_moments(slot.value, moments);
+      out.push_back({slot.name, "exp_avg", moments.exp_avg});
+      out.push_back({slot.name, "exp_avg_sq", moments.exp_avg_sq});
+      out.push_back({slot.name, "step", moments.step});
+    }
+  return out;
+}
+
+std::int64_t HybridAdam::state_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& group : moments_)
+    for (const auto& moments : group)
+      if (moments.step.defined())
+        bytes += moments.exp_avg.nbytes() + moments.exp_avg_sq.nbytes() + moments.step.nbytes();
+  return static_cast<std::int64_t>(bytes);
+}
+
+std::string HybridAdam::describe() const {
+  return fmt::format("HybridAdam({}lr {}, betas {}/{}, weight decay {}{})", options_.adamw ? "" : "L2, ", options_.lr,
+                     options_.betas[0], options_.betas[1], options_.weight_decay, detail::special(groups_));
+}
+
+}  // namespace trireme::optim

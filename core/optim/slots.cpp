@@ -1,0 +1,35 @@
+#include "core/optim/slots.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ne.h>
+
+#include "core/base/error.h"
+
+namespace trireme::optim::detail {
+
+at::Tensor gradient_for(const Slot& slot) {
+  TRIREME_CHECK(slot.grad.sizes() == slot.value.sizes() && slot.grad.device() == slot.value.device(),
+                "{}: the gradient's shape or device is not its parameter's", slot.name);
+  if (slot.grad.scalar_type() == slot.value.scalar_type() && slot.grad.strides() == slot.value.strides())
+    return slot.grad;
+  return at::empty_like(slot.value).copy_(slot.grad);
+}
+
+at::Tensor skip_flag(const at::Tensor& found_inf, c10::Device device) {
+  return found_inf.ne(0).to(device, at::kFloat, /*non_blocking=*/true);
+}
+
+void check_slots(const std::vector<ParamGroup>& groups) {
+  for (const auto& group : groups)
+    for (const auto& slot : group.slots)
+      TRIREME_CHECK(slot.value.defined() && slot.value.is_floating_point() && slot.value.is_non_overlapping_and_dense(),
+                    "{}: an optimizer updates dense floating-point tensors", slot.name);
+}
+
+std::string special(const std::vector<ParamGroup>& groups) {
+  for (const auto& group : groups)
+    if (group.label == "no_decay") return fmt::format(", none on {} tensors", group.slots.size());
+  return "";
+}
+
+}  // namespace trireme::optim::detail

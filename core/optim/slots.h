@@ -1,0 +1,41 @@
+// What the optimizers share: slots sorted into lists for the fused kernels. Internal to core/optim.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/optim/optimizer.h"
+
+namespace trireme::optim::detail {
+
+/// A fused kernel takes tensors of one device and one dtype.
+using Kind = std::pair<c10::Device, at::ScalarType>;
+struct KindLess {
+  bool operator()(const Kind& a, const Kind& b) const {
+    const auto key = [](const Kind& k) { return std::tuple(k.first.type(), k.first.index(), k.second); };
+    return key(a) < key(b);
+  }
+};
+template <class Lists>
+using ByKind = std::map<Kind, Lists, KindLess>;
+
+inline Kind kind_of(const at::Tensor& tensor) { return {tensor.device(), tensor.scalar_type()}; }
+
+/// The slot's gradient in the dtype and memory layout of its value: the kernels walk raw memory of both together.
+at::Tensor gradient_for(const Slot& slot);
+
+/// found_inf as exactly 0 or 1 on `device` (the kernels skip on 1 alone, and a sum over ranks may be 2).
+at::Tensor skip_flag(const at::Tensor& found_inf, c10::Device device);
+
+/// @throws LogicError unless every value is dense and floating point.
+void check_slots(const std::vector<ParamGroup>& groups);
+
+/// ", none on 12 tensors" when a group has no weight decay, else "": the end of describe().
+std::string special(const std::vector<ParamGroup>& groups);
+
+}  // namespace trireme::optim::detail

@@ -1,0 +1,98 @@
+// A plugin of one's own: data parallelism that sends all gradients in one message when the step begins, optionally
+// rounded to bfloat16 on the way. Load it by its path:
+//
+//   trireme train CONFIG.toml --ranks 2 --set parallel.plugin=/path/to/my_plugin.so --set plugin.my_plugin.wire=bf16
+#include <ATen/ops/cat.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/booster/plugin_entry.h"
+#include "core/booster/replicated.h"
+#include "core/config/table.h"
+
+namespace {
+
+struct Options {
+  std::string wire = "same";
+};
+
+const trireme::Fields<Options>& fields_of_options() {
+  static const auto table = trireme::Fields<Options>("plugin.my_plugin", "One message for all gradients.")
+                                .add("wire", &Options::wire, "What gradients travel as: as they are, or bfloat16.",
+                                     {.choices = {"same", "bf16"}});
+  return table;
+}
+
+// Each rank's gradients are sums over its share of the batch, divided by the weight of the whole global batch; so their
+// sum over the ranks is the gradient, and nothing is divided here.
+class OneMessage : public trireme::ReplicatedOptimizer {
+ public:
+  OneMessage(std::vector<trireme::nn::Parameter>& parameters, const trireme::BoostOptions& options,
+             trireme::comm::Mesh& mesh, bool half)
+      : ReplicatedOptimizer(parameters, options, mesh),
+        parameters_(parameters),
+        group_(mesh.group("dp")),
+        half_(half) {}
+
+  trireme::StepResult step(double lr) override {
+    std::vector<at::Tensor> gradients, flat;
+    for (const auto& p : parameters_)
+      if (p.value.grad().defined()) {
+        gradients.push_back(p.value.grad());
+        flat.push_back(gradients.back().reshape({-1}));
+      }
+    if (group_.size() > 1 && !flat.empty()) {
+      auto message = at::cat(flat);
+      if (half_) message = message.to(at::kBFloat16);
+      group_.all_reduce(message);
+      std::int64_t begin = 0;
+      for (auto& gradient : gradients) {
+        gradient.copy_(message.narrow(0, begin, gradient.numel()).view_as(gradient));
+        begin += gradient.numel();
+      }
+    }
+    return ReplicatedOptimizer::step(lr);
+  }
+
+ private:
+  std::vector<trireme::nn::Parameter>& parameters_;
+  trireme::comm::Group group_;
+  bool half_;
+};
+
+class MyPlugin : public trireme::Plugin {
+ public:
+  std::string name() const override { return "my_plugin"; }
+  std::string summary() const override { return "Data parallelism with one message a step."; }
+  const trireme::FieldTable& fields() const override { return fields_of_options(); }
+  const void* options() const override { return &options_; }
+  void configure(const trireme::config::Table* section) override {
+    options_ = trireme::config::read(section, fields_of_options());
+  }
+  void check(const trireme::config::RunConfig& config, int world_size) const override {
+    if (options_.wire == "bf16" && world_size == 1)
+      trireme::config::fail(config.plugin_table(name()), "wire", "one rank sends nothing; leave it out");
+  }
+  std::vector<std::pair<std::string, int>> axes(int world_size) const override { return {{"dp", world_size}}; }
+
+  trireme::BoostResult boost(trireme::ModelSource source, const trireme::BoostOptions& options,
+                             trireme::comm::Mesh& mesh, const trireme::Log& log) override {
+    const auto device = mesh.world().device();
+    auto parameters = trireme::materialize_whole(source, options, device, log);
+    trireme::BoostResult result;
+    result.model =
+        std::make_unique<trireme::ReplicatedModel>(std::move(source.model), std::move(parameters), options, device);
+    result.optimizer = std::make_unique<OneMessage>(result.model->parameters(), options, mesh, options_.wire == "bf16");
+    return result;
+  }
+
+ private:
+  Options options_;
+};
+
+}  // namespace
+
+TRIREME_PLUGIN(MyPlugin)

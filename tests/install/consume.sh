@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Installs a build into a new folder, builds the examples against that alone, and runs them.
+#   consume.sh BUILD SOURCE
+set -euo pipefail
+build=$(cd "$1" && pwd)
+source=$(cd "$2" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$work/prefix
+cd "$work"
+
+cmake --install "$build" --prefix "$prefix" >install.log
+for file in bin/trireme lib/libtrireme.so lib/trireme/plugins/torch_ddp.so lib/cmake/Trireme/TriremeConfig.cmake \
+  include/trireme/core/booster/booster.h; do
+  [ -e "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
+done
+# What is installed must stand on its own: no library path may lead back into the build.
+while read -r file; do
+  if readelf -d "$file" 2>/dev/null | grep -E 'R(UN)?PATH' | grep -qF "$build"; then
+    echo "$file looks for libraries in $build"
+    exit 1
+  fi
+done < <(find "$prefix" -type f \( -name '*.so*' -o -perm -100 \))
+
+for example in train_from_cpp my_plugin; do
+  cmake -S "$source/examples/$example" -B "$example" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$example.log" 2>&1 &&
+    cmake --build "$example" >>"$example.log" 2>&1 || { cat "$example.log"; exit 1; }
+done
+
+echo "== the example program, alone and on 2 ranks: the same losses"
+export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+train_from_cpp/spiral 2>alone.txt || { cat alone.txt; exit 1; }
+mpirun -n 2 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 train_from_cpp/spiral 2>both.txt ||
+  { cat both.txt; exit 1; }
+tail -n 2 alone.txt both.txt
+# The first epoch, to 4 digits: later ones differ in the last digits, for sums are taken in another order.
+[ "$(grep -m1 -o 'loss [0-9]*\.[0-9]\{4\}' alone.txt)" = "$(grep -m1 -o 'loss [0-9]*\.[0-9]\{4\}' both.txt)" ]
+
+echo "== the installed command with the example plugin"
+"$prefix/bin/trireme" plugins | tee plugins.txt
+grep -q torch_ddp plugins.txt
+for plugin in torch_ddp "$work/my_plugin/my_plugin.so"; do
+  "$prefix/bin/trireme" train "$source/configs/leaves_vit.toml" --ranks 2 --set train.max_steps=3 \
+    --set data.images=120 --set "parallel.plugin=$plugin" --set "run.dir=run_$(basename "$plugin" .so)"
+done
+grep -q my_plugin run_my_plugin/config.toml
+python3 - <<'PY'
+import json
+def losses(run):
+    return [json.loads(l)["loss"] for l in open(f"run_{run}/metrics.jsonl") if json.loads(l)["kind"] == "step"]
+ours, theirs = losses("my_plugin"), losses("torch_ddp")
+assert len(ours) == 3 and all(abs(a - b) < 1e-4 for a, b in zip(ours, theirs)), (ours, theirs)
+print("the same losses with both plugins:", ours)
+PY

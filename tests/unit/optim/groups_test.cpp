@@ -1,0 +1,116 @@
+// Parameter groups by name patterns, the choice of an optimizer, and what users read when they are wrong.
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/optim/optimizer.h"
+
+namespace trireme::optim {
+namespace {
+
+std::vector<NamedTensor> model() {
+  std::vector<NamedTensor> out;
+  for (const char* name : {"vit.embeddings.cls_token", "vit.encoder.layer.0.layernorm_before.weight",
+                           "vit.encoder.layer.0.output.dense.weight", "vit.encoder.layer.0.output.dense.bias",
+                           "classifier.weight", "classifier.bias"})
+    out.push_back({name, at::zeros({2}).requires_grad_()});
+  return out;
+}
+
+std::vector<std::string> names(const ParamGroup& group) {
+  std::vector<std::string> out;
+  for (const auto& slot : group.slots) out.push_back(slot.name);
+  return out;
+}
+
+TEST(Groups, DecayAndFreezeByName) {
+  config::OptimizerOptions options;
+  options.weight_decay = 0.05;
+  options.no_decay = {"bias", "layernorm*", "*layernorm*"};
+  options.freeze = {"embeddings"};
+  auto parameters = model();
+  EXPECT_THROW(make_groups(options, parameters), ConfigError) << "layernorm* must match from the start of a name";
+  options.no_decay = {"bias", "*layernorm*"};
+  const auto groups = make_groups(options, parameters);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].label, "decay");
+  EXPECT_EQ(groups[0].weight_decay, 0.05);
+  EXPECT_EQ(names(groups[0]),
+            (std::vector<std::string>{"vit.encoder.layer.0.output.dense.weight", "classifier.weight"}));
+  EXPECT_EQ(groups[1].label, "no_decay");
+  EXPECT_EQ(groups[1].weight_decay, 0);
+  EXPECT_EQ(names(groups[1]), (std::vector<std::string>{"vit.encoder.layer.0.layernorm_before.weight",
+                                                        "vit.encoder.layer.0.output.dense.bias", "classifier.bias"}));
+  EXPECT_FALSE(parameters[0].value.requires_grad());
+  for (std::size_t i = 1; i < parameters.size(); ++i) EXPECT_TRUE(parameters[i].value.requires_grad());
+  EXPECT_EQ(make(options, groups)->describe(),
+            "HybridAdam(lr 0.001, betas 0.9/0.999, weight decay 0.05, none on 3 tensors)");
+}
+
+TEST(Groups, Refusals) {
+  struct Row {
+    std::function<void(config::OptimizerOptions&)> change;
+    std::string says;  // a part of the message
+  };
+  const std::vector<Row> rows{
+      {[](auto& o) {
+         o.no_decay = {"biass"};
+         o.weight_decay = 1;
+       },
+       "optimizer.no_decay: \"biass\" matches no parameter; did you mean \"bias\"?"},
+      {[](auto& o) { o.freeze = {"clasifier"}; }, "did you mean \"classifier\"?"},
+      {[](auto& o) { o.freeze = {"decoder"}; }, "optimizer.freeze: \"decoder\" matches no parameter"},
+      {[](auto& o) { o.freeze = {"zzzzzzzzzzzzzzzzzzzzzzz"}; }, "parameters are called vit.embeddings.cls_token"},
+      {[](auto& o) { o.freeze = {""}; }, "matches no parameter"},
+      {[](auto& o) { o.freeze = {"*"}; }, "nothing is left to train"},
+      {[](auto& o) { o.no_decay = {"bias"}; }, "optimizer.weight_decay is 0"},
+      {[](auto& o) { o.name = "hybrid_adan"; }, "did you mean \"hybrid_adam\"?"},
+      {[](auto& o) { o.momentum = 0.9; }, "optimizer.momentum changes nothing"},
+      {[](auto& o) { o.nesterov = true; }, "optimizer.nesterov changes nothing"},
+      {[](auto& o) { o.betas = {0.9}; }, "takes two"},
+      {[](auto& o) {
+         o.betas = {0.9, 1.0};
+       },
+       "not in [0, 1)"},
+      {[](auto& o) {
+         o.name = "sgd";
+         o.eps = 1;
+       },
+       "optimizer.eps changes nothing"},
+      {[](auto& o) {
+         o.name = "sgd";
+         o.adamw = false;
+       },
+       "optimizer.adamw changes nothing"},
+      {[](auto& o) {
+         o.name = "sgd";
+         o.nesterov = true;
+       },
+       "needs optimizer.momentum"},
+      {[](auto& o) {
+         o.name = "sgd";
+         o.nesterov = true;
+         o.momentum = 0.9;
+         o.dampening = 0.1;
+       },
+       "dampening = 0"},
+      {[](auto& o) {
+         o.name = "sgd";
+         o.dampening = 0.1;
+       },
+       "optimizer.dampening changes nothing"},
+  };
+  for (const auto& [change, says] : rows) {
+    config::OptimizerOptions options;
+    change(options);
+    try {
+      make(options, make_groups(options, model()));
+      ADD_FAILURE() << "accepted; should say: " << says;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::optim
