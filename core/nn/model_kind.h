@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "core/base/fields.h"
-#include "core/nn/block.h"
 
 namespace trireme::nn {
+
+class Model;
 
 /// What the data say of the model's inputs and outputs.
 struct InputSpec {

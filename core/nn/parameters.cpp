@@ -1,5 +1,7 @@
 #include "core/nn/parameters.h"
 
+#include "core/nn/block.h"
+
 #include <unordered_map>
 #include <unordered_set>
 

@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "core/nn/block.h"
 #include "core/shard/placement.h"
 
 namespace trireme::nn {
+
+class Model;  // core/nn/block.h: torch::nn::Module behind it is slow to compile
 
 /// A parameter as the rest of the engine sees it. `value` is the leaf that the layers use.
 struct Parameter {

@@ -1,0 +1,81 @@
+#include "core/booster/booster.h"
+
+#include <ATen/TensorOperators.h>
+
+#include "core/base/error.h"
+#include "core/booster/precision.h"
+
+namespace trireme {
+
+std::unique_ptr<comm::World> launch(const comm::WorldOptions& options) {
+  return comm::World::start(comm::detect(), options);
+}
+
+Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoosterOptions options)
+    : world_(world), plugin_(std::move(plugin)), options_(std::move(options)), log_(world.rank()) {
+  mesh_ = std::make_unique<comm::Mesh>(world_, plugin_->axes(world_.size()));
+}
+
+data::LoaderOptions Booster::place(data::LoaderOptions options) const {
+  const auto& group = mesh_->group(plugin_->data_axes());
+  options.dp_rank = group.rank();
+  options.dp_size = group.size();
+  options.dtype = Precision::parse(options_.boost.train.precision).parameters;
+  options.device = world_.device();
+  return options;
+}
+
+Boosted Booster::boost(BoostInputs inputs) {
+  const auto loader_options = place(inputs.loader);
+  if (loader_options.dp_size > loader_options.global_batch)
+    throw ConfigError(
+        fmt::format("train.global_batch: {} samples cannot be shared by {} data-parallel ranks; raise it to {} or "
+                    "start fewer ranks",
+                    loader_options.global_batch, loader_options.dp_size, loader_options.dp_size));
+  Boosted run;
+  run.criterion = std::move(inputs.criterion);
+  run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loader_options);
+  const auto total =
+      inputs.total_steps > 0 ? inputs.total_steps : options_.boost.train.epochs * run.loader->steps_per_epoch();
+  run.schedule = std::make_unique<optim::LrSchedule>(options_.schedule, options_.boost.optimizer.lr, total);
+  auto result = plugin_->boost(std::move(inputs.source), options_.boost, *mesh_, log_);
+  run.model = std::move(result.model);
+  run.optimizer = std::move(result.optimizer);
+  return run;
+}
+
+TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
+  run.model->train(true);
+  at::Tensor sum;
+  for (std::size_t i = 0; i < batch.micro.size(); ++i) {
+    const auto& micro = batch.micro[i];
+    // Gradients are reduced once, while the last microbatch's backward pass runs.
+    const auto local = i + 1 < batch.micro.size() ? run.model->no_sync() : ScopeGuard({});
+    const auto loss = run.criterion(run.model->forward(micro), micro);
+    run.optimizer->backward(loss, micro.global_weight);
+    const auto part = loss.sum.detach() / micro.global_weight;
+    sum = sum.defined() ? sum + part : part;
+  }
+  // The loss travels while the optimizer steps.
+  auto sent = data_group().all_reduce_async(sum);
+  TrainStep step;
+  step.lr = run.schedule->lr(run.step);
+  step.result = run.optimizer->step(step.lr);
+  run.optimizer->zero_grad();
+  sent.wait();
+  step.loss = sum;
+  ++run.step;
+  return step;
+}
+
+std::unique_ptr<data::Loader> Booster::evaluation_loader(std::shared_ptr<data::Dataset> data,
+                                                         std::int64_t batch) const {
+  data::LoaderOptions options;
+  options = place(options);
+  options.micro_batch = batch;
+  options.global_batch = batch * options.dp_size;
+  options.seed = options_.boost.seed;
+  return std::make_unique<data::Loader>(std::move(data), options);
+}
+
+}  // namespace trireme

@@ -1,0 +1,86 @@
+// Booster: puts model, optimizer and data under a plugin. The face that a C++ program uses.
+//
+//   auto world = trireme::launch();
+//   trireme::Booster booster(*world, trireme::load_plugin("torch_ddp"), {.seed = 42});
+//   auto run = booster.boost({.model = ..., .criterion = ..., .data = train_set, .loader = {...}});
+//   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+//     run.loader->start_epoch(epoch);
+//     while (auto batch = run.loader->next()) {
+//       const auto loss = booster.train_step(run, *batch);   // all microbatches, reduction, clip, update
+//       ...
+//     }
+//   }
+// or, with the pieces in hand: run.model->forward(micro), run.criterion(...), run.optimizer->backward(...), step().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/base/log.h"
+#include "core/booster/handles.h"
+#include "core/booster/plugin.h"
+#include "core/comm/mesh.h"
+#include "core/data/loader.h"
+#include "core/optim/schedule.h"
+
+namespace trireme {
+
+/// Detects how this process was started and brings its world up. One process alone is a world of one.
+std::unique_ptr<comm::World> launch(const comm::WorldOptions& options = {});
+
+struct BoosterOptions {
+  BoostOptions boost{};
+  config::ScheduleOptions schedule{};
+};
+
+struct BoostInputs {
+  ModelSource source;
+  Criterion criterion;
+  std::shared_ptr<data::Dataset> data;  ///< to train on
+  data::LoaderOptions loader{};         ///< rank, world size, dtype and device are filled in by boost()
+  std::int64_t total_steps = 0;         ///< of the whole training, for the schedule; 0: epochs x steps of an epoch
+};
+
+struct Boosted {
+  std::unique_ptr<BoostedModel> model;
+  std::unique_ptr<BoostedOptimizer> optimizer;
+  Criterion criterion;
+  std::unique_ptr<data::Loader> loader;
+  std::unique_ptr<optim::LrSchedule> schedule;
+  std::int64_t step = 0;  ///< optimizer steps taken so far
+};
+
+/// One optimizer step, told on the device: reading a value waits for it.
+struct TrainStep {
+  at::Tensor loss;  ///< mean over the global batch, the same on every rank, 0-dim
+  StepResult result;
+  double lr = 0;
+};
+
+class Booster {
+ public:
+  Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoosterOptions options);
+
+  /// Collective. @throws ConfigError, DataError, CheckpointError
+  Boosted boost(BoostInputs inputs);
+  /// Forward and backward of every microbatch, one reduction, clip, update; run.step goes up by one.
+  TrainStep train_step(Boosted& run, const data::StepBatch& batch);
+  /// A loader for evaluation: this rank's part of the set, each sample once over all ranks.
+  std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data, std::int64_t batch) const;
+
+  [[nodiscard]] comm::Mesh& mesh() { return *mesh_; }
+  [[nodiscard]] const comm::Group& data_group() { return mesh_->group(plugin_->data_axes()); }
+  [[nodiscard]] Plugin& plugin() { return *plugin_; }
+  [[nodiscard]] const Log& log() const { return log_; }
+
+ private:
+  data::LoaderOptions place(data::LoaderOptions options) const;
+  comm::World& world_;
+  std::unique_ptr<Plugin> plugin_;
+  BoosterOptions options_;
+  Log log_;
+  std::unique_ptr<comm::Mesh> mesh_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,83 @@
+// What Booster::boost() gives back: the model and the optimizer as the chosen plugin runs them.
+//
+//   for each step:  for each microbatch but the last: { auto guard = model.no_sync(); forward, criterion, backward }
+//                   the last: forward, criterion, backward          (here gradients are reduced)
+//                   optimizer.step(lr); optimizer.zero_grad();
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/booster/criterion.h"
+#include "core/nn/parameters.h"
+#include "core/optim/loss_scaler.h"
+#include "core/optim/optimizer.h"
+
+namespace trireme {
+
+namespace checkpoint {
+struct PlacedValue;  // core/checkpoint/train_state.h
+}
+
+/// Runs a function at the end of a scope: the guard of no_sync().
+class [[nodiscard]] ScopeGuard {
+ public:
+  explicit ScopeGuard(std::function<void()> end) : end_(std::move(end)) {}
+  ScopeGuard(ScopeGuard&& other) noexcept : end_(std::exchange(other.end_, nullptr)) {}
+  ScopeGuard& operator=(ScopeGuard&&) = delete;
+  ~ScopeGuard() {
+    if (end_) end_();
+  }
+
+ private:
+  std::function<void()> end_;
+};
+
+/// A model under a plugin.
+class BoostedModel {
+ public:
+  virtual ~BoostedModel() = default;
+  /// The forward pass of one microbatch, in the run's precision. Outputs keep their graph while training.
+  virtual nn::Tensors forward(const data::Batch& batch) = 0;
+  /// While the guard lives, backward passes add to the local gradients and reduce nothing.
+  virtual ScopeGuard no_sync() = 0;
+  /// Training (dropout, graph, reduction) or evaluation.
+  virtual void train(bool on) = 0;
+  /// This rank's parameters with their placements.
+  [[nodiscard]] virtual std::vector<nn::Parameter>& parameters() = 0;
+  [[nodiscard]] virtual nn::Model& module() = 0;
+  /// The gradient of `parameter` on this rank; undefined when it has none.
+  [[nodiscard]] virtual at::Tensor gradient(const nn::Parameter& parameter) const = 0;
+};
+
+/// What an optimizer step says of itself, on the device: reading it waits, the step did not.
+struct StepResult {
+  at::Tensor grad_norm;  ///< before the clip, 0-dim
+  at::Tensor found_inf;  ///< undefined without a loss scale; else not 0 when the step was skipped
+};
+
+/// An optimizer under a plugin.
+class BoostedOptimizer {
+ public:
+  virtual ~BoostedOptimizer() = default;
+  /// Backward pass of loss.sum / global_weight, with the loss scale.
+  virtual void backward(const nn::Loss& loss, double global_weight) = 0;
+  /// Unscale, finite check, global norm, clip, update. No host synchronisation.
+  virtual StepResult step(double lr) = 0;
+  virtual void zero_grad() = 0;
+  /// State tensors with their placements, as checkpoints name them ("<parameter>.exp_avg"). Writing one sets it.
+  virtual std::vector<checkpoint::PlacedValue> state() = 0;
+  [[nodiscard]] virtual optim::LossScaler& scaler() = 0;
+  [[nodiscard]] virtual std::int64_t state_bytes() const = 0;
+  /// Bytes of the gradients that this rank held when it stepped last.
+  [[nodiscard]] virtual std::int64_t gradient_bytes() const = 0;
+  [[nodiscard]] virtual std::string describe() const = 0;
+};
+
+}  // namespace trireme

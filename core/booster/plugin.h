@@ -1,0 +1,59 @@
+// Plugin: one way to run a model on many ranks. Chosen at run time by name or path, loaded from its own shared object.
+//
+// Order of calls: configure() and check() before any process group; axes() for the mesh; then boost() once.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/fields.h"
+#include "core/base/log.h"
+#include "core/booster/handles.h"
+#include "core/comm/mesh.h"
+#include "core/config/run_config.h"
+
+namespace trireme {
+
+/// The training options that a plugin must know. Read from [train], [optimizer] and [run].
+struct BoostOptions {
+  config::TrainOptions train;
+  config::OptimizerOptions optimizer;
+  std::uint64_t seed = 42;
+};
+
+/// A model that has its declarations but, except for parameters a user made, no memory yet.
+struct ModelSource {
+  std::shared_ptr<nn::Model> model;
+  std::string weights;      ///< "" or a folder or file in Hugging Face layout
+  std::string head_prefix;  ///< parameters that may be drawn anew when the weights lack them
+};
+
+struct BoostResult {
+  std::unique_ptr<BoostedModel> model;
+  std::unique_ptr<BoostedOptimizer> optimizer;
+};
+
+class Plugin {
+ public:
+  virtual ~Plugin() = default;
+  [[nodiscard]] virtual std::string name() const = 0;
+  [[nodiscard]] virtual std::string summary() const = 0;  ///< one sentence for `trireme plugins`
+  /// Rows of [plugin.NAME].
+  [[nodiscard]] virtual const FieldTable& fields() const = 0;
+  /// The options as they stand, for printing through fields().
+  [[nodiscard]] virtual const void* options() const = 0;
+  /// Reads [plugin.NAME]; null: defaults. @throws ConfigError
+  virtual void configure(const config::Table* section) = 0;
+  /// Rules that span the file and the world, before any process group. @throws ConfigError
+  virtual void check(const config::RunConfig& config, int world_size) const = 0;
+  /// The layout over the ranks, e.g. {{"dp", 4}}.
+  [[nodiscard]] virtual std::vector<std::pair<std::string, int>> axes(int world_size) const = 0;
+  /// Axes over which the data is split (data parallelism): {"dp"}.
+  [[nodiscard]] virtual std::vector<std::string> data_axes() const { return {"dp"}; }
+  /// Collective over the mesh: gives the model its memory, draws or loads its weights, and wraps both.
+  virtual BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) = 0;
+};
+
+}  // namespace trireme

@@ -1,0 +1,88 @@
+#include "core/booster/plugin_loader.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/booster/plugin_note.h"
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+fs::path own_folder() {
+  Dl_info info{};
+  // The address of any function of libtrireme names the file it is in.
+  TRIREME_CHECK(dladdr(reinterpret_cast<void*>(&plugin_folders), &info) != 0, "cannot find libtrireme itself");
+  return fs::absolute(info.dli_fname).parent_path();
+}
+
+std::string resolve(const std::string& name_or_path) {
+  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".so")) return name_or_path;
+  std::vector<std::string> known;
+  for (const auto& file : list_plugins()) {
+    if (file.name == name_or_path) return file.path;
+    known.push_back(file.name);
+  }
+  throw ConfigError(fmt::format("parallel.plugin: no plugin \"{}\" (known: {}; or a path to a .so){}", name_or_path,
+                                known.empty() ? "none; is Trireme installed whole?" : text::join(known),
+                                text::did_you_mean(name_or_path, known)));
+}
+
+void refuse_mismatch(const std::string& path) {
+  const auto theirs = read_note(path), ours = own_note();
+  const auto compare = [&](const char* what, const std::string& a, const std::string& b) {
+    if (a != b)
+      throw ConfigError(fmt::format("{}: built for {} {}, this is {} {}; build the plugin again against this Trireme",
+                                    path, what, a.empty() ? "(none)" : a, what, b));
+  };
+  compare("plugin ABI", theirs.abi, ours.abi);
+  compare("Trireme", theirs.trireme, ours.trireme);
+  compare("LibTorch", theirs.torch, ours.torch);
+  compare("compiler", theirs.compiler, ours.compiler);
+}
+
+}  // namespace
+
+std::vector<std::string> plugin_folders() {
+  std::vector<std::string> folders;
+  if (const char* path = std::getenv("TRIREME_PLUGIN_PATH")) {
+    std::string all = path;
+    for (std::size_t at = 0; at <= all.size();) {
+      const auto end = std::min(all.find(':', at), all.size());
+      if (end > at) folders.push_back(all.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  folders.push_back((own_folder() / "trireme" / "plugins").string());
+  return folders;
+}
+
+std::vector<PluginFile> list_plugins() {
+  std::map<std::string, std::string> found;  // the first folder that has a name wins
+  for (const auto& folder : plugin_folders()) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(folder, ignored))
+      if (entry.path().extension() == ".so") found.emplace(entry.path().stem().string(), entry.path().string());
+  }
+  std::vector<PluginFile> files;
+  for (const auto& [name, path] : found) files.push_back({name, path});
+  return files;
+}
+
+std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
+  const auto path = resolve(name_or_path);
+  refuse_mismatch(path);
+  void* handle = dlopen(fs::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) throw ConfigError(fmt::format("{}: cannot be loaded: {}", path, dlerror()));
+  const auto make = reinterpret_cast<Plugin* (*)()>(dlsym(handle, "trireme_plugin_make"));
+  if (make == nullptr) throw ConfigError(fmt::format("{}: exports no trireme_plugin_make", path));
+  return std::unique_ptr<Plugin>(make());
+}
+
+}  // namespace trireme

@@ -1,0 +1,28 @@
+// Finding and loading plugins. A loaded plugin is never closed: objects it made may outlive any handle to it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/booster/plugin.h"
+
+namespace trireme {
+
+/// Folder of the built-in plugins: lib/trireme/plugins beside libtrireme, or $TRIREME_PLUGIN_PATH (colon-separated
+/// folders, searched first).
+std::vector<std::string> plugin_folders();
+
+struct PluginFile {
+  std::string name;  ///< file name without .so
+  std::string path;
+};
+/// All .so files of the plugin folders, by name.
+std::vector<PluginFile> list_plugins();
+
+/// `name_or_path`: a name from list_plugins(), or a path (anything with a '/' or ending in .so).
+/// @throws ConfigError: not found (lists the known names and the nearest), not a plugin, or built for another version
+/// (both values and the remedy), before any of its code ran.
+std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path);
+
+}  // namespace trireme

@@ -1,0 +1,96 @@
+#include "core/booster/plugin_note.h"
+
+#include <elf.h>
+
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/booster/versions.h"
+
+namespace trireme {
+namespace {
+
+PluginNote parse(const std::string& text) {
+  PluginNote note;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const auto end = std::min(text.find(';', at), text.size());
+    const auto item = text.substr(at, end - at);
+    const auto equals = item.find('=');
+    const auto key = item.substr(0, equals), value = equals == std::string::npos ? "" : item.substr(equals + 1);
+    if (key == "abi") note.abi = value;
+    if (key == "trireme") note.trireme = value;
+    if (key == "torch") note.torch = value;
+    if (key == "compiler") note.compiler = value;
+    at = end + 1;
+  }
+  return note;
+}
+
+/// A bounds-checked view of the file: a plugin may be torn or hostile.
+class Image {
+ public:
+  explicit Image(const std::string& path) : path_(path) {
+    std::ifstream in(path, std::ios::binary);
+    if (!in) throw ConfigError(fmt::format("{}: no such plugin file, or it cannot be read", path));
+    bytes_.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  template <class T>
+  T at(std::uint64_t offset) const {
+    require(offset, sizeof(T));
+    T value;
+    std::memcpy(&value, bytes_.data() + offset, sizeof(T));
+    return value;
+  }
+  std::string text(std::uint64_t offset, std::uint64_t size) const {
+    require(offset, size);
+    return std::string(bytes_.data() + offset, strnlen(bytes_.data() + offset, size));
+  }
+  void require(std::uint64_t offset, std::uint64_t size) const {
+    if (offset > bytes_.size() || size > bytes_.size() - offset)
+      throw ConfigError(fmt::format("{}: not a shared object (it ends too early)", path_));
+  }
+  [[nodiscard]] std::uint64_t size() const { return bytes_.size(); }
+
+ private:
+  std::string path_;
+  std::vector<char> bytes_;
+};
+
+std::optional<std::string> find_note(const Image& image, std::uint64_t offset, std::uint64_t size) {
+  image.require(offset, size);
+  const std::uint64_t end = offset + size;
+  const auto aligned = [](std::uint64_t n) { return (n + 3) & ~std::uint64_t{3}; };
+  while (offset + sizeof(Elf64_Nhdr) <= end) {
+    const auto header = image.at<Elf64_Nhdr>(offset);
+    const std::uint64_t name = offset + sizeof(Elf64_Nhdr), text = name + aligned(header.n_namesz);
+    if (image.text(name, header.n_namesz) == "Trireme" && header.n_type == 1) return image.text(text, header.n_descsz);
+    offset = text + aligned(header.n_descsz);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+PluginNote own_note() {
+  return parse("abi=" TRIREME_ABI ";trireme=" TRIREME_VERSION ";torch=" TORCH_VERSION ";compiler=" TRIREME_COMPILER);
+}
+
+PluginNote read_note(const std::string& path) {
+  const Image image(path);
+  if (image.size() < sizeof(Elf64_Ehdr) || image.text(0, SELFMAG) != ELFMAG)
+    throw ConfigError(fmt::format("{}: not a shared object, so not a Trireme plugin", path));
+  const auto header = image.at<Elf64_Ehdr>(0);
+  for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
+    const auto segment = image.at<Elf64_Phdr>(header.e_phoff + i * header.e_phentsize);
+    if (segment.p_type != PT_NOTE) continue;
+    if (const auto text = find_note(image, segment.p_offset, segment.p_filesz)) return parse(*text);
+  }
+  throw ConfigError(fmt::format(
+      "{}: no Trireme note in it: not a Trireme plugin, or built without TRIREME_PLUGIN(...) at its end", path));
+}
+
+}  // namespace trireme

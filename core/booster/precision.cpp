@@ -1,0 +1,35 @@
+#include "core/booster/precision.h"
+
+#include <ATen/autocast_mode.h>
+
+#include "core/base/error.h"
+
+namespace trireme {
+
+Precision Precision::parse(const std::string& name) {
+  if (name == "fp32") return {at::kFloat, at::kFloat, false};
+  if (name == "fp64") return {at::kDouble, at::kDouble, false};
+  if (name == "bf16") return {at::kFloat, at::kBFloat16, false};
+  if (name == "fp16") return {at::kFloat, at::kHalf, true};
+  throw ConfigError(fmt::format("train.precision: \"{}\" is none of fp32, bf16, fp16, fp64", name));
+}
+
+AutocastScope::AutocastScope(const Precision& precision, c10::Device device)
+    : on_(precision.autocasts()), device_(device.type()) {
+  if (!on_) return;
+  was_enabled_ = at::autocast::is_autocast_enabled(device_);
+  was_dtype_ = at::autocast::get_autocast_dtype(device_);
+  at::autocast::set_autocast_enabled(device_, true);
+  at::autocast::set_autocast_dtype(device_, precision.compute);
+  at::autocast::increment_nesting();
+}
+
+AutocastScope::~AutocastScope() {
+  if (!on_) return;
+  // Half copies of the weights are cached for one forward pass; they are stale after the next step.
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(device_, was_enabled_);
+  at::autocast::set_autocast_dtype(device_, was_dtype_);
+}
+
+}  // namespace trireme

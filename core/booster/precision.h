@@ -1,0 +1,35 @@
+// Precision of a run: the dtype of parameters and data, and the autocast scope of a forward pass.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <string>
+
+namespace trireme {
+
+struct Precision {
+  at::ScalarType parameters = at::kFloat;  ///< dtype of parameters, gradients and data
+  at::ScalarType compute = at::kFloat;     ///< dtype of matrix products; another than `parameters`: by autocast
+  bool loss_scale = false;
+  /// fp32 | bf16 | fp16 | fp64. @throws ConfigError
+  static Precision parse(const std::string& name);
+  [[nodiscard]] bool autocasts() const { return parameters != compute; }
+};
+
+/// Autocast while it lives (when the precision asks for it), restored and its weight cache cleared at the end.
+class AutocastScope {
+ public:
+  AutocastScope(const Precision& precision, c10::Device device);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  bool on_;
+  c10::DeviceType device_;
+  bool was_enabled_ = false;
+  at::ScalarType was_dtype_ = at::kFloat;
+};
+
+}  // namespace trireme

@@ -1,0 +1,65 @@
+// A model whose parameters every rank holds whole, and its optimizer: what plain data parallelism and a lone process
+// use, and what a plugin may start from.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/booster/handles.h"
+#include "core/booster/plugin.h"
+#include "core/booster/precision.h"
+#include "core/comm/mesh.h"
+
+namespace trireme {
+
+/// Gives a source's model its memory on the device: drawn by name from the seed, then filled from the weights file.
+std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOptions& options, c10::Device device,
+                                             const Log& log);
+
+/// Forward in the run's precision, with recompute as the options say; no reduction at all.
+class ReplicatedModel : public BoostedModel {
+ public:
+  ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
+                  c10::Device device);
+  nn::Tensors forward(const data::Batch& batch) override;
+  ScopeGuard no_sync() override { return ScopeGuard({}); }
+  void train(bool on) override;
+  std::vector<nn::Parameter>& parameters() override { return parameters_; }
+  nn::Model& module() override { return *model_; }
+  at::Tensor gradient(const nn::Parameter& parameter) const override { return parameter.value.grad(); }
+
+ protected:
+  [[nodiscard]] bool training() const { return training_; }
+
+ private:
+  std::shared_ptr<nn::Model> model_;
+  std::vector<nn::Parameter> parameters_;
+  Precision precision_;
+  bool recompute_, training_ = false;
+  std::uint64_t seed_;
+  c10::Device device_;
+};
+
+/// Gradients are the same on every rank when step() runs: norm, clip and update need no communication.
+class ReplicatedOptimizer : public BoostedOptimizer {
+ public:
+  ReplicatedOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options, comm::Mesh& mesh);
+  void backward(const nn::Loss& loss, double global_weight) override;
+  StepResult step(double lr) override;
+  void zero_grad() override;
+  std::vector<checkpoint::PlacedValue> state() override;
+  optim::LossScaler& scaler() override { return scaler_; }
+  std::int64_t state_bytes() const override { return optimizer_->state_bytes(); }
+  std::int64_t gradient_bytes() const override { return gradient_bytes_; }
+  std::string describe() const override { return optimizer_->describe(); }
+
+ private:
+  std::vector<nn::Parameter>& parameters_;
+  double max_norm_;
+  comm::Mesh& mesh_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::LossScaler scaler_;
+  std::int64_t gradient_bytes_ = 0;
+};
+
+}  // namespace trireme

@@ -1,0 +1,50 @@
+// The screen of a run, rank 0 alone: a header, a progress bar an epoch on a terminal (plain lines off it), a line an
+// epoch, a last line.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trireme::train {
+
+/// Where the screen goes. columns = 0: not a terminal, so no control characters.
+struct Terminal {
+  int columns = 0;
+};
+
+struct Progress {
+  std::int64_t epoch = 0, epochs = 0;                                        ///< epoch from 1
+  std::int64_t step = 0, steps = 0;                                          ///< of this epoch, step from 1
+  std::int64_t total_left = 0;                                               ///< steps left in the run
+  double loss = 0, lr = 0, grad_norm = 0, samples_per_s = 0, data_wait = 0;  ///< data_wait: share of time, 0..1
+  std::int64_t skipped = 0;                                                  ///< steps skipped by the loss scale so far
+};
+
+class Console {
+ public:
+  Console(Terminal terminal, bool active) : terminal_(terminal), active_(active) {}
+  ~Console();
+  Console(const Console&) = delete;
+  Console& operator=(const Console&) = delete;
+
+  /// Lines "label    text", labels in one column.
+  void header(const std::string& first, const std::vector<std::pair<std::string, std::string>>& rows);
+  /// Redraws the bar (at most ten times a second), or prints a line now and then off a terminal.
+  void progress(const Progress& p, double seconds_a_step);
+  /// Ends the bar and prints a line.
+  void line(const std::string& text);
+
+ private:
+  void clear_bar();
+  Terminal terminal_;
+  bool active_, bar_shown_ = false;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+/// 75 -> "0:01:15"
+std::string clock_text(double seconds);
+
+}  // namespace trireme::train

@@ -1,0 +1,52 @@
+#include "core/train/evaluate.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/base/error.h"
+
+namespace trireme::train {
+
+EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk) {
+  const auto begin = std::chrono::steady_clock::now();
+  const at::NoGradGuard no_grad;
+  run.model->train(false);
+  EvalResult result;
+  // {loss sum, right at first, right in the first k, samples}: summed on the device, read once at the end.
+  auto sums = at::zeros({4}, at::TensorOptions(at::kDouble).device(booster.mesh().world().device()));
+  loader.start_epoch(0);
+  while (auto step = loader.next())
+    for (const auto& batch : step->micro) {
+      if (batch.size() == 0) continue;
+      const auto outputs = run.model->forward(batch);
+      const auto loss = run.criterion(outputs, batch);
+      const auto& logits = outputs.front();
+      result.k = std::min<std::int64_t>(topk, logits.size(-1));
+      const auto best = std::get<1>(logits.topk(result.k, -1));
+      const auto right = best.eq(batch.labels.unsqueeze(-1));
+      sums += at::stack({loss.sum.to(at::kDouble), right.select(-1, 0).sum().to(at::kDouble),
+                         right.sum().to(at::kDouble), at::full({}, static_cast<double>(batch.size()), sums.options())});
+    }
+  // A rank whose part was empty saw no logits, so it learns k from the others.
+  auto k = at::full({}, result.k, at::TensorOptions(at::kLong).device(sums.device()));
+  booster.data_group().all_reduce(k, comm::ReduceOp::max);
+  booster.data_group().all_reduce(sums);
+  const auto host = sums.to(at::kCPU);
+  const auto* v = host.const_data_ptr<double>();
+  if (v[3] == 0) throw DataError("evaluation: no sample could be read");
+  result.k = k.item<std::int64_t>();
+  result.samples = static_cast<std::int64_t>(v[3]);
+  result.loss = v[0] / v[3];
+  result.accuracy = v[1] / v[3];
+  result.top_k = v[2] / v[3];
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace trireme::train

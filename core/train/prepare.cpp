@@ -1,0 +1,109 @@
+#include "core/train/prepare.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/booster/plugin_loader.h"
+#include "core/checkpoint/weights.h"
+#include "core/nn/block.h"
+
+namespace trireme::train {
+namespace {
+
+int data_parallel_size(const Plugin& plugin, int world_size) {
+  int size = 1;
+  const auto data_axes = plugin.data_axes();
+  for (const auto& [axis, n] : plugin.axes(world_size))
+    if (std::find(data_axes.begin(), data_axes.end(), axis) != data_axes.end()) size *= n;
+  return size;
+}
+
+void check_batch(Prepared& p) {
+  const auto* section = p.config.root.table("train");
+  const auto& train = p.config.train;
+  const int dp = data_parallel_size(*p.plugin, p.launch.size);
+  if (dp > train.global_batch)
+    config::fail(section, "global_batch",
+                 fmt::format("a global batch of {} cannot be shared by {} data-parallel ranks; use at least {}, or at "
+                             "most {} ranks",
+                             train.global_batch, dp, dp, train.global_batch));
+  if (train.drop_last && p.data.train->size() < train.global_batch)
+    config::fail(section, "global_batch",
+                 fmt::format("drop_last leaves no step: {} samples for a global batch of {}", p.data.train->size(),
+                             train.global_batch));
+  const std::int64_t share = (train.global_batch + dp - 1) / dp;
+  p.micro_batch = std::min(train.micro_batch.value_or(share), share);
+  p.eval_batch = train.eval_batch.value_or(4 * p.micro_batch);
+}
+
+void resolve_model(Prepared& p) {
+  p.model_options = p.kind->default_options();
+  config::read_into(&p.config.model_table(), p.kind->fields(), p.model_options.get());
+  if (!p.weights.empty()) {
+    const auto stored = checkpoint::read_model_config(p.weights);
+    if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored))
+      config::fail(p.config.root.table("model"), "weights",
+                   fmt::format("{} holds a model of another kind than \"{}\"", p.weights, p.config.model.name));
+  }
+  const auto& info = p.data.info;
+  p.kind->resolve(p.model_options.get(), {.image_size = info.image_size,
+                                          .channels = 3,
+                                          .classes = static_cast<std::int64_t>(info.classes.size()),
+                                          .class_names = info.classes});
+}
+
+}  // namespace
+
+Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const ModelKinds& kinds,
+                 const std::string& weights, const Log& log) {
+  Prepared p;
+  p.config = std::move(config);
+  p.launch = launch;
+  p.weights = weights.empty() ? p.config.model.weights : weights;
+  p.plugin = load_plugin(p.config.parallel.plugin);
+  p.plugin->configure(p.config.plugin_table(p.plugin->name()));
+  p.plugin->check(p.config, launch.size);
+  comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
+  p.kind = kinds.at(p.config.model.name);
+  p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log);
+  resolve_model(p);
+  check_batch(p);
+  return p;
+}
+
+ModelSource model_source(const Prepared& p) {
+  return {.model = p.kind->make(p.model_options.get()), .weights = p.weights, .head_prefix = p.kind->head_prefix()};
+}
+
+BoosterOptions booster_options(const Prepared& p) {
+  return {.boost = {.train = p.config.train,
+                    .optimizer = p.config.optimizer,
+                    .seed = static_cast<std::uint64_t>(p.config.run.seed)},
+          .schedule = p.config.schedule};
+}
+
+Criterion classification(const Prepared& p) {
+  return [smoothing = p.config.train.label_smoothing](const nn::Tensors& outputs, const data::Batch& batch) {
+    return nn::cross_entropy(outputs.front(), batch.labels, smoothing);
+  };
+}
+
+std::string resolved_toml(const config::RunConfig& c, const Plugin& plugin, const nn::ModelKind& kind,
+                          const void* model_options) {
+  std::string model = config::print_section(config::model_fields(), &c.model);
+  // The model's own keys continue the section: its header line is already there.
+  const auto own = config::print_section(kind.fields(), model_options);
+  model += own.substr(own.find('\n') + 1);
+  return text::join(std::vector<std::string>{config::print_section(config::run_fields(), &c.run), model,
+                                             config::print_section(config::data_fields(), &c.data),
+                                             config::print_section(config::train_fields(), &c.train),
+                                             config::print_section(config::optimizer_fields(), &c.optimizer),
+                                             config::print_section(config::schedule_fields(), &c.schedule),
+                                             config::print_section(config::parallel_fields(), &c.parallel),
+                                             config::print_section(plugin.fields(), plugin.options())},
+                    "\n");
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,44 @@
+// All that can be checked and opened before any process group exists: plugin, model, data, layout. What is wrong with a
+// user's file, data or flags is refused here, in the first second, before another rank waits for this one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/registry.h"
+#include "core/booster/booster.h"
+#include "core/comm/world.h"
+#include "core/data/dataset.h"
+#include "core/nn/model_kind.h"
+
+namespace trireme::train {
+
+using ModelKinds = Registry<std::shared_ptr<nn::ModelKind>>;
+
+struct Prepared {
+  config::RunConfig config;
+  comm::LaunchInfo launch;
+  std::unique_ptr<Plugin> plugin;
+  data::Datasets data;
+  std::shared_ptr<nn::ModelKind> kind;
+  std::shared_ptr<void> model_options;  ///< resolved
+  std::string weights;                  ///< "" or what the model starts from
+  std::int64_t micro_batch = 1, eval_batch = 1;
+};
+
+/// `weights`: instead of [model] weights (for evaluation). @throws ConfigError, DataError, CheckpointError
+Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const ModelKinds& kinds,
+                 const std::string& weights, const Log& log);
+
+/// The model, without memory yet, with what it starts from.
+ModelSource model_source(const Prepared& prepared);
+BoosterOptions booster_options(const Prepared& prepared);
+/// Cross-entropy with the run's label smoothing.
+Criterion classification(const Prepared& prepared);
+
+/// The whole configuration, defaults and all, as TOML that can be run again.
+std::string resolved_toml(const config::RunConfig& config, const Plugin& plugin, const nn::ModelKind& kind,
+                          const void* model_options);
+
+}  // namespace trireme::train

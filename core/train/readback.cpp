@@ -1,0 +1,48 @@
+#include "core/train/readback.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace trireme::train {
+
+void Readback::add(const std::vector<at::Tensor>& scalars, Then then) {
+  const auto device = scalars.front().device();
+  std::vector<at::Tensor> doubles;
+  for (const auto& s : scalars)
+    doubles.push_back(s.defined() ? s.detach().to(at::kDouble)
+                                  : at::zeros({}, at::TensorOptions(at::kDouble).device(device)));
+  auto together = at::stack(doubles);
+  Pending pending{together, nullptr, std::move(then)};
+  if (!device.is_cpu()) {
+    pending.host = at::empty_like(together, at::TensorOptions().device(at::kCPU).pinned_memory(true));
+    pending.host.copy_(together, /*non_blocking=*/true);
+    pending.event = std::make_unique<c10::Event>(device.type());
+    pending.event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  pending_.push_back(std::move(pending));
+  poll();
+}
+
+void Readback::finish_front(bool wait) {
+  auto pending = std::move(pending_.front());
+  pending_.pop_front();
+  if (pending.event && wait) pending.event->synchronize();
+  const auto* values = pending.host.const_data_ptr<double>();
+  pending.then(std::vector<double>(values, values + pending.host.numel()));
+}
+
+void Readback::poll() {
+  while (!pending_.empty()) {
+    const bool ready = !pending_.front().event || pending_.front().event->query();
+    if (!ready && pending_.size() <= kLag) return;
+    finish_front(!ready);
+  }
+}
+
+void Readback::drain() {
+  while (!pending_.empty()) finish_front(true);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,36 @@
+// Readback: device numbers to the host without making the step wait. On the CPU they are there at once; on a GPU they
+// are copied to pinned memory behind the step, and read when their event has passed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace trireme::train {
+
+class Readback {
+ public:
+  using Then = std::function<void(const std::vector<double>&)>;
+  /// Reads 0-dim tensors (of any dtype; an undefined one reads as 0) and calls `then` with them, in the order of calls.
+  void add(const std::vector<at::Tensor>& scalars, Then then);
+  /// Calls what is ready; at most kLag steps stay behind.
+  void poll();
+  /// Waits for all of it.
+  void drain();
+
+ private:
+  static constexpr std::size_t kLag = 16;
+  struct Pending {
+    at::Tensor host;
+    std::unique_ptr<c10::Event> event;
+    Then then;
+  };
+  void finish_front(bool wait);
+  std::deque<Pending> pending_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,298 @@
+#include "core/train/session.h"
+
+#include <ATen/ops/full.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/base/version.h"
+#include "core/checkpoint/weights.h"
+#include "core/train/header.h"
+#include "core/train/readback.h"
+#include "core/train/resume.h"
+#include "core/train/run_folder.h"
+#include "core/train/summary.h"
+
+namespace trireme::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+/// One training run. Members are what its steps share; run() reads from top to bottom.
+class Session {
+ public:
+  Session(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal)
+      : p_(std::move(prepared)),
+        world_(world),
+        folder_(folder),
+        console_(terminal, world.rank() == 0),
+        booster_(world, std::move(p_.plugin), booster_options(p_)) {}
+
+  void run() {
+    start();
+    while (at().epoch < train().epochs && at().global_step < total_steps_ && !stopped_) {
+      train_epoch();
+      if (at().step_in_epoch == run_.loader->steps_per_epoch()) {
+        ++at().epoch;
+        at().step_in_epoch = 0;
+      }
+      save();
+    }
+    finish();
+  }
+
+ private:
+  const config::TrainOptions& train() const { return p_.config.train; }
+  checkpoint::Progress& at() { return standing_.at; }
+  /// The epoch in progress or just ended, from 1.
+  std::int64_t epoch_number() { return at().step_in_epoch == 0 && at().epoch > 0 ? at().epoch : at().epoch + 1; }
+
+  void start() {
+    config_toml_ = resolved_toml(p_.config, booster_.plugin(), *p_.kind, p_.model_options.get());
+    data::LoaderOptions loader;
+    loader.global_batch = train().global_batch;
+    loader.micro_batch = p_.micro_batch;
+    loader.seed = static_cast<std::uint64_t>(p_.config.run.seed);
+    loader.shuffle = train().shuffle;
+    loader.augment = true;
+    loader.drop_last = train().drop_last;
+    loader.workers = p_.config.data.workers;
+    loader.prefetch = p_.config.data.prefetch;
+    const auto n = p_.data.train->size(), g = train().global_batch;
+    total_steps_ = train().epochs * (train().drop_last ? n / g : (n + g - 1) / g);
+    if (train().max_steps) total_steps_ = std::min(total_steps_, *train().max_steps);
+    run_ = booster_.boost({.source = model_source(p_),
+                           .criterion = classification(p_),
+                           .data = p_.data.train,
+                           .loader = loader,
+                           .total_steps = total_steps_});
+    validation_ = booster_.evaluation_loader(p_.data.validation, p_.eval_batch);
+    print_header(console_, p_, booster_, run_, total_steps_);
+    if (!folder_.moved_to().empty()) console_.line(fmt::format("earlier   run moved to {}", folder_.moved_to()));
+    if (const auto from = resume(p_.config, folder_.dir(), booster_, run_, standing_); !from.empty()) {
+      console_.line(fmt::format("resume    from {}: epoch {}, step {}", from, at().epoch + 1, at().global_step));
+      folder_.metric({{"kind", "event"}, {"event", "resume"}, {"from", from}, {"step", at().global_step}});
+    }
+    begin_ = Clock::now();
+  }
+
+  void train_epoch() {
+    const auto epoch_begin = Clock::now();
+    double loss_sum = 0, samples = 0;
+    run_.loader->start_epoch(at().epoch, at().step_in_epoch);
+    auto last = Clock::now();
+    while (auto batch = run_.loader->next()) {
+      const auto step = booster_.train_step(run_, *batch);
+      ++at().global_step;
+      ++at().step_in_epoch;
+      at().samples += batch->global_samples;
+      local_samples_ += batch->local_samples;
+      waited_ += batch->wait_seconds;
+      const double seconds = since(last);
+      last = Clock::now();
+      read_back(step, *batch, seconds, [&loss_sum, &samples](double loss, double n) {
+        loss_sum += loss * n;
+        samples += n;
+      });
+      if (p_.config.run.checkpoint_every > 0 && at().global_step % p_.config.run.checkpoint_every == 0) save();
+      stopped_ = should_stop();
+      if (stopped_) break;
+    }
+    readback_.drain();
+    const auto eval = evaluate(booster_, run_, *validation_, train().topk);
+    const double train_loss = loss_sum / std::max(1.0, samples), seconds = since(epoch_begin);
+    console_.line(fmt::format("epoch {:<3} train {:.4f}   validation {:.4f}   accuracy {}   {:.1f} s", epoch_number(),
+                              train_loss, eval.loss, percent(eval.accuracy), seconds));
+    record("validation", eval, {{"train_loss", train_loss}, {"epoch_seconds", seconds}});
+    final_ = eval;
+    auto& best = standing_.best;
+    if (best.epoch == 0 || eval.accuracy > best.accuracy)
+      best = {.epoch = epoch_number(), .accuracy = eval.accuracy, .loss = eval.loss};
+  }
+
+  /// Tells a step when its numbers are on the host, and stops the run when they are not finite.
+  void read_back(const TrainStep& step, const data::StepBatch& batch, double seconds,
+                 std::function<void(double, double)> count) {
+    // The first step warms up; after it, a mean over the last ten or so.
+    seconds_a_step_ = seconds_a_step_ == 0 || at().step_in_epoch <= 2 ? seconds : 0.9 * seconds_a_step_ + 0.1 * seconds;
+    const auto here = at();
+    const double wait = batch.wait_seconds, n = static_cast<double>(batch.global_samples);
+    readback_.add({step.loss, step.result.grad_norm, step.result.found_inf},
+                  [=, this, lr = step.lr](const std::vector<double>& v) {
+                    const double loss = v[0], norm = v[1];
+                    const bool skipped = v[2] != 0;
+                    skipped_ += skipped ? 1 : 0;
+                    count(loss, n);
+                    nlohmann::json line{{"kind", "step"},
+                                        {"step", here.global_step},
+                                        {"epoch", here.epoch + 1},
+                                        {"loss", loss},
+                                        {"lr", lr},
+                                        {"grad_norm", norm},
+                                        {"samples", static_cast<std::int64_t>(n)},
+                                        {"samples_per_s", n / seconds},
+                                        {"data_wait", wait}};
+                    if (run_.optimizer->scaler().enabled()) line["skipped"] = skipped;
+                    folder_.metric(std::move(line));
+                    if (!run_.optimizer->scaler().enabled() && !(std::isfinite(loss) && std::isfinite(norm)))
+                      throw NonFiniteError(fmt::format(
+                          "step {}: the loss is {} and the gradient norm {}; the step was not applied. Lower "
+                          "optimizer.lr, lengthen the warm-up, or set train.max_norm",
+                          here.global_step, loss, norm));
+                    console_.progress({.epoch = here.epoch + 1,
+                                       .epochs = train().epochs,
+                                       .step = here.step_in_epoch,
+                                       .steps = run_.loader->steps_per_epoch(),
+                                       .total_left = total_steps_ - here.global_step,
+                                       .loss = loss,
+                                       .lr = lr,
+                                       .grad_norm = norm,
+                                       .samples_per_s = n / seconds_a_step_,
+                                       .data_wait = waited_ / std::max(1e-9, since(begin_)),
+                                       .skipped = skipped_},
+                                      seconds_a_step_);
+                  });
+  }
+
+  /// The same answer on every rank: the clock of rank 0 decides.
+  bool should_stop() {
+    if (at().global_step >= total_steps_) return true;
+    if (!train().max_seconds) return false;
+    auto over = at::full({}, since(begin_) >= *train().max_seconds ? 1 : 0,
+                         at::TensorOptions(at::kInt).device(world_.device()));
+    world_.group().broadcast(over, 0);
+    return over.item<int>() != 0;
+  }
+
+  void save() {
+    readback_.drain();
+    if (p_.config.run.keep_checkpoints == 0) return;
+    if (world_.rank() == 0) save_standing(p_.config, folder_.dir(), config_toml_, run_, standing_);
+    world_.group().barrier();
+  }
+
+  void record(const char* split, const EvalResult& eval, nlohmann::json line = nlohmann::json::object()) {
+    line.update({{"kind", "eval"},
+                 {"split", split},
+                 {"step", at().global_step},
+                 {"epoch", epoch_number()},
+                 {"loss", eval.loss},
+                 {"accuracy", eval.accuracy},
+                 {"top_k", eval.top_k},
+                 {"k", eval.k},
+                 {"samples", eval.samples},
+                 {"seconds", eval.seconds}});
+    folder_.metric(std::move(line));
+  }
+
+  void finish() {
+    std::optional<EvalResult> test;
+    if (p_.data.test) {
+      auto loader = booster_.evaluation_loader(p_.data.test, p_.eval_batch);
+      test = evaluate(booster_, run_, *loader, train().topk);
+      record("test", *test);
+    }
+    const double seconds = since(begin_);
+    const auto model_dir = folder_.dir() + "/model";
+    std::vector<std::pair<std::string, at::Tensor>> full;
+    for (const auto& parameter : run_.model->parameters()) {
+      TRIREME_CHECK(parameter.placement.is_whole(), "{} is not whole on this rank", parameter.name);
+      full.emplace_back(parameter.name, parameter.value.detach());
+    }
+    if (world_.rank() == 0) checkpoint::save_weights(model_dir, full, p_.kind->to_hf(p_.model_options.get()));
+    write_summary(test, seconds);
+    auto text = fmt::format("done in {:.1f} s: best validation accuracy {} (epoch {})", seconds,
+                            percent(standing_.best.accuracy), standing_.best.epoch);
+    if (test) text += fmt::format(", test {}", percent(test->accuracy));
+    if (skipped_ > 0) text += fmt::format(", {} steps skipped by the loss scale", skipped_);
+    if (const auto bad = p_.data.train->skipped(); bad > 0) text += fmt::format(", {} bad samples skipped here", bad);
+    console_.line(fmt::format("{}; weights in {}", text, model_dir));
+  }
+
+  void write_summary(const std::optional<EvalResult>& test, double seconds) {
+    const auto reports = gather_text(world_.group(), world_.device(), rank_report(run_, world_, local_samples_).dump());
+    nlohmann::json ranks = nlohmann::json::array();
+    for (const auto& report : reports) ranks.push_back(nlohmann::json::parse(report));
+    nlohmann::json out{
+        {"final", {{"validation_loss", final_.loss}, {"validation_accuracy", final_.accuracy}}},
+        {"best",
+         {{"epoch", standing_.best.epoch},
+          {"validation_accuracy", standing_.best.accuracy},
+          {"validation_loss", standing_.best.loss}}},
+        {"steps", at().global_step},
+        {"samples", at().samples},
+        {"skipped_steps", skipped_},
+        {"seconds", seconds},
+        {"versions", {{"trireme", TRIREME_VERSION}, {"torch", TORCH_VERSION}, {"transport", world_.transport()}}},
+        {"world",
+         {{"size", world_.size()},
+          {"launcher", world_.info().text()},
+          {"layout", booster_.mesh().formula()},
+          {"device", world_.device().str()},
+          {"plugin", booster_.plugin().name()}}},
+        {"ranks", ranks}};
+    if (test) {
+      out["final"]["test_loss"] = test->loss;
+      out["final"]["test_accuracy"] = test->accuracy;
+    }
+    folder_.summary(out);
+  }
+
+  Prepared p_;
+  comm::World& world_;
+  RunFolder& folder_;
+  Console console_;
+  Booster booster_;
+  Boosted run_;
+  std::unique_ptr<data::Loader> validation_;
+  Readback readback_;
+  Standing standing_;
+  EvalResult final_;
+  std::string config_toml_;
+  std::int64_t total_steps_ = 0, local_samples_ = 0, skipped_ = 0;
+  double waited_ = 0, seconds_a_step_ = 0;
+  bool stopped_ = false;
+  Clock::time_point begin_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunFolder> open_run(const Prepared& p) {
+  const auto toml = resolved_toml(p.config, *p.plugin, *p.kind, p.model_options.get());
+  return std::make_unique<RunFolder>(p.config.run.dir, toml, !p.config.run.resume.empty(), p.launch.rank == 0);
+}
+
+void run_training(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal) {
+  Session(std::move(prepared), world, folder, terminal).run();
+}
+
+EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
+  Console console(terminal, world.rank() == 0);
+  Booster booster(world, std::move(p.plugin), booster_options(p));
+  Boosted run = booster.boost({.source = model_source(p),
+                               .criterion = classification(p),
+                               .data = p.data.validation,
+                               .loader = {.global_batch = p.config.train.global_batch, .micro_batch = p.micro_batch},
+                               .total_steps = 1});
+  EvalResult last;
+  for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
+    if (!split) continue;
+    auto loader = booster.evaluation_loader(split, p.eval_batch);
+    last = evaluate(booster, run, *loader, p.config.train.topk);
+    console.line(fmt::format("{:<11} {} samples   loss {:.4f}   accuracy {}   top-{} {}   {:.1f} s", name,
+                             text::thousands(last.samples), last.loss, percent(last.accuracy), last.k,
+                             percent(last.top_k), last.seconds));
+  }
+  return last;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,55 @@
+#include "core/train/summary.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace trireme::train {
+
+std::vector<std::string> gather_text(const comm::Group& group, c10::Device device, const std::string& text) {
+  const auto number = [&](std::int64_t n) { return at::full({1}, n, at::TensorOptions(at::kLong).device(device)); };
+  auto sizes = at::empty({group.size()}, at::TensorOptions(at::kLong).device(device));
+  group.all_gather_into(sizes, number(static_cast<std::int64_t>(text.size())));
+  sizes = sizes.to(at::kCPU);
+  std::vector<at::Tensor> parts;
+  for (int r = 0; r < group.size(); ++r)
+    parts.push_back(at::empty({sizes[r].item<std::int64_t>()}, at::TensorOptions(at::kByte).device(device)));
+  auto mine = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  std::memcpy(mine.data_ptr(), text.data(), text.size());
+  group.all_gather(parts, mine.to(device));
+  std::vector<std::string> out;
+  for (const auto& part : parts) {
+    const auto host = part.to(at::kCPU);
+    out.emplace_back(static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(host.numel()));
+  }
+  return out;
+}
+
+std::int64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{1024} * usage.ru_maxrss;
+}
+
+nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t samples) {
+  std::int64_t parameter_bytes = 0;
+  for (const auto& p : run.model->parameters()) parameter_bytes += static_cast<std::int64_t>(p.value.nbytes());
+  nlohmann::json comm = nlohmann::json::object();
+  for (const auto& [key, entry] : world.ledger().totals())
+    comm[key.first][key.second] = {{"calls", entry.calls},
+                                   {"payload_elements", entry.payload_elements},
+                                   {"payload_bytes", entry.payload_bytes},
+                                   {"wire_bytes", entry.wire_bytes}};
+  return {{"rank", world.rank()},
+          {"parameter_bytes", parameter_bytes},
+          {"gradient_bytes", run.optimizer->gradient_bytes()},
+          {"optimizer_bytes", run.optimizer->state_bytes()},
+          {"peak_rss_bytes", peak_rss_bytes()},
+          {"samples", samples},
+          {"comm", comm}};
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,39 @@
+// DdpModel: a replicated model whose gradients c10d::Reducer sums over the ranks of a group.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <vector>
+
+#include "core/booster/replicated.h"
+#include "plugins/torch_ddp/torch_ddp.h"
+
+namespace trireme::plugins {
+
+class DdpModel : public ReplicatedModel {
+ public:
+  DdpModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
+           const TorchDdpOptions& ddp, c10::Device device, const comm::Group& group);
+  nn::Tensors forward(const data::Batch& batch) override;
+  ScopeGuard no_sync() override;
+
+ private:
+  void make_reducer();
+  void same_start();
+  void broadcast_buffers();
+  void check_reduced();
+  void reduce_first_static_step(nn::Tensors& outputs);
+
+  TorchDdpOptions ddp_;
+  comm::Group group_;
+  std::vector<std::string> names_;   ///< of the reduced parameters
+  std::vector<at::Tensor> reduced_;  ///< those that require a gradient
+  std::vector<bool> reached_;  ///< check_reduction: which gradients came since the last forward pass with reduction
+  bool expecting_ = false;     ///< check_reduction: such a forward pass ran and was not checked yet
+  bool sync_ = true;
+  bool static_known_ = false;  ///< static_graph: the first step is over
+  std::unique_ptr<c10d::Reducer> reducer_;
+};
+
+}  // namespace trireme::plugins

@@ -1,0 +1,58 @@
+#include "plugins/torch_ddp/torch_ddp.h"
+
+#include "core/base/error.h"
+#include "core/booster/plugin_entry.h"
+#include "core/booster/replicated.h"
+#include "plugins/torch_ddp/ddp_model.h"
+
+namespace trireme::plugins {
+
+const Fields<TorchDdpOptions>& torch_ddp_fields() {
+  static const auto table =
+      Fields<TorchDdpOptions>("plugin.torch_ddp", "Data parallelism on PyTorch's reducer.")
+          .add("broadcast_buffers", &TorchDdpOptions::broadcast_buffers,
+               "Copy the model's buffers (such as running statistics) from rank 0 before each training forward pass.")
+          .add("bucket_cap_mb", &TorchDdpOptions::bucket_cap_mb, "Size of a gradient bucket, MiB.", {.min = 1})
+          .add("find_unused_parameters", &TorchDdpOptions::find_unused_parameters,
+               "Look in each step for parameters that take no part in the loss; costs a walk of the graph.")
+          .add("check_reduction", &TorchDdpOptions::check_reduction,
+               "Check at each training forward pass that the previous step reduced every gradient, and name those that "
+               "were left out.")
+          .add("gradient_as_bucket_view", &TorchDdpOptions::gradient_as_bucket_view,
+               "Gradients are views into the buckets: saves one copy of all gradients in memory.")
+          .add("static_graph", &TorchDdpOptions::static_graph,
+               "Every step uses the same parameters; unused ones are found once, in the first step.");
+  return table;
+}
+
+void TorchDdp::configure(const config::Table* section) { options_ = config::read(section, torch_ddp_fields()); }
+
+void TorchDdp::check(const config::RunConfig& config, int) const {
+  const auto* section = config.plugin_table(name());
+  if (options_.static_graph && options_.find_unused_parameters)
+    config::fail(section, "find_unused_parameters",
+                 "static_graph finds the unused parameters once, in the first step, so find_unused_parameters would "
+                 "change nothing; set only one of the two");
+  if (options_.check_reduction && (options_.static_graph || options_.find_unused_parameters))
+    config::fail(section, "check_reduction",
+                 "find_unused_parameters and static_graph reduce every gradient by themselves, so check_reduction "
+                 "would change nothing; set only one of them");
+}
+
+BoostResult TorchDdp::boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) {
+  const auto device = mesh.world().device();
+  auto parameters = materialize_whole(source, options, device, log);
+  const auto& group = mesh.group("dp");
+  BoostResult result;
+  if (group.size() == 1)
+    result.model = std::make_unique<ReplicatedModel>(std::move(source.model), std::move(parameters), options, device);
+  else
+    result.model =
+        std::make_unique<DdpModel>(std::move(source.model), std::move(parameters), options, options_, device, group);
+  result.optimizer = std::make_unique<ReplicatedOptimizer>(result.model->parameters(), options, mesh);
+  return result;
+}
+
+}  // namespace trireme::plugins
+
+TRIREME_PLUGIN(trireme::plugins::TorchDdp)
