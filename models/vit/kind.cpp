@@ -36,15 +36,25 @@ void take_default(const nlohmann::json& config, const char* name, const char* ke
   if (!option) take(config, name, key, option);
 }
 
+/// What a config.json means by a key it leaves out.
+nlohmann::json hf_defaults() {
+  return {{"hidden_size", 768},        {"num_hidden_layers", 12},    {"num_attention_heads", 12},
+          {"intermediate_size", 3072}, {"patch_size", 16},           {"qkv_bias", true},
+          {"layer_norm_eps", 1e-12},   {"hidden_dropout_prob", 0.0}, {"attention_probs_dropout_prob", 0.0},
+          {"initializer_range", 0.02}, {"image_size", 224},          {"num_channels", 3}};
+}
+
 }  // namespace
 
 const FieldTable& Kind::fields() const { return vit::fields(); }
 
 std::shared_ptr<void> Kind::default_options() const { return std::make_shared<Options>(); }
 
-bool Kind::from_hf(void* options, const nlohmann::json& config) const {
-  if (!config.is_object() || config.value("model_type", nlohmann::json()) != "vit") return false;
+bool Kind::from_hf(void* options, const nlohmann::json& file) const {
+  if (!file.is_object() || file.value("model_type", nlohmann::json()) != "vit") return false;
   auto& out = view(options);
+  nlohmann::json config = hf_defaults();
+  config.update(file);
   const auto act = config.value("hidden_act", nlohmann::json("gelu"));
   if (act != "gelu")
     throw ConfigError(fmt::format("the weights' config.json has hidden_act = {}; only \"gelu\" is known", act.dump()));

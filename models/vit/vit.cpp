@@ -74,8 +74,10 @@ class Embeddings : public nn::Block {
 
 class EncoderLayer : public nn::Block {
  public:
-  explicit EncoderLayer(const Options& options)
-      : heads_(*options.num_heads), attention_dropout_(std::make_shared<nn::Dropout>(*options.attention_dropout)) {
+  EncoderLayer(const Options& options, bool last)
+      : last_(last),
+        heads_(*options.num_heads),
+        attention_dropout_(std::make_shared<nn::Dropout>(*options.attention_dropout)) {
     const std::int64_t hidden = *options.hidden_size, inner = *options.intermediate_size;
     const auto linear = [&](std::int64_t in, std::int64_t out, bool bias = true) {
       return std::make_shared<nn::Linear>(
@@ -102,22 +104,28 @@ class EncoderLayer : public nn::Block {
   }
 
   Tensors forward(Tensors inputs, const Context& context) override {
-    const auto& x = inputs.at(0);
-    const auto h = x + attend(norm_before_->forward(x, context), context);
+    const auto x = queries(inputs.at(0));
+    const auto h = x + attend(norm_before_->forward(inputs.at(0), context), context);
     const auto inner = at::gelu(mlp_in_->forward(norm_after_->forward(h, context), context));
     return {h + mlp_out_dropout_->forward(mlp_out_->forward(inner, context), context)};
   }
 
  private:
+  /// The tokens whose output is needed: of the last layer the head reads the class token alone, so that the others
+  /// serve as keys and values, and the rest of their work is left out (their gradients there are exact zeros).
+  at::Tensor queries(const at::Tensor& tokens) const { return last_ ? tokens.narrow(1, 0, 1) : tokens; }
+
   at::Tensor attend(const at::Tensor& x, const Context& context) {
-    const auto heads = [&](nn::Unary& projection) {
-      return projection.forward(x, context).unflatten(-1, {heads_, -1}).transpose(1, 2);
+    const auto heads = [&](nn::Unary& projection, const at::Tensor& tokens) {
+      return projection.forward(tokens, context).unflatten(-1, {heads_, -1}).transpose(1, 2);
     };
-    const auto mixed = nn::attention(heads(*query_), heads(*key_), heads(*value_), *attention_dropout_, context);
+    const auto mixed =
+        nn::attention(heads(*query_, queries(x)), heads(*key_, x), heads(*value_, x), *attention_dropout_, context);
     const auto joined = mixed.transpose(1, 2).flatten(2);
     return attention_out_dropout_->forward(attention_out_->forward(joined, context), context);
   }
 
+  bool last_;
   std::int64_t heads_;
   std::shared_ptr<nn::Dropout> attention_dropout_;
   std::shared_ptr<nn::Unary> query_, key_, value_, attention_out_, attention_out_dropout_;
@@ -149,7 +157,8 @@ Vit::Vit(const Options& options) {
   add_block(vit.register_module("embeddings", std::make_shared<Embeddings>(options)));
   auto& layers = folder(folder(vit, "encoder"), "layer");
   for (std::int64_t i = 0; i < *options.num_layers; ++i)
-    add_block(layers.register_module(std::to_string(i), std::make_shared<EncoderLayer>(options)));
+    add_block(layers.register_module(std::to_string(i),
+                                     std::make_shared<EncoderLayer>(options, i + 1 == *options.num_layers)));
   const auto norm = vit.register_module("layernorm", std::make_shared<nn::LayerNorm>(hidden, *options.layer_norm_eps));
   const auto classifier = register_module(
       "classifier", std::make_shared<nn::Linear>(nn::Linear::Options{

@@ -2,7 +2,8 @@
 // ViTForImageClassification, as they stand on disk. Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021.
 //
 // Blocks: embeddings; each encoder layer; the head (final norm and classifier). Between blocks goes one tensor
-// [B, N + 1, H]: the class token, then the N patches row by row.
+// [B, N + 1, H]: the class token, then the N patches row by row; from the last layer to the head [B, 1, H], the class
+// token alone.
 // Shapes: B samples, C channels, P patch side, N patches, H hidden_size, K classes.
 #pragma once
 

@@ -1,13 +1,15 @@
 // ViT against Hugging Face's, its options, and what every layout needs of it: a batch of no samples, recompute.
 #include "models/vit/vit.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/rand.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -79,6 +81,194 @@ TEST_P(VitGolden, LogitsLossAndEveryGradientAreHuggingFaces) {
   expect_close(gradients(model), want, 1e-10);
 }
 INSTANTIATE_TEST_SUITE_P(Recompute, VitGolden, testing::Bool());
+
+nn::Context training(std::initializer_list<std::int64_t> ids) {
+  return {.training = true, .seed = 4, .step = 7, .sample_ids = at::tensor(std::vector<std::int64_t>(ids))};
+}
+
+/// Gradients of the summed loss over samples [begin, end), whose numbers are `numbers`.
+std::map<std::string, at::Tensor> run(nn::Model& model, const at::Tensor& pixels, const at::Tensor& labels,
+                                      const nn::Context& context, bool recompute) {
+  for (auto& p : nn::parameters(model)) p.value.mutable_grad() = at::Tensor();
+  nn::cross_entropy(model.forward({pixels}, context, recompute).at(0), labels).sum.backward();
+  return gradients(model);
+}
+
+class VitDropout : public testing::TestWithParam<std::pair<double, double>> {};
+
+TEST_P(VitDropout, RecomputeAndAnySplitOfTheBatchGiveTheSameGradients) {
+  const auto [dropout, attention_dropout] = GetParam();
+  models::vit::Vit model(tiny(dropout, attention_dropout));
+  nn::materialize(model, 1, at::kDouble, at::kCPU);
+  const auto pixels = at::rand({4, 3, 16, 16}, at::kDouble);
+  const auto labels = at::tensor(std::vector<std::int64_t>{1, 4, 0, 3});
+  const auto plain = run(model, pixels, labels, training({8, 3, 5, 1}), false);
+  expect_close(run(model, pixels, labels, training({8, 3, 5, 1}), true), plain, 1e-9);
+
+  auto sum = run(model, pixels.narrow(0, 0, 1), labels.narrow(0, 0, 1), training({8}), false);
+  const auto rest = run(model, pixels.narrow(0, 1, 3), labels.narrow(0, 1, 3), training({3, 5, 1}), true);
+  for (auto& [name, value] : sum) value = value + rest.at(name);
+  expect_close(sum, plain, 1e-9);
+  // The masks matter: other samples' numbers give other gradients.
+  if (dropout + attention_dropout > 0) {
+    const auto other = run(model, pixels, labels, training({8, 3, 5, 2}), false);
+    EXPECT_GE(two_norm(other.at("classifier.weight") - plain.at("classifier.weight")), 1e-6);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Rates, VitDropout,
+                         testing::Values(std::pair{0.0, 0.0}, std::pair{0.2, 0.0}, std::pair{0.0, 0.2},
+                                         std::pair{0.1, 0.3}));
+
+TEST(Vit, ABatchOfNoSamplesHasZeroGradients) {
+  for (const bool recompute : {false, true})
+    for (const double dropout : {0.0, 0.1})
+      for (const auto dtype : {at::kFloat, at::kDouble}) {
+        models::vit::Vit model(tiny(dropout, dropout));
+        nn::materialize(model, 1, dtype, at::kCPU);
+        const auto got =
+            run(model, at::empty({0, 3, 16, 16}, dtype), at::empty({0}, at::kLong), training({}), recompute);
+        for (const auto& [name, value] : got) {
+          ASSERT_TRUE(value.defined()) << name;
+          EXPECT_EQ(two_norm(value), 0) << name;
+        }
+      }
+}
+
+TEST(Vit, BlocksPathsAndSizes) {
+  const std::map<std::string, std::int64_t> counts = {
+      {"tiny", 5'526'346}, {"small", 21'669'514}, {"base", 85'806'346}, {"large", 303'311'882}};
+  for (const auto& [size, count] : counts) {
+    Options o;
+    o.size = size;
+    models::vit::resolve(o, {.image_size = 224, .channels = 3, .classes = 10});
+    models::vit::Vit model(o);  // large as it is, it has no memory
+    EXPECT_EQ(nn::parameter_count(model), count) << size;
+    EXPECT_EQ(model.blocks().size(), static_cast<std::size_t>(*o.num_layers) + 2);
+    std::set<std::string> paths;
+    for (const auto& module : model.modules(false)) {
+      const auto* layer = dynamic_cast<nn::Layer*>(module.get());
+      if (layer != nullptr) {
+        EXPECT_TRUE(paths.insert(layer->path()).second);
+      }
+    }
+    EXPECT_EQ(paths.count("vit.encoder.layer.0.attention.attention.query"), 1U);
+    EXPECT_EQ(model.blocks().front()->path(), "vit.embeddings");
+    EXPECT_EQ(model.blocks().back()->path(), "head");
+  }
+}
+
+TEST(Vit, StartsAsHuggingFaceDoes) {
+  Options o;
+  models::vit::resolve(o, {.image_size = 32, .channels = 3, .classes = 10});
+  models::vit::Vit model(o);
+  nn::materialize(model, 1, at::kFloat, at::kCPU);
+  for (const auto& p : nn::parameters(model)) {
+    const double mean = p.value.mean().item<double>(), count = static_cast<double>(p.value.numel());
+    if (p.name.ends_with("bias")) {
+      EXPECT_EQ(two_norm(p.value), 0) << p.name;
+    } else if (p.name.find("layernorm") != std::string::npos) {
+      EXPECT_TRUE(at::equal(p.value, at::ones_like(p.value))) << p.name;
+    } else {
+      EXPECT_NEAR(mean, 0, 5 * 0.02 / std::sqrt(count)) << p.name;
+      EXPECT_NEAR(two_norm(p.value) / std::sqrt(count), 0.02, 5 * 0.02 / std::sqrt(2 * count)) << p.name;
+    }
+  }
+}
+
+struct Resolved {
+  const char* name;
+  std::function<void(Options&)> set;
+  nn::InputSpec inputs;
+  const char* error;  ///< null: none
+};
+class VitOptions : public testing::TestWithParam<Resolved> {};
+
+TEST_P(VitOptions, ExplicitKeysBeatTheSizeAndBadNumbersAreNamed) {
+  const auto& c = GetParam();
+  Options o;
+  c.set(o);
+  const auto before = o;
+  try {
+    models::vit::resolve(o, c.inputs);
+    ASSERT_EQ(c.error, nullptr);
+    EXPECT_EQ(*o.hidden_size, before.hidden_size.value_or(192));
+    EXPECT_EQ(*o.num_layers, before.num_layers.value_or(12));
+    EXPECT_EQ(*o.layer_norm_eps, 1e-12);
+  } catch (const ConfigError& e) {
+    ASSERT_NE(c.error, nullptr) << e.what();
+    EXPECT_NE(std::string(e.what()).find(c.error), std::string::npos) << e.what();
+  }
+}
+const nn::InputSpec kImages{.image_size = 224, .channels = 3, .classes = 3};
+INSTANTIATE_TEST_SUITE_P(
+    Table, VitOptions,
+    testing::Values(
+        Resolved{"nothing", [](Options&) {}, kImages, nullptr},
+        Resolved{"beside_size", [](Options& o) { o.size = "base", o.hidden_size = 60, o.num_layers = 2; }, kImages,
+                 nullptr},
+        Resolved{"heads", [](Options& o) { o.hidden_size = 64; }, kImages,
+                 "hidden_size = 64 is not a multiple of [model] num_heads = 3; the nearest that fit are 63 and 66"},
+        Resolved{"patch", [](Options& o) { o.patch_size = 15; }, kImages,
+                 "image_size = 224 is not a multiple of [model] patch_size = 15"},
+        Resolved{"no_classes", [](Options&) {}, {.image_size = 224, .channels = 3, .classes = 0}, "0 classes"},
+        Resolved{"size", [](Options& o) { o.size = "bass"; }, kImages, "did you mean \"base\""},
+        Resolved{"weights_pixels", [](Options& o) { o.weights_image_size = 384; }, kImages, "image_size = 384"},
+        Resolved{"weights_channels", [](Options& o) { o.weights_channels = 1; }, kImages, "1 channels"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+/// The kind by name, its config.json out and in again.
+TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
+  const auto kind = models::all_models().at("vit");
+  EXPECT_THROW(models::all_models().at("vot"), ConfigError);
+  EXPECT_EQ(kind->head_prefix(), "classifier.");
+  const auto options = kind->default_options();
+  auto& o = *static_cast<Options*>(options.get());
+  kind->fields().find("hidden_size")->set(&o, std::int64_t{30});
+  kind->fields().find("dropout")->set(&o, 0.25);
+  kind->fields().find("qkv_bias")->set(&o, false);
+  kind->resolve(&o, {.image_size = 32, .channels = 1, .classes = 2, .class_names = {"cat", "dog"}});
+  const auto json = kind->to_hf(&o);
+  EXPECT_EQ(json.at("architectures"), nlohmann::json({"ViTForImageClassification"}));
+  EXPECT_EQ(json.at("id2label"), nlohmann::json({{"0", "cat"}, {"1", "dog"}}));
+  EXPECT_EQ(json.at("label2id"), nlohmann::json({{"cat", 0}, {"dog", 1}}));
+  const auto model = kind->make(&o);
+  for (const auto& p : nn::declarations(*model)) EXPECT_EQ(p.name.find("query.bias"), std::string::npos);
+
+  Options back;
+  back.dropout = 0.5;  // the user's word stands
+  ASSERT_TRUE(kind->from_hf(&back, json));
+  EXPECT_THROW(kind->resolve(&back, kImages), ConfigError);  // of other pixels
+  kind->resolve(&back, {.image_size = 32, .channels = 1, .classes = 7});
+  EXPECT_EQ(*back.hidden_size, 30);
+  EXPECT_EQ(*back.dropout, 0.5);
+  EXPECT_EQ(*back.qkv_bias, false);
+  EXPECT_EQ(kind->to_hf(&back).at("id2label").at("6"), "LABEL_6");
+
+  Options bare;  // keys that a config.json leaves out are Hugging Face's defaults, not the size's
+  ASSERT_TRUE(kind->from_hf(&bare, {{"model_type", "vit"}, {"num_hidden_layers", 3}}));
+  EXPECT_EQ(*bare.hidden_size, 768);
+  EXPECT_EQ(*bare.num_layers, 3);
+
+  EXPECT_FALSE(kind->from_hf(&back, {{"model_type", "bert"}}));
+  EXPECT_FALSE(kind->from_hf(&back, nlohmann::json()));
+  const std::vector<std::pair<std::function<void(Options&)>, std::pair<const char*, nlohmann::json>>> contradictions = {
+      {[](Options& x) { x.hidden_size = 192; }, {"hidden_size = 192, but", {{"hidden_size", 30}}}},
+      {[](Options& x) { x.size = "base"; }, {"size = \"base\"", {{"hidden_size", 30}}}},
+      {[](Options&) {}, {"hidden_act", {{"hidden_act", "relu"}}}},
+      {[](Options&) {}, {"wrong type", {{"hidden_size", "wide"}}}}};
+  for (const auto& [set, expected] : contradictions) {
+    Options user;
+    set(user);
+    auto config = json;
+    config.update(expected.second);
+    try {
+      kind->from_hf(&user, config);
+      ADD_FAILURE() << expected.first;
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find(expected.first), std::string::npos) << e.what();
+    }
+  }
+}
 
 }  // namespace
 }  // namespace trireme

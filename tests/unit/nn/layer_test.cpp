@@ -1,0 +1,205 @@
+// Layers, models and their parameters by name; adapted modules; the criterion.
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/tanh.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/linear.h>
+
+#include <map>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/nn/adapt.h"
+#include "core/nn/criterion.h"
+#include "core/nn/linear.h"
+#include "core/nn/parameters.h"
+
+namespace trireme::nn {
+namespace {
+
+at::TensorOptions f64() { return at::TensorOptions().dtype(at::kDouble); }
+
+/// x -> tanh(first(x)) + tanh(tied(x)), where `tied` is `first` under a second name when the model ties them.
+struct TwoBlock : Block {
+  TwoBlock(std::shared_ptr<Linear> first, std::shared_ptr<Linear> second)
+      : first_(register_module("first", std::move(first))), second_(register_module("second", std::move(second))) {}
+  Tensors forward(Tensors inputs, const Context& context) override {
+    return {second_->forward(first_->forward(inputs.at(0), context).tanh(), context)};
+  }
+  std::shared_ptr<Linear> first_, second_;
+};
+
+struct TwoModel : Model {
+  explicit TwoModel(bool tied) {
+    const auto first = std::make_shared<Linear>(Linear::Options{.in = 6, .out = 6});
+    const auto second = tied ? first : std::make_shared<Linear>(Linear::Options{.in = 6, .out = 6});
+    add_block(register_module("pair", std::make_shared<TwoBlock>(first, second)));
+    finish();
+  }
+};
+
+TEST(Layer, StandsOnTheMetaDeviceUntilItIsPlaced) {
+  Linear linear({.in = 3, .out = 2});
+  ASSERT_TRUE(linear.weight.is_meta());
+  EXPECT_TRUE(linear.weight.requires_grad());
+  linear.bias.set_requires_grad(false);
+  const auto value = at::ones({2, 3}, f64()), with_history = (at::ones({2}, f64()).requires_grad_() * 2);
+  linear.place("weight", value);
+  linear.place("bias", with_history);
+  EXPECT_TRUE(linear.weight.is_same(value));
+  EXPECT_TRUE(linear.named_parameters().find("weight")->is_same(value));
+  EXPECT_TRUE(linear.weight.requires_grad());
+  EXPECT_TRUE(linear.bias.is_leaf() && !linear.bias.requires_grad());
+  EXPECT_TRUE(at::equal(linear.forward(at::ones({1, 3}, f64()), {}), at::ones({1, 2}, f64()) * 5));
+  EXPECT_THROW(linear.place("scale", value), LogicError);
+}
+
+TEST(Model, NamesEachLayerOnceAndEachParameterOnce) {
+  TwoModel apart(false), tied(true);
+  EXPECT_EQ(apart.blocks()[0]->path(), "pair");
+  std::vector<std::string> names;
+  for (const auto& d : declarations(apart)) names.push_back(d.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"pair.first.weight", "pair.first.bias", "pair.second.weight",
+                                             "pair.second.bias"}));
+  EXPECT_EQ(parameter_count(apart), 84);
+  EXPECT_EQ(parameter_count(tied), 42);
+  EXPECT_EQ(declarations(tied).at(0).name, "pair.first.weight");
+
+  materialize(tied, 5, at::kDouble, at::kCPU);
+  const auto& pair = dynamic_cast<TwoBlock&>(*tied.blocks()[0]);
+  EXPECT_TRUE(pair.first_->weight.is_same(pair.second_->weight));
+  EXPECT_FALSE(pair.second_->weight.is_meta());
+}
+
+TEST(Model, RefusesABlockWhoseParametersItDoesNotName) {
+  struct Hidden : Model {
+    Hidden() {
+      const auto linear = [] { return std::make_shared<Linear>(Linear::Options{.in = 6, .out = 6}); };
+      add_block(std::make_shared<TwoBlock>(linear(), linear()));
+      finish();
+    }
+  };
+  EXPECT_THROW(Hidden(), LogicError);
+}
+
+TEST(Materialize, ASliceIsTheSliceOfTheWholeDraw) {
+  TwoModel whole(false);
+  materialize(whole, 11, at::kDouble, at::kCPU);
+  const std::vector<std::pair<const char*, PlacementOf>> table = {
+      {"rows",
+       [](const auto& name, const auto& shape) {
+         auto p = shard::Placement::whole(name, shape);
+         p.ranges = {{1, 4}};
+         p.sharded_axes = {"tp"};
+         return p;
+       }},
+      {"fused columns",
+       [](const auto& name, const auto& shape) {
+         auto p = shard::Placement::whole(name, shape);
+         p.dim = static_cast<std::int64_t>(shape.size()) - 1;
+         p.ranges = {{0, 1}, {3, 5}};
+         return p;
+       }},
+      {"flat of rows", [](const auto& name, const auto& shape) {
+         auto p = shard::Placement::whole(name, shape);
+         p.ranges = {{2, 6}};
+         p.flat = shard::Range{1, 3};
+         return p;
+       }}};
+  const auto full = parameters(whole);
+  for (const auto& [label, place] : table) {
+    TwoModel model(false);
+    materialize(model, 11, at::kDouble, at::kCPU, place);
+    const auto got = parameters(model);
+    ASSERT_EQ(got.size(), full.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_FALSE(got[i].placement.is_whole());
+      EXPECT_EQ(got[i].placement.shape, full[i].value.sizes().vec()) << label;
+      EXPECT_TRUE(at::equal(got[i].value, got[i].placement.slice(full[i].value))) << label << got[i].name;
+    }
+    EXPECT_EQ(parameter_count(model), 84) << label;
+  }
+  // Again: what has memory stays.
+  const auto before = full[0].value.clone();
+  materialize(whole, 12, at::kDouble, at::kCPU);
+  EXPECT_TRUE(at::equal(parameters(whole)[0].value, before));
+}
+
+/// A user's module: a parameter and a buffer of its own, and children.
+struct Users : torch::nn::Module {
+  Users() : linear(register_module("linear", torch::nn::Linear(4, 3))) {
+    scale = register_parameter("scale", at::ones({3}, f64()) * 2);
+    shift = register_buffer("shift", at::ones({3}, f64()));
+    to(at::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) { return linear->forward(x) * scale + shift; }
+  torch::nn::Linear linear;
+  at::Tensor scale, shift;
+};
+
+TEST(Adapt, AUsersModuleKeepsItsNamesAndItsMemory) {
+  const auto module = std::make_shared<Users>();
+  bool training = true;
+  const auto model = adapt(module, [&](Tensors in, const Context&) {
+    training = module->linear->is_training();
+    return Tensors{module->forward(in.at(0))};
+  });
+  const auto scale = module->scale;
+  materialize(*model, 3, at::kFloat, at::kCPU);
+  const auto found = parameters(*model);
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0].name, "scale");
+  EXPECT_EQ(found[1].name, "linear.weight");
+  EXPECT_TRUE(found[0].value.is_same(scale));
+  EXPECT_EQ(model->named_buffers().size(), 1U);
+  const auto x = at::rand({2, 4}, f64());
+  const auto y = model->forward({x}, {.training = false}, /*recompute=*/true).at(0);
+  EXPECT_FALSE(training);
+  EXPECT_TRUE(at::equal(y, module->forward(x)));
+  y.sum().backward();
+  EXPECT_TRUE(scale.grad().defined());
+}
+
+TEST(Adapt, ASequentialIsABlockAChild) {
+  torch::nn::Sequential sequential(torch::nn::Linear(4, 5), torch::nn::Tanh(), torch::nn::Linear(5, 2));
+  const auto model = adapt(sequential);
+  ASSERT_EQ(model->blocks().size(), 3U);
+  std::set<std::string> names;
+  for (const auto& p : parameters(*model)) names.insert(p.name);
+  EXPECT_EQ(names, (std::set<std::string>{"0.weight", "0.bias", "2.weight", "2.bias"}));
+  const auto x = at::rand({3, 4});
+  EXPECT_TRUE(at::equal(model->forward({x}, {}).at(0), sequential->forward(x)));
+}
+
+TEST(Criterion, IsTheSumOfLibTorchsCrossEntropy) {
+  const auto logits = (at::rand({7, 5}, f64()) * 4).requires_grad_();
+  const auto labels = at::randint(0, 5, {7}, at::kLong);
+  for (const double smoothing : {0.0, 0.1}) {
+    const auto loss = cross_entropy(logits, labels, smoothing);
+    const auto mean = at::cross_entropy_loss(logits, labels, {}, at::Reduction::Mean, -100, smoothing);
+    EXPECT_EQ(loss.weight, 7);
+    EXPECT_NEAR(loss.sum.item<double>(), 7 * mean.item<double>(), 1e-12);
+    // By samples: the sum over parts is the sum over all.
+    double parts = 0;
+    for (std::int64_t i = 0; i < 7; ++i)
+      parts += cross_entropy(logits.narrow(0, i, 1), labels.narrow(0, i, 1), smoothing).sum.item<double>();
+    EXPECT_NEAR(parts, loss.sum.item<double>(), 1e-12);
+
+    const auto none = cross_entropy(logits.narrow(0, 0, 0), labels.narrow(0, 0, 0), smoothing);
+    EXPECT_EQ(none.weight, 0);
+    EXPECT_EQ(none.sum.item<double>(), 0);
+    logits.mutable_grad() = at::Tensor();
+    none.sum.backward();
+    EXPECT_TRUE(logits.grad().defined() && logits.grad().abs().sum().item<double>() == 0);
+  }
+  EXPECT_EQ(cross_entropy(logits.to(at::kBFloat16), labels).sum.scalar_type(), at::kFloat);
+}
+
+}  // namespace
+}  // namespace trireme::nn
