@@ -21,12 +21,14 @@
 namespace trireme::apps {
 namespace {
 
-std::string own_folder() {
+// The folder above the one that this program stands in: the build folder, or the prefix of the installation.
+std::string prefix() {
   char path[PATH_MAX];
   const auto length = readlink("/proc/self/exe", path, sizeof(path) - 1);
   if (length < 0) throw ConfigError("cannot read /proc/self/exe to find the worker program; is /proc mounted?");
-  const std::string whole(path, static_cast<std::size_t>(length));
-  return whole.substr(0, whole.rfind('/'));
+  const std::string program(path, static_cast<std::size_t>(length));
+  const auto folder = program.substr(0, program.rfind('/'));
+  return folder.substr(0, folder.rfind('/'));
 }
 
 bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
@@ -129,7 +131,7 @@ int verdict_on(int exit_code) {
 }  // namespace
 
 std::string worker_path() {
-  const auto path = own_folder() + "/../" TRIREME_LIBEXEC "/trireme-worker";
+  const auto path = prefix() + "/" TRIREME_LIBEXEC "/trireme-worker";
   if (!is_program(path))
     throw ConfigError(fmt::format("{} is missing: the build or the installation is not complete", path));
   return path;

@@ -1,0 +1,15 @@
+// The commands, one a file. Each returns the exit code, or throws an Error.
+#pragma once
+
+#include "apps/command_line.h"
+
+namespace trireme::apps {
+
+int run(const TrainCommand& command);
+int run(const EvalCommand& command);
+int run(const LeavesCommand& command);
+int run(const PluginsCommand& command);
+int run(const ConfigCommand& command);
+int run(const EnvCommand& command);
+
+}  // namespace trireme::apps

@@ -1,0 +1,132 @@
+// trireme env: what a bug report needs.
+#include <ATen/Parallel.h>
+#include <cuda.h>
+#include <fmt/format.h>
+#include <gnu/libc-version.h>
+#include <nccl.h>
+#include <sched.h>
+#include <sys/utsname.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "apps/commands/commands.h"
+#include "core/base/text.h"
+#include "core/booster/plugin_loader.h"
+#include "core/comm/world.h"
+
+extern char** environ;
+
+namespace trireme::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line_with(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind(key, 0) == 0) return line;
+  return "";
+}
+
+// "model name : Xeon" -> "Xeon"; `NAME="Debian"` -> "Debian".
+std::string value_after(const std::string& line, char separator) {
+  const auto at = line.find(separator);
+  if (at == std::string::npos) return "unknown";
+  const auto begin = line.find_first_not_of(" \t\"", at + 1);
+  if (begin == std::string::npos) return "unknown";
+  return line.substr(begin, line.find_last_not_of(" \t\"") + 1 - begin);
+}
+
+std::string memory() {
+  const auto kib = [](const char* key) {
+    const auto text = value_after(first_line_with("/proc/meminfo", key), ':');
+    return 1024.0 * std::atof(text.c_str());
+  };
+  auto out = fmt::format("{}, {} free", text::bytes(kib("MemTotal")), text::bytes(kib("MemAvailable")));
+  std::string limit;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && limit != "max")
+    out += fmt::format(", limited to {} for this group of processes", text::bytes(std::atof(limit.c_str())));
+  return out;
+}
+
+std::string cores() {
+  cpu_set_t set;
+  const int usable = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : -1;
+  return fmt::format("{} usable of {}", usable, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+std::string gpus() {
+  const int count = comm::cuda_device_count();
+  std::string out = fmt::format("{}", count);
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", none))
+    out += fmt::format("; {}", value_after(first_line_with((entry.path() / "information").string(), "Model:"), ':'));
+  const auto driver = first_line_with("/proc/driver/nvidia/version", "NVRM version:");
+  return out + (driver.empty() ? "; no NVIDIA driver" : "; driver " + value_after(driver, ':'));
+}
+
+// What is found at run time; what was built with stands beside it.
+std::string mpi_found() {
+  std::FILE* pipe = popen("mpirun --version 2>/dev/null </dev/null", "r");
+  if (pipe == nullptr) return "no mpirun on PATH";
+  char line[256] = "";
+  const bool any = std::fgets(line, sizeof(line), pipe) != nullptr;
+  pclose(pipe);
+  std::string out = line;
+  while (!out.empty() && out.back() == '\n') out.pop_back();
+  return any ? out : "no mpirun on PATH";
+}
+
+// Variables that change how a run behaves; no others, which could hold secrets.
+std::string variables() {
+  static const std::vector<std::string> prefixes{
+      "OMP_",         "MKL_",  "KMP_",       "CUDA_",           "NCCL_",       "TORCH_",       "OMPI_",
+      "TRIREME_",     "PMIX_", "MALLOC_",    "LD_LIBRARY_PATH", "LD_PRELOAD",  "SLURM_JOB_ID", "SLURM_NTASKS",
+      "SLURM_NNODES", "RANK",  "LOCAL_RANK", "WORLD_SIZE",      "MASTER_ADDR", "MASTER_PORT"};
+  std::set<std::string> found;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    for (const auto& prefix : prefixes)
+      if (std::string_view(*variable).starts_with(prefix)) found.insert(*variable);
+  return found.empty() ? "none set"
+                       : text::join(std::vector<std::string>(found.begin(), found.end()), "\n                ");
+}
+
+std::string nccl_version() { return fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH); }
+
+void row(const char* name, const std::string& value) { fmt::print("{:<15} {}\n", name, value); }
+
+}  // namespace
+
+int run(const EnvCommand&) {
+  utsname system{};
+  uname(&system);
+  char host_path[4096] = "";
+  if (readlink("/proc/self/exe", host_path, sizeof(host_path) - 1) < 0) host_path[0] = '\0';
+  row("Trireme", TRIREME_VERSION);
+  row("program", host_path);
+  row("plugins", text::join(plugin_folders()));
+  row("LibTorch", TORCH_VERSION);
+  row("compiler", fmt::format("{} {}", TRIREME_COMPILER_ID, __VERSION__));
+  row("C library", gnu_get_libc_version());
+  row("CUDA toolkit", fmt::format("{}.{} (built with)", CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10));
+  row("GPUs", gpus());
+  row("NCCL", nccl_version() + " (built with)");
+  row("MPI", fmt::format("{} (built with); {} (found)", TRIREME_MPI_BUILT, mpi_found()));
+  row("system", fmt::format("{}; {} {} {}", value_after(first_line_with("/etc/os-release", "PRETTY_NAME="), '='),
+                            system.sysname, system.release, system.machine));
+  row("CPU", value_after(first_line_with("/proc/cpuinfo", "model name"), ':'));
+  row("cores", cores());
+  row("LibTorch uses", fmt::format("{} threads, {}", at::get_num_threads(), at::get_cpu_capability()));
+  row("memory", memory());
+  row("started by", comm::detect().text());
+  row("environment", variables());
+  return 0;
+}
+
+}  // namespace trireme::apps

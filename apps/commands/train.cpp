@@ -1,0 +1,52 @@
+// trireme train, trireme eval
+#include <memory>
+#include <optional>
+
+#include "apps/commands/commands.h"
+#include "apps/worker/ranks.h"
+#include "core/base/log.h"
+#include "core/config/run_config.h"
+#include "core/train/prepare.h"
+#include "core/train/run_folder.h"
+#include "core/train/session.h"
+#include "models/registry.h"
+
+namespace trireme::apps {
+namespace {
+
+comm::WorldOptions world_options(const config::RunConfig& config) {
+  return {.device = config.run.device,
+          .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.run.timeout_s * 1000))};
+}
+
+}  // namespace
+
+int run(const TrainCommand& command) {
+  std::optional<train::Prepared> prepared;
+  std::unique_ptr<train::RunFolder> folder;
+  return run_on_ranks(
+      [&](const comm::LaunchInfo& info) {
+        auto config = config::load(command.config, command.set);
+        const auto options = world_options(config);
+        prepared = train::prepare(std::move(config), info, models::all_models(), "", Log(info.rank));
+        folder = train::open_run(*prepared);
+        return options;
+      },
+      [&](comm::World& world) {
+        train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns()});
+      });
+}
+
+int run(const EvalCommand& command) {
+  std::optional<train::Prepared> prepared;
+  return run_on_ranks(
+      [&](const comm::LaunchInfo& info) {
+        auto config = config::load(command.config, command.set);
+        const auto options = world_options(config);
+        prepared = train::prepare(std::move(config), info, models::all_models(), command.weights, Log(info.rank));
+        return options;
+      },
+      [&](comm::World& world) { train::run_evaluation(std::move(*prepared), world, {.columns = terminal_columns()}); });
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,59 @@
+// trireme-worker: what `trireme` starts, once or as many ranks. It links libtrireme and LibTorch, and does the work.
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <variant>
+
+#include "apps/commands/commands.h"
+#include "apps/worker/ranks.h"
+
+namespace trireme::apps {
+namespace {
+
+// An exception that left a thread of its own: say it, and no abort dump.
+[[noreturn]] void on_terminate() {
+  if (const auto error = std::current_exception()) {
+    const auto verdict = verdict_on(error);
+    say_error(verdict.message);
+    _exit(verdict.exit_code);
+  }
+  say_error("ended without an error. This is a bug in Trireme; please report it");
+  _exit(1);
+}
+
+int run_command(int argc, char** argv) {
+  const auto command = parse_command_line(argc, argv);
+  return std::visit(
+      [](const auto& chosen) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, Answer>) {
+          fmt::print("{}", chosen.text);
+          return 0;
+        } else {
+          return run(chosen);
+        }
+      },
+      command);
+}
+
+}  // namespace
+}  // namespace trireme::apps
+
+int main(int argc, char** argv) {
+  using namespace trireme::apps;
+  std::set_terminate(on_terminate);
+  // Ranks that our own mpirun started end with it, even when it was killed.
+  if (std::getenv("TRIREME_RANKS") != nullptr) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  int code = 0;
+  try {
+    code = run_command(argc, argv);
+  } catch (...) {
+    const auto verdict = verdict_on(std::current_exception());
+    say_error(verdict.message);
+    code = verdict.exit_code;
+  }
+  return code;
+}

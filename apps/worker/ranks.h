@@ -1,0 +1,27 @@
+// Running a command on one rank or many: the one place where an error becomes a message and an exit code.
+//
+// Before the world has started every rank meets the same error (a bad file, say), and after it any number of them may:
+// the lowest rank speaks at once and ends all; a higher one waits a moment first, and speaks only if it is still there,
+// because then the error is its own.
+#pragma once
+
+#include <exception>
+#include <functional>
+
+#include "apps/report.h"
+#include "core/comm/world.h"
+#include "core/config/run_config.h"
+
+namespace trireme::apps {
+
+/// Message and exit code of any exception: Trireme's own, LibTorch's (without its backtrace), the standard library's.
+Verdict verdict_on(const std::exception_ptr& error);
+
+/// `prepare` runs before any process group exists, `body` with the world. Returns the exit code.
+int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)>& prepare,
+                 const std::function<void(comm::World&)>& body);
+
+/// Columns of the terminal that standard output goes to, 0 when it is none: what the front has seen, else our own look.
+int terminal_columns();
+
+}  // namespace trireme::apps

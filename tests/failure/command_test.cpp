@@ -1,0 +1,148 @@
+// The command as a user runs it, where no training starts: help, versions, and refusals of the front program.
+#include <filesystem>
+
+#include "tests/failure/refusal.h"
+
+namespace trireme::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+Outcome trireme(std::vector<std::string> words, const ProcessOptions& options = {}) {
+  words.insert(words.begin(), TRIREME_COMMAND);
+  return run_process(words, options);
+}
+
+const char* const kGood = "[data]\nname = \"leaves\"\n";
+
+TEST(Command, AnswersHelpAndVersion) {
+  const auto help = trireme({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_EQ(help.err, "");
+  for (const auto* word : {"train", "eval", "data", "plugins", "config", "env", "Examples:", "Exit codes:"})
+    EXPECT_NE(help.out.find(word), std::string::npos) << word;
+  EXPECT_EQ(trireme({}).out, help.out);
+  EXPECT_NE(trireme({"train", "--help"}).out.find("--resume"), std::string::npos);
+  const auto version = trireme({"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(version.out, std::string("trireme ") + TRIREME_TEST_VERSION + "\n");
+}
+
+TEST(Command, RefusesWhatItDoesNotUnderstand) {
+  const TemporaryFolder folder;
+  const auto good = folder.write("good.toml", kGood);
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{"trian", "a.toml"},
+       "no command \"trian\" (known: train, eval, data, plugins, config, env); did you mean \"train\"?  (trireme "
+       "--help)"},
+      {{"train"}, "CONFIG is required  (trireme train --help)"},
+      {{"train", good, "more"}, "\"more\" is one word too many  (trireme train --help)"},
+      {{"train", good, "--rank", "2"}, "no option --rank; did you mean \"--ranks\"?  (trireme train --help)"},
+      {{"train", good, "--ranks", "0"}, "--ranks 0: must be at least 1 and at most 4096"},
+      {{"train", good, "--ranks", "-2"}, "--ranks -2: must be at least 1"},
+      {{"train", good, "--ranks", "two"}, "two"},
+      {{"data"}, "a command is missing (known: leaves)  (trireme data --help)"},
+      {{"data", "leaves", "--out", "x", "--images", "1"}, "--images 1: must be at least 30"},
+      {{"config"}, "name a TOML file, or --explain KEY"},
+      {{"train", good, "--set", "train.epohcs=5"},
+       "--set train.epohcs=5: no key \"epohcs\" in [train]; did you mean \"epochs\"?  (trireme config --explain "
+       "train)"},
+      {{"train", good, "--set", "train.epochs=many"}, "--set train.epochs=many: must be an integer, not text"},
+      {{"train", good, "--set", "epochs=5"}, "write --set SECTION.KEY=VALUE"},
+      {{"train", good, "--set"}, "--set"},
+      {{"eval", "runs/x"}, "CONFIG is required  (trireme eval --help)"},
+  };
+  for (const auto& [words, expected] : cases) {
+    SCOPED_TRACE(expected);
+    expect_only_refusal(trireme(words), 2, expected);
+  }
+}
+
+TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
+  const TemporaryFolder folder;
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"[train]\nepochs = \"three\"\n", ":2:1: train.epochs = \"three\": must be an integer, not text"},
+      {"[train]\nepohcs = 3\n", ":2:1: no key \"epohcs\" in [train]; did you mean \"epochs\"?"},
+      {"[trian]\nepochs = 3\n", ":1:2: no section [trian]"},
+      {"[train\n", ":1:7: not valid TOML: "},
+      {"[data]\nname = \"leaves\"\n[train]\nglobal_batch = 4\nmicro_batch = 8\n", ":5:1: train.micro_batch = 8: is more than global_batch = 4"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const auto path = folder.write("bad.toml", text);
+    for (const auto* ranks : {"1", "4"}) {
+      SCOPED_TRACE(expected);
+      expect_only_refusal(trireme({"train", path, "--ranks", ranks}), 2, "bad.toml" + expected);
+    }
+  }
+  expect_only_refusal(trireme({"train", "/nowhere/a.toml"}), 2, "/nowhere/a.toml: cannot be read: No such file");
+  const auto good = folder.write("good.toml", kGood);
+  expect_only_refusal(trireme({"train", good, "--ranks", "2"}, {.environment = {"OMPI_COMM_WORLD_SIZE=2"}}), 2,
+                      "--ranks stands beside a launcher");
+}
+
+// The front needs no other part of Trireme to refuse: that is why it takes milliseconds, with any number of ranks.
+TEST(Command, FrontRefusesAlone) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder.path() + "/bin");
+  const auto front = folder.path() + "/bin/trireme";
+  fs::copy_file(TRIREME_COMMAND, front);
+  const auto bad = folder.write("bad.toml", "[train]\nepochs = 0\n");
+  expect_only_refusal(run_process({front, "train", bad, "--ranks", "4"}), 2, "it must be at least 1");
+  EXPECT_EQ(run_process({front, "--version"}).code, 0);
+  const auto good = folder.write("good.toml", kGood);
+  expect_only_refusal(run_process({front, "train", good}), 2, "the build or the installation is not complete");
+  expect_only_refusal(run_process({front, "train", good, "--ranks", "2"}), 2, "trireme-worker is missing");
+}
+
+TEST(Command, SaysWhatItRunsOn) {
+  const auto env = trireme({"env"});
+  EXPECT_EQ(env.code, 0);
+  EXPECT_EQ(env.err, "");
+  for (const std::string row : {"Trireme ", "LibTorch ", "compiler ", "CUDA toolkit ", "NCCL ", "MPI ", "GPUs ", "CPU ",
+                                "cores ", "memory ", "environment "})
+    EXPECT_NE(("\n" + env.out).find("\n" + row), std::string::npos) << row << "in\n" << env.out;
+  EXPECT_EQ(env.out.find("unknown"), std::string::npos) << env.out;
+}
+
+TEST(Command, ExplainsAndPrintsOptions) {
+  const auto explained = trireme({"config", "--explain", "train.micro_batch"});
+  EXPECT_EQ(explained.code, 0);
+  EXPECT_EQ(explained.out.rfind("train.micro_batch\n", 0), 0U) << explained.out;
+  EXPECT_NE(trireme({"config", "--explain", "model"}).out.find("model.hidden_size"), std::string::npos);
+  EXPECT_NE(trireme({"config", "--explain", "plugin.torch_ddp"}).out.find("bucket_cap_mb"), std::string::npos);
+  expect_only_refusal(trireme({"config", "--explain", "train.micro_bacth"}), 2,
+                      "--explain train.micro_bacth: no such option; did you mean \"train.micro_batch\"?");
+
+  const TemporaryFolder folder;
+  const auto good = folder.write("good.toml", kGood);
+  const auto printed = trireme({"config", good, "--print", "--set", "train.epochs=7"});
+  EXPECT_EQ(printed.code, 0) << printed.err;
+  EXPECT_NE(printed.out.find("epochs = 7\n"), std::string::npos) << printed.out;
+  const auto again = trireme({"config", folder.write("again.toml", printed.out), "--print"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, printed.out);
+  EXPECT_EQ(trireme({"config", good}).code, 0);
+  expect_only_refusal(trireme({"config", good, "--print", "--set", "plugin.torch_ddp.bucket_cap=3"}), 2,
+                      "no key \"bucket_cap\" in [plugin.torch_ddp]");
+  expect_only_refusal(trireme({"config", good, "--print", "--set", "model.hiden_size=3"}), 2,
+                      "no key \"hiden_size\" in [model]; did you mean \"hidden_size\"?");
+}
+
+TEST(Command, ListsPlugins) {
+  const auto plugins = trireme({"plugins"});
+  EXPECT_EQ(plugins.code, 0) << plugins.err;
+  for (const auto* word : {"torch_ddp", TRIREME_TEST_VERSION, "torch_ddp.so", "bucket_cap_mb = ", "static_graph = "})
+    EXPECT_NE(plugins.out.find(word), std::string::npos) << word << " in\n" << plugins.out;
+}
+
+// A reader that goes away ends the command without a word.
+TEST(Command, EndsQuietlyWhenItsReaderIsGone) {
+  const auto outcome = run_process({"bash", "-c",
+                                    std::string("set -o pipefail; for i in 1 2 3; do ") + TRIREME_COMMAND +
+                                        " config --markdown; done | head -1 >/dev/null"});
+  EXPECT_FALSE(outcome.hung);
+  EXPECT_EQ(outcome.err, "");
+}
+
+}  // namespace
+}  // namespace trireme::tests

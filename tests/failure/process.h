@@ -1,0 +1,49 @@
+// Runs a program as a user would, and keeps what it said, how it ended and how long it took.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace trireme::tests {
+
+struct Outcome {
+  int code = -1;  ///< exit code, 128 + n after signal n
+  std::string out, err;
+  double seconds = 0;
+  bool hung = false;  ///< had to be killed at the time limit
+};
+
+struct ProcessOptions {
+  std::vector<std::string> environment{};  ///< NAME=VALUE, put over our own; NAME alone removes it
+  std::string folder{};                    ///< where it runs; "" for here
+  double time_limit = 60;                  ///< seconds
+  std::size_t file_limit = 0;              ///< bytes of any file it may write; 0: no limit
+  /// Called once with the process id, about `after` seconds from the start.
+  std::function<void(pid_t)> meanwhile{};
+  double after = 0;
+};
+
+Outcome run_process(const std::vector<std::string>& command, const ProcessOptions& options = {});
+
+/// Process ids whose command line holds `text`.
+std::vector<pid_t> processes_with(const std::string& text);
+
+/// A folder of its own under the system's temporary folder, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// Writes a file and returns its path.
+  std::string write(const std::string& name, const std::string& content) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace trireme::tests

@@ -1,0 +1,224 @@
+// Training that cannot go on: each cause ends all ranks, with one message, its exit code, and nothing half-written.
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/failure/refusal.h"
+
+namespace trireme::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* const kModel =
+    "[model]\nname = \"vit\"\nhidden_size = 16\nnum_layers = 1\nnum_heads = 2\nintermediate_size = 32\npatch_size = "
+    "8\n";
+const char* const kLeaves = "[data]\nname = \"leaves\"\nimages = 60\nimage_size = 16\n";
+
+// A folder with a small run in it: run.toml, and what it names.
+class SmallRun {
+ public:
+  explicit SmallRun(const std::string& data = kLeaves, const std::string& train = "epochs = 1\nglobal_batch = 8\n") {
+    config = folder.write("run.toml", "[run]\ndir = \"" + dir() + "\"\ndevice = \"cpu\"\n" + std::string(kModel) +
+                                          data + "[train]\n" + train);
+  }
+  [[nodiscard]] std::string dir() const { return folder.path() + "/run"; }
+  [[nodiscard]] Outcome train(int ranks, std::vector<std::string> more = {}, const ProcessOptions& options = {}) const {
+    std::vector<std::string> words{TRIREME_COMMAND, "train", config};
+    if (ranks > 1) words.insert(words.end(), {"--ranks", std::to_string(ranks)});
+    words.insert(words.end(), more.begin(), more.end());
+    return run_process(words, options);
+  }
+  // Weights and checkpoints are whole or not there; lines of metrics are whole.
+  void expect_nothing_half_written() const {
+    EXPECT_FALSE(fs::exists(dir() + "/model"));
+    EXPECT_FALSE(fs::exists(dir() + "/summary.json"));
+    if (!fs::exists(dir())) return;
+    for (const auto& entry : fs::recursive_directory_iterator(dir()))
+      EXPECT_EQ(entry.path().string().find("tmp"), std::string::npos) << entry.path();
+  }
+  // Waits until the first steps are done.
+  void wait_for_steps() const {
+    for (int i = 0; i < 400; ++i) {
+      std::error_code none;
+      const auto size = fs::file_size(dir() + "/metrics.jsonl", none);
+      if (!none && size > 0) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    ADD_FAILURE() << "no step within 40 s";
+  }
+  // Nothing of this run is alive a few seconds after its end.
+  void expect_all_gone() const {
+    for (int i = 0; i < 50 && !processes_with(config).empty(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (const pid_t id : processes_with(config)) {
+      ADD_FAILURE() << "process " << id << " is still there";
+      kill(id, SIGKILL);
+    }
+  }
+
+  TemporaryFolder folder;
+  std::string config;
+};
+
+TEST(Train, GoodRunWritesItsFolder) {
+  const SmallRun run;
+  const auto outcome = run.train(2);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << "control characters off a terminal";
+  EXPECT_EQ(outcome.out.find('\r'), std::string::npos) << "control characters off a terminal";
+  for (const auto* file : {"config.toml", "metrics.jsonl", "summary.json", "model/model.safetensors"})
+    EXPECT_TRUE(fs::exists(run.dir() + "/" + file)) << file;
+  // The resolved file is a file to run.
+  const auto checked = run_process({TRIREME_COMMAND, "config", run.dir() + "/config.toml"});
+  EXPECT_EQ(checked.code, 0) << checked.err;
+  const auto evaluated = run_process({TRIREME_COMMAND, "eval", run.dir(), run.config});
+  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_NE(evaluated.out.find("accuracy"), std::string::npos) << evaluated.out;
+}
+
+TEST(Train, RefusesAMissingDataFolder) {
+  const SmallRun run("[data]\nname = \"image_folder\"\npath = \"/nowhere/beans\"\n");
+  for (const int ranks : {1, 3}) expect_only_refusal(run.train(ranks), 3, "/nowhere/beans");
+  EXPECT_FALSE(fs::exists(run.dir()));
+}
+
+TEST(Train, NamesACorruptImage) {
+  const TemporaryFolder data;
+  const auto made = run_process(
+      {TRIREME_COMMAND, "data", "leaves", "--out", data.path() + "/leaves", "--images", "60", "--size", "16"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const auto victims = data.path() + "/leaves/train/healthy";
+  const auto victim = fs::directory_iterator(victims)->path().string();
+  std::ofstream(victim, std::ios::binary) << "this is no image";
+  const SmallRun run("[data]\nname = \"image_folder\"\nimage_size = 16\npath = \"" + data.path() + "/leaves\"\n");
+  for (const int ranks : {1, 2}) {
+    expect_refusal(run.train(ranks), 3, victim);
+    run.expect_nothing_half_written();
+  }
+  const auto skipped = run.train(2, {"--set", "data.on_bad_sample=skip"});
+  EXPECT_EQ(skipped.code, 0) << skipped.err;
+}
+
+TEST(Train, RefusesMoreRanksThanSamplesOfABatch) {
+  const SmallRun run(kLeaves, "epochs = 1\nglobal_batch = 2\n");
+  expect_only_refusal(run.train(3), 2, "a global batch of 2 cannot be shared by 3 data-parallel ranks");
+  EXPECT_FALSE(fs::exists(run.dir()));
+}
+
+TEST(Train, RefusesAPluginOfAnotherVersion) {
+  const SmallRun run;
+  const auto outcome = run.train(2, {"--set", std::string("parallel.plugin=") + TRIREME_STALE_PLUGIN});
+  expect_only_refusal(outcome, 2, "0.0.1");
+  EXPECT_NE(outcome.err.find(TRIREME_TEST_VERSION), std::string::npos) << "both versions: " << outcome.err;
+  expect_only_refusal(run.train(2, {"--set", "parallel.plugin=torch_dpp"}), 2, "did you mean \"torch_ddp\"?");
+  expect_only_refusal(run.train(1, {"--set", "parallel.plugin=/nowhere/x.so"}), 2, "/nowhere/x.so");
+  EXPECT_FALSE(fs::exists(run.dir()));
+}
+
+TEST(Train, SaysThatTheDiskIsFull) {
+  const SmallRun run;
+  // A write beyond the limit fails as on a full disk.
+  const auto outcome = run.train(1, {}, {.file_limit = 16 * 1024});
+  expect_refusal(outcome, 7, run.dir());
+  run.expect_nothing_half_written();
+
+  // A real one, where this process may mount.
+  fs::create_directories(run.folder.path() + "/disk");
+  const auto on_small_disk = [&](const std::string& command) {
+    return run_process({"unshare", "-m", "sh", "-c",
+                        "mount -t tmpfs -o size=48k none " + run.folder.path() + "/disk && exec " + command});
+  };
+  if (on_small_disk("true").code != 0) {
+    std::puts("no right to mount a small disk here: only the limit on file sizes was tried");
+    return;
+  }
+  const auto full = on_small_disk(std::string(TRIREME_COMMAND) + " train " + run.config +
+                                  " --ranks 2 --set run.dir=" + run.folder.path() + "/disk/run");
+  expect_refusal(full, 7, run.folder.path() + "/disk");
+  EXPECT_NE(full.err.find("No space left"), std::string::npos) << full.err;
+}
+
+TEST(Train, SaysThatTheRunFolderCannotBeMade) {
+  const SmallRun run;
+  run.folder.write("file", "");
+  expect_only_refusal(run.train(2, {"--set", "run.dir=" + run.folder.path() + "/file/run"}), 7, "file/run");
+}
+
+TEST(Train, TellsWhatIsNotFinite) {
+  const SmallRun run;
+  expect_refusal(run.train(2, {"--set", "optimizer.lr=1e30"}), 6, "optimizer.lr");
+}
+
+TEST(Train, TellsThatMemoryIsOut) {
+  const SmallRun run;  // more than the address space, so that no machine can promise it
+  expect_refusal(run.train(2, {"--set", "model.intermediate_size=4000000000000"}), 4, "out of memory");
+}
+
+TEST(Train, RefusesMissingWeightsAndCheckpoints) {
+  const SmallRun run;
+  expect_refusal(run.train(2, {"--resume", "/nowhere/checkpoint"}), 7, "/nowhere/checkpoint");
+  expect_refusal(run_process({TRIREME_COMMAND, "eval", "/nowhere/weights", run.config}), 7, "/nowhere/weights");
+}
+
+TEST(Train, OneMessageUnderTheUsersOwnLauncher) {
+  const SmallRun run;
+  const ProcessOptions root{.environment = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}};
+  expect_only_refusal(run_process({TRIREME_TEST_MPIRUN, "-n", "3", "--oversubscribe", "--quiet", TRIREME_COMMAND,
+                                   "train", run.config, "--set", "train.epohcs=1"},
+                                  root),
+                      2, "--set train.epohcs=1: no key");
+  const ProcessOptions torchrun{.environment = {"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
+                                                "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29411"}};
+  expect_only_refusal(run.train(1, {}, torchrun), 2, "torchrun");
+}
+
+const char* const kLong = "epochs = 100000\nglobal_batch = 8\n";
+
+TEST(Train, StopsOnCtrlC) {
+  const SmallRun run(kLeaves, kLong);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const auto outcome = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+                                     run.wait_for_steps();
+                                     kill(front, signal);
+                                   }});
+    expect_refusal(outcome, 128 + signal, "stopped by signal");
+    run.expect_all_gone();
+    fs::remove_all(run.dir());
+  }
+}
+
+TEST(Train, NoRankOutlivesAnother) {
+  const SmallRun run(kLeaves, kLong);
+  const auto outcome =
+      run.train(3, {}, {.meanwhile = [&](pid_t) {
+                  run.wait_for_steps();
+                  std::vector<pid_t> ranks;
+                  for (const pid_t id : processes_with(run.config)) {
+                    std::error_code none;
+                    if (fs::read_symlink("/proc/" + std::to_string(id) + "/exe", none).filename() == "trireme-worker")
+                      ranks.push_back(id);
+                  }
+                  EXPECT_EQ(ranks.size(), 3U);
+                  if (!ranks.empty()) kill(ranks.back(), SIGKILL);
+                }});
+  expect_refusal(outcome, 137, "a rank was killed (signal 9)");
+  run.expect_all_gone();
+}
+
+TEST(Train, RanksEndWithTheirFront) {
+  const SmallRun run(kLeaves, kLong);
+  const auto outcome = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+                                   run.wait_for_steps();
+                                   kill(front, SIGKILL);
+                                 }});
+  EXPECT_EQ(outcome.code, 137);
+  run.expect_all_gone();
+}
+
+}  // namespace
+}  // namespace trireme::tests
