@@ -1,5 +1,6 @@
 // trireme env: what a bug report needs.
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <cuda.h>
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
@@ -17,6 +18,7 @@
 
 #include "apps/commands/commands.h"
 #include "core/base/text.h"
+#include "core/base/version.h"
 #include "core/booster/plugin_loader.h"
 #include "core/comm/world.h"
 

@@ -4,6 +4,7 @@
 #include "apps/commands/commands.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/base/version.h"
 #include "core/booster/plugin_loader.h"
 #include "core/config/document.h"
 
