@@ -51,7 +51,9 @@ function(trireme_add_test name)
   target_link_libraries(${name} PRIVATE trireme trireme_options GTest::gtest GTest::gtest_main ${arg_LIBRARIES})
   target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  # Threads that spin while they wait cost minutes when several tests run at once.
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
 
 # trireme_add_mpi_test(name RANKS 2 4 SOURCES ...): the program under mpirun, one CTest entry a rank count. The program
