@@ -54,7 +54,7 @@ FolderSplit list_split(const fs::path& folder, const fs::path& train, const std:
     const auto found = std::find(classes.begin(), classes.end(), name);
     if (found == classes.end())
       throw DataError(fmt::format(
-          "{}: class \"{}\" is not in {} (classes: {}){}; a class must be in train to be learned",
+          "{}: class \"{}\" is not in {} (classes: {}); a class must be in train to be learned{}",
           (folder / name).string(), name, train.string(), text::join(classes), text::did_you_mean(name, classes)));
     const auto before = out.files.size();
     for (const auto& file : entries(folder / name)) {

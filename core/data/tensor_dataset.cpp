@@ -23,7 +23,8 @@ SafeTensorsFile open_file(const std::string& path) {
     for (const auto* name : {"pixel_values", "labels"}) static_cast<void>(file.entry(name));
     return file;
   } catch (const FormatError& error) {
-    throw DataError(fmt::format("{}; a tensors data set needs pixel_values [N, 3, H, W] and labels [N]", error.what()));
+    throw DataError(
+        fmt::format("{} (a tensors data set needs pixel_values [N, 3, H, W] and labels [N])", error.what()));
   }
 }
 

@@ -1,0 +1,101 @@
+// A folder that is gone at the end of the test, and pictures to put into it.
+#pragma once
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace trireme::data::testing_tools {
+
+class Folder {
+ public:
+  Folder() {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    path_ = std::filesystem::temp_directory_path() / fmt::format("trireme_{}_{}", test->name(), ::getpid());
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+
+  [[nodiscard]] std::string path(const std::string& name = "") const {
+    return name.empty() ? path_.string() : (path_ / name).string();
+  }
+  /// Writes a file, and the folders above it.
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+    return path(name);
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// uint8 [height, width, 3] of one colour.
+inline at::Tensor plain(std::int64_t height, std::int64_t width, unsigned char red, unsigned char green,
+                        unsigned char blue) {
+  auto out = at::empty({height, width, 3}, at::kByte);
+  auto* bytes = out.mutable_data_ptr<unsigned char>();
+  for (std::int64_t i = 0; i < height * width; ++i) {
+    bytes[3 * i] = red;
+    bytes[3 * i + 1] = green;
+    bytes[3 * i + 2] = blue;
+  }
+  return out;
+}
+
+/// uint8 [height, width, 3] in which every pixel differs from its neighbours: value at (y, x, c) = 7 y + 3 x + 50 c.
+inline at::Tensor ramp(std::int64_t height, std::int64_t width) {
+  auto out = at::empty({height, width, 3}, at::kByte);
+  auto* bytes = out.mutable_data_ptr<unsigned char>();
+  for (std::int64_t y = 0; y < height; ++y)
+    for (std::int64_t x = 0; x < width; ++x)
+      for (std::int64_t c = 0; c < 3; ++c) *bytes++ = static_cast<unsigned char>(7 * y + 3 * x + 50 * c);
+  return out;
+}
+
+/// What an action says when it throws E.
+template <class E = DataError, class Action>
+std::string message_of(Action&& action) {
+  try {
+    action();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// The bytes of a safetensors file. Each part: name, the rest of its header entry before the offsets, its bytes.
+struct TensorPart {
+  std::string name, dtype, shape, bytes;
+};
+inline std::string safetensors(const std::vector<TensorPart>& parts) {
+  std::string header, data;
+  for (const auto& part : parts) {
+    header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", header.empty() ? "{" : ",",
+                          part.name, part.dtype, part.shape, data.size(), data.size() + part.bytes.size());
+    data += part.bytes;
+  }
+  header += "}";
+  const std::uint64_t length = header.size();
+  std::string out(8, '\0');
+  std::memcpy(out.data(), &length, 8);
+  return out + header + data;
+}
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+}  // namespace trireme::data::testing_tools

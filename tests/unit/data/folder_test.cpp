@@ -1,0 +1,225 @@
+// Image folders: order, names, every complaint, and bad samples.
+#include "tests/unit/data/folder.h"
+
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/data/dataset.h"
+#include "core/data/image.h"
+#include "core/data/loader.h"
+
+namespace trireme::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_tools::Folder;
+using testing_tools::message_of;
+using testing_tools::plain;
+
+/// A picture whose red says which it is.
+void put(const Folder& folder, const std::string& name, unsigned char red, std::int64_t side = 8) {
+  fs::create_directories(fs::path(folder.path(name)).parent_path());
+  write_png(folder.path(name), plain(side, side, red, 0, 0));
+}
+
+void put_all(const Folder& folder) {
+  put(folder, "train/b/2.png", 1);
+  put(folder, "train/b/10.JPEG", 0);  // byte order: "10" before "2"; a PNG all the same
+  put(folder, "train/a/x.jpg", 2);
+  put(folder, "validation/a/v.png", 3);
+  put(folder, "validation/b/v.png", 4);
+}
+
+config::DataOptions options_for(const std::string& path) {
+  config::DataOptions options;
+  options.path = path;
+  options.image_size = 8;
+  return options;
+}
+
+int red_of(const Sample& sample) {
+  return static_cast<int>((sample.inputs.at(0)[0][0][0].item<double>() * 0.5 + 0.5) * 255 + 0.5);
+}
+
+TEST(ImageFolder, ListsClassesAndFilesInByteOrder) {
+  const Folder folder;
+  put_all(folder);
+  folder.write("train/.hidden/x.png", "");
+  folder.write("train/a/.DS_Store", "");
+  folder.write("train/a/notes.txt", "");
+  folder.write("train/readme.md", "");
+  auto sets = open(options_for(folder.path()), 1, Log(1));
+  EXPECT_EQ(sets.info.classes, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(sets.info.image_size, 8);
+  ASSERT_EQ(sets.train->size(), 3);
+  EXPECT_EQ(sets.validation->size(), 2);
+  EXPECT_EQ(sets.test, nullptr);
+  const int reds[] = {2, 0, 1}, labels[] = {0, 1, 1};
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const auto sample = sets.train->get(i, 0, true);
+    EXPECT_EQ(red_of(*sample), reds[i]);
+    EXPECT_EQ(sample->label, labels[i]);
+  }
+  EXPECT_EQ(sets.train->empty_inputs().at(0).sizes(), (std::vector<std::int64_t>{0, 3, 8, 8}));
+  put(folder, "test/b/t.png", 9);
+  fs::rename(folder.path("validation"), folder.path("val"));
+  sets = open(options_for(folder.path()), 1, Log(1));
+  EXPECT_EQ(sets.validation->size(), 2);
+  EXPECT_EQ(sets.test->get(0, 0, false)->label, 1);
+}
+
+TEST(ImageFolder, SaysWhatIsWrong) {
+  const struct {
+    const char* what;
+    std::function<void(const Folder&)> damage;
+    const char* says;  // after the folder's path
+  } cases[] = {
+      {"a missing train split", [](const Folder& f) { fs::remove_all(f.path("train")); },
+       "/train: the train split is missing; make this folder with one folder of images for each class"},
+      {"a missing validation split", [](const Folder& f) { fs::remove_all(f.path("validation")); },
+       "/validation: the validation split is missing; make this folder with one folder of images for each class"},
+      {"a file for a split",
+       [](const Folder& f) {
+         fs::remove_all(f.path("train"));
+         f.write("train", "x");
+       },
+       "/train: the train split is missing; make this folder with one folder of images for each class"},
+      {"an empty class", [](const Folder& f) { fs::create_directories(f.path("train/c")); },
+       "/train/c: no image (.jpg, .jpeg, .png) in this class folder; add some or remove the folder"},
+      {"an empty validation class", [](const Folder& f) { fs::remove(f.path("validation/b/v.png")); },
+       "/validation/b: no image (.jpg, .jpeg, .png) in this class folder; add some or remove the folder"},
+      {"a split without classes", [](const Folder& f) { fs::create_directories(f.path("test")); },
+       "/test: no class folder in this split; expected {}/test/<class>/*.jpg"},
+      {"a class that train lacks", [](const Folder& f) { put(f, "validation/zebra/v.png", 1); },
+       "/validation/zebra: class \"zebra\" is not in {}/train (classes: a, b); a class must be in train to be learned"},
+      {"both names of a split", [](const Folder& f) { fs::create_directories(f.path("val")); },
+       ": has both val and validation, which mean the same split; remove one"},
+      {"no folder at all", [](const Folder& f) { fs::remove_all(f.path()); },
+       ": no such folder; set data.path to a folder with train/ and validation/ in it"},
+      {"a file for a folder",
+       [](const Folder& f) {
+         fs::remove_all(f.path());
+         std::ofstream(f.path()) << "x";
+       },
+       ": not a folder; set data.path to a folder with train/ and validation/ in it"},
+  };
+  for (const auto& c : cases) {
+    const Folder folder;
+    put_all(folder);
+    c.damage(folder);
+    const auto got = message_of([&] { open(options_for(folder.path()), 1, Log(1)); });
+    EXPECT_EQ(got, folder.path() + fmt::format(fmt::runtime(c.says), folder.path())) << c.what;
+  }
+  EXPECT_EQ(message_of([] { open(options_for(""), 1, Log(1)); }),
+            "data.path is empty: set it to a folder with train/<class>/*.jpg and validation/<class>/*.jpg");
+}
+
+TEST(ImageFolder, RefusesOptionsThatCannotBe) {
+  const Folder folder;
+  put_all(folder);
+  const auto says = [&](auto&& change) {
+    auto options = options_for(folder.path());
+    change(options);
+    return message_of<ConfigError>([&] { open(options, 1, Log(1)); });
+  };
+  using O = config::DataOptions;
+  EXPECT_EQ(says([](O& o) { o.mean = {1}; }), "data.mean: 1 numbers; give 3 (red, green, blue)");
+  EXPECT_EQ(says([](O& o) { o.std = {1, 0, 1}; }), "data.std: 0 cannot be divided by; give numbers above 0");
+  EXPECT_EQ(says([](O& o) { o.image_size = 0; }), "data.image_size: 0 pixels; it must be at least 1");
+  EXPECT_EQ(says([](O& o) {
+              o.crop_scale = {0.5, 0.2};
+            }),
+            "data.crop_scale: give two numbers, 0 < low <= high <= 1: the crop's part of the image's area");
+  EXPECT_EQ(says([](O& o) { o.on_bad_sample = "hope"; }),
+            "data.on_bad_sample: \"hope\" is neither \"error\" nor \"skip\"");
+  EXPECT_EQ(says([](O& o) { o.name = "leafs"; }),
+            "data.name: no data set \"leafs\" (known: image_folder, leaves, tensors)");
+}
+
+TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
+  const Folder folder;
+  put_all(folder);
+  const auto bad = folder.write("train/a/broken.jpg", "");
+  auto options = options_for(folder.path());
+  auto sets = open(options, 1, Log(1));
+  EXPECT_EQ(message_of([&] { sets.train->get(0, 0, true); }),
+            bad + ": the file is empty; repair or remove it, or set data.on_bad_sample = \"skip\" to go on without it");
+
+  options.on_bad_sample = "skip";
+  std::FILE* lines = std::tmpfile();
+  sets = open(options, 1, Log(2, lines));
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    EXPECT_FALSE(sets.train->get(0, epoch, true).has_value());
+    EXPECT_TRUE(sets.train->get(1, epoch, true).has_value());
+  }
+  EXPECT_EQ(sets.train->skipped(), 1);
+  std::rewind(lines);
+  char text[512] = {};
+  const auto length = std::fread(text, 1, sizeof text - 1, lines);
+  std::fclose(lines);
+  EXPECT_EQ(std::string(text, length), "warning: rank 2: a sample is skipped: " + bad + ": the file is empty\n");
+
+  // Through a loader of two ranks: the next sample stands in, wherever it is read.
+  std::vector<std::int64_t> ids;
+  for (int rank = 0; rank < 2; ++rank) {
+    Loader loader(sets.train, {.global_batch = 4, .micro_batch = 2, .dp_rank = rank, .dp_size = 2, .workers = 2});
+    loader.start_epoch(0);
+    const auto step = loader.next();
+    EXPECT_EQ(step->local_samples, 2);
+    for (std::int64_t i = 0; i < 2; ++i) ids.push_back(step->micro[0].sample_ids[i].item<std::int64_t>());
+  }
+  EXPECT_EQ(ids, (std::vector<std::int64_t>{1, 1, 2, 3}));
+}
+
+TEST(ImageFolder, AugmentationIsTheSameWithAnyWorkersRanksAndCache) {
+  const Folder folder;
+  for (int i = 0; i < 24; ++i) {
+    const auto name = fmt::format("train/{}/{:02}.png", i % 2 == 0 ? "a" : "b", i);
+    fs::create_directories(fs::path(folder.path(name)).parent_path());
+    write_png(folder.path(name), testing_tools::ramp(20 + i, 31 - i / 2));
+  }
+  put(folder, "validation/a/v.png", 1);
+  auto options = options_for(folder.path());
+  options.flip = options.random_resized_crop = true;
+  std::vector<at::Tensor> reference(24);
+  int differ = 0;
+  for (const double cache : {0.0, 512.0})
+    for (const int ranks : {1, 3})
+      for (const std::int64_t workers : {1, 4}) {
+        options.cache_mb = cache;
+        const auto sets = open(options, 6, Log(1));
+        for (std::int64_t epoch = 0; epoch < 2; ++epoch)
+          for (int rank = 0; rank < ranks; ++rank) {
+            Loader loader(sets.train, {.global_batch = 9,
+                                       .micro_batch = 2,
+                                       .dp_rank = rank,
+                                       .dp_size = ranks,
+                                       .seed = 3,
+                                       .shuffle = true,
+                                       .augment = true,
+                                       .workers = workers});
+            loader.start_epoch(epoch);
+            while (const auto step = loader.next())
+              for (const auto& micro : step->micro)
+                for (std::int64_t i = 0; i < micro.size(); ++i) {
+                  auto& want = reference[static_cast<std::size_t>(micro.sample_ids[i].item<std::int64_t>())];
+                  if (!want.defined()) want = micro.inputs[0][i];
+                  const bool same = at::equal(want, micro.inputs[0][i]);
+                  if (epoch == 0)
+                    EXPECT_TRUE(same);
+                  else if (!same)
+                    ++differ;
+                }
+          }
+      }
+  EXPECT_GT(differ, 8 * 20) << "another epoch, another crop";
+  // Without `augment`, and in the other splits, the picture is as it is.
+  const auto sets = open(options, 6, Log(1));
+  EXPECT_TRUE(at::equal(sets.train->get(3, 0, false)->inputs[0], sets.train->get(3, 5, false)->inputs[0]));
+  EXPECT_TRUE(at::equal(sets.validation->get(0, 0, true)->inputs[0], sets.validation->get(0, 5, true)->inputs[0]));
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,270 @@
+// The loader over a data set whose samples say who they are.
+#include "core/data/loader.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+
+namespace trireme::data {
+namespace {
+
+/// Sample i is a [2, 3] input full of i (plus the epoch when augmented), of label i % 5.
+class Numbers : public Dataset {
+ public:
+  explicit Numbers(std::int64_t n) : n_(n) {}
+  [[nodiscard]] std::int64_t size() const override { return n_; }
+  std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
+    ++reads;
+    if (delay_us > 0)  // a different wait for each sample, so that workers overtake each other
+      std::this_thread::sleep_for(std::chrono::microseconds(static_cast<std::int64_t>(
+          static_cast<double>(delay_us) * random::uniform(1, static_cast<std::uint64_t>(index)))));
+    if (broken.contains(index)) throw DataError("sample " + std::to_string(index) + " is broken");
+    if (skipped_ids.contains(index)) return std::nullopt;
+    const double value = static_cast<double>(index) + (augment ? 1000.0 * static_cast<double>(epoch) : 0.0);
+    return Sample{{at::full({2, 3}, value, at::kFloat)}, index % 5};
+  }
+  std::set<std::int64_t> broken, skipped_ids;
+  std::int64_t delay_us = 0;
+  std::atomic<int> reads = 0;
+
+ private:
+  std::int64_t n_;
+};
+
+std::vector<std::int64_t> ids_of(const Batch& batch) {
+  const auto* ids = batch.sample_ids.const_data_ptr<std::int64_t>();
+  return {ids, ids + batch.sample_ids.numel()};
+}
+std::vector<std::int64_t> ids_of(const StepBatch& step) {
+  std::vector<std::int64_t> out;
+  for (const auto& micro : step.micro)
+    for (const auto id : ids_of(micro)) out.push_back(id);
+  return out;
+}
+std::vector<StepBatch> rest_of_epoch(Loader& loader) {
+  std::vector<StepBatch> out;
+  while (auto step = loader.next()) out.push_back(std::move(*step));
+  return out;
+}
+
+TEST(Loader, BatchesAreWholeAndTheSameWhateverTheWorkers) {
+  std::vector<std::vector<std::int64_t>> reference;
+  for (const std::int64_t workers : {1, 2, 5})
+    for (const std::int64_t prefetch : {0, 1, 4}) {
+      const auto set = std::make_shared<Numbers>(53);
+      set->delay_us = 300;
+      Loader loader(set, {.global_batch = 16,
+                          .micro_batch = 3,
+                          .dp_rank = 1,
+                          .dp_size = 2,
+                          .seed = 9,
+                          .shuffle = true,
+                          .augment = true,
+                          .workers = workers,
+                          .prefetch = prefetch,
+                          .dtype = at::kDouble});
+      EXPECT_EQ(loader.steps_per_epoch(), 4);
+      EXPECT_EQ(loader.micro_per_step(), 3);
+      loader.start_epoch(2);
+      const auto steps = rest_of_epoch(loader);
+      ASSERT_EQ(steps.size(), 4U);
+      std::vector<std::vector<std::int64_t>> seen;
+      for (std::size_t s = 0; s < steps.size(); ++s) {
+        const auto& step = steps[s];
+        seen.push_back(ids_of(step));
+        EXPECT_EQ(step.global_samples, s == 3 ? 5 : 16);
+        EXPECT_EQ(step.local_samples, s == 3 ? 2 : 8);
+        EXPECT_GE(step.wait_seconds, 0);
+        for (const auto& micro : step.micro) {
+          EXPECT_EQ(micro.epoch, 2);
+          EXPECT_EQ(micro.step, 8 + static_cast<std::int64_t>(s));
+          EXPECT_EQ(micro.global_weight, static_cast<double>(step.global_samples));
+          ASSERT_EQ(micro.inputs.at(0).sizes(), (std::vector<std::int64_t>{micro.size(), 2, 3}));
+          EXPECT_EQ(micro.inputs[0].scalar_type(), at::kDouble);
+          const auto ids = ids_of(micro);
+          for (std::size_t i = 0; i < ids.size(); ++i) {
+            const auto at = static_cast<std::int64_t>(i);
+            EXPECT_TRUE(
+                at::equal(micro.inputs[0][at], at::full({2, 3}, static_cast<double>(ids[i] + 2000), at::kDouble)));
+            EXPECT_EQ(micro.labels[at].item<std::int64_t>(), ids[i] % 5);
+          }
+        }
+      }
+      if (reference.empty()) reference = seen;
+      EXPECT_EQ(seen, reference) << workers << " workers, prefetch " << prefetch;
+    }
+}
+
+TEST(Loader, StartsAnywhereAsIfItHadRunThere) {
+  const auto set = std::make_shared<Numbers>(41);
+  const LoaderOptions options{.global_batch = 6, .micro_batch = 2, .seed = 4, .shuffle = true, .workers = 2};
+  Loader through(set, options), jumping(set, options);
+  for (const std::int64_t epoch : {0, 1}) {
+    through.start_epoch(epoch);
+    const auto all = rest_of_epoch(through);
+    for (const std::int64_t from : {0, 1, 3, 6, 7}) {
+      jumping.start_epoch(epoch, from);
+      const auto some = rest_of_epoch(jumping);
+      ASSERT_EQ(some.size(), all.size() - static_cast<std::size_t>(from));
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const auto& want = all[i + static_cast<std::size_t>(from)];
+        EXPECT_EQ(ids_of(some[i]), ids_of(want));
+        EXPECT_EQ(some[i].micro[0].step, want.micro[0].step);
+      }
+    }
+  }
+}
+
+TEST(Loader, EvaluationSeesEverySampleOnceOverAllRanks) {
+  for (const int ranks : {1, 3, 4})
+    for (const std::int64_t n : {1, 7, 33}) {
+      std::multiset<std::int64_t> seen;
+      std::size_t micros = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        Loader loader(
+            std::make_shared<Numbers>(n),
+            {.global_batch = 8, .micro_batch = 2, .dp_rank = rank, .dp_size = ranks, .evaluation = true, .workers = 2});
+        loader.start_epoch(0);
+        std::size_t count = 0;
+        for (const auto& step : rest_of_epoch(loader)) {
+          count += step.micro.size();
+          for (const auto id : ids_of(step)) seen.insert(id);
+          for (const auto& micro : step.micro)
+            EXPECT_EQ(micro.inputs.at(0).sizes(), (std::vector<std::int64_t>{micro.size(), 2, 3})) << "also when empty";
+        }
+        if (rank == 0) micros = count;
+        EXPECT_EQ(count, micros);
+      }
+      EXPECT_EQ(seen.size(), static_cast<std::size_t>(n));
+      EXPECT_EQ(std::set<std::int64_t>(seen.begin(), seen.end()).size(), static_cast<std::size_t>(n));
+    }
+}
+
+TEST(Loader, DropLastLeavesOutTheRaggedBatch) {
+  Loader loader(std::make_shared<Numbers>(20), {.global_batch = 8, .micro_batch = 8, .drop_last = true});
+  loader.start_epoch(0);
+  EXPECT_EQ(rest_of_epoch(loader).size(), 2U);
+  EXPECT_FALSE(loader.next().has_value());
+}
+
+TEST(Loader, ASkippedSampleIsReplacedInTrainingAndLeftOutInEvaluation) {
+  const auto set = std::make_shared<Numbers>(10);
+  set->skipped_ids = {3, 4, 9};
+  Loader training(set, {.global_batch = 5, .micro_batch = 5});
+  training.start_epoch(0);
+  auto steps = rest_of_epoch(training);
+  EXPECT_EQ(ids_of(steps.at(0)), (std::vector<std::int64_t>{0, 1, 2, 5, 5}));
+  EXPECT_EQ(ids_of(steps.at(1)), (std::vector<std::int64_t>{5, 6, 7, 8, 0}));
+  EXPECT_EQ(steps[0].local_samples, 5);
+  Loader evaluation(set, {.global_batch = 5, .micro_batch = 5, .evaluation = true});
+  evaluation.start_epoch(0);
+  steps = rest_of_epoch(evaluation);
+  EXPECT_EQ(ids_of(steps.at(0)), (std::vector<std::int64_t>{0, 1, 2}));
+  EXPECT_EQ(ids_of(steps.at(1)), (std::vector<std::int64_t>{5, 6, 7, 8}));
+  EXPECT_EQ(steps[0].local_samples, 3);
+
+  // A loader asks for the inputs' shape at once; here no sample can give it.
+  const auto none = std::make_shared<Numbers>(2);
+  none->skipped_ids = {0, 1};
+  EXPECT_THROW(Loader(none, {.global_batch = 2, .micro_batch = 2}), DataError);
+}
+
+TEST(Loader, RethrowsTheFirstErrorInOrderAfterTheStepsBeforeIt) {
+  const auto set = std::make_shared<Numbers>(40);
+  set->broken = {13, 14, 25};
+  set->delay_us = 500;
+  Loader loader(set, {.global_batch = 5, .micro_batch = 5, .workers = 4, .prefetch = 6});
+  for (int round = 0; round < 3; ++round) {
+    loader.start_epoch(0);
+    EXPECT_EQ(ids_of(*loader.next()).front(), 0);
+    EXPECT_EQ(ids_of(*loader.next()).front(), 5);
+    for (int again = 0; again < 2; ++again) try {
+        loader.next();
+        FAIL() << "no error";
+      } catch (const DataError& error) {
+        EXPECT_STREQ(error.what(), "sample 13 is broken");
+      }
+  }
+  loader.start_epoch(0, 6);
+  EXPECT_EQ(ids_of(*loader.next()).front(), 30) << "an error does not outlive its epoch";
+}
+
+TEST(Loader, EndsAndRestartsAtAnyTime) {
+  const auto set = std::make_shared<Numbers>(1000);
+  set->delay_us = 2000;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 50; ++i) {
+    Loader loader(set, {.global_batch = 100, .micro_batch = 100, .workers = 4, .prefetch = 3});
+    if (i % 3 > 0) loader.start_epoch(0);
+    if (i % 3 > 1) {
+      loader.start_epoch(1, 2);
+      loader.start_epoch(0, 1);
+    }
+  }
+  // 300 samples of 1 ms are under way each time; an end that waited for them would take seconds.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  Loader loader(set, {.global_batch = 10, .micro_batch = 10, .workers = 4, .prefetch = 3});
+  for (std::int64_t i = 0; i < 20; ++i) {
+    loader.start_epoch(0, i);
+    EXPECT_EQ(ids_of(*loader.next()).front(), i * 10) << "a step from before the restart must not come through";
+  }
+}
+
+TEST(Loader, ReadsAheadAndNoFurther) {
+  const auto set = std::make_shared<Numbers>(100);
+  Loader loader(set, {.global_batch = 4, .micro_batch = 4, .workers = 2, .prefetch = 3});
+  set->reads = 0;
+  loader.start_epoch(0);
+  const auto reads_reach = [&](int wanted) {
+    for (int i = 0; i < 400 && set->reads < wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return set->reads.load();
+  };
+  EXPECT_EQ(reads_reach(12), 12);
+  loader.next();
+  EXPECT_EQ(reads_reach(16), 16);
+}
+
+TEST(Loader, MeasuresTheWait) {
+  const auto set = std::make_shared<Numbers>(8);
+  set->delay_us = 40000;
+  Loader loader(set, {.global_batch = 4, .micro_batch = 4, .workers = 1, .prefetch = 2});
+  loader.start_epoch(0);
+  const auto slow = loader.next();
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  const auto ready = loader.next();
+  EXPECT_GT(slow->wait_seconds, 0.02);
+  EXPECT_LT(ready->wait_seconds, slow->wait_seconds / 4);
+}
+
+TEST(Loader, RefusesWhatCannotBe) {
+  const auto message = [](std::int64_t samples, LoaderOptions options) -> std::string {
+    try {
+      Loader loader(std::make_shared<Numbers>(samples), options);
+      return "no error";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(message(9, {.global_batch = 2, .dp_rank = 1, .dp_size = 3}),
+            "3 data-parallel ranks cannot share a global batch of 2; set train.global_batch to at least 3 or use fewer "
+            "ranks");
+  EXPECT_EQ(
+      message(9, {.global_batch = 10, .drop_last = true}),
+      "9 samples do not fill one global batch of 10, and train.drop_last leaves nothing of them; set it to false or "
+      "train.global_batch to at most 9");
+  EXPECT_EQ(message(0, {}), "the data set holds no samples");
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,170 @@
+// The tensors data set: every dtype, every complaint.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <numeric>
+
+#include "core/data/dataset.h"
+#include "core/data/transform.h"
+#include "tests/unit/data/folder.h"
+
+namespace trireme::data {
+namespace {
+
+using testing_tools::bytes_of;
+using testing_tools::Folder;
+using testing_tools::message_of;
+using testing_tools::safetensors;
+
+constexpr std::int64_t kSide = 4, kEach = 3 * kSide * kSide;
+
+at::Tensor values(std::int64_t n) {
+  std::vector<double> v(static_cast<std::size_t>(n * kEach));
+  std::iota(v.begin(), v.end(), 1.0);
+  return at::tensor(v).view({n, 3, kSide, kSide});
+}
+std::string raw(const at::Tensor& t) {
+  const auto c = t.contiguous();
+  return {static_cast<const char*>(c.const_data_ptr()), c.nbytes()};
+}
+std::string file(const std::vector<std::int64_t>& labels, const std::string& shape = "",
+                 const std::string& dtype = "F32", at::ScalarType type = at::kFloat) {
+  const auto n = static_cast<std::int64_t>(labels.size());
+  return safetensors(
+      {{"pixel_values", dtype, shape.empty() ? fmt::format("{},3,4,4", n) : shape, raw(values(n).to(type))},
+       {"labels", "I64", std::to_string(n), bytes_of(labels)}});
+}
+config::DataOptions options_for(const Folder& folder) {
+  config::DataOptions options;
+  options.name = "tensors";
+  options.path = folder.path();
+  return options;
+}
+
+TEST(Tensors, ReadsEveryDtype) {
+  const struct {
+    const char* name;
+    at::ScalarType type, got;
+  } cases[] = {{"F64", at::kDouble, at::kDouble},
+               {"F32", at::kFloat, at::kFloat},
+               {"F16", at::kHalf, at::kFloat},
+               {"BF16", at::kBFloat16, at::kFloat},
+               {"U8", at::kByte, at::kFloat}};
+  for (const auto& c : cases) {
+    const Folder folder;
+    folder.write("train.safetensors", file({0, 2, 1}, "", c.name, c.type));
+    folder.write("validation.safetensors", file({3}, "", c.name, c.type));
+    const auto sets = open(options_for(folder), 1, Log(1));
+    EXPECT_EQ(sets.info.classes, (std::vector<std::string>{"0", "1", "2", "3"})) << "labels of every split count";
+    EXPECT_EQ(sets.info.image_size, kSide);
+    EXPECT_EQ(sets.train->size(), 3);
+    EXPECT_EQ(sets.test, nullptr);
+    const auto sample = sets.train->get(1, 0, true);
+    EXPECT_EQ(sample->label, 2);
+    auto want = values(3)[1].to(c.type).to(c.got);
+    if (c.type == at::kByte) want = normalise(values(3)[1].to(at::kByte).permute({1, 2, 0}).contiguous(), {}, false);
+    EXPECT_TRUE(at::equal(sample->inputs.at(0), want)) << c.name;
+    EXPECT_EQ(sets.train->empty_inputs().at(0).scalar_type(), c.got);
+    EXPECT_EQ(sets.train->empty_inputs().at(0).sizes(), (std::vector<std::int64_t>{0, 3, kSide, kSide}));
+  }
+}
+
+TEST(Tensors, AugmentsTheTrainSplitAlone) {
+  for (const bool bytes : {false, true}) {
+    const Folder folder;
+    for (const auto* split : {"train", "validation", "test"})
+      folder.write(std::string(split) + ".safetensors",
+                   bytes ? file({0, 1}, "", "U8", at::kByte) : file({0, 1}, "", "F32", at::kFloat));
+    auto options = options_for(folder);
+    options.flip = true;
+    const auto sets = open(options, 1, Log(1));
+    int flipped = 0;
+    const auto plain = sets.train->get(0, 0, false)->inputs[0];
+    for (int epoch = 0; epoch < 40; ++epoch) {
+      const auto got = sets.train->get(0, epoch, true)->inputs[0];
+      EXPECT_TRUE(at::equal(got, plain) || at::equal(got, plain.flip({2})));
+      flipped += at::equal(got, plain) ? 0 : 1;
+      EXPECT_TRUE(at::equal(sets.test->get(0, epoch, true)->inputs[0], plain));
+    }
+    EXPECT_TRUE(flipped > 8 && flipped < 32) << flipped;
+    options.random_resized_crop = true;
+    const auto cropped = open(options, 1, Log(1)).train->get(0, 0, true)->inputs[0];
+    EXPECT_EQ(cropped.sizes(), plain.sizes());
+    EXPECT_FALSE(at::equal(cropped, plain));
+  }
+}
+
+TEST(Tensors, SaysWhatIsWrong) {
+  const auto nan = std::numeric_limits<float>::quiet_NaN();
+  const struct {
+    const char* split;
+    std::string content, says;  // after the file's path
+  } cases[] = {
+      {"train", "",
+       ": not a safetensors file: 0 bytes, which cannot hold a header (a tensors data set needs pixel_values "
+       "[N, 3, H, W] and labels [N])"},
+      {"train", safetensors({{"pixel_value", "U8", "1,3,1,1", "abc"}, {"labels", "I64", "1", std::string(8, '\0')}}),
+       ": holds no tensor \"pixel_values\"; did you mean \"pixel_value\"? (a tensors data set needs pixel_values [N, "
+       "3, H, "
+       "W] and labels [N])"},
+      {"train",
+       safetensors({{"pixel_values", "I16", "1,3,1,1", "abcdef"}, {"labels", "I64", "1", std::string(8, '\0')}}),
+       ": pixel_values is Short; it must be float64, float32, float16, bfloat16 or uint8"},
+      {"train", file({0, 1}, "2,3,2,8"), ": pixel_values is [2, 3, 2, 8]; it must be [N, 3, H, W] with H = W"},
+      {"train", file({0, 1}, "2,48"), ": pixel_values is [2, 48]; it must be [N, 3, H, W] with H = W"},
+      {"train", file({0, -1}),
+       ": label -1 of sample 1 is out of range; labels are 0, 1, ... classes - 1 (at most 999999)"},
+      {"validation", file({1LL << 40}),
+       ": label 1099511627776 of sample 0 is out of range; labels are 0, 1, ... classes - 1 (at most 999999)"},
+      {"train",
+       safetensors({{"pixel_values", "U8", "2,3,1,1", "abcdef"}, {"labels", "I64", "1", std::string(8, '\0')}}),
+       ": 2 images (pixel_values) and 1 labels; give each image one"},
+      {"train", safetensors({{"pixel_values", "U8", "1,3,1,1", "abc"}, {"labels", "F32", "1", "abcd"}}),
+       ": labels is Float [1]; it must be int64 or int32, and [N]"},
+      {"test", file({}), ": holds no samples"},
+      {"validation",
+       safetensors({{"pixel_values", "U8", "1,3,1,1", "abc"}, {"labels", "I32", "1", std::string(4, '\0')}}),
+       ": images of 1 x 1 pixels, but the train split says 4"},
+  };
+  for (const auto& c : cases) {
+    const Folder folder;
+    folder.write("train.safetensors", file({0, 1}));
+    folder.write("validation.safetensors", file({0, 1}));
+    const auto path = folder.write(std::string(c.split) + ".safetensors", c.content);
+    EXPECT_EQ(message_of([&] { open(options_for(folder), 1, Log(1)); }), path + c.says);
+  }
+  const Folder folder;
+  folder.write("train.safetensors", file({0, 1}));
+  EXPECT_EQ(message_of([&] { open(options_for(folder), 1, Log(1)); }),
+            folder.path("validation.safetensors") +
+                ": cannot be opened: No such file or directory (a tensors data set needs pixel_values [N, 3, H, W] and "
+                "labels [N])");
+  folder.write("validation.safetensors", file({0, 1}));
+  auto options = options_for(folder);
+  options.image_size = 5;
+  EXPECT_EQ(message_of([&] { open(options, 1, Log(1)); }),
+            folder.path("train.safetensors") + ": images of 4 x 4 pixels, but data.image_size says 5");
+  options = options_for(folder);
+  options.path = "";
+  EXPECT_EQ(message_of([&] { open(options, 1, Log(1)); }),
+            "data.path is empty: set it to a folder with train.safetensors and validation.safetensors");
+
+  // A value that is not a number: found when the sample is read; the others are good.
+  std::vector<float> pixels(96, 1.0F);
+  pixels[50] = nan;
+  const auto path = folder.write("train.safetensors",
+                                 safetensors({{"pixel_values", "F32", "2,3,4,4", bytes_of(pixels)},
+                                              {"labels", "I64", "2", bytes_of(std::vector<std::int64_t>{0, 1})}}));
+  auto sets = open(options_for(folder), 1, Log(1));
+  EXPECT_TRUE(sets.train->get(0, 0, false).has_value());
+  EXPECT_EQ(message_of([&] { sets.train->get(1, 0, false); }),
+            path +
+                ": pixel_values of sample 1 holds a value that is not finite; repair or remove it, or set "
+                "data.on_bad_sample = \"skip\" to go on without it");
+}
+
+}  // namespace
+}  // namespace trireme::data
