@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/booster/booster.h"
 #include "core/booster/plugin_loader.h"
+#include "core/nn/block.h"
 #include "core/nn/criterion.h"
 #include "core/nn/linear.h"
 
@@ -80,7 +81,7 @@ int train() {
 
   const auto points = std::make_shared<Spirals>();
   trireme::BoostInputs inputs;
-  inputs.source.model = std::make_unique<Net>();
+  inputs.source.model = std::make_shared<Net>();
   inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
     return nn::cross_entropy(outputs[0], batch.labels);
   };
