@@ -75,6 +75,7 @@ std::unique_ptr<data::Loader> Booster::evaluation_loader(std::shared_ptr<data::D
   options.micro_batch = batch;
   options.global_batch = batch * options.dp_size;
   options.seed = options_.boost.seed;
+  options.evaluation = true;
   return std::make_unique<data::Loader>(std::move(data), options);
 }
 

@@ -117,7 +117,7 @@ TEST(Leaves, ALinearModelOnPixelsStaysBelow70Percent) {
   }
   // Softmax regression by gradient descent with momentum; the best of its whole way counts.
   auto w = at::zeros({train.x.size(1), kLeafClasses}), velocity = at::zeros_like(w);
-  for (int step = 0; step < 200; ++step) {
+  for (int step = 0; step < 100; ++step) {
     const auto residual = at::log_softmax(train.x.mm(w), 1).exp() - at::one_hot(train.y, kLeafClasses).to(at::kFloat);
     velocity = 0.9 * velocity + train.x.t().mm(residual) / train.x.size(0) + 1e-3 * w;
     w = w - 0.01 * velocity;
