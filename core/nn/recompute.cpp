@@ -105,8 +105,14 @@ struct Recompute : torch::autograd::Function<Recompute> {
     variable_list result(1);  // `kept` has no gradient
     std::size_t next = 0;
     for (std::size_t i = 0; i < count; ++i) result.push_back(kept->wants_grad[i] ? found[next++] : at::Tensor());
-    while (next < found.size()) result.push_back(found[next++]);
+    while (next < found.size()) result.push_back(alone(std::move(found[next++])));
     return result;
+  }
+
+  /// A parameter's gradient in memory of its own. Accumulation takes a gradient over as it is and adds to it in place;
+  /// with one sample in the batch two of them may be views of one tensor (class token and positions, say).
+  static at::Tensor alone(at::Tensor gradient) {
+    return gradient.defined() && gradient.storage().use_count() > 1 ? gradient.clone() : gradient;
   }
 
   /// The outputs that have a gradient to send back, and those gradients.

@@ -1,6 +1,9 @@
 #include "plugins/torch_ddp/ddp_model.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
@@ -55,27 +58,34 @@ DdpModel::DdpModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> 
     }
   if (reduced_.empty()) throw ConfigError("optimizer.freeze: every parameter is frozen; nothing is left to train");
   same_start();
-  make_reducer();
+  if (!ddp_.static_graph) make_reducer(reduced_, names_);
+  // The reducer asks for the parameter's strides to the letter; those of dims of size 1 say nothing and may differ.
+  for (auto& p : reduced_)
+    if (std::find(p.sizes().begin(), p.sizes().end(), 1) != p.sizes().end())
+      p.register_hook([strides = p.strides().vec()](const at::Tensor& grad) {
+        if (grad.strides() == at::IntArrayRef(strides)) return grad;
+        return at::empty_strided(grad.sizes(), strides, grad.options()).copy_(grad);
+      });
   if (!ddp_.check_reduction) return;
   reached_.assign(reduced_.size(), false);
   for (std::size_t i = 0; i < reduced_.size(); ++i)
     reduced_[i].register_hook([this, i](const at::Tensor&) { reached_[i] = true; });
 }
 
-void DdpModel::make_reducer() {
+void DdpModel::make_reducer(const std::vector<at::Tensor>& parameters,
+                            const std::vector<std::string>& parameter_names) {
   const auto cap = static_cast<std::size_t>(ddp_.bucket_cap_mb) * kMiB;
-  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(reduced_, {std::min(kFirstBucket, cap), cap});
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(parameters, {std::min(kFirstBucket, cap), cap});
   // A backward pass ends with the first parameters, so their bucket comes last.
   std::reverse(buckets.begin(), buckets.end());
   std::unordered_map<std::size_t, std::string> names;
-  for (std::size_t i = 0; i < names_.size(); ++i) names[i] = names_[i];
+  for (std::size_t i = 0; i < parameter_names.size(); ++i) names[i] = parameter_names[i];
   reducer_ = std::make_unique<c10d::Reducer>(
-      reduced_, std::move(buckets), group_.process_group(), std::vector<bool>(reduced_.size(), false),
+      parameters, std::move(buckets), group_.process_group(), std::vector<bool>(parameters.size(), false),
       static_cast<std::int64_t>(cap), ddp_.find_unused_parameters, ddp_.gradient_as_bucket_view, std::move(names),
       static_cast<std::int64_t>(kFirstBucket), /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
   reducer_->register_comm_hook(std::make_unique<SumHook>(group_));
-  if (ddp_.static_graph) reducer_->set_static_graph();
 }
 
 // Draws by name agree on their own; weights that a user made in his own module may not.
@@ -104,14 +114,48 @@ void DdpModel::check_reduced() {
       count, names_.size(), text::join(missed), count > missed.size() ? ", ..." : ""));
 }
 
-// In the first step of a static graph the reducer only counts; what it counted is reduced when the pass has ended.
-void DdpModel::reduce_first_static_step(nn::Tensors& outputs) {
+// In the first step of a static graph nobody knows yet which parameters take part, so it is reduced by hand when its
+// backward pass has ended. c10d's own static graph does the same, but loses count when the step has microbatches
+// without reduction.
+void DdpModel::reduce_when_backward_ends(nn::Tensors& outputs) {
   for (auto& output : outputs)
     if (output.requires_grad())
-      output.register_hook([this](const at::Tensor&) {
-        if (!std::exchange(static_known_, true))
-          torch::autograd::Engine::get_default_engine().queue_callback([this] { reducer_->delay_all_reduce(); });
+      output.register_hook([this, queued = std::make_shared<bool>(false)](const at::Tensor&) {
+        if (!std::exchange(*queued, true))
+          torch::autograd::Engine::get_default_engine().queue_callback([this] { learn_static_graph(); });
       });
+}
+
+void DdpModel::learn_static_graph() {
+  if (reducer_) return;
+  const at::NoGradGuard no_grad;
+  auto used = at::zeros({static_cast<std::int64_t>(reduced_.size())}, at::kInt);
+  for (std::size_t i = 0; i < reduced_.size(); ++i) used[static_cast<std::int64_t>(i)] = reduced_[i].grad().defined();
+  auto on_device = used.to(reduced_.front().device());
+  group_.all_reduce(on_device, comm::ReduceOp::max);
+  used = on_device.to(at::kCPU);
+
+  std::vector<at::Tensor> parameters;
+  std::vector<std::string> names;
+  std::vector<comm::Work> under_way;
+  for (std::size_t i = 0; i < reduced_.size(); ++i) {
+    auto& p = reduced_[i];
+    if (used[static_cast<std::int64_t>(i)].item<int>() == 0) {
+      p.register_hook([name = names_[i]](const at::Tensor& grad) -> at::Tensor {
+        throw ConfigError(
+            fmt::format("plugin.torch_ddp.static_graph: \"{}\" took no part in the first step and does "
+                        "now; set find_unused_parameters = true instead",
+                        name));
+      });
+      continue;
+    }
+    if (!p.grad().defined()) p.mutable_grad() = at::zeros_like(p);
+    under_way.push_back(group_.all_reduce_async(p.grad()));
+    parameters.push_back(p);
+    names.push_back(names_[i]);
+  }
+  for (auto& work : under_way) work.wait();
+  make_reducer(parameters, names);
 }
 
 nn::Tensors DdpModel::forward(const data::Batch& batch) {
@@ -124,10 +168,12 @@ nn::Tensors DdpModel::forward(const data::Batch& batch) {
     expecting_ = true;
   }
   if (ddp_.broadcast_buffers) broadcast_buffers();
-  reducer_->prepare_for_forward();
+  if (reducer_) reducer_->prepare_for_forward();
   auto outputs = ReplicatedModel::forward(batch);
-  reducer_->prepare_for_backward(ddp_.find_unused_parameters ? outputs : nn::Tensors{});
-  if (ddp_.static_graph && !static_known_) reduce_first_static_step(outputs);
+  if (reducer_)
+    reducer_->prepare_for_backward(ddp_.find_unused_parameters ? outputs : nn::Tensors{});
+  else
+    reduce_when_backward_ends(outputs);
   return outputs;
 }
 

@@ -19,11 +19,12 @@ class DdpModel : public ReplicatedModel {
   ScopeGuard no_sync() override;
 
  private:
-  void make_reducer();
+  void make_reducer(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names);
   void same_start();
   void broadcast_buffers();
   void check_reduced();
-  void reduce_first_static_step(nn::Tensors& outputs);
+  void reduce_when_backward_ends(nn::Tensors& outputs);
+  void learn_static_graph();
 
   TorchDdpOptions ddp_;
   comm::Group group_;
@@ -32,8 +33,7 @@ class DdpModel : public ReplicatedModel {
   std::vector<bool> reached_;  ///< check_reduction: which gradients came since the last forward pass with reduction
   bool expecting_ = false;     ///< check_reduction: such a forward pass ran and was not checked yet
   bool sync_ = true;
-  bool static_known_ = false;  ///< static_graph: the first step is over
-  std::unique_ptr<c10d::Reducer> reducer_;
+  std::unique_ptr<c10d::Reducer> reducer_;  ///< static_graph: null in the first step, then over what that used
 };
 
 }  // namespace trireme::plugins

@@ -1,0 +1,182 @@
+// Contract C1 for data parallelism: every case on the ranks of this program against one process, in float64.
+#include <ATen/TensorOperators.h>
+#include <unistd.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/booster/plugin_loader.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/nn/criterion.h"
+#include "tests/mpi/world.h"
+#include "tests/parity/reference.h"
+
+namespace trireme::tests {
+namespace {
+
+constexpr double kBound = 1e-9;
+
+std::unique_ptr<Plugin> make_plugin(const Case& c) {
+  auto plugin = load_plugin("torch_ddp");
+  const auto root = config::parse_text("[plugin.torch_ddp]\n" + c.plugin, c.name);
+  plugin->configure(root.table("plugin")->table("torch_ddp"));
+  return plugin;
+}
+
+BoostInputs make_inputs(const Case& c) {
+  BoostInputs inputs;
+  inputs.source.model = make_model(c);
+  inputs.source.weights = fmt::format("{}/parity-{}.safetensors", testing::TempDir(), getpid());
+  std::vector<checkpoint::NamedValue> values;
+  for (const auto& [name, value] : start(c)) values.push_back({name, value});
+  checkpoint::write_safetensors(inputs.source.weights, values);
+  inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
+    return nn::cross_entropy(outputs.front(), batch.labels);
+  };
+  inputs.data = make_data(c);
+  inputs.loader = make_loader(c);
+  inputs.total_steps = c.steps;
+  return inputs;
+}
+
+/// Calls body(batch) for the case's steps, over as many epochs as they take.
+template <class Body>
+void for_steps(const Case& c, Boosted& run, Body body) {
+  std::int64_t step = 0;
+  for (std::int64_t epoch = 0; step < c.steps; ++epoch) {
+    run.loader->start_epoch(epoch);
+    while (step < c.steps) {
+      const auto batch = run.loader->next();
+      if (!batch) break;
+      body(*batch);
+      ++step;
+    }
+  }
+}
+
+Named weights_of(Boosted& run) {
+  Named weights;
+  for (const auto& p : run.model->parameters()) weights[p.name] = p.value.detach().clone();
+  return weights;
+}
+
+/// By the pieces of the interface, so that gradients can be seen between backward pass and step.
+Trace by_pieces(const Case& c) {
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  Trace trace;
+  for_steps(c, run, [&](const data::StepBatch& batch) {
+    run.model->train(true);
+    for (std::size_t i = 0; i < batch.micro.size(); ++i) {
+      const auto local = i + 1 < batch.micro.size() ? run.model->no_sync() : ScopeGuard({});
+      run.optimizer->backward(run.criterion(run.model->forward(batch.micro[i]), batch.micro[i]),
+                              batch.micro[i].global_weight);
+    }
+    Named gradients;
+    for (const auto& p : run.model->parameters())
+      if (const auto grad = run.model->gradient(p); grad.defined()) gradients[p.name] = grad.clone();
+    trace.gradients.push_back(std::move(gradients));
+    trace.norms.push_back(run.optimizer->step(run.schedule->lr(run.step++)).grad_norm.item<double>());
+    run.optimizer->zero_grad();
+  });
+  trace.weights = weights_of(run);
+  return trace;
+}
+
+Trace by_train_step(const Case& c) {
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  Trace trace;
+  for_steps(c, run, [&](const data::StepBatch& batch) {
+    trace.losses.push_back(booster.train_step(run, batch).loss.item<double>());
+  });
+  trace.weights = weights_of(run);
+  return trace;
+}
+
+class DataParallel : public testing::TestWithParam<Case> {};
+
+TEST_P(DataParallel, EqualsOneProcess) {
+  const auto& c = GetParam();
+  const auto expected = reference(c);
+  const auto got = by_pieces(c);
+  for (std::size_t step = 0; step < expected.gradients.size(); ++step) {
+    const auto [worst, name] = distance(got.gradients.at(step), expected.gradients[step], kBound);
+    EXPECT_LE(worst, 1) << "gradient of " << name << " in step " << step + 1;
+    EXPECT_NEAR(got.norms.at(step), expected.norms[step], kBound * expected.norms[step]);
+  }
+  const auto check_weights = [&](const Trace& trace, const char* way) {
+    const auto [worst, name] = distance(trace.weights, expected.weights, kBound);
+    EXPECT_LE(worst, 1) << "weight " << name << " after the last step, " << way;
+  };
+  check_weights(got, "by pieces");
+  const auto stepped = by_train_step(c);
+  check_weights(stepped, "by train_step");
+  for (std::size_t step = 0; step < expected.losses.size(); ++step)
+    EXPECT_NEAR(stepped.losses.at(step), expected.losses[step], kBound * expected.losses[step]) << "step " << step + 1;
+}
+
+// 19 samples in batches of 8: the third is ragged, with 3 samples, fewer than four ranks.
+INSTANTIATE_TEST_SUITE_P(
+    Ladder, DataParallel,
+    testing::Values(
+        Case{.name = "plain"}, Case{.name = "sgd", .adamw = false}, Case{.name = "accumulate", .micro_batch = 1},
+        Case{.name = "accumulate_sgd_clip", .micro_batch = 1, .adamw = false, .max_norm = 0.5},
+        Case{.name = "clip", .max_norm = 0.5}, Case{.name = "dropout", .dropout = 0.3},
+        Case{.name = "dropout_accumulate_recompute", .micro_batch = 1, .dropout = 0.3, .recompute = true},
+        Case{.name = "recompute", .recompute = true},
+        Case{
+            .name = "everything", .micro_batch = 1, .adamw = false, .dropout = 0.2, .max_norm = 0.3, .recompute = true},
+        Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
+        Case{.name = "three_microbatches", .samples = 27, .global_batch = 12, .micro_batch = 2, .dropout = 0.1},
+        Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
+        Case{.name = "bucket_view", .micro_batch = 1, .plugin = "gradient_as_bucket_view = true"},
+        Case{.name = "several_buckets", .samples = 19, .hidden = 60, .layers = 8, .plugin = "bucket_cap_mb = 1"},
+        Case{.name = "several_buckets_view",
+             .micro_batch = 1,
+             .max_norm = 0.5,
+             .recompute = true,
+             .hidden = 60,
+             .layers = 8,
+             .plugin = "bucket_cap_mb = 1\ngradient_as_bucket_view = true"},
+        Case{.name = "static_graph", .micro_batch = 1, .plugin = "static_graph = true"},
+        Case{.name = "static_graph_recompute", .recompute = true, .plugin = "static_graph = true"},
+        Case{.name = "check_reduction", .plugin = "check_reduction = true\nbroadcast_buffers = false"},
+        Case{.name = "unused_found", .micro_batch = 1, .plugin = "find_unused_parameters = true", .unused_block = true},
+        Case{.name = "unused_found_view",
+             .plugin = "find_unused_parameters = true\ngradient_as_bucket_view = true",
+             .unused_block = true},
+        Case{.name = "unused_static", .plugin = "static_graph = true", .unused_block = true}),
+    [](const auto& value) { return value.param.name; });
+
+// The reducer waits for every gradient; one that never comes must be named, not waited for.
+TEST(DataParallelRules, CheckReductionNamesWhatTookNoPart) {
+  if (world().size() == 1) return;  // nothing is reduced
+  Case c{.name = "unused_checked", .plugin = "check_reduction = true", .unused_block = true};
+  try {
+    by_train_step(c);
+    FAIL() << "two steps went by with a gradient left out";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("bystander.linear.weight"), std::string::npos) << text;
+    EXPECT_NE(text.find("find_unused_parameters"), std::string::npos) << text;
+  }
+}
+
+// Gradients travel once a step, whatever the number of microbatches: payload of one model and one loss.
+TEST(DataParallelRules, LedgerCountsOneReductionAStep) {
+  const Case c{.name = "ledger", .samples = 24, .micro_batch = 1};
+  const auto dp = [] {
+    const auto totals = world().ledger().totals();
+    const auto found = totals.find({"dp", "all_reduce"});
+    return found == totals.end() ? comm::LedgerEntry{} : found->second;
+  };
+  const auto before = dp();
+  by_train_step(c);
+  const auto payload = dp().payload_elements - before.payload_elements;
+  const auto model = make_model(c);
+  const auto elements = static_cast<std::uint64_t>(nn::parameter_count(*model));
+  EXPECT_EQ(payload, world().size() == 1 ? 0U : 3 * (elements + 1));
+}
+
+}  // namespace
+}  // namespace trireme::tests

@@ -1,0 +1,219 @@
+#include "tests/parity/reference.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/base/random.h"
+#include "core/base/text.h"
+#include "core/nn/block.h"
+#include "core/nn/criterion.h"
+#include "core/nn/linear.h"
+#include "models/registry.h"
+#include "models/vit/options.h"
+
+namespace trireme::tests {
+namespace {
+
+constexpr std::int64_t kPixels = 12, kClasses = 5;
+
+/// Images of noise, each another, drawn by their number.
+class Noise : public data::Dataset {
+ public:
+  explicit Noise(std::int64_t n) : n_(n) {}
+  std::int64_t size() const override { return n_; }
+  std::optional<data::Sample> get(std::int64_t index, std::int64_t, bool) override {
+    const auto whole = shard::Placement::whole("pixels", {3, kPixels, kPixels});
+    data::Sample sample;
+    sample.inputs = {
+        shard::draw(shard::Init::normal(0, 1), 1000 + static_cast<std::uint64_t>(index), whole, at::kDouble, at::kCPU)};
+    sample.label = (index * 7 + 3) % kClasses;
+    return sample;
+  }
+
+ private:
+  std::int64_t n_;
+};
+
+/// Passes its input on; its parameters take no part.
+class Bystander : public nn::Block {
+ public:
+  Bystander()
+      : linear_(register_module(
+            "linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = 3, .out = 3, .init_std = 0.5}))) {}
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context&) override { return inputs; }
+
+ private:
+  std::shared_ptr<nn::Linear> linear_;
+};
+
+class WithBystander : public nn::Model {
+ public:
+  explicit WithBystander(std::shared_ptr<nn::Model> inner) : inner_(register_module("inner", std::move(inner))) {
+    add_block(register_module("bystander", std::make_shared<Bystander>()));
+    for (const auto& block : inner_->blocks()) add_block(block);
+    finish();
+  }
+
+ private:
+  std::shared_ptr<nn::Model> inner_;
+};
+
+bool any_matches(const std::string& name, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const auto& p) { return text::matches(name, p); });
+}
+
+// AdamW and SGD with momentum, by their papers' formulas.
+struct TextbookOptimizer {
+  const Case& c;
+  config::OptimizerOptions options;
+  Named first, second;
+  int step_number = 0;
+
+  void step(std::vector<nn::Parameter>& parameters, const Named& gradients, double lr) {
+    ++step_number;
+    for (auto& p : parameters) {
+      if (gradients.count(p.name) == 0) continue;
+      auto value = p.value.detach();
+      auto grad = gradients.at(p.name).clone();
+      const double decay = any_matches(p.name, c.no_decay) ? 0 : options.weight_decay;
+      auto& m = first[p.name];
+      if (!m.defined()) m = at::zeros_like(value);
+      if (c.adamw) {
+        auto& v = second[p.name];
+        if (!v.defined()) v = at::zeros_like(value);
+        const double b1 = options.betas[0], b2 = options.betas[1];
+        value.mul_(1 - lr * decay);
+        m = b1 * m + (1 - b1) * grad;
+        v = b2 * v + (1 - b2) * grad * grad;
+        const auto corrected = m / (1 - std::pow(b1, step_number));
+        value.sub_(lr * corrected / ((v / (1 - std::pow(b2, step_number))).sqrt() + options.eps));
+      } else {
+        grad = grad + decay * value;
+        m = step_number == 1 ? grad : options.momentum * m + grad;
+        value.sub_(lr * m);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<data::Dataset> make_data(const Case& c) { return std::make_shared<Noise>(c.samples); }
+
+std::shared_ptr<nn::Model> make_model(const Case& c) {
+  models::vit::Options options;
+  options.hidden_size = c.hidden;
+  options.num_layers = c.layers;
+  options.num_heads = 3;
+  options.intermediate_size = 2 * c.hidden;
+  options.patch_size = 4;
+  options.dropout = c.dropout;
+  options.attention_dropout = c.dropout;
+  const auto kind = models::all_models().at("vit");
+  kind->resolve(&options, {.image_size = kPixels, .channels = 3, .classes = kClasses, .class_names = {}});
+  std::shared_ptr<nn::Model> model = kind->make(&options);
+  if (c.unused_block) model = std::make_shared<WithBystander>(model);
+  return model;
+}
+
+Named start(const Case& c) {
+  const auto model = make_model(c);
+  Named values;
+  for (const auto& d : nn::declarations(*model))
+    values[d.name] = shard::draw(shard::Init::normal(0, 0.2), 77, shard::Placement::whole(d.name, d.shape), at::kDouble,
+                                 at::kCPU);
+  return values;
+}
+
+BoosterOptions make_options(const Case& c) {
+  BoosterOptions options;
+  options.boost.seed = kSeed;
+  options.boost.train.precision = "fp64";
+  options.boost.train.max_norm = c.max_norm;
+  options.boost.train.recompute = c.recompute;
+  auto& optimizer = options.boost.optimizer;
+  optimizer.name = c.adamw ? "hybrid_adam" : "sgd";
+  optimizer.lr = c.adamw ? 1e-2 : 5e-2;
+  optimizer.weight_decay = 0.1;
+  optimizer.momentum = c.adamw ? 0 : 0.9;
+  optimizer.freeze = c.freeze;
+  optimizer.no_decay = c.no_decay;
+  options.schedule.name = "linear";
+  return options;
+}
+
+data::LoaderOptions make_loader(const Case& c) {
+  data::LoaderOptions loader;
+  loader.global_batch = c.global_batch;
+  loader.micro_batch = c.micro_batch;
+  loader.seed = kSeed;
+  loader.shuffle = true;
+  return loader;
+}
+
+Trace reference(const Case& c) {
+  const auto model = make_model(c);
+  nn::materialize(*model, kSeed, at::kDouble, at::kCPU);
+  auto parameters = nn::parameters(*model);
+  const auto values = start(c);
+  for (auto& p : parameters) p.value.detach().copy_(values.at(p.name));
+  const auto data = make_data(c);
+  const auto options = make_options(c);
+  TextbookOptimizer optimizer{c, options.boost.optimizer, {}, {}, 0};
+  Trace trace;
+  std::vector<std::int64_t> order;
+  for (std::int64_t step = 0; step < c.steps; ++step) {
+    // The order of an epoch is the sampler's; the loader's own tests prove that. Here: one rank, the whole batch.
+    const auto steps_an_epoch = (c.samples + c.global_batch - 1) / c.global_batch;
+    auto loader_options = make_loader(c);
+    loader_options.micro_batch = c.global_batch;
+    loader_options.dtype = at::kDouble;
+    data::Loader loader(data, loader_options);
+    loader.start_epoch(step / steps_an_epoch, step % steps_an_epoch);
+    const auto batch = loader.next()->micro.front();
+    const nn::Context context{.training = true, .seed = kSeed, .step = step, .sample_ids = batch.sample_ids};
+    model->train(true);
+    const auto logits = model->forward(batch.inputs, context).front();
+    // Mean cross-entropy by hand.
+    const auto loss = -logits.log_softmax(-1).gather(1, batch.labels.unsqueeze(1)).mean();
+    for (auto& p : parameters) p.value.mutable_grad() = at::Tensor();
+    loss.backward();
+    trace.losses.push_back(loss.item<double>());
+    Named gradients;
+    double square = 0;
+    for (const auto& p : parameters)
+      if (p.value.grad().defined() && !any_matches(p.name, c.freeze)) {
+        gradients[p.name] = p.value.grad().clone();
+        square += p.value.grad().pow(2).sum().item<double>();
+      }
+    trace.gradients.push_back(gradients);
+    trace.norms.push_back(std::sqrt(square));
+    if (c.max_norm > 0)
+      for (auto& [name, grad] : gradients) grad = grad * std::min(1.0, c.max_norm / (std::sqrt(square) + 1e-6));
+    const double lr = options.boost.optimizer.lr * (1 - static_cast<double>(step) / static_cast<double>(c.steps));
+    optimizer.step(parameters, gradients, lr);
+  }
+  for (const auto& p : parameters) trace.weights[p.name] = p.value.detach().clone();
+  return trace;
+}
+
+std::pair<double, std::string> distance(const Named& got, const Named& expected, double bound) {
+  const auto norm = [](const at::Tensor& t) { return t.norm().item<double>(); };
+  double global = 0;
+  for (const auto& [name, tensor] : expected) global += std::pow(norm(tensor), 2);
+  global = std::sqrt(global);
+  std::pair<double, std::string> worst{0, ""};
+  for (const auto& [name, tensor] : expected) {
+    if (got.count(name) == 0) return {INFINITY, name + " is missing"};
+    const double quotient = norm(got.at(name) - tensor) / (bound * std::max(norm(tensor), 1e-6 * global));
+    if (!(quotient <= worst.first)) worst = {quotient, name};
+  }
+  if (got.size() != expected.size()) return {INFINITY, "another number of tensors"};
+  return worst;
+}
+
+}  // namespace trireme::tests

@@ -1,0 +1,51 @@
+// The reference of contract C1: one process, no plugin, no booster, no optimizer of ours. A loop as a textbook has it,
+// in float64, over the whole global batch at once.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/booster/booster.h"
+
+namespace trireme::tests {
+
+/// One training to compare. All but `micro_batch` and `plugin` changes the numbers, in every layout alike.
+struct Case {
+  std::string name;
+  std::int64_t samples = 19, global_batch = 8, micro_batch = 8, steps = 3;
+  bool adamw = true;
+  double dropout = 0, max_norm = 0;
+  bool recompute = false;
+  std::int64_t hidden = 24, layers = 2;
+  std::vector<std::string> freeze = {}, no_decay = {};
+  std::string plugin = "";    ///< keys of [plugin.torch_ddp]
+  bool unused_block = false;  ///< the model has parameters that no loss ever sees
+};
+
+using Named = std::map<std::string, at::Tensor>;
+
+struct Trace {
+  std::vector<double> losses, norms;
+  std::vector<Named> gradients;  ///< a step each, before the clip
+  Named weights;                 ///< after the last step
+};
+
+constexpr std::uint64_t kSeed = 11;
+
+std::shared_ptr<data::Dataset> make_data(const Case& c);
+std::shared_ptr<nn::Model> make_model(const Case& c);
+/// Random values for every parameter: a bias that starts at zero and has no gradient would be compared as noise.
+Named start(const Case& c);
+BoosterOptions make_options(const Case& c);
+data::LoaderOptions make_loader(const Case& c);
+
+/// What every layout must give.
+Trace reference(const Case& c);
+
+/// C1's measure: |g - ref| <= bound * max(|ref|, 1e-6 * global norm), 2-norms. Returns the largest quotient of the two
+/// sides, with the name it belongs to: at most 1 when the contract holds.
+std::pair<double, std::string> distance(const Named& got, const Named& expected, double bound);
+
+}  // namespace trireme::tests
