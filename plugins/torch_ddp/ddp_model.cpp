@@ -141,7 +141,7 @@ void DdpModel::learn_static_graph() {
   for (std::size_t i = 0; i < reduced_.size(); ++i) {
     auto& p = reduced_[i];
     if (used[static_cast<std::int64_t>(i)].item<int>() == 0) {
-      p.register_hook([name = names_[i]](const at::Tensor& grad) -> at::Tensor {
+      p.register_hook([name = names_[i]](const at::Tensor&) -> at::Tensor {
         throw ConfigError(
             fmt::format("plugin.torch_ddp.static_graph: \"{}\" took no part in the first step and does "
                         "now; set find_unused_parameters = true instead",
