@@ -48,10 +48,13 @@ fi
 cat <<NEXT
 
 It works: best validation accuracy $(awk -v a="$accuracy" 'BEGIN {printf "%.1f %%", 100 * a}'). What to try next:
-  $trireme train configs/leaves_vit.toml --ranks 4 --set train.micro_batch=4   the same numbers on another layout
-  $trireme config configs/leaves_vit.toml --print                              every setting of that run, defaults and all
-  $trireme config --explain train                                              what [train] can say
-  $trireme plugins                                                             the ways to run on many ranks
-  ./test.sh                                                                    the tests
+  $trireme train configs/leaves_vit.toml --ranks 4 --set train.micro_batch=4
+        the same numbers on another layout
+  $trireme config configs/leaves_vit.toml --print
+        every setting of that run, defaults and all; --explain train tells what [train] can say
+  $trireme plugins
+        the ways to run on many ranks, and their options
+  ./test.sh
+        the tests
 README.md tells how to train on images of your own (configs/beans_vit_tiny.toml).
 NEXT

@@ -40,13 +40,15 @@ build() {
   mkdir -p "$root/build" && : >"$log"
   say "configuring and building ($preset; log: build/$preset.log)"
   logged "$log" cmake -S "$root" --preset "$preset" "$@" || return
-  local status=0
-  NINJA_STATUS='[%f/%t] ' cmake --build "$root/build/$preset" --parallel "$(jobs_here)" --target "${targets[@]}" 2>&1 </dev/null |
-    tee -a "$log" |
-    awk -v step="$step" 'match($0, /^\[[0-9]+\/[0-9]+\] /) {
-      split(substr($0, 2, RLENGTH - 3), n, "/"); tenth = int(10 * n[1] / n[2])
-      if (tenth != last && n[2] > 20) { printf "%s: built %d of %d\n", step, n[1], n[2]; fflush(); last = tenth } }' ||
-    status=$?
+  local status=0 line tenth last=0
+  NINJA_STATUS='[%f/%t] ' cmake --build "$root/build/$preset" --parallel "$(jobs_here)" --target "${targets[@]}" \
+    2>&1 </dev/null | while IFS= read -r line; do
+      printf '%s\n' "$line" >>"$log"
+      [[ $line =~ ^\[([0-9]+)/([0-9]+)\] && ${BASH_REMATCH[2]} -gt 20 ]] || continue
+      tenth=$((10 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+      [ "$tenth" = "$last" ] || say "built ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]}"
+      last=$tenth
+    done || status=$?
   if [ "$status" != 0 ]; then
     say "the build failed; from $log:"
     grep -E 'error:|undefined reference|undefined symbol|FAILED:' "$log" | head -n 20 | sed 's/^/    /' || true
