@@ -18,7 +18,9 @@ using std::chrono::microseconds;
 constexpr int kEagerLooks = 32;
 constexpr auto kPatience = std::chrono::milliseconds(20);
 constexpr microseconds kPatientSleep{50};
-// The background thread: its looks grow sparser the longer nothing moves.
+// The background thread: looks without pause for a moment after something moved (the next message of the exchange is
+// near), then sleeps between looks, the longer the longer nothing moves.
+constexpr microseconds kAlert{30};
 constexpr microseconds kShortestSleep{20};
 constexpr microseconds kLongestSleep{500};
 constexpr unsigned kDeadlineEvery = 256;  // looks between two readings of the clock
@@ -63,7 +65,7 @@ bool Engine::poll(Operations& finished) {
       step = operation.advance();
     } catch (...) {
       operation.fail(std::current_exception());
-      broken_.push_back(active_[i]);
+      if (operation.has_requests()) broken_.push_back(active_[i]);
       step = Operation::Step::finished;
     }
     moved |= step != Operation::Step::waiting;
@@ -92,7 +94,7 @@ void Engine::check_deadlines(Operations& finished) {
     operation.fail(std::make_exception_ptr(CommError(fmt::format(
         "{}: nothing from {} within {:.3g} s; that rank is late, stuck or gone, or makes other calls", operation.text(),
         operation.pending_peers(), static_cast<double>(operation.program_.timeout.count()) / 1000))));
-    broken_.push_back(active_[i]);
+    if (operation.has_requests()) broken_.push_back(active_[i]);
     retire(i, finished);
   }
 }
@@ -146,6 +148,7 @@ void Engine::background() {
   pthread_setname_np(pthread_self(), "trireme-comm");
   prctl(PR_SET_TIMERSLACK, 1);  // in ns: the kernel's default of 50 us would triple the short sleeps
   auto pause = kShortestSleep;
+  auto last_move = Clock::now();
   while (!stopping_) {
     if (outstanding_.load() == 0) {
       std::unique_lock lock(sleep_mutex_);
@@ -153,11 +156,17 @@ void Engine::background() {
       wake_.wait(lock, [this] { return stopping_ || outstanding_.load() > 0; });
       idle_.store(false);
       pause = kShortestSleep;
+      last_move = Clock::now();
       continue;
     }
-    if (drivers_.load() == 0 && try_poll()) {
-      pause = kShortestSleep;
-      continue;
+    if (drivers_.load() == 0) {
+      const bool moved = try_poll();
+      const auto now = Clock::now();
+      if (moved) {
+        last_move = now;
+        pause = kShortestSleep;
+      }
+      if (now - last_move < kAlert) continue;
     }
     // Not on the condition variable: a start needs no notification while this thread looks by itself.
     std::this_thread::sleep_for(pause);

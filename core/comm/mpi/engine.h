@@ -57,7 +57,7 @@ class Engine {
 
   std::mutex mutex_;  // MPI and active_
   Operations active_;
-  Operations broken_;  // failed ones, whose buffers late messages may still reach: kept to the end
+  Operations broken_;  // failed ones with transfers under way, whose buffers must last: kept to the end
   unsigned polls_ = 0;
 
   std::mutex queue_mutex_;

@@ -40,77 +40,99 @@ std::string Operation::text() const {
                      channel_->rank, channel_->size);
 }
 
+std::string Operation::peer_text(int peer) const {
+  return fmt::format("rank {} (world rank {})", peer, channel_->ranks.at(static_cast<std::size_t>(peer)));
+}
+
 void Operation::post(Round& round) {
   requests_.clear();
-  posted_transfers_.clear();
-  const auto start = [&](const Transfer& transfer, bool receive) {
-    auto* data = static_cast<std::byte*>(transfer.data);
+  request_peers_.clear();
+  // A message of zero bytes travels too: the other side checks the size.
+  const auto each_message = [](const Transfer& transfer, auto&& body) {
     std::size_t at = 0;
-    // A message of zero bytes travels too: the other side checks the count.
     do {
       const auto bytes = std::min(kLargestMessage, transfer.bytes - at);
-      auto& request = requests_.emplace_back(MPI_REQUEST_NULL);
-      posted_transfers_.push_back({&transfer, bytes, receive});
-      const auto count = static_cast<int>(bytes);
-      const int code =
-          receive ? MPI_Irecv(data + at, count, MPI_BYTE, transfer.peer, program_.tag, channel_->comm, &request)
-                  : MPI_Isend(data + at, count, MPI_BYTE, transfer.peer, program_.tag, channel_->comm, &request);
-      if (code != MPI_SUCCESS)
-        throw CommError(fmt::format("{}: {} rank {}: {}", text(), receive ? "receiving from" : "sending to",
-                                    transfer.peer, mpi_text(code)));
+      body(static_cast<std::byte*>(transfer.data) + at, bytes);
       at += bytes;
     } while (at < transfer.bytes);
   };
-  for (const auto& transfer : round.receives) start(transfer, true);
-  for (const auto& transfer : round.sends) start(transfer, false);
-  pending_ = requests_.size();
-  indices_.resize(pending_);
-  statuses_.resize(pending_);
+  for (const auto& transfer : round.receives)
+    each_message(transfer, [&](std::byte* data, std::size_t bytes) {
+      arrivals_.push_back({data, bytes, transfer.peer});
+    });
+  for (const auto& transfer : round.sends)
+    each_message(transfer, [&](const std::byte* data, std::size_t bytes) {
+      request_peers_.push_back(transfer.peer);
+      const int code = MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, transfer.peer, program_.tag, channel_->comm,
+                                 &requests_.emplace_back(MPI_REQUEST_NULL));
+      if (code != MPI_SUCCESS)
+        throw CommError(fmt::format("{}: sending to {}: {}", text(), peer_text(transfer.peer), mpi_text(code)));
+    });
+  pending_ = arrivals_.size() + requests_.size();
   posted_ = true;
 }
 
-void Operation::check_arrival(std::size_t index, const MPI_Status& status) {
-  const auto& posted = posted_transfers_[index];
-  const int peer = posted.receive ? status.MPI_SOURCE : posted.transfer->peer;
-  const auto world_rank = [&](int rank) {
-    return rank >= 0 && rank < channel_->size ? channel_->ranks[static_cast<std::size_t>(rank)] : -1;
-  };
-  if (status.MPI_ERROR != MPI_SUCCESS) {
-    int error_class = 0;
-    MPI_Error_class(status.MPI_ERROR, &error_class);
-    if (error_class == MPI_ERR_TRUNCATE)
-      throw CommError(
-          fmt::format("{}: rank {} (world rank {}) sent more than the {} bytes that this rank expects; do "
-                      "all ranks give the same shapes and dtypes, in the same order of calls?",
-                      text(), peer, world_rank(peer), posted.bytes));
-    throw CommError(fmt::format("{}: {} rank {} (world rank {}): {}", text(),
-                                posted.receive ? "receiving from" : "sending to", peer, world_rank(peer),
-                                mpi_text(status.MPI_ERROR)));
-  }
-  if (!posted.receive) return;
-  int bytes = 0;
+bool Operation::match(const Arrival& arrival) {
+  int found = 0, bytes = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  MPI_Status status;
+  int code = MPI_Improbe(arrival.peer, program_.tag, channel_->comm, &found, &message, &status);
+  if (code != MPI_SUCCESS) throw CommError(fmt::format("{}: looking for messages: {}", text(), mpi_text(code)));
+  if (found == 0) return false;
+  source_ = status.MPI_SOURCE;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
-  source_ = peer;
-  if (static_cast<std::size_t>(bytes) != posted.bytes)
+  const bool fits = static_cast<std::size_t>(bytes) == arrival.bytes;
+  auto* data = arrival.data;
+  // What does not fit is received all the same, beside the tensor: the sender is waiting for it to be taken.
+  if (!fits) data = program_.scratch.emplace_back(engine_->scratch(static_cast<std::size_t>(bytes))).get();
+  request_peers_.push_back(source_);
+  code = MPI_Imrecv(data, bytes, MPI_BYTE, &message, &requests_.emplace_back(MPI_REQUEST_NULL));
+  if (code != MPI_SUCCESS)
+    throw CommError(fmt::format("{}: receiving from {}: {}", text(), peer_text(source_), mpi_text(code)));
+  if (!fits)
     throw CommError(
-        fmt::format("{}: rank {} (world rank {}) sent {} bytes, this rank expects {}; do all ranks give the "
-                    "same shapes and dtypes, in the same order of calls?",
-                    text(), peer, world_rank(peer), bytes, posted.bytes));
+        fmt::format("{}: {} sent {} bytes, this rank expects {}; do all ranks give the same shapes and dtypes, in the "
+                    "same order of calls?",
+                    text(), peer_text(source_), bytes, arrival.bytes));
+  return true;
 }
 
-Operation::Step Operation::test() {
+bool Operation::match_arrivals() {
+  // In order for each peer: a later message of a peer waits until its earlier ones are matched.
+  silent_.assign(static_cast<std::size_t>(channel_->size), false);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    const auto arrival = arrivals_[i];
+    const auto peer = static_cast<std::size_t>(std::max(arrival.peer, 0));  // from any source: there is one alone
+    if (!silent_[peer] && match(arrival)) continue;
+    silent_[peer] = true;
+    arrivals_[kept++] = arrival;
+  }
+  const bool any = kept < arrivals_.size();
+  arrivals_.resize(kept);
+  return any;
+}
+
+bool Operation::collect_requests() {
+  const auto count = requests_.size();
+  if (count == 0) return false;
+  indices_.resize(count);
+  statuses_.resize(count);
   int completed = 0;
   const int code =
-      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &completed, indices_.data(), statuses_.data());
+      MPI_Testsome(static_cast<int>(count), requests_.data(), &completed, indices_.data(), statuses_.data());
   if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) throw CommError(fmt::format("{}: {}", text(), mpi_text(code)));
-  if (completed == MPI_UNDEFINED || completed == 0) return Step::waiting;
+  if (completed == MPI_UNDEFINED || completed == 0) return false;
   pending_ -= static_cast<std::size_t>(completed);
+  if (code == MPI_SUCCESS) return true;
   for (int i = 0; i < completed; ++i) {
-    auto& status = statuses_[static_cast<std::size_t>(i)];
-    if (code == MPI_SUCCESS) status.MPI_ERROR = MPI_SUCCESS;  // the field is set only together with MPI_ERR_IN_STATUS
-    check_arrival(static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]), status);
+    const int error = statuses_[static_cast<std::size_t>(i)].MPI_ERROR;
+    if (error != MPI_SUCCESS)
+      throw CommError(fmt::format(
+          "{}: exchanging with {}: {}", text(),
+          peer_text(request_peers_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])]), mpi_text(error)));
   }
-  return Step::moved;
+  return true;
 }
 
 Operation::Step Operation::advance() {
@@ -119,32 +141,34 @@ Operation::Step Operation::advance() {
     if (round_ == program_.rounds.size()) return Step::finished;
     post(program_.rounds[round_]);
   }
-  if (pending_ > 0 && test() == Step::waiting) return Step::waiting;
-  if (pending_ > 0) return Step::moved;
+  if (pending_ > 0) {
+    bool moved = !arrivals_.empty() && match_arrivals();
+    moved |= collect_requests();
+    if (pending_ > 0) return moved ? Step::moved : Step::waiting;
+  }
   if (auto& then = program_.rounds[round_].then) then();
   if (++round_ == program_.rounds.size()) return Step::finished;
   post(program_.rounds[round_]);
   return Step::moved;
 }
 
+bool Operation::has_requests() const {
+  return std::any_of(requests_.begin(), requests_.end(),
+                     [](MPI_Request request) { return request != MPI_REQUEST_NULL; });
+}
+
 std::string Operation::pending_peers() const {
   std::set<int> silent;
+  for (const auto& arrival : arrivals_) silent.insert(arrival.peer);
   for (std::size_t i = 0; i < requests_.size(); ++i)
-    if (requests_[i] != MPI_REQUEST_NULL) silent.insert(posted_transfers_[i].transfer->peer);
+    if (requests_[i] != MPI_REQUEST_NULL) silent.insert(request_peers_[i]);
   if (silent.contains(MPI_ANY_SOURCE)) return "any rank";
   std::vector<std::string> names;
-  for (const int peer : silent)
-    names.push_back(fmt::format("rank {} (world rank {})", peer, channel_->ranks[static_cast<std::size_t>(peer)]));
+  for (const int peer : silent) names.push_back(peer_text(peer));
   return names.empty() ? "the device" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-void Operation::fail(std::exception_ptr error) {
-  error_ = std::move(error);
-  for (std::size_t i = 0; i < requests_.size(); ++i)
-    if (requests_[i] != MPI_REQUEST_NULL && posted_transfers_[i].receive) MPI_Cancel(&requests_[i]);
-  int all = 0;
-  MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, MPI_STATUSES_IGNORE);
-}
+void Operation::fail(std::exception_ptr error) { error_ = std::move(error); }
 
 void Operation::settle() {
   if (!error_ && program_.finish) {
@@ -154,7 +178,7 @@ void Operation::settle() {
       error_ = std::make_exception_ptr(CommError(fmt::format("{}: copying the result back: {}", text(), error.what())));
     }
   }
-  if (!error_) {  // after an error the late messages of others may still write there
+  if (!error_) {  // after an error transfers may be under way: the engine keeps this operation while they are
     program_.rounds.clear();
     program_.scratch.clear();
     program_.tensors.clear();

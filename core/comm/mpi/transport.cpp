@@ -27,6 +27,18 @@ void avoid_forbidden_copies() {
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", /*overwrite=*/0);
 }
 
+/// Under srun, Open MPI finds its peers by PMI alone, and without it MPI_Init ends the process by itself.
+void check_srun(const LaunchInfo& info) {
+  if (info.launcher != Launcher::srun) return;
+  for (const char* name : {"PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_FD"})
+    if (std::getenv(name) != nullptr) return;
+  throw CommError(
+      fmt::format("srun started {} ranks without a way for MPI to connect them (no PMIX_ or PMI_ variables); start "
+                  "with srun --mpi=pmix, "
+                  "or with mpirun inside the allocation",
+                  info.size));
+}
+
 class MpiTransport final : public Transport {
  public:
   MpiTransport(const LaunchInfo& info, const MpiOptions& options) : options_(options) {
@@ -35,6 +47,7 @@ class MpiTransport final : public Transport {
     if (initialized != 0) {
       MPI_Query_thread(&provided);
     } else {
+      check_srun(info);
       avoid_forbidden_copies();
       MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
       finalize_ = true;

@@ -1,0 +1,91 @@
+// Our all-reduce against raw blocking MPI_Allreduce, in turns in one run on the same ranks; one JSON object a line.
+//
+//   mpirun -n 2 --bind-to none build/release/bench/bench_collectives [ROUNDS]
+//
+// Columns: ours waited for at once, ours waited for through its future (as c10d::Reducer does), and raw; medians and
+// tenths over the rounds, of the slowest rank of each round. No time is asserted.
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+#include "core/comm/world.h"
+
+namespace {
+
+using trireme::comm::Group;
+using trireme::comm::ReduceOp;
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double percentile(std::vector<double> sorted, double share) {
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto info = trireme::comm::detect();
+  const auto world = trireme::comm::World::start(info, {.device = "cpu"});
+  const auto& group = world->group();
+  if (group.size() < 2) {
+    fmt::print(stderr, "start it with mpirun -n 2 or more\n");
+    return 2;
+  }
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 200;
+
+  for (const std::int64_t bytes : {std::int64_t{4} << 10, std::int64_t{64} << 10, std::int64_t{1} << 20,
+                                   std::int64_t{16} << 20, std::int64_t{64} << 20}) {
+    auto tensor = at::full({bytes / 4}, 1.0f);
+    const int count = static_cast<int>(bytes / 4);
+    // Averages keep the values at 1 however often they are taken; raw sums of a few hundred rounds stay finite.
+    const std::map<std::string, std::function<void()>> ways{
+        {"ours", [&] { group.all_reduce(tensor, ReduceOp::sum); }},
+        {"ours_future",
+         [&] {
+           std::vector<at::Tensor> tensors{tensor};
+           group.process_group()->allreduce(tensors)->getFuture()->wait();
+         }},
+        {"raw", [&] { MPI_Allreduce(MPI_IN_PLACE, tensor.data_ptr(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
+    };
+    std::map<std::string, std::vector<double>> times;
+    const int turns = bytes > (1 << 20) ? std::max(10, rounds / 4) : rounds;
+    for (int round = -5; round < turns; ++round) {
+      for (const auto& [name, run] : ways) {
+        tensor.fill_(1.0f);
+        // Small calls are timed some at a time: one lasts no longer than the clock's noise.
+        const int repeats = bytes <= (64 << 10) && name != "ours_future" ? 20 : 1;
+        MPI_Barrier(MPI_COMM_WORLD);
+        const double start = now_us();
+        for (int i = 0; i < repeats; ++i) run();
+        double time = (now_us() - start) / repeats, slowest = 0;
+        MPI_Allreduce(&time, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        if (round >= 0) times[name].push_back(slowest);
+      }
+    }
+    if (world->rank() != 0) continue;
+    const double ours = percentile(times["ours"], 0.5), raw = percentile(times["raw"], 0.5);
+    fmt::print(
+        "{{\"bench\": \"all_reduce\", \"ranks\": {}, \"bytes\": {}, \"rounds\": {}, \"transport\": \"{}\", "
+        "\"ours_us\": {:.2f}, "
+        "\"ours_p10_us\": {:.2f}, \"future_us\": {:.2f}, \"raw_us\": {:.2f}, \"raw_p10_us\": {:.2f}, "
+        "\"of_raw_bandwidth\": {:.3f}}}\n",
+        group.size(), bytes, turns, world->transport(), ours, percentile(times["ours"], 0.1),
+        percentile(times["ours_future"], 0.5), raw, percentile(times["raw"], 0.1), raw / ours);
+    std::fflush(stdout);
+  }
+  return 0;
+}

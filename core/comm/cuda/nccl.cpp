@@ -1,0 +1,128 @@
+// libtrireme_cuda.so: NCCL through LibTorch's ProcessGroupNCCL. Loaded by World::start where CUDA devices are used;
+// what it links (LibTorch's CUDA library, NCCL) comes into the process with it.
+//
+// Errors of a peer or a timeout are noticed by ProcessGroupNCCL's own watchdog thread, not by wait(): that one only
+// orders streams.
+#include <c10/cuda/CUDAFunctions.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+#include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "core/base/error.h"
+#include "core/comm/transport.h"
+
+namespace trireme::comm {
+namespace {
+
+std::string variable(const char* name, const char* otherwise = "") {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : value;
+}
+
+std::string host_of_rank_0(const LaunchInfo& info) {
+  char name[256] = {};
+  if (info.local_size == info.size || gethostname(name, sizeof name - 1) != 0) return "127.0.0.1";
+  return name;
+}
+
+/// The store that ranks meet at. Under torchrun its agent may already serve one; under mpirun rank 0 serves at a port
+/// that the system picks, and MPI tells the others.
+c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchInfo& info, const NcclOptions& options) {
+  c10d::TCPStoreOptions store{.isServer = info.rank == 0, .waitWorkers = false, .timeout = options.timeout};
+  if (!options.share_address) {
+    const auto host = variable("MASTER_ADDR"), port = variable("MASTER_PORT");
+    if (host.empty() || std::atoi(port.c_str()) <= 0)
+      throw ConfigError(
+          fmt::format("MASTER_ADDR=\"{}\", MASTER_PORT=\"{}\": torchrun sets both; start with it", host, port));
+    store.port = static_cast<std::uint16_t>(std::atoi(port.c_str()));
+    if (variable("TORCHELASTIC_USE_AGENT_STORE") == "True") store.isServer = false;
+    // A restart of the same job must not meet the keys of the run before.
+    return c10::make_intrusive<c10d::PrefixStore>("trireme/" + variable("TORCHELASTIC_RESTART_COUNT", "0"),
+                                                  c10::make_intrusive<c10d::TCPStore>(host, store));
+  }
+  if (info.rank == 0) {
+    store.port = 0;
+    auto served = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store);
+    options.share_address(host_of_rank_0(info), served->getPort());
+    return served;
+  }
+  const auto [host, port] = options.share_address("", 0);
+  store.port = static_cast<std::uint16_t>(port);
+  return c10::make_intrusive<c10d::TCPStore>(host, store);
+}
+
+class NcclTransport final : public Transport {
+ public:
+  NcclTransport(const LaunchInfo& info, const NcclOptions& options) : options_(options) {
+    c10::cuda::set_device(options.device.index());
+    try {
+      store_ = rendezvous(info, options);
+    } catch (const c10::Error& error) {
+      throw CommError(fmt::format("the ranks did not meet for NCCL: {}", error.what_without_backtrace()));
+    }
+    options_.share_address = nullptr;  // it lives as long as the start
+  }
+
+  ~NcclTransport() override {
+    const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
+    for (auto backend = backends_.rbegin(); backend != backends_.rend(); ++backend) {
+      try {
+        unwinding ? (*backend)->abort() : (*backend)->shutdown();
+      } catch (const std::exception&) {
+        // The end of the run: what failed was told by the operation that failed.
+      }
+    }
+  }
+
+  [[nodiscard]] std::string name() const override { return "NCCL " + c10d::getNcclVersion(); }
+
+  void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) override {
+    const auto prefix = fmt::format("{}/{}", axis, groups_++);  // counted on every rank: the same on all
+    if (group == nullptr) return;
+    auto settings = c10d::ProcessGroupNCCL::Options::create();
+    settings->timeout = options_.timeout;
+    settings->group_name = prefix;
+    settings->group_desc = axis;
+    settings->global_ranks_in_group.assign(ranks.begin(), ranks.end());
+    try {
+      auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>(prefix, store_),
+                                                                 group->getRank(), group->getSize(), settings);
+      group->setBoundDeviceId(options_.device);
+      group->setBackend(c10::kCUDA, c10d::ProcessGroup::BackendType::NCCL, backend);
+      group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
+      backends_.push_back(std::move(backend));
+    } catch (const c10::Error& error) {
+      throw CommError(fmt::format("NCCL for group {}: {}", axis, error.what_without_backtrace()));
+    }
+  }
+
+  void abort(int) noexcept override {}  // torchrun's agent, or mpirun, ends the other ranks
+
+ private:
+  NcclOptions options_;
+  int exceptions_at_start_ = std::uncaught_exceptions();
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::vector<c10::intrusive_ptr<c10d::ProcessGroupNCCL>> backends_;
+  int groups_ = 0;
+};
+
+}  // namespace
+}  // namespace trireme::comm
+
+extern "C" {
+// Found by name in libtrireme: see cuda/load.cpp.
+__attribute__((visibility("default"))) extern const trireme::comm::CudaLibrary::Entry trireme_cuda_entry;
+const trireme::comm::CudaLibrary::Entry trireme_cuda_entry{
+    [](const trireme::comm::LaunchInfo& info,
+       const trireme::comm::NcclOptions& options) -> std::unique_ptr<trireme::comm::Transport> {
+      return std::make_unique<trireme::comm::NcclTransport>(info, options);
+    }};
+}

@@ -1,0 +1,236 @@
+// What core/comm does before and without a transport: the launcher's environment, the mesh's formula, the ledger.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/comm/mesh.h"
+#include "core/comm/world.h"
+
+namespace trireme::comm {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+/// The launchers' variables, and none of the surrounding shell's, while it lives.
+class Environment {
+ public:
+  explicit Environment(const Variables& set) {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_LOCALID",
+                             "SLURM_STEP_ID",
+                             "SLURM_STEP_NUM_TASKS",
+                             "SLURM_STEP_TASKS_PER_NODE",
+                             "SLURM_TASKS_PER_NODE",
+                             "SLURM_NODEID",
+                             "RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "LOCAL_WORLD_SIZE",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "TORCHELASTIC_RUN_ID",
+                             "PMIX_RANK",
+                             "PMIX_NAMESPACE",
+                             "PMI_RANK",
+                             "PMI_FD"})
+      unsetenv(name);
+    for (const auto& [name, value] : set) setenv(name.c_str(), value.c_str(), 1);
+    names_ = set;
+  }
+  ~Environment() {
+    for (const auto& [name, value] : names_) unsetenv(name.c_str());
+  }
+
+ private:
+  Variables names_;
+};
+
+const Variables kMpirun{{"OMPI_COMM_WORLD_RANK", "3"},
+                        {"OMPI_COMM_WORLD_SIZE", "4"},
+                        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+const Variables kTorchrun{{"RANK", "5"},
+                          {"WORLD_SIZE", "8"},
+                          {"LOCAL_RANK", "1"},
+                          {"LOCAL_WORLD_SIZE", "4"},
+                          {"MASTER_ADDR", "h"},
+                          {"MASTER_PORT", "29500"},
+                          {"TORCHELASTIC_RUN_ID", "none"}};
+const Variables kSrun{{"SLURM_PROCID", "6"},  {"SLURM_NTASKS", "7"}, {"SLURM_LOCALID", "2"},
+                      {"SLURM_STEP_ID", "0"}, {"SLURM_NODEID", "1"}, {"SLURM_TASKS_PER_NODE", "4,3"}};
+
+Variables with(Variables set, const Variables& more) {
+  for (const auto& [name, value] : more) set[name] = value;
+  return set;
+}
+
+Variables without(Variables set, const std::string& name) {
+  set.erase(name);
+  return set;
+}
+
+TEST(Detect, reads_each_launcher) {
+  struct Case {
+    Variables set;
+    Launcher launcher;
+    int rank, size, local_rank, local_size;
+    std::string text;
+  };
+  const Variables slurm_job = without(kSrun, "SLURM_STEP_ID");
+  const std::vector<Case> cases{
+      {{}, Launcher::alone, 0, 1, 0, 1, "1 process"},
+      {kMpirun, Launcher::mpirun, 3, 4, 1, 2, "mpirun, 4 ranks on 2 hosts"},
+      {kTorchrun, Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts"},
+      {without(kTorchrun, "TORCHELASTIC_RUN_ID"), Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts"},
+      {kSrun, Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts"},
+      // A batch script has a rank of Slurm's, but runs once.
+      {slurm_job, Launcher::alone, 0, 1, 0, 1, "1 process"},
+      // A launcher inside an srun step is the one that counts.
+      {with(kSrun, kMpirun), Launcher::mpirun, 3, 4, 1, 2, "mpirun, 4 ranks on 2 hosts"},
+      {with(kSrun, kTorchrun), Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts"},
+      // The step's size, not the job's.
+      {with(kSrun, {{"SLURM_NTASKS", "16"}, {"SLURM_STEP_NUM_TASKS", "7"}}), Launcher::srun, 6, 7, 2, 3,
+       "srun, 7 ranks on 3 hosts"},
+      {with(kSrun, {{"SLURM_TASKS_PER_NODE", "1,6"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}}), Launcher::srun, 6, 7, 2,
+       4, "srun, 7 ranks on 2 hosts"},
+      {{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}},
+       Launcher::mpirun,
+       0,
+       1,
+       0,
+       1,
+       "mpirun, 1 rank on 1 host"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.text);
+    const Environment environment(c.set);
+    const auto info = detect();
+    EXPECT_EQ(info.launcher, c.launcher);
+    EXPECT_EQ(info.rank, c.rank);
+    EXPECT_EQ(info.size, c.size);
+    EXPECT_EQ(info.local_rank, c.local_rank);
+    EXPECT_EQ(info.local_size, c.local_size);
+    EXPECT_EQ(info.text(), c.text);
+  }
+}
+
+TEST(Detect, refuses_half_an_environment) {
+  const std::vector<std::pair<Variables, std::string>> cases{
+      {without(kMpirun, "OMPI_COMM_WORLD_SIZE"), "OMPI_COMM_WORLD_SIZE"},
+      {without(kTorchrun, "WORLD_SIZE"), "WORLD_SIZE"},
+      {without(kSrun, "SLURM_NTASKS"), "SLURM_NTASKS"},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "two"}}), "OMPI_COMM_WORLD_RANK=two"},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "-1"}}), "OMPI_COMM_WORLD_RANK=-1"},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "4"}}), "rank 4 of 4"},
+      {with(kTorchrun, {{"LOCAL_RANK", "4"}}), "local rank 4 of 4"},
+  };
+  for (const auto& [set, word] : cases) {
+    const Environment environment(set);
+    try {
+      (void)detect();
+      ADD_FAILURE() << "no error for " << word;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  }
+}
+
+template <class Kind>
+void expect_start_refuses(const LaunchInfo& info, const std::string& device, const std::string& word) {
+  try {
+    (void)World::start(info, {.device = device});
+    ADD_FAILURE() << "started, instead of saying " << word;
+  } catch (const Kind& error) {
+    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+  }
+}
+
+TEST(World, refuses_what_has_no_transport) {
+  const Environment environment({});
+  const LaunchInfo torchrun{Launcher::torchrun, 1, 4, 1, 4};
+  expect_start_refuses<ConfigError>(torchrun, "cpu", "mpirun -n 4");
+  expect_start_refuses<ConfigError>({}, "gpu", "auto, cpu or cuda");
+  if (cuda_device_count() == 0) expect_start_refuses<ConfigError>({}, "cuda", "no device");
+}
+
+TEST(World, never_becomes_several_worlds_of_one) {
+  const Environment environment({});
+  expect_start_refuses<CommError>({Launcher::srun, 0, 2, 0, 2}, "cpu", "--mpi=pmix");
+  expect_start_refuses<CommError>({Launcher::mpirun, 0, 2, 0, 2}, "cpu", "MPI sees rank 0 of 1");
+}
+
+TEST(World, of_one_makes_every_call_and_sends_nothing) {
+  const auto world = World::start({}, {.device = "cpu"});
+  EXPECT_EQ(world->size(), 1);
+  EXPECT_EQ(world->transport(), "none");
+  EXPECT_TRUE(world->device().is_cpu());
+  const auto& group = world->group();
+  EXPECT_EQ(group.axis(), "world");
+  auto tensor = at::arange(6, at::kLong);
+  for (const auto op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::product})
+    group.all_reduce(tensor, op);
+  auto work = group.all_reduce_async(tensor);
+  EXPECT_TRUE(work.done());
+  work.wait();
+  EXPECT_TRUE(at::equal(tensor, at::arange(6, at::kLong)));
+  auto copy = at::zeros({2, 3}, at::kLong);
+  group.all_gather_into(copy, tensor);
+  EXPECT_TRUE(at::equal(copy.flatten(), tensor));
+  group.barrier();
+  Mesh mesh(*world, {{"dp", 1}, {"tp", 1}});
+  mesh.group("dp").all_reduce(tensor);
+  EXPECT_TRUE(world->ledger().totals().empty());
+  EXPECT_THROW(Group().all_reduce(tensor), LogicError);
+  EXPECT_THROW(group.all_gather_into(copy, copy.narrow(0, 0, 1)), CommError);
+  EXPECT_THROW((void)world->make_group({1}, "dp"), LogicError);
+}
+
+TEST(Mesh, the_product_of_the_axes_is_the_world) {
+  Mesh::validate({{"dp", 2}, {"pp", 1}, {"tp", 4}}, 8);
+  const std::vector<std::tuple<std::vector<std::pair<std::string, int>>, int, std::string>> cases{
+      {{{"dp", 2}, {"pp", 1}, {"tp", 3}}, 9, "dp 2 x pp 1 x tp 3 = 6, but the world has 9 ranks; set dp to 3"},
+      {{{"dp", 2}, {"tp", 3}}, 8, "set tp to 4"},
+      {{{"dp", 2}, {"pp", 2}, {"tp", 3}}, 7, "start 12 ranks"},
+      {{{"dp", 2}}, 1, "the world has 1 rank;"},
+      {{{"dp", 0}}, 1, "axis dp is 0"},
+      {{{"dp", 1}, {"dp", 1}}, 1, "dp is given twice"},
+  };
+  for (const auto& [axes, size, word] : cases) {
+    try {
+      Mesh::validate(axes, size);
+      ADD_FAILURE() << "no error for " << word;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Ledger, adds_up_per_axis_and_call) {
+  Ledger ledger;
+  ledger.add("dp", "all_reduce", 10, 40, 1.5);
+  ledger.add("dp", "all_reduce", 1, 4, 1.5);
+  ledger.add("tp", "all_reduce", 2, 3, 1.0 / 2);
+  const auto totals = ledger.totals();
+  ASSERT_EQ(totals.size(), 2u);
+  const auto& dp = totals.at({"dp", "all_reduce"});
+  EXPECT_EQ(dp.calls, 2u);
+  EXPECT_EQ(dp.payload_elements, 11u);
+  EXPECT_EQ(dp.payload_bytes, 44u);
+  EXPECT_EQ(dp.wire_bytes, 66u);
+  EXPECT_EQ(totals.at({"tp", "all_reduce"}).wire_bytes, 2u);  // rounded
+}
+
+}  // namespace
+}  // namespace trireme::comm
