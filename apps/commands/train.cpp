@@ -1,4 +1,8 @@
 // trireme train, trireme eval
+#include <ATen/Parallel.h>
+#include <malloc.h>
+
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -19,6 +23,16 @@ comm::WorldOptions world_options(const config::RunConfig& config) {
           .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.run.timeout_s * 1000))};
 }
 
+// Compute threads of this rank, and an allocator that keeps the activations' memory from step to step.
+void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  if (config.run.threads > 0)
+    at::set_num_threads(static_cast<int>(config.run.threads));
+  else if (info.local_size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
+    at::set_num_threads(1);
+}
+
 }  // namespace
 
 int run(const TrainCommand& command) {
@@ -28,6 +42,7 @@ int run(const TrainCommand& command) {
       [&](const comm::LaunchInfo& info) {
         auto config = config::load(command.config, command.set);
         const auto options = world_options(config);
+        tune_process(config, info);
         prepared = train::prepare(std::move(config), info, models::all_models(), "", Log(info.rank));
         folder = train::open_run(*prepared);
         return options;
@@ -43,6 +58,7 @@ int run(const EvalCommand& command) {
       [&](const comm::LaunchInfo& info) {
         auto config = config::load(command.config, command.set);
         const auto options = world_options(config);
+        tune_process(config, info);
         prepared = train::prepare(std::move(config), info, models::all_models(), command.weights, Log(info.rank));
         return options;
       },

@@ -45,6 +45,7 @@ int run_command(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace trireme::apps;
   std::set_terminate(on_terminate);
+  signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes fails the write, which is told as a full disk is
   // Ranks that our own mpirun started end with it, even when it was killed.
   if (std::getenv("TRIREME_RANKS") != nullptr) prctl(PR_SET_PDEATHSIG, SIGKILL);
   int code = 0;
