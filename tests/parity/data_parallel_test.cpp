@@ -1,7 +1,7 @@
 // Contract C1 for data parallelism: every case on the ranks of this program against one process, in float64.
 #include <ATen/TensorOperators.h>
-#include <unistd.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/booster/plugin_loader.h"

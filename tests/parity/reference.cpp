@@ -124,8 +124,8 @@ Named start(const Case& c) {
   const auto model = make_model(c);
   Named values;
   for (const auto& d : nn::declarations(*model))
-    values[d.name] = shard::draw(shard::Init::normal(0, 0.2), 77, shard::Placement::whole(d.name, d.shape), at::kDouble,
-                                 at::kCPU);
+    values[d.name] =
+        shard::draw(shard::Init::normal(0, 0.2), 77, shard::Placement::whole(d.name, d.shape), at::kDouble, at::kCPU);
   return values;
 }
 
