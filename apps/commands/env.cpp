@@ -94,7 +94,9 @@ std::string variables() {
   std::set<std::string> found;
   for (char** variable = environ; *variable != nullptr; ++variable)
     for (const auto& prefix : prefixes)
-      if (std::string_view(*variable).starts_with(prefix)) found.insert(*variable);
+      if (std::string_view(*variable).starts_with(prefix) &&
+          !std::string_view(*variable).starts_with("TRIREME_TERMINAL"))
+        found.insert(*variable);
   return found.empty() ? "none set"
                        : text::join(std::vector<std::string>(found.begin(), found.end()), "\n                ");
 }

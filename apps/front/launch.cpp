@@ -86,10 +86,11 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }
 
 std::vector<std::string> mpirun_command(std::int64_t ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{find_mpirun(), "-n", std::to_string(ranks), "--oversubscribe", "--bind-to", "none",
-                                   // mpirun's own words about a failed rank: we say it once, and shorter
-                                   "--quiet", "--mca", "opal_signal", "6"};
+  // Quiet: mpirun's own words about a failed rank. We say it once, and shorter.
+  std::vector<std::string> command{
+      find_mpirun(), "-n", std::to_string(ranks), "--oversubscribe", "--bind-to", "none", "--quiet", "--stdin", "none"};
   const auto set = [&](const char* name, const char* value) { command.insert(command.end(), {"--mca", name, value}); };
+  set("opal_signal", "6");  // a crash is told by its signal, without Open MPI's stack trace
   // A waiting rank spins; where ranks and their loader threads share cores that would take time from the others.
   if (2 * ranks > cores()) set("mpi_yield_when_idle", "1");
   if (!may_read_other_processes()) set("btl_vader_single_copy_mechanism", "none");

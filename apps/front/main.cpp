@@ -31,7 +31,9 @@ int run(int argc, char** argv) {
   const auto command = parse_command_line(argc, argv);
   if (const auto* answer = std::get_if<Answer>(&command)) {
     std::fputs(answer->text.c_str(), stdout);
-    return std::fflush(stdout) == 0 ? 0 : 1;
+    if (std::fflush(stdout) == 0) return 0;
+    say_error("standard output cannot be written");
+    return 1;
   }
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (const auto* train = std::get_if<TrainCommand>(&command))

@@ -1,10 +1,14 @@
 // trireme-worker: what `trireme` starts, once or as many ranks. It links libtrireme and LibTorch, and does the work.
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <variant>
 
@@ -39,6 +43,13 @@ int run_command(int argc, char** argv) {
       command);
 }
 
+// LibTorch's warnings are for people who program with it, and each rank would print them. TORCH_CPP_LOG_LEVEL=WARNING
+// brings them back.
+void quieten_libtorch() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 1);
+  c10::initLogging();
+}
+
 }  // namespace
 }  // namespace trireme::apps
 
@@ -46,6 +57,7 @@ int main(int argc, char** argv) {
   using namespace trireme::apps;
   std::set_terminate(on_terminate);
   signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes fails the write, which is told as a full disk is
+  quieten_libtorch();
   // Ranks that our own mpirun started end with it, even when it was killed.
   if (std::getenv("TRIREME_RANKS") != nullptr) prctl(PR_SET_PDEATHSIG, SIGKILL);
   int code = 0;
@@ -56,5 +68,10 @@ int main(int argc, char** argv) {
     say_error(verdict.message);
     code = verdict.exit_code;
   }
-  return code;
+  if (std::fflush(stdout) != 0 && code == 0) {
+    say_error(fmt::format("standard output cannot be written: {}", std::strerror(errno)));
+    code = 1;
+  }
+  // Not exit(): unloading LibTorch takes time, and other ranks wait for this one's end.
+  _exit(code);
 }

@@ -15,7 +15,7 @@ namespace {
 
 // Long enough for rank 0 to have said the same and ended all, short enough for a person.
 void let_lower_ranks_speak(int rank) {
-  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500 + 100 * std::min(rank, 50)));
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(3000 + 100 * std::min(rank, 50)));
 }
 
 int say(const Verdict& verdict, int rank) {

@@ -1,8 +1,8 @@
 #include "core/config/document.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -35,9 +35,24 @@ std::string default_text(const Field& field) {
   return std::holds_alternative<std::monostate>(field.default_value) ? "unset" : to_toml(field.default_value);
 }
 
+// Words in lines of at most 100 columns, each after `indent` spaces.
+std::string wrapped(const std::string& words, std::size_t indent) {
+  const std::string margin(indent, ' ');
+  std::string out, line;
+  std::istringstream stream(words);
+  for (std::string word; stream >> word;) {
+    if (!line.empty() && indent + line.size() + 1 + word.size() > 100) {
+      out += margin + line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return out + margin + line + "\n";
+}
+
 std::string explain_field(const FieldTable& table, const Field& field) {
-  std::string out = fmt::format("{}.{}\n  {}\n  value    {}\n  default  {}\n", table.section, field.key, field.text,
-                                allowed_text(field), default_text(field));
+  std::string out = fmt::format("{}.{}\n{}  value    {}\n  default  {}\n", table.section, field.key,
+                                wrapped(field.text, 2), allowed_text(field), default_text(field));
   if (field.rules.only) out += fmt::format("  applies  {}\n", only_text(field));
   return out;
 }
@@ -77,10 +92,12 @@ std::string bounds_text(const FieldRules& rules) {
 
 std::string explain(const std::vector<const FieldTable*>& tables, const std::string& name) {
   std::vector<std::string> known;
+  std::string section;  // [model] has two owners: the keys of all models, and those of each
   for (const auto* table : tables) {
-    if (table->section == name) return explain_section(*table);
+    if (table->section == name) section += (section.empty() ? "" : "\n") + explain_section(*table);
     known.push_back(table->section);
   }
+  if (!section.empty()) return section;
   std::string same_key;
   for (const auto* table : tables) {
     for (const auto& field : table->fields) {
@@ -101,12 +118,10 @@ std::string explain(const std::vector<const FieldTable*>& tables, const std::str
 }
 
 std::string list_options(const FieldTable& table) {
-  std::size_t width = 0;
-  const auto head = [](const Field& field) { return fmt::format("{} = {}", field.key, default_text(field)); };
-  for (const auto& field : table.fields) width = std::max(width, head(field).size());
   std::string out;
   for (const auto& field : table.fields)
-    out += fmt::format("  {:<{}}  {} ({})\n", head(field), width, field.text, allowed_text(field));
+    out +=
+        fmt::format("  {} = {}  ({})\n{}", field.key, default_text(field), allowed_text(field), wrapped(field.text, 6));
   return out;
 }
 

@@ -28,7 +28,7 @@ std::vector<const FieldTable*> core_tables();
 /// @throws ConfigError with the nearest name.
 std::string explain(const std::vector<const FieldTable*>& tables, const std::string& name);
 
-/// The rows of a section as lines "  key = default   text (what may be written)", for `trireme plugins`.
+/// The rows of a section, "key = default  (what may be written)" and the text below, for `trireme plugins`.
 std::string list_options(const FieldTable& table);
 
 /// docs/config.md: a heading and a table for each section.

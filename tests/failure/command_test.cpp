@@ -65,7 +65,8 @@ TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
       {"[train]\nepohcs = 3\n", ":2:1: no key \"epohcs\" in [train]; did you mean \"epochs\"?"},
       {"[trian]\nepochs = 3\n", ":1:2: no section [trian]"},
       {"[train\n", ":1:7: not valid TOML: "},
-      {"[data]\nname = \"leaves\"\n[train]\nglobal_batch = 4\nmicro_batch = 8\n", ":5:1: train.micro_batch = 8: is more than global_batch = 4"},
+      {"[data]\nname = \"leaves\"\n[train]\nglobal_batch = 4\nmicro_batch = 8\n",
+       ":5:1: train.micro_batch = 8: is more than global_batch = 4"},
   };
   for (const auto& [text, expected] : cases) {
     const auto path = folder.write("bad.toml", text);

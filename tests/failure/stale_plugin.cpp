@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 asm(".pushsection .note.trireme,\"a\",@note\n.balign 4\n.long 8\n.long 2f-1f\n.long 1\n.asciz \"Trireme\"\n"
-    "1: .asciz \"abi=0;trireme=0.0.1;torch=2.5.0;compiler=g++ 9\"\n2: .balign 4\n.popsection\n");
+    "1: .asciz \"abi=" STALE_ABI ";trireme=0.0.1;torch=2.5.0;compiler=g++ 9\"\n2: .balign 4\n.popsection\n");
 
 namespace {
 struct Trap {
