@@ -18,7 +18,8 @@ const Fields<RunOptions>& run_fields() {
                "Where to go on from: a checkpoint folder, or auto for the newest complete one of the run folder; empty "
                "starts anew.")
           .add("threads", &O::threads,
-               "Compute threads of a rank; 0 is one thread when ranks share a machine, else all cores.",
+               "Compute threads of a rank; 0 is what OMP_NUM_THREADS says, else one when ranks share a machine, else "
+               "all cores.",
                {.min = 0, .max = 4096})
           .add("checkpoint_every", &O::checkpoint_every,
                "Optimizer steps between checkpoints; 0 writes one at the end of each epoch.", {.min = 0})

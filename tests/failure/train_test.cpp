@@ -179,6 +179,33 @@ TEST(Train, OneMessageUnderTheUsersOwnLauncher) {
   expect_only_refusal(run.train(1, {}, torchrun), 2, "torchrun");
 }
 
+int threads_of(pid_t id) {
+  std::ifstream file("/proc/" + std::to_string(id) + "/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("Threads:", 0) == 0) return std::stoi(line.substr(8));
+  return 0;
+}
+
+TEST(Train, ComputesWithTheThreadsItIsTold) {
+  const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
+  const auto threads = [&](const std::string& told) {
+    int count = 0;
+    const auto outcome = run.train(1,
+                                   {"--set", "run.threads=" + told, "--set", "data.image_size=64", "--set",
+                                    "model.hidden_size=64", "--set", "model.intermediate_size=256"},
+                                   {.meanwhile = [&](pid_t rank) {
+                                     run.wait_for_steps();
+                                     count = threads_of(rank);
+                                     kill(rank, SIGTERM);
+                                   }});
+    EXPECT_EQ(outcome.code, 128 + SIGTERM) << outcome.err;
+    std::error_code ignored;
+    fs::remove_all(run.dir(), ignored);
+    return count;
+  };
+  EXPECT_GE(threads("4") - threads("1"), 3);  // the loader may have a pool of its own
+}
+
 const char* const kLong = "epochs = 100000\nglobal_batch = 8\n";
 
 TEST(Train, StopsOnCtrlC) {
