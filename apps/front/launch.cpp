@@ -74,7 +74,8 @@ std::string columns_of(int stream) {
 void tell_about_terminal() {
   setenv("TRIREME_TERMINAL", columns_of(STDOUT_FILENO).c_str(), 1);
   setenv("TRIREME_TERMINAL_ERR", columns_of(STDERR_FILENO).c_str(), 1);
-  // OpenMP's threads spin while they wait unless told; beside loader threads and other ranks that costs more than it saves.
+  // OpenMP's threads spin while they wait unless told; beside loader threads and other ranks that costs more than it
+  // saves.
   setenv("OMP_WAIT_POLICY", "passive", 0);
 }
 

@@ -4,12 +4,12 @@
 // A message says what was wrong, where, and the remedy; it holds no rank (apps/ adds it).
 #pragma once
 
+#include <fmt/format.h>
+
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace trireme {
 
@@ -51,9 +51,9 @@ using LogicError = ErrorOf<ExitCode::internal>;  ///< A broken invariant of ours
 using ConfigError = ErrorOf<ExitCode::config>;   ///< The user's file or flags: file:line:column, key, value, remedy.
 using DataError = ErrorOf<ExitCode::data>;       ///< A sample, a split or a folder: names the file.
 using OutOfMemoryError = ErrorOf<ExitCode::out_of_memory>;
-using CommError = ErrorOf<ExitCode::communication>;      ///< Names the operation, group, sequence number, peer.
-using NonFiniteError = ErrorOf<ExitCode::non_finite>;    ///< A loss or a gradient that is not finite.
-using CheckpointError = ErrorOf<ExitCode::checkpoint>;   ///< Weights, checkpoints, the run folder: names the file.
+using CommError = ErrorOf<ExitCode::communication>;     ///< Names the operation, group, sequence number, peer.
+using NonFiniteError = ErrorOf<ExitCode::non_finite>;   ///< A loss or a gradient that is not finite.
+using CheckpointError = ErrorOf<ExitCode::checkpoint>;  ///< Weights, checkpoints, the run folder: names the file.
 
 namespace detail {
 [[noreturn]] inline void check_failed(const char* condition, const std::string& message, std::source_location where) {
@@ -66,8 +66,8 @@ namespace detail {
 }  // namespace trireme
 
 /// Checks an invariant of ours; throws LogicError. For what a user did wrong, throw the error that names it.
-#define TRIREME_CHECK(condition, ...)                                                      \
-  do {                                                                                     \
-    if (!(condition)) [[unlikely]]                                                         \
+#define TRIREME_CHECK(condition, ...)                                                                         \
+  do {                                                                                                        \
+    if (!(condition)) [[unlikely]]                                                                            \
       ::trireme::detail::check_failed(#condition, fmt::format(__VA_ARGS__), std::source_location::current()); \
   } while (false)

@@ -1,11 +1,11 @@
 // Log: what a person reads beside the progress. One object a process, passed down by reference.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <string_view>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace trireme {
 

@@ -26,8 +26,8 @@ class Registry {
     const auto found = makers_.find(name);
     if (found != makers_.end()) return found->second;
     const auto known = names();
-    throw ConfigError(fmt::format("no {} \"{}\" (known: {}){}", kind_, name, text::join(known),
-                                  text::did_you_mean(name, known)));
+    throw ConfigError(
+        fmt::format("no {} \"{}\" (known: {}){}", kind_, name, text::join(known), text::did_you_mean(name, known)));
   }
   [[nodiscard]] bool contains(const std::string& name) const { return makers_.count(name) != 0; }
   [[nodiscard]] std::vector<std::string> names() const {

@@ -1,11 +1,10 @@
 #include "core/nn/parameters.h"
 
-#include "core/nn/block.h"
-
 #include <unordered_map>
 #include <unordered_set>
 
 #include "core/base/error.h"
+#include "core/nn/block.h"
 
 namespace trireme::nn {
 namespace {

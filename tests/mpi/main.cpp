@@ -1,9 +1,9 @@
 // main of every multi-rank test: fails when started with another number of ranks than CTest said, prints rank 0's
 // GoogleTest output and, of the other ranks, failures alone; every rank returns the worst result.
+#include <gtest/gtest.h>
+
 #include <cstdio>
 #include <cstdlib>
-
-#include <gtest/gtest.h>
 
 #include "core/comm/world.h"
 #include "tests/mpi/world.h"

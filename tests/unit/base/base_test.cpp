@@ -1,9 +1,9 @@
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>
-
-#include <gtest/gtest.h>
 
 #include "core/base/error.h"
 #include "core/base/fields.h"
