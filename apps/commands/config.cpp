@@ -39,6 +39,7 @@ std::string resolved(const config::RunConfig& config) {
   config::read_into(&config.model_table(), kind->fields(), options.get());
   const auto plugin = load_plugin(config.parallel.plugin);
   plugin->configure(config.plugin_table(plugin->name()));
+  check_plugin_sections(config, plugin->name());
   const auto model = config::print_section(kind->fields(), options.get());
   return config::print(config, model.substr(model.find('\n') + 1),
                        config::print_section(plugin->fields(), plugin->options()));

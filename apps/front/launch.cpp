@@ -128,7 +128,10 @@ int verdict_on(int exit_code) {
         "a rank was killed (signal 9), most often because the machine ran out of memory: take fewer ranks, a "
         "smaller train.micro_batch, or train.recompute = true");
   else if (exit_code > 128 && exit_code < 128 + NSIG)
-    say_error(fmt::format("a rank ended by signal {} ({})", exit_code - 128, strsignal(exit_code - 128)));
+    say_error(
+        fmt::format("a rank crashed by signal {} ({}). This is a bug in Trireme or below it; please report it with "
+                    "what `trireme env` prints",
+                    exit_code - 128, strsignal(exit_code - 128)));
   return exit_code;
 }
 

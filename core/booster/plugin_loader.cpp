@@ -85,4 +85,15 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
   return std::unique_ptr<Plugin>(make());
 }
 
+void check_plugin_sections(const config::RunConfig& config, const std::string& chosen) {
+  const auto* sections = config.root.table("plugin");
+  if (sections == nullptr) return;
+  std::vector<std::string> known{chosen};
+  for (const auto& file : list_plugins()) known.push_back(file.name);
+  for (const auto& [name, section] : sections->tables)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw ConfigError(fmt::format("{}: [{}] is the section of no plugin here{}  (trireme plugins)",
+                                    section.origin.text(), section.path, text::did_you_mean(name, known)));
+}
+
 }  // namespace trireme

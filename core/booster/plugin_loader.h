@@ -25,4 +25,8 @@ std::vector<PluginFile> list_plugins();
 /// (both values and the remedy), before any of its code ran.
 std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path);
 
+/// A file may hold the sections of several plugins, to switch between them; each [plugin.NAME] must be of the `chosen`
+/// one or of one that list_plugins() finds. @throws ConfigError, for a slip in a name would silently change nothing.
+void check_plugin_sections(const config::RunConfig& config, const std::string& chosen);
+
 }  // namespace trireme

@@ -64,6 +64,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   p.weights = weights.empty() ? p.config.model.weights : weights;
   p.plugin = load_plugin(p.config.parallel.plugin);
   p.plugin->configure(p.config.plugin_table(p.plugin->name()));
+  check_plugin_sections(p.config, p.plugin->name());
   p.plugin->check(p.config, launch.size);
   comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
   p.kind = kinds.at(p.config.model.name);

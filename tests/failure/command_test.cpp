@@ -125,6 +125,9 @@ TEST(Command, ExplainsAndPrintsOptions) {
   EXPECT_EQ(trireme({"config", good}).code, 0);
   expect_only_refusal(trireme({"config", good, "--print", "--set", "plugin.torch_ddp.bucket_cap=3"}), 2,
                       "no key \"bucket_cap\" in [plugin.torch_ddp]");
+  for (const auto* command : {"config", "train"})
+    expect_only_refusal(trireme({command, good, "--set", "plugin.nothing_such.x=3"}), 2,
+                        "--set plugin.nothing_such.x=3: [plugin.nothing_such] is the section of no plugin here");
   expect_only_refusal(trireme({"config", good, "--print", "--set", "model.hiden_size=3"}), 2,
                       "no key \"hiden_size\" in [model]; did you mean \"hidden_size\"?");
 }

@@ -221,22 +221,30 @@ TEST(Train, StopsOnCtrlC) {
   }
 }
 
+std::vector<pid_t> ranks_of(const SmallRun& run) {
+  std::vector<pid_t> ranks;
+  for (const pid_t id : processes_with(run.config)) {
+    std::error_code none;
+    const auto program = fs::read_symlink("/proc/" + std::to_string(id) + "/exe", none);
+    if (program.filename() == "trireme-worker") ranks.push_back(id);
+  }
+  return ranks;
+}
+
 TEST(Train, NoRankOutlivesAnother) {
-  const SmallRun run(kLeaves, kLong);
-  const auto outcome =
-      run.train(3, {}, {.meanwhile = [&](pid_t) {
-                  run.wait_for_steps();
-                  std::vector<pid_t> ranks;
-                  for (const pid_t id : processes_with(run.config)) {
-                    std::error_code none;
-                    if (fs::read_symlink("/proc/" + std::to_string(id) + "/exe", none).filename() == "trireme-worker")
-                      ranks.push_back(id);
-                  }
-                  EXPECT_EQ(ranks.size(), 3U);
-                  if (!ranks.empty()) kill(ranks.back(), SIGKILL);
-                }});
-  expect_refusal(outcome, 137, "a rank was killed (signal 9)");
-  run.expect_all_gone();
+  const std::vector<std::pair<int, std::string>> cases{{SIGKILL, "a rank was killed (signal 9)"},
+                                                       {SIGSEGV, "a rank crashed by signal 11 (Segmentation fault)"}};
+  for (const auto& [signal, message] : cases) {
+    const SmallRun run(kLeaves, kLong);
+    const auto outcome = run.train(3, {}, {.meanwhile = [&run, signal = signal](pid_t) {
+                                     run.wait_for_steps();
+                                     const auto ranks = ranks_of(run);
+                                     EXPECT_EQ(ranks.size(), 3U);
+                                     if (!ranks.empty()) kill(ranks.back(), signal);
+                                   }});
+    expect_refusal(outcome, 128 + signal, message);
+    run.expect_all_gone();
+  }
 }
 
 TEST(Train, RanksEndWithTheirFront) {
