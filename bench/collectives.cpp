@@ -1,10 +1,15 @@
-// Our all-reduce against raw blocking MPI_Allreduce, in turns in one run on the same ranks; one JSON object a line.
+// Our all-reduce against raw blocking MPI_Allreduce, in turns in one run on the same ranks, and what of it hides behind
+// compute; one JSON object a line.
 //
 //   mpirun -n 2 --bind-to none build/release/bench/bench_collectives [ROUNDS]
 //
 // Columns: ours waited for at once, ours waited for through its future (as c10d::Reducer does), and raw; medians and
-// tenths over the rounds, of the slowest rank of each round. No time is asserted.
+// tenths over the rounds, of the slowest rank of each round. "overlap": the time of some matrix products, of an
+// all-reduce waited for, and of both with the all-reduce started first; hidden is (compute + transfer - both) / the
+// shorter of the two. The transfer itself is work of the same cores here, so where ranks fill the cores not all of it
+// can hide. No time is asserted.
 #include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
@@ -33,6 +38,45 @@ double now_us() {
 double percentile(std::vector<double> sorted, double share) {
   std::sort(sorted.begin(), sorted.end());
   return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))];
+}
+
+void overlap(const Group& group, std::int64_t bytes, int rounds) {
+  auto tensor = at::full({bytes / 4}, 1.0f);
+  auto matrix = at::full({256, 256}, 1.0f / 256);
+  const auto compute = [&] {
+    for (int i = 0; i < 60; ++i) matrix = matrix.matmul(matrix);
+  };
+  std::vector<double> computes, transfers, boths;
+  const auto timed = [&](const std::function<void()>& run) {
+    tensor.fill_(1.0f);
+    group.barrier();
+    const double start = now_us();
+    run();
+    auto slowest = at::full({1}, now_us() - start, at::kDouble);
+    group.all_reduce(slowest, ReduceOp::max);
+    return slowest.item<double>();
+  };
+  for (int round = -2; round < rounds; ++round) {
+    const double only_compute = timed(compute);
+    const double only_transfer = timed([&] { group.all_reduce(tensor); });
+    const double both = timed([&] {
+      auto work = group.all_reduce_async(tensor);
+      compute();
+      work.wait();
+    });
+    if (round < 0) continue;
+    computes.push_back(only_compute);
+    transfers.push_back(only_transfer);
+    boths.push_back(both);
+  }
+  if (group.rank() != 0) return;
+  const double c = percentile(computes, 0.5), t = percentile(transfers, 0.5), b = percentile(boths, 0.5);
+  fmt::print(
+      "{{\"bench\": \"overlap\", \"ranks\": {}, \"bytes\": {}, \"rounds\": {}, \"compute_us\": {:.0f}, "
+      "\"transfer_us\": {:.0f}, "
+      "\"both_us\": {:.0f}, \"hidden\": {:.3f}}}\n",
+      group.size(), bytes, rounds, c, t, b, (c + t - b) / std::min(c, t));
+  std::fflush(stdout);
 }
 
 }  // namespace
@@ -87,5 +131,6 @@ int main(int argc, char** argv) {
         percentile(times["ours_future"], 0.5), raw, percentile(times["raw"], 0.1), raw / ours);
     std::fflush(stdout);
   }
+  overlap(group, std::int64_t{25} << 20, std::max(5, rounds / 10));
   return 0;
 }

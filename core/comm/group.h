@@ -27,7 +27,7 @@ namespace trireme::comm {
 enum class ReduceOp { sum, avg, min, max, product };
 
 /// An operation under way. Owns its tensors until waited for; wait() throws CommError with op, group and sequence
-/// number. Destroying it unwaited waits.
+/// number. Destroying it unwaited waits (but not while an exception unwinds: a peer may never answer then).
 class [[nodiscard]] Work {
  public:
   Work();

@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <exception>
+
 #include "core/base/error.h"
 
 namespace trireme::comm {
@@ -20,6 +22,8 @@ Work& Work::operator=(Work&& other) noexcept {
 }
 
 Work::~Work() {
+  // While an error unwinds, the others may never answer: the operation keeps its tensors and goes on, or is dropped.
+  if (std::uncaught_exceptions() > 0) return;
   try {
     wait();
   } catch (...) {

@@ -14,7 +14,7 @@ CudaLibrary CudaLibrary::load() {
     const std::string mine = here.dli_fname;
     if (const auto slash = mine.rfind('/'); slash != std::string::npos) path = mine.substr(0, slash + 1) + path;
   }
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     throw ConfigError(fmt::format(
         "CUDA devices are here, but {}; use device \"cpu\", or install Trireme with its CUDA library", dlerror()));

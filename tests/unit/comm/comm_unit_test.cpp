@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/mesh.h"
+#include "core/comm/transport.h"
 #include "core/comm/world.h"
 
 namespace trireme::comm {
@@ -231,6 +232,9 @@ TEST(Ledger, adds_up_per_axis_and_call) {
   EXPECT_EQ(dp.wire_bytes, 66u);
   EXPECT_EQ(totals.at({"tp", "all_reduce"}).wire_bytes, 2u);  // rounded
 }
+
+// Last: LibTorch's CUDA library stays in the process.
+TEST(Cuda, the_library_lies_beside_ours_and_resolves_every_symbol) { EXPECT_NO_THROW((void)CudaLibrary::load()); }
 
 }  // namespace
 }  // namespace trireme::comm
