@@ -75,7 +75,7 @@ TEST(Collectives, all_reduce) {
           if (!defined(type, op)) continue;
           auto tensor = laid_out(values(me, c.shape, type), c.layout);
           group.all_reduce(tensor, op);
-          ASSERT_TRUE(same(tensor, reduced(group, c.shape, type, op)))
+          EXPECT_TRUE(same(tensor, reduced(group, c.shape, type, op)))
               << op_name(op) << " " << c10::toString(type) << " " << tensor.sizes();
         }
   });
@@ -114,7 +114,7 @@ TEST(Collectives, reduce_changes_the_root_alone) {
             const auto before = values(me, c.shape, type);
             auto tensor = laid_out(before, c.layout);
             group.reduce(tensor, root, op);
-            ASSERT_TRUE(same(tensor, group.rank() == root ? reduced(group, c.shape, type, op) : before))
+            EXPECT_TRUE(same(tensor, group.rank() == root ? reduced(group, c.shape, type, op) : before))
                 << c10::toString(type);
           }
   });
@@ -128,7 +128,7 @@ TEST(Collectives, broadcast) {
         for (int root = 0; root < group.size(); ++root) {
           auto tensor = laid_out(values(me, c.shape, type, root), c.layout);
           group.broadcast(tensor, root);
-          ASSERT_TRUE(same(tensor, values(group.ranks()[static_cast<std::size_t>(root)], c.shape, type, root)))
+          EXPECT_TRUE(same(tensor, values(group.ranks()[static_cast<std::size_t>(root)], c.shape, type, root)))
               << c10::toString(type) << " root " << root;
         }
   });
@@ -144,7 +144,7 @@ TEST(Collectives, all_gather_into) {
         auto output = laid_out(at::zeros(whole_shape, type), c.layout);
         group.all_gather_into(output, laid_out(values(me, c.shape, type), c.layout));
         for (int r = 0; r < group.size(); ++r)
-          ASSERT_TRUE(same(output.narrow(0, r * c.shape[0], c.shape[0]),
+          EXPECT_TRUE(same(output.narrow(0, r * c.shape[0], c.shape[0]),
                            values(group.ranks()[static_cast<std::size_t>(r)], c.shape, type)))
               << c10::toString(type) << " part " << r;
       }
@@ -161,7 +161,7 @@ TEST(Collectives, all_gather_of_uneven_pieces) {
       group.all_gather(outputs, values(me, shape_of(me), type));
       for (int r = 0; r < group.size(); ++r) {
         const int from = group.ranks()[static_cast<std::size_t>(r)];
-        ASSERT_TRUE(same(outputs[static_cast<std::size_t>(r)], values(from, shape_of(from), type)))
+        EXPECT_TRUE(same(outputs[static_cast<std::size_t>(r)], values(from, shape_of(from), type)))
             << c10::toString(type);
       }
     }
@@ -195,7 +195,7 @@ TEST(Collectives, reduce_scatter_of_uneven_pieces) {
     for (int r = 0; r < group.size(); ++r) inputs.push_back(values(me, shape_of(r), at::kDouble, r));
     auto output = at::zeros(shape_of(group.rank()), at::kDouble);
     group.reduce_scatter(output, inputs, ReduceOp::sum);
-    ASSERT_TRUE(same(output, reduced(group, shape_of(group.rank()), at::kDouble, ReduceOp::sum, group.rank())));
+    EXPECT_TRUE(same(output, reduced(group, shape_of(group.rank()), at::kDouble, ReduceOp::sum, group.rank())));
   });
 }
 
@@ -210,10 +210,10 @@ TEST(Collectives, gather_and_scatter) {
           for (int r = 0; r < group.size(); ++r) all.push_back(laid_out(at::zeros(c.shape, type), c.layout));
         group.gather(all, laid_out(values(me, c.shape, type), c.layout), root);
         for (std::size_t r = 0; r < all.size(); ++r)
-          ASSERT_TRUE(same(all[r], values(group.ranks()[r], c.shape, type))) << c10::toString(type);
+          EXPECT_TRUE(same(all[r], values(group.ranks()[r], c.shape, type))) << c10::toString(type);
         auto back = laid_out(at::zeros(c.shape, type), c.layout);
         group.scatter(back, all, root);
-        ASSERT_TRUE(same(back, values(me, c.shape, type))) << c10::toString(type);
+        EXPECT_TRUE(same(back, values(me, c.shape, type))) << c10::toString(type);
       }
   });
 }
@@ -230,7 +230,7 @@ TEST(Collectives, all_to_all_of_uneven_pieces) {
       }
       group.all_to_all(outputs, inputs);
       for (int r = 0; r < group.size(); ++r)
-        ASSERT_TRUE(same(outputs[static_cast<std::size_t>(r)], piece(r, group.rank()))) << c10::toString(type);
+        EXPECT_TRUE(same(outputs[static_cast<std::size_t>(r)], piece(r, group.rank()))) << c10::toString(type);
     }
   });
 }
@@ -254,8 +254,8 @@ TEST(Collectives, send_and_receive_by_tag) {
         recv_b.wait();
         send_a.wait();
         send_b.wait();
-        ASSERT_TRUE(same(first, values(before, c.shape, type, 1))) << c10::toString(type);
-        ASSERT_TRUE(same(second, values(before, c.shape, type, 2))) << c10::toString(type);
+        EXPECT_TRUE(same(first, values(before, c.shape, type, 1))) << c10::toString(type);
+        EXPECT_TRUE(same(second, values(before, c.shape, type, 2))) << c10::toString(type);
       }
   });
 }

@@ -86,7 +86,7 @@ TEST(Concurrency, many_operations_on_many_groups_in_other_orders_on_each_rank) {
     if ((world().rank() + turn) % 2 == 0) std::reverse(flights.begin(), flights.end());
     for (auto& flight : flights) {
       flight.work.wait();
-      ASSERT_TRUE(same(flight.tensor, flight.expected)) << flight.group->axis();
+      EXPECT_TRUE(same(flight.tensor, flight.expected)) << flight.group->axis();
     }
   }
 }
