@@ -91,6 +91,20 @@ TEST(Concurrency, many_operations_on_many_groups_in_other_orders_on_each_rank) {
   }
 }
 
+TEST(Concurrency, the_next_operation_does_not_meet_the_rounds_of_the_last) {
+  // Even ranks send the second operation's message before the last one of the first, odd ranks after it.
+  for (const auto& [name, group] : groups()) {
+    auto first = at::full({100'000}, 1.0f), second = at::full({3}, 2.0f);
+    auto long_work = group.all_reduce_async(first);
+    if (group.rank() % 2 == 1) std::this_thread::sleep_for(milliseconds(30));
+    auto short_work = group.all_reduce_async(second);
+    short_work.wait();
+    long_work.wait();
+    EXPECT_TRUE(same(first, at::full({100'000}, static_cast<float>(group.size())))) << name;
+    EXPECT_TRUE(same(second, at::full({3}, 2.0f * static_cast<float>(group.size())))) << name;
+  }
+}
+
 TEST(Concurrency, a_group_is_made_while_others_are_in_use) {
   // Odd ranks join the operation only after the group exists: its making must not hold up the operation, nor wait for
   // it.
