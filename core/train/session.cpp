@@ -26,6 +26,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+/// Without the sign that a NaN may carry.
+double printable(double v) { return std::isnan(v) ? std::abs(v) : v; }
 
 /// One training run. Members are what its steps share; run() reads from top to bottom.
 class Session {
@@ -147,7 +149,7 @@ class Session {
                       throw NonFiniteError(fmt::format(
                           "step {}: the loss is {} and the gradient norm {}; the step was not applied. Lower "
                           "optimizer.lr, lengthen the warm-up, or set train.max_norm",
-                          here.global_step, loss, norm));
+                          here.global_step, printable(loss), printable(norm)));
                     console_.progress({.epoch = here.epoch + 1,
                                        .epochs = train().epochs,
                                        .step = here.step_in_epoch,

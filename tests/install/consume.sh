@@ -10,8 +10,8 @@ prefix=$work/prefix
 cd "$work"
 
 cmake --install "$build" --prefix "$prefix" >install.log
-for file in bin/trireme lib/libtrireme.so lib/trireme/plugins/torch_ddp.so lib/cmake/Trireme/TriremeConfig.cmake \
-  include/trireme/core/booster/booster.h; do
+for file in bin/trireme lib/libtrireme.so lib/libtrireme_cuda.so libexec/trireme/trireme-worker \
+  lib/trireme/plugins/torch_ddp.so lib/cmake/Trireme/TriremeConfig.cmake include/trireme/core/booster/booster.h; do
   [ -e "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 # What is installed must stand on its own: no library path may lead back into the build.
