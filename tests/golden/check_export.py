@@ -1,19 +1,53 @@
-"""Loads a model folder that trireme wrote in transformers and prints its logits on an image of zeros.
+"""Checks that a model folder written by trireme (a run's model/) is Hugging Face's: transformers loads it with no
+missing, unexpected or misshapen key, and gives the same logits on random images in float64, within 1e-10 of their norm.
 
-  build/release/bin/trireme train configs/leaves_vit.toml
-  python tests/golden/check_export.py runs/leaves_vit/model
-
-Needs torch and transformers. Exit code 0: no missing and no unexpected key.
+Run:  cmake --build --preset release --target vit_logits
+      python tests/golden/check_export.py runs/leaves_vit/model [--tool PATH] [--images 8]
+Needs torch, transformers 5 and safetensors. Exit status 0: all equal; 1: not, and what differs is printed.
 """
+import argparse
+import pathlib
+import subprocess
 import sys
+import tempfile
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import ViTForImageClassification
 
-model, info = ViTForImageClassification.from_pretrained(sys.argv[1], output_loading_info=True)
-faults = {key: value for key, value in info.items() if value}
-print("loaded", sum(p.numel() for p in model.parameters()), "parameters; faults:", faults or "none")
-size = model.config.image_size
-with torch.no_grad():
-    print("logits", model.eval()(torch.zeros(1, 3, size, size)).logits.tolist(), model.config.id2label)
-sys.exit(1 if faults else 0)
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--tool", default=ROOT / "build/release/tests/unit/models/vit_logits")
+    parser.add_argument("--images", type=int, default=8)
+    args = parser.parse_args()
+
+    model, info = ViTForImageClassification.from_pretrained(
+        args.folder, dtype=torch.float64, output_loading_info=True, local_files_only=True)
+    problems = [f"{kind}: {sorted(map(str, info[kind]))}"
+                for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs") if info.get(kind)]
+
+    config = model.eval().config
+    torch.manual_seed(1)
+    pixels = torch.randn(args.images, config.num_channels, config.image_size, config.image_size, dtype=torch.float64)
+    with tempfile.TemporaryDirectory() as scratch:
+        save_file({"pixel_values": pixels}, f"{scratch}/inputs.safetensors")
+        subprocess.run([args.tool, args.folder, f"{scratch}/inputs.safetensors", f"{scratch}/out.safetensors"],
+                       check=True)
+        ours = load_file(f"{scratch}/out.safetensors")["logits"]
+    with torch.no_grad():
+        theirs = model(pixel_values=pixels).logits
+    difference = ((ours - theirs).norm() / theirs.norm()).item()
+    if not difference <= 1e-10:
+        problems.append(f"logits differ by {difference:.3g} of their norm")
+    print(f"{args.folder}: {sum(p.numel() for p in model.parameters()):,} parameters, labels "
+          f"{list(config.id2label.values())}, logits {tuple(theirs.shape)}, relative difference {difference:.3g}")
+    print(*problems or ["equal"], sep="\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -155,6 +155,33 @@ TEST(Recompute, UnderAutocastItCastsAsTheForwardPassDid) {
   EXPECT_TRUE(at::equal(weight, got[0].at("tangle.first.weight")));
 }
 
+/// With one sample, the gradient of each parameter is the very tensor that comes from above.
+struct TwoBiases : Block {
+  TwoBiases() {
+    declare("a", a, {1, 8}, Init::normal(0, 1));
+    declare("b", b, {1, 8}, Init::normal(0, 1));
+  }
+  Tensors forward(Tensors in, const Context&) override { return {in.at(0) + a + b}; }
+  at::Tensor a, b;
+};
+
+TEST(Recompute, GradientsThatWereOneTensorAccumulateApart) {
+  struct One : Model {
+    One() {
+      block = register_module("block", std::make_shared<TwoBiases>());
+      add_block(block);
+      finish();
+      materialize(*this, 3, at::kDouble, at::kCPU);
+    }
+    std::shared_ptr<TwoBiases> block;
+  } model;
+  const auto x = at::rand({1, 8}, at::kDouble), scale = at::rand({1, 8}, at::kDouble);
+  for (int microbatch = 0; microbatch < 2; ++microbatch)
+    (model.forward({x}, training(), true).at(0) * scale).sum().backward();
+  EXPECT_TRUE(at::equal(model.block->a.grad(), 2 * scale));
+  EXPECT_TRUE(at::equal(model.block->b.grad(), 2 * scale));
+}
+
 /// Draws from LibTorch's own generator, as a user's module may.
 struct TorchDropout : Block {
   TorchDropout() { linear = register_module("linear", std::make_shared<Linear>(Linear::Options{.in = 8, .out = 8})); }
