@@ -6,6 +6,21 @@
 #include "core/booster/precision.h"
 
 namespace trireme {
+namespace {
+
+/// The engine divides by samples. A criterion that weighs otherwise would train at a wrong scale without a word.
+Criterion weighs_samples(Criterion criterion) {
+  return [criterion = std::move(criterion)](const nn::Tensors& outputs, const data::Batch& batch) {
+    auto loss = criterion(outputs, batch);
+    if (loss.weight != static_cast<double>(batch.size()))
+      throw ConfigError(fmt::format("the criterion returned the weight {} for {} samples; a loss is divided by its "
+                                    "samples here, so the weight must be their number",
+                                    loss.weight, batch.size()));
+    return loss;
+  };
+}
+
+}  // namespace
 
 std::unique_ptr<comm::World> launch(const comm::WorldOptions& options) {
   return comm::World::start(comm::detect(), options);
@@ -33,7 +48,7 @@ Boosted Booster::boost(BoostInputs inputs) {
                     "start fewer ranks",
                     loader_options.global_batch, loader_options.dp_size, loader_options.dp_size));
   Boosted run;
-  run.criterion = std::move(inputs.criterion);
+  run.criterion = weighs_samples(std::move(inputs.criterion));
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loader_options);
   const auto total =
       inputs.total_steps > 0 ? inputs.total_steps : options_.boost.train.epochs * run.loader->steps_per_epoch();

@@ -1,7 +1,7 @@
 // Booster: puts model, optimizer and data under a plugin. The face that a C++ program uses.
 //
 //   auto world = trireme::launch();
-//   trireme::Booster booster(*world, trireme::load_plugin("torch_ddp"), {.seed = 42});
+//   trireme::Booster booster(*world, trireme::load_plugin("torch_ddp"), {.boost = {.seed = 42}});
 //   auto run = booster.boost({.model = ..., .criterion = ..., .data = train_set, .loader = {...}});
 //   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
 //     run.loader->start_epoch(epoch);

@@ -64,9 +64,16 @@ std::vector<Parameter> parameters(Model& model) {
   return out;
 }
 
+/// In place: the module that holds the tensor sees it. Whole numbers keep their dtype.
+static void move_to(at::Tensor tensor, at::ScalarType dtype, c10::Device device) {
+  const auto wanted = tensor.is_floating_point() ? dtype : tensor.scalar_type();
+  if (tensor.scalar_type() != wanted || tensor.device() != device)
+    tensor.set_data(tensor.detach().to(device, wanted));
+}
+
 void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device, const PlacementOf& place) {
   for_each(model, [&](const Found& found) {
-    if (!found.value.is_meta()) return;
+    if (!found.value.is_meta()) return move_to(found.value, dtype, device);
     TRIREME_CHECK(found.site != nullptr, "the parameter \"{}\" has no memory and no layer that declares it",
                   found.name);
     const auto& declared = found.site->declared();
@@ -74,6 +81,7 @@ void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::De
     auto value = shard::draw(declared.init, seed, placement, dtype, device);
     found.site->layer->place(declared.name, std::move(value), std::move(placement));
   });
+  for (auto& buffer : model.buffers()) move_to(buffer, dtype, device);
 }
 
 std::vector<Declaration> declarations(Model& model) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "core/base/text.h"
 #include "core/base/version.h"
 #include "core/checkpoint/weights.h"
+#include "core/train/finite_watch.h"
 #include "core/train/header.h"
 #include "core/train/readback.h"
 #include "core/train/resume.h"
@@ -26,8 +26,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-/// Without the sign that a NaN may carry.
-double printable(double v) { return std::isnan(v) ? std::abs(v) : v; }
 
 /// One training run. Members are what its steps share; run() reads from top to bottom.
 class Session {
@@ -77,6 +75,7 @@ class Session {
                            .data = p_.data.train,
                            .loader = loader,
                            .total_steps = total_steps_});
+    watch_.emplace(run_.optimizer->scaler().enabled());
     validation_ = booster_.evaluation_loader(p_.data.validation, p_.eval_batch);
     print_header(console_, p_, booster_, run_, total_steps_);
     if (!folder_.moved_to().empty()) console_.line(fmt::format("earlier   run moved to {}", folder_.moved_to()));
@@ -111,6 +110,7 @@ class Session {
     }
     readback_.drain();
     const auto eval = evaluate(booster_, run_, *validation_, train().topk);
+    FiniteWatch::validation(epoch_number(), eval.loss);
     const double train_loss = loss_sum / std::max(1.0, samples), seconds = since(epoch_begin);
     console_.line(fmt::format("epoch {:<3} train {:.4f}   validation {:.4f}   accuracy {}   {:.1f} s", epoch_number(),
                               train_loss, eval.loss, percent(eval.accuracy), seconds));
@@ -145,11 +145,7 @@ class Session {
                                         {"data_wait", wait}};
                     if (run_.optimizer->scaler().enabled()) line["skipped"] = skipped;
                     folder_.metric(std::move(line));
-                    if (!run_.optimizer->scaler().enabled() && !(std::isfinite(loss) && std::isfinite(norm)))
-                      throw NonFiniteError(fmt::format(
-                          "step {}: the loss is {} and the gradient norm {}; the step was not applied. Lower "
-                          "optimizer.lr, lengthen the warm-up, or set train.max_norm",
-                          here.global_step, printable(loss), printable(norm)));
+                    watch_->step(here.global_step, loss, norm, skipped);
                     console_.progress({.epoch = here.epoch + 1,
                                        .epochs = train().epochs,
                                        .step = here.step_in_epoch,
@@ -257,6 +253,7 @@ class Session {
   Boosted run_;
   std::unique_ptr<data::Loader> validation_;
   Readback readback_;
+  std::optional<FiniteWatch> watch_;
   Standing standing_;
   EvalResult final_;
   std::string config_toml_;
@@ -279,8 +276,12 @@ void run_training(Prepared prepared, comm::World& world, RunFolder& folder, Term
 
 EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
   Console console(terminal, world.rank() == 0);
-  Booster booster(world, std::move(p.plugin), booster_options(p));
-  Boosted run = booster.boost({.source = model_source(p),
+  auto options = booster_options(p);
+  options.schedule = {};  // nothing is trained: its rules need not hold
+  Booster booster(world, std::move(p.plugin), options);
+  auto source = model_source(p);
+  source.head_prefix.clear();  // a head that is not in the weights would be drawn at random and scored
+  Boosted run = booster.boost({.source = std::move(source),
                                .criterion = classification(p),
                                .data = p.data.validation,
                                .loader = {.global_batch = p.config.train.global_batch, .micro_batch = p.micro_batch},

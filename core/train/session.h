@@ -10,13 +10,15 @@
 
 namespace trireme::train {
 
-/// Trains, evaluates each epoch, writes the run folder (rank 0 made it in open_run() before the world started).
-/// Collective over the world. @throws Error of any kind; NonFiniteError when a loss is not finite.
 class RunFolder;
+/// The run's folder, before the world starts: made by rank 0, which moves an earlier run aside.
 std::unique_ptr<RunFolder> open_run(const Prepared& prepared);
+/// Trains, evaluates each epoch, writes the run folder. Collective over the world. @throws Error of any kind;
+/// NonFiniteError when a loss is not finite.
 void run_training(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal);
 
-/// Evaluates the prepared weights on the test split, or validation where there is none, and prints the result.
+/// Evaluates the prepared weights on the validation split and, where there is one, the test split, and prints both.
+/// Returns the last.
 EvalResult run_evaluation(Prepared prepared, comm::World& world, Terminal terminal);
 
 }  // namespace trireme::train

@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/nan_to_num.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/engine.h>
@@ -59,17 +61,23 @@ DdpModel::DdpModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> 
   if (reduced_.empty()) throw ConfigError("optimizer.freeze: every parameter is frozen; nothing is left to train");
   same_start();
   if (!ddp_.static_graph) make_reducer(reduced_, names_);
-  // The reducer asks for the parameter's strides to the letter; those of dims of size 1 say nothing and may differ.
-  for (auto& p : reduced_)
-    if (std::find(p.sizes().begin(), p.sizes().end(), 1) != p.sizes().end())
-      p.register_hook([strides = p.strides().vec()](const at::Tensor& grad) {
-        if (grad.strides() == at::IntArrayRef(strides)) return grad;
-        return at::empty_strided(grad.sizes(), strides, grad.options()).copy_(grad);
-      });
-  if (!ddp_.check_reduction) return;
-  reached_.assign(reduced_.size(), false);
-  for (std::size_t i = 0; i < reduced_.size(); ++i)
-    reduced_[i].register_hook([this, i](const at::Tensor&) { reached_[i] = true; });
+  expected_.assign(reduced_.size(), true);
+  watch_gradients();
+}
+
+void DdpModel::watch_gradients() {
+  reached_ = std::make_shared<std::vector<bool>>(reduced_.size(), false);
+  for (std::size_t i = 0; i < reduced_.size(); ++i) {
+    auto& p = reduced_[i];
+    // The reducer asks for the parameter's strides to the letter; those of dims of size 1 say nothing and may differ.
+    const bool loose = std::find(p.sizes().begin(), p.sizes().end(), 1) != p.sizes().end();
+    p.register_hook([reached = reached_, i, loose, strides = p.strides().vec()](const at::Tensor& grad) {
+      if (!grad.defined()) return grad;  // a recomputed block names all its parameters, used or not
+      (*reached)[i] = true;
+      if (!loose || grad.strides() == at::IntArrayRef(strides)) return grad;
+      return at::empty_strided(grad.sizes(), strides, grad.options()).copy_(grad);
+    });
+  }
 }
 
 void DdpModel::make_reducer(const std::vector<at::Tensor>& parameters,
@@ -100,34 +108,60 @@ void DdpModel::broadcast_buffers() {
   for (auto& buffer : module().buffers()) group_.broadcast(buffer, 0);
 }
 
-void DdpModel::check_reduced() {
-  if (!std::exchange(expecting_, false)) return;
+// A bucket that misses a gradient is never sent, and the reducer says nothing of it: the ranks would drift apart.
+void DdpModel::check_complete() const {
+  if (ddp_.find_unused_parameters) return;  // the reducer itself fills in what did not come
   std::vector<std::string> missed;
-  for (std::size_t i = 0; i < reached_.size(); ++i)
-    if (!reached_[i]) missed.push_back(names_[i]);
+  for (std::size_t i = 0; i < reduced_.size(); ++i)
+    if (expected_[i] && !(*reached_)[i]) missed.push_back(names_[i]);
   if (missed.empty()) return;
   const auto count = missed.size();
   missed.resize(std::min<std::size_t>(count, 5));
   throw ConfigError(fmt::format(
-      "plugin.torch_ddp.check_reduction: the previous step left out the gradients of {} of {} parameters ({}{}): they "
-      "take no part in the loss; set plugin.torch_ddp.find_unused_parameters = true",
-      count, names_.size(), text::join(missed), count > missed.size() ? ", ..." : ""));
+      "plugin.torch_ddp: {} of {} parameters took no part in the loss of this step ({}{}), so their gradients cannot be "
+      "reduced; set plugin.torch_ddp.find_unused_parameters = true{}",
+      count, names_.size(), text::join(missed), count > missed.size() ? ", ..." : "",
+      ddp_.static_graph ? " instead of static_graph: they did take part in the first step" : ""));
+}
+
+// check_reduction: the sum of each gradient must be the same number on every rank, bit for bit.
+void DdpModel::compare_ranks() const {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> sums;
+  for (const auto& p : reduced_)
+    sums.push_back(p.grad().defined() ? p.grad().sum(at::kDouble) : at::zeros({}, p.options().dtype(at::kDouble)));
+  const auto mine = at::nan_to_num(at::stack(sums));
+  auto extremes = at::stack({mine, -mine});
+  group_.all_reduce(extremes, comm::ReduceOp::max);
+  const auto differs = (extremes[0] + extremes[1]).ne(0).to(at::kCPU);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    if (differs[static_cast<std::int64_t>(i)].item<bool>()) names.push_back(names_[i]);
+  if (!names.empty())
+    throw CommError(fmt::format("plugin.torch_ddp.check_reduction: after the reduction the ranks hold different "
+                                "gradients of {}", text::join(names)));
+}
+
+void DdpModel::when_backward_ends(nn::Tensors& outputs) {
+  for (auto& output : outputs)
+    if (output.requires_grad())
+      output.register_hook([this, queued = std::make_shared<bool>(false)](const at::Tensor&) {
+        if (!std::exchange(*queued, true))
+          torch::autograd::Engine::get_default_engine().queue_callback([this] { backward_ended(); });
+      });
+}
+
+void DdpModel::backward_ended() {
+  if (!reducer_) return learn_static_graph();
+  check_complete();
+  if (ddp_.check_reduction)  // after the reducer's own last callback, which is queued by now
+    torch::autograd::Engine::get_default_engine().queue_callback([this] { compare_ranks(); });
 }
 
 // In the first step of a static graph nobody knows yet which parameters take part, so it is reduced by hand when its
 // backward pass has ended. c10d's own static graph does the same, but loses count when the step has microbatches
 // without reduction.
-void DdpModel::reduce_when_backward_ends(nn::Tensors& outputs) {
-  for (auto& output : outputs)
-    if (output.requires_grad())
-      output.register_hook([this, queued = std::make_shared<bool>(false)](const at::Tensor&) {
-        if (!std::exchange(*queued, true))
-          torch::autograd::Engine::get_default_engine().queue_callback([this] { learn_static_graph(); });
-      });
-}
-
 void DdpModel::learn_static_graph() {
-  if (reducer_) return;
   const at::NoGradGuard no_grad;
   auto used = at::zeros({static_cast<std::int64_t>(reduced_.size())}, at::kInt);
   for (std::size_t i = 0; i < reduced_.size(); ++i) used[static_cast<std::int64_t>(i)] = reduced_[i].grad().defined();
@@ -141,7 +175,9 @@ void DdpModel::learn_static_graph() {
   for (std::size_t i = 0; i < reduced_.size(); ++i) {
     auto& p = reduced_[i];
     if (used[static_cast<std::int64_t>(i)].item<int>() == 0) {
-      p.register_hook([name = names_[i]](const at::Tensor&) -> at::Tensor {
+      expected_[i] = false;
+      p.register_hook([name = names_[i]](const at::Tensor& grad) -> at::Tensor {
+        if (!grad.defined()) return grad;
         throw ConfigError(
             fmt::format("plugin.torch_ddp.static_graph: \"{}\" took no part in the first step and does "
                         "now; set find_unused_parameters = true instead",
@@ -160,20 +196,14 @@ void DdpModel::learn_static_graph() {
 
 nn::Tensors DdpModel::forward(const data::Batch& batch) {
   if (!training() || !at::GradMode::is_enabled()) return ReplicatedModel::forward(batch);
-  if (ddp_.check_reduction) check_reduced();
   if (!sync_) return ReplicatedModel::forward(batch);
 
-  if (ddp_.check_reduction) {
-    std::fill(reached_.begin(), reached_.end(), false);
-    expecting_ = true;
-  }
+  reached_->assign(reached_->size(), false);
   if (ddp_.broadcast_buffers) broadcast_buffers();
   if (reducer_) reducer_->prepare_for_forward();
   auto outputs = ReplicatedModel::forward(batch);
-  if (reducer_)
-    reducer_->prepare_for_backward(ddp_.find_unused_parameters ? outputs : nn::Tensors{});
-  else
-    reduce_when_backward_ends(outputs);
+  if (reducer_) reducer_->prepare_for_backward(ddp_.find_unused_parameters ? outputs : nn::Tensors{});
+  when_backward_ends(outputs);
   return outputs;
 }
 

@@ -22,16 +22,21 @@ class DdpModel : public ReplicatedModel {
   void make_reducer(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names);
   void same_start();
   void broadcast_buffers();
-  void check_reduced();
-  void reduce_when_backward_ends(nn::Tensors& outputs);
+  void watch_gradients();
+  void when_backward_ends(nn::Tensors& outputs);
+  void backward_ended();
+  void check_complete() const;
+  void compare_ranks() const;
   void learn_static_graph();
 
   TorchDdpOptions ddp_;
   comm::Group group_;
   std::vector<std::string> names_;   ///< of the reduced parameters
   std::vector<at::Tensor> reduced_;  ///< those that require a gradient
-  std::vector<bool> reached_;  ///< check_reduction: which gradients came since the last forward pass with reduction
-  bool expecting_ = false;     ///< check_reduction: such a forward pass ran and was not checked yet
+  /// Which of them had a gradient since the last forward pass with reduction. Shared with hooks, which live as long as
+  /// the parameters do.
+  std::shared_ptr<std::vector<bool>> reached_;
+  std::vector<bool> expected_;  ///< which of them the reducer waits for: all, but for static_graph's unused ones
   bool sync_ = true;
   std::unique_ptr<c10d::Reducer> reducer_;  ///< static_graph: null in the first step, then over what that used
 };

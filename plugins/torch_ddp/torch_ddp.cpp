@@ -16,8 +16,8 @@ const Fields<TorchDdpOptions>& torch_ddp_fields() {
           .add("find_unused_parameters", &TorchDdpOptions::find_unused_parameters,
                "Look in each step for parameters that take no part in the loss; costs a walk of the graph.")
           .add("check_reduction", &TorchDdpOptions::check_reduction,
-               "Check at each training forward pass that the previous step reduced every gradient, and name those that "
-               "were left out.")
+               "Compare the reduced gradients of all ranks after each backward pass, and stop when they are not the same; "
+               "costs a reading of all gradients.")
           .add("gradient_as_bucket_view", &TorchDdpOptions::gradient_as_bucket_view,
                "Gradients are views into the buckets: saves one copy of all gradients in memory.")
           .add("static_graph", &TorchDdpOptions::static_graph,
@@ -33,10 +33,6 @@ void TorchDdp::check(const config::RunConfig& config, int) const {
     config::fail(section, "find_unused_parameters",
                  "static_graph finds the unused parameters once, in the first step, so find_unused_parameters would "
                  "change nothing; set only one of the two");
-  if (options_.check_reduction && (options_.static_graph || options_.find_unused_parameters))
-    config::fail(section, "check_reduction",
-                 "find_unused_parameters and static_graph reduce every gradient by themselves, so check_reduction "
-                 "would change nothing; set only one of them");
 }
 
 BoostResult TorchDdp::boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) {

@@ -43,7 +43,7 @@ class Bystander : public nn::Block {
  public:
   Bystander()
       : linear_(register_module(
-            "linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = 3, .out = 3, .init_std = 0.5}))) {}
+            "linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = 3, .out = 1, .init_std = 0.5}))) {}
   nn::Tensors forward(nn::Tensors inputs, const nn::Context&) override { return inputs; }
 
  private:
@@ -132,7 +132,8 @@ Named start(const Case& c) {
 BoosterOptions make_options(const Case& c) {
   BoosterOptions options;
   options.boost.seed = kSeed;
-  options.boost.train.precision = "fp64";
+  options.boost.train.precision = c.precision;
+  options.boost.train.initial_scale = c.initial_scale;
   options.boost.train.max_norm = c.max_norm;
   options.boost.train.recompute = c.recompute;
   auto& optimizer = options.boost.optimizer;

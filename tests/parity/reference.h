@@ -22,6 +22,8 @@ struct Case {
   std::vector<std::string> freeze = {}, no_decay = {};
   std::string plugin = "";    ///< keys of [plugin.torch_ddp]
   bool unused_block = false;  ///< the model has parameters that no loss ever sees
+  std::string precision = "fp64";
+  double initial_scale = 65536;  ///< of fp16's losses
 };
 
 using Named = std::map<std::string, at::Tensor>;

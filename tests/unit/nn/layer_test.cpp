@@ -151,7 +151,7 @@ TEST(Adapt, AUsersModuleKeepsItsNamesAndItsMemory) {
     return Tensors{module->forward(in.at(0))};
   });
   const auto scale = module->scale;
-  materialize(*model, 3, at::kFloat, at::kCPU);
+  materialize(*model, 3, at::kDouble, at::kCPU);
   const auto found = parameters(*model);
   ASSERT_EQ(found.size(), 3U);
   EXPECT_EQ(found[0].name, "scale");
@@ -164,6 +164,21 @@ TEST(Adapt, AUsersModuleKeepsItsNamesAndItsMemory) {
   EXPECT_TRUE(at::equal(y, module->forward(x)));
   y.sum().backward();
   EXPECT_TRUE(scale.grad().defined());
+}
+
+TEST(Adapt, AUsersModuleFollowsTheRunsDtype) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    const auto module = std::make_shared<Users>();
+    const auto before = module->linear->weight.detach().clone();
+    const auto model = adapt(module, [&](Tensors in, const Context&) { return Tensors{module->forward(in.at(0))}; });
+    materialize(*model, 3, dtype, at::kCPU);
+    for (const auto& p : parameters(*model)) EXPECT_EQ(p.value.scalar_type(), dtype) << p.name;
+    EXPECT_EQ(module->shift.scalar_type(), dtype);
+    EXPECT_TRUE(at::equal(module->linear->weight, before.to(dtype)));
+    const auto x = at::rand({2, 4}, at::TensorOptions(dtype));
+    model->forward({x}, {.training = true}).at(0).sum().backward();
+    EXPECT_EQ(module->scale.grad().scalar_type(), dtype);
+  }
 }
 
 TEST(Adapt, ASequentialIsABlockAChild) {

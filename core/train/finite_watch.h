@@ -1,0 +1,27 @@
+// FiniteWatch: ends a run whose numbers are no longer numbers.
+//
+// Without a loss scale every loss and gradient norm must be finite. With one, a step may be skipped; but no scale mends
+// a loss that overflows by itself, nor is a long row of skipped steps a search for the right scale.
+#pragma once
+
+#include <cstdint>
+
+namespace trireme::train {
+
+class FiniteWatch {
+ public:
+  static constexpr int kBadLosses = 3;  ///< in a row, with a loss scale
+  static constexpr int kSkips = 50;     ///< in a row: from 2^32 down to 1, and some
+
+  explicit FiniteWatch(bool loss_scale) : loss_scale_(loss_scale) {}
+  /// @throws NonFiniteError
+  void step(std::int64_t number, double loss, double grad_norm, bool skipped);
+  /// @throws NonFiniteError
+  static void validation(std::int64_t epoch, double loss);
+
+ private:
+  bool loss_scale_;
+  int bad_losses_ = 0, skips_ = 0;
+};
+
+}  // namespace trireme::train
