@@ -13,9 +13,10 @@ Criterion weighs_samples(Criterion criterion) {
   return [criterion = std::move(criterion)](const nn::Tensors& outputs, const data::Batch& batch) {
     auto loss = criterion(outputs, batch);
     if (loss.weight != static_cast<double>(batch.size()))
-      throw ConfigError(fmt::format("the criterion returned the weight {} for {} samples; a loss is divided by its "
-                                    "samples here, so the weight must be their number",
-                                    loss.weight, batch.size()));
+      throw ConfigError(
+          fmt::format("the criterion returned the weight {} for {} samples; a loss is divided by its "
+                      "samples here, so the weight must be their number",
+                      loss.weight, batch.size()));
     return loss;
   };
 }

@@ -77,6 +77,10 @@ std::vector<PluginFile> list_plugins() {
 
 std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
   const auto path = resolve(name_or_path);
+  std::error_code error;
+  if (!fs::is_regular_file(path, error))
+    throw ConfigError(fmt::format("parallel.plugin: {} is {}; give a plugin's .so", path,
+                                  fs::is_directory(path, error) ? "a folder" : "not a file that can be read"));
   refuse_mismatch(path);
   void* handle = dlopen(fs::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) throw ConfigError(fmt::format("{}: cannot be loaded: {}", path, dlerror()));

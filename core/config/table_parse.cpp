@@ -66,6 +66,14 @@ std::optional<FieldValue> list_of(const toml::array& array) {
   return std::nullopt;
 }
 
+/// A path that C reads would end at the first zero byte, and an error message with it.
+std::string text_of(const toml::node& node, const std::string& where, const std::string& key) {
+  auto text = *node.value<std::string>();
+  if (text.find('\0') != std::string::npos)
+    throw ConfigError(fmt::format("{}: {} holds a zero character (\\u0000); remove it", where, key));
+  return text;
+}
+
 FieldValue value_of(const toml::node& node, const std::string& where, const std::string& key) {
   switch (node.type()) {
     case toml::node_type::boolean:
@@ -75,7 +83,7 @@ FieldValue value_of(const toml::node& node, const std::string& where, const std:
     case toml::node_type::floating_point:
       return *node.value<double>();
     case toml::node_type::string:
-      return *node.value<std::string>();
+      return text_of(node, where, key);
     case toml::node_type::array: {
       const auto& array = *node.as_array();
       if (auto list = list_of(array)) return *list;

@@ -61,6 +61,10 @@ std::shared_ptr<PixelSource> leaf_source(Split split, std::int64_t images, std::
 
 void write_leaves(const std::string& dir, std::int64_t images, std::int64_t size, std::uint64_t seed) {
   check(images, size);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(dir, ignored) && !std::filesystem::is_empty(dir, ignored))
+    throw DataError(
+        fmt::format("{}: is not empty, and the leaves would mix with what is there; name a new folder", dir));
   const auto names = leaf_classes();
   for (const auto split : {Split::train, Split::validation, Split::test}) {
     const auto folder = std::filesystem::path(dir) / name_of(split);

@@ -67,8 +67,7 @@ std::vector<Parameter> parameters(Model& model) {
 /// In place: the module that holds the tensor sees it. Whole numbers keep their dtype.
 static void move_to(at::Tensor tensor, at::ScalarType dtype, c10::Device device) {
   const auto wanted = tensor.is_floating_point() ? dtype : tensor.scalar_type();
-  if (tensor.scalar_type() != wanted || tensor.device() != device)
-    tensor.set_data(tensor.detach().to(device, wanted));
+  if (tensor.scalar_type() != wanted || tensor.device() != device) tensor.set_data(tensor.detach().to(device, wanted));
 }
 
 void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device, const PlacementOf& place) {

@@ -22,8 +22,8 @@ struct Parameter {
 std::vector<Parameter> parameters(Model& model);
 
 /// Gives every declared parameter memory on `device` in `dtype` and draws it by name from `seed`. `place` says which
-/// slice this rank holds; the default is the whole. Parameters that already have memory (a user's own module) keep their
-/// values, and they and all buffers are moved to `dtype` and `device`.
+/// slice this rank holds; the default is the whole. Parameters that already have memory (a user's own module) keep
+/// their values, and they and all buffers are moved to `dtype` and `device`.
 using PlacementOf = std::function<shard::Placement(const std::string& name, const std::vector<std::int64_t>& shape)>;
 void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device,
                  const PlacementOf& place = {});

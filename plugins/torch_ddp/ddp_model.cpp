@@ -117,11 +117,12 @@ void DdpModel::check_complete() const {
   if (missed.empty()) return;
   const auto count = missed.size();
   missed.resize(std::min<std::size_t>(count, 5));
-  throw ConfigError(fmt::format(
-      "plugin.torch_ddp: {} of {} parameters took no part in the loss of this step ({}{}), so their gradients cannot be "
-      "reduced; set plugin.torch_ddp.find_unused_parameters = true{}",
-      count, names_.size(), text::join(missed), count > missed.size() ? ", ..." : "",
-      ddp_.static_graph ? " instead of static_graph: they did take part in the first step" : ""));
+  throw ConfigError(
+      fmt::format("plugin.torch_ddp: {} of {} parameters took no part in the loss of this step ({}{}), so their "
+                  "gradients cannot be "
+                  "reduced; set plugin.torch_ddp.find_unused_parameters = true{}",
+                  count, names_.size(), text::join(missed), count > missed.size() ? ", ..." : "",
+                  ddp_.static_graph ? " instead of static_graph: they did take part in the first step" : ""));
 }
 
 // check_reduction: the sum of each gradient must be the same number on every rank, bit for bit.
@@ -138,8 +139,10 @@ void DdpModel::compare_ranks() const {
   for (std::size_t i = 0; i < names_.size(); ++i)
     if (differs[static_cast<std::int64_t>(i)].item<bool>()) names.push_back(names_[i]);
   if (!names.empty())
-    throw CommError(fmt::format("plugin.torch_ddp.check_reduction: after the reduction the ranks hold different "
-                                "gradients of {}", text::join(names)));
+    throw CommError(
+        fmt::format("plugin.torch_ddp.check_reduction: after the reduction the ranks hold different "
+                    "gradients of {}",
+                    text::join(names)));
 }
 
 void DdpModel::when_backward_ends(nn::Tensors& outputs) {

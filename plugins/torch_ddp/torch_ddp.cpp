@@ -16,7 +16,8 @@ const Fields<TorchDdpOptions>& torch_ddp_fields() {
           .add("find_unused_parameters", &TorchDdpOptions::find_unused_parameters,
                "Look in each step for parameters that take no part in the loss; costs a walk of the graph.")
           .add("check_reduction", &TorchDdpOptions::check_reduction,
-               "Compare the reduced gradients of all ranks after each backward pass, and stop when they are not the same; "
+               "Compare the reduced gradients of all ranks after each backward pass, and stop when they are not the "
+               "same; "
                "costs a reading of all gradients.")
           .add("gradient_as_bucket_view", &TorchDdpOptions::gradient_as_bucket_view,
                "Gradients are views into the buckets: saves one copy of all gradients in memory.")

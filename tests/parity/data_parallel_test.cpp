@@ -2,13 +2,16 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/booster/plugin_loader.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/nn/block.h"
 #include "core/nn/criterion.h"
+#include "core/train/evaluate.h"
 #include "tests/mpi/world.h"
 #include "tests/parity/reference.h"
 
@@ -169,7 +172,10 @@ class LowPrecision : public testing::TestWithParam<Rounding> {};
 
 TEST_P(LowPrecision, StaysNearFloat64AndEqualOverTheRanks) {
   for (const bool hard : {false, true}) {
-    Case c{.name = "low_precision", .micro_batch = hard ? 1 : 8, .adamw = !hard, .max_norm = hard ? 0.5 : 0,
+    Case c{.name = "low_precision",
+           .micro_batch = hard ? 1 : 8,
+           .adamw = !hard,
+           .max_norm = hard ? 0.5 : 0,
            .recompute = hard};
     auto expected = reference(c);
     c.precision = GetParam().precision;
@@ -201,7 +207,8 @@ INSTANTIATE_TEST_SUITE_P(Bounds, LowPrecision,
 TEST(DataParallelRules, AStepThatOverflowsIsSkippedOnEveryRank) {
   Case c{.name = "overflow", .steps = 1, .precision = "fp16", .initial_scale = 1e30};
   const auto trace = by_train_step(c);
-  for (const auto& [name, value] : start(c)) EXPECT_TRUE(at::equal(trace.weights.at(name), value.to(at::kFloat))) << name;
+  for (const auto& [name, value] : start(c))
+    EXPECT_TRUE(at::equal(trace.weights.at(name), value.to(at::kFloat))) << name;
 }
 
 // A bucket that misses a gradient is never sent: that must stop the step, in the first one, whatever the options.
@@ -219,6 +226,37 @@ TEST(DataParallelRules, AParameterThatTakesNoPartIsNamed) {
         EXPECT_NE(text.find("find_unused_parameters"), std::string::npos) << text;
       }
     }
+}
+
+// 19 samples: some ranks have one more than others, and the last batches are ragged or empty.
+TEST(DataParallelRules, EvaluationCountsEachSampleOnce) {
+  const Case c{.name = "evaluation"};
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  const auto data = make_data(c);
+  std::vector<at::Tensor> images;
+  std::vector<std::int64_t> labels;
+  for (std::int64_t i = 0; i < data->size(); ++i) {
+    const auto sample = data->get(i, 0, false);
+    images.push_back(sample->inputs.at(0));
+    labels.push_back(sample->label);
+  }
+  const at::NoGradGuard no_grad;
+  const auto logits = run.model->module().forward({at::stack(images)}, {}).at(0);
+  const auto wanted = at::tensor(labels).unsqueeze(1);
+  const auto loss = -logits.log_softmax(-1).gather(1, wanted).mean().item<double>();
+  const auto hits = [&](std::int64_t k) {
+    return std::get<1>(logits.topk(k, -1)).eq(wanted).sum().item<double>() / static_cast<double>(labels.size());
+  };
+  for (const std::int64_t batch : {1, 3, 19}) {
+    auto loader = booster.evaluation_loader(data, batch);
+    const auto result = train::evaluate(booster, run, *loader, 3);
+    EXPECT_EQ(result.samples, 19);
+    EXPECT_NEAR(result.loss, loss, 1e-12 * loss);
+    EXPECT_DOUBLE_EQ(result.accuracy, hits(1));
+    EXPECT_EQ(result.k, 3);
+    EXPECT_DOUBLE_EQ(result.top_k, hits(3));
+  }
 }
 
 // Gradients travel once a step, whatever the number of microbatches: payload of one model and one loss.
