@@ -1,8 +1,10 @@
 #include "core/booster/booster.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 
 #include "core/base/error.h"
+#include "core/base/random.h"
 #include "core/booster/precision.h"
 
 namespace trireme {
@@ -48,6 +50,8 @@ Boosted Booster::boost(BoostInputs inputs) {
         fmt::format("train.global_batch: {} samples cannot be shared by {} data-parallel ranks; raise it to {} or "
                     "start fewer ranks",
                     loader_options.global_batch, loader_options.dp_size, loader_options.dp_size));
+  // What a user's own modules draw: repeatable, and another stream for each part of the data.
+  at::manual_seed(random::mix(options_.boost.seed, static_cast<std::uint64_t>(loader_options.dp_rank)));
   Boosted run;
   run.criterion = weighs_samples(std::move(inputs.criterion));
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loader_options);

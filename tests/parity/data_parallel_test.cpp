@@ -1,6 +1,7 @@
 // Contract C1 for data parallelism: every case on the ranks of this program against one process, in float64.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
@@ -257,6 +258,20 @@ TEST(DataParallelRules, EvaluationCountsEachSampleOnce) {
     EXPECT_EQ(result.k, 3);
     EXPECT_DOUBLE_EQ(result.top_k, hits(3));
   }
+}
+
+TEST(DataParallelRules, LibTorchsGeneratorsFollowTheSeedAndTheRank) {
+  const Case c{.name = "generators"};
+  const auto draw = [&] {
+    Booster booster(world(), make_plugin(c), make_options(c));
+    const auto run = booster.boost(make_inputs(c));
+    return at::rand({3}, at::kDouble);
+  };
+  const auto first = draw();
+  EXPECT_TRUE(at::equal(first, draw()));
+  auto from_first_rank = first.clone();
+  world().group().broadcast(from_first_rank, 0);
+  EXPECT_EQ(at::equal(first, from_first_rank), world().rank() == 0);
 }
 
 // Gradients travel once a step, whatever the number of microbatches: payload of one model and one loss.
