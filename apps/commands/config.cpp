@@ -6,6 +6,7 @@
 #include "core/booster/plugin_loader.h"
 #include "core/config/document.h"
 #include "core/config/run_config.h"
+#include "core/train/prepare.h"
 #include "models/registry.h"
 
 namespace trireme::apps {
@@ -40,9 +41,7 @@ std::string resolved(const config::RunConfig& config) {
   const auto plugin = load_plugin(config.parallel.plugin);
   plugin->configure(config.plugin_table(plugin->name()));
   check_plugin_sections(config, plugin->name());
-  const auto model = config::print_section(kind->fields(), options.get());
-  return config::print(config, model.substr(model.find('\n') + 1),
-                       config::print_section(plugin->fields(), plugin->options()));
+  return train::resolved_toml(config, *plugin, *kind, options.get());
 }
 
 }  // namespace

@@ -26,6 +26,22 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// Bytes of the UTF-8 character that `text` begins with; 0 when it is none (Unicode's table 3-7: neither overlong forms
+// nor surrogates).
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const auto in = [&](std::size_t i, unsigned low, unsigned high) { return byte(i) >= low && byte(i) <= high; };
+  const auto tail = [&](std::size_t i) { return in(i, 0x80, 0xBF); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return tail(1) ? 2 : 0;
+  const unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  const unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  if (first >= 0xE0 && first <= 0xEF) return in(1, low, high) && tail(2) ? 3 : 0;
+  if (first >= 0xF0 && first <= 0xF4) return in(1, low, high) && tail(2) && tail(3) ? 4 : 0;
+  return 0;
+}
+
 bool glob(std::string_view name, std::string_view pattern) {
   if (pattern.empty()) return name.empty();
   if (pattern[0] == '*') {
@@ -75,6 +91,26 @@ std::string bytes(double n) {
 
 std::string join(std::span<const std::string> parts, std::string_view separator) {
   return fmt::format("{}", fmt::join(parts.begin(), parts.end(), separator));
+}
+
+std::string first_few(std::span<const std::string> parts) {
+  constexpr std::size_t kShown = 5;
+  const auto out = join(parts.first(std::min(parts.size(), kShown)));
+  return parts.size() > kShown ? fmt::format("{} and {} more", out, parts.size() - kShown) : out;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    if (const auto length = utf8_length(text); length > 0) {
+      out += text.substr(0, length);
+      text.remove_prefix(length);
+    } else {
+      out += fmt::format("\\x{:02X}", static_cast<unsigned char>(text[0]));
+      text.remove_prefix(1);
+    }
+  }
+  return out;
 }
 
 bool matches(std::string_view name, std::string_view pattern) {

@@ -24,6 +24,12 @@ std::string bytes(double n);
 /// {"a","b","c"} -> "a, b, c".
 std::string join(std::span<const std::string> parts, std::string_view separator = ", ");
 
+/// The first five, then how many were left out: "a, b, c, d, e and 3 more".
+std::string first_few(std::span<const std::string> parts);
+
+/// The same text when it is UTF-8; bytes that are not become \xNN, so that a name can be told on any screen.
+std::string printable(std::string_view text);
+
 /// True when `name` matches `pattern`, in which `*` stands for any run of characters and the rest for itself; a
 /// pattern without `*` matches anywhere in the name ("bias" matches "vit.layernorm.bias").
 bool matches(std::string_view name, std::string_view pattern);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
 #include "core/base/text.h"
 
 namespace trireme::checkpoint {
@@ -24,7 +25,6 @@ constexpr const char* kState = "state.json";
 constexpr const char* kConfig = "config.toml";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kTemporary = ".tmp";
-constexpr std::size_t kShown = 5;  // names in a message before "and N more"
 
 std::string inside(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
 
@@ -96,7 +96,7 @@ std::string state_text(const TrainRecord& record) {
              {"versions", record.versions},
              {"extra", record.extra}};
   if (record.loss_scale) state["loss_scale"] = *record.loss_scale;
-  auto text = state.dump(2) + "\n";
+  auto text = json_text(state, 2) + "\n";
   TRIREME_CHECK(json::parse(text) == state, "a number of the training's state is not finite and would be lost");
   return text;
 }
@@ -152,12 +152,6 @@ const std::string& verified(const std::string& folder, Verify how) {
   if (!fs::is_directory(folder)) throw CheckpointError(fmt::format("{}: no such checkpoint folder", folder));
   verify(folder, how);
   return folder;
-}
-
-std::string shown(const std::vector<std::string>& texts) {
-  const auto n = std::min(texts.size(), kShown);
-  auto out = fmt::format("{}", fmt::join(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(n), ", "));
-  return texts.size() > n ? out + fmt::format(" and {} more", texts.size() - n) : out;
 }
 
 }  // namespace
@@ -255,7 +249,7 @@ void Checkpoint::restore(const SafeTensors& file, std::vector<PlacedValue> value
     throw CheckpointError(
         fmt::format("{}: {} of this run's {} do not match: {}; resume with the model, optimizer and "
                     "precision that wrote it, or start anew from its weights (model.weights)",
-                    file.path(), wrong.size(), what, shown(wrong)));
+                    file.path(), wrong.size(), what, text::first_few(wrong)));
   const at::NoGradGuard no_grad;
   for (auto& [placement, value] : values) {
     TRIREME_CHECK(value.sizes().vec() == placement.local_shape(), "{}: not sized as its placement says",

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/safetensors.h"
 
@@ -22,14 +23,6 @@ namespace fs = std::filesystem;
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
-constexpr std::size_t kShown = 5;  // names in a message before "and N more"
-
-std::string shown(const std::vector<std::string>& names) {
-  const std::size_t n = std::min(names.size(), kShown);
-  auto text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(n), ", "));
-  if (names.size() > n) text += fmt::format(" and {} more", names.size() - n);
-  return text;
-}
 
 nlohmann::json read_json(const std::string& path) {
   try {
@@ -164,8 +157,8 @@ void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter>&
   }
   if (!missing.empty() || !misfits.empty()) {
     std::string text;
-    if (!missing.empty()) text += fmt::format("; {} tensors are missing: {}", missing.size(), shown(missing));
-    if (!misfits.empty()) text += fmt::format("; {} do not fit: {}", misfits.size(), shown(misfits));
+    if (!missing.empty()) text += fmt::format("; {} tensors are missing: {}", missing.size(), text::first_few(missing));
+    if (!misfits.empty()) text += fmt::format("; {} do not fit: {}", misfits.size(), text::first_few(misfits));
     throw CheckpointError(
         fmt::format("{}: these are not weights of this model{}; check [model], or leave model.weights "
                     "empty to start fresh",
@@ -179,12 +172,13 @@ void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter>&
                   "{}: not materialised as its placement says", parameter->name);
     parameter->value.copy_(file->read(name, parameter->placement));
   }
-  if (!fresh.empty()) log.note("weights  {}: a fresh head: {}", path, shown(fresh));
+  if (!fresh.empty()) log.note("weights  {}: a fresh head: {}", path, text::first_few(fresh));
   std::vector<std::string> unused;
   for (auto& name : source.names())
     if (known.count(name) == 0) unused.push_back(std::move(name));
   if (!unused.empty())
-    log.warn("{}: {} tensors that this model has no place for are left out: {}", path, unused.size(), shown(unused));
+    log.warn("{}: {} tensors that this model has no place for are left out: {}", path, unused.size(),
+             text::first_few(unused));
 }
 
 void save_weights(const std::string& folder, const std::vector<std::pair<std::string, at::Tensor>>& full,
@@ -193,7 +187,7 @@ void save_weights(const std::string& folder, const std::vector<std::pair<std::st
   std::vector<NamedValue> tensors;
   for (const auto& [name, value] : full) tensors.push_back({name, value});
   write_safetensors((fs::path(folder) / kSingle).string(), tensors, {{"format", "pt"}});
-  write_file((fs::path(folder) / kConfig).string(), model_config.dump(2) + "\n");
+  write_file((fs::path(folder) / kConfig).string(), json_text(model_config, 2) + "\n");
 }
 
 }  // namespace trireme::checkpoint

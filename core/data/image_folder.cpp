@@ -41,9 +41,13 @@ bool is_image(const std::string& name) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
+/// A class's name goes into config.json and onto the screen, so it must be text; a file's name may be any bytes.
 std::vector<std::string> class_folders(const fs::path& split) {
   auto names = entries(split);
   std::erase_if(names, [&](const std::string& name) { return !is_folder(split / name); });
+  for (const auto& name : names)
+    if (const auto shown = text::printable(name); shown != name)
+      throw DataError(fmt::format("{}: this class folder's name is not UTF-8; rename it", (split / shown).string()));
   return names;
 }
 

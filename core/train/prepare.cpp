@@ -93,18 +93,9 @@ Criterion classification(const Prepared& p) {
 
 std::string resolved_toml(const config::RunConfig& c, const Plugin& plugin, const nn::ModelKind& kind,
                           const void* model_options) {
-  std::string model = config::print_section(config::model_fields(), &c.model);
-  // The model's own keys continue the section: its header line is already there.
-  const auto own = config::print_section(kind.fields(), model_options);
-  model += own.substr(own.find('\n') + 1);
-  return text::join(std::vector<std::string>{config::print_section(config::run_fields(), &c.run), model,
-                                             config::print_section(config::data_fields(), &c.data),
-                                             config::print_section(config::train_fields(), &c.train),
-                                             config::print_section(config::optimizer_fields(), &c.optimizer),
-                                             config::print_section(config::schedule_fields(), &c.schedule),
-                                             config::print_section(config::parallel_fields(), &c.parallel),
-                                             config::print_section(plugin.fields(), plugin.options())},
-                    "\n");
+  const auto model = config::print_section(kind.fields(), model_options);
+  // The model's own keys continue [model]: its header line is already there.
+  return config::print(c, model.substr(model.find('\n') + 1), config::print_section(plugin.fields(), plugin.options()));
 }
 
 }  // namespace trireme::train

@@ -73,6 +73,27 @@ TEST(Text, Patterns) {
   EXPECT_FALSE(text::matches("vit.layernorm.bias", "layernorm*"));
 }
 
+TEST(Text, FirstFewTellsHowManyAreLeftOut) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(text::first_few(Names{}), "");
+  EXPECT_EQ(text::first_few(Names{"a", "b", "c", "d", "e"}), "a, b, c, d, e");
+  EXPECT_EQ(text::first_few(Names{"a", "b", "c", "d", "e", "f", "g"}), "a, b, c, d, e and 2 more");
+}
+
+TEST(Text, PrintableKeepsUtf8AndShowsOtherBytes) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"leaf", "leaf"},
+      {"caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x8D\x83", "caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x8D\x83"},
+      {"caf\xE9", "caf\\xE9"},
+      {"\xE9z", "\\xE9z"},
+      {"\xC0\xAF", "\\xC0\\xAF"},                    // overlong
+      {"\xED\xA0\x80", "\\xED\\xA0\\x80"},           // a surrogate
+      {"\xF4\x90\x80\x80", "\\xF4\\x90\\x80\\x80"},  // beyond the last character
+      {"\xE2\x82", "\\xE2\\x82"},                    // cut off
+  };
+  for (const auto& [given, expected] : cases) EXPECT_EQ(text::printable(given), expected);
+}
+
 TEST(Registry, NamesTheKnownAndTheNearest) {
   Registry<int> models("model");
   models.add("vit", 1).add("bert", 2);

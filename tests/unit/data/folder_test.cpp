@@ -86,6 +86,8 @@ TEST(ImageFolder, SaysWhatIsWrong) {
          f.write("train", "x");
        },
        "/train: the train split is missing; make this folder with one folder of images for each class"},
+      {"a class whose name is no text", [](const Folder& f) { put(f, "train/caf\xE9/x.png", 1); },
+       "/train/caf\\xE9: this class folder's name is not UTF-8; rename it"},
       {"an empty class", [](const Folder& f) { fs::create_directories(f.path("train/c")); },
        "/train/c: no image (.jpg, .jpeg, .png) in this class folder; add some or remove the folder"},
       {"an empty validation class", [](const Folder& f) { fs::remove(f.path("validation/b/v.png")); },
