@@ -3,6 +3,12 @@
 #include "core/config/run_config.h"
 
 namespace trireme::config {
+namespace {
+
+// Beyond what any run needs, and far enough below 2^63 that products of two counts (epochs x steps) fit.
+constexpr double kMostSteps = 1e12, kMostSamples = 1e9;
+
+}  // namespace
 
 const Fields<RunOptions>& run_fields() {
   using O = RunOptions;
@@ -22,9 +28,10 @@ const Fields<RunOptions>& run_fields() {
                "all cores.",
                {.min = 0, .max = 4096})
           .add("checkpoint_every", &O::checkpoint_every,
-               "Optimizer steps between checkpoints; 0 writes one at the end of each epoch.", {.min = 0})
+               "Optimizer steps between checkpoints; 0 writes one at the end of each epoch.",
+               {.min = 0, .max = kMostSteps})
           .add("keep_checkpoints", &O::keep_checkpoints, "How many of the newest checkpoints stay; 0 writes none.",
-               {.min = 0})
+               {.min = 0, .max = 1e6})
           .add("timeout_s", &O::timeout_s, "Seconds after which a rank that waits for the others gives up.",
                {.max = 1e7, .above = 0});
   return table;
@@ -70,7 +77,7 @@ const Fields<DataOptions>& data_fields() {
           .add("workers", &O::workers, "Threads of a rank that decode images.", {.min = 1, .max = 1024})
           .add("prefetch", &O::prefetch, "Steps whose samples are made ready ahead.", {.min = 1, .max = 1024})
           .add("cache_mb", &O::cache_mb, "Memory of a rank for decoded images, MiB; 0 decodes them anew each epoch.",
-               {.min = 0, .only = pictures})
+               {.min = 0, .max = 1e9, .only = pictures})
           .add("on_bad_sample", &O::on_bad_sample,
                "A file that cannot be decoded ends the run (error) or is left out and counted (skip).",
                {.choices = {"error", "skip"}})
@@ -85,19 +92,20 @@ const Fields<TrainOptions>& train_fields() {
   const OnlyWith fp16{"precision", {"fp16"}};
   static const auto table =
       Fields<O>("train", "How long, in which batches and in which precision.")
-          .add("epochs", &O::epochs, "Passes over the training samples.", {.min = 1})
+          .add("epochs", &O::epochs, "Passes over the training samples.", {.min = 1, .max = 1e9})
           .add("max_steps", &O::max_steps, "Ends the run after so many optimizer steps, if that comes sooner.",
-               {.min = 1})
+               {.min = 1, .max = kMostSteps})
           .add("max_seconds", &O::max_seconds, "Ends the run after so many seconds of training, if that comes sooner.",
                {.above = 0})
-          .add("global_batch", &O::global_batch, "Samples of an optimizer step, over all ranks.", {.min = 1})
+          .add("global_batch", &O::global_batch, "Samples of an optimizer step, over all ranks.",
+               {.min = 1, .max = kMostSamples})
           .add("micro_batch", &O::micro_batch,
                "Samples that a rank takes through the model at once; a rank's share of the global batch is split into "
                "such parts, whose gradients add up. Unset: the whole share.",
-               {.min = 1})
+               {.min = 1, .max = kMostSamples})
           .add("eval_batch", &O::eval_batch,
                "Samples that a rank takes through the model at once in evaluation. Unset: four times micro_batch.",
-               {.min = 1})
+               {.min = 1, .max = kMostSamples})
           .add("precision", &O::precision,
                "The numbers of the forward and backward pass; bf16 and fp16 keep fp32 weights and run the heavy "
                "operations in 16 bits, fp16 with a dynamic loss scale.",
@@ -110,7 +118,7 @@ const Fields<TrainOptions>& train_fields() {
                "Keeps only the inputs of each block and computes the rest again in the backward pass: less memory, "
                "about a third more time.")
           .add("topk", &O::topk, "Evaluation also counts a sample as right when its class is among the best k.",
-               {.min = 1})
+               {.min = 1, .max = kMostSamples})
           .add("label_smoothing", &O::label_smoothing, "The part of each label that is spread over all classes.",
                {.min = 0, .below = 1})
           .add("initial_scale", &O::initial_scale, "fp16: the loss scale at the start.", {.above = 0, .only = fp16})
@@ -121,8 +129,9 @@ const Fields<TrainOptions>& train_fields() {
           .add("backoff_factor", &O::backoff_factor, "fp16: what the scale is multiplied by to fall.",
                {.above = 0, .below = 1, .only = fp16})
           .add("growth_interval", &O::growth_interval, "fp16: good steps in a row after which the scale grows.",
-               {.min = 1, .only = fp16})
-          .add("hysteresis", &O::hysteresis, "fp16: overflows after which the scale falls.", {.min = 1, .only = fp16});
+               {.min = 1, .max = kMostSteps, .only = fp16})
+          .add("hysteresis", &O::hysteresis, "fp16: overflows after which the scale falls.",
+               {.min = 1, .max = kMostSteps, .only = fp16});
   return table;
 }
 
@@ -167,14 +176,15 @@ const Fields<ScheduleOptions>& schedule_fields() {
                "and falls once.",
                {.choices = {"constant", "linear", "cosine", "step", "multi_step", "polynomial", "one_cycle"}})
           .add("warmup_steps", &O::warmup_steps, "Steps in which the rate first rises from 0; instead of warmup_ratio.",
-               {.min = 0, .only = warmed})
+               {.min = 0, .max = kMostSteps, .only = warmed})
           .add("warmup_ratio", &O::warmup_ratio, "The same as a part of all steps.",
                {.min = 0, .below = 1, .only = warmed})
           .add("min_lr_factor", &O::min_lr_factor, "The floor of the rate, as a part of lr.",
                {.min = 0, .max = 1, .only = floored})
-          .add("step_size", &O::step_size, "Steps between two drops; required.", {.min = 0, .only = step})
+          .add("step_size", &O::step_size, "Steps between two drops; required.",
+               {.min = 0, .max = kMostSteps, .only = step})
           .add("milestones", &O::milestones, "The steps of the drops, ascending; required.",
-               {.min = 1, .only = multi_step})
+               {.min = 1, .max = kMostSteps, .only = multi_step})
           .add("gamma", &O::gamma, "What a drop multiplies the rate by.",
                {.above = 0, .only = OnlyWith{"name", {"step", "multi_step"}}})
           .add("power", &O::power, "The exponent of the descent; 1 is a straight line.",

@@ -41,12 +41,13 @@ const Fields<Options>& fields() {
                "it: tiny 192/12/3/768, small 384/12/6/1536, base 768/12/12/3072, large 1024/24/16/4096; without it, "
                "the loaded weights' own, or tiny.",
                {.choices = {"tiny", "small", "base", "large"}})
-          .add("hidden_size", &Options::hidden_size, "Width of a token.", {.min = 1})
-          .add("num_layers", &Options::num_layers, "Encoder layers.", {.min = 1})
-          .add("num_heads", &Options::num_heads, "Attention heads; they divide hidden_size.", {.min = 1})
-          .add("intermediate_size", &Options::intermediate_size, "Width inside the MLP.", {.min = 1})
+          .add("hidden_size", &Options::hidden_size, "Width of a token.", {.min = 1, .max = 1048576})
+          .add("num_layers", &Options::num_layers, "Encoder layers.", {.min = 1, .max = 65536})
+          .add("num_heads", &Options::num_heads, "Attention heads; they divide hidden_size.",
+               {.min = 1, .max = 1048576})
+          .add("intermediate_size", &Options::intermediate_size, "Width inside the MLP.", {.min = 1, .max = 1e13})
           .add("patch_size", &Options::patch_size, "Side of a patch, pixels; it divides the image size (16).",
-               {.min = 1})
+               {.min = 1, .max = 65536})
           .add("dropout", &Options::dropout, "Chance that a hidden value is dropped in training (0).",
                {.min = 0, .below = 1})
           .add("attention_dropout", &Options::attention_dropout,

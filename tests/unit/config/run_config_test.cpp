@@ -60,6 +60,18 @@ TEST(RunConfig, ReadsEverySection) {
   EXPECT_EQ(config.plugin_table("gemini"), nullptr);
 }
 
+// Numbers that the engine multiplies must not overflow: each integer but a seed has an upper bound.
+TEST(RunConfig, EveryCountIsBounded) {
+  const auto integer = FieldValue(std::int64_t{}).index();
+  const auto integers = FieldValue(std::vector<std::int64_t>{}).index();
+  for (const auto* table : core_tables())
+    for (const auto& field : table->fields) {
+      if ((field.type != integer && field.type != integers) || field.key.find("seed") != std::string::npos) continue;
+      ASSERT_TRUE(field.rules.max.has_value()) << table->section << "." << field.key;
+      EXPECT_LE(*field.rules.max, 1e12) << table->section << "." << field.key;
+    }
+}
+
 TEST(RunConfig, PrintedFileLoadsAsTheSame) {
   struct Case {
     std::string without;  // a line of the file that does not go with the overrides
@@ -148,6 +160,9 @@ TEST(RunConfig, ChecksRulesThatSpanKeys) {
       {{"train.precision=fp16", "train.initial_scale=1e12"}, "breaks initial_scale <= max_scale"},
       {{"train.label_smoothing=1"}, "it must be at least 0 and below 1"},
       {{"train.max_steps=0"}, "it must be at least 1"},
+      {{"train.global_batch=9223372036854775807"}, "it must be at least 1 and at most 1000000000"},
+      {{"train.epochs=9223372036854775807"}, "it must be at least 1 and at most 1000000000"},
+      {{"data.cache_mb=1e300"}, "it must be at least 0 and at most 1000000000"},
       {{"data.std=[1, 1, 0]"}, "each number must be above 0"},
       {{"data.mean=[1, 1]"}, "must have 3 elements, not 2"},
       {{"data.crop_scale=[0.5, 1]"}, "changes nothing with random_resized_crop = false"},
