@@ -155,9 +155,10 @@ Command finish(CLI::App& app, Parsed& parsed) {
   }
   if (app.got_subcommand("data")) {
     const auto& leaves = parsed.leaves;
-    if (leaves.images < 30) refuse(app, fmt::format("--images {}: must be at least 30", leaves.images));
-    if (leaves.size < 8 || leaves.size > 4096)
-      refuse(app, fmt::format("--size {}: must be at least 8 and at most 4096", leaves.size));
+    if (leaves.images < 30 || leaves.images > 10'000'000)
+      refuse(app, fmt::format("--images {}: must be at least 30 and at most 10000000", leaves.images));
+    if (leaves.size < 16 || leaves.size > 4096)
+      refuse(app, fmt::format("--size {}: must be at least 16 and at most 4096", leaves.size));
     if (leaves.seed < 0) refuse(app, fmt::format("--seed {}: must be at least 0", leaves.seed));
     return leaves;
   }

@@ -43,6 +43,9 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
       {{"train", good, "--ranks", "two"}, "two"},
       {{"data"}, "a command is missing (known: leaves)  (trireme data --help)"},
       {{"data", "leaves", "--out", "x", "--images", "1"}, "--images 1: must be at least 30"},
+      {{"data", "leaves", "--out", "x", "--images", "9223372036854775807"}, "at least 30 and at most 10000000"},
+      {{"data", "leaves", "--out", "x", "--size", "15"}, "--size 15: must be at least 16 and at most 4096"},
+      {{"data", "leaves", "--out", "x", "--size", "4097"}, "--size 4097: must be at least 16 and at most 4096"},
       {{"config"}, "name a TOML file, or --explain KEY"},
       {{"train", good, "--set", "train.epohcs=5"},
        "--set train.epohcs=5: no key \"epohcs\" in [train]; did you mean \"epochs\"?  (trireme config --explain "
