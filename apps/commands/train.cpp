@@ -37,17 +37,17 @@ void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info)
 
 int run(const TrainCommand& command) {
   std::optional<train::Prepared> prepared;
-  std::unique_ptr<train::RunFolder> folder;
   return run_on_ranks(
       [&](const comm::LaunchInfo& info) {
         auto config = config::load(command.config, command.set);
         const auto options = world_options(config);
         tune_process(config, info);
         prepared = train::prepare(std::move(config), info, models::all_models(), "", Log(info.rank));
-        folder = train::open_run(*prepared);
         return options;
       },
       [&](comm::World& world) {
+        // Last, when nothing else can be wrong: an earlier run in the folder is moved away.
+        const auto folder = train::open_run(*prepared);
         train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns()});
       });
 }

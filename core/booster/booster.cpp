@@ -52,6 +52,8 @@ Boosted Booster::boost(BoostInputs inputs) {
                     loader_options.global_batch, loader_options.dp_size, loader_options.dp_size));
   // What a user's own modules draw: repeatable, and another stream for each part of the data.
   at::manual_seed(random::mix(options_.boost.seed, static_cast<std::uint64_t>(loader_options.dp_rank)));
+  workers_ = loader_options.workers;
+  prefetch_ = loader_options.prefetch;
   Boosted run;
   run.criterion = weighs_samples(std::move(inputs.criterion));
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loader_options);
@@ -96,6 +98,8 @@ std::unique_ptr<data::Loader> Booster::evaluation_loader(std::shared_ptr<data::D
   options.global_batch = batch * options.dp_size;
   options.seed = options_.boost.seed;
   options.evaluation = true;
+  options.workers = workers_;
+  options.prefetch = prefetch_;
   return std::make_unique<data::Loader>(std::move(data), options);
 }
 

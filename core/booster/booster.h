@@ -66,7 +66,8 @@ class Booster {
   Boosted boost(BoostInputs inputs);
   /// Forward and backward of every microbatch, one reduction, clip, update; run.step goes up by one.
   TrainStep train_step(Boosted& run, const data::StepBatch& batch);
-  /// A loader for evaluation: this rank's part of the set, each sample once over all ranks.
+  /// A loader for evaluation: this rank's part of the set, each sample once over all ranks. It decodes with as many
+  /// workers, as far ahead, as boost() was told for training.
   std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data, std::int64_t batch) const;
 
   [[nodiscard]] comm::Mesh& mesh() { return *mesh_; }
@@ -81,6 +82,7 @@ class Booster {
   BoosterOptions options_;
   Log log_;
   std::unique_ptr<comm::Mesh> mesh_;
+  std::int64_t workers_ = data::LoaderOptions{}.workers, prefetch_ = data::LoaderOptions{}.prefetch;
 };
 
 }  // namespace trireme

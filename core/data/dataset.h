@@ -40,6 +40,7 @@ class Dataset {
 struct DatasetInfo {
   std::vector<std::string> classes;  ///< label number -> name
   std::int64_t image_size = 0;       ///< pixels a side
+  bool normalised = true;            ///< mean and std act on the pixels; false: they are numbers already
 };
 struct Datasets {
   DatasetInfo info;

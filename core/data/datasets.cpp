@@ -87,6 +87,7 @@ Datasets open_tensors(const config::DataOptions& options, std::uint64_t seed, co
   if (options.path.empty())
     throw DataError("data.path is empty: set it to a folder with train.safetensors and validation.safetensors");
   Datasets out;
+  out.info.normalised = false;
   std::int64_t largest = 0;
   for (const auto split : kSplits) {
     const auto file = (std::filesystem::path(options.path) / (std::string(name_of(split)) + ".safetensors")).string();
@@ -99,6 +100,7 @@ Datasets open_tensors(const config::DataOptions& options, std::uint64_t seed, co
       throw DataError(fmt::format("{}: images of {} x {} pixels, but {} says {}", file, set->image_size(),
                                   set->image_size(), options.image_size ? "data.image_size" : "the train split",
                                   wanted));
+    out.info.normalised = out.info.normalised || set->normalised();
     largest = std::max(largest, set->largest_label());
     split_of(out, split) = set;
   }

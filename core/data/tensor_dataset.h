@@ -29,6 +29,7 @@ class TensorDataset : public Dataset {
 
   [[nodiscard]] std::int64_t image_size() const { return transform_.size; }
   [[nodiscard]] std::int64_t largest_label() const;
+  [[nodiscard]] bool normalised() const { return dtype_ == at::kByte; }
 
  private:
   Sample read(std::int64_t index, std::int64_t epoch, bool augment) const;

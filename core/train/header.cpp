@@ -25,9 +25,13 @@ std::string data_line(const Prepared& p) {
 std::string run_line(const Prepared& p, Boosted& run, std::int64_t total_steps) {
   const auto& train = p.config.train;
   const auto micro = run.loader->micro_per_step();
+  // The same file runs on more ranks, where a share may be less than a microbatch.
+  const auto cut = train.micro_batch.value_or(0) > p.micro_batch
+                       ? fmt::format("; micro_batch {} is more than a rank's share", *train.micro_batch)
+                       : std::string();
   return fmt::format(
-      "{} epochs of {} examples, global batch {} ({} x {} a rank), {} steps, {}; {}, {}; seed {}; into {}",
-      train.epochs, text::thousands(run.loader->size()), train.global_batch, micro, p.micro_batch,
+      "{} epochs of {} examples, global batch {} ({} x {} a rank{}), {} steps, {}; {}, {}; seed {}; into {}",
+      train.epochs, text::thousands(run.loader->size()), train.global_batch, micro, p.micro_batch, cut,
       text::thousands(total_steps), train.precision, run.optimizer->describe(), run.schedule->describe(),
       p.config.run.seed, p.config.run.dir);
 }

@@ -1,13 +1,20 @@
 #include "core/train/prepare.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/plugin_loader.h"
 #include "core/checkpoint/weights.h"
+#include "core/data/sampler.h"
 #include "core/nn/block.h"
+#include "core/nn/parameters.h"
+#include "core/optim/optimizer.h"
+#include "core/optim/schedule.h"
 
 namespace trireme::train {
 namespace {
@@ -36,6 +43,49 @@ void check_batch(Prepared& p) {
   const std::int64_t share = (train.global_batch + dp - 1) / dp;
   p.micro_batch = std::min(train.micro_batch.value_or(share), share);
   p.eval_batch = train.eval_batch.value_or(4 * p.micro_batch);
+}
+
+void check_pixels(const Prepared& p) {
+  if (p.data.info.normalised) return;
+  const config::DataOptions defaults;
+  const auto refuse = [&](const char* key) {
+    config::fail(
+        p.config.root.table("data"), key,
+        fmt::format("changes nothing: the pixel_values in {} are no uint8 and are taken as they are; remove it",
+                    p.config.data.path));
+  };
+  if (p.config.data.mean != defaults.mean) refuse("mean");
+  if (p.config.data.std != defaults.std) refuse("std");
+}
+
+/// Layers below know no file. An error of theirs that begins with a key, "optimizer.freeze: ...", gets its place.
+template <class Check>
+void with_place(const config::Table& root, const Check& check) {
+  try {
+    check();
+  } catch (const ConfigError& error) {
+    static const std::regex kKey("([a-z_]+)\\.([a-z_]+):? ");
+    const std::string what = error.what();
+    std::smatch key;
+    const bool named = std::regex_search(what, key, kKey, std::regex_constants::match_continuous);
+    const auto* section = named ? root.table(key[1]) : nullptr;
+    if (section == nullptr) throw;
+    config::fail(section, key[2], key.suffix());
+  }
+}
+
+/// What the optimizer and the schedule would refuse once all ranks run: name patterns, warm-up, drops.
+void check_training(Prepared& p) {
+  const auto& train = p.config.train;
+  const data::Sampler sampler(
+      {.samples = p.data.train->size(), .global_batch = train.global_batch, .drop_last = train.drop_last});
+  p.total_steps = train.epochs * sampler.steps_per_epoch();
+  if (train.max_steps) p.total_steps = std::min(p.total_steps, *train.max_steps);
+  with_place(p.config.root, [&] { optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps); });
+  const auto model = p.kind->make(p.model_options.get());
+  std::vector<optim::NamedTensor> names;
+  for (const auto& parameter : nn::declarations(*model)) names.push_back({parameter.name, at::empty({0})});
+  with_place(p.config.root, [&] { optim::make_groups(p.config.optimizer, names); });
 }
 
 void resolve_model(Prepared& p) {
@@ -70,7 +120,9 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   p.kind = kinds.at(p.config.model.name);
   p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log);
   resolve_model(p);
+  check_pixels(p);
   check_batch(p);
+  check_training(p);
   return p;
 }
 

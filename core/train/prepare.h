@@ -25,6 +25,7 @@ struct Prepared {
   std::shared_ptr<void> model_options;  ///< resolved
   std::string weights;                  ///< "" or what the model starts from
   std::int64_t micro_batch = 1, eval_batch = 1;
+  std::int64_t total_steps = 0;  ///< of the whole training, for the schedule
 };
 
 /// `weights`: instead of [model] weights (for evaluation). @throws ConfigError, DataError, CheckpointError

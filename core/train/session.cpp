@@ -67,9 +67,7 @@ class Session {
     loader.drop_last = train().drop_last;
     loader.workers = p_.config.data.workers;
     loader.prefetch = p_.config.data.prefetch;
-    const auto n = p_.data.train->size(), g = train().global_batch;
-    total_steps_ = train().epochs * (train().drop_last ? n / g : (n + g - 1) / g);
-    if (train().max_steps) total_steps_ = std::min(total_steps_, *train().max_steps);
+    total_steps_ = p_.total_steps;
     run_ = booster_.boost({.source = model_source(p_),
                            .criterion = classification(p_),
                            .data = p_.data.train,
@@ -284,8 +282,11 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
   Boosted run = booster.boost({.source = std::move(source),
                                .criterion = classification(p),
                                .data = p.data.validation,
-                               .loader = {.global_batch = p.config.train.global_batch, .micro_batch = p.micro_batch},
-                               .total_steps = 1});
+                               .loader = {.global_batch = p.config.train.global_batch,
+                                          .micro_batch = p.micro_batch,
+                                          .workers = p.config.data.workers,
+                                          .prefetch = p.config.data.prefetch},
+                               .total_steps = p.total_steps});
   EvalResult last;
   for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
     if (!split) continue;

@@ -104,6 +104,26 @@ TEST(Train, NamesACorruptImage) {
   EXPECT_EQ(skipped.code, 0) << skipped.err;
 }
 
+// What is wrong is said before an earlier run in the folder is moved away.
+TEST(Train, AnEarlierRunStaysUntilAllIsGood) {
+  const SmallRun run;
+  fs::create_directories(run.dir());
+  std::ofstream(run.dir() + "/metrics.jsonl") << "{}\n";
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"optimizer.freeze=bais", "must be a list of texts"},
+      {"optimizer.freeze=[\"bais\"]", "\"bais\" matches no parameter; did you mean \"bias\"?"},
+      {"schedule.warmup_steps=1000", "asks for 1000 steps of warm-up, and the training has 6"},
+  };
+  for (const int ranks : {1, 2})
+    for (const auto& [set, says] : cases) expect_only_refusal(run.train(ranks, {"--set", set}), 2, says);
+  // A launcher without a transport is found out when the world starts.
+  const ProcessOptions torchrun{.environment = {"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
+                                                "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29412"}};
+  expect_only_refusal(run.train(1, {}, torchrun), 2, "torchrun");
+  EXPECT_TRUE(fs::exists(run.dir() + "/metrics.jsonl"));
+  EXPECT_FALSE(fs::exists(run.dir() + ".1"));
+}
+
 TEST(Train, RefusesMoreRanksThanSamplesOfABatch) {
   const SmallRun run(kLeaves, "epochs = 1\nglobal_batch = 2\n");
   expect_only_refusal(run.train(3), 2, "a global batch of 2 cannot be shared by 3 data-parallel ranks");
