@@ -92,6 +92,9 @@ TEST(Weights, EveryPlace) {
     expect_loaded(place);
     EXPECT_EQ(read_model_config(place)["hidden_size"], 4);
   }
+  // A class's name from a folder that is not UTF-8 must not cost the weights.
+  save_weights(run / "odd", full_model(), {{"id2label", {{"0", "caf\xE9"}}}});
+  EXPECT_EQ(read_model_config(run / "odd")["id2label"]["0"], "caf\xEF\xBF\xBD");
   // Shards with an index.
   nlohmann::json index{{"metadata", {{"total_size", 1}}}, {"weight_map", nlohmann::json::object()}};
   make_folder(run / "sharded");
