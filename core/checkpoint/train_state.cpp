@@ -212,6 +212,23 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
   return folder;
 }
 
+std::vector<std::string> set_aside_after(const std::string& run_dir, std::int64_t step) {
+  const auto root = inside(run_dir, "checkpoints");
+  std::vector<std::string> out;
+  for (const auto& name : whole_checkpoints(root)) {
+    if (step_of(name) <= step) break;
+    auto aside = inside(root, name + ".aside");
+    for (int n = 2; fs::exists(aside); ++n) aside = inside(root, fmt::format("{}.aside.{}", name, n));
+    std::error_code error;
+    fs::rename(inside(root, name), aside, error);
+    if (error)
+      throw CheckpointError(fmt::format("{}: of a later step, and cannot be renamed to {}: {}", inside(root, name),
+                                        aside, error.message()));
+    out.push_back(aside);
+  }
+  return out;
+}
+
 std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
   const auto root = inside(run_dir, "checkpoints");
   for (const auto& name : whole_checkpoints(root)) {

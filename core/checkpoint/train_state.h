@@ -63,6 +63,10 @@ std::vector<PlacedValue> states_of(optim::Optimizer& optimizer, const std::vecto
 /// crashes left. To be called on one rank. Returns the folder. @throws CheckpointError; nothing half-written is left.
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep);
 
+/// Renames the checkpoints of steps after `step` to NAME.aside (.aside.2, ...), where no run finds them; the new paths.
+/// For a run that goes back: what it abandons must not be taken for its newest. @throws CheckpointError
+std::vector<std::string> set_aside_after(const std::string& run_dir, std::int64_t step);
+
 /// How a checkpoint is checked against its manifest when it is opened.
 enum class Verify {
   sizes,    ///< every file is there with its size: for ranks that follow one that checked all

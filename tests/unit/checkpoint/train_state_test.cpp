@@ -133,6 +133,22 @@ TEST(TrainState, RetentionKeepsTheNewest) {
   EXPECT_EQ(names_in(root), (std::vector<std::string>{"notes.txt", "step-123456789"}));
 }
 
+TEST(TrainState, ARunThatGoesBackSetsLaterOnesAside) {
+  const TestFolder run;
+  Training t("sgd");
+  const auto root = run / "checkpoints";
+  EXPECT_TRUE(set_aside_after(run.path(), 0).empty()) << "no checkpoints yet";
+  for (const int step : {5, 10, 20}) save_checkpoint(run.path(), t.contents(step), 9);
+  EXPECT_EQ(set_aside_after(run.path(), 10), std::vector<std::string>{root + "/step-00000020.aside"});
+  EXPECT_EQ(latest_checkpoint(run.path(), Log()), root + "/step-00000010");
+  save_checkpoint(run.path(), t.contents(20), 9);
+  EXPECT_EQ(set_aside_after(run.path(), 5),
+            (std::vector<std::string>{root + "/step-00000020.aside.2", root + "/step-00000010.aside"}));
+  save_checkpoint(run.path(), t.contents(6), 1);  // what was set aside is not counted, and stays
+  EXPECT_EQ(names_in(root), (std::vector<std::string>{"step-00000006", "step-00000010.aside", "step-00000020.aside",
+                                                      "step-00000020.aside.2"}));
+}
+
 TEST(TrainState, TornOnesArePassedOver) {
   const auto replace = [](const std::string& path, const std::string& from, const std::string& to) {
     auto text = bytes_of(path);
