@@ -46,7 +46,6 @@ int run(const TrainCommand& command) {
         return options;
       },
       [&](comm::World& world) {
-        // Last, when nothing else can be wrong: an earlier run in the folder is moved away.
         const auto folder = train::open_run(*prepared);
         train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns()});
       });

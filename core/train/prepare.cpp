@@ -75,13 +75,14 @@ void with_place(const config::Table& root, const Check& check) {
 }
 
 /// What the optimizer and the schedule would refuse once all ranks run: name patterns, warm-up, drops.
-void check_training(Prepared& p) {
+void check_training(Prepared& p, bool trains) {
   const auto& train = p.config.train;
   const data::Sampler sampler(
       {.samples = p.data.train->size(), .global_batch = train.global_batch, .drop_last = train.drop_last});
   p.total_steps = train.epochs * sampler.steps_per_epoch();
   if (train.max_steps) p.total_steps = std::min(p.total_steps, *train.max_steps);
-  with_place(p.config.root, [&] { optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps); });
+  if (trains)
+    with_place(p.config.root, [&] { optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps); });
   const auto model = p.kind->make(p.model_options.get());
   std::vector<optim::NamedTensor> names;
   for (const auto& parameter : nn::declarations(*model)) names.push_back({parameter.name, at::empty({0})});
@@ -122,7 +123,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   resolve_model(p);
   check_pixels(p);
   check_batch(p);
-  check_training(p);
+  check_training(p, weights.empty());  // an evaluation names its weights
   return p;
 }
 

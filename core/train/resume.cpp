@@ -5,7 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/base/text.h"
 #include "core/base/version.h"
+#include "core/train/differences.h"
+#include "core/train/run_folder.h"
 #include "core/train/summary.h"
 
 namespace trireme::train {
@@ -26,49 +30,89 @@ void restore_scaler(optim::LossScaler& scaler, const checkpoint::TrainRecord& re
   scaler.set_state(state);
 }
 
+nlohmann::json to_json(const Evaluated& e) {
+  return {{"epoch", e.epoch}, {"step", e.step}, {"accuracy", e.accuracy}, {"loss", e.loss}};
+}
+
+Evaluated evaluated(const nlohmann::json& from) {
+  return {from.at("epoch"), from.at("step"), from.at("accuracy"), from.at("loss")};
+}
+
+/// What the configuration does not tell of the data.
+nlohmann::json data_facts(const Prepared& p) {
+  return {{"train samples", p.data.train->size()},
+          {"pixels a side", p.data.info.image_size},
+          {"classes", text::join(p.data.info.classes)}};
+}
+
+void check_same_training(const Prepared& p, const std::string& config_toml, const checkpoint::Checkpoint& stored,
+                         Start& start) {
+  const auto& record = stored.record();
+  const auto config = stored.folder() + "/config.toml";
+  auto found = differences(config::parse_text(config_toml, "this run"), config::parse_text(record.config, config));
+  const auto facts = data_facts(p);
+  for (const auto& [what, before] : record.extra.at("data").items())
+    if (facts.at(what) != before)
+      found.refused.push_back(fmt::format("{}: {} (it was {})", what, json_text(facts.at(what)), json_text(before)));
+  if (!found.refused.empty())
+    throw CheckpointError(fmt::format(
+        "{}: this run cannot go on from it, because the order of the samples or the meaning of a step would "
+        "change: {}. Set back what differs, or start anew from its weights: model.weights = "
+        "\"{}/weights.safetensors\"",
+        stored.folder(), text::join(found.refused), stored.folder()));
+  if (!found.told.empty()) start.notes.push_back(fmt::format("changed   {}", text::join(found.told)));
+}
+
 }  // namespace
 
-void save_standing(const config::RunConfig& config, const std::string& run_dir, const std::string& config_toml,
-                   Boosted& run, const Standing& standing) {
+void save_standing(const Prepared& prepared, const std::string& run_dir, const std::string& config_toml, Boosted& run,
+                   const Standing& standing) {
   checkpoint::CheckpointContents contents;
   contents.record.progress = standing.at;
-  contents.record.seed = config.run.seed;
+  contents.record.seed = prepared.config.run.seed;
   if (run.optimizer->scaler().enabled()) contents.record.loss_scale = to_doubles(run.optimizer->scaler().state());
   contents.record.config = config_toml;
   contents.record.versions = {{"trireme", TRIREME_VERSION}, {"libtorch", TORCH_VERSION}};
-  const auto& best = standing.best;
-  contents.record.extra = {{"best", {{"epoch", best.epoch}, {"accuracy", best.accuracy}, {"loss", best.loss}}}};
+  contents.record.extra = {{"best", to_json(standing.best)},
+                           {"last", to_json(standing.last)},
+                           {"skipped", standing.skipped},
+                           {"data", data_facts(prepared)}};
   contents.weights = checkpoint::weights_of(run.model->parameters());
   contents.optimizer = run.optimizer->state();
-  checkpoint::save_checkpoint(run_dir, contents, config.run.keep_checkpoints);
+  checkpoint::save_checkpoint(run_dir, contents, prepared.config.run.keep_checkpoints);
 }
 
-std::string resume(const config::RunConfig& config, const std::string& run_dir, Booster& booster, Boosted& run,
+Start find_start(const Prepared& p, const std::string& config_toml) {
+  Start start{p.config.run.resume, {}};
+  if (start.from.empty()) return start;
+  const bool newest = start.from == "auto";
+  if (newest) start.from = checkpoint::latest_checkpoint(p.config.run.dir, Log(p.launch.rank));
+  if (start.from.empty()) {
+    start.notes.push_back(fmt::format("resume    no checkpoint in {}: the run starts anew", p.config.run.dir));
+    return start;
+  }
+  // Every byte is read against its checksum once; the newest has been, when it was looked for.
+  const checkpoint::Checkpoint stored(start.from, newest ? checkpoint::Verify::sizes : checkpoint::Verify::content);
+  check_same_training(p, config_toml, stored, start);
+  return start;
+}
+
+std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& booster, Boosted& run,
                    Standing& standing) {
   if (config.run.resume.empty()) return "";
   const auto& world = booster.mesh().world();
-  std::string folder = config.run.resume;
-  if (folder == "auto") {
-    const auto mine = world.rank() == 0 ? checkpoint::latest_checkpoint(run_dir, booster.log()) : "";
-    folder = gather_text(world.group(), world.device(), mine).front();
-    if (folder.empty()) return "";
-  }
-  // Rank 0 reads every byte against its checksum; the others trust that.
-  const checkpoint::Checkpoint stored(folder,
-                                      world.rank() == 0 ? checkpoint::Verify::content : checkpoint::Verify::sizes);
+  const auto from = gather_text(world.group(), world.device(), folder.start().from).front();
+  if (from.empty()) return "";
+  const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
   const auto& record = stored.record();
-  if (record.seed != config.run.seed)
-    throw CheckpointError(
-        fmt::format("{}: written with seed {}, this run has {}: the order of the data would differ; set run.seed = {}",
-                    folder, record.seed, config.run.seed, record.seed));
   stored.restore_weights(checkpoint::weights_of(run.model->parameters()));
   stored.restore_optimizer(run.optimizer->state());
   restore_scaler(run.optimizer->scaler(), record);
-  standing.at = record.progress;
-  const auto& best = record.extra.at("best");
-  standing.best = {best.at("epoch"), best.at("accuracy"), best.at("loss")};
+  standing = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
+              record.extra.at("skipped")};
   run.step = standing.at.global_step;
-  return folder;
+  folder.go_on(standing.at.global_step);
+  return from;
 }
 
 }  // namespace trireme::train

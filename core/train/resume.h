@@ -3,33 +3,50 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/booster/booster.h"
 #include "core/checkpoint/train_state.h"
+#include "core/train/prepare.h"
 
 namespace trireme::train {
 
-/// The best evaluation so far.
-struct Best {
+class RunFolder;
+
+/// An evaluation on the validation split.
+struct Evaluated {
   std::int64_t epoch = 0;  ///< from 1; 0: none yet
+  std::int64_t step = 0;   ///< optimizer steps before it
   double accuracy = 0, loss = 0;
 };
 
 /// Where a run stands.
 struct Standing {
   checkpoint::Progress at;  ///< the next batch is step at.step_in_epoch of epoch at.epoch
-  Best best;
+  Evaluated best, last;
+  std::int64_t skipped = 0;  ///< steps that the loss scale skipped
 };
 
 /// Writes run_dir/checkpoints/step-N, whole or not at all, and deletes the oldest beyond run.keep_checkpoints. For one
 /// rank to call. @throws CheckpointError
-void save_standing(const config::RunConfig& config, const std::string& run_dir, const std::string& config_toml,
-                   Boosted& run, const Standing& standing);
+void save_standing(const Prepared& prepared, const std::string& run_dir, const std::string& config_toml, Boosted& run,
+                   const Standing& standing);
+
+/// Where a run begins.
+struct Start {
+  std::string from;                ///< a checkpoint that is whole and fits this run, or ""
+  std::vector<std::string> notes;  ///< lines for the screen
+};
 
 /// As [run] resume says: "" starts anew; "auto" takes the newest intact checkpoint of the run, if there is one; a
-/// folder must be one. Returns the folder resumed from, or "". Collective: every rank takes what rank 0 found.
-/// @throws CheckpointError
-std::string resume(const config::RunConfig& config, const std::string& run_dir, Booster& booster, Boosted& run,
+/// folder must be one. For one rank to call. @throws CheckpointError also when the checkpoint's run had another order
+/// of samples or meaning of a step: names the keys, both values and the remedy.
+Start find_start(const Prepared& prepared, const std::string& config_toml);
+
+/// Puts the run where the folder's checkpoint stood, and cuts what the folder tells of later steps. Returns the
+/// checkpoint, or "" for a run that starts anew. Collective: every rank takes what rank 0 found. @throws
+/// CheckpointError
+std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& booster, Boosted& run,
                    Standing& standing);
 
 }  // namespace trireme::train

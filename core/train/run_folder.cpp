@@ -4,9 +4,12 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/base/text.h"
 #include "core/checkpoint/files.h"
 
 namespace trireme::train {
@@ -24,27 +27,84 @@ std::string free_name(const std::string& dir) {
   }
 }
 
+bool holds_a_run(const fs::path& dir) {
+  std::error_code none;
+  return fs::exists(dir / "metrics.jsonl", none) || fs::exists(dir / "checkpoints", none);
+}
+
+/// Whether `checkpoint` is dir/checkpoints/NAME.
+bool is_checkpoint_of(const fs::path& dir, const std::string& checkpoint) {
+  std::error_code none;
+  const auto path = fs::canonical(checkpoint, none);
+  return !none && fs::equivalent(path.parent_path(), dir / "checkpoints", none);
+}
+
+/// Whether a run that stands at `step` still has this line to tell of.
+bool is_told(const std::string& line, std::int64_t step) {
+  const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step && parsed.value("split", "") != "test";
+}
+
+/// Writes the file anew without the lines that is_told() refuses; how many those were.
+std::int64_t cut_metrics(const std::string& path, std::int64_t step) {
+  std::ifstream lines(path, std::ios::binary);
+  if (!lines) return 0;
+  checkpoint::FileWriter out(path);
+  std::int64_t dropped = 0;
+  for (std::string line; std::getline(lines, line);) {
+    // Without its end, a line was cut short even where it reads well.
+    if (lines.eof() || !is_told(line, step)) {
+      ++dropped;
+      continue;
+    }
+    line += '\n';
+    out.write(line.data(), line.size());
+  }
+  out.commit();
+  return dropped;
+}
+
 }  // namespace
 
-RunFolder::RunFolder(const std::string& dir, const std::string& config_toml, bool resume, bool active)
-    : dir_(fs::path(dir).lexically_normal().string()), active_(active) {
+RunFolder::RunFolder(const std::string& dir, std::string config_toml, Start start, bool active)
+    : dir_(fs::path(dir).lexically_normal().string()),
+      config_toml_(std::move(config_toml)),
+      start_(std::move(start)),
+      active_(active) {
   if (!active_) return;
   while (dir_.size() > 1 && dir_.back() == '/') dir_.pop_back();
+  if (!start_.from.empty() && is_checkpoint_of(dir_, start_.from)) return;
+  if (holds_a_run(dir_)) move_earlier_run();
+  begin();
+}
+
+void RunFolder::move_earlier_run() {
+  const auto moved_to = free_name(dir_);
   std::error_code error;
-  const bool earlier = fs::exists(fs::path(dir_) / "metrics.jsonl", error);
-  if (earlier && !resume) {
-    moved_to_ = free_name(dir_);
-    fs::rename(dir_, moved_to_, error);
-    if (error)
-      throw CheckpointError(
-          fmt::format("{}: an earlier run is there and cannot be moved to {}: {}", dir_, moved_to_, error.message()));
-  }
+  fs::rename(dir_, moved_to, error);
+  if (error)
+    throw CheckpointError(
+        fmt::format("{}: an earlier run is there and cannot be moved to {}: {}", dir_, moved_to, error.message()));
+  start_.notes.push_back(fmt::format("earlier   run moved to {}", moved_to));
+}
+
+void RunFolder::begin() {
+  std::error_code error;
   fs::create_directories(dir_, error);
   if (error) throw CheckpointError(fmt::format("{}: cannot make the run folder: {}", dir_, error.message()));
-  checkpoint::write_file((fs::path(dir_) / "config.toml").string(), config_toml);
+  checkpoint::write_file((fs::path(dir_) / "config.toml").string(), config_toml_);
   const auto path = (fs::path(dir_) / "metrics.jsonl").string();
   metrics_ = std::fopen(path.c_str(), "a");
   if (metrics_ == nullptr) throw CheckpointError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+}
+
+void RunFolder::go_on(std::int64_t step) {
+  if (!active_ || metrics_ != nullptr) return;
+  if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
+    start_.notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
+  if (const auto dropped = cut_metrics((fs::path(dir_) / "metrics.jsonl").string(), step); dropped > 0)
+    start_.notes.push_back(fmt::format("metrics   {} lines after step {} dropped", dropped, step));
+  begin();
 }
 
 RunFolder::~RunFolder() {
@@ -54,14 +114,20 @@ RunFolder::~RunFolder() {
 void RunFolder::metric(nlohmann::json line) {
   if (!active_) return;
   line["time"] = unix_seconds();
-  const auto text = line.dump() + "\n";
+  const auto text = json_text(line) + "\n";
   // A line at a time, so that a reader or a crash never meets half a line.
   if (std::fwrite(text.data(), 1, text.size(), metrics_) != text.size() || std::fflush(metrics_) != 0)
     throw CheckpointError(fmt::format("{}/metrics.jsonl: cannot be written: {}", dir_, std::strerror(errno)));
 }
 
 void RunFolder::summary(const nlohmann::json& content) {
-  if (active_) checkpoint::write_file((fs::path(dir_) / "summary.json").string(), content.dump(2) + "\n");
+  if (active_) checkpoint::write_file((fs::path(dir_) / "summary.json").string(), json_text(content, 2) + "\n");
+}
+
+std::unique_ptr<RunFolder> open_run(const Prepared& p) {
+  const auto toml = resolved_toml(p.config, *p.plugin, *p.kind, p.model_options.get());
+  const bool first = p.launch.rank == 0;
+  return std::make_unique<RunFolder>(p.config.run.dir, toml, first ? find_start(p, toml) : Start{}, first);
 }
 
 }  // namespace trireme::train

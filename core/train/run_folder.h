@@ -1,36 +1,51 @@
 // The folder of a run: config.toml, metrics.jsonl, summary.json, model/, checkpoints/. Written by rank 0 alone.
 //
 // metrics.jsonl: one object a line, with `kind` (step | eval | event) and `time` (Unix seconds); numbers keep 17
-// digits.
+// digits. A run tells each step once: one that is resumed drops the lines of what it does again.
 #pragma once
 
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
+
+#include "core/train/resume.h"
 
 namespace trireme::train {
 
 class RunFolder {
  public:
   /// Rank 0 makes the folder and writes config.toml; other ranks hold an inactive object. A folder of an earlier run is
-  /// renamed to dir.1, dir.2, ... unless `resume`, which goes on in it. @throws CheckpointError (no space, no right)
-  RunFolder(const std::string& dir, const std::string& config_toml, bool resume, bool active);
+  /// renamed to dir.1, dir.2, ... unless start.from is a checkpoint of its own: then nothing in it changes before
+  /// go_on(). @throws CheckpointError (no space, no right)
+  RunFolder(const std::string& dir, std::string config_toml, Start start, bool active);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
   [[nodiscard]] const std::string& dir() const { return dir_; }
-  /// The earlier run's new name, or "".
-  [[nodiscard]] const std::string& moved_to() const { return moved_to_; }
+  /// With what became of an earlier run among its notes.
+  [[nodiscard]] const Start& start() const { return start_; }
+  /// The run stands at `step`: later checkpoints are set aside, and metrics.jsonl is written anew without later lines,
+  /// without the test's, which is told at a run's end, and without what a crash left of a line. @throws CheckpointError
+  void go_on(std::int64_t step);
   /// Appends a line to metrics.jsonl, with the time put in. @throws CheckpointError
   void metric(nlohmann::json line);
   void summary(const nlohmann::json& content);
 
  private:
-  std::string dir_, moved_to_;
+  void move_earlier_run();
+  void begin();
+
+  std::string dir_, config_toml_;
+  Start start_;
   bool active_;
   std::FILE* metrics_ = nullptr;
 };
+
+/// The folder of a prepared run, and what it goes on from: see find_start(). To be called last, on every rank, when
+/// nothing else can be wrong, because it moves an earlier run away.
+std::unique_ptr<RunFolder> open_run(const Prepared& prepared);
 
 }  // namespace trireme::train

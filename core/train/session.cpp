@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -76,11 +74,12 @@ class Session {
     watch_.emplace(run_.optimizer->scaler().enabled());
     validation_ = booster_.evaluation_loader(p_.data.validation, p_.eval_batch);
     print_header(console_, p_, booster_, run_, total_steps_);
-    if (!folder_.moved_to().empty()) console_.line(fmt::format("earlier   run moved to {}", folder_.moved_to()));
-    if (const auto from = resume(p_.config, folder_.dir(), booster_, run_, standing_); !from.empty()) {
+    if (const auto from = resume(p_.config, folder_, booster_, run_, standing_); !from.empty()) {
       console_.line(fmt::format("resume    from {}: epoch {}, step {}", from, at().epoch + 1, at().global_step));
       folder_.metric({{"kind", "event"}, {"event", "resume"}, {"from", from}, {"step", at().global_step}});
     }
+    for (const auto& note : folder_.start().notes) console_.line(note);
+    resumed_at_ = at().global_step;
     begin_ = Clock::now();
   }
 
@@ -102,9 +101,11 @@ class Session {
         loss_sum += loss * n;
         samples += n;
       });
-      if (p_.config.run.checkpoint_every > 0 && at().global_step % p_.config.run.checkpoint_every == 0) save();
       stopped_ = should_stop();
       if (stopped_) break;
+      // The end of an epoch has its own, after the evaluation.
+      const auto every = p_.config.run.checkpoint_every, here = at().step_in_epoch;
+      if (every > 0 && at().global_step % every == 0 && here < run_.loader->steps_per_epoch()) save();
     }
     readback_.drain();
     const auto eval = evaluate(booster_, run_, *validation_, train().topk);
@@ -112,11 +113,13 @@ class Session {
     const double train_loss = loss_sum / std::max(1.0, samples), seconds = since(epoch_begin);
     console_.line(fmt::format("epoch {:<3} train {:.4f}   validation {:.4f}   accuracy {}   {:.1f} s", epoch_number(),
                               train_loss, eval.loss, percent(eval.accuracy), seconds));
-    record("validation", eval, {{"train_loss", train_loss}, {"epoch_seconds", seconds}});
-    final_ = eval;
-    auto& best = standing_.best;
-    if (best.epoch == 0 || eval.accuracy > best.accuracy)
-      best = {.epoch = epoch_number(), .accuracy = eval.accuracy, .loss = eval.loss};
+    keep(eval, {{"train_loss", train_loss}, {"epoch_seconds", seconds}});
+  }
+
+  void keep(const EvalResult& eval, nlohmann::json line) {
+    record("validation", eval, std::move(line));
+    standing_.last = {epoch_number(), at().global_step, eval.accuracy, eval.loss};
+    if (standing_.best.epoch == 0 || eval.accuracy > standing_.best.accuracy) standing_.best = standing_.last;
   }
 
   /// Tells a step when its numbers are on the host, and stops the run when they are not finite.
@@ -130,7 +133,7 @@ class Session {
                   [=, this, lr = step.lr](const std::vector<double>& v) {
                     const double loss = v[0], norm = v[1];
                     const bool skipped = v[2] != 0;
-                    skipped_ += skipped ? 1 : 0;
+                    standing_.skipped += skipped ? 1 : 0;
                     count(loss, n);
                     nlohmann::json line{{"kind", "step"},
                                         {"step", here.global_step},
@@ -154,7 +157,7 @@ class Session {
                                        .grad_norm = norm,
                                        .samples_per_s = n / seconds_a_step_,
                                        .data_wait = waited_ / std::max(1e-9, since(begin_)),
-                                       .skipped = skipped_},
+                                       .skipped = standing_.skipped},
                                       seconds_a_step_);
                   });
   }
@@ -172,7 +175,7 @@ class Session {
   void save() {
     readback_.drain();
     if (p_.config.run.keep_checkpoints == 0) return;
-    if (world_.rank() == 0) save_standing(p_.config, folder_.dir(), config_toml_, run_, standing_);
+    if (world_.rank() == 0) save_standing(p_, folder_.dir(), config_toml_, run_, standing_);
     world_.group().barrier();
   }
 
@@ -191,6 +194,8 @@ class Session {
   }
 
   void finish() {
+    // Taken up with nothing left to train, in the middle of an epoch.
+    if (standing_.last.step != at().global_step) keep(evaluate(booster_, run_, *validation_, train().topk), {});
     std::optional<EvalResult> test;
     if (p_.data.test) {
       auto loader = booster_.evaluation_loader(p_.data.test, p_.eval_batch);
@@ -209,7 +214,7 @@ class Session {
     auto text = fmt::format("done in {:.1f} s: best validation accuracy {} (epoch {})", seconds,
                             percent(standing_.best.accuracy), standing_.best.epoch);
     if (test) text += fmt::format(", test {}", percent(test->accuracy));
-    if (skipped_ > 0) text += fmt::format(", {} steps skipped by the loss scale", skipped_);
+    if (standing_.skipped > 0) text += fmt::format(", {} steps skipped by the loss scale", standing_.skipped);
     if (const auto bad = p_.data.train->skipped(); bad > 0) text += fmt::format(", {} bad samples skipped here", bad);
     console_.line(fmt::format("{}; weights in {}", text, model_dir));
   }
@@ -219,14 +224,15 @@ class Session {
     nlohmann::json ranks = nlohmann::json::array();
     for (const auto& report : reports) ranks.push_back(nlohmann::json::parse(report));
     nlohmann::json out{
-        {"final", {{"validation_loss", final_.loss}, {"validation_accuracy", final_.accuracy}}},
+        {"final", {{"validation_loss", standing_.last.loss}, {"validation_accuracy", standing_.last.accuracy}}},
         {"best",
          {{"epoch", standing_.best.epoch},
           {"validation_accuracy", standing_.best.accuracy},
           {"validation_loss", standing_.best.loss}}},
         {"steps", at().global_step},
         {"samples", at().samples},
-        {"skipped_steps", skipped_},
+        {"resumed_at_step", resumed_at_},
+        {"skipped_steps", standing_.skipped},
         {"seconds", seconds},
         {"versions", {{"trireme", TRIREME_VERSION}, {"torch", TORCH_VERSION}, {"transport", world_.transport()}}},
         {"world",
@@ -253,20 +259,14 @@ class Session {
   Readback readback_;
   std::optional<FiniteWatch> watch_;
   Standing standing_;
-  EvalResult final_;
   std::string config_toml_;
-  std::int64_t total_steps_ = 0, local_samples_ = 0, skipped_ = 0;
+  std::int64_t total_steps_ = 0, local_samples_ = 0, resumed_at_ = 0;
   double waited_ = 0, seconds_a_step_ = 0;
   bool stopped_ = false;
   Clock::time_point begin_;
 };
 
 }  // namespace
-
-std::unique_ptr<RunFolder> open_run(const Prepared& p) {
-  const auto toml = resolved_toml(p.config, *p.plugin, *p.kind, p.model_options.get());
-  return std::make_unique<RunFolder>(p.config.run.dir, toml, !p.config.run.resume.empty(), p.launch.rank == 0);
-}
 
 void run_training(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal) {
   Session(std::move(prepared), world, folder, terminal).run();

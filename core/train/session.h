@@ -11,10 +11,8 @@
 namespace trireme::train {
 
 class RunFolder;
-/// The run's folder, before the world starts: made by rank 0, which moves an earlier run aside.
-std::unique_ptr<RunFolder> open_run(const Prepared& prepared);
-/// Trains, evaluates each epoch, writes the run folder. Collective over the world. @throws Error of any kind;
-/// NonFiniteError when a loss is not finite.
+/// Trains, evaluates each epoch, writes the run folder (see open_run()). Collective over the world. @throws Error of
+/// any kind; NonFiniteError when a loss is not finite.
 void run_training(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal);
 
 /// Evaluates the prepared weights on the validation split and, where there is one, the test split, and prints both.

@@ -2,13 +2,20 @@
 // another. Runs the command as a user would, and compares what it wrote.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
 #include <sstream>
 
 #include "core/checkpoint/safetensors.h"
@@ -57,11 +64,36 @@ class Resume : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  void train(const std::string& name, int ranks, const std::string& more) const {
+  /// The exit code, and what was said in NAME.log.
+  int try_train(const std::string& name, int ranks, const std::string& more) const {
     const auto command = std::string(TRIREME_COMMAND) + " train " + (root_ / "run.toml").string() + " --ranks " +
                          std::to_string(ranks) + " --set run.dir=" + (root_ / name).string() + " " + more + " > " +
                          (root_ / (name + ".log")).string() + " 2>&1";
-    ASSERT_EQ(std::system(command.c_str()), 0) << bytes_of(root_ / (name + ".log"));
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  void train(const std::string& name, int ranks, const std::string& more) const {
+    ASSERT_EQ(try_train(name, ranks, more), 0) << log(name);
+  }
+  std::string log(const std::string& name) const { return bytes_of(root_ / (name + ".log")); }
+  nlohmann::json summary(const std::string& name) const {
+    return nlohmann::json::parse(bytes_of(root_ / name / "summary.json"));
+  }
+  /// The steps that metrics.jsonl tells of, in its order, for one kind of line ("eval" of one split).
+  std::vector<int> told(const std::string& name, const std::string& kind, const std::string& split = "") const {
+    std::vector<int> steps;
+    std::istringstream lines(bytes_of(root_ / name / "metrics.jsonl"));
+    for (std::string text; std::getline(lines, text);) {
+      const auto line = nlohmann::json::parse(text);
+      if (line.at("kind") == kind && line.value("split", "") == split) steps.push_back(line.at("step"));
+    }
+    return steps;
+  }
+  std::set<std::string> checkpoints(const std::string& name) const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(root_ / name / "checkpoints"))
+      names.insert(entry.path().filename());
+    return names;
   }
   static std::string bytes_of(const fs::path& path) {
     std::ifstream in(path, std::ios::binary);
@@ -105,6 +137,135 @@ TEST_F(Resume, AnotherLayoutWithinTheBound) {
       EXPECT_LE(difference, 1e-9 * std::max(reference.norm().item<double>(), 1e-2)) << tensor << " on " << ranks;
     }
   }
+}
+
+std::vector<int> up_to(int last) {
+  std::vector<int> steps(static_cast<std::size_t>(last));
+  std::iota(steps.begin(), steps.end(), 1);
+  return steps;
+}
+
+const std::string kConstant = "--set schedule.name=constant --set schedule.warmup_ratio=0.0 ";
+
+TEST_F(Resume, RefusesAnotherTraining) {
+  train("whole", 1, "--set train.max_steps=4");
+  const auto from = checkpoint("whole", "step-00000004");
+  const std::vector<std::pair<std::string, std::string>> refused{
+      {"train.global_batch=16", "train.global_batch = 16 (it was 8)"},
+      {"train.shuffle=false", "train.shuffle = false (it was true)"},
+      {"train.drop_last=true", "train.drop_last = true (it was false)"},
+      {"run.seed=1", "run.seed = 1 (it was 42)"},
+      {"data.images=80", "train samples: 56 (it was 42)"},
+      {"data.leaf_seed=8", "data.leaf_seed = 8 (it was 7)"},
+      {"data.flip=false", "data.flip = false (it was true)"},
+      {"data.mean=[0,0,0]", "data.mean = [0.0, 0.0, 0.0] (it was [0.5, 0.5, 0.5])"},
+      {"data.image_size=24", "pixels a side: 24 (it was 16)"},
+      {"model.dropout=0.2", "model.dropout = 0.2 (it was 0.1)"},
+      {"model.num_heads=2", "model.num_heads = 2 (it was 3)"},
+      {"optimizer.name=sgd", "optimizer.name = \"sgd\" (it was \"hybrid_adam\")"},
+  };
+  for (const auto& [set, says] : refused) {
+    EXPECT_EQ(try_train("other", 1, "--resume " + from + " --set " + set), 7) << log("other");
+    EXPECT_NE(log("other").find(says), std::string::npos) << log("other");
+    EXPECT_NE(log("other").find("Set back what differs"), std::string::npos) << log("other");
+    EXPECT_FALSE(fs::exists(root_ / "other")) << "nothing is made or moved before a refusal";
+  }
+  // The remedy of the message.
+  train("anew", 1,
+        "--set train.max_steps=1 --set train.shuffle=false --set model.weights=" + from + "/weights.safetensors");
+  // What may change, and is said.
+  train("other", 2, "--resume " + from + " --set train.max_steps=5 --set optimizer.lr=1e-4 --set train.micro_batch=2");
+  EXPECT_NE(log("other").find("changed   train.max_steps = 5 (it was 4), optimizer.lr = 0.0001 (it was 0.001)\n"),
+            std::string::npos)
+      << log("other");
+  EXPECT_EQ(told("other", "step"), std::vector<int>{5});
+}
+
+TEST_F(Resume, GoesBackOnOneTimeline) {
+  train("whole", 1, kConstant);
+  EXPECT_EQ(told("whole", "step"), up_to(18));
+  fs::copy(root_ / "whole", root_ / "run", fs::copy_options::recursive);
+  // A crash in the middle of a line, and another that a run went on behind.
+  std::ofstream(root_ / "run" / "metrics.jsonl", std::ios::app)
+      << "{\"kind\": \"st{\"kind\": \"step\"}\n{\"kind\": \"st";
+  train("run", 1, kConstant + "--set train.max_steps=10 --resume " + checkpoint("run", "step-00000008"));
+  EXPECT_EQ(told("run", "step"), up_to(10));
+  EXPECT_EQ(told("run", "eval", "validation"), (std::vector<int>{6, 10}));
+  EXPECT_EQ(told("run", "eval", "test"), std::vector<int>{10});
+  EXPECT_EQ(checkpoints("run"),
+            (std::set<std::string>{"step-00000004", "step-00000006", "step-00000008", "step-00000010",
+                                   "step-00000012.aside", "step-00000016.aside", "step-00000018.aside"}));
+  EXPECT_NE(log("run").find("aside     checkpoints of later steps renamed: "), std::string::npos) << log("run");
+  EXPECT_NE(log("run").find("lines after step 8 dropped"), std::string::npos) << log("run");
+  // The newest is now of this timeline; its end is that of the run that never stopped.
+  train("run", 1, kConstant + "--resume auto");
+  EXPECT_NE(log("run").find("step-00000010: epoch 2, step 10\n"), std::string::npos) << log("run");
+  EXPECT_EQ(told("run", "step"), up_to(18));
+  EXPECT_EQ(told("run", "eval", "test"), std::vector<int>{18});
+  EXPECT_TRUE(bytes_of(model("whole")) == bytes_of(model("run")));
+}
+
+TEST_F(Resume, AFinishedRunKeepsItsResult) {
+  train("run", 1, kConstant);
+  const auto first = summary("run");
+  EXPECT_GT(first["final"]["validation_accuracy"], 0.0);
+  train("run", 1, kConstant + "--resume auto");
+  const auto again = summary("run");
+  for (const auto* key : {"final", "best", "steps", "samples"}) EXPECT_EQ(again[key], first[key]) << key;
+  EXPECT_EQ(again["resumed_at_step"], 18);
+  EXPECT_EQ(told("run", "eval", "validation"), (std::vector<int>{6, 12, 18}));
+  // In the middle of an epoch, where no evaluation was made.
+  train("short", 1, kConstant + "--set train.max_steps=8 --resume " + checkpoint("run", "step-00000008"));
+  EXPECT_EQ(told("short", "eval", "validation"), std::vector<int>{8});
+  EXPECT_GT(summary("short")["final"]["validation_loss"], 0.0);
+}
+
+TEST_F(Resume, CountsSkippedStepsThroughout) {
+  const std::string fp16 = kConstant + "--set train.precision=fp16 --set train.initial_scale=4294967296 ";
+  train("whole", 1, fp16);
+  const int skipped = summary("whole")["skipped_steps"];
+  EXPECT_GT(skipped, 0);
+  train("rest", 1, fp16 + "--resume " + checkpoint("whole", "step-00000012"));
+  EXPECT_EQ(summary("rest")["skipped_steps"], skipped);
+}
+
+TEST_F(Resume, AutoWithoutACheckpointStartsAnew) {
+  train("run", 1, "--set run.keep_checkpoints=0 --set run.checkpoint_every=0 --set train.max_steps=2");
+  train("run", 1, "--set train.max_steps=3 --resume auto");
+  EXPECT_EQ(told("run.1", "step"), up_to(2));
+  EXPECT_EQ(told("run", "step"), up_to(3));
+  EXPECT_NE(log("run").find("the run starts anew\n"), std::string::npos) << log("run");
+  // A checkpoint of another folder: what is in this one is another run.
+  train("other", 1, "--set train.max_steps=4 --resume " + checkpoint("run", "step-00000003"));
+  train("other", 1, "--set train.max_steps=5 --resume " + checkpoint("run", "step-00000003"));
+  EXPECT_EQ(told("other.1", "step"), std::vector<int>{4});
+  EXPECT_EQ(told("other", "step"), (std::vector<int>{4, 5}));
+}
+
+TEST_F(Resume, WritesACheckpointOnceAStep) {
+  const auto watch_while = [&](const std::string& folder, const std::function<void()>& action) {
+    const int watch = inotify_init1(IN_NONBLOCK);
+    inotify_add_watch(watch, folder.c_str(), IN_MOVED_TO);
+    action();
+    std::map<std::string, int> times;
+    alignas(inotify_event) char buffer[8192];
+    for (ssize_t got; (got = read(watch, buffer, sizeof buffer)) > 0;)
+      for (char* at = buffer; at < buffer + got;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(at);
+        ++times[event->name];
+        at += sizeof(inotify_event) + event->len;
+      }
+    close(watch);
+    return times;
+  };
+  train("run", 1, kConstant + "--set train.max_steps=4");
+  const auto times =
+      watch_while((root_ / "run" / "checkpoints").string(), [&] { train("run", 1, kConstant + "--resume auto"); });
+  EXPECT_EQ(times, (std::map<std::string, int>{{"step-00000006", 1},
+                                               {"step-00000008", 1},
+                                               {"step-00000012", 1},
+                                               {"step-00000016", 1},
+                                               {"step-00000018", 1}}));
 }
 
 }  // namespace

@@ -1,0 +1,76 @@
+#include "core/train/differences.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+namespace trireme::train {
+namespace {
+
+enum class Rule { free, told, refused };
+
+struct Section {
+  const char* name;
+  Rule rest;  ///< of keys that are not named
+  std::map<std::string, Rule> keys;
+};
+
+const std::vector<Section>& rules() {
+  static const std::vector<Section> all{
+      {"run", Rule::free, {{"seed", Rule::refused}}},
+      {"model", Rule::refused, {{"weights", Rule::free}}},
+      {"data",
+       Rule::refused,
+       {{"path", Rule::free},
+        {"workers", Rule::free},
+        {"prefetch", Rule::free},
+        {"cache_mb", Rule::free},
+        {"on_bad_sample", Rule::told}}},
+      {"train",
+       Rule::told,
+       {{"global_batch", Rule::refused},
+        {"shuffle", Rule::refused},
+        {"drop_last", Rule::refused},
+        {"micro_batch", Rule::free},
+        {"eval_batch", Rule::free},
+        {"recompute", Rule::free},
+        {"topk", Rule::free},
+        {"max_seconds", Rule::free}}},
+      {"optimizer", Rule::told, {{"name", Rule::refused}, {"freeze", Rule::refused}}},
+      {"schedule", Rule::told, {}},
+  };
+  return all;
+}
+
+std::string value_of(const config::Table* section, const std::string& key) {
+  const auto* entry = section == nullptr ? nullptr : section->find(key);
+  return entry == nullptr ? "" : config::to_toml(entry->value);
+}
+
+void compare(const Section& section, const config::Table* now, const config::Table* before, Differences& out) {
+  std::set<std::string> keys;
+  for (const auto* table : {now, before})
+    if (table != nullptr)
+      for (const auto& [key, entry] : table->entries) keys.insert(key);
+  for (const auto& key : keys) {
+    const auto found = section.keys.find(key);
+    const auto rule = found == section.keys.end() ? section.rest : found->second;
+    const auto here = value_of(now, key), there = value_of(before, key);
+    if (rule == Rule::free || here == there) continue;
+    // A key that only one of them has follows from another, which is compared itself (a size preset, say).
+    if (rule == Rule::refused && (here.empty() || there.empty())) continue;
+    (rule == Rule::refused ? out.refused : out.told)
+        .push_back(fmt::format("{}.{} = {} (it was {})", section.name, key, here.empty() ? "unset" : here,
+                               there.empty() ? "unset" : there));
+  }
+}
+
+}  // namespace
+
+Differences differences(const config::Table& now, const config::Table& before) {
+  Differences out;
+  for (const auto& section : rules()) compare(section, now.table(section.name), before.table(section.name), out);
+  return out;
+}
+
+}  // namespace trireme::train
