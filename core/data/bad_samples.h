@@ -38,9 +38,10 @@ class BadSamples {
       return std::nullopt;
     }
   }
-  [[nodiscard]] std::int64_t count() const {
+  /// Their numbers in the data set.
+  [[nodiscard]] std::vector<std::int64_t> list() const {
     const std::lock_guard lock(mutex_);
-    return static_cast<std::int64_t>(bad_.size());
+    return {bad_.begin(), bad_.end()};
   }
 
  private:

@@ -30,8 +30,8 @@ class Dataset {
   /// Augmentation is a function of (seed, epoch, index) alone; none unless `augment`.
   /// @throws DataError that names the file; with on_bad_sample = skip, nullopt instead.
   virtual std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) = 0;
-  /// Samples that get() found unreadable so far, each counted once.
-  [[nodiscard]] virtual std::int64_t skipped() const { return 0; }
+  /// The numbers of the samples that get() found unreadable so far.
+  [[nodiscard]] virtual std::vector<std::int64_t> skipped() const { return {}; }
   /// The inputs of a batch of no samples: {[0, 3, H, W]}. Unless overridden, as the first readable sample says.
   [[nodiscard]] virtual std::vector<at::Tensor> empty_inputs();
 };

@@ -89,11 +89,36 @@ void check_training(Prepared& p, bool trains) {
   with_place(p.config.root, [&] { optim::make_groups(p.config.optimizer, names); });
 }
 
-void resolve_model(Prepared& p) {
+/// The names of the labels in a stored model's configuration, in order; empty where it has none but "LABEL_0", ...
+std::vector<std::string> stored_classes(const nlohmann::json& stored) {
+  std::vector<std::string> names;
+  const auto labels = stored.find("id2label");
+  if (labels == stored.end() || !labels->is_object()) return names;
+  for (std::size_t i = 0; i < labels->size(); ++i) {
+    const auto name = labels->value(std::to_string(i), std::string());
+    if (name.empty() || name == fmt::format("LABEL_{}", i)) return {};
+    names.push_back(name);
+  }
+  return names;
+}
+
+/// Scores of a model on classes that it does not know say nothing.
+void check_classes(const Prepared& p, const nlohmann::json& stored) {
+  const auto names = stored_classes(stored);
+  const auto& classes = p.data.info.classes;
+  if (!names.empty() && names != classes)
+    throw ConfigError(
+        fmt::format("{}: the model tells apart {}, and the data has the classes {}; evaluate on data with "
+                    "the model's classes",
+                    p.weights, text::join(names), text::join(classes)));
+}
+
+void resolve_model(Prepared& p, bool evaluation) {
   p.model_options = p.kind->default_options();
   config::read_into(&p.config.model_table(), p.kind->fields(), p.model_options.get());
   if (!p.weights.empty()) {
     const auto stored = checkpoint::read_model_config(p.weights);
+    if (evaluation && !stored.is_null()) check_classes(p, stored);
     if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored))
       config::fail(p.config.root.table("model"), "weights",
                    fmt::format("{} holds a model of another kind than \"{}\"", p.weights, p.config.model.name));
@@ -120,7 +145,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
   p.kind = kinds.at(p.config.model.name);
   p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log);
-  resolve_model(p);
+  resolve_model(p, !weights.empty());
   check_pixels(p);
   check_batch(p);
   check_training(p, weights.empty());  // an evaluation names its weights

@@ -1,11 +1,17 @@
 #include "core/train/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
@@ -27,9 +33,23 @@ std::string free_name(const std::string& dir) {
   }
 }
 
+/// Whether an earlier run left anything here. A folder that holds other things is nobody's to move. @throws ConfigError
 bool holds_a_run(const fs::path& dir) {
+  static const std::set<std::string> ours{"config.toml", "metrics.jsonl", "summary.json",
+                                          "model",       "checkpoints",   ".lock"};
   std::error_code none;
-  return fs::exists(dir / "metrics.jsonl", none) || fs::exists(dir / "checkpoints", none);
+  if (!fs::exists(dir, none)) return false;
+  if (!fs::is_directory(dir, none))
+    throw ConfigError(fmt::format("run.dir: {} is a file; name a folder", dir.string()));
+  bool any = false;
+  for (const auto& entry : fs::directory_iterator(dir, none)) {
+    const auto name = entry.path().filename().string();
+    if (!ours.contains(name) && !name.ends_with(".tmp"))
+      throw ConfigError(fmt::format("run.dir: {} holds \"{}\", which is no part of a run; name a folder of its own",
+                                    dir.string(), name));
+    any = any || name != ".lock";
+  }
+  return any;
 }
 
 /// Whether `checkpoint` is dir/checkpoints/NAME.
@@ -73,9 +93,28 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, Start star
       active_(active) {
   if (!active_) return;
   while (dir_.size() > 1 && dir_.back() == '/') dir_.pop_back();
+  const bool earlier = holds_a_run(dir_);
+  lock();
   if (!start_.from.empty() && is_checkpoint_of(dir_, start_.from)) return;
-  if (holds_a_run(dir_)) move_earlier_run();
+  if (earlier) {
+    move_earlier_run();
+    lock();
+  }
   begin();
+}
+
+void RunFolder::lock() {
+  if (lock_ >= 0) close(lock_);
+  std::error_code error;
+  fs::create_directories(dir_, error);
+  if (error) throw CheckpointError(fmt::format("{}: cannot make the run folder: {}", dir_, error.message()));
+  const auto path = (fs::path(dir_) / ".lock").string();
+  lock_ = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+  if (lock_ < 0) throw CheckpointError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  // File systems without locks (some network ones) go unguarded.
+  if (flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw ConfigError(
+        fmt::format("run.dir: another run is writing in {}; wait for its end or name another folder", dir_));
 }
 
 void RunFolder::move_earlier_run() {
@@ -89,9 +128,6 @@ void RunFolder::move_earlier_run() {
 }
 
 void RunFolder::begin() {
-  std::error_code error;
-  fs::create_directories(dir_, error);
-  if (error) throw CheckpointError(fmt::format("{}: cannot make the run folder: {}", dir_, error.message()));
   checkpoint::write_file((fs::path(dir_) / "config.toml").string(), config_toml_);
   const auto path = (fs::path(dir_) / "metrics.jsonl").string();
   metrics_ = std::fopen(path.c_str(), "a");
@@ -109,6 +145,7 @@ void RunFolder::go_on(std::int64_t step) {
 
 RunFolder::~RunFolder() {
   if (metrics_ != nullptr) std::fclose(metrics_);
+  if (lock_ >= 0) close(lock_);
 }
 
 void RunFolder::metric(nlohmann::json line) {
@@ -124,7 +161,20 @@ void RunFolder::summary(const nlohmann::json& content) {
   if (active_) checkpoint::write_file((fs::path(dir_) / "summary.json").string(), json_text(content, 2) + "\n");
 }
 
+/// Weights of an earlier run would be moved away with it before they are read. @throws ConfigError
+static void check_weights_stay(const Prepared& p) {
+  if (p.weights.empty()) return;
+  std::error_code none;
+  const auto dir = fs::weakly_canonical(p.config.run.dir, none), weights = fs::weakly_canonical(p.weights, none);
+  const auto common = std::mismatch(dir.begin(), dir.end(), weights.begin(), weights.end());
+  if (common.first == dir.end())
+    config::fail(p.config.root.table("model"), "weights",
+                 fmt::format("{} lies in run.dir ({}), which a new run moves aside; name another run.dir", p.weights,
+                             p.config.run.dir));
+}
+
 std::unique_ptr<RunFolder> open_run(const Prepared& p) {
+  check_weights_stay(p);
   const auto toml = resolved_toml(p.config, *p.plugin, *p.kind, p.model_options.get());
   const bool first = p.launch.rank == 0;
   return std::make_unique<RunFolder>(p.config.run.dir, toml, first ? find_start(p, toml) : Start{}, first);

@@ -18,7 +18,8 @@ class RunFolder {
  public:
   /// Rank 0 makes the folder and writes config.toml; other ranks hold an inactive object. A folder of an earlier run is
   /// renamed to dir.1, dir.2, ... unless start.from is a checkpoint of its own: then nothing in it changes before
-  /// go_on(). @throws CheckpointError (no space, no right)
+  /// go_on(). While this lives, no other run may take the folder. @throws ConfigError (the folder holds what no run
+  /// made, or a run writes there now), CheckpointError (no space, no right)
   RunFolder(const std::string& dir, std::string config_toml, Start start, bool active);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -35,12 +36,14 @@ class RunFolder {
   void summary(const nlohmann::json& content);
 
  private:
+  void lock();
   void move_earlier_run();
   void begin();
 
   std::string dir_, config_toml_;
   Start start_;
   bool active_;
+  int lock_ = -1;  ///< dir/.lock, held by flock(): the system lets go of it when this process ends, however it ends
   std::FILE* metrics_ = nullptr;
 };
 

@@ -210,43 +210,19 @@ class Session {
       full.emplace_back(parameter.name, parameter.value.detach());
     }
     if (world_.rank() == 0) checkpoint::save_weights(model_dir, full, p_.kind->to_hf(p_.model_options.get()));
-    write_summary(test, seconds);
-    auto text = fmt::format("done in {:.1f} s: best validation accuracy {} (epoch {})", seconds,
-                            percent(standing_.best.accuracy), standing_.best.epoch);
+    const Outcome outcome{standing_, test, resumed_at_, seconds, skipped_samples(p_.data, world_)};
+    const auto reports = gather_text(world_.group(), world_.device(), rank_report(run_, world_, local_samples_).dump());
+    folder_.summary(run_summary(outcome, booster_, reports));
+    auto text = fmt::format("done in {:.1f} s", seconds);
+    if (at().epoch < train().epochs)
+      text += fmt::format(", stopped by train.{}", at().global_step >= total_steps_ ? "max_steps" : "max_seconds");
+    text +=
+        fmt::format(": best validation accuracy {} (epoch {})", percent(standing_.best.accuracy), standing_.best.epoch);
     if (test) text += fmt::format(", test {}", percent(test->accuracy));
     if (standing_.skipped > 0) text += fmt::format(", {} steps skipped by the loss scale", standing_.skipped);
-    if (const auto bad = p_.data.train->skipped(); bad > 0) text += fmt::format(", {} bad samples skipped here", bad);
+    for (const auto& [split, count] : outcome.skipped_samples)
+      text += fmt::format(", {} unreadable in {} skipped", count, split);
     console_.line(fmt::format("{}; weights in {}", text, model_dir));
-  }
-
-  void write_summary(const std::optional<EvalResult>& test, double seconds) {
-    const auto reports = gather_text(world_.group(), world_.device(), rank_report(run_, world_, local_samples_).dump());
-    nlohmann::json ranks = nlohmann::json::array();
-    for (const auto& report : reports) ranks.push_back(nlohmann::json::parse(report));
-    nlohmann::json out{
-        {"final", {{"validation_loss", standing_.last.loss}, {"validation_accuracy", standing_.last.accuracy}}},
-        {"best",
-         {{"epoch", standing_.best.epoch},
-          {"validation_accuracy", standing_.best.accuracy},
-          {"validation_loss", standing_.best.loss}}},
-        {"steps", at().global_step},
-        {"samples", at().samples},
-        {"resumed_at_step", resumed_at_},
-        {"skipped_steps", standing_.skipped},
-        {"seconds", seconds},
-        {"versions", {{"trireme", TRIREME_VERSION}, {"torch", TORCH_VERSION}, {"transport", world_.transport()}}},
-        {"world",
-         {{"size", world_.size()},
-          {"launcher", world_.info().text()},
-          {"layout", booster_.mesh().formula()},
-          {"device", world_.device().str()},
-          {"plugin", booster_.plugin().name()}}},
-        {"ranks", ranks}};
-    if (test) {
-      out["final"]["test_loss"] = test->loss;
-      out["final"]["test_accuracy"] = test->accuracy;
-    }
-    folder_.summary(out);
   }
 
   Prepared p_;

@@ -3,9 +3,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <sys/resource.h>
+#include <torch/version.h>
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/base/version.h"
 
 namespace trireme::train {
 
@@ -50,6 +54,51 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
           {"peak_rss_bytes", peak_rss_bytes()},
           {"samples", samples},
           {"comm", comm}};
+}
+
+std::map<std::string, std::size_t> skipped_samples(const data::Datasets& data, const comm::World& world) {
+  std::map<std::string, std::size_t> counts;
+  for (const auto& [name, split] :
+       {std::pair{"train", data.train}, std::pair{"validation", data.validation}, std::pair{"test", data.test}}) {
+    const nlohmann::json mine = split ? split->skipped() : std::vector<std::int64_t>();
+    std::set<std::int64_t> all;
+    for (const auto& theirs : gather_text(world.group(), world.device(), mine.dump()))
+      for (const auto& number : nlohmann::json::parse(theirs)) all.insert(number.get<std::int64_t>());
+    if (!all.empty()) counts[name] = all.size();
+  }
+  return counts;
+}
+
+nlohmann::json run_summary(const Outcome& outcome, Booster& booster, const std::vector<std::string>& rank_reports) {
+  const auto& standing = outcome.standing;
+  const auto& world = booster.mesh().world();
+  auto ranks = nlohmann::json::array();
+  for (const auto& report : rank_reports) ranks.push_back(nlohmann::json::parse(report));
+  nlohmann::json out{
+      {"final", {{"validation_loss", standing.last.loss}, {"validation_accuracy", standing.last.accuracy}}},
+      {"best",
+       {{"epoch", standing.best.epoch},
+        {"validation_accuracy", standing.best.accuracy},
+        {"validation_loss", standing.best.loss}}},
+      {"steps", standing.at.global_step},
+      {"samples", standing.at.samples},
+      {"resumed_at_step", outcome.resumed_at},
+      {"skipped_steps", standing.skipped},
+      {"skipped_samples", outcome.skipped_samples},
+      {"seconds", outcome.seconds},
+      {"versions", {{"trireme", TRIREME_VERSION}, {"torch", TORCH_VERSION}, {"transport", world.transport()}}},
+      {"world",
+       {{"size", world.size()},
+        {"launcher", world.info().text()},
+        {"layout", booster.mesh().formula()},
+        {"device", world.device().str()},
+        {"plugin", booster.plugin().name()}}},
+      {"ranks", ranks}};
+  if (outcome.test) {
+    out["final"]["test_loss"] = outcome.test->loss;
+    out["final"]["test_accuracy"] = outcome.test->accuracy;
+  }
+  return out;
 }
 
 }  // namespace trireme::train

@@ -156,7 +156,7 @@ TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
     EXPECT_FALSE(sets.train->get(0, epoch, true).has_value());
     EXPECT_TRUE(sets.train->get(1, epoch, true).has_value());
   }
-  EXPECT_EQ(sets.train->skipped(), 1);
+  EXPECT_EQ(sets.train->skipped().size(), 1U);
   std::rewind(lines);
   char text[512] = {};
   const auto length = std::fread(text, 1, sizeof text - 1, lines);

@@ -1,0 +1,74 @@
+// Whose a run's folder is: what is moved aside, what is left alone, and that one run at a time writes there.
+#include "core/train/run_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunFolders : public testing::Test {
+ protected:
+  RunFolders() {
+    auto name = (fs::path(testing::TempDir()) / "run-folder-XXXXXX").string();
+    base_ = mkdtemp(name.data());
+  }
+  ~RunFolders() override { fs::remove_all(base_); }
+  [[nodiscard]] std::string dir() const { return (base_ / "run").string(); }
+  std::unique_ptr<RunFolder> begin() const { return std::make_unique<RunFolder>(dir(), "# config\n", Start{}, true); }
+  void write(const fs::path& path) const {
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << "mine";
+  }
+  [[nodiscard]] std::string refusal() const {
+    try {
+      begin();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  fs::path base_;
+};
+
+TEST_F(RunFolders, AnEarlierRunIsMovedAside) {
+  begin()->metric({{"kind", "event"}});
+  fs::create_directories(dir() + "/checkpoints/step-00000001");
+  const auto second = begin();
+  ASSERT_EQ(second->start().notes.size(), 1U);
+  EXPECT_NE(second->start().notes[0].find(dir() + ".1"), std::string::npos);
+  EXPECT_TRUE(fs::exists(dir() + ".1/checkpoints/step-00000001"));
+  EXPECT_FALSE(fs::exists(dir() + "/checkpoints"));
+}
+
+TEST_F(RunFolders, WhatNoRunMadeIsLeftAlone) {
+  for (const char* other : {"notes.txt", "photos/1.jpg", ".hidden"}) {
+    begin();
+    write(fs::path(dir()) / other);
+    EXPECT_NE(refusal().find("no part of a run"), std::string::npos) << other;
+    EXPECT_TRUE(fs::exists(fs::path(dir()) / other));
+    EXPECT_FALSE(fs::exists(dir() + ".1"));
+    fs::remove_all(dir());
+  }
+  write(dir());
+  EXPECT_NE(refusal().find("is a file"), std::string::npos);
+}
+
+TEST_F(RunFolders, OneRunAtATimeWritesThere) {
+  auto first = begin();
+  EXPECT_NE(refusal().find("another run is writing"), std::string::npos);
+  EXPECT_FALSE(fs::exists(dir() + ".1"));
+  first->metric({{"kind", "event"}});
+  first.reset();
+  EXPECT_EQ(refusal(), "");
+}
+
+}  // namespace
+}  // namespace trireme::train
