@@ -43,7 +43,7 @@ class RunningWorld final : public World {
     const auto place = std::find(ranks.begin(), ranks.end(), rank());
     const bool member = place != ranks.end();
     if (ranks.size() == 1) {  // nothing to send: no transport need know
-      auto single = Group::alone(axis, ledger_);
+      auto single = Group::alone(axis, rank(), ledger_);
       return member ? single : Group();
     }
     c10::intrusive_ptr<c10d::ProcessGroup> group;
