@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/mesh.h"
+#include "core/comm/seats.h"
 #include "core/comm/transport.h"
 #include "core/comm/world.h"
 
@@ -45,7 +46,9 @@ class Environment {
                              "PMIX_RANK",
                              "PMIX_NAMESPACE",
                              "PMI_RANK",
-                             "PMI_FD"})
+                             "PMI_FD",
+                             "PMI_SIZE",
+                             "MPI_LOCALNRANKS"})
       unsetenv(name);
     for (const auto& [name, value] : set) setenv(name.c_str(), value.c_str(), 1);
     names_ = set;
@@ -146,6 +149,41 @@ TEST(Detect, refuses_half_an_environment) {
       EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
     }
   }
+}
+
+TEST(Seats, nccl_serves_where_no_two_ranks_share_a_device) {
+  struct Case {
+    const char* name;
+    std::vector<Seat> seats;
+    Way way;
+    const char* shared;
+  };
+  const Seat a0{"a", "0000:01:00"}, a1{"a", "0000:02:00"}, b0{"b", "0000:01:00"}, cpu{"a", ""};
+  const std::vector<Case> cases{
+      {"no GPU", {cpu, cpu}, Way::cpu, ""},
+      {"each its own", {a0, a1}, Way::nccl, ""},
+      {"the same address on two hosts", {a0, b0}, Way::nccl, ""},
+      {"all on one", {a0, a0, a0}, Way::staged, "3 ranks share 1 GPU"},
+      {"one host short of GPUs, the other not", {a0, a1, b0, b0}, Way::staged, "4 ranks share 3 GPUs"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    const auto seating = choose_way(c.seats);
+    EXPECT_EQ(seating.way, c.way);
+    EXPECT_EQ(seating.shared, c.shared);
+  }
+  try {
+    (void)choose_way({a0, cpu, b0});
+    ADD_FAILURE() << "some ranks on the CPU, others not";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("2 of 3 ranks"), std::string::npos) << error.what();
+  }
+  for (const auto& seat : {a0, cpu, Seat{host_identity(), "x"}}) {
+    const auto copy = Seat::parse(seat.text());
+    EXPECT_EQ(copy.host, seat.host);
+    EXPECT_EQ(copy.device, seat.device);
+  }
+  EXPECT_FALSE(host_identity().empty());
 }
 
 template <class Kind>
