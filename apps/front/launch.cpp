@@ -148,6 +148,8 @@ bool in_launched_world() {
   const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
   if (set("OMPI_COMM_WORLD_SIZE") || set("TORCHELASTIC_RUN_ID")) return true;
   if (set("RANK") && set("WORLD_SIZE") && set("MASTER_ADDR")) return true;
+  const char* of_another_mpi = std::getenv("PMI_SIZE");  // which the worker refuses
+  if (of_another_mpi != nullptr && std::atoi(of_another_mpi) > 1) return true;
   // An interactive step of Slurm is a shell, and may start ranks.
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   return set("SLURM_STEP_ID") && set("SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0;

@@ -109,6 +109,10 @@ TEST(Detect, reads_each_launcher) {
        "srun, 7 ranks on 3 hosts"},
       {with(kSrun, {{"SLURM_TASKS_PER_NODE", "1,6"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}}), Launcher::srun, 6, 7, 2,
        4, "srun, 7 ranks on 2 hosts"},
+      // What srun and MPICH's launcher have in common does not hide the one, and one process is no world.
+      {with(kSrun, {{"PMI_SIZE", "7"}, {"PMI_RANK", "6"}}), Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts"},
+      {{{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}}, Launcher::alone, 0, 1, 0, 1, "1 process"},
+      {with(kMpirun, {{"PMI_SIZE", "4"}}), Launcher::mpirun, 3, 4, 1, 2, "mpirun, 4 ranks on 2 hosts"},
       {{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}},
        Launcher::mpirun,
        0,
@@ -147,6 +151,23 @@ TEST(Detect, refuses_half_an_environment) {
       ADD_FAILURE() << "no error for " << word;
     } catch (const ConfigError& error) {
       EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Detect, refuses_the_launcher_of_another_mpi) {
+  const Variables hydra{{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}, {"PMI_FD", "5"}, {"MPI_LOCALNRANKS", "3"}};
+  const Variables bare{{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}};
+  const Variables in_slurm = with(with(kSrun, {{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}), hydra);
+  for (const auto& set : {hydra, bare, in_slurm}) {
+    const Environment environment(set);
+    try {
+      (void)detect();
+      ADD_FAILURE() << "taken for a process of its own";
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      for (const auto& word : {std::string("PMI_SIZE=3"), "built with " + mpi_built_with(), std::string("--ranks 3")})
+        EXPECT_NE(text.find(word), std::string::npos) << text;
     }
   }
 }
