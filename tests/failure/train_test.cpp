@@ -142,6 +142,19 @@ TEST(Train, RefusesAPluginOfAnotherVersion) {
   EXPECT_FALSE(fs::exists(run.dir()));
 }
 
+TEST(Train, TellsThatNcclFailed) {
+  const SmallRun run;
+  for (const auto* trouble : {"call", "thread"}) {
+    SCOPED_TRACE(trouble);
+    const ProcessOptions options{.environment = {std::string("TROUBLE=") + trouble}};
+    const auto outcome = run.train(2, {"--set", std::string("parallel.plugin=") + TRIREME_TROUBLED}, options);
+    expect_refusal(outcome, 5, "remote process exited or there was a network error; socketProgress: Connection closed");
+    run.expect_nothing_half_written();
+    run.expect_all_gone();
+    fs::remove_all(run.dir());
+  }
+}
+
 TEST(Train, SaysThatTheDiskIsFull) {
   const SmallRun run;
   // A write beyond the limit fails as on a full disk.
