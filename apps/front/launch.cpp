@@ -110,29 +110,72 @@ void on_signal(int number, siginfo_t* info, void*) {
   if (info->si_code <= 0 && child_process > 0) kill(static_cast<pid_t>(child_process), number);
 }
 
-void catch_signals() {
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+sigset_t passed_on() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kPassedOn) sigaddset(&set, number);
+  return set;
+}
+
+void handle_signals(bool ours) {
   struct sigaction action {};
-  action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaction(number, &action, nullptr);
+  action.sa_sigaction = on_signal;
+  if (!ours) action.sa_handler = SIG_DFL;
+  for (const int number : kPassedOn) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup's choice stands
+  }
 }
 
 // What mpirun, kept quiet, does not say: that a rank was ended by a signal.
 int verdict_on(int exit_code) {
-  if (last_signal != 0 && last_signal != SIGUSR1 && last_signal != SIGUSR2) {
+  const bool ends_ranks_alone = last_signal == SIGUSR1 || last_signal == SIGUSR2;  // a program may take them as news
+  if (last_signal != 0 && (!ends_ranks_alone || exit_code == 128 + last_signal)) {
     say_error(fmt::format("stopped by signal {} ({})", static_cast<int>(last_signal), strsignal(last_signal)));
     return 128 + last_signal;
   }
-  if (exit_code == 128 + SIGKILL)
-    say_error(
-        "a rank was killed (signal 9), most often because the machine ran out of memory: take fewer ranks, a "
-        "smaller train.micro_batch, or train.recompute = true");
-  else if (exit_code > 128 && exit_code < 128 + NSIG)
-    say_error(
-        fmt::format("a rank crashed by signal {} ({}). This is a bug in Trireme or below it; please report it with "
-                    "what `trireme env` prints",
-                    exit_code - 128, strsignal(exit_code - 128)));
+  const int number = exit_code > 128 && exit_code < 128 + NSIG ? exit_code - 128 : 0;
+  switch (number) {
+    case 0:
+      break;
+    case SIGKILL:
+      say_error(
+          "a rank was killed (signal 9), most often because the machine ran out of memory: take fewer ranks, a "
+          "smaller train.micro_batch, or train.recompute = true");
+      break;
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+    case SIGABRT:
+    case SIGTRAP:
+    case SIGSYS:
+      say_error(
+          fmt::format("a rank crashed by signal {} ({}). This is a bug in Trireme or below it; please report it with "
+                      "what `trireme env` prints",
+                      number, strsignal(number)));
+      break;
+    default:
+      say_error(fmt::format("a rank was ended by signal {} ({})", number, strsignal(number)));
+  }
   return exit_code;
+}
+
+[[noreturn]] void become_mpirun(const std::vector<char*>& words, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  const int nothing = open("/dev/null", O_RDONLY);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+  // What came since the fork, to a whole terminal say, ends this process here.
+  handle_signals(false);
+  const auto set = passed_on();
+  sigprocmask(SIG_UNBLOCK, &set, nullptr);
+  execv(words[0], words.data());
+  _exit(127);
 }
 
 }  // namespace
@@ -148,6 +191,8 @@ bool in_launched_world() {
   const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
   if (set("OMPI_COMM_WORLD_SIZE") || set("TORCHELASTIC_RUN_ID")) return true;
   if (set("RANK") && set("WORLD_SIZE") && set("MASTER_ADDR")) return true;
+  const char* of_another_mpi = std::getenv("PMI_SIZE");  // which the worker refuses
+  if (of_another_mpi != nullptr && std::atoi(of_another_mpi) > 1) return true;
   // An interactive step of Slurm is a shell, and may start ranks.
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   return set("SLURM_STEP_ID") && set("SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0;
@@ -169,19 +214,16 @@ int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::s
   setenv("OMP_NUM_THREADS", std::to_string(threads > 0 ? threads : 1).c_str(), threads > 0 ? 1 : 0);
   setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
   const auto words = pointers(command);
-  catch_signals();
+  // Held back until there is a child to pass them on to.
+  const auto signals = passed_on();
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  handle_signals(true);
   const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child < 0) throw ConfigError(fmt::format("cannot start mpirun: {}", std::strerror(errno)));
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(1);
-    const int nothing = open("/dev/null", O_RDONLY);
-    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-    execv(words[0], words.data());
-    _exit(127);
-  }
+  if (child == 0) become_mpirun(words, parent);
   child_process = child;
+  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+  if (child < 0) throw ConfigError(fmt::format("cannot start mpirun: {}", std::strerror(errno)));
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

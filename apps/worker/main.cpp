@@ -20,11 +20,7 @@ namespace {
 
 // An exception that left a thread of its own: say it, and no abort dump.
 [[noreturn]] void on_terminate() {
-  if (const auto error = std::current_exception()) {
-    const auto verdict = verdict_on(error);
-    say_error(verdict.message);
-    _exit(verdict.exit_code);
-  }
+  if (const auto error = std::current_exception()) end_with(error);
   say_error("ended without an error. This is a bug in Trireme; please report it");
   _exit(1);
 }

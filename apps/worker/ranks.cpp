@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <string>
 #include <thread>
+
+#include "core/base/error.h"
 
 namespace trireme::apps {
 namespace {
@@ -18,7 +21,10 @@ void let_lower_ranks_speak(int rank) {
   if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(3000 + 100 * std::min(rank, 50)));
 }
 
+// The first thread that meets an error speaks; the process ends with it.
 int say(const Verdict& verdict, int rank) {
+  static std::atomic_flag spoken;
+  while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
   let_lower_ranks_speak(rank);
   say_error(verdict.message, rank > 0 ? fmt::format("rank {}: ", rank) : "");
   return verdict.exit_code;
@@ -43,6 +49,16 @@ int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)
     world->abort(say(verdict_on(std::current_exception()), info.rank));
   }
   return 0;
+}
+
+void end_with(const std::exception_ptr& error) {
+  int rank = 0;
+  try {
+    rank = comm::detect().rank;
+  } catch (const Error&) {
+    // Then nobody else speaks either.
+  }
+  _exit(say(verdict_on(error), rank));
 }
 
 int terminal_columns() {

@@ -21,6 +21,9 @@ Verdict verdict_on(const std::exception_ptr& error);
 int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)>& prepare,
                  const std::function<void(comm::World&)>& body);
 
+/// Ends this process on an exception that left a thread of its own (NCCL's watchdog, say): one message of all ranks'.
+[[noreturn]] void end_with(const std::exception_ptr& error);
+
 /// Columns of the terminal that standard output goes to, 0 when it is none: what the front has seen, else our own look.
 int terminal_columns();
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include "apps/worker/ranks.h"
@@ -35,6 +36,22 @@ Verdict of_torch(const c10::Error& error) {
       fmt::format("{} (from LibTorch). This should not happen; please report it with what `trireme env` prints", text)};
 }
 
+// c10d's and NCCL's own: from a call that went to them directly, or from a watchdog's thread.
+Verdict of_distributed(const c10::DistError& error) {
+  const std::string whole = error.what_without_backtrace();
+  if (is_out_of_memory(whole))
+    return {static_cast<int>(ExitCode::out_of_memory), fmt::format(kMemoryRemedy, first_line(whole))};
+  auto text = first_line(whole);
+  constexpr std::string_view kDetail = "Last error:\n";  // NCCL's, of the link or the peer
+  if (const auto at = whole.find(kDetail); at != std::string::npos)
+    if (const auto detail = first_line(std::string_view(whole).substr(at + kDetail.size())); !detail.empty())
+      text += "; " + detail;
+  return {static_cast<int>(ExitCode::communication),
+          fmt::format("communication failed: {}. A rank or the link to it is late, stuck or gone; NCCL_DEBUG=INFO says "
+                      "more",
+                      text)};
+}
+
 }  // namespace
 
 Verdict verdict_on(const std::exception_ptr& error) {
@@ -42,6 +59,8 @@ Verdict verdict_on(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const Error& own) {
     return {static_cast<int>(own.code()), own.what()};
+  } catch (const c10::DistError& distributed) {
+    return of_distributed(distributed);
   } catch (const c10::Error& torch) {
     return of_torch(torch);
   } catch (const std::bad_alloc&) {

@@ -49,7 +49,7 @@ class Group {
   /// Empty: no rank of it is here. valid() is false.
   Group();
   /// A group of this process alone.
-  static Group alone(const std::string& axis, std::shared_ptr<Ledger> ledger);
+  static Group alone(const std::string& axis, int world_rank, std::shared_ptr<Ledger> ledger);
   /// Wraps a process group; `ranks` are world ranks in group order.
   Group(c10::intrusive_ptr<c10d::ProcessGroup> group, std::vector<int> ranks, std::string axis,
         std::shared_ptr<Ledger> ledger);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/comm/transport.h"
 #include "core/comm/world.h"
 
 namespace trireme::comm {
@@ -85,6 +86,18 @@ LaunchInfo from_srun() {
   return info;
 }
 
+/// Processes of another MPI's launcher (MPICH, Intel MPI: Hydra) would each think that they are alone, and write over
+/// each other's run.
+void refuse_other_mpi() {
+  constexpr const char* kName = "mpiexec (of MPICH or a kin of it)";
+  const int size = number_or(kName, "PMI_SIZE", 1);
+  if (size > 1)
+    throw ConfigError(
+        fmt::format("{} started {} processes (PMI_SIZE={}), but Trireme was built with {} and cannot connect them; "
+                    "start with: trireme train ... --ranks {}, or with the mpirun of that MPI",
+                    kName, size, size, mpi_built_with(), size));
+}
+
 const char* launcher_name(Launcher launcher) {
   switch (launcher) {
     case Launcher::mpirun:
@@ -110,8 +123,10 @@ LaunchInfo detect() {
   } else if (variable("TORCHELASTIC_RUN_ID") ||
              (variable("RANK") && variable("WORLD_SIZE") && variable("MASTER_ADDR"))) {
     info = from_torchrun();
-  } else if (variable("SLURM_STEP_ID") && variable("SLURM_PROCID")) {
-    info = from_srun();
+  } else if (variable("SLURM_STEP_ID") && variable("SLURM_PROCID") && !variable("MPI_LOCALNRANKS")) {
+    info = from_srun();  // it may set PMI's variables too; Hydra, inside a step of its own, sets the other one
+  } else {
+    refuse_other_mpi();
   }
   if (info.size < 1 || info.rank >= info.size || info.local_size < 1 || info.local_rank >= info.local_size)
     throw ConfigError(

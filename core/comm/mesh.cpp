@@ -87,7 +87,8 @@ const Group& Mesh::group(const std::vector<std::string>& axes) {
   for (const auto& [name, size] : axes_)
     if (size > 1 && asked(name)) names.push_back(name);
   if (names.empty())
-    return groups_.emplace(axes, Group::alone(fmt::format("{}", fmt::join(axes, "_")), nullptr)).first->second;
+    return groups_.emplace(axes, Group::alone(fmt::format("{}", fmt::join(axes, "_")), world_.rank(), nullptr))
+        .first->second;
   if (names != axes) {
     const auto& same = group(names);
     return groups_.emplace(axes, same).first->second;

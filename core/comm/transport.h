@@ -27,18 +27,18 @@ class Transport {
   /// Gives `group` a backend of this transport. Collective over the world; `group` is null on the ranks that are not in
   /// `ranks` (world ranks in group order). @throws CommError.
   virtual void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) = 0;
+  /// What each rank of the world says, in rank order. Collective over the world. @throws CommError.
+  virtual std::vector<std::string> gather(const std::string& mine) = 0;
+  /// Groups joined from now on serve CUDA tensors too, through the host. Where NCCL is not to serve them.
+  virtual void stage_cuda() = 0;
   /// Ends all ranks, if this transport can.
   virtual void abort(int exit_code) noexcept = 0;
 };
 
-struct MpiOptions {
-  std::chrono::milliseconds timeout;
-  /// Serve CUDA tensors too, through the host: when NCCL cannot.
-  bool stage_cuda = false;
-};
-
 /// Starts Open MPI, or (built without it) throws a ConfigError that says so. @throws CommError.
-std::unique_ptr<Transport> start_mpi(const LaunchInfo& info, const MpiOptions& options);
+std::unique_ptr<Transport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds timeout);
+/// "Open MPI 4.1.4", or "no MPI".
+std::string mpi_built_with();
 
 struct NcclOptions {
   std::chrono::milliseconds timeout;
@@ -52,11 +52,14 @@ class CudaLibrary {
  public:
   /// @throws ConfigError when the library is not beside libtrireme.so or does not load.
   static CudaLibrary load();
+  /// Makes a device the calling thread's current one. Returns its PCI address, by which NCCL tells devices apart.
+  std::string use(c10::Device device) const;
   /// @throws CommError.
   std::unique_ptr<Transport> start_nccl(const LaunchInfo& info, const NcclOptions& options) const;
 
   /// What the library exports, by one C symbol.
   struct Entry {
+    std::string (*use)(c10::Device);
     std::unique_ptr<Transport> (*start_nccl)(const LaunchInfo&, const NcclOptions&);
   };
 

@@ -1,18 +1,17 @@
 #include "core/comm/world.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "core/base/error.h"
+#include "core/comm/seats.h"
 #include "core/comm/transport.h"
 
 namespace trireme::comm {
@@ -43,7 +42,7 @@ class RunningWorld final : public World {
     const auto place = std::find(ranks.begin(), ranks.end(), rank());
     const bool member = place != ranks.end();
     if (ranks.size() == 1) {  // nothing to send: no transport need know
-      auto single = Group::alone(axis, ledger_);
+      auto single = Group::alone(axis, rank(), ledger_);
       return member ? single : Group();
     }
     c10::intrusive_ptr<c10d::ProcessGroup> group;
@@ -81,40 +80,40 @@ bool wants_cuda(const std::string& device, int available) {
 }
 
 /// NCCL over all ranks, rank 0's address spread by MPI where that runs.
-std::unique_ptr<Transport> start_nccl(const CudaLibrary& library, const LaunchInfo& info, NcclOptions options,
-                                      Transport* mpi) {
-  if (mpi == nullptr) return library.start_nccl(info, options);
-  std::vector<int> all(static_cast<std::size_t>(info.size));
-  std::iota(all.begin(), all.end(), 0);
-  const auto wire = c10::make_intrusive<c10d::ProcessGroup>(info.rank, info.size);
-  mpi->join(wire.get(), all, "world");
-  const Group group(wire, all, "world", nullptr);
-  options.share_address = [&group](const std::string& host, int port) {
-    auto text = at::zeros({264}, at::kChar);
-    auto* chars = reinterpret_cast<char*>(text.data_ptr<std::int8_t>());
-    std::snprintf(chars, 256, "%s", host.c_str());
-    auto number = at::full({1}, port, at::kInt);
-    group.broadcast(text, 0);
-    group.broadcast(number, 0);
-    return std::pair(std::string(chars), number.item<int>());
-  };
-  return library.start_nccl(info, options);
+std::unique_ptr<Transport> start_nccl(const CudaLibrary& library, const LaunchInfo& info, const WorldOptions& options,
+                                      c10::Device device, Transport* mpi) {
+  NcclOptions nccl{.timeout = options.timeout, .device = device, .share_address = {}};
+  if (mpi != nullptr)
+    nccl.share_address = [mpi](const std::string& host, int port) {
+      const auto of_rank_0 = mpi->gather(fmt::format("{} {}", port, host))[0];
+      const auto space = of_rank_0.find(' ');
+      return std::pair(of_rank_0.substr(space + 1), std::atoi(of_rank_0.c_str()));
+    };
+  return library.start_nccl(info, nccl);
 }
 
-/// Under "auto" every rank decides by what it sees: they must all see the same.
-void check_same_device(Transport& mpi, const LaunchInfo& info, bool cuda) {
-  std::vector<int> all(static_cast<std::size_t>(info.size));
-  std::iota(all.begin(), all.end(), 0);
-  const auto wire = c10::make_intrusive<c10d::ProcessGroup>(info.rank, info.size);
-  mpi.join(wire.get(), all, "world");
-  auto with_cuda = at::full({1}, cuda ? 1 : 0, at::kInt);
-  Group(wire, all, "world", nullptr).all_reduce(with_cuda);
-  const int count = with_cuda.item<int>();
-  if (count != 0 && count != info.size)
+Seating agree_on_way(Transport& transport, const Seat& mine) {
+  std::vector<Seat> seats;
+  for (const auto& text : transport.gather(mine.text())) seats.push_back(Seat::parse(text));
+  return choose_way(seats);
+}
+
+std::unique_ptr<World> start_torchrun(const CudaLibrary* library, const LaunchInfo& info, const WorldOptions& options,
+                                      c10::Device device, const Seat& seat) {
+  if (library == nullptr)
     throw ConfigError(
-        fmt::format("{} of {} ranks would use CUDA and the others the CPU; set device to cpu, or start ranks "
-                    "only where there are GPUs",
-                    count, info.size));
+        fmt::format("torchrun started {} ranks on CPUs, but gives them no way to reach each other that "
+                    "Trireme uses; start them with: trireme train ... --ranks {}, or mpirun -n {}",
+                    info.size, info.size, info.size));
+  auto nccl = start_nccl(*library, info, options, device, nullptr);
+  const auto seating = agree_on_way(*nccl, seat);
+  if (seating.way != Way::nccl)
+    throw ConfigError(
+        fmt::format("under torchrun {}, and NCCL serves one rank a GPU; start one rank for each GPU, or use mpirun "
+                    "(Trireme then goes through the host)",
+                    seating.shared));
+  auto name = nccl->name();
+  return std::make_unique<RunningWorld>(info, device, std::move(name), nullptr, std::move(nccl));
 }
 
 }  // namespace
@@ -126,38 +125,26 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
                            : c10::Device(c10::kCPU);
   // Before anything asks LibTorch about CUDA: its answer "none" would be remembered.
   std::optional<CudaLibrary> library;
-  if (cuda) library = CudaLibrary::load();
+  Seat seat{host_identity(), ""};
+  if (cuda) {
+    library = CudaLibrary::load();
+    seat.device = library->use(device);  // whichever way its tensors go
+  }
   if (info.size == 1) return std::make_unique<RunningWorld>(info, device, "none", nullptr, nullptr);
+  if (info.launcher == Launcher::torchrun)
+    return start_torchrun(library ? &*library : nullptr, info, options, device, seat);
 
-  const bool shared = cuda && info.local_size > available;  // NCCL refuses two ranks on one device
-  if (info.launcher == Launcher::torchrun) {
-    if (!cuda)
-      throw ConfigError(
-          fmt::format("torchrun started {} ranks on CPUs, but gives them no way to reach each other that "
-                      "Trireme uses; start them with: trireme train ... --ranks {}, or mpirun -n {}",
-                      info.size, info.size, info.size));
-    if (shared)
-      throw ConfigError(
-          fmt::format("torchrun started {} ranks on this host for {} GPU{}, and NCCL serves one rank a GPU; start "
-                      "{}, or use mpirun (Trireme then goes through the host)",
-                      info.local_size, available, available == 1 ? "" : "s", available));
-    auto nccl =
-        start_nccl(*library, info, {.timeout = options.timeout, .device = device, .share_address = {}}, nullptr);
-    auto name = nccl->name();
-    return std::make_unique<RunningWorld>(info, device, std::move(name), nullptr, std::move(nccl));
-  }
-  auto mpi = start_mpi(info, {.timeout = options.timeout, .stage_cuda = shared});
-  if (options.device == "auto") check_same_device(*mpi, info, cuda);
+  auto mpi = start_mpi(info, options.timeout);
+  const auto seating = options.device == "cpu" ? Seating() : agree_on_way(*mpi, seat);
   auto name = mpi->name();
-  if (!cuda) return std::make_unique<RunningWorld>(info, device, std::move(name), std::move(mpi), nullptr);
-  if (shared) {
-    name += fmt::format(" through host memory: {} ranks share {} GPU{} here", info.local_size, available,
-                        available == 1 ? "" : "s");
-    return std::make_unique<RunningWorld>(info, device, std::move(name), std::move(mpi), nullptr);
+  std::unique_ptr<Transport> nccl;
+  if (seating.way == Way::staged) {
+    name += fmt::format(" through host memory: {}", seating.shared);
+    mpi->stage_cuda();
+  } else if (seating.way == Way::nccl) {
+    nccl = start_nccl(*library, info, options, device, mpi.get());
+    name = nccl->name();
   }
-  auto nccl =
-      start_nccl(*library, info, {.timeout = options.timeout, .device = device, .share_address = {}}, mpi.get());
-  name = nccl->name();
   return std::make_unique<RunningWorld>(info, device, std::move(name), std::move(mpi), std::move(nccl));
 }
 

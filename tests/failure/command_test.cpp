@@ -82,6 +82,9 @@ TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
   const auto good = folder.write("good.toml", kGood);
   expect_only_refusal(trireme({"train", good, "--ranks", "2"}, {.environment = {"OMPI_COMM_WORLD_SIZE=2"}}), 2,
                       "--ranks stands beside a launcher");
+  const ProcessOptions another_mpi{.environment = {"PMI_SIZE=2", "PMI_RANK=0"}};
+  expect_only_refusal(trireme({"train", good, "--ranks", "2"}, another_mpi), 2, "--ranks stands beside a launcher");
+  expect_only_refusal(trireme({"train", good}, another_mpi), 2, "PMI_SIZE=2");
 }
 
 // The front needs no other part of Trireme to refuse: that is why it takes milliseconds, with any number of ranks.

@@ -142,6 +142,19 @@ TEST(Train, RefusesAPluginOfAnotherVersion) {
   EXPECT_FALSE(fs::exists(run.dir()));
 }
 
+TEST(Train, TellsThatNcclFailed) {
+  const SmallRun run;
+  for (const auto* trouble : {"call", "thread"}) {
+    SCOPED_TRACE(trouble);
+    const ProcessOptions options{.environment = {std::string("TROUBLE=") + trouble}};
+    const auto outcome = run.train(2, {"--set", std::string("parallel.plugin=") + TRIREME_TROUBLED}, options);
+    expect_refusal(outcome, 5, "remote process exited or there was a network error; socketProgress: Connection closed");
+    run.expect_nothing_half_written();
+    run.expect_all_gone();
+    fs::remove_all(run.dir());
+  }
+}
+
 TEST(Train, SaysThatTheDiskIsFull) {
   const SmallRun run;
   // A write beyond the limit fails as on a full disk.
@@ -230,7 +243,7 @@ const char* const kLong = "epochs = 100000\nglobal_batch = 8\n";
 
 TEST(Train, StopsOnCtrlC) {
   const SmallRun run(kLeaves, kLong);
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
     const auto outcome = run.train(2, {}, {.meanwhile = [&](pid_t front) {
                                      run.wait_for_steps();
                                      kill(front, signal);
@@ -238,6 +251,30 @@ TEST(Train, StopsOnCtrlC) {
     expect_refusal(outcome, 128 + signal, "stopped by signal");
     run.expect_all_gone();
     fs::remove_all(run.dir());
+  }
+}
+
+// The signals that a process has a handler for; 0 when it is gone.
+std::uint64_t caught_by(pid_t id) {
+  std::ifstream file("/proc/" + std::to_string(id) + "/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("SigCgt:", 0) == 0) return std::stoull(line.substr(7), nullptr, 16);
+  return 0;
+}
+
+TEST(Train, StopsOnASignalAtTheStart) {
+  const SmallRun run(kLeaves, kLong);
+  for (int turn = 0; turn < 5; ++turn) {
+    // As soon as the front takes signals as its own: it has not begun to start ranks then.
+    const auto outcome = run.train(2, {}, {.time_limit = 20, .meanwhile = [](pid_t front) {
+                                             const auto limit =
+                                                 std::chrono::steady_clock::now() + std::chrono::seconds(10);
+                                             while ((caught_by(front) >> (SIGTERM - 1) & 1) == 0)
+                                               if (std::chrono::steady_clock::now() > limit) return;
+                                             kill(front, SIGTERM);
+                                           }});
+    expect_refusal(outcome, 128 + SIGTERM, "stopped by signal 15");
+    run.expect_all_gone();
   }
 }
 
@@ -253,7 +290,8 @@ std::vector<pid_t> ranks_of(const SmallRun& run) {
 
 TEST(Train, NoRankOutlivesAnother) {
   const std::vector<std::pair<int, std::string>> cases{{SIGKILL, "a rank was killed (signal 9)"},
-                                                       {SIGSEGV, "a rank crashed by signal 11 (Segmentation fault)"}};
+                                                       {SIGSEGV, "a rank crashed by signal 11 (Segmentation fault)"},
+                                                       {SIGUSR2, "a rank was ended by signal 12 ("}};
   for (const auto& [signal, message] : cases) {
     const SmallRun run(kLeaves, kLong);
     const auto outcome = run.train(3, {}, {.meanwhile = [&run, signal = signal](pid_t) {

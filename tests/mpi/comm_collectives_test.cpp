@@ -314,6 +314,12 @@ TEST(Mesh, groups_hold_the_ranks_that_differ_along_their_axes) {
   EXPECT_EQ(ranks_of(mesh.group({"tp", "dp"})), all);
   EXPECT_EQ(mesh.group("pp").size(), 1);
   EXPECT_EQ(mesh.group("sp").size(), 1);
+  const std::vector<int> only{w.rank()};
+  EXPECT_EQ(mesh.group("sp").ranks(), only);
+  for (int r = 0; r < n; ++r)
+    if (const auto single = w.make_group({r}, "single"); single.valid()) {
+      EXPECT_EQ(single.ranks(), only);
+    }
   EXPECT_EQ(&mesh.group({"dp", "tp"}), &mesh.group({"dp", "tp"}));
   if (n == 4) {
     EXPECT_EQ(mesh.group({"tp", "dp"}).axis(), "dp_tp");

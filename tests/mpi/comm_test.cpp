@@ -16,7 +16,7 @@ const std::vector<NamedGroup>& groups() {
   static const std::vector<NamedGroup> all = [] {
     auto& w = world();
     const int n = w.size();
-    std::vector<NamedGroup> made{{"world", w.group()}, {"alone", Group::alone("alone", nullptr)}};
+    std::vector<NamedGroup> made{{"world", w.group()}, {"alone", Group::alone("alone", w.rank(), nullptr)}};
     const auto add = [&](const std::string& name, const std::vector<std::vector<int>>& sets) {
       Group mine;
       for (const auto& set : sets)

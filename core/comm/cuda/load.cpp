@@ -23,6 +23,8 @@ CudaLibrary CudaLibrary::load() {
   return CudaLibrary(entry);
 }
 
+std::string CudaLibrary::use(c10::Device device) const { return entry_->use(device); }
+
 std::unique_ptr<Transport> CudaLibrary::start_nccl(const LaunchInfo& info, const NcclOptions& options) const {
   return entry_->start_nccl(info, options);
 }

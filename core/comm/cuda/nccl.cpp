@@ -3,6 +3,7 @@
 //
 // Errors of a peer or a timeout are noticed by ProcessGroupNCCL's own watchdog thread, not by wait(): that one only
 // orders streams.
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -59,10 +60,16 @@ c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchInfo& info, const NcclOpt
   return c10::make_intrusive<c10d::TCPStore>(host, store);
 }
 
+std::string use(c10::Device device) {
+  c10::cuda::set_device(device.index());
+  const auto& properties = *at::cuda::getDeviceProperties(device.index());
+  return fmt::format("{:04x}:{:02x}:{:02x}", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID);
+}
+
 class NcclTransport final : public Transport {
  public:
-  NcclTransport(const LaunchInfo& info, const NcclOptions& options) : options_(options) {
-    c10::cuda::set_device(options.device.index());
+  NcclTransport(const LaunchInfo& info, const NcclOptions& options)
+      : rank_(info.rank), size_(info.size), options_(options) {
     try {
       store_ = rendezvous(info, options);
     } catch (const c10::Error& error) {
@@ -104,14 +111,35 @@ class NcclTransport final : public Transport {
     }
   }
 
+  std::vector<std::string> gather(const std::string& mine) override {
+    const auto key = fmt::format("gather/{}/", gathers_++);
+    std::vector<std::string> said;
+    try {
+      store_->set(key + std::to_string(rank_), std::vector<std::uint8_t>(mine.begin(), mine.end()));
+      for (int rank = 0; rank < size_; ++rank) {
+        const auto text = store_->get(key + std::to_string(rank));
+        said.emplace_back(text.begin(), text.end());
+      }
+      // Rank 0 may serve the store, and end on what it has read: it goes on when all have read.
+      if (store_->add(key + "read", 1) == size_) store_->set(key + "all", std::vector<std::uint8_t>{1});
+      if (rank_ == 0) store_->wait({key + "all"});
+    } catch (const c10::Error& error) {
+      throw CommError(fmt::format("the ranks did not meet for NCCL: {}", error.what_without_backtrace()));
+    }
+    return said;
+  }
+
+  void stage_cuda() override { TRIREME_CHECK(false, "NCCL does not go through the host"); }
+
   void abort(int) noexcept override {}  // torchrun's agent, or mpirun, ends the other ranks
 
  private:
+  int rank_, size_;
   NcclOptions options_;
   int exceptions_at_start_ = std::uncaught_exceptions();
   c10::intrusive_ptr<c10d::Store> store_;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroupNCCL>> backends_;
-  int groups_ = 0;
+  int groups_ = 0, gathers_ = 0;
 };
 
 }  // namespace
@@ -121,6 +149,7 @@ extern "C" {
 // Found by name in libtrireme: see cuda/load.cpp.
 __attribute__((visibility("default"))) extern const trireme::comm::CudaLibrary::Entry trireme_cuda_entry;
 const trireme::comm::CudaLibrary::Entry trireme_cuda_entry{
+    [](c10::Device device) { return trireme::comm::use(device); },
     [](const trireme::comm::LaunchInfo& info,
        const trireme::comm::NcclOptions& options) -> std::unique_ptr<trireme::comm::Transport> {
       return std::make_unique<trireme::comm::NcclTransport>(info, options);

@@ -50,17 +50,25 @@ void Engine::wake() {
   wake_.notify_one();
 }
 
-bool Engine::poll(Operations& finished) {
-  if (queued_.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(queue_mutex_);
-    active_.insert(active_.end(), queue_.begin(), queue_.end());
-    queue_.clear();
-    queued_.store(false, std::memory_order_release);
+void Engine::take_queue() {
+  const std::lock_guard lock(queue_mutex_);
+  for (auto& operation : queue_) {
+    const auto& channel = *operation->channel_;
+    operation->lane_ = &lanes_.enter(&channel, operation->program_.tag, channel.size);
+    active_.push_back(std::move(operation));
   }
+  queue_.clear();
+  queued_.store(false, std::memory_order_release);
+}
+
+bool Engine::poll(Operations& finished) {
+  if (queued_.load(std::memory_order_acquire)) take_queue();
+  ++polls_;
   bool moved = false;
   for (std::size_t i = 0; i < active_.size();) {
     auto& operation = *active_[i];
     auto step = Operation::Step::waiting;
+    operation.lane_->begin(polls_);
     try {
       step = operation.advance();
     } catch (...) {
@@ -74,11 +82,14 @@ bool Engine::poll(Operations& finished) {
     else
       ++i;
   }
-  if (++polls_ % kDeadlineEvery == 0) check_deadlines(finished);
+  if (polls_ % kDeadlineEvery == 0) check_deadlines(finished);
   return moved;
 }
 
 void Engine::retire(std::size_t index, Operations& finished) {
+  auto& operation = *active_[index];
+  lanes_.leave(operation.channel_.get(), operation.program_.tag);
+  operation.lane_ = nullptr;
   finished.push_back(std::move(active_[index]));
   active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(index));  // the order of starts stays
 }

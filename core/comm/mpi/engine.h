@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/comm/mpi/lane.h"
 #include "core/comm/mpi/operation.h"
 #include "core/comm/mpi/scratch.h"
 
@@ -51,12 +52,14 @@ class Engine {
   using Operations = std::vector<c10::intrusive_ptr<Operation>>;
   bool try_poll();                  // false: another thread is at it, or nothing moved
   bool poll(Operations& finished);  // under mutex_
+  void take_queue();
   void check_deadlines(Operations& finished);
   void retire(std::size_t index, Operations& finished);
   void background();
 
-  std::mutex mutex_;  // MPI and active_
-  Operations active_;
+  std::mutex mutex_;   // MPI and active_
+  Operations active_;  // in the order of their starts
+  Lanes lanes_;        // of the active ones
   Operations broken_;  // failed ones with transfers under way, whose buffers must last: kept to the end
   unsigned polls_ = 0;
 

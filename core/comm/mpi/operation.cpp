@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/mpi/engine.h"
+#include "core/comm/mpi/lane.h"
 
 namespace trireme::comm::mpi {
 namespace {
@@ -44,6 +45,11 @@ std::string Operation::peer_text(int peer) const {
   return fmt::format("rank {} (world rank {})", peer, channel_->ranks.at(static_cast<std::size_t>(peer)));
 }
 
+bool Operation::may_post(const Round& round) const {
+  return std::all_of(round.sends.begin(), round.sends.end(),
+                     [this](const Transfer& transfer) { return lane_->sends.free(transfer.peer); });
+}
+
 void Operation::post(Round& round) {
   requests_.clear();
   request_peers_.clear();
@@ -73,10 +79,19 @@ void Operation::post(Round& round) {
 }
 
 bool Operation::match(const Arrival& arrival) {
+  const auto& turns = lane_->receives;
+  if (!turns.free(arrival.peer)) return false;
+  if (arrival.peer != MPI_ANY_SOURCE || turns.all_free()) return match_from(arrival.peer, arrival);
+  for (int peer = 0; peer < channel_->size; ++peer)  // any but those whose next message is an older receive's
+    if (turns.free(peer) && match_from(peer, arrival)) return true;
+  return false;
+}
+
+bool Operation::match_from(int peer, const Arrival& arrival) {
   int found = 0, bytes = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
   MPI_Status status;
-  int code = MPI_Improbe(arrival.peer, program_.tag, channel_->comm, &found, &message, &status);
+  int code = MPI_Improbe(peer, program_.tag, channel_->comm, &found, &message, &status);
   if (code != MPI_SUCCESS) throw CommError(fmt::format("{}: looking for messages: {}", text(), mpi_text(code)));
   if (found == 0) return false;
   source_ = status.MPI_SOURCE;
@@ -99,18 +114,29 @@ bool Operation::match(const Arrival& arrival) {
 
 bool Operation::match_arrivals() {
   // In order for each peer: a later message of a peer waits until its earlier ones are matched.
-  silent_.assign(static_cast<std::size_t>(channel_->size), false);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
     const auto arrival = arrivals_[i];
-    const auto peer = static_cast<std::size_t>(std::max(arrival.peer, 0));  // from any source: there is one alone
-    if (!silent_[peer] && match(arrival)) continue;
-    silent_[peer] = true;
+    if (match(arrival)) {
+      // The rest of a long message comes from where it began.
+      if (arrival.peer == MPI_ANY_SOURCE)
+        for (auto rest = i + 1; rest < arrivals_.size(); ++rest) arrivals_[rest].peer = source_;
+      continue;
+    }
+    lane_->receives.hold(arrival.peer);
     arrivals_[kept++] = arrival;
   }
   const bool any = kept < arrivals_.size();
   arrivals_.resize(kept);
   return any;
+}
+
+void Operation::hold_what_is_left() {
+  for (const auto& arrival : arrivals_) lane_->receives.hold(arrival.peer);
+  for (auto round = round_ + (posted_ ? 1 : 0); round < program_.rounds.size(); ++round) {
+    for (const auto& transfer : program_.rounds[round].receives) lane_->receives.hold(transfer.peer);
+    for (const auto& transfer : program_.rounds[round].sends) lane_->sends.hold(transfer.peer);
+  }
 }
 
 bool Operation::collect_requests() {
@@ -136,9 +162,17 @@ bool Operation::collect_requests() {
 }
 
 Operation::Step Operation::advance() {
+  const auto step = go_on();
+  if (step != Step::finished && lane_->users > 1) hold_what_is_left();
+  return step;
+}
+
+Operation::Step Operation::go_on() {
   if (!posted_) {
     if (program_.ready && !program_.ready()) return Step::waiting;
+    program_.ready = nullptr;
     if (round_ == program_.rounds.size()) return Step::finished;
+    if (!may_post(program_.rounds[round_])) return Step::waiting;
     post(program_.rounds[round_]);
   }
   if (pending_ > 0) {
@@ -147,8 +181,9 @@ Operation::Step Operation::advance() {
     if (pending_ > 0) return moved ? Step::moved : Step::waiting;
   }
   if (auto& then = program_.rounds[round_].then) then();
+  posted_ = false;
   if (++round_ == program_.rounds.size()) return Step::finished;
-  post(program_.rounds[round_]);
+  if (may_post(program_.rounds[round_])) post(program_.rounds[round_]);
   return Step::moved;
 }
 
@@ -165,7 +200,8 @@ std::string Operation::pending_peers() const {
   if (silent.contains(MPI_ANY_SOURCE)) return "any rank";
   std::vector<std::string> names;
   for (const int peer : silent) names.push_back(peer_text(peer));
-  return names.empty() ? "the device" : fmt::format("{}", fmt::join(names, ", "));
+  if (names.empty()) return program_.ready ? "the device" : "an earlier operation with the same tag";
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 void Operation::fail(std::exception_ptr error) { error_ = std::move(error); }

@@ -4,8 +4,11 @@
 // its local step (a reduction, a copy) and the next round begins. No step ever blocks, so any number of operations on
 // any groups advance side by side, and different orders of different groups on different ranks cannot lock each other.
 //
-// Matching: all messages of one collective carry one tag, made from its sequence number in the group, and MPI keeps the
-// order of messages between two ranks under one tag; so both sides must put the messages of a pair in the same order.
+// Matching: all messages of one collective carry one tag, made from its sequence number in the group; sends and
+// receives carry the caller's. MPI keeps the order of messages between two ranks under one tag, so both sides must put
+// the messages of a pair in the same order: a round lists them so, and operations of one group and tag take turns (see
+// Lane): none looks for a peer's messages, or sends to it, before those that were started earlier are through with it.
+// A receive that fails before its message has come leaves it to the next one.
 // A receive is not posted ahead: the message is matched first (MPI_Improbe), its size compared, and then received.
 // Ranks that disagree on a shape get an error with both sizes; a receive posted too small is no guard, as Open MPI's
 // single-copy path writes a long message past its end. It costs a fraction of a microsecond.
@@ -29,6 +32,7 @@ namespace trireme::comm::mpi {
 
 using Clock = std::chrono::steady_clock;
 class Engine;
+struct Lane;
 
 /// The communicator of one group on this rank.
 struct Channel {
@@ -98,11 +102,15 @@ class Operation final : public c10d::Work {
     std::size_t bytes;
     int peer;
   };
-  Step advance();           // one look at this operation
+  Step advance();  // one look at this operation
+  Step go_on();    // ... what it could do in it
+  bool may_post(const Round& round) const;
   void post(Round& round);  // starts the sends of a round and lists its arrivals
   bool match_arrivals();    // receives what is there; whether there was anything
   bool match(const Arrival& arrival);
-  bool collect_requests();  // whether any completed
+  bool match_from(int peer, const Arrival& arrival);
+  void hold_what_is_left();  // against younger operations of the lane
+  bool collect_requests();   // whether any completed
   void fail(std::exception_ptr error);
   [[nodiscard]] bool has_requests() const;
   [[nodiscard]] std::string peer_text(int peer) const;
@@ -113,10 +121,10 @@ class Operation final : public c10d::Work {
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const Channel> channel_;
   Program program_;
+  Lane* lane_ = nullptr;  // while the engine has this operation among its active ones
   std::size_t round_ = 0;
   bool posted_ = false;
   std::vector<Arrival> arrivals_;  // not matched yet
-  std::vector<bool> silent_;       // peers that had no message in the look under way
   std::vector<MPI_Request> requests_;
   std::vector<int> request_peers_;
   std::vector<int> indices_;

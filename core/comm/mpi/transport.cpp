@@ -1,12 +1,15 @@
 // Starting and ending Open MPI, and the communicators of groups.
 #include "core/comm/transport.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -41,7 +44,7 @@ void check_srun(const LaunchInfo& info) {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(const LaunchInfo& info, const MpiOptions& options) : options_(options) {
+  MpiTransport(const LaunchInfo& info, std::chrono::milliseconds timeout) : timeout_(timeout) {
     int initialized = 0, provided = MPI_THREAD_SINGLE;
     MPI_Initialized(&initialized);
     if (initialized != 0) {
@@ -68,7 +71,7 @@ class MpiTransport final : public Transport {
     const int largest = found != 0 ? *static_cast<int*>(limit) : 32767;  // what the standard guarantees
     world_.tag_half = largest / 2;
     engine_ = std::make_shared<mpi::Engine>();
-    agreement_ = c10::make_intrusive<mpi::Backend>(engine_, std::make_shared<Channel>(world_), options_.timeout);
+    agreement_ = c10::make_intrusive<mpi::Backend>(engine_, std::make_shared<Channel>(world_), timeout_);
   }
 
   ~MpiTransport() override {
@@ -81,14 +84,13 @@ class MpiTransport final : public Transport {
     }
   }
 
-  [[nodiscard]] std::string name() const override {
-    return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
-  }
+  [[nodiscard]] std::string name() const override { return mpi_built_with(); }
 
   void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) override {
     agree(ranks, axis);
     if (group == nullptr) return;
     auto channel = std::make_shared<Channel>(world_);
+    // Never freed: MPI_Comm_free is collective, and each rank lets go of its groups in an order of its own.
     channel->axis = axis;
     channel->ranks = ranks;
     channel->size = static_cast<int>(ranks.size());
@@ -104,11 +106,25 @@ class MpiTransport final : public Transport {
       MPI_Comm_set_errhandler(channel->comm, MPI_ERRORS_RETURN);
       MPI_Comm_rank(channel->comm, &channel->rank);
     });
-    const auto backend = c10::make_intrusive<mpi::Backend>(engine_, channel, options_.timeout);
+    const auto backend = c10::make_intrusive<mpi::Backend>(engine_, channel, timeout_);
     group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::MPI, backend);
-    if (options_.stage_cuda) group->setBackend(c10::kCUDA, c10d::ProcessGroup::BackendType::MPI, backend);
+    if (stage_cuda_) group->setBackend(c10::kCUDA, c10d::ProcessGroup::BackendType::MPI, backend);
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::MPI);
   }
+
+  std::vector<std::string> gather(const std::string& mine) override {
+    constexpr std::size_t kLongest = 512;
+    TRIREME_CHECK(mine.size() < kLongest, "a text of {} bytes to be gathered", mine.size());
+    auto text = at::zeros({kLongest}, at::kByte), all = at::empty({world_.size, kLongest}, at::kByte);
+    std::memcpy(text.data_ptr(), mine.data(), mine.size());
+    agreement_->_allgather_base(all, text, {.asyncOp = false})->wait();
+    std::vector<std::string> said;
+    for (int rank = 0; rank < world_.size; ++rank)
+      said.emplace_back(static_cast<const char*>(all.data_ptr()) + static_cast<std::size_t>(rank) * kLongest);
+    return said;
+  }
+
+  void stage_cuda() override { stage_cuda_ = true; }
 
   void abort(int exit_code) noexcept override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
 
@@ -140,7 +156,8 @@ class MpiTransport final : public Transport {
                                   fmt::join(ranks, ", ")));
   }
 
-  MpiOptions options_;
+  std::chrono::milliseconds timeout_;
+  bool stage_cuda_ = false;
   bool finalize_ = false;
   int exceptions_at_start_ = std::uncaught_exceptions();
   Channel world_;
@@ -150,8 +167,12 @@ class MpiTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> start_mpi(const LaunchInfo& info, const MpiOptions& options) {
-  return std::make_unique<MpiTransport>(info, options);
+std::unique_ptr<Transport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds timeout) {
+  return std::make_unique<MpiTransport>(info, timeout);
+}
+
+std::string mpi_built_with() {
+  return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
 }
 
 }  // namespace trireme::comm

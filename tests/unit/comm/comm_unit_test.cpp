@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/mesh.h"
+#include "core/comm/seats.h"
 #include "core/comm/transport.h"
 #include "core/comm/world.h"
 
@@ -45,7 +46,9 @@ class Environment {
                              "PMIX_RANK",
                              "PMIX_NAMESPACE",
                              "PMI_RANK",
-                             "PMI_FD"})
+                             "PMI_FD",
+                             "PMI_SIZE",
+                             "MPI_LOCALNRANKS"})
       unsetenv(name);
     for (const auto& [name, value] : set) setenv(name.c_str(), value.c_str(), 1);
     names_ = set;
@@ -106,6 +109,10 @@ TEST(Detect, reads_each_launcher) {
        "srun, 7 ranks on 3 hosts"},
       {with(kSrun, {{"SLURM_TASKS_PER_NODE", "1,6"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}}), Launcher::srun, 6, 7, 2,
        4, "srun, 7 ranks on 2 hosts"},
+      // What srun and MPICH's launcher have in common does not hide the one, and one process is no world.
+      {with(kSrun, {{"PMI_SIZE", "7"}, {"PMI_RANK", "6"}}), Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts"},
+      {{{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}}, Launcher::alone, 0, 1, 0, 1, "1 process"},
+      {with(kMpirun, {{"PMI_SIZE", "4"}}), Launcher::mpirun, 3, 4, 1, 2, "mpirun, 4 ranks on 2 hosts"},
       {{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}},
        Launcher::mpirun,
        0,
@@ -146,6 +153,58 @@ TEST(Detect, refuses_half_an_environment) {
       EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
     }
   }
+}
+
+TEST(Detect, refuses_the_launcher_of_another_mpi) {
+  const Variables hydra{{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}, {"PMI_FD", "5"}, {"MPI_LOCALNRANKS", "3"}};
+  const Variables bare{{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}};
+  const Variables in_slurm = with(with(kSrun, {{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}), hydra);
+  for (const auto& set : {hydra, bare, in_slurm}) {
+    const Environment environment(set);
+    try {
+      (void)detect();
+      ADD_FAILURE() << "taken for a process of its own";
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      for (const auto& word : {std::string("PMI_SIZE=3"), "built with " + mpi_built_with(), std::string("--ranks 3")})
+        EXPECT_NE(text.find(word), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(Seats, nccl_serves_where_no_two_ranks_share_a_device) {
+  struct Case {
+    const char* name;
+    std::vector<Seat> seats;
+    Way way;
+    const char* shared;
+  };
+  const Seat a0{"a", "0000:01:00"}, a1{"a", "0000:02:00"}, b0{"b", "0000:01:00"}, cpu{"a", ""};
+  const std::vector<Case> cases{
+      {"no GPU", {cpu, cpu}, Way::cpu, ""},
+      {"each its own", {a0, a1}, Way::nccl, ""},
+      {"the same address on two hosts", {a0, b0}, Way::nccl, ""},
+      {"all on one", {a0, a0, a0}, Way::staged, "3 ranks share 1 GPU"},
+      {"one host short of GPUs, the other not", {a0, a1, b0, b0}, Way::staged, "4 ranks share 3 GPUs"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    const auto seating = choose_way(c.seats);
+    EXPECT_EQ(seating.way, c.way);
+    EXPECT_EQ(seating.shared, c.shared);
+  }
+  try {
+    (void)choose_way({a0, cpu, b0});
+    ADD_FAILURE() << "some ranks on the CPU, others not";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("2 of 3 ranks"), std::string::npos) << error.what();
+  }
+  for (const auto& seat : {a0, cpu, Seat{host_identity(), "x"}}) {
+    const auto copy = Seat::parse(seat.text());
+    EXPECT_EQ(copy.host, seat.host);
+    EXPECT_EQ(copy.device, seat.device);
+  }
+  EXPECT_FALSE(host_identity().empty());
 }
 
 template <class Kind>

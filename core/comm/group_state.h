@@ -1,0 +1,141 @@
+// The inside of Group: its checks, and the way of one call to the backend of the tensor's device. The c10d dispatcher
+// between them would add some microseconds a call and nothing else. Private to core/comm.
+#pragma once
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/comm/group.h"
+#include "core/comm/work.h"
+
+namespace trireme::comm {
+
+using Tensors = std::vector<at::Tensor>;
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+/// What the ledger books for one call.
+struct Payload {
+  std::int64_t elements;
+  std::int64_t bytes;
+  double wire_factor;
+};
+
+inline Payload payload(const at::Tensor& tensor, double wire_factor, std::int64_t times = 1) {
+  return {tensor.numel() * times, static_cast<std::int64_t>(tensor.nbytes()) * times, wire_factor};
+}
+
+inline Payload payload(const Tensors& tensors, double wire_factor) {
+  Payload sum{0, 0, wire_factor};
+  for (const auto& tensor : tensors) {
+    sum.elements += tensor.numel();
+    sum.bytes += static_cast<std::int64_t>(tensor.nbytes());
+  }
+  return sum;
+}
+
+struct Group::State {
+  c10::intrusive_ptr<c10d::ProcessGroup> group;  // null for a world of one
+  BackendPtr cpu, cuda;                          // null where the transport does not serve that device
+  bool cuda_is_nccl = false;
+  std::vector<int> ranks;
+  std::string axis;
+  std::shared_ptr<Ledger> ledger;
+  int rank = 0, size = 1;
+
+  [[nodiscard]] bool alone() const { return !group; }
+  [[nodiscard]] double ring() const { return static_cast<double>(size - 1) / size; }
+
+  [[noreturn]] void refuse(const char* op, const std::string& why) const {
+    throw CommError(fmt::format("{} of group {} (rank {} of {}): {}", op, axis, rank, size, why));
+  }
+
+  void check_parts(const char* op, const at::Tensor& whole, const at::Tensor& part) const {
+    if (whole.numel() != part.numel() * size || whole.scalar_type() != part.scalar_type())
+      refuse(op, fmt::format("the whole has {} elements of {}, the part {} of {}; the whole must be {} times the part",
+                             whole.numel(), c10::toString(whole.scalar_type()), part.numel(),
+                             c10::toString(part.scalar_type()), size));
+  }
+  void check_count(const char* op, const Tensors& list, const char* what) const {
+    if (list.size() != static_cast<std::size_t>(size))
+      refuse(op, fmt::format("{} {} given, one a rank needed", list.size(), what));
+  }
+  void check_root(const char* op, int root) const {
+    if (root < 0 || root >= size) refuse(op, fmt::format("no rank {} here", root));
+  }
+  void check_peer(const char* op, int peer) const {
+    check_root(op, peer);
+    if (peer == rank) refuse(op, "the peer is this rank itself");
+  }
+
+  /// One call under way: the tensors as the backend takes them.
+  struct Call {
+    const State& group;
+    const char* op;
+    std::unique_ptr<Work::State> state = std::make_unique<Work::State>();
+    BackendPtr backend;
+
+    Call(const State& owner, const char* name, const at::Tensor& like, const Payload& booked) : group(owner), op(name) {
+      if (group.ledger)
+        group.ledger->add(group.axis, op, static_cast<std::uint64_t>(booked.elements),
+                          static_cast<std::uint64_t>(booked.bytes), booked.wire_factor);
+      backend = like.is_cuda() || !group.cpu ? group.cuda : group.cpu;
+      if (!backend) group.refuse(op, fmt::format("no transport for tensors on {}", like.device().str()));
+    }
+
+    /// The tensor itself where the backend takes it. NCCL takes contiguous CUDA tensors and knows no int16.
+    at::Tensor take(const at::Tensor& tensor, bool reads, bool writes) {
+      if (backend != group.cuda || !group.cuda_is_nccl) return tensor;
+      const bool widen = tensor.scalar_type() == at::kShort;
+      if (tensor.is_cuda() && tensor.is_contiguous() && !widen) return tensor;
+      const auto options =
+          tensor.options().device(*backend->getBoundDeviceId()).dtype(widen ? at::kInt : tensor.scalar_type());
+      auto fresh = at::empty(tensor.sizes(), options.memory_format(c10::MemoryFormat::Contiguous));
+      if (reads) fresh.copy_(tensor.detach());
+      if (writes) state->copy_back.emplace_back(fresh, tensor.detach());
+      return fresh;
+    }
+    at::Tensor input(const at::Tensor& tensor) { return take(tensor, true, false); }
+    at::Tensor output(const at::Tensor& tensor) { return take(tensor, false, true); }
+    at::Tensor in_place(const at::Tensor& tensor) { return take(tensor, true, true); }
+    Tensors inputs(Tensors list) {
+      for (auto& tensor : list) tensor = input(tensor);
+      return list;
+    }
+    Tensors outputs(Tensors list) {
+      for (auto& tensor : list) tensor = output(tensor);
+      return list;
+    }
+  };
+
+  /// Books a call and starts it: start(call) makes its tensors fit and hands them to call.backend.
+  template <class Start>
+  Work run(const char* op, const at::Tensor& like, const Payload& booked, Start&& start) const {
+    Call call(*this, op, like, booked);
+    call.state->what = fmt::format("{} of group {}", op, axis);
+    try {
+      call.state->work = start(call);
+    } catch (const Error&) {
+      throw;
+    } catch (const c10::Error& error) {
+      throw CommError(fmt::format("{}: {}", call.state->what, error.what_without_backtrace()));
+    }
+    return Work(std::move(call.state));
+  }
+
+  // Calls that may be waited for later; defined with Group's own.
+  Work all_reduce(const at::Tensor& tensor, ReduceOp op, bool later) const;
+  Work broadcast(const at::Tensor& tensor, int root, bool later) const;
+  Work all_gather_into(const at::Tensor& output, const at::Tensor& input, bool later) const;
+  Work reduce_scatter_into(const at::Tensor& output, const at::Tensor& input, ReduceOp op, bool later) const;
+  Work send(const at::Tensor& tensor, int peer, int tag) const;
+  Work recv(const at::Tensor& tensor, int peer, int tag) const;
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,55 @@
+// A plugin in which c10d fails as NCCL does: in a call of its own (TROUBLE=call), or on a watchdog's thread that nobody
+// waits for (TROUBLE=thread). On every rank at once.
+#include <c10/util/Exception.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "core/booster/plugin_entry.h"
+
+namespace trireme::tests {
+namespace {
+
+[[noreturn]] void fail() {
+  C10_THROW_ERROR(DistBackendError,
+                  "NCCL error in: NCCLUtils.cpp:94, remote process exited or there was a network error\n"
+                  "ncclRemoteError: A call failed possibly due to a network error.\nLast error:\n"
+                  "socketProgress: Connection closed by remote peer\n");
+}
+
+struct Options {};
+
+const Fields<Options>& no_fields() {
+  static const Fields<Options> table("plugin.troubled", "Fails.");
+  return table;
+}
+
+class Troubled final : public Plugin {
+ public:
+  [[nodiscard]] std::string name() const override { return "troubled"; }
+  [[nodiscard]] std::string summary() const override { return "Fails as NCCL does."; }
+  [[nodiscard]] const FieldTable& fields() const override { return no_fields(); }
+  [[nodiscard]] const void* options() const override { return &options_; }
+  void configure(const config::Table*) override {}
+  void check(const config::RunConfig&, int) const override {}
+  [[nodiscard]] std::vector<std::pair<std::string, int>> axes(int world_size) const override {
+    return {{"dp", world_size}};
+  }
+  BoostResult boost(ModelSource, const BoostOptions&, comm::Mesh&, const Log&) override {
+    if (std::string(std::getenv("TROUBLE")) == "call") fail();
+    std::thread(fail).detach();
+    std::this_thread::sleep_for(std::chrono::seconds(20));
+    throw std::logic_error("the thread's error ended nobody");
+  }
+
+ private:
+  Options options_;
+};
+
+}  // namespace
+}  // namespace trireme::tests
+
+TRIREME_PLUGIN(trireme::tests::Troubled)

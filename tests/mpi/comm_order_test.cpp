@@ -1,0 +1,206 @@
+// Many sends and receives under one tag: each receive gets its own message, whatever is looked at, ready or waited for
+// first.
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "core/comm/mpi/engine.h"
+#include "tests/mpi/comm_test.h"
+#include "tests/mpi/world.h"
+
+namespace trireme::tests {
+namespace {
+
+using comm::Group;
+using comm::Work;
+namespace mpi = comm::mpi;
+using Tensors = std::vector<at::Tensor>;
+using Order = std::vector<std::size_t>;
+
+/// Orders of waiting for `count` operations: as started, backwards, evens before odds, and by chance.
+std::vector<Order> orders(std::size_t count) {
+  Order forward(count);
+  std::iota(forward.begin(), forward.end(), 0);
+  auto backward = forward, halves = forward, chance = forward;
+  std::reverse(backward.begin(), backward.end());
+  std::stable_partition(halves.begin(), halves.end(), [](std::size_t i) { return i % 2 == 0; });
+  std::shuffle(chance.begin(), chance.end(), std::mt19937(static_cast<unsigned>(world().rank())));
+  return {forward, backward, halves, chance};
+}
+
+float value_of(int from, std::size_t message) {
+  return static_cast<float>(1000 * (from + 1)) + static_cast<float>(message);
+}
+
+void expect_in_order(const Tensors& received, int from) {
+  Order wrong;
+  for (std::size_t i = 0; i < received.size(); ++i)
+    if (!same(received[i], at::full(received[i].sizes(), value_of(from, i)))) wrong.push_back(i);
+  EXPECT_EQ(wrong, Order{}) << "messages that are another's";
+}
+
+TEST(Order, receives_under_one_tag_get_their_own_messages) {
+  constexpr std::size_t kMessages = 60;
+  for (const auto& [name, group] : groups()) {
+    if (group.size() == 1) continue;
+    for (const std::int64_t elements : {1, 700, 30'000})  // in the envelope, eager, by rendezvous
+      for (const auto& order : orders(kMessages)) {
+        SCOPED_TRACE(name + ", " + std::to_string(elements) + " elements, first " + std::to_string(order[0]));
+        const int next = (group.rank() + 1) % group.size();
+        const int before = (group.rank() + group.size() - 1) % group.size();
+        Tensors sent, received;
+        std::vector<Work> works(2 * kMessages);
+        for (std::size_t i = 0; i < kMessages; ++i) {
+          // Ranks take turns in what they start first, so that messages come early and late.
+          received.push_back(at::zeros({elements}));
+          sent.push_back(at::full({elements}, value_of(group.rank(), i)));
+          const auto receive = [&] { works[i] = group.recv_async(received[i], before, 3); };
+          const auto send = [&] { works[kMessages + i] = group.send_async(sent[i], next, 3); };
+          if ((static_cast<std::size_t>(group.rank()) + i / 8) % 2 == 0) {
+            receive();
+            send();
+          } else {
+            send();
+            receive();
+          }
+        }
+        for (const auto i : order) works[i].wait();
+        for (auto& work : works) work.wait();
+        expect_in_order(received, before);
+      }
+  }
+}
+
+TEST(Order, a_receive_from_any_takes_its_turn) {
+  const auto& group = world().group();
+  if (group.size() == 1) GTEST_SKIP() << "nobody to receive from";
+  const auto process_group = group.process_group();
+  constexpr int kTag = 6;
+  if (group.rank() != 0) {
+    for (std::size_t i = 0; i < 3; ++i) group.send(at::full({5}, value_of(group.rank(), i)), 0, kTag);
+    group.barrier();
+    return;
+  }
+  // From rank 1, from anyone (first messages of the others, or rank 1's second), and from rank 1 again.
+  Tensors first{at::zeros({5})}, any{at::zeros({5})}, last{at::zeros({5})};
+  auto first_work = process_group->recv(first, 1, kTag);
+  auto any_work = process_group->recvAnysource(any, kTag);
+  auto last_work = process_group->recv(last, 1, kTag);
+  last_work->wait();
+  any_work->wait();
+  first_work->wait();
+  const int source = any_work->sourceRank();
+  EXPECT_TRUE(same(first[0], at::full({5}, value_of(1, 0))));
+  EXPECT_TRUE(same(any[0], at::full({5}, value_of(source, source == 1 ? 1 : 0))));
+  EXPECT_TRUE(same(last[0], at::full({5}, value_of(1, source == 1 ? 2 : 1))));
+  std::vector<std::size_t> heard(static_cast<std::size_t>(group.size()), 0);
+  heard[1] = source == 1 ? 3 : 2;
+  if (source != 1) heard[static_cast<std::size_t>(source)] = 1;
+  for (int peer = 1; peer < group.size(); ++peer)
+    for (auto i = heard[static_cast<std::size_t>(peer)]; i < 3; ++i) {
+      auto tensor = at::zeros({5});
+      group.recv(tensor, peer, kTag);
+      EXPECT_TRUE(same(tensor, at::full({5}, value_of(peer, i)))) << "message " << i << " of rank " << peer;
+    }
+  group.barrier();
+}
+
+TEST(Order, receives_from_any_do_not_wait_for_the_silent) {
+  // Rank 1 sends only when rank 0 has heard another: the older receive from rank 1 may not hold up the one from anyone.
+  const auto& group = world().group();
+  if (group.size() < 3) GTEST_SKIP() << "takes three ranks";
+  constexpr int kTag = 7;
+  if (group.rank() == 0) {
+    Tensors one{at::zeros({2})}, any{at::zeros({2})};
+    auto one_work = group.process_group()->recv(one, 1, kTag);
+    auto any_work = group.process_group()->recvAnysource(any, kTag);
+    any_work->wait();
+    EXPECT_EQ(any_work->sourceRank(), 2);
+    group.send(at::zeros({1}), 1, kTag);
+    one_work->wait();
+    EXPECT_TRUE(same(one[0], at::full({2}, 1.0f)));
+  } else if (group.rank() == 1) {
+    group.recv(at::zeros({1}), 0, kTag);
+    group.send(at::full({2}, 1.0f), 0, kTag);
+  } else if (group.rank() == 2) {
+    group.send(at::full({2}, 2.0f), 0, kTag);
+  }
+  group.barrier();
+}
+
+/// An engine and a communicator of the test's own, to start operations that are ready when the test says so. The
+/// world's engine is idle meanwhile: MPI is called by one thread at a time.
+struct OwnEngine {
+  OwnEngine() {
+    world().group().barrier();
+    channel->axis = "own";
+    channel->ranks.resize(static_cast<std::size_t>(world().size()));
+    std::iota(channel->ranks.begin(), channel->ranks.end(), 0);
+    channel->rank = world().rank();
+    channel->size = world().size();
+    MPI_Comm_dup(MPI_COMM_WORLD, &channel->comm);
+  }
+  ~OwnEngine() {
+    engine->stop();
+    MPI_Comm_free(&channel->comm);
+  }
+  c10::intrusive_ptr<mpi::Operation> start(c10d::OpType type, const at::Tensor& tensor, int peer,
+                                           std::function<bool()> ready) const {
+    const bool sends = type == c10d::OpType::SEND;
+    mpi::Program program;
+    program.name = sends ? "send" : "recv";
+    program.tag = 4;
+    program.timeout = std::chrono::seconds(60);
+    mpi::Round round;
+    (sends ? round.sends : round.receives).push_back({tensor.data_ptr(), tensor.nbytes(), peer});
+    program.rounds.push_back(std::move(round));
+    program.tensors.push_back(tensor);
+    program.ready = std::move(ready);
+    auto operation = c10::make_intrusive<mpi::Operation>(engine, channel, type, std::move(program));
+    engine->start(operation);
+    return operation;
+  }
+  std::shared_ptr<mpi::Engine> engine = std::make_shared<mpi::Engine>();
+  std::shared_ptr<mpi::Channel> channel = std::make_shared<mpi::Channel>();
+};
+
+TEST(Order, operations_that_are_ready_late_keep_their_places) {
+  if (world().size() == 1) GTEST_SKIP() << "nobody to receive from";
+  const OwnEngine own;
+  const int next = (world().rank() + 1) % world().size(),
+            before = (world().rank() + world().size() - 1) % world().size();
+  // Who is late: the copies of a send to the host, or those of what a receive writes; the first, or all but the last.
+  constexpr std::size_t kMessages = 6;
+  for (const bool sends_late : {true, false})
+    for (const std::size_t late : {std::size_t{1}, kMessages - 1}) {
+      SCOPED_TRACE(std::string(sends_late ? "sends" : "receives") + " late: " + std::to_string(late));
+      std::vector<c10::intrusive_ptr<mpi::Operation>> works;
+      std::atomic<bool> copied{false};
+      Tensors received;
+      for (std::size_t i = 0; i < kMessages; ++i) {
+        const auto ready = [&copied, is_late = i < late] { return !is_late || copied.load(); };
+        received.push_back(at::zeros({9}));
+        works.push_back(own.start(c10d::OpType::RECV, received[i], before,
+                                  sends_late ? std::function<bool()>() : std::function<bool()>(ready)));
+        works.push_back(own.start(c10d::OpType::SEND, at::full({9}, value_of(world().rank(), i)), next,
+                                  sends_late ? std::function<bool()>(ready) : std::function<bool()>()));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the background thread has looked at all of them
+      copied = true;
+      for (const auto& work : works) work->wait(std::chrono::milliseconds(0));
+      expect_in_order(received, before);
+    }
+}
+
+}  // namespace
+}  // namespace trireme::tests
