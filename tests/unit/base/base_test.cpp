@@ -88,6 +88,7 @@ TEST(Text, PrintableKeepsUtf8AndShowsOtherBytes) {
       {"\xE9z", "\\xE9z"},
       {"\xC0\xAF", "\\xC0\\xAF"},                    // overlong
       {"\xED\xA0\x80", "\\xED\\xA0\\x80"},           // a surrogate
+      {"\xE0\x80\xAF", "\\xE0\\x80\\xAF"},           // overlong
       {"\xF4\x90\x80\x80", "\\xF4\\x90\\x80\\x80"},  // beyond the last character
       {"\xE2\x82", "\\xE2\\x82"},                    // cut off
   };
