@@ -14,7 +14,6 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "core/base/error.h"
-#include "core/comm/transport.h"
 #include "tests/mpi/comm_test.h"
 #include "tests/mpi/world.h"
 
@@ -121,19 +120,6 @@ TEST(Concurrency, a_group_is_made_while_others_are_in_use) {
   work.wait();
   EXPECT_TRUE(same(tensor, at::full({400'000}, static_cast<float>(n))));
   EXPECT_TRUE(same(other, at::full({3}, 2.0f * static_cast<float>(n))));
-}
-
-TEST(Transport, every_rank_hears_what_each_says) {
-  if (world().size() == 1) GTEST_SKIP() << "a world of one starts no transport";
-  world().group().barrier();  // the world's engine is idle: this one has MPI for itself
-  const auto transport = comm::start_mpi(world().info(), std::chrono::seconds(60));
-  const auto said = [](int rank) {
-    return std::string(static_cast<std::size_t>(rank * 90), 'x') + std::to_string(rank);
-  };
-  std::vector<std::string> expected;
-  for (int r = 0; r < world().size(); ++r) expected.push_back(said(r));
-  EXPECT_EQ(transport->gather(said(world().rank())), expected);
-  EXPECT_EQ(transport->name(), comm::mpi_built_with());
 }
 
 TEST(Concurrency, a_large_all_reduce_completes_while_the_rank_computes) {

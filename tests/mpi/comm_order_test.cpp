@@ -1,5 +1,5 @@
 // Many sends and receives under one tag: each receive gets its own message, whatever is looked at, ready or waited for
-// first.
+// first. And what ranks tell each other before any group.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "core/comm/mpi/engine.h"
+#include "core/comm/transport.h"
 #include "tests/mpi/comm_test.h"
 #include "tests/mpi/world.h"
 
@@ -200,6 +201,19 @@ TEST(Order, operations_that_are_ready_late_keep_their_places) {
       for (const auto& work : works) work->wait(std::chrono::milliseconds(0));
       expect_in_order(received, before);
     }
+}
+
+TEST(Transport, every_rank_hears_what_each_says) {
+  if (world().size() == 1) GTEST_SKIP() << "a world of one starts no transport";
+  world().group().barrier();  // the world's engine is idle: this one has MPI for itself
+  const auto transport = comm::start_mpi(world().info(), std::chrono::seconds(60));
+  const auto said = [](int rank) {
+    return std::string(static_cast<std::size_t>(rank * 90), 'x') + std::to_string(rank);
+  };
+  std::vector<std::string> expected;
+  for (int r = 0; r < world().size(); ++r) expected.push_back(said(r));
+  EXPECT_EQ(transport->gather(said(world().rank())), expected);
+  EXPECT_EQ(transport->name(), comm::mpi_built_with());
 }
 
 }  // namespace
