@@ -102,9 +102,14 @@ FolderListing list_image_folder(const std::string& path, const Log& log) {
   if (path.empty())
     throw DataError("data.path is empty: set it to a folder with train/<class>/*.jpg and validation/<class>/*.jpg");
   const fs::path root(path);
-  if (!is_folder(root))
-    throw DataError(fmt::format("{}: {}; set data.path to a folder with train/ and validation/ in it", path,
-                                fs::exists(fs::symlink_status(root)) ? "not a folder" : "no such folder"));
+  if (!is_folder(root)) {
+    std::error_code error;
+    const bool there = fs::exists(fs::symlink_status(root, error));
+    const auto why = error && error != std::errc::no_such_file_or_directory ? error.message()
+                     : there                                                ? "not a folder"
+                                                                            : "no such folder";
+    throw DataError(fmt::format("{}: {}; set data.path to a folder with train/ and validation/ in it", path, why));
+  }
   const bool has_val = is_folder(root / "val"), has_validation = is_folder(root / "validation");
   if (has_val && has_validation)
     throw DataError(fmt::format("{}: has both val and validation, which mean the same split; remove one", path));

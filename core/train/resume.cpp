@@ -2,6 +2,7 @@
 
 #include <torch/version.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -85,8 +86,12 @@ void save_standing(const Prepared& prepared, const std::string& run_dir, const s
 Start find_start(const Prepared& p, const std::string& config_toml) {
   Start start{p.config.run.resume, {}};
   if (start.from.empty()) return start;
-  const bool newest = start.from == "auto";
-  if (newest) start.from = checkpoint::latest_checkpoint(p.config.run.dir, Log(p.launch.rank));
+  std::error_code none;
+  const bool is_run = std::filesystem::is_directory(start.from + "/checkpoints", none);
+  const bool newest = start.from == "auto" || is_run;
+  if (newest) start.from = checkpoint::latest_checkpoint(is_run ? start.from : p.config.run.dir, Log(p.launch.rank));
+  if (start.from.empty() && is_run)
+    throw CheckpointError(fmt::format("{}: no whole checkpoint is in its checkpoints folder", p.config.run.resume));
   if (start.from.empty()) {
     start.notes.push_back(fmt::format("resume    no checkpoint in {}: the run starts anew", p.config.run.dir));
     return start;

@@ -214,6 +214,8 @@ TEST_F(Resume, AFinishedRunKeepsItsResult) {
   for (const auto* key : {"final", "best", "steps", "samples"}) EXPECT_EQ(again[key], first[key]) << key;
   EXPECT_EQ(again["resumed_at_step"], 18);
   EXPECT_EQ(told("run", "eval", "validation"), (std::vector<int>{6, 12, 18}));
+  train("copy", 1, kConstant + "--resume " + (root_ / "run").string());  // a run: its newest
+  EXPECT_EQ(summary("copy")["resumed_at_step"], 18);
   // In the middle of an epoch, where no evaluation was made.
   train("short", 1, kConstant + "--set train.max_steps=8 --resume " + checkpoint("run", "step-00000008"));
   EXPECT_EQ(told("short", "eval", "validation"), std::vector<int>{8});
