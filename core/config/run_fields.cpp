@@ -21,7 +21,8 @@ const Fields<RunOptions>& run_fields() {
           .add("device", &O::device, "What computes; auto takes GPUs when there are any.",
                {.choices = {"auto", "cpu", "cuda"}})
           .add("resume", &O::resume,
-               "Where to go on from: a checkpoint folder, a run folder (its newest complete checkpoint), or auto for the run "
+               "Where to go on from: a checkpoint folder, a run folder (its newest complete checkpoint), or auto for "
+               "the run "
                "folder itself; empty starts anew.")
           .add("threads", &O::threads,
                "Compute threads of a rank; 0 is what OMP_NUM_THREADS says, else one when ranks share a machine, else "

@@ -39,8 +39,8 @@ struct Start {
 };
 
 /// As [run] resume says: "" starts anew; "auto" takes the newest intact checkpoint of the run, if there is one; a run's
-/// folder must have one; any other folder must be one. For one rank to call. @throws CheckpointError also when the checkpoint's run had another order
-/// of samples or meaning of a step: names the keys, both values and the remedy.
+/// folder must have one; any other folder must be one. For one rank to call. @throws CheckpointError also when the
+/// checkpoint's run had another order of samples or meaning of a step: names the keys, both values and the remedy.
 Start find_start(const Prepared& prepared, const std::string& config_toml);
 
 /// Puts the run where the folder's checkpoint stood, and cuts what the folder tells of later steps. Returns the

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "models/registry.h"
 #include "tests/unit/data/folder.h"
 
@@ -32,12 +34,13 @@ weight_decay = 0.1
 name = "cosine"
 )";
 
-Prepared prepared(const std::string& text, const std::vector<std::string>& overrides, int ranks = 1) {
+Prepared prepared(const std::string& text, const std::vector<std::string>& overrides, int ranks = 1,
+                  const std::string& weights = "") {
   auto root = config::parse_text(text, "a.toml");
   for (const auto& assignment : overrides) config::apply_override(root, assignment);
   comm::LaunchInfo info;
   info.size = ranks;
-  return prepare(config::from_table(std::move(root)), info, models::all_models(), "", Log(1));
+  return prepare(config::from_table(std::move(root)), info, models::all_models(), weights, Log(1));
 }
 
 TEST(Prepare, RefusesWhatTheTrainingCouldNotDo) {
@@ -78,6 +81,26 @@ TEST(Prepare, AMicrobatchIsAtMostARanksShare) {
   EXPECT_EQ(prepared(kGood, {"train.micro_batch=8"}).micro_batch, 8);
   EXPECT_EQ(prepared(kGood, {"train.micro_batch=8"}, 3).micro_batch, 3);
   EXPECT_EQ(prepared(kGood, {}, 3).micro_batch, 3);
+}
+
+// Weights that are evaluated: their classes must be the data's (angular_spots, healthy, rust).
+TEST(Prepare, AModelIsEvaluatedOnTheClassesItKnows) {
+  const auto good = prepared(kGood, {});
+  auto stored = good.kind->to_hf(good.model_options.get());
+  const auto says = [&](const std::vector<std::string>& names) {
+    stored["id2label"] = nlohmann::json::object();
+    for (std::size_t i = 0; i < names.size(); ++i) stored["id2label"][std::to_string(i)] = names[i];
+    const Folder folder;
+    folder.write("config.json", stored.dump());
+    return message_of<ConfigError>([&] { prepared(kGood, {}, 1, folder.path()); });
+  };
+  EXPECT_EQ(says({"angular_spots", "healthy", "rust"}), "no error");
+  EXPECT_EQ(says({"LABEL_0", "LABEL_1", "LABEL_2"}), "no error");
+  for (const auto& names : {std::vector<std::string>{"healthy", "angular_spots", "rust"}, {"a", "b", "c", "d"}}) {
+    const auto message = says(names);
+    EXPECT_NE(message.find("tells apart " + names[0]), std::string::npos) << message;
+    EXPECT_NE(message.find("angular_spots, healthy, rust"), std::string::npos) << message;
+  }
 }
 
 TEST(Prepare, MeanAndStdAreForPixelsInBytes) {
