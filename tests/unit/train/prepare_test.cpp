@@ -92,6 +92,7 @@ TEST(Prepare, AModelIsEvaluatedOnTheClassesItKnows) {
     for (std::size_t i = 0; i < names.size(); ++i) stored["id2label"][std::to_string(i)] = names[i];
     const Folder folder;
     folder.write("config.json", stored.dump());
+    folder.write("model.safetensors", "");  // not read here
     return message_of<ConfigError>([&] { prepared(kGood, {}, 1, folder.path()); });
   };
   EXPECT_EQ(says({"angular_spots", "healthy", "rust"}), "no error");
