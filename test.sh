@@ -12,12 +12,14 @@ step=test
 cd "$root" || exit 1
 
 preset=release
+targets=all
+include=
 exclude='long|gpu'
 ctest_arguments=()
 while [ $# -gt 0 ]; do
   case $1 in
     --long) exclude=gpu ;;
-    --asan) preset=asan exclude='long|gpu|mpi|lint|install' ;;
+    --asan) preset=asan targets=trireme_unit_tests include=unit ;;
     -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) ctest_arguments+=("$1") ;;
   esac
@@ -34,7 +36,7 @@ finish() {
 scripts/setup.sh || { status=$?; say "the set-up did not succeed"; printf '0 passed, 1 failed\n' >build/test-summary.txt; echo '0 passed, 1 failed'; exit $status; }
 configure=()
 [ -z "${CI:-}" ] || configure+=(-DTRIREME_WERROR=ON)
-build "$preset" all -- "${configure[@]}" || finish 1 '0 passed, 1 failed'
+build "$preset" "$targets" -- "${configure[@]}" || finish 1 '0 passed, 1 failed'
 
 if nvidia-smi -L >/dev/null 2>&1 && [ "$preset" = release ]; then
   exclude=${exclude%|gpu}
@@ -52,6 +54,7 @@ jobs=$(jobs_here)
 [ "$jobs" -ge 2 ] || jobs=2
 report=$root/build/$preset-tests.xml
 rm -f "$report"
+[ -z "$include" ] || ctest_arguments+=(-L "$include")
 ctest --test-dir "build/$preset" -LE "$exclude" -j "$jobs" --output-on-failure --no-tests=error \
   --output-junit "$report" "${ctest_arguments[@]}" </dev/null
 status=$?

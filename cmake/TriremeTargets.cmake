@@ -41,7 +41,10 @@ function(trireme_plugin name)
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/trireme/plugins)
 endfunction()
 
-# trireme_add_test(name SOURCES ... [LABELS ...]): a GoogleTest program, one CTest entry.
+add_custom_target(trireme_unit_tests)  # the programs of tests/unit alone
+
+# trireme_add_test(name SOURCES ... [LABELS ...]): a GoogleTest program, one CTest entry. Those below tests/unit have the
+# label "unit".
 function(trireme_add_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -51,6 +54,10 @@ function(trireme_add_test name)
   target_link_libraries(${name} PRIVATE trireme trireme_options GTest::gtest GTest::gtest_main ${arg_LIBRARIES})
   target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/unit/")
+    list(APPEND arg_LABELS unit)
+    add_dependencies(trireme_unit_tests ${name})
+  endif()
   # Threads that spin while they wait cost minutes when several tests run at once.
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
     ENVIRONMENT "OMP_WAIT_POLICY=passive")
