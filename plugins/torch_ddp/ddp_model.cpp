@@ -115,14 +115,11 @@ void DdpModel::check_complete() const {
   for (std::size_t i = 0; i < reduced_.size(); ++i)
     if (expected_[i] && !(*reached_)[i]) missed.push_back(names_[i]);
   if (missed.empty()) return;
-  const auto count = missed.size();
-  missed.resize(std::min<std::size_t>(count, 5));
-  throw ConfigError(
-      fmt::format("plugin.torch_ddp: {} of {} parameters took no part in the loss of this step ({}{}), so their "
-                  "gradients cannot be "
-                  "reduced; set plugin.torch_ddp.find_unused_parameters = true{}",
-                  count, names_.size(), text::join(missed), count > missed.size() ? ", ..." : "",
-                  ddp_.static_graph ? " instead of static_graph: they did take part in the first step" : ""));
+  throw ConfigError(fmt::format(
+      "plugin.torch_ddp: {} of {} parameters took no part in the loss of this step ({}), so their gradients "
+      "cannot be reduced; set plugin.torch_ddp.find_unused_parameters = true{}",
+      missed.size(), names_.size(), text::first_few(missed),
+      ddp_.static_graph ? " instead of static_graph: they did take part in the first step" : ""));
 }
 
 // check_reduction: the sum of each gradient must be the same number on every rank, bit for bit.
@@ -140,9 +137,8 @@ void DdpModel::compare_ranks() const {
     if (differs[static_cast<std::int64_t>(i)].item<bool>()) names.push_back(names_[i]);
   if (!names.empty())
     throw CommError(
-        fmt::format("plugin.torch_ddp.check_reduction: after the reduction the ranks hold different "
-                    "gradients of {}",
-                    text::join(names)));
+        fmt::format("plugin.torch_ddp.check_reduction: after the reduction the ranks hold different gradients of {}",
+                    text::first_few(names)));
 }
 
 void DdpModel::when_backward_ends(nn::Tensors& outputs) {
@@ -198,8 +194,7 @@ void DdpModel::learn_static_graph() {
 }
 
 nn::Tensors DdpModel::forward(const data::Batch& batch) {
-  if (!training() || !at::GradMode::is_enabled()) return ReplicatedModel::forward(batch);
-  if (!sync_) return ReplicatedModel::forward(batch);
+  if (!training() || !at::GradMode::is_enabled() || !sync_) return ReplicatedModel::forward(batch);
 
   reached_->assign(reached_->size(), false);
   if (ddp_.broadcast_buffers) broadcast_buffers();
