@@ -26,6 +26,8 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   [[nodiscard]] const std::string& dir() const { return dir_; }
+  /// What config.toml says: the resolved configuration. On every rank.
+  [[nodiscard]] const std::string& config_toml() const { return config_toml_; }
   /// With what became of an earlier run among its notes.
   [[nodiscard]] const Start& start() const { return start_; }
   /// The run stands at `step`: later checkpoints are set aside, and metrics.jsonl is written anew without later lines,

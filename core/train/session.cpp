@@ -55,7 +55,6 @@ class Session {
   std::int64_t epoch_number() { return at().step_in_epoch == 0 && at().epoch > 0 ? at().epoch : at().epoch + 1; }
 
   void start() {
-    config_toml_ = resolved_toml(p_.config, booster_.plugin(), *p_.kind, p_.model_options.get());
     data::LoaderOptions loader;
     loader.global_batch = train().global_batch;
     loader.micro_batch = p_.micro_batch;
@@ -175,7 +174,7 @@ class Session {
   void save() {
     readback_.drain();
     if (p_.config.run.keep_checkpoints == 0) return;
-    if (world_.rank() == 0) save_standing(p_, folder_.dir(), config_toml_, run_, standing_);
+    if (world_.rank() == 0) save_standing(p_, folder_.dir(), folder_.config_toml(), run_, standing_);
     world_.group().barrier();
   }
 
@@ -235,7 +234,6 @@ class Session {
   Readback readback_;
   std::optional<FiniteWatch> watch_;
   Standing standing_;
-  std::string config_toml_;
   std::int64_t total_steps_ = 0, local_samples_ = 0, resumed_at_ = 0;
   double waited_ = 0, seconds_a_step_ = 0;
   bool stopped_ = false;

@@ -45,15 +45,18 @@ struct Tangle : Block {
   std::shared_ptr<Dropout> dropout;
 };
 
-struct TangleModel : Model {
-  TangleModel() {
-    tangle = register_module("tangle", std::make_shared<Tangle>());
-    add_block(tangle);
+/// A model of one block.
+template <class B>
+struct ModelOf : Model {
+  explicit ModelOf(at::ScalarType dtype = at::kDouble) {
+    block = register_module("block", std::make_shared<B>());
+    add_block(block);
     finish();
-    materialize(*this, 3, at::kDouble, at::kCPU);
+    materialize(*this, 3, dtype, at::kCPU);
   }
-  std::shared_ptr<Tangle> tangle;
+  std::shared_ptr<B> block;
 };
+using TangleModel = ModelOf<Tangle>;
 
 Context training() {
   return {.training = true, .seed = 8, .step = 1, .sample_ids = at::tensor(std::vector<std::int64_t>{6, 2, 7})};
@@ -82,7 +85,7 @@ TEST_P(Recomputed, HasThePlainGradients) {
     if (c.used & 1) loss = loss + out[0].square().sum();
     if (c.used & 2) loss = loss + (out[1] * 3).sum();
     loss.backward();
-    EXPECT_EQ(model.tangle->runs, again ? 2 : 1);
+    EXPECT_EQ(model.block->runs, again ? 2 : 1);
     for (const auto& p : parameters(model)) got[again][p.name] = p.value.grad();
     got[again]["a"] = a.grad();
     got[again]["b"] = b.grad();
@@ -96,7 +99,7 @@ TEST_P(Recomputed, HasThePlainGradients) {
     EXPECT_TRUE(at::equal(plain, got[1].at(name))) << name;
   }
   EXPECT_EQ(defined, 3 + c.first_wants + c.second_wants);  // first.weight, first.bias, frozen.bias
-  EXPECT_FALSE(got[1].at("tangle.spare.weight").defined());
+  EXPECT_FALSE(got[1].at("block.spare.weight").defined());
 }
 INSTANTIATE_TEST_SUITE_P(Inputs, Recomputed,
                          testing::Values(Case{"all", true, true, 3}, Case{"pixels", false, false, 3},
@@ -113,7 +116,7 @@ TEST(Recompute, AccumulatesInTheOuterGraphOnceAParameter) {
     void operator()(const at::Tensor&) override { ++calls; }
     int& calls;
   };
-  torch::autograd::impl::set_post_acc_grad_hooks(model.tangle->first->weight, std::make_unique<Counter>(calls));
+  torch::autograd::impl::set_post_acc_grad_hooks(model.block->first->weight, std::make_unique<Counter>(calls));
   model.forward({x, x}, training(), true).at(0).sum().backward();
   EXPECT_EQ(calls, 1);
 }
@@ -127,7 +130,7 @@ TEST(Recompute, IsPlainWhenNothingWantsAGradient) {
 
 TEST(Recompute, AnErrorInTheSecondRunReachesTheCaller) {
   TangleModel model;
-  model.tangle->fail_second = true;
+  model.block->fail_second = true;
   const auto x = at::rand({3, 8}, at::kDouble);
   const auto out = model.forward({x, x}, training(), true).at(0).sum();
   EXPECT_THROW(out.backward(), DataError);
@@ -150,9 +153,9 @@ TEST(Recompute, UnderAutocastItCastsAsTheForwardPassDid) {
     EXPECT_TRUE(at::autocast::is_autocast_cache_enabled());
     for (const auto& p : parameters(model)) got[again][p.name] = p.value.grad();
   }
-  const auto& weight = got[1].at("tangle.first.weight");
+  const auto& weight = got[1].at("block.first.weight");
   ASSERT_TRUE(weight.defined());
-  EXPECT_TRUE(at::equal(weight, got[0].at("tangle.first.weight")));
+  EXPECT_TRUE(at::equal(weight, got[0].at("block.first.weight")));
 }
 
 /// With one sample, the gradient of each parameter is the very tensor that comes from above.
@@ -166,15 +169,7 @@ struct TwoBiases : Block {
 };
 
 TEST(Recompute, GradientsThatWereOneTensorAccumulateApart) {
-  struct One : Model {
-    One() {
-      block = register_module("block", std::make_shared<TwoBiases>());
-      add_block(block);
-      finish();
-      materialize(*this, 3, at::kDouble, at::kCPU);
-    }
-    std::shared_ptr<TwoBiases> block;
-  } model;
+  ModelOf<TwoBiases> model;
   const auto x = at::rand({1, 8}, at::kDouble), scale = at::rand({1, 8}, at::kDouble);
   for (int microbatch = 0; microbatch < 2; ++microbatch)
     (model.forward({x}, training(), true).at(0) * scale).sum().backward();
@@ -195,15 +190,7 @@ struct TorchDropout : Block {
 };
 
 TEST(Recompute, RestoresTheGeneratorsThatABlockUses) {
-  struct One : Model {
-    One() {
-      block = register_module("block", std::make_shared<TorchDropout>());
-      add_block(block);
-      finish();
-      materialize(*this, 3, at::kFloat, at::kCPU);
-    }
-    std::shared_ptr<TorchDropout> block;
-  } model;
+  ModelOf<TorchDropout> model(at::kFloat);
   const auto out = model.forward({at::rand({3, 8})}, training(), true).at(0).sum();
   const auto between = at::rand({4});
   out.backward();
