@@ -33,7 +33,7 @@ struct AllTables {
 };
 
 // The resolved file, with what the chosen model and plugin leave at its default.
-std::string resolved(const config::RunConfig& config) {
+std::string resolved(config::RunConfig config) {
   const auto kinds = models::all_models();
   const auto kind = kinds.at(config.model.name);
   const auto options = kind->default_options();
@@ -41,6 +41,7 @@ std::string resolved(const config::RunConfig& config) {
   const auto plugin = load_plugin(config.parallel.plugin);
   plugin->configure(config.plugin_table(plugin->name()));
   check_plugin_sections(config, plugin->name());
+  adopt_train_options(*plugin, config);
   return train::resolved_toml(config, *plugin, *kind, options.get());
 }
 

@@ -71,8 +71,9 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   at::Tensor sum;
   for (std::size_t i = 0; i < batch.micro.size(); ++i) {
     const auto& micro = batch.micro[i];
-    // Gradients are reduced once, while the last microbatch's backward pass runs.
-    const auto local = i + 1 < batch.micro.size() ? run.model->no_sync() : ScopeGuard({});
+    // Else gradients are reduced once, while the last microbatch's backward pass runs.
+    const bool reduce = i + 1 == batch.micro.size() || run.model->reduces_each_microbatch();
+    const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();
     const auto loss = run.criterion(run.model->forward(micro), micro);
     run.optimizer->backward(loss, micro.global_weight);
     const auto part = loss.sum.detach() / micro.global_weight;

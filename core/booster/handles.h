@@ -18,12 +18,9 @@
 #include "core/nn/parameters.h"
 #include "core/optim/loss_scaler.h"
 #include "core/optim/optimizer.h"
+#include "core/shard/placement.h"
 
 namespace trireme {
-
-namespace checkpoint {
-struct PlacedValue;  // core/checkpoint/train_state.h
-}
 
 /// Runs a function at the end of a scope: the guard of no_sync().
 class [[nodiscard]] ScopeGuard {
@@ -47,13 +44,21 @@ class BoostedModel {
   virtual nn::Tensors forward(const data::Batch& batch) = 0;
   /// While the guard lives, backward passes add to the local gradients and reduce nothing.
   virtual ScopeGuard no_sync() = 0;
+  /// Whether a step reduces after each of its microbatches (and holds no full gradients) rather than once, at its end.
+  [[nodiscard]] virtual bool reduces_each_microbatch() const { return false; }
   /// Training (dropout, graph, reduction) or evaluation.
   virtual void train(bool on) = 0;
-  /// This rank's parameters with their placements.
-  [[nodiscard]] virtual std::vector<nn::Parameter>& parameters() = 0;
   [[nodiscard]] virtual nn::Model& module() = 0;
-  /// The gradient of `parameter` on this rank; undefined when it has none.
-  [[nodiscard]] virtual at::Tensor gradient(const nn::Parameter& parameter) const = 0;
+  /// This rank's slices of the weights, in the precision in which they are updated: what checkpoints hold. After
+  /// writing to them, all ranks call weights_changed().
+  virtual std::vector<shard::Slice> weights() = 0;
+  virtual void weights_changed() {}
+  /// This rank's slices of the gradients, reduced, as they are between the backward pass and step(). Collective.
+  virtual std::vector<shard::Slice> gradients() = 0;
+  /// Bytes of weights that layers compute with, held by this rank; masters beside them belong to the optimizer.
+  [[nodiscard]] virtual std::int64_t parameter_bytes() const = 0;
+  /// What a user should know of how this rank holds the model, for the header of a run: a line each.
+  [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
 };
 
 /// What an optimizer step says of itself, on the device: reading it waits, the step did not.
@@ -72,7 +77,7 @@ class BoostedOptimizer {
   virtual StepResult step(double lr) = 0;
   virtual void zero_grad() = 0;
   /// State tensors with their placements, as checkpoints name them ("<parameter>.exp_avg"). Writing one sets it.
-  virtual std::vector<checkpoint::PlacedValue> state() = 0;
+  virtual std::vector<shard::Slice> state() = 0;
   [[nodiscard]] virtual optim::LossScaler& scaler() = 0;
   [[nodiscard]] virtual std::int64_t state_bytes() const = 0;
   /// Bytes of the gradients that this rank held when it stepped last.

@@ -56,4 +56,8 @@ class Plugin {
   virtual BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) = 0;
 };
 
+/// Keys of the plugin's section that [train] has too may be written in either, and count for both: what the section
+/// says is set in config.train. To be called after configure(). @throws ConfigError when both say differently.
+void adopt_train_options(const Plugin& plugin, config::RunConfig& config);
+
 }  // namespace trireme

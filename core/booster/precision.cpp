@@ -7,11 +7,17 @@
 namespace trireme {
 
 Precision Precision::parse(const std::string& name) {
-  if (name == "fp32") return {at::kFloat, at::kFloat, false};
-  if (name == "fp64") return {at::kDouble, at::kDouble, false};
-  if (name == "bf16") return {at::kFloat, at::kBFloat16, false};
-  if (name == "fp16") return {at::kFloat, at::kHalf, true};
+  if (name == "fp32") return {at::kFloat, at::kFloat, at::kFloat, false};
+  if (name == "fp64") return {at::kDouble, at::kDouble, at::kDouble, false};
+  if (name == "bf16") return {at::kFloat, at::kBFloat16, at::kFloat, false};
+  if (name == "fp16") return {at::kFloat, at::kHalf, at::kFloat, true};
   throw ConfigError(fmt::format("train.precision: \"{}\" is none of fp32, bf16, fp16, fp64", name));
+}
+
+Precision Precision::pure(const std::string& name) {
+  auto precision = parse(name);
+  precision.parameters = precision.compute;
+  return precision;
 }
 
 AutocastScope::AutocastScope(const Precision& precision, c10::Device device)

@@ -11,9 +11,12 @@ namespace trireme {
 struct Precision {
   at::ScalarType parameters = at::kFloat;  ///< dtype of parameters, gradients and data
   at::ScalarType compute = at::kFloat;     ///< dtype of matrix products; another than `parameters`: by autocast
+  at::ScalarType loss = at::kFloat;        ///< dtype that a criterion gets the outputs in
   bool loss_scale = false;
   /// fp32 | bf16 | fp16 | fp64. @throws ConfigError
   static Precision parse(const std::string& name);
+  /// The same numbers without autocast: half-precision parameters, for an engine that keeps masters beside them.
+  static Precision pure(const std::string& name);
   [[nodiscard]] bool autocasts() const { return parameters != compute; }
 };
 

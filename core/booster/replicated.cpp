@@ -7,6 +7,7 @@
 #include "core/checkpoint/train_state.h"
 #include "core/checkpoint/weights.h"
 #include "core/nn/block.h"
+#include "core/nn/recompute.h"
 #include "core/shard/norm.h"
 
 namespace trireme {
@@ -33,9 +34,14 @@ std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOpt
 
 ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters,
                                  const BoostOptions& options, c10::Device device)
+    : ReplicatedModel(std::move(model), std::move(parameters), options, Precision::parse(options.train.precision),
+                      device) {}
+
+ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters,
+                                 const BoostOptions& options, const Precision& precision, c10::Device device)
     : model_(std::move(model)),
       parameters_(std::move(parameters)),
-      precision_(Precision::parse(options.train.precision)),
+      precision_(precision),
       recompute_(options.train.recompute),
       seed_(options.seed),
       device_(device) {}
@@ -43,16 +49,38 @@ ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<n
 nn::Tensors ReplicatedModel::forward(const data::Batch& batch) {
   const nn::Context context{.training = training_, .seed = seed_, .step = batch.step, .sample_ids = batch.sample_ids};
   const AutocastScope autocast(precision_, device_);
-  auto outputs = model_->forward(batch.inputs, context, recompute_ && training_);
-  // A criterion works in the parameters' dtype, whatever the products were computed in.
+  auto outputs = model_->forward(batch.inputs, context,
+                                 [this](const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
+                                        const nn::Context& with) { return run(block, std::move(inputs), with); });
   for (auto& output : outputs)
-    if (output.is_floating_point()) output = output.to(precision_.parameters);
+    if (output.is_floating_point()) output = output.to(precision_.loss);
   return outputs;
+}
+
+nn::Tensors ReplicatedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
+                                 const nn::Context& context) {
+  return recompute_ && training_ ? nn::recompute(block, std::move(inputs), context)
+                                 : block->forward(std::move(inputs), context);
 }
 
 void ReplicatedModel::train(bool on) {
   training_ = on;
   model_->train(on);
+}
+
+std::vector<shard::Slice> ReplicatedModel::weights() { return checkpoint::weights_of(parameters_); }
+
+std::vector<shard::Slice> ReplicatedModel::gradients() {
+  std::vector<shard::Slice> out;
+  for (const auto& p : parameters_)
+    if (p.value.grad().defined()) out.push_back({p.placement, p.value.grad()});
+  return out;
+}
+
+std::int64_t ReplicatedModel::parameter_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& p : parameters_) bytes += p.value.nbytes();
+  return static_cast<std::int64_t>(bytes);
 }
 
 ReplicatedOptimizer::ReplicatedOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options,
@@ -98,8 +126,6 @@ void ReplicatedOptimizer::zero_grad() {
   for (auto& p : parameters_) p.value.mutable_grad() = at::Tensor();
 }
 
-std::vector<checkpoint::PlacedValue> ReplicatedOptimizer::state() {
-  return checkpoint::states_of(*optimizer_, parameters_);
-}
+std::vector<shard::Slice> ReplicatedOptimizer::state() { return checkpoint::states_of(*optimizer_, parameters_); }
 
 }  // namespace trireme

@@ -10,6 +10,10 @@
 #include "core/booster/precision.h"
 #include "core/comm/mesh.h"
 
+namespace trireme::nn {
+class Block;
+}
+
 namespace trireme {
 
 /// Gives a source's model its memory on the device: drawn by name from the seed, then filled from the weights file.
@@ -21,15 +25,22 @@ class ReplicatedModel : public BoostedModel {
  public:
   ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
                   c10::Device device);
+  /// With another precision than the options name.
+  ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
+                  const Precision& precision, c10::Device device);
   nn::Tensors forward(const data::Batch& batch) override;
   ScopeGuard no_sync() override { return ScopeGuard({}); }
   void train(bool on) override;
-  std::vector<nn::Parameter>& parameters() override { return parameters_; }
   nn::Model& module() override { return *model_; }
-  at::Tensor gradient(const nn::Parameter& parameter) const override { return parameter.value.grad(); }
+  std::vector<shard::Slice> weights() override;
+  std::vector<shard::Slice> gradients() override;
+  std::int64_t parameter_bytes() const override;
+  std::vector<nn::Parameter>& parameters() { return parameters_; }
 
  protected:
   [[nodiscard]] bool training() const { return training_; }
+  /// One block of the forward pass.
+  virtual nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context);
 
  private:
   std::shared_ptr<nn::Model> model_;
@@ -47,7 +58,7 @@ class ReplicatedOptimizer : public BoostedOptimizer {
   void backward(const nn::Loss& loss, double global_weight) override;
   StepResult step(double lr) override;
   void zero_grad() override;
-  std::vector<checkpoint::PlacedValue> state() override;
+  std::vector<shard::Slice> state() override;
   optim::LossScaler& scaler() override { return scaler_; }
   std::int64_t state_bytes() const override { return optimizer_->state_bytes(); }
   std::int64_t gradient_bytes() const override { return gradient_bytes_; }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "core/base/error.h"
 
@@ -62,21 +63,39 @@ const char* dtype_name(at::ScalarType dtype) {
   }
 }
 
+using Entry = shard::Assembly::Entry;
+
+std::uint64_t bytes_of(const Entry& entry) {
+  return static_cast<std::uint64_t>(shard::Placement::whole(entry.name, entry.shape).full_numel()) *
+         c10::elementSize(entry.dtype);
+}
+
+/// The order in the file, as indices.
+std::vector<std::size_t> file_order(const std::vector<Entry>& entries) {
+  std::vector<std::size_t> order(entries.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const auto width_a = c10::elementSize(entries[a].dtype), width_b = c10::elementSize(entries[b].dtype);
+    return width_a != width_b ? width_a > width_b : entries[a].name < entries[b].name;
+  });
+  return order;
+}
+
 /// The header with its length before it, padded so that the data begins at a multiple of 8.
-std::string make_header(const std::string& path, const std::vector<const NamedValue*>& order,
-                        const std::map<std::string, std::string>& metadata) {
+std::string make_header(const std::string& path, const std::vector<Entry>& entries,
+                        const std::vector<std::size_t>& order, const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t at = 0;
-  for (const auto* tensor : order) {
-    const auto* dtype = dtype_name(tensor->value.scalar_type());
+  for (const auto index : order) {
+    const auto& [name, shape, type] = entries[index];
+    const auto* dtype = dtype_name(type);
     if (dtype == nullptr)
-      throw CheckpointError(fmt::format("{}: tensor \"{}\": safetensors has no dtype {}", path, tensor->name,
-                                        c10::toString(tensor->value.scalar_type())));
-    TRIREME_CHECK(tensor->name != "__metadata__" && !header.contains(tensor->name), "{}: tensor \"{}\" comes twice",
-                  path, tensor->name);
-    const std::uint64_t end = at + tensor->value.nbytes();
-    header[tensor->name] = {{"dtype", dtype}, {"shape", tensor->value.sizes().vec()}, {"data_offsets", {at, end}}};
+      throw CheckpointError(
+          fmt::format("{}: tensor \"{}\": safetensors has no dtype {}", path, name, c10::toString(type)));
+    TRIREME_CHECK(name != "__metadata__" && !header.contains(name), "{}: tensor \"{}\" comes twice", path, name);
+    const std::uint64_t end = at + bytes_of(entries[index]);
+    header[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {at, end}}};
     at = end;
   }
   auto text = header.dump();
@@ -85,6 +104,23 @@ std::string make_header(const std::string& path, const std::vector<const NamedVa
   std::string out(sizeof length, '\0');
   std::memcpy(out.data(), &length, sizeof length);
   return out + text;
+}
+
+/// Writes the tensors that `value` gives, asked for in the order of the file.
+FileDigest write(const std::string& path, const std::vector<Entry>& entries,
+                 const std::function<at::Tensor(std::size_t)>& value,
+                 const std::map<std::string, std::string>& metadata) {
+  const auto order = file_order(entries);
+  const auto header = make_header(path, entries, order, metadata);
+  std::uint64_t total = header.size();
+  for (const auto& entry : entries) total += bytes_of(entry);
+  FileWriter file(path, total);
+  file.write(header.data(), header.size());
+  for (const auto index : order) {
+    const auto plain = value(index).detach().cpu().contiguous();
+    if (plain.nbytes() > 0) file.write(plain.const_data_ptr(), plain.nbytes());
+  }
+  return file.commit();
 }
 
 }  // namespace
@@ -118,25 +154,23 @@ at::Tensor SafeTensors::read(const std::string& name, const shard::Placement& pl
 
 FileDigest write_safetensors(const std::string& path, const std::vector<NamedValue>& tensors,
                              const std::map<std::string, std::string>& metadata) {
-  std::vector<const NamedValue*> order;
-  for (const auto& tensor : tensors) {
-    TRIREME_CHECK(tensor.value.defined(), "{}: tensor \"{}\" is undefined", path, tensor.name);
-    order.push_back(&tensor);
+  std::vector<Entry> entries;
+  for (const auto& [name, value] : tensors) {
+    TRIREME_CHECK(value.defined(), "{}: tensor \"{}\" is undefined", path, name);
+    entries.push_back({name, value.sizes().vec(), value.scalar_type()});
   }
-  std::sort(order.begin(), order.end(), [](const NamedValue* a, const NamedValue* b) {
-    const auto width_a = a->value.element_size(), width_b = b->value.element_size();
-    return width_a != width_b ? width_a > width_b : a->name < b->name;
-  });
-  const auto header = make_header(path, order, metadata);
-  std::uint64_t total = header.size();
-  for (const auto* tensor : order) total += tensor->value.nbytes();
-  FileWriter file(path, total);
-  file.write(header.data(), header.size());
-  for (const auto* tensor : order) {
-    const auto plain = tensor->value.detach().cpu().contiguous();
-    if (plain.nbytes() > 0) file.write(plain.const_data_ptr(), plain.nbytes());
-  }
-  return file.commit();
+  return write(
+      path, entries, [&](std::size_t i) { return tensors[i].value; }, metadata);
+}
+
+FileDigest write_slices(const std::string& path, const std::vector<shard::Slice>& slices, comm::Mesh& mesh,
+                        const std::map<std::string, std::string>& metadata) {
+  const shard::Assembly assembly(slices, mesh);
+  if (mesh.world().rank() == 0)
+    return write(
+        path, assembly.entries(), [&](std::size_t i) { return assembly.collect(i); }, metadata);
+  for (const auto index : file_order(assembly.entries())) static_cast<void>(assembly.collect(index));
+  return {};
 }
 
 }  // namespace trireme::checkpoint

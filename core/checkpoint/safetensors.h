@@ -4,12 +4,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "core/base/safetensors_file.h"
 #include "core/checkpoint/files.h"
+#include "core/shard/assembly.h"
 #include "core/shard/placement.h"
 
 namespace trireme::checkpoint {
@@ -46,5 +49,10 @@ struct NamedValue {
 /// @throws CheckpointError
 FileDigest write_safetensors(const std::string& path, const std::vector<NamedValue>& tensors,
                              const std::map<std::string, std::string>& metadata = {});
+
+/// Collective over the mesh's world: rank 0 writes the full tensors of all ranks' slices in the same way, one at a time
+/// in its memory. The digest of rank 0's file; an empty one on the others.
+FileDigest write_slices(const std::string& path, const std::vector<shard::Slice>& slices, comm::Mesh& mesh,
+                        const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace trireme::checkpoint

@@ -73,16 +73,6 @@ void remove_older(const std::string& root, const std::string& newest, std::int64
   }
 }
 
-FileDigest write_tensors(const std::string& path, const std::vector<PlacedValue>& values) {
-  std::vector<NamedValue> tensors;
-  for (const auto& [placement, value] : values) {
-    TRIREME_CHECK(placement.is_whole() && value.sizes().vec() == placement.shape,
-                  "{}: only whole tensors can be written by one rank", placement.name);
-    tensors.push_back({placement.name, value});
-  }
-  return write_safetensors(path, tensors);
-}
-
 std::string state_text(const TrainRecord& record) {
   const auto& p = record.progress;
   json state{{"format", kFormat},
@@ -156,8 +146,8 @@ const std::string& verified(const std::string& folder, Verify how) {
 
 }  // namespace
 
-std::vector<PlacedValue> weights_of(const std::vector<nn::Parameter>& parameters) {
-  std::vector<PlacedValue> out;
+std::vector<shard::Slice> weights_of(const std::vector<nn::Parameter>& parameters) {
+  std::vector<shard::Slice> out;
   for (const auto& parameter : parameters) {
     auto placement = parameter.placement;
     placement.name = parameter.name;
@@ -166,10 +156,10 @@ std::vector<PlacedValue> weights_of(const std::vector<nn::Parameter>& parameters
   return out;
 }
 
-std::vector<PlacedValue> states_of(optim::Optimizer& optimizer, const std::vector<nn::Parameter>& parameters) {
+std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vector<nn::Parameter>& parameters) {
   std::map<std::string, const shard::Placement*> placements;
   for (const auto& parameter : parameters) placements[parameter.name] = &parameter.placement;
-  std::vector<PlacedValue> out;
+  std::vector<shard::Slice> out;
   for (const auto& [parameter, key, tensor] : optimizer.state()) {
     const auto name = parameter + "." + key;
     const auto found = placements.find(parameter);
@@ -183,19 +173,24 @@ std::vector<PlacedValue> states_of(optim::Optimizer& optimizer, const std::vecto
   return out;
 }
 
-std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep) {
+std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
+                            comm::Mesh& mesh) {
   TRIREME_CHECK(keep >= 1 && contents.record.progress.global_step >= 0, "keep {} checkpoints, step {}", keep,
                 contents.record.progress.global_step);
   const auto root = inside(run_dir, "checkpoints");
-  make_folder(root);
-  remove_leftovers(root);
   const auto name = fmt::format("step-{:08d}", contents.record.progress.global_step);
   const auto folder = inside(root, name), temporary = folder + kTemporary;
+  const bool writes = mesh.world().rank() == 0;
   try {
-    make_folder(temporary);
+    if (writes) {
+      make_folder(root);
+      remove_leftovers(root);
+      make_folder(temporary);
+    }
     std::map<std::string, FileDigest> files;
-    files[kWeights] = write_tensors(inside(temporary, kWeights), contents.weights);
-    files[kOptimizer] = write_tensors(inside(temporary, kOptimizer), contents.optimizer);
+    files[kWeights] = write_slices(inside(temporary, kWeights), contents.weights, mesh);
+    files[kOptimizer] = write_slices(inside(temporary, kOptimizer), contents.optimizer, mesh);
+    if (!writes) return folder;
     files[kState] = write_file(inside(temporary, kState), state_text(contents.record));
     files[kConfig] = write_file(inside(temporary, kConfig), contents.record.config);
     json manifest{{"format", kFormat}, {"files", json::object()}};
@@ -205,7 +200,7 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
     publish_folder(temporary, folder);
   } catch (...) {
     std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    if (writes) fs::remove_all(temporary, ignored);
     throw;
   }
   remove_older(root, name, keep);
@@ -247,7 +242,7 @@ Checkpoint::Checkpoint(const std::string& folder, Verify how)
       weights_(inside(folder, kWeights)),
       optimizer_(inside(folder, kOptimizer)) {}
 
-void Checkpoint::restore(const SafeTensors& file, std::vector<PlacedValue> values, const char* what) const {
+void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> values, const char* what) const {
   std::vector<std::string> wrong;
   std::set<std::string> known;
   for (const auto& [placement, value] : values) {

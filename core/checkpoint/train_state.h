@@ -33,12 +33,6 @@ struct Progress {
   friend bool operator==(const Progress&, const Progress&) = default;
 };
 
-/// A rank's slice of a tensor of the state. (Every slice is the whole as yet: save_checkpoint checks it.)
-struct PlacedValue {
-  shard::Placement placement;  ///< name and full shape too
-  at::Tensor value;
-};
-
 /// All but the tensors.
 struct TrainRecord {
   Progress progress;
@@ -51,17 +45,20 @@ struct TrainRecord {
 
 struct CheckpointContents {
   TrainRecord record;
-  std::vector<PlacedValue> weights;
-  std::vector<PlacedValue> optimizer;
+  std::vector<shard::Slice> weights;
+  std::vector<shard::Slice> optimizer;
 };
 
-/// Both lists as checkpoints name them. A state tensor with its parameter's shape has its placement; others are whole.
-std::vector<PlacedValue> weights_of(const std::vector<nn::Parameter>& parameters);
-std::vector<PlacedValue> states_of(optim::Optimizer& optimizer, const std::vector<nn::Parameter>& parameters);
+/// Both lists as checkpoints name them. A state tensor with its parameter's slice's shape has its placement; others are
+/// whole.
+std::vector<shard::Slice> weights_of(const std::vector<nn::Parameter>& parameters);
+std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vector<nn::Parameter>& parameters);
 
 /// Writes RUN/checkpoints/step-N, then removes all but the `keep` newest (never the one just written) and what earlier
-/// crashes left. To be called on one rank. Returns the folder. @throws CheckpointError; nothing half-written is left.
-std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep);
+/// crashes left. Collective over the mesh's world: each rank gives its slices, rank 0 writes. Returns the folder.
+/// @throws CheckpointError; nothing half-written is left.
+std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
+                            comm::Mesh& mesh);
 
 /// Renames the checkpoints of steps after `step` to NAME.aside (.aside.2, ...), where no run finds them; the new paths.
 /// For a run that goes back: what it abandons must not be taken for its newest. @throws CheckpointError
@@ -87,15 +84,15 @@ class Checkpoint {
   [[nodiscard]] const TrainRecord& record() const { return record_; }
   /// Fills values with their slices, bit for bit. Names, shapes and dtypes must be the checkpoint's.
   /// @throws CheckpointError that lists what differs; then nothing has changed.
-  void restore_weights(std::vector<PlacedValue> values) const { restore(weights_, std::move(values), "parameters"); }
-  void restore_optimizer(std::vector<PlacedValue> values) const {
+  void restore_weights(std::vector<shard::Slice> values) const { restore(weights_, std::move(values), "parameters"); }
+  void restore_optimizer(std::vector<shard::Slice> values) const {
     restore(optimizer_, std::move(values), "optimizer's tensors");
   }
   [[nodiscard]] const SafeTensors& weights() const { return weights_; }
   [[nodiscard]] const SafeTensors& optimizer() const { return optimizer_; }
 
  private:
-  void restore(const SafeTensors& file, std::vector<PlacedValue> values, const char* what) const;
+  void restore(const SafeTensors& file, std::vector<shard::Slice> values, const char* what) const;
 
   std::string folder_;
   TrainRecord record_;

@@ -181,13 +181,12 @@ void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter>&
              text::first_few(unused));
 }
 
-void save_weights(const std::string& folder, const std::vector<std::pair<std::string, at::Tensor>>& full,
-                  const nlohmann::json& model_config) {
-  make_folder(folder);
-  std::vector<NamedValue> tensors;
-  for (const auto& [name, value] : full) tensors.push_back({name, value});
-  write_safetensors((fs::path(folder) / kSingle).string(), tensors, {{"format", "pt"}});
-  write_file((fs::path(folder) / kConfig).string(), json_text(model_config, 2) + "\n");
+void save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
+                  const nlohmann::json& model_config, comm::Mesh& mesh) {
+  const bool writes = mesh.world().rank() == 0;
+  if (writes) make_folder(folder);
+  write_slices((fs::path(folder) / kSingle).string(), weights, mesh, {{"format", "pt"}});
+  if (writes) write_file((fs::path(folder) / kConfig).string(), json_text(model_config, 2) + "\n");
 }
 
 }  // namespace trireme::checkpoint

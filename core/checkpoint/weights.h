@@ -7,11 +7,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/log.h"
 #include "core/nn/parameters.h"
+#include "core/shard/assembly.h"
 
 namespace trireme::checkpoint {
 
@@ -26,9 +26,9 @@ nlohmann::json read_model_config(const std::string& folder_or_file);
 void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter>& parameters,
                   const std::string& head_prefix, const Log& log);
 
-/// Writes folder/model.safetensors and folder/config.json, each whole or not at all. To be called on one rank, with
-/// full tensors.
-void save_weights(const std::string& folder, const std::vector<std::pair<std::string, at::Tensor>>& full,
-                  const nlohmann::json& model_config);
+/// Writes folder/model.safetensors and folder/config.json, each whole or not at all. Collective over the mesh's world:
+/// each rank gives its slices, rank 0 writes.
+void save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
+                  const nlohmann::json& model_config, comm::Mesh& mesh);
 
 }  // namespace trireme::checkpoint

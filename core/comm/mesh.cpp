@@ -59,6 +59,12 @@ Mesh::Mesh(World& world, Axes axes) : world_(world), axes_(std::move(axes)) {
   for (const auto& [name, size] : axes_) (void)group(name);
 }
 
+std::vector<std::string> Mesh::axes() const {
+  std::vector<std::string> names;
+  for (const auto& [name, size] : axes_) names.push_back(name);
+  return names;
+}
+
 bool Mesh::has(const std::string& axis) const {
   return std::any_of(axes_.begin(), axes_.end(), [&](const auto& entry) { return entry.first == axis; });
 }

@@ -24,6 +24,7 @@ class Mesh {
   /// The formula's check alone, before any process group. @throws ConfigError.
   static void validate(const std::vector<std::pair<std::string, int>>& axes, int world_size);
 
+  [[nodiscard]] std::vector<std::string> axes() const;  ///< their names, in the order of the ranks
   [[nodiscard]] bool has(const std::string& axis) const;
   [[nodiscard]] int size(const std::string& axis) const;        ///< 1 for an axis that the mesh does not have
   [[nodiscard]] int coordinate(const std::string& axis) const;  ///< of this rank; 0 for an axis it does not have

@@ -1,20 +1,16 @@
 #include "core/nn/block.h"
 
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <unordered_set>
 
 #include "core/base/error.h"
-#include "core/nn/recompute.h"
 
 namespace trireme::nn {
 
-Tensors Model::forward(Tensors inputs, const Context& context, bool recompute) {
-  const bool keep_inputs_only = recompute && at::GradMode::is_enabled();
+Tensors Model::forward(Tensors inputs, const Context& context, const RunBlock& run) {
   for (const auto& block : blocks_)
-    inputs = keep_inputs_only ? nn::recompute(block, std::move(inputs), context)
-                              : block->forward(std::move(inputs), context);
+    inputs = run ? run(block, std::move(inputs), context) : block->forward(std::move(inputs), context);
   return inputs;
 }
 

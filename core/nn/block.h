@@ -7,6 +7,7 @@
 // and "classifier"), the block registers layers that the model's tree names, and is itself outside that tree.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,12 +25,15 @@ class Block : public Layer {
   [[nodiscard]] virtual bool uses_torch_generators() const { return false; }
 };
 
+/// How one block of a model is run: plainly, with recompute (core/nn/recompute.h), or around a gather of its weights.
+using RunBlock = std::function<Tensors(const std::shared_ptr<Block>& block, Tensors inputs, const Context& context)>;
+
 class Model : public Layer {
  public:
   /// In forward order. Valid after construction; never changes.
   [[nodiscard]] const std::vector<std::shared_ptr<Block>>& blocks() const { return blocks_; }
-  /// Blocks one after the other; with `recompute`, each keeps only its inputs for the backward pass.
-  Tensors forward(Tensors inputs, const Context& context, bool recompute = false);
+  /// Blocks one after the other, each by `run`; none: plainly.
+  Tensors forward(Tensors inputs, const Context& context, const RunBlock& run = {});
 
  protected:
   void add_block(std::shared_ptr<Block> block) { blocks_.push_back(std::move(block)); }

@@ -51,6 +51,12 @@ std::vector<std::int64_t> full_shape(const Found& found) {
   return found.site != nullptr ? found.site->declared().shape : found.value.sizes().vec();
 }
 
+Declaration declaration(const Found& found) {
+  Declaration out{found.name, full_shape(found), std::nullopt, found.value};
+  if (found.site != nullptr && found.value.is_meta()) out.init = found.site->declared().init;
+  return out;
+}
+
 }  // namespace
 
 std::vector<Parameter> parameters(Model& model) {
@@ -85,15 +91,27 @@ void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::De
 
 std::vector<Declaration> declarations(Model& model) {
   std::vector<Declaration> out;
-  for_each(model, [&](const Found& found) { out.push_back({found.name, full_shape(found)}); });
+  for_each(model, [&](const Found& found) { out.push_back(declaration(found)); });
   return out;
+}
+
+void install(Model& model, const MemoryOf& memory, at::ScalarType dtype, c10::Device device) {
+  for_each(model, [&](const Found& found) {
+    auto value = memory(declaration(found));
+    TRIREME_CHECK(value.sizes().vec() == full_shape(found), "{}: memory of another shape", found.name);
+    if (found.site != nullptr)
+      found.site->layer->place(found.site->declared().name, std::move(value));
+    else
+      at::Tensor(found.value).set_data(value);
+  });
+  for (auto& buffer : model.buffers()) move_to(buffer, dtype, device);
 }
 
 std::int64_t parameter_count(Model& model) {
   std::int64_t count = 0;
-  for (const auto& [name, shape] : declarations(model)) {
+  for (const auto& declared : declarations(model)) {
     std::int64_t numel = 1;
-    for (const auto size : shape) numel *= size;
+    for (const auto size : declared.shape) numel *= size;
     count += numel;
   }
   return count;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/shard/init.h"
 #include "core/shard/placement.h"
 
 namespace trireme::nn {
@@ -28,12 +30,20 @@ using PlacementOf = std::function<shard::Placement(const std::string& name, cons
 void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device,
                  const PlacementOf& place = {});
 
-/// Names and full shapes, without memory.
+/// A parameter before anything is decided about its memory.
 struct Declaration {
   std::string name;
-  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> shape;  ///< of the full tensor
+  std::optional<shard::Init> init;  ///< unset: a user's own module has given it values
+  at::Tensor value;                 ///< the leaf; without memory (meta) where init is set
 };
+/// All parameters of the model, in registration order, each once (a shared one under its first name).
 std::vector<Declaration> declarations(Model& model);
+
+/// Every parameter becomes the tensor that `memory` returns for it: full shape, any storage, such as a part of a larger
+/// buffer. Values are the caller's; requires_grad is kept. Buffers are moved to `dtype` and `device`.
+using MemoryOf = std::function<at::Tensor(const Declaration&)>;
+void install(Model& model, const MemoryOf& memory, at::ScalarType dtype, c10::Device device);
 /// Parameter count of the full model.
 std::int64_t parameter_count(Model& model);
 

@@ -39,22 +39,22 @@ void HybridAdam::step(double lr, const at::Tensor& found_inf) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     auto& group = groups_[g];
     TRIREME_CHECK(moments_[g].size() == group.slots.size(), "group {} changed its slots", group.label);
-    detail::ByKind<Lists> kinds;
+    detail::Batches<Lists> batches;
     for (std::size_t s = 0; s < group.slots.size(); ++s) {
       const auto& slot = group.slots[s];
       if (!slot.grad.defined()) continue;
       auto& moments = moments_[g][s];
       make_moments(slot.value, moments);
-      auto& lists = kinds[detail::kind_of(slot.value)];
+      auto& lists = batches.of(slot);
       lists.values.push_back(slot.value);
       lists.grads.push_back(detail::gradient_for(slot));
       lists.exp_avgs.push_back(moments.exp_avg);
       lists.exp_avg_sqs.push_back(moments.exp_avg_sq);
       lists.steps.push_back(moments.step);
     }
-    for (auto& [kind, lists] : kinds) {
+    batches.for_each(found_inf, [&](Lists& lists, const at::Tensor& flag) {
       std::optional<at::Tensor> skip;
-      if (found_inf.defined()) skip = detail::skip_flag(found_inf, kind.first);
+      if (flag.defined()) skip = flag;
       // The kernel reads the count of this step; a skipped one does not count.
       if (skip)
         at::_foreach_add_(lists.steps, skip->eq(0).to(at::kFloat));
@@ -63,7 +63,7 @@ void HybridAdam::step(double lr, const at::Tensor& found_inf) {
       update(lists.values, lists.grads, lists.exp_avgs, lists.exp_avg_sqs, {}, lists.steps, lr * group.lr_scale,
              options_.betas[0], options_.betas[1], group.weight_decay, options_.eps, /*amsgrad=*/false,
              /*maximize=*/false, /*grad_scale=*/{}, skip);
-    }
+    });
   }
 }
 

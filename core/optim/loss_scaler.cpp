@@ -27,18 +27,19 @@ at::Tensor LossScaler::scale(const at::Tensor& loss) const {
   return loss.mul(scale_);
 }
 
+at::Tensor LossScaler::inverse() const { return scale_.to(at::kDouble).reciprocal().to(at::kFloat); }
+
 at::Tensor LossScaler::unscale(const std::vector<at::Tensor>& gradients) {
   if (!enabled_) return {};
   const at::NoGradGuard no_grad;
   auto found_inf = at::zeros({}, scale_.options());
-  const auto inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   detail::ByKind<std::vector<at::Tensor>> kinds;
   for (const auto& gradient : gradients)
     if (gradient.defined()) kinds[detail::kind_of(gradient)].push_back(gradient);
   for (auto& [kind, list] : kinds) {
     TRIREME_CHECK(kind.first == scale_.device(), "a gradient on {}, and the loss scale on {}", kind.first.str(),
                   scale_.device().str());
-    at::_amp_foreach_non_finite_check_and_unscale_(list, found_inf, inverse);
+    at::_amp_foreach_non_finite_check_and_unscale_(list, found_inf, inverse());
   }
   return found_inf;
 }

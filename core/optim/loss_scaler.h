@@ -20,6 +20,8 @@ class LossScaler {
   [[nodiscard]] bool enabled() const { return enabled_; }
   /// loss x scale
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
+  /// 1 / scale, 0-dim float32 on the device: for a caller that unscales by a factor of its own. @pre enabled()
+  [[nodiscard]] at::Tensor inverse() const;
   /// Divides the gradients by the scale in place and returns found_inf: float32 0-dim, 1 when any element is not
   /// finite. The caller reduces it over ranks (max) when their gradients differ. When disabled: undefined.
   at::Tensor unscale(const std::vector<at::Tensor>& gradients);

@@ -18,6 +18,8 @@ struct Slot {
   std::string name;
   at::Tensor value;
   at::Tensor grad;
+  at::Tensor skip =
+      {};  ///< undefined, or a 0-dim flag on the device: not zero leaves this tensor as it is, like found_inf
 };
 
 /// Slots that share their hyper-parameters.

@@ -40,26 +40,26 @@ void Sgd::step(double lr, const at::Tensor& found_inf) {
       step_dampened(lr * group.lr_scale, group, momenta_[g], found_inf);
       continue;
     }
-    detail::ByKind<Lists> kinds;
+    detail::Batches<Lists> batches;
     for (std::size_t s = 0; s < group.slots.size(); ++s) {
       const auto& slot = group.slots[s];
       if (!slot.grad.defined()) continue;
-      auto& lists = kinds[detail::kind_of(slot.value)];
+      auto& lists = batches.of(slot);
       lists.values.push_back(slot.value);
       lists.grads.push_back(detail::gradient_for(slot));
       if (options_.momentum == 0) continue;
       make_momentum(slot.value, momenta_[g][s]);
       lists.buffers.push_back(momenta_[g][s].buffer);
     }
-    for (auto& [kind, lists] : kinds) {
+    batches.for_each(found_inf, [&](Lists& lists, const at::Tensor& flag) {
       std::optional<at::Tensor> skip;
-      if (found_inf.defined()) skip = detail::skip_flag(found_inf, kind.first);
+      if (flag.defined()) skip = flag;
       // Without dampening a buffer of zeros takes the first gradient whole: no first-step case, which a skipped first
       // step would break (the kernel would take a buffer that it never wrote).
       at::_fused_sgd_(lists.values, lists.grads, lists.buffers, group.weight_decay, options_.momentum,
                       lr * group.lr_scale, options_.dampening, options_.nesterov, /*maximize=*/false,
                       /*is_first_step=*/false, /*grad_scale=*/{}, skip);
-    }
+    });
   }
 }
 
@@ -78,13 +78,14 @@ void Sgd::step_dampened(double lr, const ParamGroup& group, std::vector<Momentum
     const auto weight = count.to(value.scalar_type()).clamp_max(1).mul(-options_.dampening).add(1);
     const auto next = buffer.mul(options_.momentum).add_(grad.mul(weight));
     const auto update = options_.nesterov ? grad.add(next, options_.momentum) : next;
-    if (!found_inf.defined()) {
+    if (!found_inf.defined() && !slot.skip.defined()) {
       value.sub_(update, lr);
       buffer.copy_(next);
       count.add_(1);
       continue;
     }
-    const auto skip = detail::skip_flag(found_inf, value.device());
+    const auto skip = slot.skip.defined() ? detail::either(found_inf, slot.skip, value.device())
+                                          : detail::skip_flag(found_inf, value.device());
     const auto skipped = skip.ne(0);  // chosen, not multiplied: 0 x inf is not 0
     value.copy_(at::where(skipped, value, value.sub(update, lr)));
     buffer.copy_(at::where(skipped, buffer, next));

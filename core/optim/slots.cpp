@@ -1,6 +1,7 @@
 #include "core/optim/slots.h"
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/ne.h>
 
 #include "core/base/error.h"
@@ -17,6 +18,11 @@ at::Tensor gradient_for(const Slot& slot) {
 
 at::Tensor skip_flag(const at::Tensor& found_inf, c10::Device device) {
   return found_inf.ne(0).to(device, at::kFloat, /*non_blocking=*/true);
+}
+
+at::Tensor either(const at::Tensor& found_inf, const at::Tensor& flag, c10::Device device) {
+  const auto own = skip_flag(flag, device);
+  return found_inf.defined() ? at::max(own, skip_flag(found_inf, device)) : own;
 }
 
 void check_slots(const std::vector<ParamGroup>& groups) {

@@ -2,8 +2,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -21,7 +23,8 @@ bool holds(const std::vector<std::string>& axes, const std::string& axis) {
 
 }  // namespace
 
-at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh) {
+at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, double power) {
+  TRIREME_CHECK(power == 2 || std::isinf(power), "a norm of power {}", power);
   std::vector<std::string> axes;  // along which anything is sharded, in the mesh's order of first use
   for (const auto& t : tensors)
     for (const auto& axis : t.placement->sharded_axes)
@@ -30,7 +33,7 @@ at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh) {
 
   std::vector<at::Tensor> counted;
   for (const auto& t : tensors) {
-    if (!t.tensor.defined()) continue;
+    if (!t.tensor.defined() || t.tensor.numel() == 0) continue;
     // Of the copies along an axis over which the sum will run, the one at coordinate 0 counts.
     const bool mine = std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
       return holds(t.placement->sharded_axes, axis) || mesh.coordinate(axis) == 0;
@@ -45,8 +48,14 @@ at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh) {
   if (counted.empty())
     norm = at::zeros({}, at::TensorOptions().dtype(type).device(mesh.world().device()));
   else
-    norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(counted, 2, type)), 2);
+    norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(counted, power, type)), power);
   if (axes.empty()) return norm;
+  if (power != 2) {
+    // A maximum may pass over a NaN; infinity it cannot.
+    norm = at::where(at::isfinite(norm), norm, INFINITY);
+    mesh.group(axes).all_reduce(norm, comm::ReduceOp::max);
+    return norm;
+  }
   auto square = norm * norm;
   mesh.group(axes).all_reduce(square);
   return square.sqrt_();

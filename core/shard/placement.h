@@ -59,4 +59,10 @@ struct Placement {
   [[nodiscard]] std::vector<Run> runs() const;
 };
 
+/// A rank's slice of a full tensor.
+struct Slice {
+  Placement placement;  ///< name and full shape too
+  at::Tensor value;     ///< of placement.local_shape()
+};
+
 }  // namespace trireme::shard

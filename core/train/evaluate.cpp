@@ -23,8 +23,9 @@ EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::i
   loader.start_epoch(0);
   while (auto step = loader.next())
     for (const auto& batch : step->micro) {
-      if (batch.size() == 0) continue;
+      // Also on a rank without samples: a model whose weights are gathered needs every rank.
       const auto outputs = run.model->forward(batch);
+      if (batch.size() == 0) continue;
       const auto loss = run.criterion(outputs, batch);
       const auto& logits = outputs.front();
       result.k = std::min<std::int64_t>(topk, logits.size(-1));

@@ -56,19 +56,13 @@ std::string plugin_line(const Plugin& plugin) {
 
 void print_header(Console& console, const Prepared& p, Booster& booster, Boosted& run, std::int64_t total_steps) {
   const auto count = nn::parameter_count(run.model->module());
-  const auto held = [&] {
-    std::int64_t n = 0;
-    for (const auto& parameter : run.model->parameters()) n += parameter.placement.local_numel();
-    return n;
-  }();
   auto model = fmt::format("{}, {} parameters", p.config.model.name, text::thousands(count));
-  if (held != count) model += fmt::format("; a rank holds {}", text::thousands(held));
   if (!p.weights.empty()) model += fmt::format("; from {}", p.weights);
-  console.header(versions_line(booster.mesh().world()),
-                 {{"layout", fmt::format("{}   {}", booster.mesh().formula(), plugin_line(booster.plugin()))},
-                  {"model", model},
-                  {"data", data_line(p)},
-                  {"run", run_line(p, run, total_steps)}});
+  std::vector<std::pair<std::string, std::string>> lines{
+      {"layout", fmt::format("{}   {}", booster.mesh().formula(), plugin_line(booster.plugin()))}};
+  for (auto& note : run.model->notes()) lines.emplace_back("", std::move(note));
+  lines.insert(lines.end(), {{"model", model}, {"data", data_line(p)}, {"run", run_line(p, run, total_steps)}});
+  console.header(versions_line(booster.mesh().world()), lines);
 }
 
 }  // namespace trireme::train

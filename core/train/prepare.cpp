@@ -141,6 +141,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   p.plugin = load_plugin(p.config.parallel.plugin);
   p.plugin->configure(p.config.plugin_table(p.plugin->name()));
   check_plugin_sections(p.config, p.plugin->name());
+  adopt_train_options(*p.plugin, p.config);
   p.plugin->check(p.config, launch.size);
   comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
   p.kind = kinds.at(p.config.model.name);

@@ -9,9 +9,9 @@
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
+#include "core/comm/text.h"
 #include "core/train/differences.h"
 #include "core/train/run_folder.h"
-#include "core/train/summary.h"
 
 namespace trireme::train {
 namespace {
@@ -66,8 +66,8 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
 
 }  // namespace
 
-void save_standing(const Prepared& prepared, const std::string& run_dir, const std::string& config_toml, Boosted& run,
-                   const Standing& standing) {
+void save_standing(const Prepared& prepared, const std::string& run_dir, const std::string& config_toml,
+                   Booster& booster, Boosted& run, const Standing& standing) {
   checkpoint::CheckpointContents contents;
   contents.record.progress = standing.at;
   contents.record.seed = prepared.config.run.seed;
@@ -78,9 +78,9 @@ void save_standing(const Prepared& prepared, const std::string& run_dir, const s
                            {"last", to_json(standing.last)},
                            {"skipped", standing.skipped},
                            {"data", data_facts(prepared)}};
-  contents.weights = checkpoint::weights_of(run.model->parameters());
+  contents.weights = run.model->weights();
   contents.optimizer = run.optimizer->state();
-  checkpoint::save_checkpoint(run_dir, contents, prepared.config.run.keep_checkpoints);
+  checkpoint::save_checkpoint(run_dir, contents, prepared.config.run.keep_checkpoints, booster.mesh());
 }
 
 Start find_start(const Prepared& p, const std::string& config_toml) {
@@ -106,11 +106,12 @@ std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& 
                    Standing& standing) {
   if (config.run.resume.empty()) return "";
   const auto& world = booster.mesh().world();
-  const auto from = gather_text(world.group(), world.device(), folder.start().from).front();
+  const auto from = comm::gather_text(world.group(), world.device(), folder.start().from).front();
   if (from.empty()) return "";
   const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
   const auto& record = stored.record();
-  stored.restore_weights(checkpoint::weights_of(run.model->parameters()));
+  stored.restore_weights(run.model->weights());
+  run.model->weights_changed();
   stored.restore_optimizer(run.optimizer->state());
   restore_scaler(run.optimizer->scaler(), record);
   standing = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),

@@ -27,10 +27,11 @@ struct Standing {
   std::int64_t skipped = 0;  ///< steps that the loss scale skipped
 };
 
-/// Writes run_dir/checkpoints/step-N, whole or not at all, and deletes the oldest beyond run.keep_checkpoints. For one
-/// rank to call. @throws CheckpointError
-void save_standing(const Prepared& prepared, const std::string& run_dir, const std::string& config_toml, Boosted& run,
-                   const Standing& standing);
+/// Writes run_dir/checkpoints/step-N, whole or not at all, and deletes the oldest beyond run.keep_checkpoints.
+/// Collective.
+/// @throws CheckpointError
+void save_standing(const Prepared& prepared, const std::string& run_dir, const std::string& config_toml,
+                   Booster& booster, Boosted& run, const Standing& standing);
 
 /// Where a run begins.
 struct Start {

@@ -11,6 +11,7 @@
 #include "core/base/text.h"
 #include "core/base/version.h"
 #include "core/checkpoint/weights.h"
+#include "core/comm/text.h"
 #include "core/train/finite_watch.h"
 #include "core/train/header.h"
 #include "core/train/readback.h"
@@ -174,7 +175,7 @@ class Session {
   void save() {
     readback_.drain();
     if (p_.config.run.keep_checkpoints == 0) return;
-    if (world_.rank() == 0) save_standing(p_, folder_.dir(), folder_.config_toml(), run_, standing_);
+    save_standing(p_, folder_.dir(), folder_.config_toml(), booster_, run_, standing_);
     world_.group().barrier();
   }
 
@@ -203,14 +204,10 @@ class Session {
     }
     const double seconds = since(begin_);
     const auto model_dir = folder_.dir() + "/model";
-    std::vector<std::pair<std::string, at::Tensor>> full;
-    for (const auto& parameter : run_.model->parameters()) {
-      TRIREME_CHECK(parameter.placement.is_whole(), "{} is not whole on this rank", parameter.name);
-      full.emplace_back(parameter.name, parameter.value.detach());
-    }
-    if (world_.rank() == 0) checkpoint::save_weights(model_dir, full, p_.kind->to_hf(p_.model_options.get()));
+    checkpoint::save_weights(model_dir, run_.model->weights(), p_.kind->to_hf(p_.model_options.get()), booster_.mesh());
     const Outcome outcome{standing_, test, resumed_at_, seconds, skipped_samples(p_.data, world_)};
-    const auto reports = gather_text(world_.group(), world_.device(), rank_report(run_, world_, local_samples_).dump());
+    const auto reports =
+        comm::gather_text(world_.group(), world_.device(), rank_report(run_, world_, local_samples_).dump());
     folder_.summary(run_summary(outcome, booster_, reports));
     auto text = fmt::format("done in {:.1f} s", seconds);
     if (at().epoch < train().epochs)

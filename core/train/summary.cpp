@@ -1,36 +1,15 @@
 #include "core/train/summary.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <sys/resource.h>
 #include <torch/version.h>
 
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/base/version.h"
+#include "core/comm/text.h"
 
 namespace trireme::train {
-
-std::vector<std::string> gather_text(const comm::Group& group, c10::Device device, const std::string& text) {
-  const auto number = [&](std::int64_t n) { return at::full({1}, n, at::TensorOptions(at::kLong).device(device)); };
-  auto sizes = at::empty({group.size()}, at::TensorOptions(at::kLong).device(device));
-  group.all_gather_into(sizes, number(static_cast<std::int64_t>(text.size())));
-  sizes = sizes.to(at::kCPU);
-  std::vector<at::Tensor> parts;
-  for (int r = 0; r < group.size(); ++r)
-    parts.push_back(at::empty({sizes[r].item<std::int64_t>()}, at::TensorOptions(at::kByte).device(device)));
-  auto mine = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
-  std::memcpy(mine.data_ptr(), text.data(), text.size());
-  group.all_gather(parts, mine.to(device));
-  std::vector<std::string> out;
-  for (const auto& part : parts) {
-    const auto host = part.to(at::kCPU);
-    out.emplace_back(static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(host.numel()));
-  }
-  return out;
-}
 
 std::int64_t peak_rss_bytes() {
   rusage usage{};
@@ -39,8 +18,6 @@ std::int64_t peak_rss_bytes() {
 }
 
 nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t samples) {
-  std::int64_t parameter_bytes = 0;
-  for (const auto& p : run.model->parameters()) parameter_bytes += static_cast<std::int64_t>(p.value.nbytes());
   nlohmann::json comm = nlohmann::json::object();
   for (const auto& [key, entry] : world.ledger().totals())
     comm[key.first][key.second] = {{"calls", entry.calls},
@@ -48,7 +25,7 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
                                    {"payload_bytes", entry.payload_bytes},
                                    {"wire_bytes", entry.wire_bytes}};
   return {{"rank", world.rank()},
-          {"parameter_bytes", parameter_bytes},
+          {"parameter_bytes", run.model->parameter_bytes()},
           {"gradient_bytes", run.optimizer->gradient_bytes()},
           {"optimizer_bytes", run.optimizer->state_bytes()},
           {"peak_rss_bytes", peak_rss_bytes()},
@@ -62,7 +39,7 @@ std::map<std::string, std::size_t> skipped_samples(const data::Datasets& data, c
        {std::pair{"train", data.train}, std::pair{"validation", data.validation}, std::pair{"test", data.test}}) {
     const nlohmann::json mine = split ? split->skipped() : std::vector<std::int64_t>();
     std::set<std::int64_t> all;
-    for (const auto& theirs : gather_text(world.group(), world.device(), mine.dump()))
+    for (const auto& theirs : comm::gather_text(world.group(), world.device(), mine.dump()))
       for (const auto& number : nlohmann::json::parse(theirs)) all.insert(number.get<std::int64_t>());
     if (!all.empty()) counts[name] = all.size();
   }

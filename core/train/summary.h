@@ -15,8 +15,6 @@
 
 namespace trireme::train {
 
-/// Every rank's text, on every rank. Collective.
-std::vector<std::string> gather_text(const comm::Group& group, c10::Device device, const std::string& text);
 /// Peak resident memory of this process so far, bytes.
 std::int64_t peak_rss_bytes();
 /// How many samples of each split ("train": 2) any rank could not read, each counted once; splits without are left out.

@@ -82,11 +82,10 @@ class MyPlugin : public trireme::Plugin {
                              trireme::comm::Mesh& mesh, const trireme::Log& log) override {
     const auto device = mesh.world().device();
     auto parameters = trireme::materialize_whole(source, options, device, log);
-    trireme::BoostResult result;
-    result.model =
+    auto model =
         std::make_unique<trireme::ReplicatedModel>(std::move(source.model), std::move(parameters), options, device);
-    result.optimizer = std::make_unique<OneMessage>(result.model->parameters(), options, mesh, options_.wire == "bf16");
-    return result;
+    auto optimizer = std::make_unique<OneMessage>(model->parameters(), options, mesh, options_.wire == "bf16");
+    return {std::move(model), std::move(optimizer)};
   }
 
  private:

@@ -40,14 +40,14 @@ BoostResult TorchDdp::boost(ModelSource source, const BoostOptions& options, com
   const auto device = mesh.world().device();
   auto parameters = materialize_whole(source, options, device, log);
   const auto& group = mesh.group("dp");
-  BoostResult result;
+  std::unique_ptr<ReplicatedModel> model;
   if (group.size() == 1)
-    result.model = std::make_unique<ReplicatedModel>(std::move(source.model), std::move(parameters), options, device);
+    model = std::make_unique<ReplicatedModel>(std::move(source.model), std::move(parameters), options, device);
   else
-    result.model =
+    model =
         std::make_unique<DdpModel>(std::move(source.model), std::move(parameters), options, options_, device, group);
-  result.optimizer = std::make_unique<ReplicatedOptimizer>(result.model->parameters(), options, mesh);
-  return result;
+  auto optimizer = std::make_unique<ReplicatedOptimizer>(model->parameters(), options, mesh);
+  return {std::move(model), std::move(optimizer)};
 }
 
 }  // namespace trireme::plugins

@@ -5,121 +5,18 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/booster/plugin_loader.h"
-#include "core/checkpoint/safetensors.h"
 #include "core/nn/block.h"
-#include "core/nn/criterion.h"
 #include "core/train/evaluate.h"
-#include "tests/mpi/world.h"
-#include "tests/parity/reference.h"
+#include "tests/parity/layout.h"
 
 namespace trireme::tests {
 namespace {
 
-constexpr double kBound = 1e-9;
-
-std::unique_ptr<Plugin> make_plugin(const Case& c) {
-  auto plugin = load_plugin("torch_ddp");
-  const auto root = config::parse_text("[plugin.torch_ddp]\n" + c.plugin, c.name);
-  plugin->configure(root.table("plugin")->table("torch_ddp"));
-  return plugin;
-}
-
-BoostInputs make_inputs(const Case& c) {
-  BoostInputs inputs;
-  inputs.source.model = make_model(c);
-  inputs.source.weights = fmt::format("{}/parity-{}.safetensors", testing::TempDir(), getpid());
-  std::vector<checkpoint::NamedValue> values;
-  for (const auto& [name, value] : start(c)) values.push_back({name, value});
-  checkpoint::write_safetensors(inputs.source.weights, values);
-  inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
-    return nn::cross_entropy(outputs.front(), batch.labels);
-  };
-  inputs.data = make_data(c);
-  inputs.loader = make_loader(c);
-  inputs.total_steps = c.steps;
-  return inputs;
-}
-
-/// Calls body(batch) for the case's steps, over as many epochs as they take.
-template <class Body>
-void for_steps(const Case& c, Boosted& run, Body body) {
-  std::int64_t step = 0;
-  for (std::int64_t epoch = 0; step < c.steps; ++epoch) {
-    run.loader->start_epoch(epoch);
-    while (step < c.steps) {
-      const auto batch = run.loader->next();
-      if (!batch) break;
-      body(*batch);
-      ++step;
-    }
-  }
-}
-
-Named weights_of(Boosted& run) {
-  Named weights;
-  for (const auto& p : run.model->parameters()) weights[p.name] = p.value.detach().clone();
-  return weights;
-}
-
-/// By the pieces of the interface, so that gradients can be seen between backward pass and step.
-Trace by_pieces(const Case& c) {
-  Booster booster(world(), make_plugin(c), make_options(c));
-  auto run = booster.boost(make_inputs(c));
-  Trace trace;
-  for_steps(c, run, [&](const data::StepBatch& batch) {
-    run.model->train(true);
-    for (std::size_t i = 0; i < batch.micro.size(); ++i) {
-      const auto local = i + 1 < batch.micro.size() ? run.model->no_sync() : ScopeGuard({});
-      run.optimizer->backward(run.criterion(run.model->forward(batch.micro[i]), batch.micro[i]),
-                              batch.micro[i].global_weight);
-    }
-    Named gradients;
-    for (const auto& p : run.model->parameters())
-      if (const auto grad = run.model->gradient(p); grad.defined()) gradients[p.name] = grad.clone();
-    trace.gradients.push_back(std::move(gradients));
-    trace.norms.push_back(run.optimizer->step(run.schedule->lr(run.step++)).grad_norm.item<double>());
-    run.optimizer->zero_grad();
-  });
-  trace.weights = weights_of(run);
-  return trace;
-}
-
-Trace by_train_step(const Case& c) {
-  Booster booster(world(), make_plugin(c), make_options(c));
-  auto run = booster.boost(make_inputs(c));
-  Trace trace;
-  for_steps(c, run, [&](const data::StepBatch& batch) {
-    trace.losses.push_back(booster.train_step(run, batch).loss.item<double>());
-  });
-  trace.weights = weights_of(run);
-  return trace;
-}
-
 class DataParallel : public testing::TestWithParam<Case> {};
 
-TEST_P(DataParallel, EqualsOneProcess) {
-  const auto& c = GetParam();
-  const auto expected = reference(c);
-  const auto got = by_pieces(c);
-  for (std::size_t step = 0; step < expected.gradients.size(); ++step) {
-    const auto [worst, name] = distance(got.gradients.at(step), expected.gradients[step], kBound);
-    EXPECT_LE(worst, 1) << "gradient of " << name << " in step " << step + 1;
-    EXPECT_NEAR(got.norms.at(step), expected.norms[step], kBound * expected.norms[step]);
-  }
-  const auto check_weights = [&](const Trace& trace, const char* way) {
-    const auto [worst, name] = distance(trace.weights, expected.weights, kBound);
-    EXPECT_LE(worst, 1) << "weight " << name << " after the last step, " << way;
-  };
-  check_weights(got, "by pieces");
-  const auto stepped = by_train_step(c);
-  check_weights(stepped, "by train_step");
-  for (std::size_t step = 0; step < expected.losses.size(); ++step)
-    EXPECT_NEAR(stepped.losses.at(step), expected.losses[step], kBound * expected.losses[step]) << "step " << step + 1;
-}
+TEST_P(DataParallel, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
 // 19 samples in batches of 8: the third is ragged, with 3 samples, fewer than four ranks.
 INSTANTIATE_TEST_SUITE_P(
@@ -163,41 +60,24 @@ INSTANTIATE_TEST_SUITE_P(
              .unused_block = true}),
     [](const auto& value) { return value.param.name; });
 
-/// How far three steps may be from float64: the rounding of one product, grown by a model of some layers.
-struct Rounding {
-  const char* precision;
-  double loss, weights;
-};
-
 class LowPrecision : public testing::TestWithParam<Rounding> {};
 
-TEST_P(LowPrecision, StaysNearFloat64AndEqualOverTheRanks) {
-  for (const bool hard : {false, true}) {
-    Case c{.name = "low_precision",
-           .micro_batch = hard ? 1 : 8,
-           .adamw = !hard,
-           .max_norm = hard ? 0.5 : 0,
-           .recompute = hard};
-    auto expected = reference(c);
-    c.precision = GetParam().precision;
-    auto got = by_train_step(c);
-    // Its gradient is zero but for rounding, which Adam scales up to whole steps.
-    for (auto* weights : {&expected.weights, &got.weights})
-      std::erase_if(*weights, [](const auto& item) { return item.first.ends_with("key.bias"); });
-    for (std::size_t step = 0; step < expected.losses.size(); ++step)
-      EXPECT_NEAR(got.losses.at(step), expected.losses[step], GetParam().loss * expected.losses[step]) << step + 1;
-    std::vector<at::Tensor> sums;
-    for (auto& [name, value] : got.weights) {
-      EXPECT_EQ(value.scalar_type(), at::kFloat) << name;
-      value = value.to(at::kDouble);
-      sums.push_back(value.sum());
-    }
-    const auto [worst, name] = distance(got.weights, expected.weights, GetParam().weights);
-    EXPECT_LE(worst, 1) << "weight " << name << (hard ? ", hard" : "");
-    auto extremes = at::stack({at::stack(sums), -at::stack(sums)});
-    world().group().all_reduce(extremes, comm::ReduceOp::max);
-    EXPECT_TRUE(extremes.sum(0).eq(0).all().item<bool>()) << "the ranks' weights differ";
-  }
+TEST_P(LowPrecision, StaysNearFloat64) {
+  expect_near_float64({.name = "easy"}, GetParam());
+  expect_near_float64({.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true},
+                      GetParam());
+}
+
+TEST_P(LowPrecision, IsEqualOverTheRanks) {
+  const Case c{.name = "equal", .precision = GetParam().precision};
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  for_steps(c, run, [&](const data::StepBatch& batch) { booster.train_step(run, batch); });
+  std::vector<at::Tensor> sums;
+  for (const auto& slice : run.model->weights()) sums.push_back(slice.value.detach().to(at::kDouble).sum());
+  auto extremes = at::stack({at::stack(sums), -at::stack(sums)});
+  world().group().all_reduce(extremes, comm::ReduceOp::max);
+  EXPECT_TRUE(extremes.sum(0).eq(0).all().item<bool>()) << "the ranks' weights differ";
 }
 
 INSTANTIATE_TEST_SUITE_P(Bounds, LowPrecision,

@@ -20,10 +20,12 @@ struct Case {
   bool recompute = false;
   std::int64_t hidden = 24, layers = 2;
   std::vector<std::string> freeze = {}, no_decay = {};
-  std::string plugin = "";    ///< keys of [plugin.torch_ddp]
+  std::string plugin = "";    ///< keys of the plugin's section
   bool unused_block = false;  ///< the model has parameters that no loss ever sees
   std::string precision = "fp64";
   double initial_scale = 65536;  ///< of fp16's losses
+  std::string plugin_name = "torch_ddp";
+  bool reduce_each = false;  ///< no no_sync() between microbatches, where the pieces are called
 };
 
 using Named = std::map<std::string, at::Tensor>;

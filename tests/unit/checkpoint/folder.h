@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/comm/mesh.h"
 
 namespace trireme::checkpoint {
 
@@ -45,6 +46,13 @@ inline std::string bytes_of(const std::string& path) {
 
 inline void put_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+/// The mesh of a process alone.
+inline comm::Mesh& alone() {
+  static const auto world = comm::World::start({}, {.device = "cpu"});
+  static comm::Mesh mesh(*world, {{"dp", 1}});
+  return mesh;
 }
 
 /// Runs `body`, which must throw a CheckpointError whose message holds every one of `says`.

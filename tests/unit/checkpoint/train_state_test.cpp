@@ -60,7 +60,7 @@ TEST(TrainState, ResumedRunEqualsTheWholeBitForBit) {
     Training whole(name);
     for (int s = 0; s < 4; ++s) whole.step(s);
     const auto saved = whole.contents(4);
-    const auto folder = save_checkpoint(run.path(), saved, 2);
+    const auto folder = save_checkpoint(run.path(), saved, 2, alone());
     EXPECT_EQ(folder, run / "checkpoints/step-00000004");
     EXPECT_EQ(names_in(folder), (std::vector<std::string>{"config.toml", "manifest.json", "optimizer.safetensors",
                                                           "state.json", "weights.safetensors"}));
@@ -86,7 +86,7 @@ TEST(TrainState, SlicesOfWhatWasSavedWhole) {
   const TestFolder run;
   Training whole("hybrid_adam");
   whole.parameters[0].value.copy_(at::arange(12).view({3, 4}));
-  const Checkpoint checkpoint(save_checkpoint(run.path(), whole.contents(1), 1));
+  const Checkpoint checkpoint(save_checkpoint(run.path(), whole.contents(1), 1, alone()));
   auto placement = whole.parameters[0].placement;
   placement.flat = shard::Range{5, 9};
   auto slice = at::full({4}, -1.f), bias = at::full({}, -1.f);
@@ -97,7 +97,7 @@ TEST(TrainState, SlicesOfWhatWasSavedWhole) {
 TEST(TrainState, MismatchesAreListed) {
   const TestFolder run;
   Training a("hybrid_adam");
-  const Checkpoint checkpoint(save_checkpoint(run.path(), a.contents(1), 1));
+  const Checkpoint checkpoint(save_checkpoint(run.path(), a.contents(1), 1, alone()));
   Training other("sgd"), wide("hybrid_adam", at::kDouble);
   expect_error(
       [&] { checkpoint.restore_optimizer(states_of(*other.optimizer, other.parameters)); },
@@ -108,14 +108,16 @@ TEST(TrainState, MismatchesAreListed) {
   EXPECT_EQ(wide.parameters[0].value.min().item<double>(), 0.3);
   auto contents = a.contents(1);
   contents.record.extra = {{"best", std::nan("")}};
-  EXPECT_THROW(save_checkpoint(run.path(), contents, 1), LogicError) << "a NaN would be lost in JSON";
+  EXPECT_THROW(save_checkpoint(run.path(), contents, 1, alone()), LogicError) << "a NaN would be lost in JSON";
 }
 
 TEST(TrainState, RetentionKeepsTheNewest) {
   const TestFolder run;
   Training t("sgd");
   const auto root = run / "checkpoints";
-  const auto save = [&](std::int64_t step, std::int64_t keep) { save_checkpoint(run.path(), t.contents(step), keep); };
+  const auto save = [&](std::int64_t step, std::int64_t keep) {
+    save_checkpoint(run.path(), t.contents(step), keep, alone());
+  };
   EXPECT_EQ(latest_checkpoint(run.path(), Log()), "");
   make_folder(root + "/step-00000009.tmp");  // what a killed run left
   put_bytes(root + "/step-00000009.tmp/weights.safetensors", "half");
@@ -138,13 +140,13 @@ TEST(TrainState, ARunThatGoesBackSetsLaterOnesAside) {
   Training t("sgd");
   const auto root = run / "checkpoints";
   EXPECT_TRUE(set_aside_after(run.path(), 0).empty()) << "no checkpoints yet";
-  for (const int step : {5, 10, 20}) save_checkpoint(run.path(), t.contents(step), 9);
+  for (const int step : {5, 10, 20}) save_checkpoint(run.path(), t.contents(step), 9, alone());
   EXPECT_EQ(set_aside_after(run.path(), 10), std::vector<std::string>{root + "/step-00000020.aside"});
   EXPECT_EQ(latest_checkpoint(run.path(), Log()), root + "/step-00000010");
-  save_checkpoint(run.path(), t.contents(20), 9);
+  save_checkpoint(run.path(), t.contents(20), 9, alone());
   EXPECT_EQ(set_aside_after(run.path(), 5),
             (std::vector<std::string>{root + "/step-00000020.aside.2", root + "/step-00000010.aside"}));
-  save_checkpoint(run.path(), t.contents(6), 1);  // what was set aside is not counted, and stays
+  save_checkpoint(run.path(), t.contents(6), 1, alone());  // what was set aside is not counted, and stays
   EXPECT_EQ(names_in(root), (std::vector<std::string>{"step-00000006", "step-00000010.aside", "step-00000020.aside",
                                                       "step-00000020.aside.2"}));
 }
@@ -178,9 +180,9 @@ TEST(TrainState, TornOnesArePassedOver) {
   };
   const TestFolder run;
   Training t("hybrid_adam");
-  const auto old = save_checkpoint(run.path(), t.contents(1), 9);
+  const auto old = save_checkpoint(run.path(), t.contents(1), 9, alone());
   for (const auto& [tear, says] : rows) {
-    const auto folder = save_checkpoint(run.path(), t.contents(2), 9);
+    const auto folder = save_checkpoint(run.path(), t.contents(2), 9, alone());
     ASSERT_EQ(latest_checkpoint(run.path(), Log()), folder);
     tear(folder);
     expect_error([&, f = folder] { const Checkpoint checkpoint(f); }, says);
@@ -201,7 +203,7 @@ TEST(TrainState, TornOnesArePassedOver) {
 TEST(TrainState, FailureLeavesTheOldOneAndNothingElse) {
   const TestFolder run;
   Training t("hybrid_adam");
-  const auto old = save_checkpoint(run.path(), t.contents(1), 1);
+  const auto old = save_checkpoint(run.path(), t.contents(1), 1, alone());
   auto large = t.contents(2);
   large.optimizer.push_back({shard::Placement::whole("large", {1'000'000}), at::full({1'000'000}, 1.f)});
   const auto handler = ::signal(SIGXFSZ, SIG_IGN);
@@ -210,7 +212,7 @@ TEST(TrainState, FailureLeavesTheOldOneAndNothingElse) {
   rlimit low = before;
   low.rlim_cur = 1 << 20;
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
-  expect_error([&] { save_checkpoint(run.path(), large, 1); },
+  expect_error([&] { save_checkpoint(run.path(), large, 1, alone()); },
                {"step-00000002.tmp/optimizer.safetensors", "File too large", "it needs 3.8 MiB"});
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, handler);

@@ -41,6 +41,12 @@ std::vector<std::pair<std::string, at::Tensor>> full_model() {
   return out;
 }
 
+std::vector<shard::Slice> slices(const std::vector<std::pair<std::string, at::Tensor>>& full) {
+  std::vector<shard::Slice> out;
+  for (const auto& [name, value] : full) out.push_back({shard::Placement::whole(name, value.sizes().vec()), value});
+  return out;
+}
+
 std::vector<nn::Parameter> fresh_parameters(at::ScalarType dtype = at::kFloat) {
   std::vector<nn::Parameter> out;
   for (const auto& [name, shape] : kModel)
@@ -85,7 +91,7 @@ void expect_loaded(const std::string& place, const std::string& expected_log = "
 
 TEST(Weights, EveryPlace) {
   const TestFolder run;
-  save_weights(run / "model", full_model(), {{"model_type", "vit"}, {"hidden_size", 4}});
+  save_weights(run / "model", slices(full_model()), {{"model_type", "vit"}, {"hidden_size", 4}}, alone());
   EXPECT_EQ(names_in(run / "model"), (std::vector<std::string>{"config.json", "model.safetensors"}));
   EXPECT_EQ(SafeTensors(run / "model/model.safetensors").metadata().at("format"), "pt");
   for (const auto& place : {run.path(), run / "model", run / "model/model.safetensors"}) {
@@ -93,7 +99,7 @@ TEST(Weights, EveryPlace) {
     EXPECT_EQ(read_model_config(place)["hidden_size"], 4);
   }
   // A class's name from a folder that is not UTF-8 must not cost the weights.
-  save_weights(run / "odd", full_model(), {{"id2label", {{"0", "caf\xE9"}}}});
+  save_weights(run / "odd", slices(full_model()), {{"id2label", {{"0", "caf\xE9"}}}}, alone());
   EXPECT_EQ(read_model_config(run / "odd")["id2label"]["0"], "caf\xEF\xBF\xBD");
   // Shards with an index.
   nlohmann::json index{{"metadata", {{"total_size", 1}}}, {"weight_map", nlohmann::json::object()}};
@@ -130,7 +136,7 @@ TEST(Weights, NewHeadForOtherLabels) {
   auto full = full_model();
   full[3].second = at::full({1000, 4}, 7);
   full[4].second = at::full({1000}, 7);
-  save_weights(folder.path(), full, {});
+  save_weights(folder.path(), slices(full), {}, alone());
   expect_loaded(folder.path(), "classifier.weight [3, 4] (the file has [1000, 4]), classifier.bias [3]", false);
   auto parameters = fresh_parameters();
   expect_error([&] { load_weights(folder.path(), parameters, "", Log()); }, {"2 do not fit: classifier.weight [3, 4]"});
@@ -169,14 +175,14 @@ TEST(Weights, Refusals) {
   auto full = full_model();
   full[1].second = full[1].second.t();
   full[2].first = "vit.layernorm.biass";
-  save_weights(folder.path(), full, {});
+  save_weights(folder.path(), slices(full), {}, alone());
   expect_error(load(folder.path()),
                {"1 tensors are missing: vit.layernorm.bias",
                 "1 do not fit: vit.encoder.layer.0.output.dense.weight [4, 6] (the file has [6, 4])"});
   EXPECT_EQ(parameters[0].value.min().item<float>(), -1) << "nothing may change when something does not fit";
   full = full_model();
   full[2].second = full[2].second.to(at::kLong);
-  save_weights(folder.path(), full, {});
+  save_weights(folder.path(), slices(full), {}, alone());
   expect_error(load(folder.path()), {"vit.layernorm.bias (the file has dtype Long)"});
   std::vector<nn::Parameter> many;
   for (int i = 0; i < 9; ++i)

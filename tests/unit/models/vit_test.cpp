@@ -19,6 +19,7 @@
 #include "core/base/safetensors_file.h"
 #include "core/nn/criterion.h"
 #include "core/nn/parameters.h"
+#include "core/nn/recompute.h"
 #include "models/registry.h"
 
 namespace trireme {
@@ -72,7 +73,9 @@ TEST_P(VitGolden, LogitsLossAndEveryGradientAreHuggingFaces) {
   }
   const nn::Context context{.training = true};
   const auto labels = expected.read("labels");
-  const auto logits = model.forward({expected.read("pixel_values")}, context, GetParam()).at(0);
+  const auto logits =
+      model.forward({expected.read("pixel_values")}, context, GetParam() ? nn::RunBlock(nn::recompute) : nn::RunBlock())
+          .at(0);
   const auto loss = nn::cross_entropy(logits, labels);
   EXPECT_EQ(loss.weight, 3);
   (loss.sum / loss.weight).backward();
@@ -90,7 +93,9 @@ nn::Context training(std::initializer_list<std::int64_t> ids) {
 std::map<std::string, at::Tensor> run(nn::Model& model, const at::Tensor& pixels, const at::Tensor& labels,
                                       const nn::Context& context, bool recompute) {
   for (auto& p : nn::parameters(model)) p.value.mutable_grad() = at::Tensor();
-  nn::cross_entropy(model.forward({pixels}, context, recompute).at(0), labels).sum.backward();
+  nn::cross_entropy(model.forward({pixels}, context, recompute ? nn::RunBlock(nn::recompute) : nn::RunBlock()).at(0),
+                    labels)
+      .sum.backward();
   return gradients(model);
 }
 

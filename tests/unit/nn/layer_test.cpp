@@ -19,6 +19,7 @@
 #include "core/nn/criterion.h"
 #include "core/nn/linear.h"
 #include "core/nn/parameters.h"
+#include "core/nn/recompute.h"
 
 namespace trireme::nn {
 namespace {
@@ -159,7 +160,7 @@ TEST(Adapt, AUsersModuleKeepsItsNamesAndItsMemory) {
   EXPECT_TRUE(found[0].value.is_same(scale));
   EXPECT_EQ(model->named_buffers().size(), 1U);
   const auto x = at::rand({2, 4}, f64());
-  const auto y = model->forward({x}, {.training = false}, /*recompute=*/true).at(0);
+  const auto y = model->forward({x}, {.training = false}, nn::recompute).at(0);
   EXPECT_FALSE(training);
   EXPECT_TRUE(at::equal(y, module->forward(x)));
   y.sum().backward();

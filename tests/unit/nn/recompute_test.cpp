@@ -78,7 +78,7 @@ TEST_P(Recomputed, HasThePlainGradients) {
   for (const bool again : {false, true}) {
     TangleModel model;
     const auto a = x.clone().set_requires_grad(c.first_wants), b = y.clone().set_requires_grad(c.second_wants);
-    auto out = model.forward({a, b}, training(), again);
+    auto out = model.forward({a, b}, training(), again ? RunBlock(recompute) : RunBlock());
     EXPECT_FALSE(out.at(2).requires_grad());
     outputs[again] = out[0].detach();
     auto loss = at::zeros({}, at::kDouble);
@@ -117,7 +117,7 @@ TEST(Recompute, AccumulatesInTheOuterGraphOnceAParameter) {
     int& calls;
   };
   torch::autograd::impl::set_post_acc_grad_hooks(model.block->first->weight, std::make_unique<Counter>(calls));
-  model.forward({x, x}, training(), true).at(0).sum().backward();
+  model.forward({x, x}, training(), recompute).at(0).sum().backward();
   EXPECT_EQ(calls, 1);
 }
 
@@ -125,14 +125,14 @@ TEST(Recompute, IsPlainWhenNothingWantsAGradient) {
   TangleModel model;
   const at::NoGradGuard guard;
   const auto x = at::rand({3, 8}, at::kDouble);
-  EXPECT_FALSE(model.forward({x, x}, training(), true).at(0).requires_grad());
+  EXPECT_FALSE(model.forward({x, x}, training(), recompute).at(0).requires_grad());
 }
 
 TEST(Recompute, AnErrorInTheSecondRunReachesTheCaller) {
   TangleModel model;
   model.block->fail_second = true;
   const auto x = at::rand({3, 8}, at::kDouble);
-  const auto out = model.forward({x, x}, training(), true).at(0).sum();
+  const auto out = model.forward({x, x}, training(), recompute).at(0).sum();
   EXPECT_THROW(out.backward(), DataError);
 }
 
@@ -144,7 +144,7 @@ TEST(Recompute, UnderAutocastItCastsAsTheForwardPassDid) {
     for (auto& p : parameters(model)) p.value.set_data(p.value.data().to(at::kFloat));
     at::autocast::set_autocast_enabled(at::kCPU, true);
     at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    const auto out = model.forward({x, x}, training(), again);
+    const auto out = model.forward({x, x}, training(), again ? RunBlock(recompute) : RunBlock());
     at::autocast::clear_cache();
     at::autocast::set_autocast_enabled(at::kCPU, false);
     EXPECT_EQ(out.at(1).scalar_type(), at::kBFloat16);
@@ -172,7 +172,7 @@ TEST(Recompute, GradientsThatWereOneTensorAccumulateApart) {
   ModelOf<TwoBiases> model;
   const auto x = at::rand({1, 8}, at::kDouble), scale = at::rand({1, 8}, at::kDouble);
   for (int microbatch = 0; microbatch < 2; ++microbatch)
-    (model.forward({x}, training(), true).at(0) * scale).sum().backward();
+    (model.forward({x}, training(), recompute).at(0) * scale).sum().backward();
   EXPECT_TRUE(at::equal(model.block->a.grad(), 2 * scale));
   EXPECT_TRUE(at::equal(model.block->b.grad(), 2 * scale));
 }
@@ -191,7 +191,7 @@ struct TorchDropout : Block {
 
 TEST(Recompute, RestoresTheGeneratorsThatABlockUses) {
   ModelOf<TorchDropout> model(at::kFloat);
-  const auto out = model.forward({at::rand({3, 8})}, training(), true).at(0).sum();
+  const auto out = model.forward({at::rand({3, 8})}, training(), recompute).at(0).sum();
   const auto between = at::rand({4});
   out.backward();
   ASSERT_EQ(model.block->masks.size(), 2U);

@@ -1,0 +1,50 @@
+// LowLevelZero: ZeRO stages 1 and 2. Data parallelism whose optimizer state (stage 1), and gradients too (stage 2), are
+// shared out over the ranks. What is behind it: zero/sharded_model.h.
+#pragma once
+
+#include "core/booster/plugin.h"
+#include "zero/sharded_model.h"
+
+namespace trireme::plugins {
+
+struct LowLevelZeroOptions {
+  std::int64_t stage = 1;
+  std::string norm_type = "2";
+  std::optional<double> reduce_bucket_size_in_m;
+  std::string communication_dtype = "same", grad_accum_dtype = "same";
+  bool overlap_communication = true;
+  bool overlap_allgather = false;
+  bool cpu_offload = false;
+  bool master_weights = true;
+  bool cast_inputs = true;
+  bool no_sync = false;
+  std::int64_t extra_dp_size = 1;
+  bool verbose = false;
+  // What [train] may say as well.
+  std::optional<std::string> precision;
+  std::optional<double> max_norm, initial_scale, min_scale, max_scale, growth_factor, backoff_factor;
+  std::optional<std::int64_t> growth_interval, hysteresis;
+};
+
+const Fields<LowLevelZeroOptions>& low_level_zero_fields();
+
+class LowLevelZero : public Plugin {
+ public:
+  std::string name() const override { return "low_level_zero"; }
+  std::string summary() const override {
+    return "ZeRO stages 1 and 2: optimizer state, and gradients, are shared out over the ranks.";
+  }
+  const FieldTable& fields() const override { return low_level_zero_fields(); }
+  const void* options() const override { return &options_; }
+  void configure(const config::Table* section) override;
+  void check(const config::RunConfig& config, int world_size) const override;
+  /// {"dp_outer", extra_dp_size} holds copies, {"dp", the rest} shares out.
+  std::vector<std::pair<std::string, int>> axes(int world_size) const override;
+  std::vector<std::string> data_axes() const override { return {"dp_outer", "dp"}; }
+  BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
+
+ private:
+  LowLevelZeroOptions options_;
+};
+
+}  // namespace trireme::plugins

@@ -1,0 +1,69 @@
+// A small training to try failures on: a folder with run.toml, and what came of it.
+#pragma once
+
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/failure/refusal.h"
+
+namespace trireme::tests {
+
+namespace fs = std::filesystem;
+
+inline const char* const kModel =
+    "[model]\nname = \"vit\"\nhidden_size = 16\nnum_layers = 1\nnum_heads = 2\nintermediate_size = 32\npatch_size = "
+    "8\n";
+inline const char* const kLeaves = "[data]\nname = \"leaves\"\nimages = 60\nimage_size = 16\n";
+
+// A folder with a small run in it: run.toml, and what it names.
+class SmallRun {
+ public:
+  explicit SmallRun(const std::string& data = kLeaves, const std::string& train = "epochs = 1\nglobal_batch = 8\n") {
+    config = folder.write("run.toml", "[run]\ndir = \"" + dir() + "\"\ndevice = \"cpu\"\n" + std::string(kModel) +
+                                          data + "[train]\n" + train);
+  }
+  [[nodiscard]] std::string dir() const { return folder.path() + "/run"; }
+  [[nodiscard]] Outcome train(int ranks, std::vector<std::string> more = {}, const ProcessOptions& options = {}) const {
+    std::vector<std::string> words{TRIREME_COMMAND, "train", config};
+    if (ranks > 1) words.insert(words.end(), {"--ranks", std::to_string(ranks)});
+    words.insert(words.end(), more.begin(), more.end());
+    return run_process(words, options);
+  }
+  // Weights and checkpoints are whole or not there; lines of metrics are whole.
+  void expect_nothing_half_written() const {
+    EXPECT_FALSE(fs::exists(dir() + "/model"));
+    EXPECT_FALSE(fs::exists(dir() + "/summary.json"));
+    if (!fs::exists(dir())) return;
+    for (const auto& entry : fs::recursive_directory_iterator(dir()))
+      EXPECT_EQ(entry.path().filename().string().find("tmp"), std::string::npos) << entry.path();
+  }
+  // Waits until the first steps are done.
+  void wait_for_steps() const {
+    for (int i = 0; i < 400; ++i) {
+      std::error_code none;
+      const auto size = fs::file_size(dir() + "/metrics.jsonl", none);
+      if (!none && size > 0) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    ADD_FAILURE() << "no step within 40 s";
+  }
+  // Nothing of this run is alive a few seconds after its end.
+  void expect_all_gone() const {
+    for (int i = 0; i < 50 && !processes_with(config).empty(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (const pid_t id : processes_with(config)) {
+      ADD_FAILURE() << "process " << id << " is still there";
+      kill(id, SIGKILL);
+    }
+  }
+
+  TemporaryFolder folder;
+  std::string config;
+};
+
+}  // namespace trireme::tests

@@ -1,0 +1,121 @@
+#include "tests/parity/layout.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "core/booster/plugin_loader.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/nn/block.h"
+#include "core/nn/criterion.h"
+#include "core/shard/assembly.h"
+
+namespace trireme::tests {
+
+std::unique_ptr<Plugin> make_plugin(const Case& c) {
+  auto plugin = load_plugin(c.plugin_name);
+  const auto root = config::parse_text(fmt::format("[plugin.{}]\n{}", c.plugin_name, c.plugin), c.name);
+  plugin->configure(root.table("plugin")->table(c.plugin_name));
+  return plugin;
+}
+
+BoostInputs make_inputs(const Case& c) {
+  BoostInputs inputs;
+  inputs.source.model = make_model(c);
+  inputs.source.weights = fmt::format("{}/parity-{}.safetensors", testing::TempDir(), getpid());
+  std::vector<checkpoint::NamedValue> values;
+  for (const auto& [name, value] : start(c)) values.push_back({name, value});
+  checkpoint::write_safetensors(inputs.source.weights, values);
+  inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
+    return nn::cross_entropy(outputs.front(), batch.labels);
+  };
+  inputs.data = make_data(c);
+  inputs.loader = make_loader(c);
+  inputs.total_steps = c.steps;
+  return inputs;
+}
+
+Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
+  const shard::Assembly assembly(slices, mesh);
+  Named out;
+  for (std::size_t i = 0; i < assembly.entries().size(); ++i) {
+    auto full = assembly.collect(i);
+    const auto& entry = assembly.entries()[i];
+    if (!full.defined()) full = at::empty(entry.shape, entry.dtype);
+    world().group().broadcast(full, 0);
+    out[entry.name] = full.clone();
+  }
+  return out;
+}
+
+Trace by_pieces(const Case& c) {
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  Trace trace;
+  for_steps(c, run, [&](const data::StepBatch& batch) {
+    run.model->train(true);
+    for (std::size_t i = 0; i < batch.micro.size(); ++i) {
+      const bool reduce = i + 1 == batch.micro.size() || c.reduce_each;
+      const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();
+      run.optimizer->backward(run.criterion(run.model->forward(batch.micro[i]), batch.micro[i]),
+                              batch.micro[i].global_weight);
+    }
+    trace.gradients.push_back(gathered(run.model->gradients(), booster.mesh()));
+    trace.norms.push_back(run.optimizer->step(run.schedule->lr(run.step++)).grad_norm.item<double>());
+    run.optimizer->zero_grad();
+  });
+  trace.weights = gathered(run.model->weights(), booster.mesh());
+  return trace;
+}
+
+Trace by_train_step(const Case& c) {
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  Trace trace;
+  for_steps(c, run, [&](const data::StepBatch& batch) {
+    trace.losses.push_back(booster.train_step(run, batch).loss.item<double>());
+  });
+  trace.weights = gathered(run.model->weights(), booster.mesh());
+  return trace;
+}
+
+void expect_same_as_one_process(const Case& c) {
+  const auto expected = reference(c);
+  const auto got = by_pieces(c);
+  for (std::size_t step = 0; step < expected.gradients.size(); ++step) {
+    const auto [worst, name] = distance(got.gradients.at(step), expected.gradients[step], kBound);
+    EXPECT_LE(worst, 1) << "gradient of " << name << " in step " << step + 1;
+    EXPECT_NEAR(got.norms.at(step), expected.norms[step], kBound * expected.norms[step]);
+  }
+  const auto check_weights = [&](const Trace& trace, const char* way) {
+    const auto [worst, name] = distance(trace.weights, expected.weights, kBound);
+    EXPECT_LE(worst, 1) << "weight " << name << " after the last step, " << way;
+  };
+  check_weights(got, "by pieces");
+  const auto stepped = by_train_step(c);
+  check_weights(stepped, "by train_step");
+  for (std::size_t step = 0; step < expected.losses.size(); ++step)
+    EXPECT_NEAR(stepped.losses.at(step), expected.losses[step], kBound * expected.losses[step]) << "step " << step + 1;
+}
+
+void expect_near_float64(const Case& exact, const Rounding& bound) {
+  auto expected = reference(exact);
+  auto c = exact;
+  c.precision = bound.precision;
+  auto got = by_train_step(c);
+  // Its gradient is zero but for rounding, which Adam scales up to whole steps.
+  for (auto* weights : {&expected.weights, &got.weights})
+    std::erase_if(*weights, [](const auto& item) { return item.first.ends_with("key.bias"); });
+  for (std::size_t step = 0; step < expected.losses.size(); ++step)
+    EXPECT_NEAR(got.losses.at(step), expected.losses[step], bound.loss * expected.losses[step]) << step + 1;
+  for (auto& [name, value] : got.weights) {
+    EXPECT_EQ(value.scalar_type(), at::kFloat) << name;
+    value = value.to(at::kDouble);
+  }
+  const auto [worst, name] = distance(got.weights, expected.weights, bound.weights);
+  EXPECT_LE(worst, 1) << "weight " << name;
+}
+
+}  // namespace trireme::tests

@@ -1,0 +1,43 @@
+// A layout of contract C1: a case trained by a plugin on the ranks of this program.
+#pragma once
+
+#include "core/booster/booster.h"
+#include "tests/mpi/world.h"
+#include "tests/parity/reference.h"
+
+namespace trireme::tests {
+
+constexpr double kBound = 1e-9;
+
+std::unique_ptr<Plugin> make_plugin(const Case& c);
+BoostInputs make_inputs(const Case& c);
+/// By the pieces of the interface, so that gradients can be seen between backward pass and step.
+Trace by_pieces(const Case& c);
+Trace by_train_step(const Case& c);
+/// Full tensors from the ranks' slices, on every rank. Collective.
+Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh);
+/// Contract C1: both ways against the reference, every gradient, norm, loss and weight.
+void expect_same_as_one_process(const Case& c);
+/// Low precision: losses and weights after three steps against float64, relative.
+struct Rounding {
+  const char* precision;
+  double loss, weights;
+};
+void expect_near_float64(const Case& c, const Rounding& bound);
+
+/// Calls body(batch) for the case's steps, over as many epochs as they take.
+template <class Body>
+void for_steps(const Case& c, Boosted& run, Body body) {
+  std::int64_t step = 0;
+  for (std::int64_t epoch = 0; step < c.steps; ++epoch) {
+    run.loader->start_epoch(epoch);
+    while (step < c.steps) {
+      const auto batch = run.loader->next();
+      if (!batch) break;
+      body(*batch);
+      ++step;
+    }
+  }
+}
+
+}  // namespace trireme::tests

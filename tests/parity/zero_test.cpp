@@ -1,0 +1,167 @@
+// Contract C1 for ZeRO, stages 1 and 2: every case on the ranks of this program against one process, in float64.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/nn/block.h"
+#include "tests/parity/layout.h"
+
+namespace trireme::tests {
+namespace {
+
+/// Several small buckets, some parameters larger than one, some smaller than a part of one.
+constexpr const char* kSmallBuckets = "\nreduce_bucket_size_in_m = 0.001";
+
+struct Layout {
+  const char* name;
+  std::string keys;
+};
+
+std::vector<Case> cross(const std::vector<Layout>& layouts, const std::vector<Case>& cases) {
+  std::vector<Case> out;
+  for (const auto& layout : layouts)
+    for (auto c : cases) {
+      c.name = fmt::format("{}_{}", layout.name, c.name);
+      c.plugin_name = "low_level_zero";
+      c.plugin = layout.keys + (c.plugin.empty() ? kSmallBuckets : "\n" + c.plugin);
+      out.push_back(std::move(c));
+    }
+  return out;
+}
+
+class Zero : public testing::TestWithParam<Case> {};
+
+TEST_P(Zero, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
+
+const auto kName = [](const auto& value) { return value.param.name; };
+
+// 19 samples in batches of 8: the third is ragged, with 3 samples, fewer than four ranks.
+INSTANTIATE_TEST_SUITE_P(
+    Stages, Zero,
+    testing::ValuesIn(cross(
+        {{"stage1", "stage = 1"}, {"stage2", "stage = 2"}},
+        {Case{.name = "plain"}, Case{.name = "sgd", .adamw = false},
+         Case{.name = "one_bucket", .plugin = "reduce_bucket_size_in_m = 12"},
+         Case{.name = "accumulate", .micro_batch = 1}, Case{.name = "clip", .max_norm = 0.5},
+         Case{.name = "reduce_each_clip", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
+         Case{.name = "dropout_recompute", .dropout = 0.3, .recompute = true},
+         Case{.name = "everything",
+              .micro_batch = 1,
+              .adamw = false,
+              .dropout = 0.2,
+              .max_norm = 0.3,
+              .recompute = true},
+         Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
+         Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
+         Case{.name = "unused", .micro_batch = 1, .unused_block = true},
+         Case{.name = "unused_recompute_sgd", .adamw = false, .recompute = true, .unused_block = true}})),
+    kName);
+
+INSTANTIATE_TEST_SUITE_P(Options, Zero,
+                         testing::ValuesIn(cross({{"late", "stage = 2\noverlap_communication = false"},
+                                                  {"gather", "stage = 1\noverlap_allgather = true"},
+                                                  {"offload", "stage = 2\ncpu_offload = true"},
+                                                  {"hold", "stage = 2\nno_sync = true"}},
+                                                 {Case{.name = "accumulate_clip", .micro_batch = 1, .max_norm = 0.5},
+                                                  Case{.name = "recompute", .dropout = 0.3, .recompute = true}})),
+                         kName);
+
+TEST(ZeroGroups, TwoCopiesEqualOneProcess) {
+  if (world().size() % 2 != 0) return;
+  for (const char* stage : {"stage = 1", "stage = 2"})
+    for (auto c :
+         cross({{"copies", fmt::format("{}\nextra_dp_size = 2", stage)}},
+               {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
+      expect_same_as_one_process(c);
+}
+
+class ZeroPrecision : public testing::TestWithParam<Rounding> {};
+
+// Beside the bounds of plain data parallelism (1e-6 and 1e-5, 1e-2 and 5e-2, 2e-3 and 1e-2), which keeps float32
+// weights and rounds in products alone; here weights, activations and gradients are half.
+TEST_P(ZeroPrecision, StaysNearFloat64) {
+  for (const auto& c :
+       cross({{"stage1", "stage = 1"}, {"stage2", "stage = 2\ngrad_accum_dtype = \"fp32\""}},
+             {Case{.name = "easy"},
+              Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
+    expect_near_float64(c, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Bounds, ZeroPrecision,
+                         testing::Values(Rounding{"fp32", 1e-6, 1e-5}, Rounding{"bf16", 2e-2, 5e-2},
+                                         Rounding{"fp16", 4e-3, 1e-2}),
+                         [](const auto& value) { return std::string(value.param.precision); });
+
+TEST(ZeroRules, AStepThatOverflowsIsSkippedOnEveryRank) {
+  for (auto c : cross({{"stage1", "stage = 1"}, {"stage2", "stage = 2"}},
+                      {Case{.name = "overflow", .steps = 1, .precision = "fp16", .initial_scale = 1e30}})) {
+    const auto trace = by_train_step(c);
+    for (const auto& [name, value] : start(c))
+      EXPECT_TRUE(at::equal(trace.weights.at(name), value.to(at::kFloat))) << name;
+  }
+}
+
+/// What a rank holds at the end of a step, and what it sent in it.
+struct Held {
+  std::int64_t parameters, gradients, optimizer;
+  std::uint64_t reduced, gathered;
+};
+
+Held one_step(const Case& c) {
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  run.loader->start_epoch(0);
+  const auto elements = [](const char* op) {
+    const auto totals = world().ledger().totals();
+    const auto found = totals.find({"dp", op});
+    return found == totals.end() ? 0 : found->second.payload_elements;
+  };
+  const auto reduced = elements("reduce_scatter"), gathered = elements("all_gather");
+  booster.train_step(run, *run.loader->next());
+  return {run.model->parameter_bytes(), run.optimizer->gradient_bytes(), run.optimizer->state_bytes(),
+          elements("reduce_scatter") - reduced, elements("all_gather") - gathered};
+}
+
+// Bytes a rank and elements a step, by the formulas of docs/zero.md; N ranks, P elements, padding within 2 %.
+TEST(ZeroRules, MemoryAndTrafficAreTheFormulas) {
+  const auto n = world().size();
+  struct Row {
+    const char *precision, *keys;
+    double whole, shared;  // bytes an element: whole on each rank, and shared out
+    std::int64_t micro_batch;
+    double reduced;  // P a step
+  };
+  const std::vector<Row> rows{{"fp32", "stage = 1", 8, 8, 8, 1},
+                              {"fp32", "stage = 2", 4, 12, 8, 1},
+                              {"bf16", "stage = 1", 4, 12, 8, 1},
+                              {"bf16", "stage = 2", 2, 14, 8, 1},
+                              {"fp32", "stage = 1", 8, 8, 1, 1},
+                              {"fp32", "stage = 2", 4, 12, 1, std::ceil(8.0 / n)},
+                              {"fp32", "stage = 2\nno_sync = true", 4, 12, 1, 1}};
+  for (const auto& row : rows) {
+    const Case c{.name = "formulas",
+                 .samples = 24,
+                 .micro_batch = row.micro_batch,
+                 .hidden = 60,
+                 .layers = 4,
+                 .plugin = std::string(row.keys) + "\nreduce_bucket_size_in_m = 0.02",
+                 .precision = row.precision,
+                 .plugin_name = "low_level_zero"};
+    const auto model = make_model(c);
+    const auto p = static_cast<double>(nn::parameter_count(*model));
+    const auto held = one_step(c);
+    const double bytes = p * (row.whole + row.shared / n);
+    EXPECT_GE(static_cast<double>(held.parameters + held.gradients + held.optimizer), bytes - 1) << row.keys;
+    EXPECT_LE(static_cast<double>(held.parameters + held.gradients + held.optimizer), 1.02 * bytes) << row.keys;
+    EXPECT_EQ(held.gathered > 0, n > 1);
+    if (n == 1) continue;
+    EXPECT_NEAR(static_cast<double>(held.reduced), row.reduced * p, 0.02 * row.reduced * p) << row.keys;
+    EXPECT_NEAR(static_cast<double>(held.gathered), p, 0.02 * p) << row.keys;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests

@@ -1,0 +1,34 @@
+// Buckets: a model's parameters cut into runs, in the order in which a backward pass finishes them (the last parameters
+// first). A bucket is the unit of reduction, of update and of gather: each rank owns one part of every bucket, so that
+// work starts with the first full bucket and every rank has its share of each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/nn/parameters.h"
+#include "zero/flat_layout.h"
+
+namespace trireme::zero {
+
+struct Bucket {
+  std::vector<std::size_t> parameters;  ///< indices into the list that was planned
+  FlatLayout layout;                    ///< item i is parameters[i]
+  bool trained;                         ///< frozen parameters have buckets of their own: no gradient, no update
+};
+
+/// Every floating-point parameter, last first, the trained ones before the frozen ones. A bucket is closed when it
+/// holds `elements` or more; so one that is larger has a bucket of its own. @pre elements >= 1, parts >= 1
+std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts);
+
+/// Bucket size when the user named none: 12 Mi elements, at most an eighth of the model, so that buckets on their way
+/// stay small beside the state that partitioning saves. Never below 64 Ki: a message must be worth its start.
+std::int64_t default_bucket_elements(std::int64_t model_elements);
+
+/// The slice of a bucket's item that `rank` owns; sharded along `axis`. May be empty.
+shard::Placement placement_of(const nn::Declaration& parameter, const Bucket& bucket, std::size_t item, int rank,
+                              const std::string& axis);
+
+}  // namespace trireme::zero

@@ -1,0 +1,227 @@
+#include "zero/grad_sync.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "core/base/error.h"
+
+namespace trireme::zero {
+namespace {
+
+/// Partitioned: so many buckets may be on their way before the oldest is waited for.
+constexpr std::size_t kOnTheWay = 2;
+
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+}
+
+struct ReadyHook : torch::autograd::PostAccumulateGradHook {
+  ReadyHook(GradSync& to, std::size_t number) : sync(to), index(number) {}
+  void operator()(const at::Tensor&) override { sync.ready(index); }
+  GradSync& sync;
+  std::size_t index;
+};
+
+}  // namespace
+
+const char* GradSync::name_of(State state) {
+  switch (state) {
+    case State::idle:
+      return "idle";
+    case State::filling:
+      return "filling";
+    case State::reducing:
+      return "reducing";
+    case State::done:
+      break;
+  }
+  return "done";
+}
+
+GradSync::Filled::Filled(const Bucket& bucket)
+    : plan(bucket),
+      came(bucket.parameters.size(), false),
+      written(bucket.parameters.size(), false),
+      missing(bucket.parameters.size()) {}
+
+GradSync::GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Declaration>& leaves, GradGroups groups,
+                   GradSyncOptions options)
+    : leaves_(leaves), groups_(std::move(groups)), options_(options) {
+  place_.assign(leaves.size(), {buckets.size(), 0});
+  used_.assign(leaves.size(), 0);
+  parts_.resize(buckets.size());
+  for (const auto& bucket : buckets) {
+    if (!bucket.trained) continue;
+    TRIREME_CHECK(bucket.layout.parts() == groups_.shards.size(), "{} parts for {} ranks", bucket.layout.parts(),
+                  groups_.shards.size());
+    for (std::size_t i = 0; i < bucket.parameters.size(); ++i) place_[bucket.parameters[i]] = {buckets_.size(), i};
+    buckets_.emplace_back(bucket);
+  }
+}
+
+void GradSync::hook() {
+  for (const auto& bucket : buckets_)
+    for (const auto index : bucket.plan.parameters)
+      torch::autograd::impl::set_post_acc_grad_hooks(leaves_[index].value, std::make_unique<ReadyHook>(*this, index));
+}
+
+GradSync::~GradSync() {
+  for (const auto& bucket : buckets_)
+    for (const auto index : bucket.plan.parameters)
+      torch::autograd::impl::set_post_acc_grad_hooks(leaves_[index].value, nullptr);
+}
+
+void GradSync::move(Filled& bucket, State from, State to) {
+  TRIREME_CHECK(bucket.state == from, "a gradient bucket that is {} cannot go from {} to {}", name_of(bucket.state),
+                name_of(from), name_of(to));
+  bucket.state = to;
+}
+
+at::TensorOptions GradSync::kept() const {
+  const auto& like = leaves_[buckets_.front().plan.parameters.front()].value;
+  return like.options().dtype(options_.accumulation_dtype.value_or(like.scalar_type())).requires_grad(false);
+}
+
+/// The first gradient of a reduction is on its way into the bucket.
+void GradSync::begin(std::size_t index) {
+  auto& bucket = buckets_[index];
+  if (bucket.state == State::done) {
+    // A further pass of the same step. What is reduced already must not be reduced again.
+    bucket.sum = options_.partition ? parts_[index] : parts_[index].clone();
+    move(bucket, State::done, State::idle);
+  }
+  if (bucket.state != State::idle) return;
+  move(bucket, State::idle, State::filling);
+  std::fill(bucket.written.begin(), bucket.written.end(), false);
+  if (!bucket.full.defined()) bucket.full = at::zeros({bucket.plan.layout.total()}, kept());
+}
+
+void GradSync::take(std::size_t index, std::size_t item, const at::Tensor& gradient) {
+  begin(index);
+  auto& bucket = buckets_[index];
+  TRIREME_CHECK(bucket.state == State::filling && !bucket.came[item],
+                "the gradient of {} came a second time in one pass, into a bucket that is {}",
+                leaves_[bucket.plan.parameters[item]].name, name_of(bucket.state));
+  bucket.came[item] = true;
+  --bucket.missing;
+  const auto range = bucket.plan.layout.item(item);
+  auto place = bucket.full.narrow(0, range.begin, range.size());
+  if (!gradient.defined()) {
+    if (!bucket.written[item]) place.zero_();
+  } else {
+    const auto flat = gradient.reshape(-1);
+    if (bucket.written[item])
+      place.add_(flat);
+    else
+      place.copy_(flat);
+  }
+  bucket.written[item] = true;
+}
+
+void GradSync::ready(std::size_t index) {
+  const at::NoGradGuard no_grad;
+  const auto [bucket, item] = place_.at(index);
+  TRIREME_CHECK(bucket < buckets_.size(), "{} has no gradient bucket", leaves_[index].name);
+  auto& gradient = leaves_[index].value.mutable_grad();
+  if (!gradient.defined()) return;
+  used_[index] = 1;
+  take(bucket, item, gradient);
+  gradient = at::Tensor();
+  if (options_.overlap && !held_) launch_full();
+}
+
+// In bucket order alone, whatever the order in which they fill: the ranks must agree.
+void GradSync::launch_full() {
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) launch(next_++);
+}
+
+void GradSync::launch(std::size_t index) {
+  if (options_.partition)
+    while (index - settled_ >= kOnTheWay) settle(settled_++);
+  auto& bucket = buckets_[index];
+  move(bucket, State::filling, State::reducing);
+  if (groups_.everyone.size() == 1) return;
+  bucket.sent = bucket.full.to(options_.communication_dtype.value_or(bucket.full.scalar_type()));
+  bucket.received = at::empty({bucket.plan.layout.part_size()}, bucket.sent.options());
+  bucket.work = groups_.shards.reduce_scatter_into_async(bucket.received, bucket.sent);
+}
+
+void GradSync::settle(std::size_t index) {
+  auto& bucket = buckets_[index];
+  move(bucket, State::reducing, State::done);
+  bucket.work.wait();
+  if (groups_.replicas.size() > 1) groups_.replicas.all_reduce(bucket.received);
+  const auto part = bucket.plan.layout.part(groups_.shards.rank());
+  auto mine = bucket.full.narrow(0, part.begin, part.size());
+  if (!options_.partition) {
+    if (bucket.received.defined()) mine.copy_(bucket.received);
+  } else {
+    mine = bucket.received.defined() ? bucket.received.to(bucket.full.scalar_type()) : bucket.full;
+    bucket.full = at::Tensor();
+  }
+  bucket.sent = bucket.received = at::Tensor();
+  if (bucket.sum.defined()) mine.add_(std::exchange(bucket.sum, {}));
+  parts_[index] = mine;
+}
+
+void GradSync::settle_all() {
+  while (settled_ < next_) settle(settled_++);
+  next_ = settled_ = 0;
+}
+
+void GradSync::end_pass() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    for (std::size_t item = 0; item < buckets_[b].came.size(); ++item)
+      if (!buckets_[b].came[item]) take(b, item, at::Tensor());
+  if (!held_) launch_full();
+  for (auto& bucket : buckets_) {
+    std::fill(bucket.came.begin(), bucket.came.end(), false);
+    bucket.missing = bucket.came.size();
+  }
+  // All have set out: the next pass begins with the first bucket again.
+  if (next_ == buckets_.size()) settle_all();
+}
+
+void GradSync::finish() {
+  const at::NoGradGuard no_grad;
+  for (const auto& bucket : buckets_)
+    TRIREME_CHECK(bucket.state == State::done, "gradients are asked for, and a bucket is {}", name_of(bucket.state));
+  used_anywhere_ = at::tensor(used_, at::kByte).to(kept().device(), /*non_blocking=*/true);
+  groups_.everyone.all_reduce(used_anywhere_, comm::ReduceOp::max);
+}
+
+at::Tensor GradSync::unused(std::size_t index) const {
+  return used_.at(index) != 0 ? at::Tensor() : used_anywhere_[static_cast<std::int64_t>(index)].eq(0);
+}
+
+void GradSync::reset() {
+  std::fill(used_.begin(), used_.end(), std::uint8_t{0});
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    auto& bucket = buckets_[b];
+    TRIREME_CHECK(bucket.state != State::reducing, "gradients are dropped while they are on their way");
+    bucket.state = State::idle;
+    bucket.sum = parts_[b] = at::Tensor();
+    if (options_.partition) bucket.full = at::Tensor();
+  }
+}
+
+std::int64_t GradSync::bytes() const {
+  std::int64_t bytes = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const auto& bucket = buckets_[b];
+    bytes += bytes_of(bucket.full) + bytes_of(bucket.sum);
+    if (!bucket.full.defined() || !parts_[b].defined() || !bucket.full.is_alias_of(parts_[b]))
+      bytes += bytes_of(parts_[b]);
+  }
+  return bytes;
+}
+
+}  // namespace trireme::zero

@@ -1,0 +1,112 @@
+// GradSync: from the gradients of this rank's backward passes to its part of their sum over all ranks.
+//
+// ready() is the one door: a hook calls it when a parameter's gradient of the pass is final, a pipeline's executor may
+// call it instead. The gradient is taken into its bucket and freed at the parameter; a full bucket is reduced while the
+// pass goes on, always in bucket order, so that every rank issues the same collectives in the same order.
+//
+// A bucket's life, once a reduction:  idle -> filling -> reducing -> done -> idle. Anything else is a LogicError.
+//
+// Memory, in gradients of P elements over N ranks: keeping full gradients (stage 1) P, always; partitioned (stage 2)
+// P/N and at most two buckets on their way, or P while passes accumulate under hold().
+// Traffic: P elements a reduction, by reduce-scatter; over replicas an all-reduce of P/N more.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/comm/group.h"
+#include "zero/buckets.h"
+
+namespace trireme::zero {
+
+struct GradSyncOptions {
+  bool partition = false;                               ///< full gradients live only while they are on their way
+  bool overlap = true;                                  ///< reduce while the pass goes on; else when it has ended
+  std::optional<at::ScalarType> communication_dtype{};  ///< unset: the gradients' own
+  std::optional<at::ScalarType> accumulation_dtype{};   ///< of what is kept; unset: the gradients' own
+};
+
+/// Which ranks take part.
+struct GradGroups {
+  comm::Group shards;    ///< share out each bucket
+  comm::Group replicas;  ///< hold the same parts; a group of one where there are none
+  comm::Group everyone;  ///< both
+};
+
+class GradSync {
+ public:
+  /// `leaves`: the parameters that `buckets` were planned over, with their memory. Frozen buckets are passed over.
+  GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Declaration>& leaves, GradGroups groups,
+           GradSyncOptions options);
+  ~GradSync();
+  GradSync(const GradSync&) = delete;
+  GradSync& operator=(const GradSync&) = delete;
+
+  /// Calls ready() for each parameter whenever a backward pass has accumulated its gradient. Once;
+  /// until this object ends.
+  void hook();
+  /// Takes the gradient that leaves[index] has of this pass. @pre once a pass, for a trained parameter
+  void ready(std::size_t index);
+  /// The pass has ended: what did not come counts as zero, and the last buckets set out (unless held).
+  void end_pass();
+  /// Held passes add up here and reduce nothing.
+  void hold(bool on) { held_ = on; }
+  [[nodiscard]] bool held() const { return held_; }
+  /// Waits for all reductions and tells all ranks which parameters had a gradient. After it, parts() are this rank's
+  /// parts of the sums, until the next ready(). Collective.
+  void finish();
+  /// Forgets the gradients: the next pass starts anew.
+  void reset();
+
+  /// This rank's part of each trained bucket's gradient, [part_size], in the accumulation dtype; padding is zero.
+  /// Undefined for a frozen bucket. Valid after finish().
+  [[nodiscard]] const std::vector<at::Tensor>& parts() const { return parts_; }
+  /// Undefined when this rank had a gradient of leaves[index] since reset(). Else a 0-dim flag on the device: true when
+  /// no rank had one, and the parameter must stay as it is. Valid after finish().
+  [[nodiscard]] at::Tensor unused(std::size_t index) const;
+  /// Bytes of gradients held now.
+  [[nodiscard]] std::int64_t bytes() const;
+
+ private:
+  enum class State { idle, filling, reducing, done };
+  struct Filled {
+    explicit Filled(const Bucket& bucket);
+    Bucket plan;
+    State state = State::idle;
+    std::vector<bool> came;     ///< by item, in this pass
+    std::vector<bool> written;  ///< by item, since the last reduction
+    std::size_t missing = 0;    ///< of this pass
+    at::Tensor full;            ///< [total]; undefined while nothing is in it (partitioned)
+    at::Tensor sum;             ///< this rank's part of earlier reductions of the step; undefined: none
+    at::Tensor sent, received;  ///< on their way: input and output of the reduction
+    comm::Work work;
+  };
+  static const char* name_of(State state);
+  void move(Filled& bucket, State from, State to);
+  void begin(std::size_t index);
+  void take(std::size_t index, std::size_t item, const at::Tensor& gradient);
+  void launch_full();
+  void launch(std::size_t index);
+  void settle(std::size_t index);
+  void settle_all();
+  [[nodiscard]] at::TensorOptions kept() const;
+
+  std::vector<Filled> buckets_;  ///< the trained ones, which come first among all
+  std::vector<nn::Declaration> leaves_;
+  std::vector<std::pair<std::size_t, std::size_t>> place_;  ///< of a parameter: bucket and item
+  std::vector<at::Tensor> parts_;
+  std::vector<std::uint8_t> used_;
+  at::Tensor used_anywhere_;  ///< uint8 [parameters], on the device
+  GradGroups groups_;
+  GradSyncOptions options_;
+  std::size_t next_ = 0;     ///< the bucket that sets out next
+  std::size_t settled_ = 0;  ///< buckets before this one have been waited for
+  bool held_ = false;
+};
+
+}  // namespace trireme::zero

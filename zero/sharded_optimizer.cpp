@@ -1,0 +1,124 @@
+#include "zero/sharded_optimizer.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
+
+#include <map>
+
+#include "core/base/error.h"
+#include "core/checkpoint/train_state.h"
+#include "core/shard/norm.h"
+
+namespace trireme::zero {
+
+ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& options, double norm_power,
+                                   comm::Mesh& mesh)
+    : model_(model),
+      max_norm_(options.train.max_norm),
+      norm_power_(norm_power),
+      mesh_(mesh),
+      scaler_(Precision::parse(options.train.precision).loss_scale, options.train, mesh.world().device()) {
+  auto& weights = model_.flat();
+  // The user's patterns are matched over the whole model once; a bucket's slots then follow by name.
+  std::vector<optim::NamedTensor> all;
+  for (const auto& leaf : weights.leaves()) all.push_back({leaf.name, leaf.value});
+  const auto groups = optim::make_groups(options.optimizer, all);
+  description_ = optim::make(options.optimizer, groups)->describe();
+  std::map<std::string, std::size_t> group_of;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const auto& slot : groups[g].slots) group_of[slot.name] = g;
+
+  for (std::size_t b = 0; b < weights.buckets().size() && weights.buckets()[b].trained; ++b) {
+    std::vector<optim::ParamGroup> mine(groups.size());
+    std::vector<std::vector<std::size_t>> items(groups.size());
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      mine[g] = {groups[g].label, groups[g].weight_decay, groups[g].lr_scale, {}};
+    for (std::size_t i = 0; i < weights.buckets()[b].parameters.size(); ++i) {
+      const auto& slice = weights.slices()[weights.first_slice(b) + i];
+      const auto g = group_of.at(slice.name);
+      mine[g].slots.push_back({slice.name, slice.value, {}});
+      items[g].push_back(i);
+    }
+    auto& part = parts_.emplace_back();
+    for (const auto& of_group : items) part.items.insert(part.items.end(), of_group.begin(), of_group.end());
+    part.optimizer = optim::make(options.optimizer, std::move(mine));
+  }
+}
+
+void ShardedOptimizer::backward(const nn::Loss& loss, double global_weight) {
+  scaler_.scale(loss.sum / global_weight).backward();
+  model_.sync().end_pass();
+}
+
+at::Tensor ShardedOptimizer::norm_of(const std::vector<at::Tensor>& parts) {
+  auto& weights = model_.flat();
+  std::vector<shard::Placed> placed;
+  for (std::size_t b = 0; b < parts_.size(); ++b)
+    for (std::size_t i = 0; i < weights.buckets()[b].parameters.size(); ++i)
+      placed.push_back({&weights.slices()[weights.first_slice(b) + i].placement, weights.cut(parts[b], b, i)});
+  auto norm = shard::global_norm(placed, mesh_, norm_power_);
+  return scaler_.enabled() ? norm * scaler_.inverse() : norm;
+}
+
+StepResult ShardedOptimizer::step(double lr) {
+  const at::NoGradGuard no_grad;
+  auto& sync = model_.sync();
+  auto& weights = model_.flat();
+  weights.wait();
+  sync.finish();
+  gradient_bytes_ = sync.bytes();
+  StepResult result;
+  result.grad_norm = norm_of(sync.parts());
+  // The norm holds every element: one that is not finite anywhere is seen by every rank.
+  const auto skip = at::isfinite(result.grad_norm).logical_not().to(at::kFloat);
+  if (scaler_.enabled()) result.found_inf = skip;
+  at::Tensor factor;
+  if (max_norm_ > 0) factor = shard::clip_factor(result.grad_norm, max_norm_);
+  if (scaler_.enabled()) factor = factor.defined() ? factor * scaler_.inverse() : scaler_.inverse();
+  // The next forward pass begins with the last bucket's weights: they set out first.
+  for (std::size_t b = parts_.size(); b-- > 0;) {
+    update(b, lr, factor, skip);
+    weights.publish(b);
+  }
+  if (!model_.options().overlap_gather) weights.wait();
+  scaler_.update(result.found_inf);
+  return result;
+}
+
+void ShardedOptimizer::update(std::size_t bucket, double lr, const at::Tensor& factor, const at::Tensor& skip) {
+  auto& weights = model_.flat();
+  auto& sync = model_.sync();
+  auto& part = parts_[bucket];
+  const auto& like = weights.slices()[weights.first_slice(bucket)].value;
+  auto gradient = sync.parts()[bucket].to(like.options());
+  // Not in place: padding must stay zero, whatever the factor is.
+  if (factor.defined()) gradient = gradient * factor.to(like.options());
+  std::size_t at = 0;
+  for (auto& group : part.optimizer->groups())
+    for (auto& slot : group.slots) {
+      const auto item = part.items[at++];
+      slot.grad = weights.cut(gradient, bucket, item);
+      slot.skip = sync.unused(weights.buckets()[bucket].parameters[item]);
+    }
+  part.optimizer->step(lr, skip);
+  for (auto& group : part.optimizer->groups())
+    for (auto& slot : group.slots) slot.grad = at::Tensor();
+}
+
+void ShardedOptimizer::zero_grad() { model_.sync().reset(); }
+
+std::vector<shard::Slice> ShardedOptimizer::state() {
+  std::vector<shard::Slice> out;
+  for (auto& part : parts_)
+    for (auto& slice : checkpoint::states_of(*part.optimizer, model_.flat().slices())) out.push_back(std::move(slice));
+  return out;
+}
+
+std::int64_t ShardedOptimizer::state_bytes() const {
+  std::int64_t bytes = model_.flat().master_bytes();
+  for (const auto& part : parts_) bytes += part.optimizer->state_bytes();
+  return bytes;
+}
+
+}  // namespace trireme::zero

@@ -1,0 +1,47 @@
+// ShardedOptimizer: this rank's part of every update under ZeRO, stages 1 and 2. Moments exist for the owned slices
+// alone: P/N elements each.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/booster/handles.h"
+#include "core/booster/plugin.h"
+#include "core/comm/mesh.h"
+#include "zero/sharded_model.h"
+
+namespace trireme::zero {
+
+class ShardedOptimizer : public BoostedOptimizer {
+ public:
+  /// `norm_power`: of the gradient norm that is told and clipped, 2 or infinity. The model must outlive it.
+  ShardedOptimizer(ShardedModel& model, const BoostOptions& options, double norm_power, comm::Mesh& mesh);
+  void backward(const nn::Loss& loss, double global_weight) override;
+  StepResult step(double lr) override;
+  void zero_grad() override;
+  std::vector<shard::Slice> state() override;
+  optim::LossScaler& scaler() override { return scaler_; }
+  /// Moments, and masters that are copies.
+  std::int64_t state_bytes() const override;
+  std::int64_t gradient_bytes() const override { return gradient_bytes_; }
+  std::string describe() const override { return description_; }
+
+ private:
+  struct Part {  ///< the update of one bucket
+    std::unique_ptr<optim::Optimizer> optimizer;
+    std::vector<std::size_t> items;  ///< of its slots, group by group
+  };
+  at::Tensor norm_of(const std::vector<at::Tensor>& parts);
+  void update(std::size_t bucket, double lr, const at::Tensor& factor, const at::Tensor& skip);
+
+  ShardedModel& model_;
+  double max_norm_, norm_power_;
+  comm::Mesh& mesh_;
+  std::vector<Part> parts_;  ///< of each trained bucket
+  optim::LossScaler scaler_;
+  std::string description_;
+  std::int64_t gradient_bytes_ = 0;
+};
+
+}  // namespace trireme::zero
