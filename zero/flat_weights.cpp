@@ -1,9 +1,11 @@
 #include "zero/flat_weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
@@ -11,32 +13,75 @@
 
 namespace trireme::zero {
 
-FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, const comm::Group& shards,
-                         const comm::Group& everyone, const FlatWeightsOptions& options)
-    : buckets_(std::move(buckets)), shards_(shards), options_(options), arriving_(buckets_.size()) {
-  const at::NoGradGuard no_grad;
-  const auto on_device = at::TensorOptions().dtype(options_.working).device(options_.device);
-  const bool copies = options_.master != options_.working || options_.offload;
-  const auto beside = at::TensorOptions()
-                          .dtype(options_.master)
-                          .device(options_.offload ? c10::Device(at::kCPU) : options_.device)
-                          .pinned_memory(options_.offload && options_.device.is_cuda());
-  for (const auto& bucket : buckets_) {
-    const auto part = bucket.layout.part(shards_.rank());
-    flat_.push_back(at::zeros({bucket.layout.total()}, on_device));
-    masters_.push_back(copies ? at::zeros({part.size()}, beside) : flat_.back().narrow(0, part.begin, part.size()));
-  }
-  fill_masters(nn::declarations(model), everyone);
+namespace {
 
+void free_memory(const at::Tensor& tensor) {
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(storage->allocator()->allocate(0));
+  storage->set_nbytes(0);
+}
+
+void give_memory(const at::Tensor& tensor) {
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  const auto bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
+  storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
+  storage->set_nbytes(bytes);
+}
+
+}  // namespace
+
+FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vector<Residence> homes,
+                         const comm::Group& shards, const comm::Group& everyone, const FlatWeightsOptions& options)
+    : buckets_(std::move(buckets)),
+      homes_(std::move(homes)),
+      shards_(shards),
+      options_(options),
+      here_(buckets_.size(), true),
+      arriving_(buckets_.size()) {
+  TRIREME_CHECK(homes_.size() == buckets_.size(), "{} homes for {} buckets", homes_.size(), buckets_.size());
+  const at::NoGradGuard no_grad;
+  make_buffers();
+  fill_masters(nn::declarations(model), everyone);
+  install(model);
+  for (auto& buffer : model.buffers()) everyone.broadcast(buffer, 0);
+  map_blocks(model);
+}
+
+void FlatWeights::make_buffers() {
+  const auto on_device = at::TensorOptions().dtype(options_.working).device(options_.device);
+  const auto on_host = at::TensorOptions().dtype(options_.working).pinned_memory(options_.device.is_cuda());
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const auto& layout = buckets_[b].layout;
+    const auto mine = layout.part(shards_.rank());
+    flat_.push_back(homes_[b].stays ? at::zeros({layout.total()}, on_device) : at::empty({layout.total()}, on_device));
+    if (homes_[b].stays) {
+      parts_.push_back(flat_[b].narrow(0, mine.begin, mine.size()));
+    } else {
+      parts_.push_back(at::zeros({mine.size()}, homes_[b].offload_part ? on_host : on_device));
+      free_memory(flat_[b]);  // at once: the model may be larger than this rank
+      here_[b] = false;
+    }
+    if (options_.master == options_.working && homes_[b].offload_master == homes_[b].offload_part)
+      masters_.push_back(parts_[b]);
+    else
+      masters_.push_back(
+          at::zeros({mine.size()}, (homes_[b].offload_master ? on_host : on_device).dtype(options_.master)));
+  }
+}
+
+void FlatWeights::install(nn::Model& model) {
   std::unordered_map<std::string, at::Tensor> memory;
   const auto parameters = nn::declarations(model);
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (!here_[b]) give_memory(flat_[b]);  // a view is made of what has memory
     for (std::size_t i = 0; i < buckets_[b].parameters.size(); ++i) {
       const auto& parameter = parameters[buckets_[b].parameters[i]];
       const auto place = buckets_[b].layout.item(i);
       // variable_data: a version counter of its own, so that a gather is no change of a tensor that a graph has saved.
       memory[parameter.name] = flat_[b].narrow(0, place.begin, place.size()).view(parameter.shape).variable_data();
     }
+    if (!here_[b]) free_memory(flat_[b]);
+  }
   nn::install(
       model,
       [&](const nn::Declaration& parameter) {
@@ -44,9 +89,7 @@ FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, const co
         return found != memory.end() ? found->second : parameter.value.detach().to(options_.device);
       },
       options_.working, options_.device);
-  for (auto& buffer : model.buffers()) everyone.broadcast(buffer, 0);
   leaves_ = nn::declarations(model);
-  map_blocks(model);
 }
 
 void FlatWeights::fill_masters(const std::vector<nn::Declaration>& parameters, const comm::Group& everyone) {
@@ -80,35 +123,58 @@ void FlatWeights::map_blocks(nn::Model& model) {
   std::unordered_map<const void*, std::size_t> bucket_of;
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     for (const auto index : buckets_[b].parameters) bucket_of[leaves_[index].value.unsafeGetTensorImpl()] = b;
-  for (const auto& block : model.blocks())
+  for (const auto& block : model.blocks()) {
+    auto& needed = of_block_[block.get()];
     for (const auto& parameter : block->parameters())
       if (const auto found = bucket_of.find(parameter.unsafeGetTensorImpl()); found != bucket_of.end())
-        of_block_[block.get()].insert(found->second);
+        needed.insert(found->second);
+  }
+}
+
+void FlatWeights::gather(std::size_t bucket) {
+  auto mine = parts_[bucket];
+  if (homes_[bucket].offload_part) {
+    const auto place = buckets_[bucket].layout.part(shards_.rank());
+    mine = flat_[bucket].narrow(0, place.begin, place.size()).copy_(mine, /*non_blocking=*/true);
+  }
+  if (shards_.size() == 1 && mine.is_alias_of(flat_[bucket])) return;
+  arriving_[bucket] = shards_.all_gather_into_async(flat_[bucket], mine);
 }
 
 void FlatWeights::publish(std::size_t bucket) {
   const at::NoGradGuard no_grad;
-  const auto part = buckets_[bucket].layout.part(shards_.rank());
-  auto mine = flat_[bucket].narrow(0, part.begin, part.size());
-  if (!mine.is_alias_of(masters_[bucket])) mine.copy_(masters_[bucket], /*non_blocking=*/true);
-  if (shards_.size() == 1) return;
-  arriving_[bucket] = shards_.all_gather_into_async(flat_[bucket], mine);
-  pending_ = true;
+  if (!parts_[bucket].is_same(masters_[bucket])) parts_[bucket].copy_(masters_[bucket], /*non_blocking=*/true);
+  if (homes_[bucket].stays) gather(bucket);
 }
 
 void FlatWeights::publish_all() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) publish(b);
 }
 
-void FlatWeights::wait() {
-  if (!pending_) return;
-  for (auto& work : arriving_) std::exchange(work, {}).wait();
-  pending_ = false;
+void FlatWeights::fetch(std::size_t bucket) {
+  if (here_[bucket]) return;
+  const at::NoGradGuard no_grad;
+  give_memory(flat_[bucket]);
+  here_[bucket] = true;
+  fetched_ += static_cast<std::int64_t>(flat_[bucket].nbytes());
+  peak_fetched_ = std::max(peak_fetched_, fetched_);
+  gather(bucket);
 }
 
-void FlatWeights::wait(const nn::Block& block) {
-  if (!pending_) return;
-  for (const auto bucket : of_block_[&block]) std::exchange(arriving_[bucket], {}).wait();
+void FlatWeights::release(std::size_t bucket) {
+  if (homes_[bucket].stays || !here_[bucket]) return;
+  wait(bucket);
+  free_memory(flat_[bucket]);
+  here_[bucket] = false;
+  fetched_ -= static_cast<std::int64_t>(flat_[bucket].nbytes());
+}
+
+void FlatWeights::release_all() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) release(b);
+}
+
+void FlatWeights::wait() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) wait(b);
 }
 
 std::vector<std::string> FlatWeights::describe() const {
@@ -125,14 +191,14 @@ std::vector<std::string> FlatWeights::describe() const {
 
 std::int64_t FlatWeights::weight_bytes() const {
   std::size_t bytes = 0;
-  for (const auto& flat : flat_) bytes += flat.nbytes();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) bytes += (homes_[b].stays ? flat_[b] : parts_[b]).nbytes();
   return static_cast<std::int64_t>(bytes);
 }
 
 std::int64_t FlatWeights::master_bytes() const {
   std::size_t bytes = 0;
-  for (std::size_t b = 0; b < flat_.size(); ++b)
-    if (!masters_[b].is_alias_of(flat_[b])) bytes += masters_[b].nbytes();
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    if (!masters_[b].is_same(parts_[b])) bytes += masters_[b].nbytes();
   return static_cast<std::int64_t>(bytes);
 }
 

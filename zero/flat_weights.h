@@ -1,9 +1,12 @@
 // FlatWeights: a model's weights in flat buffers, one a bucket. The parameters that layers hold are views into them, so
 // an all-gather writes the layers' weights in place.
 //
-// A rank updates its own part of each bucket, the master: the part itself where the weights have the precision to be
-// updated and stay on the device; else a copy beside it, in another dtype or in host memory (offload).
-// Memory for P elements over N ranks: P in the working dtype, and P/N in the masters' where these are copies.
+// Of each bucket a rank owns a part for good. The buffer itself stays (stages 1 and 2, where the part lies inside it),
+// or has memory only between fetch() and release() (stage 3, where the part lies beside it).
+// What is updated is the master of the part: the part itself where it has the precision and the place; else a copy in
+// another dtype or in host memory.
+// Memory for P elements over N ranks: P in the working dtype, or P/N and what is fetched; and P/N in the masters' dtype
+// where these are copies.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,6 +15,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/comm/group.h"
@@ -28,17 +32,23 @@ struct FlatWeightsOptions {
   at::ScalarType working = at::kFloat;  ///< what layers compute in
   at::ScalarType master = at::kFloat;   ///< what is updated
   c10::Device device = at::kCPU;
-  bool offload = false;    ///< masters in host memory, pinned where the device is a GPU
   std::uint64_t seed = 0;  ///< of the draws by name
+};
+
+/// Where a bucket lives.
+struct Residence {
+  bool stays = true;            ///< its buffer keeps its memory
+  bool offload_master = false;  ///< master (and so the optimizer's state) in host memory, pinned beside a GPU
+  bool offload_part = false;    ///< the part too. @pre !stays && offload_master
 };
 
 class FlatWeights {
  public:
   /// Draws each rank's slices by name and lets the model's parameters be views into the buffers, empty until publish().
-  /// What a user's own module has made is taken from rank 0 of `replicas`. `shards`: the ranks that share out a bucket;
-  /// `everyone`: all that must hold the same weights. Collective over both.
-  FlatWeights(nn::Model& model, std::vector<Bucket> buckets, const comm::Group& shards, const comm::Group& everyone,
-              const FlatWeightsOptions& options);
+  /// What a user's own module has made is taken from rank 0 of `everyone`. `shards`: the ranks that share out a bucket;
+  /// `everyone`: all that must hold the same weights. `homes`: of each bucket. Collective over both groups.
+  FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vector<Residence> homes, const comm::Group& shards,
+              const comm::Group& everyone, const FlatWeightsOptions& options);
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
   /// This rank's slice of every parameter, as a view into its master: bucket by bucket, empty ones included.
@@ -49,33 +59,47 @@ class FlatWeights {
   [[nodiscard]] at::Tensor cut(const at::Tensor& part, std::size_t bucket, std::size_t item) const;
   /// The leaves that layers compute with, in the model's order.
   [[nodiscard]] const std::vector<nn::Declaration>& leaves() const { return leaves_; }
+  /// The buckets that a block computes with.
+  [[nodiscard]] const std::set<std::size_t>& buckets_of(const nn::Block& block) const { return of_block_.at(&block); }
 
-  /// Sends this rank's master of a bucket to all shards, into the layers' weights. Returns at once.
+  /// This rank's master has changed: the part follows, and a buffer that stays is gathered. Returns at once.
   void publish(std::size_t bucket);
   void publish_all();
-  /// Until all that was published has arrived, or what a block needs of it.
+  /// Gives a buffer its memory and gathers it, unless it has it. Returns at once.
+  void fetch(std::size_t bucket);
+  /// Frees the buffer's memory, unless it stays.
+  void release(std::size_t bucket);
+  void release_all();
+  /// Until a bucket has arrived, or all that are on their way.
+  void wait(std::size_t bucket) { std::exchange(arriving_[bucket], {}).wait(); }
   void wait();
-  void wait(const nn::Block& block);
 
   /// A line a bucket, for the log.
   [[nodiscard]] std::vector<std::string> describe() const;
-  [[nodiscard]] std::int64_t weight_bytes() const;  ///< of the flat buffers
+  [[nodiscard]] std::int64_t weight_bytes() const;  ///< of buffers that stay, and of parts beside the others
   [[nodiscard]] std::int64_t master_bytes() const;  ///< of masters that are copies
+  /// The most that fetched buffers have held at once.
+  [[nodiscard]] std::int64_t peak_fetched_bytes() const { return peak_fetched_; }
 
  private:
+  void make_buffers();
   void fill_masters(const std::vector<nn::Declaration>& parameters, const comm::Group& everyone);
+  void install(nn::Model& model);
   void map_blocks(nn::Model& model);
+  void gather(std::size_t bucket);
 
   std::vector<Bucket> buckets_;
+  std::vector<Residence> homes_;
   comm::Group shards_;
   FlatWeightsOptions options_;
-  std::vector<at::Tensor> flat_, masters_;
+  std::vector<at::Tensor> flat_, parts_, masters_;  ///< of each bucket
+  std::vector<bool> here_;                          ///< the buffer has memory
   std::vector<nn::Parameter> slices_;
   std::vector<std::size_t> first_;
   std::vector<nn::Declaration> leaves_;
-  std::vector<comm::Work> arriving_;                                      ///< of each bucket
-  std::unordered_map<const nn::Block*, std::set<std::size_t>> of_block_;  ///< the buckets a block needs
-  bool pending_ = false;
+  std::vector<comm::Work> arriving_;  ///< of each bucket
+  std::unordered_map<const nn::Block*, std::set<std::size_t>> of_block_;
+  std::int64_t fetched_ = 0, peak_fetched_ = 0;  ///< bytes
 };
 
 }  // namespace trireme::zero

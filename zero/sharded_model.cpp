@@ -1,86 +1,53 @@
 #include "zero/sharded_model.h"
 
-#include <fmt/format.h>
+#include <utility>
 
-#include <algorithm>
-
-#include "core/base/error.h"
-#include "core/base/text.h"
 #include "core/checkpoint/train_state.h"
 #include "core/checkpoint/weights.h"
 #include "core/nn/block.h"
 
 namespace trireme::zero {
-namespace {
-
-at::ScalarType master_dtype(at::ScalarType working, const ShardedOptions& options) {
-  return c10::elementSize(working) < 4 && options.masters ? at::kFloat : working;
-}
-
-/// Frozen parameters are marked before buckets are planned. @throws ConfigError
 void freeze(nn::Model& model, const config::OptimizerOptions& options) {
   std::vector<optim::NamedTensor> named;
   for (const auto& parameter : nn::declarations(model)) named.push_back({parameter.name, parameter.value});
   optim::make_groups(options, named);
 }
 
-}  // namespace
-
-std::int64_t bucket_elements(const ShardedOptions& options, std::int64_t model_elements) {
-  return options.bucket_elements.value_or(default_bucket_elements(model_elements));
+static Precision precision_of(const BoostOptions& options, const ShardedOptions& sharded) {
+  auto precision = Precision::pure(options.train.precision);
+  if (!sharded.outputs_fp32) precision.loss = precision.parameters;
+  return precision;
 }
 
-std::unique_ptr<ShardedModel> ShardedModel::make(ModelSource source, const BoostOptions& options,
-                                                 const ShardedOptions& sharded, GradGroups groups, c10::Device device,
-                                                 const Log& log) {
-  const auto precision = Precision::pure(options.train.precision);
-  auto& model = *source.model;
-  freeze(model, options.optimizer);
-  const auto elements = bucket_elements(sharded, nn::parameter_count(model));
-  auto buckets = plan_buckets(nn::declarations(model), elements, groups.shards.size());
-  auto weights = std::make_unique<FlatWeights>(model, std::move(buckets), groups.shards, groups.everyone,
-                                               FlatWeightsOptions{.working = precision.parameters,
-                                                                  .master = master_dtype(precision.parameters, sharded),
-                                                                  .device = device,
-                                                                  .offload = sharded.offload,
-                                                                  .seed = options.seed});
+std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const BoostOptions& options, bool masters,
+                                          std::vector<Bucket> buckets, std::vector<Residence> homes,
+                                          const GradGroups& groups, c10::Device device, const Log& log) {
+  const auto working = Precision::pure(options.train.precision).parameters;
+  const FlatWeightsOptions flat{.working = working,
+                                .master = c10::elementSize(working) < 4 && masters ? at::kFloat : working,
+                                .device = device,
+                                .seed = options.seed};
+  auto weights = std::make_unique<FlatWeights>(*source.model, std::move(buckets), std::move(homes), groups.shards,
+                                               groups.everyone, flat);
   if (!source.weights.empty()) checkpoint::load_weights(source.weights, weights->slices(), source.head_prefix, log);
   weights->publish_all();
   weights->wait();
-  return std::unique_ptr<ShardedModel>(new ShardedModel(std::move(source.model), std::move(weights), options, sharded,
-                                                        precision, std::move(groups), device));
+  return weights;
 }
 
 ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights,
-                           const BoostOptions& options, const ShardedOptions& sharded, const Precision& precision,
-                           GradGroups groups, c10::Device device)
-    : ReplicatedModel(model, nn::parameters(*model), options, precision, device),
+                           const BoostOptions& options, const ShardedOptions& sharded, GradGroups groups,
+                           c10::Device device)
+    : ReplicatedModel(model, nn::parameters(*model), options, precision_of(options, sharded), device),
       options_(sharded),
       weights_(std::move(weights)),
-      working_(precision.parameters) {
-  const int parts = groups.shards.size();
+      working_(Precision::pure(options.train.precision).parameters) {
   sync_ = std::make_unique<GradSync>(weights_->buckets(), weights_->leaves(), std::move(groups),
                                      GradSyncOptions{.partition = options_.partition_gradients,
                                                      .overlap = options_.overlap_reduce,
                                                      .communication_dtype = options_.communication_dtype,
                                                      .accumulation_dtype = options_.accumulation_dtype});
   sync_->hook();
-  write_notes(parts);
-}
-
-void ShardedModel::write_notes(int parts) {
-  std::int64_t largest = 0, elements = 0;
-  for (const auto& bucket : weights_->buckets()) {
-    largest = std::max(largest, bucket.layout.payload());
-    elements += bucket.layout.payload();
-  }
-  auto note = fmt::format("of {} parameters a rank updates 1/{}; {} gradient buckets of up to {}",
-                          text::thousands(elements), parts, weights_->buckets().size(), text::thousands(largest));
-  if (!options_.bucket_elements && default_bucket_elements(elements) < 12 * 1024 * 1024)
-    note += " (12 Mi, shrunk to an eighth of the model)";
-  notes_.push_back(std::move(note));
-  if (options_.partition_gradients && options_.hold_gradients)
-    notes_.push_back("no_sync: gradients are held whole over the microbatches of a step and reduced once");
 }
 
 nn::Tensors ShardedModel::forward(const data::Batch& batch) {
@@ -93,7 +60,7 @@ nn::Tensors ShardedModel::forward(const data::Batch& batch) {
 }
 
 nn::Tensors ShardedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) {
-  weights_->wait(*block);
+  for (const auto bucket : weights_->buckets_of(*block)) weights_->wait(bucket);
   return ReplicatedModel::run(block, std::move(inputs), context);
 }
 

@@ -24,21 +24,27 @@ struct ShardedOptions {
   bool partition_gradients = false;  ///< stage 2
   bool overlap_reduce = true;
   bool overlap_gather = false;                          ///< weights arrive during the next forward pass, block by block
-  bool offload = false;                                 ///< masters and optimizer state in host memory
-  bool masters = true;                                  ///< half precision: float32 copies of this rank's weights
   bool cast_inputs = true;                              ///< to the working dtype, before the forward pass
   bool hold_gradients = false;                          ///< stage 2: full gradients over the microbatches of a step
-  std::optional<std::int64_t> bucket_elements;          ///< unset: default_bucket_elements()
+  bool outputs_fp32 = true;                             ///< half precision: the criterion gets outputs in float32
   std::optional<at::ScalarType> communication_dtype{};  ///< of gradients on their way; unset: their own
   std::optional<at::ScalarType> accumulation_dtype{};   ///< of kept gradients; unset: their own
 };
 
+/// Marks what the user's patterns freeze: before buckets are planned. @throws ConfigError
+void freeze(nn::Model& model, const config::OptimizerOptions& options);
+
+/// Gives the source's model its memory, slice by slice: drawn by name, or from its weights file. The model of a rank is
+/// never whole unless its buckets stay. Collective.
+std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const BoostOptions& options, bool masters,
+                                          std::vector<Bucket> buckets, std::vector<Residence> homes,
+                                          const GradGroups& groups, c10::Device device, const Log& log);
+
 class ShardedModel : public ReplicatedModel {
  public:
-  /// Gives the source's model its memory, slice by slice. `groups`: shards is the axis that shares out. Collective.
-  static std::unique_ptr<ShardedModel> make(ModelSource source, const BoostOptions& options,
-                                            const ShardedOptions& sharded, GradGroups groups, c10::Device device,
-                                            const Log& log);
+  /// `groups`: shards is the axis that shares out.
+  ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,
+               const ShardedOptions& sharded, GradGroups groups, c10::Device device);
 
   nn::Tensors forward(const data::Batch& batch) override;
   ScopeGuard no_sync() override;
@@ -48,7 +54,10 @@ class ShardedModel : public ReplicatedModel {
   std::vector<shard::Slice> gradients() override;
   std::int64_t parameter_bytes() const override { return weights_->weight_bytes(); }
   std::vector<std::string> notes() const override { return notes_; }
+  void note(std::string line) { notes_.push_back(std::move(line)); }
 
+  /// A backward pass has ended.
+  virtual void pass_ended() { sync_->end_pass(); }
   [[nodiscard]] FlatWeights& flat() { return *weights_; }
   [[nodiscard]] GradSync& sync() { return *sync_; }
   [[nodiscard]] const ShardedOptions& options() const { return options_; }
@@ -57,18 +66,11 @@ class ShardedModel : public ReplicatedModel {
   nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) override;
 
  private:
-  ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,
-               const ShardedOptions& sharded, const Precision& precision, GradGroups groups, c10::Device device);
-  void write_notes(int parts);
-
   ShardedOptions options_;
   std::unique_ptr<FlatWeights> weights_;
   std::unique_ptr<GradSync> sync_;
   at::ScalarType working_;
   std::vector<std::string> notes_;
 };
-
-/// Elements of each bucket that a model of so many gets.
-std::int64_t bucket_elements(const ShardedOptions& options, std::int64_t model_elements);
 
 }  // namespace trireme::zero

@@ -48,7 +48,7 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
 
 void ShardedOptimizer::backward(const nn::Loss& loss, double global_weight) {
   scaler_.scale(loss.sum / global_weight).backward();
-  model_.sync().end_pass();
+  model_.pass_ended();
 }
 
 at::Tensor ShardedOptimizer::norm_of(const std::vector<at::Tensor>& parts) {

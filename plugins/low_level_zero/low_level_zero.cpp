@@ -2,8 +2,9 @@
 
 #include <cmath>
 
-#include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/booster/plugin_entry.h"
+#include "plugins/zero_options.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trireme::plugins {
@@ -16,30 +17,32 @@ std::optional<at::ScalarType> dtype_of(const std::string& name) {
   return std::nullopt;
 }
 
-bool is_half(const std::string& precision) { return precision == "bf16" || precision == "fp16"; }
-
 zero::ShardedOptions sharded(const LowLevelZeroOptions& o) {
   zero::ShardedOptions out;
   out.partition_gradients = o.stage == 2;
   out.overlap_reduce = o.overlap_communication;
   out.overlap_gather = o.overlap_allgather;
-  out.offload = o.cpu_offload;
-  out.masters = o.master_weights;
   out.cast_inputs = o.cast_inputs;
   out.hold_gradients = o.no_sync;
-  if (o.reduce_bucket_size_in_m)
-    out.bucket_elements = std::max<std::int64_t>(1, std::llround(*o.reduce_bucket_size_in_m * 1024 * 1024));
   out.communication_dtype = dtype_of(o.communication_dtype);
   out.accumulation_dtype = dtype_of(o.grad_accum_dtype);
   return out;
 }
 
-}  // namespace
+/// Elements of a bucket, and a line that says what they are.
+std::pair<std::int64_t, std::string> bucket_size(const LowLevelZeroOptions& o, std::int64_t parameters) {
+  if (o.reduce_bucket_size_in_m)
+    return {std::max<std::int64_t>(1, std::llround(*o.reduce_bucket_size_in_m * 1024 * 1024)), ""};
+  const auto size = zero::default_bucket_elements(parameters);
+  return {size, size < 12 * 1024 * 1024
+                    ? fmt::format(" of {} elements (12 Mi, shrunk to the model)", text::thousands(size))
+                    : ""};
+}
 
-const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
+Fields<LowLevelZeroOptions> make_fields() {
   using O = LowLevelZeroOptions;
   const FieldRules dtype{.choices = {"same", "fp32", "bf16", "fp16"}};
-  static const auto table =
+  auto table =
       Fields<O>("plugin.low_level_zero", "ZeRO stages 1 and 2. Keys that [train] has too may be written in either.")
           .add("stage", &O::stage,
                "1 shares out the optimizer's state; 2 the gradients too. (Stage 3, weights as well, is the plugin "
@@ -74,21 +77,15 @@ const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
           .add("extra_dp_size", &O::extra_dp_size,
                "So many groups of ranks that each share out a copy of their own: more memory, less traffic far away.",
                {.min = 1})
-          .add("verbose", &O::verbose, "Print each bucket: what is in it and how much of it a rank owns.")
-          .add("precision", &O::precision,
-               "The numbers of weights, gradients and products; bf16 and fp16 keep fp32 masters of the owned slices.",
-               {.choices = {"fp32", "bf16", "fp16", "fp64"}})
-          .add("max_norm", &O::max_norm, "The gradient is scaled down to this norm when it is longer; 0 never does.",
-               {.min = 0})
-          .add("initial_scale", &O::initial_scale, "fp16: the loss scale at the start.", {.above = 0})
-          .add("min_scale", &O::min_scale, "fp16: the loss scale never falls below it.", {.above = 0})
-          .add("max_scale", &O::max_scale, "fp16: the loss scale never grows beyond it.", {.above = 0})
-          .add("growth_factor", &O::growth_factor, "fp16: what the scale is multiplied by to grow.", {.above = 1})
-          .add("backoff_factor", &O::backoff_factor, "fp16: what the scale is multiplied by to fall.",
-               {.above = 0, .below = 1})
-          .add("growth_interval", &O::growth_interval, "fp16: good steps in a row after which the scale grows.",
-               {.min = 1})
-          .add("hysteresis", &O::hysteresis, "fp16: overflows after which the scale falls.", {.min = 1});
+          .add("verbose", &O::verbose, "Print each bucket: what is in it and how much of it a rank owns.");
+  add_train_options(table);
+  return table;
+}
+
+}  // namespace
+
+const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
+  static const auto table = make_fields();
   return table;
 }
 
@@ -105,39 +102,40 @@ void LowLevelZero::configure(const config::Table* section) {
 void LowLevelZero::check(const config::RunConfig& config, int world_size) const {
   const auto* section = config.plugin_table(name());
   const auto& precision = config.train.precision;
+  check_zero_options(section, options_, precision, world_size);
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
     if (wrong) config::fail(section, key, why);
   };
   refuse(options_.no_sync && options_.stage == 1, "no_sync",
          "changes nothing in stage 1, which holds whole gradients anyway and reduces once a step; remove it, or set "
          "stage = 2");
-  refuse(!options_.master_weights && !is_half(precision), "master_weights",
-         fmt::format("changes nothing in {}, whose weights are updated themselves; remove it, or choose bf16 or fp16",
-                     precision));
   refuse(precision == "fp64" && options_.grad_accum_dtype != "same", "grad_accum_dtype",
          "would round the gradients of an fp64 run; remove it");
   refuse(precision == "fp64" && options_.communication_dtype != "same", "communication_dtype",
          "would round the gradients of an fp64 run; remove it");
-  refuse(world_size % options_.extra_dp_size != 0, "extra_dp_size",
-         fmt::format("{} ranks cannot be {} groups of one size; choose a divisor of {}", world_size,
-                     options_.extra_dp_size, world_size));
 }
 
 std::vector<std::pair<std::string, int>> LowLevelZero::axes(int world_size) const {
-  const auto outer = static_cast<int>(options_.extra_dp_size);
-  if (outer == 1) return {{"dp", world_size}};
-  return {{"dp_outer", outer}, {"dp", world_size / outer}};
+  return zero_axes(options_.extra_dp_size, world_size);
 }
 
 BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) {
-  if (options_.precision && *options_.precision != options.train.precision)
-    throw ConfigError(
-        fmt::format("plugin.low_level_zero.precision: \"{}\", and the options of the training say \"{}\"; "
-                    "set both alike",
-                    *options_.precision, options.train.precision));
-  zero::GradGroups groups{mesh.group("dp"), mesh.group("dp_outer"), mesh.group(data_axes())};
-  auto model = zero::ShardedModel::make(std::move(source), options, sharded(options_), std::move(groups),
-                                        mesh.world().device(), log);
+  check_same_precision(name(), options_, options.train.precision);
+  const zero::GradGroups groups{mesh.group("dp"), mesh.group("dp_outer"), mesh.group(data_axes())};
+  zero::freeze(*source.model, options.optimizer);
+  const auto parameters = nn::parameter_count(*source.model);
+  const auto [elements, said] = bucket_size(options_, parameters);
+  auto buckets = zero::plan_buckets(nn::declarations(*source.model), elements, groups.shards.size());
+  const auto count = buckets.size();
+  std::vector<zero::Residence> homes(count, {.stays = true, .offload_master = options_.cpu_offload});
+  auto weights = zero::make_weights(source, options, options_.master_weights, std::move(buckets), std::move(homes),
+                                    groups, mesh.world().device(), log);
+  auto model = std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(options_),
+                                                    groups, mesh.world().device());
+  model->note(fmt::format("a rank updates 1/{} of {} parameters; {} gradient buckets{}", groups.shards.size(),
+                          text::thousands(parameters), count, said));
+  if (options_.no_sync)
+    model->note("no_sync: whole gradients are held over the microbatches of a step, and reduced once");
   if (options_.verbose)
     for (const auto& line : model->flat().describe()) log.note("{}", line);
   const double power = options_.norm_type == "2" ? 2 : INFINITY;

@@ -37,6 +37,19 @@ BoostInputs make_inputs(const Case& c) {
   return inputs;
 }
 
+std::vector<Case> cross(const std::string& plugin, const std::string& usual, const std::vector<Layout>& layouts,
+                        const std::vector<Case>& cases) {
+  std::vector<Case> out;
+  for (const auto& layout : layouts)
+    for (auto c : cases) {
+      c.name = fmt::format("{}_{}", layout.name, c.name);
+      c.plugin_name = plugin;
+      c.plugin = fmt::format("{}\n{}", layout.keys, c.plugin.empty() ? usual : c.plugin);
+      out.push_back(std::move(c));
+    }
+  return out;
+}
+
 Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
   const shard::Assembly assembly(slices, mesh);
   Named out;

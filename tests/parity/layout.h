@@ -25,6 +25,14 @@ struct Rounding {
 };
 void expect_near_float64(const Case& c, const Rounding& bound);
 
+/// One way to set a plugin.
+struct Layout {
+  std::string name, keys;
+};
+/// Every case in every layout of a plugin. `usual`: keys that a case has unless it brings its own.
+std::vector<Case> cross(const std::string& plugin, const std::string& usual, const std::vector<Layout>& layouts,
+                        const std::vector<Case>& cases);
+
 /// Calls body(batch) for the case's steps, over as many epochs as they take.
 template <class Body>
 void for_steps(const Case& c, Boosted& run, Body body) {

@@ -62,6 +62,46 @@ class WithBystander : public nn::Model {
   std::shared_ptr<nn::Model> inner_;
 };
 
+/// x + tanh(W x + b), with a weight that another one may share.
+class Shared : public nn::Block {
+ public:
+  explicit Shared(std::shared_ptr<nn::Linear> linear) : linear_(register_module("linear", std::move(linear))) {}
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    inputs[0] = inputs[0] + linear_->forward(inputs[0], context).tanh();
+    return inputs;
+  }
+
+ private:
+  std::shared_ptr<nn::Linear> linear_;
+};
+
+/// The inner model's blocks, the first of them then a block that runs twice, and another with the same weights at the
+/// end of the list but one.
+class Twice : public nn::Model {
+ public:
+  Twice(std::shared_ptr<nn::Model> inner, std::int64_t width) : inner_(register_module("inner", std::move(inner))) {
+    const auto linear = std::make_shared<nn::Linear>(nn::Linear::Options{.in = width, .out = width, .init_std = 0.2});
+    const auto block = register_module("shared", std::make_shared<Shared>(linear));
+    const auto other = register_module("other", std::make_shared<Shared>(linear));
+    const auto& blocks = inner_->blocks();
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (i == 1) {
+        add_block(block);
+        add_block(block);
+      }
+      if (i + 1 == blocks.size()) {
+        add_block(block);
+        add_block(other);
+      }
+      add_block(blocks[i]);
+    }
+    finish();
+  }
+
+ private:
+  std::shared_ptr<nn::Model> inner_;
+};
+
 bool any_matches(const std::string& name, const std::vector<std::string>& patterns) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const auto& p) { return text::matches(name, p); });
 }
@@ -117,6 +157,7 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   kind->resolve(&options, {.image_size = kPixels, .channels = 3, .classes = kClasses, .class_names = {}});
   std::shared_ptr<nn::Model> model = kind->make(&options);
   if (c.unused_block) model = std::make_shared<WithBystander>(model);
+  if (c.twice) model = std::make_shared<Twice>(model, c.hidden);
   return model;
 }
 

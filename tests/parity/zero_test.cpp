@@ -13,23 +13,10 @@ namespace trireme::tests {
 namespace {
 
 /// Several small buckets, some parameters larger than one, some smaller than a part of one.
-constexpr const char* kSmallBuckets = "\nreduce_bucket_size_in_m = 0.001";
-
-struct Layout {
-  const char* name;
-  std::string keys;
-};
+constexpr const char* kSmallBuckets = "reduce_bucket_size_in_m = 0.001";
 
 std::vector<Case> cross(const std::vector<Layout>& layouts, const std::vector<Case>& cases) {
-  std::vector<Case> out;
-  for (const auto& layout : layouts)
-    for (auto c : cases) {
-      c.name = fmt::format("{}_{}", layout.name, c.name);
-      c.plugin_name = "low_level_zero";
-      c.plugin = layout.keys + (c.plugin.empty() ? kSmallBuckets : "\n" + c.plugin);
-      out.push_back(std::move(c));
-    }
-  return out;
+  return cross("low_level_zero", kSmallBuckets, layouts, cases);
 }
 
 class Zero : public testing::TestWithParam<Case> {};

@@ -1,0 +1,53 @@
+// Gemini: ZeRO stage 3. Weights, gradients and optimizer state are shared out over the ranks in chunks, some of them in
+// host memory if asked. What is behind it: zero/gemini/gathered_model.h.
+#pragma once
+
+#include "core/booster/plugin.h"
+#include "zero/flat_weights.h"
+
+namespace trireme::plugins {
+
+struct GeminiOptions {
+  std::optional<std::int64_t> chunk_config;
+  double search_range_m = 32, min_chunk_size_m = 32;
+  std::int64_t hidden_dim = 1024;
+  double shard_param_frac = 1, offload_optim_frac = 0, offload_param_frac = 0;
+  std::int64_t max_prefetch = 0;
+  bool master_weights = true;
+  bool force_outputs_fp32 = true;
+  bool strict_ddp_mode = false;
+  bool enable_gradient_accumulation = false;
+  bool enable_async_reduce = true;
+  std::int64_t extra_dp_size = 1;
+  bool verbose = false;
+  // What [train] may say as well.
+  std::optional<std::string> precision;
+  std::optional<double> max_norm, initial_scale, min_scale, max_scale, growth_factor, backoff_factor;
+  std::optional<std::int64_t> growth_interval, hysteresis;
+};
+
+const Fields<GeminiOptions>& gemini_fields();
+
+/// Where each chunk lives, by the options' parts of all elements: the first chunks stay, the last ones are offloaded.
+std::vector<zero::Residence> homes_of(const std::vector<zero::Bucket>& chunks, const GeminiOptions& options);
+
+class Gemini : public Plugin {
+ public:
+  std::string name() const override { return "gemini"; }
+  std::string summary() const override {
+    return "ZeRO stage 3: weights too are shared out over the ranks, and gathered block by block.";
+  }
+  const FieldTable& fields() const override { return gemini_fields(); }
+  const void* options() const override { return &options_; }
+  void configure(const config::Table* section) override;
+  void check(const config::RunConfig& config, int world_size) const override;
+  /// {"dp_outer", extra_dp_size} holds copies, {"dp", the rest} shares out.
+  std::vector<std::pair<std::string, int>> axes(int world_size) const override;
+  std::vector<std::string> data_axes() const override { return {"dp_outer", "dp"}; }
+  BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
+
+ private:
+  GeminiOptions options_;
+};
+
+}  // namespace trireme::plugins

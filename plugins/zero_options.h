@@ -1,0 +1,66 @@
+// What the plugins over zero/ share: the options that [train] has too, and the axes of partition and copies.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/booster/plugin.h"
+#include "core/config/table.h"
+
+namespace trireme::plugins {
+
+/// The rows for O::precision, max_norm and the loss scale of fp16.
+template <class O>
+void add_train_options(Fields<O>& table) {
+  table
+      .add("precision", &O::precision,
+           "The numbers of weights, gradients and products; bf16 and fp16 keep fp32 masters of the owned slices.",
+           {.choices = {"fp32", "bf16", "fp16", "fp64"}})
+      .add("max_norm", &O::max_norm, "The gradient is scaled down to this norm when it is longer; 0 never does.",
+           {.min = 0})
+      .add("initial_scale", &O::initial_scale, "fp16: the loss scale at the start.", {.above = 0})
+      .add("min_scale", &O::min_scale, "fp16: the loss scale never falls below it.", {.above = 0})
+      .add("max_scale", &O::max_scale, "fp16: the loss scale never grows beyond it.", {.above = 0})
+      .add("growth_factor", &O::growth_factor, "fp16: what the scale is multiplied by to grow.", {.above = 1})
+      .add("backoff_factor", &O::backoff_factor, "fp16: what the scale is multiplied by to fall.",
+           {.above = 0, .below = 1})
+      .add("growth_interval", &O::growth_interval, "fp16: good steps in a row after which the scale grows.", {.min = 1})
+      .add("hysteresis", &O::hysteresis, "fp16: overflows after which the scale falls.", {.min = 1});
+}
+
+inline bool is_half(const std::string& precision) { return precision == "bf16" || precision == "fp16"; }
+
+/// Rules that both plugins have. @throws ConfigError
+template <class O>
+void check_zero_options(const config::Table* section, const O& options, const std::string& precision, int world_size) {
+  if (!options.master_weights && !is_half(precision))
+    config::fail(
+        section, "master_weights",
+        fmt::format("changes nothing in {}, whose weights are updated themselves; remove it, or choose bf16 or "
+                    "fp16",
+                    precision));
+  if (world_size % options.extra_dp_size != 0)
+    config::fail(section, "extra_dp_size",
+                 fmt::format("{} ranks cannot be {} groups of one size; choose a divisor of {}", world_size,
+                             options.extra_dp_size, world_size));
+}
+
+/// For a program that configures the plugin itself: the two places must agree. @throws ConfigError
+template <class O>
+void check_same_precision(const std::string& plugin, const O& options, const std::string& precision) {
+  if (options.precision && *options.precision != precision)
+    throw ConfigError(
+        fmt::format("plugin.{}.precision: \"{}\", and the options of the training say \"{}\"; set both "
+                    "alike",
+                    plugin, *options.precision, precision));
+}
+
+inline std::vector<std::pair<std::string, int>> zero_axes(std::int64_t copies, int world_size) {
+  const auto outer = static_cast<int>(copies);
+  if (outer == 1) return {{"dp", world_size}};
+  return {{"dp_outer", outer}, {"dp", world_size / outer}};
+}
+
+}  // namespace trireme::plugins

@@ -1,0 +1,110 @@
+// Contract C1 for ZeRO, stage 3: every case on the ranks of this program against one process, in float64.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/nn/block.h"
+#include "core/train/evaluate.h"
+#include "tests/parity/layout.h"
+
+namespace trireme::tests {
+namespace {
+
+/// Several chunks a block.
+constexpr const char* kSmallChunks = "chunk_config = 1000";
+
+std::vector<Case> cross(const std::vector<Layout>& layouts, const std::vector<Case>& cases) {
+  return cross("gemini", kSmallChunks, layouts, cases);
+}
+
+class Gemini : public testing::TestWithParam<Case> {};
+
+TEST_P(Gemini, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
+
+const auto kName = [](const auto& value) { return value.param.name; };
+
+// 19 samples in batches of 8: the third is ragged, with 3 samples, fewer than four ranks.
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Gemini,
+    testing::ValuesIn(cross(
+        {{"stage3", ""}},
+        {Case{.name = "plain"}, Case{.name = "sgd", .adamw = false},
+         Case{.name = "searched_chunks", .plugin = "hidden_dim = 24"}, Case{.name = "accumulate", .micro_batch = 1},
+         Case{.name = "clip", .max_norm = 0.5},
+         Case{.name = "hold", .micro_batch = 1, .max_norm = 0.5, .plugin = "enable_gradient_accumulation = true"},
+         Case{.name = "reduce_each", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
+         Case{.name = "dropout_recompute", .dropout = 0.3, .recompute = true},
+         Case{.name = "everything",
+              .micro_batch = 1,
+              .adamw = false,
+              .dropout = 0.2,
+              .max_norm = 0.3,
+              .recompute = true},
+         Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
+         Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
+         Case{.name = "unused", .micro_batch = 1, .unused_block = true},
+         Case{.name = "unused_recompute_sgd", .adamw = false, .recompute = true, .unused_block = true},
+         Case{.name = "twice", .micro_batch = 1, .twice = true},
+         Case{.name = "twice_recompute", .dropout = 0.2, .recompute = true, .twice = true}})),
+    kName);
+
+INSTANTIATE_TEST_SUITE_P(Options, Gemini,
+                         testing::ValuesIn(cross({{"prefetch1", "max_prefetch = 1"},
+                                                  {"prefetch3", "max_prefetch = 3"},
+                                                  {"half_stays", "shard_param_frac = 0.5\nmax_prefetch = 1"},
+                                                  {"all_stay", "strict_ddp_mode = true"},
+                                                  {"offload", "offload_optim_frac = 1\noffload_param_frac = 1"},
+                                                  {"offload_some",
+                                                   "offload_optim_frac = 0.6\noffload_param_frac = 0.3"},
+                                                  {"late", "enable_async_reduce = false"}},
+                                                 {Case{.name = "accumulate_clip", .micro_batch = 1, .max_norm = 0.5},
+                                                  Case{.name = "recompute", .dropout = 0.3, .recompute = true},
+                                                  Case{.name = "twice", .twice = true}})),
+                         kName);
+
+TEST(GeminiGroups, TwoCopiesEqualOneProcess) {
+  if (world().size() % 2 != 0) return;
+  for (const auto& c :
+       cross({{"copies", "extra_dp_size = 2"}},
+             {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
+    expect_same_as_one_process(c);
+}
+
+class GeminiPrecision : public testing::TestWithParam<Rounding> {};
+
+// The bounds of stages 1 and 2.
+TEST_P(GeminiPrecision, StaysNearFloat64) {
+  for (const auto& c :
+       cross({{"stage3", ""}},
+             {Case{.name = "easy"},
+              Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
+    expect_near_float64(c, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Bounds, GeminiPrecision,
+                         testing::Values(Rounding{"fp32", 1e-6, 1e-5}, Rounding{"bf16", 2e-2, 5e-2},
+                                         Rounding{"fp16", 4e-3, 1e-2}),
+                         [](const auto& value) { return std::string(value.param.precision); });
+
+// Ranks without a sample gather with the others.
+TEST(GeminiRules, EvaluatesWithEmptyBatches) {
+  const auto c = cross({{"stage3", ""}}, {Case{.name = "evaluation"}}).front();
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  double loss = 0;
+  for (const std::int64_t batch : {1, 3, 19}) {
+    auto loader = booster.evaluation_loader(make_data(c), batch);
+    const auto result = train::evaluate(booster, run, *loader, 3);
+    EXPECT_EQ(result.samples, 19);
+    if (loss != 0) {
+      EXPECT_NEAR(result.loss, loss, 1e-12 * loss);
+    }
+    loss = result.loss;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests

@@ -1,0 +1,90 @@
+#include "zero/gemini/chunks.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "core/base/error.h"
+#include "core/nn/block.h"
+
+namespace trireme::zero {
+namespace {
+
+/// Of each parameter, the first block that has it; those of no block follow the last.
+std::vector<std::size_t> block_of(nn::Model& model, const std::vector<nn::Declaration>& parameters) {
+  std::unordered_map<const void*, std::size_t> first;
+  const auto& blocks = model.blocks();
+  for (std::size_t b = 0; b < blocks.size(); ++b)
+    for (const auto& value : blocks[b]->parameters()) first.emplace(value.unsafeGetTensorImpl(), b);
+  std::vector<std::size_t> out;
+  for (const auto& parameter : parameters) {
+    const auto found = first.find(parameter.value.unsafeGetTensorImpl());
+    out.push_back(found == first.end() ? blocks.size() : found->second);
+  }
+  return out;
+}
+
+std::vector<Bucket> plan(const std::vector<nn::Declaration>& parameters, const std::vector<std::size_t>& blocks,
+                         std::int64_t elements, int parts) {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  // The registration order need not be that of the blocks. Those of no block have no gradient: they come last.
+  const auto rank = [&](std::size_t i) { return std::pair(blocks[i], i); };
+  const auto nowhere = *std::max_element(blocks.begin(), blocks.end()) + 1;
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return rank(a) > rank(b); });
+  std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return blocks[i] < nowhere; });
+  std::vector<Bucket> out;
+  for (const bool trained : {true, false}) {
+    std::vector<std::size_t> open;
+    std::vector<std::int64_t> sizes;
+    std::int64_t filled = 0;
+    const auto close = [&] {
+      if (!open.empty()) out.push_back({open, FlatLayout(sizes, parts), trained});
+      open.clear();
+      sizes.clear();
+      filled = 0;
+    };
+    for (const auto i : order) {
+      const auto& value = parameters[i].value;
+      if (!value.is_floating_point() || value.requires_grad() != trained) continue;
+      if (!open.empty() && blocks[open.front()] != blocks[i]) close();
+      open.push_back(i);
+      sizes.push_back(shard::Placement::whole(parameters[i].name, parameters[i].shape).full_numel());
+      filled += sizes.back();
+      if (filled >= elements) close();
+    }
+    close();
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts) {
+  TRIREME_CHECK(elements >= 1, "chunks of {} elements", elements);
+  const auto parameters = nn::declarations(model);
+  return plan(parameters, block_of(model, parameters), elements, parts);
+}
+
+std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, int parts) {
+  TRIREME_CHECK(search.smallest >= 1 && search.range >= 0 && search.step >= 1, "chunks from {} by {} over {}",
+                search.smallest, search.step, search.range);
+  const auto parameters = nn::declarations(model);
+  const auto blocks = block_of(model, parameters);
+  std::int64_t best = search.smallest, least = -1;
+  for (auto size = search.smallest; size <= search.smallest + search.range; size += search.step) {
+    std::int64_t waste = 0, largest = 0;
+    for (const auto& chunk : plan(parameters, blocks, size, parts)) {
+      waste += chunk.layout.total() - chunk.layout.payload();
+      largest = std::max(largest, chunk.layout.payload());
+    }
+    if (least < 0 || waste < least) {
+      least = waste;
+      best = size;
+    }
+    if (largest < size) break;  // every block is one chunk: a larger size plans the same
+  }
+  return best;
+}
+
+}  // namespace trireme::zero

@@ -1,0 +1,56 @@
+// GatheredModel: stage 3 of ZeRO. Weights too are shared out; a block's are gathered just before it runs, forward and
+// backward, and released after.
+//
+//   forward   enter(block): gather its chunks, send for those of the blocks that come next    leave(block): release
+//   backward  the same, called from brackets around the block in the graph; each chunk's gradients are reduce-scattered
+//             when they are complete
+//
+// Which block comes next is learned in the first pass and the same on every rank.
+// Memory for P elements over N ranks: P/N of weights, gradients, masters and moments each, one block's weights (two
+// where one follows itself, as the last does at the turn of a pass), and `prefetch` blocks'.
+// Traffic a microbatch: 2P gathered, less what the next block to run still needs, and P reduced.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "zero/sharded_model.h"
+
+namespace trireme::zero {
+
+/// The order in which blocks are entered in one pass: learned once, then foretold.
+class BlockOrder {
+ public:
+  void begin() { at_ = 0; }
+  /// Notes that `block` is entered. A pass that goes another way is learned anew.
+  void enter(const nn::Block* block);
+  /// The block that is entered `ahead` (from 1) after the present one; null: not known, or none.
+  [[nodiscard]] const nn::Block* next(std::size_t ahead) const;
+
+ private:
+  std::vector<const nn::Block*> order_;
+  std::size_t at_ = 0;  ///< blocks entered in this pass
+};
+
+class GatheredModel : public ShardedModel {
+ public:
+  /// `prefetch`: blocks whose weights are sent for ahead of their use.
+  GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,
+                const ShardedOptions& sharded, GradGroups groups, c10::Device device, std::size_t prefetch);
+  nn::Tensors forward(const data::Batch& batch) override;
+  void pass_ended() override;
+
+ protected:
+  nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) override;
+
+ private:
+  void enter(const nn::Block& block);
+  void leave(const nn::Block& block);
+
+  std::size_t prefetch_;
+  BlockOrder training_order_, evaluation_order_;
+  BlockOrder* order_ = &evaluation_order_;
+};
+
+}  // namespace trireme::zero
