@@ -59,6 +59,7 @@ class ShardedModel : public ReplicatedModel {
   /// A backward pass has ended.
   virtual void pass_ended() { sync_->end_pass(); }
   [[nodiscard]] FlatWeights& flat() { return *weights_; }
+  [[nodiscard]] const FlatWeights& flat() const { return *weights_; }
   [[nodiscard]] GradSync& sync() { return *sync_; }
   [[nodiscard]] const ShardedOptions& options() const { return options_; }
 

@@ -57,6 +57,8 @@ class BoostedModel {
   virtual std::vector<shard::Slice> gradients() = 0;
   /// Bytes of weights that layers compute with, held by this rank; masters beside them belong to the optimizer.
   [[nodiscard]] virtual std::int64_t parameter_bytes() const = 0;
+  /// The most bytes of other ranks' weights that this rank has held at once beside them; 0 where all weights stay.
+  [[nodiscard]] virtual std::int64_t peak_gathered_bytes() const { return 0; }
   /// What a user should know of how this rank holds the model, for the header of a run: a line each.
   [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
 };

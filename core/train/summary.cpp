@@ -26,6 +26,7 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
                                    {"wire_bytes", entry.wire_bytes}};
   return {{"rank", world.rank()},
           {"parameter_bytes", run.model->parameter_bytes()},
+          {"peak_gathered_bytes", run.model->peak_gathered_bytes()},
           {"gradient_bytes", run.optimizer->gradient_bytes()},
           {"optimizer_bytes", run.optimizer->state_bytes()},
           {"peak_rss_bytes", peak_rss_bytes()},

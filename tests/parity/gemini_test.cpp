@@ -89,6 +89,57 @@ INSTANTIATE_TEST_SUITE_P(Bounds, GeminiPrecision,
                                          Rounding{"fp16", 4e-3, 1e-2}),
                          [](const auto& value) { return std::string(value.param.precision); });
 
+/// Bytes of the largest block's weights, padding aside.
+double largest_block(nn::Model& model, double bytes_an_element) {
+  double largest = 0;
+  for (const auto& block : model.blocks()) {
+    double elements = 0;
+    for (const auto& value : block->parameters()) elements += static_cast<double>(value.numel());
+    largest = std::max(largest, elements);
+  }
+  return largest * bytes_an_element;
+}
+
+// Bytes a rank and elements a step, by the formulas of docs/zero.md; N ranks, P elements, k microbatches.
+TEST(GeminiRules, MemoryAndTrafficAreTheFormulas) {
+  const auto n = world().size();
+  struct Row {
+    const char *precision, *keys;
+    std::int64_t micro_batch, ahead;
+    bool hold;
+  };
+  const std::vector<Row> rows{{"fp32", "", 8, 0, false},
+                              {"bf16", "", 8, 0, false},
+                              {"fp32", "max_prefetch = 1", 8, 1, false},
+                              {"fp32", "", 1, 0, false},
+                              {"fp32", "enable_gradient_accumulation = true", 1, 0, true}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(fmt::format("{} {} micro {}", row.precision, row.keys, row.micro_batch));
+    const Case c{.name = "formulas",
+                 .samples = 24,
+                 .micro_batch = row.micro_batch,
+                 .hidden = 60,
+                 .layers = 4,
+                 .plugin = row.keys,
+                 .precision = row.precision,
+                 .plugin_name = "gemini"};
+    const auto model = make_model(c);
+    const auto p = static_cast<double>(nn::parameter_count(*model));
+    const auto held = one_step(c);
+    EXPECT_GE(held.bytes(), 16 * p / n - 1);
+    EXPECT_LE(held.bytes(), 1.02 * 16 * p / n);
+    const double block = largest_block(*model, std::string(row.precision) == "bf16" ? 2 : 4);
+    EXPECT_GE(static_cast<double>(held.peak_gathered), block);
+    EXPECT_LE(static_cast<double>(held.peak_gathered), 1.02 * static_cast<double>(2 + row.ahead) * block);
+    if (n == 1) continue;
+    const double k = std::ceil(8.0 / n / static_cast<double>(row.micro_batch));
+    EXPECT_NEAR(static_cast<double>(held.reduced), (row.hold ? 1 : k) * p, 0.02 * k * p);
+    // Twice a microbatch, less the last block and the head at the turn once the order is known.
+    EXPECT_LE(static_cast<double>(held.gathered), 1.02 * 2 * k * p);
+    EXPECT_GE(static_cast<double>(held.gathered), (2 * p - 2 * block / 4) * k);
+  }
+}
+
 // Ranks without a sample gather with the others.
 TEST(GeminiRules, EvaluatesWithEmptyBatches) {
   const auto c = cross({{"stage3", ""}}, {Case{.name = "evaluation"}}).front();

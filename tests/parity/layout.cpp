@@ -94,6 +94,21 @@ Trace by_train_step(const Case& c) {
   return trace;
 }
 
+Held one_step(const Case& c) {
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  run.loader->start_epoch(0);
+  const auto elements = [](const char* op) {
+    const auto totals = world().ledger().totals();
+    const auto found = totals.find({"dp", op});
+    return found == totals.end() ? 0 : found->second.payload_elements;
+  };
+  const auto reduced = elements("reduce_scatter"), gathered = elements("all_gather");
+  booster.train_step(run, *run.loader->next());
+  return {run.model->parameter_bytes(),         run.optimizer->gradient_bytes(),   run.optimizer->state_bytes(),
+          elements("reduce_scatter") - reduced, elements("all_gather") - gathered, run.model->peak_gathered_bytes()};
+}
+
 void expect_same_as_one_process(const Case& c) {
   const auto expected = reference(c);
   const auto got = by_pieces(c);

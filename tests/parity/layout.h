@@ -33,6 +33,15 @@ struct Layout {
 std::vector<Case> cross(const std::string& plugin, const std::string& usual, const std::vector<Layout>& layouts,
                         const std::vector<Case>& cases);
 
+/// What a rank holds at the end of the first step, in bytes, and what it sent in it, in elements of the payload.
+struct Held {
+  std::int64_t parameters, gradients, optimizer;
+  std::uint64_t reduced, gathered;
+  std::int64_t peak_gathered;
+  [[nodiscard]] double bytes() const { return static_cast<double>(parameters + gradients + optimizer); }
+};
+Held one_step(const Case& c);
+
 /// Calls body(batch) for the case's steps, over as many epochs as they take.
 template <class Body>
 void for_steps(const Case& c, Boosted& run, Body body) {

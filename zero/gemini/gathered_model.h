@@ -40,6 +40,7 @@ class GatheredModel : public ShardedModel {
                 const ShardedOptions& sharded, GradGroups groups, c10::Device device, std::size_t prefetch);
   nn::Tensors forward(const data::Batch& batch) override;
   void pass_ended() override;
+  std::int64_t peak_gathered_bytes() const override { return flat().peak_fetched_bytes(); }
 
  protected:
   nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) override;
