@@ -16,7 +16,8 @@ from pathlib import Path
 
 import vs_pytorch as base
 
-OURS = {"ddp": ("torch_ddp", ""), "stage1": ("low_level_zero", "stage = 1"), "stage2": ("low_level_zero", "stage = 2")}
+OURS = {"ddp": ("torch_ddp", ""), "stage1": ("low_level_zero", "stage = 1"), "stage2": ("low_level_zero", "stage = 2"),
+        "gemini": ("gemini", "max_prefetch = 1")}
 PEERS = {"torch-ddp": "ddp", "torch-zero1": "zero1", "torch-fsdp": "fsdp"}
 
 
@@ -52,8 +53,12 @@ def ours(a, name):
 
 
 def peer(a, name):
-    out, _ = base.run([a.python, "-m", "torch.distributed.run", "--nproc-per-node", a.ranks, a.peer, "--mode", PEERS[name],
-                       "--size", a.size, "--batch", a.batch, "--steps", a.steps])
+    command = [a.python, "-m", "torch.distributed.run", "--nproc-per-node", a.ranks, a.peer, "--mode", PEERS[name],
+               "--size", a.size, "--batch", a.batch, "--steps", a.steps]
+    try:
+        out, _ = base.run(command)
+    except SystemExit:  # gloo aborts now and then while it is torn down
+        out, _ = base.run(command)
     line = base.lines_of(out)[-1]
     return {"step_s": line["step_s"], "rss_mb": line["rss_mb"]}
 

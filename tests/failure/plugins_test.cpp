@@ -7,14 +7,14 @@ namespace {
 struct Row {
   std::vector<std::string> sets;
   const char* says;
-  int ranks = 2;
+  int ranks = 1;
 };
 
 TEST(Plugins, RefuseWhatTheyCannotHonour) {
   const SmallRun run;
-  const std::string zero = "plugin.low_level_zero.";
+  const std::string zero = "plugin.low_level_zero.", gemini = "plugin.gemini.";
   const std::vector<Row> rows{
-      {{zero + "stage=3"}, "stage=3: there is no stage 3 here: 1 and 2 are what this plugin does"},
+      {{zero + "stage=3"}, "stage=3: there is no stage 3 here: 1 and 2 are what this plugin does", 2},
       {{zero + "stage=0"}, "must be at least 1"},
       {{zero + "stagee=1"}, "no key \"stagee\" in [plugin.low_level_zero]; did you mean \"stage\"?"},
       {{zero + "extra_dp_size=2"}, "3 ranks cannot be 2 groups of one size; choose a divisor of 3", 3},
@@ -26,10 +26,24 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{zero + "precision=fp64", zero + "grad_accum_dtype=bf16"}, "would round the gradients of an fp64 run"},
       {{zero + "norm_type=\"3\""}, "3"},
       {{zero + "reduce_bucket_size_in_m=0"}, "reduce_bucket_size_in_m"},
+      {{gemini + "shard_param_frac=1.5"}, "must be at least 0 and at most 1"},
+      {{gemini + "offload_optim_frac=-0.1"}, "must be at least 0 and at most 1"},
+      {{gemini + "offload_param_frac=0.5", gemini + "offload_optim_frac=0.25"},
+       "is more than offload_optim_frac = 0.25",
+       2},
+      {{gemini + "offload_param_frac=0.5", gemini + "offload_optim_frac=1", gemini + "shard_param_frac=0.25"},
+       "is more than shard_param_frac = 0.25"},
+      {{gemini + "strict_ddp_mode=true", gemini + "shard_param_frac=1"}, "set only one"},
+      {{gemini + "max_prefetch=1", gemini + "shard_param_frac=0"}, "changes nothing"},
+      {{gemini + "hidden_dim=8", gemini + "chunk_config=1000"}, "changes nothing when chunk_config gives the size"},
+      {{gemini + "extra_dp_size=2"}, "3 ranks cannot be 2 groups", 3},
+      {{gemini + "force_outputs_fp32=false"}, "changes nothing in fp32"},
+      {{gemini + "chunk_config=0"}, "must be at least 1"},
   };
   for (const auto& [sets, says, ranks] : rows) {
     SCOPED_TRACE(sets.front());
-    std::vector<std::string> words{"--set", "parallel.plugin=low_level_zero"};
+    const auto plugin = sets.front().rfind(gemini, 0) == 0 ? "gemini" : "low_level_zero";
+    std::vector<std::string> words{"--set", std::string("parallel.plugin=") + plugin};
     for (const auto& set : sets) words.insert(words.end(), {"--set", set});
     expect_only_refusal(run.train(ranks, words), 2, says);
     EXPECT_FALSE(fs::exists(run.dir()));

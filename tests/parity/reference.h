@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct Trace {
   std::vector<Named> gradients;  ///< a step each, before the clip
   Named weights;                 ///< after the last step
 };
+
+/// What a failed test prints of its case.
+inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 constexpr std::uint64_t kSeed = 11;
 
