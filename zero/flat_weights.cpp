@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/memory.h"
 #include "core/nn/block.h"
 
 namespace trireme::zero {
@@ -26,6 +27,11 @@ void give_memory(const at::Tensor& tensor) {
   const auto bytes = static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
   storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
   storage->set_nbytes(bytes);
+}
+
+at::Tensor host_zeros(std::int64_t size, const at::TensorOptions& options) {
+  const memory::OfHost on_host;
+  return at::zeros({size}, options);
 }
 
 }  // namespace
@@ -57,15 +63,16 @@ void FlatWeights::make_buffers() {
     if (homes_[b].stays) {
       parts_.push_back(flat_[b].narrow(0, mine.begin, mine.size()));
     } else {
-      parts_.push_back(at::zeros({mine.size()}, homes_[b].offload_part ? on_host : on_device));
+      parts_.push_back(homes_[b].offload_part ? host_zeros(mine.size(), on_host) : at::zeros({mine.size()}, on_device));
       free_memory(flat_[b]);  // at once: the model may be larger than this rank
       here_[b] = false;
     }
     if (options_.master == options_.working && homes_[b].offload_master == homes_[b].offload_part)
       masters_.push_back(parts_[b]);
+    else if (homes_[b].offload_master)
+      masters_.push_back(host_zeros(mine.size(), on_host.dtype(options_.master)));
     else
-      masters_.push_back(
-          at::zeros({mine.size()}, (homes_[b].offload_master ? on_host : on_device).dtype(options_.master)));
+      masters_.push_back(at::zeros({mine.size()}, on_device.dtype(options_.master)));
   }
 }
 

@@ -51,6 +51,7 @@ class FlatWeights {
               const comm::Group& everyone, const FlatWeightsOptions& options);
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
+  [[nodiscard]] const Residence& home(std::size_t bucket) const { return homes_[bucket]; }
   /// This rank's slice of every parameter, as a view into its master: bucket by bucket, empty ones included.
   [[nodiscard]] std::vector<nn::Parameter>& slices() { return slices_; }
   /// Those of one bucket: slices()[first_slice(bucket) + item].

@@ -143,7 +143,7 @@ void GradSync::launch_full() {
 }
 
 void GradSync::launch(std::size_t index) {
-  if (options_.partition)
+  if (options_.partition || options_.communication_dtype)  // the latter sends a copy
     while (index - settled_ >= kOnTheWay) settle(settled_++);
   auto& bucket = buckets_[index];
   move(bucket, State::filling, State::reducing);
@@ -176,12 +176,16 @@ void GradSync::settle_all() {
   next_ = settled_ = 0;
 }
 
+void GradSync::close(std::size_t bucket) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t item = 0; item < buckets_[bucket].came.size(); ++item)
+    if (!buckets_[bucket].came[item]) take(bucket, item, at::Tensor());
+  if (!held_) launch_full();
+}
+
 void GradSync::end_pass() {
   const at::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
-    for (std::size_t item = 0; item < buckets_[b].came.size(); ++item)
-      if (!buckets_[b].came[item]) take(b, item, at::Tensor());
-  if (!held_) launch_full();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) close(b);
   for (auto& bucket : buckets_) {
     std::fill(bucket.came.begin(), bucket.came.end(), false);
     bucket.missing = bucket.came.size();

@@ -6,9 +6,10 @@
 //
 // A bucket's life, once a reduction:  idle -> filling -> reducing -> done -> idle. Anything else is a LogicError.
 //
-// Memory, in gradients of P elements over N ranks: keeping full gradients (stage 1) P, always; partitioned (stage 2)
-// P/N and at most two buckets on their way, or P while passes accumulate under hold().
-// Traffic: P elements a reduction, by reduce-scatter; over replicas an all-reduce of P/N more.
+// Memory, in gradients of P elements over N ranks: keeping full gradients (stage 1) P, and P/N that has arrived;
+// partitioned (stage 2) P/N and at most two buckets on their way, or P while passes accumulate under hold(). A
+// parameter without a gradient keeps its bucket, and those behind it, until the end of the pass. Traffic: P elements a
+// reduction, by reduce-scatter; over replicas an all-reduce of P/N more.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +26,8 @@
 namespace trireme::zero {
 
 struct GradSyncOptions {
-  bool partition = false;                               ///< full gradients live only while they are on their way
-  bool overlap = true;                                  ///< reduce while the pass goes on; else when it has ended
+  bool partition = false;  ///< full gradients live only while they are on their way
+  bool overlap = true;  ///< a bucket that fills sets out while the pass goes on; else at close(), or at the pass's end
   std::optional<at::ScalarType> communication_dtype{};  ///< unset: the gradients' own
   std::optional<at::ScalarType> accumulation_dtype{};   ///< of what is kept; unset: the gradients' own
 };
@@ -52,6 +53,9 @@ class GradSync {
   void hook();
   /// Takes the gradient that leaves[index] has of this pass. @pre once a pass, for a trained parameter
   void ready(std::size_t index);
+  /// No further gradient of the pass comes to a bucket: what did not come counts as zero, and the full buckets set out.
+  /// For a caller that reaches this place on every rank at the same point among its other collectives.
+  void close(std::size_t bucket);
   /// The pass has ended: what did not come counts as zero, and the last buckets set out (unless held).
   void end_pass();
   /// Held passes add up here and reduce nothing.

@@ -5,8 +5,9 @@
 #include <ATen/ops/isfinite.h>
 
 #include <map>
+#include <optional>
 
-#include "core/base/error.h"
+#include "core/base/memory.h"
 #include "core/checkpoint/train_state.h"
 #include "core/shard/norm.h"
 
@@ -91,9 +92,14 @@ void ShardedOptimizer::update(std::size_t bucket, double lr, const at::Tensor& f
   auto& sync = model_.sync();
   auto& part = parts_[bucket];
   const auto& like = weights.slices()[weights.first_slice(bucket)].value;
-  auto gradient = sync.parts()[bucket].to(like.options());
-  // Not in place: padding must stay zero, whatever the factor is.
-  if (factor.defined()) gradient = gradient * factor.to(like.options());
+  auto gradient = sync.parts()[bucket];
+  // Not in place: padding must stay zero, whatever the factor is. Half precision has neither the range nor the digits
+  // for a gradient that is still scaled, or for the factor.
+  if (factor.defined()) {
+    const auto type = c10::elementSize(like.scalar_type()) < 4 ? at::kFloat : like.scalar_type();
+    gradient = gradient.to(type) * factor.to(type);
+  }
+  gradient = gradient.to(like.options());
   std::size_t at = 0;
   for (auto& group : part.optimizer->groups())
     for (auto& slot : group.slots) {
@@ -101,6 +107,8 @@ void ShardedOptimizer::update(std::size_t bucket, double lr, const at::Tensor& f
       slot.grad = weights.cut(gradient, bucket, item);
       slot.skip = sync.unused(weights.buckets()[bucket].parameters[item]);
     }
+  std::optional<memory::OfHost> on_host;  // its state, made in the first step
+  if (weights.home(bucket).offload_master) on_host.emplace();
   part.optimizer->step(lr, skip);
   for (auto& group : part.optimizer->groups())
     for (auto& slot : group.slots) slot.grad = at::Tensor();

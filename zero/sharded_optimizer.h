@@ -1,4 +1,4 @@
-// ShardedOptimizer: this rank's part of every update under ZeRO, stages 1 and 2. Moments exist for the owned slices
+// ShardedOptimizer: this rank's part of every update under ZeRO, in every stage. Moments exist for the owned slices
 // alone: P/N elements each.
 #pragma once
 

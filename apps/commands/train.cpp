@@ -9,6 +9,7 @@
 #include "apps/commands/commands.h"
 #include "apps/worker/ranks.h"
 #include "core/base/log.h"
+#include "core/base/memory.h"
 #include "core/config/run_config.h"
 #include "core/train/prepare.h"
 #include "core/train/run_folder.h"
@@ -27,6 +28,7 @@ comm::WorldOptions world_options(const config::RunConfig& config) {
 void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  memory::count(static_cast<std::int64_t>(config.run.memory_mb * 1024 * 1024));
   if (config.run.threads > 0)
     at::set_num_threads(static_cast<int>(config.run.threads));
   else if (info.local_size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
@@ -46,6 +48,9 @@ int run(const TrainCommand& command) {
         return options;
       },
       [&](comm::World& world) {
+        if (prepared->config.run.memory_mb > 0 && !world.device().is_cpu())
+          config::fail(prepared->config.root.table("run"), "memory_mb",
+                       "limits CPU ranks, and these ranks have GPUs; remove it");
         const auto folder = train::open_run(*prepared);
         train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns()});
       });

@@ -26,4 +26,13 @@ void adopt_train_options(const Plugin& plugin, config::RunConfig& config) {
                    fmt::format("changes nothing in {}: the loss scale is of fp16", config.train.precision));
 }
 
+config::TrainOptions with_own_options(const Plugin& plugin, config::TrainOptions train) {
+  for (const auto& field : plugin.fields().fields) {
+    const auto* shared = config::train_fields().find(field.key);
+    const auto value = field.get(plugin.options());
+    if (shared != nullptr && !std::holds_alternative<std::monostate>(value)) shared->set(&train, value);
+  }
+  return train;
+}
+
 }  // namespace trireme

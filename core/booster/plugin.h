@@ -59,5 +59,7 @@ class Plugin {
 /// Keys of the plugin's section that [train] has too may be written in either, and count for both: what the section
 /// says is set in config.train. To be called after configure(). @throws ConfigError when both say differently.
 void adopt_train_options(const Plugin& plugin, config::RunConfig& config);
+/// The same for a program that configures the plugin itself: `train` with what the section says.
+config::TrainOptions with_own_options(const Plugin& plugin, config::TrainOptions train);
 
 }  // namespace trireme

@@ -56,7 +56,8 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
 
 /// Writes RUN/checkpoints/step-N, then removes all but the `keep` newest (never the one just written) and what earlier
 /// crashes left. Collective over the mesh's world: each rank gives its slices, rank 0 writes. Returns the folder.
-/// @throws CheckpointError; nothing half-written is left.
+/// @throws CheckpointError, on rank 0 alone: the others then wait for it, and the program must end; nothing
+/// half-written is left.
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
                             comm::Mesh& mesh);
 

@@ -21,6 +21,7 @@ struct RunOptions {
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only
   std::int64_t keep_checkpoints = 2;  // the newest are kept; 0: none is written
   double timeout_s = 600;             // a collective that waits longer is an error
+  double memory_mb = 0;               // of a CPU rank's tensors; 0: no limit
 };
 
 struct DataOptions {

@@ -33,6 +33,11 @@ const Fields<RunOptions>& run_fields() {
                {.min = 0, .max = kMostSteps})
           .add("keep_checkpoints", &O::keep_checkpoints, "How many of the newest checkpoints stay; 0 writes none.",
                {.min = 0, .max = 1e6})
+          .add("memory_mb", &O::memory_mb,
+               "The most that a CPU rank's tensors may take at once, MiB, as if it were a device's memory: decoded "
+               "images "
+               "and what a plugin offloads to the host do not count. 0 is no limit.",
+               {.min = 0, .max = 1e9})
           .add("timeout_s", &O::timeout_s, "Seconds after which a rank that waits for the others gives up.",
                {.max = 1e7, .above = 0});
   return table;

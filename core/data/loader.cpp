@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/memory.h"
 #include "core/data/sampler.h"
 
 namespace trireme::data {
@@ -153,6 +154,7 @@ void Loader::State::schedule(std::size_t wanted) {
 void Loader::State::work() {
   // Ranks and workers share the cores: what a worker calls must not start threads of its own.
   const c10::ParallelGuard serial(true);
+  const memory::OfHost on_host;
   std::unique_lock lock(mutex);
   const auto first_open = [&]() -> std::shared_ptr<Job> {
     for (const auto& job : jobs)

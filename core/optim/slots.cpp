@@ -17,7 +17,8 @@ at::Tensor gradient_for(const Slot& slot) {
 }
 
 at::Tensor skip_flag(const at::Tensor& found_inf, c10::Device device) {
-  return found_inf.ne(0).to(device, at::kFloat, /*non_blocking=*/true);
+  // Into host memory a copy must have arrived before a kernel there reads it.
+  return found_inf.ne(0).to(device, at::kFloat, /*non_blocking=*/!device.is_cpu());
 }
 
 at::Tensor either(const at::Tensor& found_inf, const at::Tensor& flag, c10::Device device) {

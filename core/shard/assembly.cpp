@@ -86,7 +86,7 @@ at::Tensor Assembly::collect(std::size_t entry) const {
   at::Tensor full;
   if (root) full = at::empty(shape, dtype);
   for (const auto& [rank, placement] : pieces_[entry]) {
-    if (rank == world_.rank() && !root) world_.group().send(mine_[entry].detach().contiguous(), 0);
+    if (rank == world_.rank() && !root) world_.group().send(mine_[entry].detach().to(world_.device()).contiguous(), 0);
     if (!root) continue;
     at::Tensor piece = mine_[entry];
     if (rank != 0) {

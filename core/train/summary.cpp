@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/base/memory.h"
 #include "core/base/version.h"
 #include "core/comm/text.h"
 
@@ -29,6 +30,7 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
           {"peak_gathered_bytes", run.model->peak_gathered_bytes()},
           {"gradient_bytes", run.optimizer->gradient_bytes()},
           {"optimizer_bytes", run.optimizer->state_bytes()},
+          {"peak_tensor_bytes", memory::peak()},
           {"peak_rss_bytes", peak_rss_bytes()},
           {"samples", samples},
           {"comm", comm}};

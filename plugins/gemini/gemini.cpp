@@ -27,7 +27,7 @@ Fields<GeminiOptions> make_fields() {
           .add("search_range_m", &O::search_range_m, "How far the search goes beyond, in units of 2^20 elements.",
                {.min = 0, .max = 1e6})
           .add("hidden_dim", &O::hidden_dim, "The step of the search, in elements: the model's width is a good one.",
-               {.min = 1})
+               {.min = 64})
           .add("shard_param_frac", &O::shard_param_frac,
                "The part of the weights that is shared out; the rest stays whole on every rank: less traffic, more "
                "memory.",
@@ -67,15 +67,21 @@ const Fields<GeminiOptions>& gemini_fields() {
 }
 
 std::vector<zero::Residence> homes_of(const std::vector<zero::Bucket>& chunks, const GeminiOptions& o) {
-  double total = 0, before = 0;
-  for (const auto& chunk : chunks) total += static_cast<double>(chunk.layout.payload());
+  double total = 0, before = 0, trained = 0, trained_before = 0;
+  for (const auto& chunk : chunks) {
+    total += static_cast<double>(chunk.layout.payload());
+    if (chunk.trained) trained += static_cast<double>(chunk.layout.payload());
+  }
   const double stays = o.strict_ddp_mode ? 1 : 1 - o.shard_param_frac;
   std::vector<zero::Residence> homes;
   for (const auto& chunk : chunks) {
     const auto size = static_cast<double>(chunk.layout.payload());
-    const double middle = (before + size / 2) / total;  // a chunk goes where most of it belongs
+    // A chunk goes where most of it belongs. Frozen ones have no optimizer state to offload.
+    const double middle = (before + size / 2) / total, trained_middle = (trained_before + size / 2) / trained;
     before += size;
-    zero::Residence home{.stays = middle < stays, .offload_master = 1 - middle < o.offload_optim_frac};
+    if (chunk.trained) trained_before += size;
+    zero::Residence home{.stays = middle < stays};
+    home.offload_master = chunk.trained && 1 - trained_middle < o.offload_optim_frac;
     home.offload_part = !home.stays && home.offload_master && 1 - middle < o.offload_param_frac;
     homes.push_back(home);
   }
@@ -117,8 +123,10 @@ std::vector<std::pair<std::string, int>> Gemini::axes(int world_size) const {
   return zero_axes(options_.extra_dp_size, world_size);
 }
 
-BoostResult Gemini::boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) {
-  check_same_precision(name(), options_, options.train.precision);
+BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
+  check_same_precision(name(), options_, given.train.precision);
+  auto options = given;
+  options.train = with_own_options(*this, given.train);
   const zero::GradGroups groups{mesh.group("dp"), mesh.group("dp_outer"), mesh.group(data_axes())};
   const int parts = groups.shards.size();
   const auto device = mesh.world().device();

@@ -109,6 +109,9 @@ void LowLevelZero::check(const config::RunConfig& config, int world_size) const 
   refuse(options_.no_sync && options_.stage == 1, "no_sync",
          "changes nothing in stage 1, which holds whole gradients anyway and reduces once a step; remove it, or set "
          "stage = 2");
+  for (const auto& [key, value] : {std::pair{"communication_dtype", options_.communication_dtype},
+                                   std::pair{"grad_accum_dtype", options_.grad_accum_dtype}})
+    refuse(value == precision, key, fmt::format("changes nothing: gradients are {} anyway; remove it", precision));
   refuse(precision == "fp64" && options_.grad_accum_dtype != "same", "grad_accum_dtype",
          "would round the gradients of an fp64 run; remove it");
   refuse(precision == "fp64" && options_.communication_dtype != "same", "communication_dtype",
@@ -119,8 +122,10 @@ std::vector<std::pair<std::string, int>> LowLevelZero::axes(int world_size) cons
   return zero_axes(options_.extra_dp_size, world_size);
 }
 
-BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) {
-  check_same_precision(name(), options_, options.train.precision);
+BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
+  check_same_precision(name(), options_, given.train.precision);
+  auto options = given;
+  options.train = with_own_options(*this, given.train);
   const zero::GradGroups groups{mesh.group("dp"), mesh.group("dp_outer"), mesh.group(data_axes())};
   zero::freeze(*source.model, options.optimizer);
   const auto parameters = nn::parameter_count(*source.model);

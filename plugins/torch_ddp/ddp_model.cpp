@@ -88,12 +88,14 @@ void DdpModel::make_reducer(const std::vector<at::Tensor>& parameters,
   std::reverse(buckets.begin(), buckets.end());
   std::unordered_map<std::size_t, std::string> names;
   for (std::size_t i = 0; i < parameter_names.size(); ++i) names[i] = parameter_names[i];
-  reducer_ = std::make_unique<c10d::Reducer>(
+  reducer_ = std::make_shared<c10d::Reducer>(
       parameters, std::move(buckets), group_.process_group(), std::vector<bool>(parameters.size(), false),
       static_cast<std::int64_t>(cap), ddp_.find_unused_parameters, ddp_.gradient_as_bucket_view, std::move(names),
       static_cast<std::int64_t>(kFirstBucket), /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
   reducer_->register_comm_hook(std::make_unique<SumHook>(group_));
+  logger_ = std::make_shared<c10d::Logger>(reducer_);
+  reducer_->set_logger(logger_);
 }
 
 // Draws by name agree on their own; weights that a user made in his own module may not.

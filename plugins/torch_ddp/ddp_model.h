@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <vector>
 
@@ -38,7 +39,8 @@ class DdpModel : public ReplicatedModel {
   std::shared_ptr<std::vector<bool>> reached_;
   std::vector<bool> expected_;  ///< which of them the reducer waits for: all, but for static_graph's unused ones
   bool sync_ = true;
-  std::unique_ptr<c10d::Reducer> reducer_;  ///< static_graph: null in the first step, then over what that used
+  std::shared_ptr<c10d::Reducer> reducer_;  ///< static_graph: null in the first step, then over what that used
+  std::shared_ptr<c10d::Logger> logger_;    ///< the reducer calls it, unasked, when the unused parameters change
 };
 
 }  // namespace trireme::plugins

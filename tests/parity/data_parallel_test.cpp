@@ -45,6 +45,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "static_graph_recompute", .recompute = true, .plugin = "static_graph = true"},
         Case{.name = "check_reduction", .plugin = "check_reduction = true\nbroadcast_buffers = false"},
         Case{.name = "unused_found", .micro_batch = 1, .plugin = "find_unused_parameters = true", .unused_block = true},
+        Case{.name = "rare_found", .plugin = "find_unused_parameters = true", .rare = true},
         Case{.name = "unused_found_view",
              .plugin = "find_unused_parameters = true\ngradient_as_bucket_view = true",
              .unused_block = true},

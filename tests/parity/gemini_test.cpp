@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(cross(
         {{"stage3", ""}},
         {Case{.name = "plain"}, Case{.name = "sgd", .adamw = false},
-         Case{.name = "searched_chunks", .plugin = "hidden_dim = 24"}, Case{.name = "accumulate", .micro_batch = 1},
+         Case{.name = "searched_chunks", .plugin = "hidden_dim = 64"}, Case{.name = "accumulate", .micro_batch = 1},
          Case{.name = "clip", .max_norm = 0.5},
          Case{.name = "hold", .micro_batch = 1, .max_norm = 0.5, .plugin = "enable_gradient_accumulation = true"},
          Case{.name = "reduce_each", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
@@ -47,6 +47,8 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
          Case{.name = "unused", .micro_batch = 1, .unused_block = true},
          Case{.name = "unused_recompute_sgd", .adamw = false, .recompute = true, .unused_block = true},
+         Case{.name = "rare", .rare = true}, Case{.name = "rare_accumulate", .micro_batch = 1, .rare = true},
+         Case{.name = "rare_recompute", .adamw = false, .recompute = true, .rare = true},
          Case{.name = "twice", .micro_batch = 1, .twice = true},
          Case{.name = "twice_recompute", .dropout = 0.2, .recompute = true, .twice = true}})),
     kName);

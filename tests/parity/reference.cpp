@@ -75,6 +75,40 @@ class Shared : public nn::Block {
   std::shared_ptr<nn::Linear> linear_;
 };
 
+/// x + tanh(W x + b) for sample 3 alone; all others pass. The result is the same however samples meet in batches.
+class Rare : public nn::Block {
+ public:
+  explicit Rare(std::int64_t width)
+      : linear_(register_module(
+            "linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = width, .out = width, .init_std = 0.2}))) {}
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    const auto mine = context.sample_ids.eq(3);
+    if (!mine.any().item<bool>()) return inputs;
+    const auto mask = mine.to(inputs[0].scalar_type()).view({-1, 1, 1});
+    inputs[0] = inputs[0] + mask * linear_->forward(inputs[0], context).tanh();
+    return inputs;
+  }
+
+ private:
+  std::shared_ptr<nn::Linear> linear_;
+};
+
+/// The inner model's blocks with a rare one between the first and the second.
+class WithRare : public nn::Model {
+ public:
+  WithRare(std::shared_ptr<nn::Model> inner, std::int64_t width) : inner_(register_module("inner", std::move(inner))) {
+    const auto rare = register_module("rare", std::make_shared<Rare>(width));
+    for (std::size_t i = 0; i < inner_->blocks().size(); ++i) {
+      if (i == 1) add_block(rare);
+      add_block(inner_->blocks()[i]);
+    }
+    finish();
+  }
+
+ private:
+  std::shared_ptr<nn::Model> inner_;
+};
+
 /// The inner model's blocks, the first of them then a block that runs twice, and another with the same weights at the
 /// end of the list but one.
 class Twice : public nn::Model {
@@ -111,12 +145,12 @@ struct TextbookOptimizer {
   const Case& c;
   config::OptimizerOptions options;
   Named first, second;
-  int step_number = 0;
+  std::map<std::string, int> steps;  ///< of each parameter: those in which it had a gradient
 
   void step(std::vector<nn::Parameter>& parameters, const Named& gradients, double lr) {
-    ++step_number;
     for (auto& p : parameters) {
       if (gradients.count(p.name) == 0) continue;
+      const int step_number = ++steps[p.name];
       auto value = p.value.detach();
       auto grad = gradients.at(p.name).clone();
       const double decay = any_matches(p.name, c.no_decay) ? 0 : options.weight_decay;
@@ -157,6 +191,7 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   kind->resolve(&options, {.image_size = kPixels, .channels = 3, .classes = kClasses, .class_names = {}});
   std::shared_ptr<nn::Model> model = kind->make(&options);
   if (c.unused_block) model = std::make_shared<WithBystander>(model);
+  if (c.rare) model = std::make_shared<WithRare>(model, c.hidden);
   if (c.twice) model = std::make_shared<Twice>(model, c.hidden);
   return model;
 }
@@ -205,7 +240,7 @@ Trace reference(const Case& c) {
   for (auto& p : parameters) p.value.detach().copy_(values.at(p.name));
   const auto data = make_data(c);
   const auto options = make_options(c);
-  TextbookOptimizer optimizer{c, options.boost.optimizer, {}, {}, 0};
+  TextbookOptimizer optimizer{c, options.boost.optimizer, {}, {}, {}};
   Trace trace;
   std::vector<std::int64_t> order;
   for (std::int64_t step = 0; step < c.steps; ++step) {

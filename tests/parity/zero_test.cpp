@@ -43,7 +43,8 @@ INSTANTIATE_TEST_SUITE_P(
               .recompute = true},
          Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
          Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
-         Case{.name = "unused", .micro_batch = 1, .unused_block = true},
+         Case{.name = "unused", .micro_batch = 1, .unused_block = true}, Case{.name = "rare", .rare = true},
+         Case{.name = "rare_accumulate", .micro_batch = 1, .adamw = false, .rare = true},
          Case{.name = "unused_recompute_sgd", .adamw = false, .recompute = true, .unused_block = true}})),
     kName);
 

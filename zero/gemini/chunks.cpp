@@ -10,7 +10,7 @@
 namespace trireme::zero {
 namespace {
 
-/// Of each parameter, the first block that has it; those of no block follow the last.
+/// Of each parameter, the first block that has it; those of no block have the number after the last.
 std::vector<std::size_t> block_of(nn::Model& model, const std::vector<nn::Declaration>& parameters) {
   std::unordered_map<const void*, std::size_t> first;
   const auto& blocks = model.blocks();
@@ -25,12 +25,11 @@ std::vector<std::size_t> block_of(nn::Model& model, const std::vector<nn::Declar
 }
 
 std::vector<Bucket> plan(const std::vector<nn::Declaration>& parameters, const std::vector<std::size_t>& blocks,
-                         std::int64_t elements, int parts) {
+                         std::size_t nowhere, std::int64_t elements, int parts) {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   // The registration order need not be that of the blocks. Those of no block have no gradient: they come last.
   const auto rank = [&](std::size_t i) { return std::pair(blocks[i], i); };
-  const auto nowhere = *std::max_element(blocks.begin(), blocks.end()) + 1;
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return rank(a) > rank(b); });
   std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return blocks[i] < nowhere; });
   std::vector<Bucket> out;
@@ -63,7 +62,7 @@ std::vector<Bucket> plan(const std::vector<nn::Declaration>& parameters, const s
 std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts) {
   TRIREME_CHECK(elements >= 1, "chunks of {} elements", elements);
   const auto parameters = nn::declarations(model);
-  return plan(parameters, block_of(model, parameters), elements, parts);
+  return plan(parameters, block_of(model, parameters), model.blocks().size(), elements, parts);
 }
 
 std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, int parts) {
@@ -74,7 +73,7 @@ std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, 
   std::int64_t best = search.smallest, least = -1;
   for (auto size = search.smallest; size <= search.smallest + search.range; size += search.step) {
     std::int64_t waste = 0, largest = 0;
-    for (const auto& chunk : plan(parameters, blocks, size, parts)) {
+    for (const auto& chunk : plan(parameters, blocks, model.blocks().size(), size, parts)) {
       waste += chunk.layout.total() - chunk.layout.payload();
       largest = std::max(largest, chunk.layout.payload());
     }

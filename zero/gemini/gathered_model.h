@@ -5,14 +5,17 @@
 //   backward  the same, called from brackets around the block in the graph; each chunk's gradients are reduce-scattered
 //             when they are complete
 //
-// Which block comes next is learned in the first pass and the same on every rank.
-// Memory for P elements over N ranks: P/N of weights, gradients, masters and moments each, one block's weights (two
-// where one follows itself, as the last does at the turn of a pass), and `prefetch` blocks'.
-// Traffic a microbatch: 2P gathered, less what the next block to run still needs, and P reduced.
+// Gathers and reductions share a group, so all ranks must issue them in one order, also where a parameter has no
+// gradient on some of them. Reductions therefore set out at one place alone: where the backward pass leaves the first
+// block that a chunk belongs to. Which block comes next is learned in the first pass and the same on every rank. Memory
+// for P elements over N ranks: P/N of weights, gradients, masters and moments each, one block's weights (two where one
+// follows itself, as the last does at the turn of a pass), and `prefetch` blocks'. Traffic a microbatch: 2P gathered,
+// less what the next block to run still needs, and P reduced.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "zero/sharded_model.h"
@@ -48,8 +51,13 @@ class GatheredModel : public ShardedModel {
  private:
   void enter(const nn::Block& block);
   void leave(const nn::Block& block);
+  void backward_left(const nn::Block& block);
 
   std::size_t prefetch_;
+  bool reduce_early_;
+  std::unordered_map<const nn::Block*, std::vector<std::size_t>>
+      first_in_;                                       ///< trained chunks that no earlier block has
+  std::unordered_map<const nn::Block*, int> to_come_;  ///< backward passes through a block that are still to come
   BlockOrder training_order_, evaluation_order_;
   BlockOrder* order_ = &evaluation_order_;
 };

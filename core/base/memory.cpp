@@ -1,0 +1,91 @@
+#include "core/base/memory.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+namespace trireme::memory {
+namespace {
+
+std::atomic<std::int64_t> the_limit{0}, held_bytes{0}, peak_bytes{0};
+thread_local bool of_host = false;
+
+/// Before each block: what its deleter must know. As wide as LibTorch's alignment.
+struct Header {
+  std::int64_t counted;
+};
+constexpr std::size_t kHeader = 64;
+static_assert(sizeof(Header) <= kHeader);
+
+double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024 * 1024); }
+
+/// Adds to what is held; false when that is beyond the limit.
+bool take(std::int64_t bytes) {
+  const auto now = held_bytes.fetch_add(bytes) + bytes;
+  const auto limit = the_limit.load(std::memory_order_relaxed);
+  if (limit > 0 && now > limit) {
+    held_bytes.fetch_sub(bytes);
+    return false;
+  }
+  auto peak = peak_bytes.load(std::memory_order_relaxed);
+  while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {
+  }
+  return true;
+}
+
+void free_block(void* data) {
+  if (data == nullptr) return;
+  auto* block = static_cast<std::byte*>(data) - kHeader;
+  Header header{};
+  std::memcpy(&header, block, sizeof header);
+  held_bytes.fetch_sub(header.counted);
+  c10::free_cpu(block);
+}
+
+class Counting final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, nullptr, &free_block, c10::Device(c10::kCPU)};
+    const Header header{of_host ? 0 : static_cast<std::int64_t>(bytes)};
+    if (!take(header.counted))
+      TORCH_CHECK_WITH(OutOfMemoryError, false,
+                       fmt::format("run.memory_mb: {:.1f} MiB more are needed, {:.1f} of {:.1f} MiB are held",
+                                   mib(header.counted), mib(held()), mib(the_limit.load())));
+    try {
+      auto* block = static_cast<std::byte*>(c10::alloc_cpu(bytes + kHeader));
+      std::memcpy(block, &header, sizeof header);
+      auto* data = block + kHeader;
+      return {data, data, &free_block, c10::Device(c10::kCPU)};
+    } catch (...) {
+      held_bytes.fetch_sub(header.counted);
+      throw;
+    }
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+};
+
+}  // namespace
+
+void count(std::int64_t limit) {
+  static Counting counting;
+  the_limit = limit;
+  c10::SetCPUAllocator(&counting, /*priority=*/1);
+}
+
+std::int64_t held() { return held_bytes; }
+std::int64_t peak() { return peak_bytes; }
+void reset_peak() { peak_bytes = held_bytes.load(); }
+
+OfHost::OfHost() : before_(std::exchange(of_host, true)) {}
+OfHost::~OfHost() { of_host = before_; }
+
+}  // namespace trireme::memory
