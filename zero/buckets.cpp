@@ -1,46 +1,44 @@
 #include "zero/buckets.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/base/error.h"
 
 namespace trireme::zero {
-namespace {
-
-std::int64_t numel_of(const nn::Declaration& parameter) {
-  return shard::Placement::whole(parameter.name, parameter.shape).full_numel();
-}
-
-void plan(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts, bool trained,
-          std::vector<Bucket>& out) {
-  std::vector<std::size_t> open;
-  std::vector<std::int64_t> sizes;
-  std::int64_t filled = 0;
-  const auto close = [&] {
-    if (!open.empty()) out.push_back({open, FlatLayout(sizes, parts), trained});
-    open.clear();
-    sizes.clear();
-    filled = 0;
-  };
-  for (std::size_t i = parameters.size(); i-- > 0;) {
-    const auto& value = parameters[i].value;
-    if (!value.is_floating_point() || value.requires_grad() != trained) continue;
-    open.push_back(i);
-    sizes.push_back(numel_of(parameters[i]));
-    filled += sizes.back();
-    if (filled >= elements) close();
+std::vector<Bucket> cut_in_order(const std::vector<nn::Declaration>& parameters, const std::vector<std::size_t>& order,
+                                 std::int64_t elements, int parts,
+                                 const std::function<bool(std::size_t first, std::size_t next)>& may_join) {
+  TRIREME_CHECK(elements >= 1, "buckets of {} elements", elements);
+  std::vector<Bucket> out;
+  for (const bool trained : {true, false}) {
+    std::vector<std::size_t> open;
+    std::vector<std::int64_t> sizes;
+    std::int64_t filled = 0;
+    const auto close = [&] {
+      if (!open.empty()) out.push_back({open, FlatLayout(sizes, parts), trained});
+      open.clear();
+      sizes.clear();
+      filled = 0;
+    };
+    for (const auto i : order) {
+      const auto& [name, shape, init, value] = parameters[i];
+      if (!value.is_floating_point() || value.requires_grad() != trained) continue;
+      if (!open.empty() && !may_join(open.front(), i)) close();
+      open.push_back(i);
+      sizes.push_back(shard::Placement::whole(name, shape).full_numel());
+      filled += sizes.back();
+      if (filled >= elements) close();
+    }
+    close();
   }
-  close();
+  return out;
 }
-
-}  // namespace
 
 std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts) {
-  TRIREME_CHECK(elements >= 1, "buckets of {} elements", elements);
-  std::vector<Bucket> buckets;
-  plan(parameters, elements, parts, true, buckets);
-  plan(parameters, elements, parts, false, buckets);
-  return buckets;
+  std::vector<std::size_t> last_first(parameters.size());
+  std::iota(last_first.rbegin(), last_first.rend(), std::size_t{0});
+  return cut_in_order(parameters, last_first, elements, parts, [](std::size_t, std::size_t) { return true; });
 }
 
 std::int64_t default_bucket_elements(std::int64_t model_elements) {

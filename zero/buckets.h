@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,12 @@ struct Bucket {
   FlatLayout layout;                    ///< item i is parameters[i]
   bool trained;                         ///< frozen parameters have buckets of their own: no gradient, no update
 };
+
+/// The floating-point parameters of `order` (indices), the trained ones before the frozen ones. A bucket is closed when
+/// it holds `elements` or more, and before a parameter that may not join its first one. @pre elements >= 1, parts >= 1
+std::vector<Bucket> cut_in_order(const std::vector<nn::Declaration>& parameters, const std::vector<std::size_t>& order,
+                                 std::int64_t elements, int parts,
+                                 const std::function<bool(std::size_t first, std::size_t next)>& may_join);
 
 /// Every floating-point parameter, last first, the trained ones before the frozen ones. A bucket is closed when it
 /// holds `elements` or more; so one that is larger has a bucket of its own. @pre elements >= 1, parts >= 1

@@ -17,7 +17,9 @@ std::int64_t mebi(double value) { return std::max<std::int64_t>(1, std::llround(
 Fields<GeminiOptions> make_fields() {
   using O = GeminiOptions;
   auto table =
-      Fields<O>("plugin.gemini", "ZeRO stage 3. Keys that [train] has too may be written in either.")
+      Fields<O>("plugin.gemini",
+                "ZeRO stage 3. Keys that [train] has too may be written in either; the loss scale's in the one that "
+                "says fp16.")
           .add(
               "chunk_config", &O::chunk_config,
               "A chunk is closed when it holds so many elements; no chunk spans two blocks. Unset: a size is searched.",
@@ -42,7 +44,9 @@ Fields<GeminiOptions> make_fields() {
           .add("max_prefetch", &O::max_prefetch, "Blocks whose weights are sent for before they are needed.",
                {.min = 0, .max = 1024})
           .add("master_weights", &O::master_weights,
-               "bf16 and fp16: update fp32 copies of the weights; false: the 16-bit weights themselves.")
+               "bf16 and fp16: update fp32 copies of the weights; false: the 16-bit weights themselves, with 16-bit "
+               "state, "
+               "which is too narrow for Adam in fp16.")
           .add("force_outputs_fp32", &O::force_outputs_fp32,
                "bf16 and fp16: the criterion gets the model's outputs in fp32; false: in 16 bits.")
           .add("strict_ddp_mode", &O::strict_ddp_mode, "Every rank keeps all weights, as shard_param_frac = 0 does.")

@@ -43,7 +43,9 @@ Fields<LowLevelZeroOptions> make_fields() {
   using O = LowLevelZeroOptions;
   const FieldRules dtype{.choices = {"same", "fp32", "bf16", "fp16"}};
   auto table =
-      Fields<O>("plugin.low_level_zero", "ZeRO stages 1 and 2. Keys that [train] has too may be written in either.")
+      Fields<O>("plugin.low_level_zero",
+                "ZeRO stages 1 and 2. Keys that [train] has too may be written in either; the loss scale's in the one "
+                "that says fp16.")
           .add("stage", &O::stage,
                "1 shares out the optimizer's state; 2 the gradients too. (Stage 3, weights as well, is the plugin "
                "gemini.)",
@@ -68,7 +70,9 @@ Fields<LowLevelZeroOptions> make_fields() {
           .add("cpu_offload", &O::cpu_offload,
                "Keep optimizer state and the weights that it updates in host memory, and update them there.")
           .add("master_weights", &O::master_weights,
-               "bf16 and fp16: update fp32 copies of the weights; false: the 16-bit weights themselves.")
+               "bf16 and fp16: update fp32 copies of the weights; false: the 16-bit weights themselves, with 16-bit "
+               "state, "
+               "which is too narrow for Adam in fp16.")
           .add("cast_inputs", &O::cast_inputs,
                "Bring floating-point inputs to the precision of the run; false: the model does so itself.")
           .add("no_sync", &O::no_sync,

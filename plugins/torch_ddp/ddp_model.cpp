@@ -110,6 +110,16 @@ void DdpModel::broadcast_buffers() {
   for (auto& buffer : module().buffers()) group_.broadcast(buffer, 0);
 }
 
+// What is a sum over the ranks already would be summed once more with the next gradients.
+void DdpModel::check_zeroed() {
+  if (!std::exchange(reduced_already_, false)) return;
+  for (const auto& p : reduced_)
+    if (p.grad().defined())
+      throw ConfigError(
+          "plugin.torch_ddp: the gradients of this step are reduced already, and another forward pass begins; hold "
+          "no_sync() around every microbatch but the last, and call zero_grad() after step()");
+}
+
 // A bucket that misses a gradient is never sent, and the reducer says nothing of it: the ranks would drift apart.
 void DdpModel::check_complete() const {
   if (ddp_.find_unused_parameters) return;  // the reducer itself fills in what did not come
@@ -153,6 +163,7 @@ void DdpModel::when_backward_ends(nn::Tensors& outputs) {
 }
 
 void DdpModel::backward_ended() {
+  reduced_already_ = true;
   if (!reducer_) return learn_static_graph();
   check_complete();
   if (ddp_.check_reduction)  // after the reducer's own last callback, which is queued by now
@@ -196,7 +207,9 @@ void DdpModel::learn_static_graph() {
 }
 
 nn::Tensors DdpModel::forward(const data::Batch& batch) {
-  if (!training() || !at::GradMode::is_enabled() || !sync_) return ReplicatedModel::forward(batch);
+  if (!training() || !at::GradMode::is_enabled()) return ReplicatedModel::forward(batch);
+  check_zeroed();
+  if (!sync_) return ReplicatedModel::forward(batch);
 
   reached_->assign(reached_->size(), false);
   if (ddp_.broadcast_buffers) broadcast_buffers();

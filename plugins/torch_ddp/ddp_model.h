@@ -26,6 +26,7 @@ class DdpModel : public ReplicatedModel {
   void watch_gradients();
   void when_backward_ends(nn::Tensors& outputs);
   void backward_ended();
+  void check_zeroed();
   void check_complete() const;
   void compare_ranks() const;
   void learn_static_graph();
@@ -39,6 +40,7 @@ class DdpModel : public ReplicatedModel {
   std::shared_ptr<std::vector<bool>> reached_;
   std::vector<bool> expected_;  ///< which of them the reducer waits for: all, but for static_graph's unused ones
   bool sync_ = true;
+  bool reduced_already_ = false;            ///< a backward pass has reduced since the last forward pass
   std::shared_ptr<c10d::Reducer> reducer_;  ///< static_graph: null in the first step, then over what that used
   std::shared_ptr<c10d::Logger> logger_;    ///< the reducer calls it, unasked, when the unused parameters change
 };

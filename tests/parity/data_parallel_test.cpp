@@ -110,6 +110,12 @@ TEST(DataParallelRules, AParameterThatTakesNoPartIsNamed) {
     }
 }
 
+// A second reduction of one step would sum the first one's result again.
+TEST(DataParallelRules, ASecondReductionOfAStepIsRefused) {
+  if (world().size() == 1) return;
+  EXPECT_THROW(by_pieces({.name = "twice", .micro_batch = 1, .reduce_each = true}), ConfigError);
+}
+
 // 19 samples: some ranks have one more than others, and the last batches are ragged or empty.
 TEST(DataParallelRules, EvaluationCountsEachSampleOnce) {
   const Case c{.name = "evaluation"};

@@ -2,6 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +11,7 @@
 
 #include "core/base/random.h"
 #include "core/base/text.h"
+#include "core/nn/adapt.h"
 #include "core/nn/block.h"
 #include "core/nn/criterion.h"
 #include "core/nn/linear.h"
@@ -179,6 +182,9 @@ struct TextbookOptimizer {
 std::shared_ptr<data::Dataset> make_data(const Case& c) { return std::make_shared<Noise>(c.samples); }
 
 std::shared_ptr<nn::Model> make_model(const Case& c) {
+  if (c.adapted)
+    return nn::adapt(torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(3 * kPixels * kPixels, c.hidden),
+                                           torch::nn::Tanh(), torch::nn::Linear(c.hidden, kClasses)));
   models::vit::Options options;
   options.hidden_size = c.hidden;
   options.num_layers = c.layers;

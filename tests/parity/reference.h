@@ -24,6 +24,7 @@ struct Case {
   std::string plugin = "";    ///< keys of the plugin's section
   bool unused_block = false;  ///< the model has parameters that no loss ever sees
   bool rare = false;          ///< a block whose weights only sample 3 meets: most ranks have no gradient for them
+  bool adapted = false;       ///< a user's own torch::nn::Sequential
   bool twice = false;         ///< a block runs twice, and two blocks share a parameter
   std::string precision = "fp64";
   double initial_scale = 65536;  ///< of fp16's losses

@@ -44,6 +44,7 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
          Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
          Case{.name = "unused", .micro_batch = 1, .unused_block = true}, Case{.name = "rare", .rare = true},
+         Case{.name = "adapted", .max_norm = 0.5, .adapted = true},
          Case{.name = "rare_accumulate", .micro_batch = 1, .adamw = false, .rare = true},
          Case{.name = "unused_recompute_sgd", .adamw = false, .recompute = true, .unused_block = true}})),
     kName);
@@ -82,6 +83,39 @@ INSTANTIATE_TEST_SUITE_P(Bounds, ZeroPrecision,
                          testing::Values(Rounding{"fp32", 1e-6, 1e-5}, Rounding{"bf16", 2e-2, 5e-2},
                                          Rounding{"fp16", 4e-3, 1e-2}),
                          [](const auto& value) { return std::string(value.param.precision); });
+
+/// A case in bf16, or with gradients rounded on their way, beside float64.
+void expect_losses_near(Case c, double bound) {
+  auto exact = c;
+  exact.precision = "fp64";
+  const auto expected = reference(exact), got = by_train_step(c);
+  for (std::size_t step = 0; step < expected.losses.size(); ++step)
+    EXPECT_NEAR(got.losses.at(step), expected.losses[step], bound * expected.losses[step]) << c.name;
+}
+
+TEST(ZeroRules, OptionsThatRound) {
+  const auto one = [](const char* keys, const char* precision) {
+    return cross({{"rounds", keys}}, {Case{.name = keys, .micro_batch = 4, .max_norm = 0.5, .precision = precision}})
+        .front();
+  };
+  expect_losses_near(one("communication_dtype = \"bf16\"", "fp32"), 2e-3);
+  expect_losses_near(one("communication_dtype = \"fp32\"\ngrad_accum_dtype = \"fp32\"\nstage = 2", "bf16"), 2e-2);
+  expect_losses_near(one("master_weights = false", "bf16"), 5e-2);
+  auto without_masters = one("master_weights = false", "fp16");
+  without_masters.adamw = false;  // whose second moments fp16 cannot hold
+  expect_losses_near(without_masters, 2e-2);
+  expect_losses_near(one("cpu_offload = true", "bf16"), 2e-2);
+  expect_losses_near(one("cpu_offload = true\nstage = 2", "fp16"), 4e-3);
+}
+
+TEST(ZeroRules, TheLargestValueAsNorm) {
+  const auto c = cross({{"inf", "norm_type = \"inf\""}}, {Case{.name = "norm", .steps = 1}}).front();
+  double largest = 0;
+  const auto expected = reference(c);
+  for (const auto& [name, gradient] : expected.gradients.front())
+    largest = std::max(largest, gradient.abs().max().item<double>());
+  EXPECT_NEAR(by_pieces(c).norms.front(), largest, kBound * largest);
+}
 
 TEST(ZeroRules, AStepThatOverflowsIsSkippedOnEveryRank) {
   for (auto c : cross({{"stage1", "stage = 1"}, {"stage2", "stage = 2"}},

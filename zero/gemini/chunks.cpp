@@ -32,29 +32,8 @@ std::vector<Bucket> plan(const std::vector<nn::Declaration>& parameters, const s
   const auto rank = [&](std::size_t i) { return std::pair(blocks[i], i); };
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return rank(a) > rank(b); });
   std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return blocks[i] < nowhere; });
-  std::vector<Bucket> out;
-  for (const bool trained : {true, false}) {
-    std::vector<std::size_t> open;
-    std::vector<std::int64_t> sizes;
-    std::int64_t filled = 0;
-    const auto close = [&] {
-      if (!open.empty()) out.push_back({open, FlatLayout(sizes, parts), trained});
-      open.clear();
-      sizes.clear();
-      filled = 0;
-    };
-    for (const auto i : order) {
-      const auto& value = parameters[i].value;
-      if (!value.is_floating_point() || value.requires_grad() != trained) continue;
-      if (!open.empty() && blocks[open.front()] != blocks[i]) close();
-      open.push_back(i);
-      sizes.push_back(shard::Placement::whole(parameters[i].name, parameters[i].shape).full_numel());
-      filled += sizes.back();
-      if (filled >= elements) close();
-    }
-    close();
-  }
-  return out;
+  return cut_in_order(parameters, order, elements, parts,
+                      [&](std::size_t first, std::size_t next) { return blocks[first] == blocks[next]; });
 }
 
 }  // namespace
