@@ -1,6 +1,8 @@
 // What the plugins over zero/ share: the options that [train] has too, and the axes of partition and copies.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,14 +49,19 @@ void check_zero_options(const config::Table* section, const O& options, const st
                              options.extra_dp_size, world_size));
 }
 
-/// For a program that configures the plugin itself: the two places must agree. @throws ConfigError
+/// A number of units of 2^20 elements as elements, at least one.
+inline std::int64_t mebi(double value) { return std::max<std::int64_t>(1, std::llround(value * 1024 * 1024)); }
+
+/// `given` with what the section says. The precision, which others have read too, must be the same in both: a program
+/// that configures the plugin itself may have missed it. @throws ConfigError
 template <class O>
-void check_same_precision(const std::string& plugin, const O& options, const std::string& precision) {
-  if (options.precision && *options.precision != precision)
+BoostOptions with_section(const Plugin& plugin, const O& options, BoostOptions given) {
+  if (options.precision && *options.precision != given.train.precision)
     throw ConfigError(
-        fmt::format("plugin.{}.precision: \"{}\", and the options of the training say \"{}\"; set both "
-                    "alike",
-                    plugin, *options.precision, precision));
+        fmt::format("plugin.{}.precision: \"{}\", and the options of the training say \"{}\"; set both alike",
+                    plugin.name(), *options.precision, given.train.precision));
+  given.train = with_own_options(plugin, given.train);
+  return given;
 }
 
 inline std::vector<std::pair<std::string, int>> zero_axes(std::int64_t copies, int world_size) {

@@ -7,6 +7,7 @@
 #include "core/nn/block.h"
 
 namespace trireme::zero {
+
 void freeze(nn::Model& model, const config::OptimizerOptions& options) {
   std::vector<optim::NamedTensor> named;
   for (const auto& parameter : nn::declarations(model)) named.push_back({parameter.name, parameter.value});
@@ -51,7 +52,6 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<Fla
 }
 
 nn::Tensors ShardedModel::forward(const data::Batch& batch) {
-  if (!options_.overlap_gather) weights_->wait();
   if (!options_.cast_inputs) return ReplicatedModel::forward(batch);
   auto cast = batch;
   for (auto& input : cast.inputs)

@@ -71,7 +71,7 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   at::Tensor sum;
   for (std::size_t i = 0; i < batch.micro.size(); ++i) {
     const auto& micro = batch.micro[i];
-    // Else gradients are reduced once, while the last microbatch's backward pass runs.
+    // By most plugins gradients are reduced once, while the last microbatch's backward pass runs.
     const bool reduce = i + 1 == batch.micro.size() || run.model->reduces_each_microbatch();
     const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();
     const auto loss = run.criterion(run.model->forward(micro), micro);

@@ -12,8 +12,6 @@
 namespace trireme::plugins {
 namespace {
 
-std::int64_t mebi(double value) { return std::max<std::int64_t>(1, std::llround(value * 1024 * 1024)); }
-
 Fields<GeminiOptions> make_fields() {
   using O = GeminiOptions;
   auto table =
@@ -128,9 +126,7 @@ std::vector<std::pair<std::string, int>> Gemini::axes(int world_size) const {
 }
 
 BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
-  check_same_precision(name(), options_, given.train.precision);
-  auto options = given;
-  options.train = with_own_options(*this, given.train);
+  const auto options = with_section(*this, options_, given);
   const zero::GradGroups groups{mesh.group("dp"), mesh.group("dp_outer"), mesh.group(data_axes())};
   const int parts = groups.shards.size();
   const auto device = mesh.world().device();

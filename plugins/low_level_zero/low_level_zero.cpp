@@ -31,8 +31,7 @@ zero::ShardedOptions sharded(const LowLevelZeroOptions& o) {
 
 /// Elements of a bucket, and a line that says what they are.
 std::pair<std::int64_t, std::string> bucket_size(const LowLevelZeroOptions& o, std::int64_t parameters) {
-  if (o.reduce_bucket_size_in_m)
-    return {std::max<std::int64_t>(1, std::llround(*o.reduce_bucket_size_in_m * 1024 * 1024)), ""};
+  if (o.reduce_bucket_size_in_m) return {mebi(*o.reduce_bucket_size_in_m), ""};
   const auto size = zero::default_bucket_elements(parameters);
   return {size, size < 12 * 1024 * 1024
                     ? fmt::format(" of {} elements (12 Mi, shrunk to the model)", text::thousands(size))
@@ -127,9 +126,7 @@ std::vector<std::pair<std::string, int>> LowLevelZero::axes(int world_size) cons
 }
 
 BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
-  check_same_precision(name(), options_, given.train.precision);
-  auto options = given;
-  options.train = with_own_options(*this, given.train);
+  const auto options = with_section(*this, options_, given);
   const zero::GradGroups groups{mesh.group("dp"), mesh.group("dp_outer"), mesh.group(data_axes())};
   zero::freeze(*source.model, options.optimizer);
   const auto parameters = nn::parameter_count(*source.model);

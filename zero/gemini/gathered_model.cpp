@@ -51,8 +51,10 @@ nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tens
                                const nn::Context& context) {
   const bool graph = at::GradMode::is_enabled();
   // Backward: the block's outputs come first, its inputs last. Where no input has a gradient, pass_ended() releases.
-  if (graph) inputs = on_backward(std::move(inputs), [this, block] { backward_left(*block); });
-  if (graph) ++to_come_[block.get()];
+  if (graph) {
+    inputs = on_backward(std::move(inputs), [this, block] { backward_left(*block); });
+    ++to_come_[block.get()];
+  }
   enter(*block);
   auto outputs = ShardedModel::run(block, std::move(inputs), context);
   leave(*block);
