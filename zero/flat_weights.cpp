@@ -55,7 +55,6 @@ FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vec
 
 void FlatWeights::make_buffers() {
   const auto on_device = at::TensorOptions().dtype(options_.working).device(options_.device);
-  const auto on_host = at::TensorOptions().dtype(options_.working).pinned_memory(options_.device.is_cuda());
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& layout = buckets_[b].layout;
     const auto mine = layout.part(shards_.rank());
@@ -63,17 +62,44 @@ void FlatWeights::make_buffers() {
     if (homes_[b].stays) {
       parts_.push_back(flat_[b].narrow(0, mine.begin, mine.size()));
     } else {
-      parts_.push_back(homes_[b].offload_part ? host_zeros(mine.size(), on_host) : at::zeros({mine.size()}, on_device));
+      parts_.push_back(make_part(b));
       free_memory(flat_[b]);  // at once: the model may be larger than this rank
       here_[b] = false;
     }
-    if (options_.master == options_.working && homes_[b].offload_master == homes_[b].offload_part)
-      masters_.push_back(parts_[b]);
-    else if (homes_[b].offload_master)
-      masters_.push_back(host_zeros(mine.size(), on_host.dtype(options_.master)));
-    else
-      masters_.push_back(at::zeros({mine.size()}, on_device.dtype(options_.master)));
+    masters_.push_back(make_master(b));
   }
+}
+
+at::TensorOptions FlatWeights::on_host() const {
+  return at::TensorOptions().pinned_memory(options_.pin && options_.device.is_cuda());
+}
+
+at::Tensor FlatWeights::make_part(std::size_t bucket) const {
+  const auto size = buckets_[bucket].layout.part_size();
+  if (homes_[bucket].offload_part) return host_zeros(size, on_host().dtype(options_.working));
+  return at::zeros({size}, at::TensorOptions().dtype(options_.working).device(options_.device));
+}
+
+at::Tensor FlatWeights::make_master(std::size_t bucket) const {
+  const auto& home = homes_[bucket];
+  if (options_.master == options_.working && home.offload_master == home.offload_part) return parts_[bucket];
+  const auto size = buckets_[bucket].layout.part_size();
+  if (home.offload_master) return host_zeros(size, on_host().dtype(options_.master));
+  return at::zeros({size}, at::TensorOptions().dtype(options_.master).device(options_.device));
+}
+
+void FlatWeights::rehome(std::size_t bucket, const Residence& home) {
+  TRIREME_CHECK(!home.stays && !homes_[bucket].stays, "bucket {} stays, and cannot move", bucket);
+  const at::NoGradGuard no_grad;
+  release(bucket);
+  const auto part = parts_[bucket], master = masters_[bucket];
+  const bool moves = home.offload_part != homes_[bucket].offload_part;
+  homes_[bucket] = home;
+  if (moves) parts_[bucket] = make_part(bucket).copy_(part);
+  masters_[bucket] = make_master(bucket);
+  if (!masters_[bucket].is_same(master)) masters_[bucket].copy_(master);
+  for (std::size_t i = 0; i < buckets_[bucket].parameters.size(); ++i)
+    slices_[first_[bucket] + i].value = cut(masters_[bucket], bucket, i);
 }
 
 void FlatWeights::install(nn::Model& model) {
@@ -151,7 +177,10 @@ void FlatWeights::gather(std::size_t bucket) {
 void FlatWeights::publish(std::size_t bucket) {
   const at::NoGradGuard no_grad;
   if (!parts_[bucket].is_same(masters_[bucket])) parts_[bucket].copy_(masters_[bucket], /*non_blocking=*/true);
-  if (homes_[bucket].stays) gather(bucket);
+  if (homes_[bucket].stays)
+    gather(bucket);
+  else
+    release(bucket);  // what it holds is of before
 }
 
 void FlatWeights::publish_all() {
@@ -194,6 +223,17 @@ std::vector<std::string> FlatWeights::describe() const {
                                 layout.total() - layout.payload()));
   }
   return lines;
+}
+
+std::int64_t FlatWeights::buffer_bytes(std::size_t bucket) const {
+  return buckets_[bucket].layout.total() * static_cast<std::int64_t>(c10::elementSize(options_.working));
+}
+
+std::int64_t FlatWeights::part_bytes(std::size_t bucket) const { return buffer_bytes(bucket) / shards_.size(); }
+
+std::int64_t FlatWeights::wide_master_bytes(std::size_t bucket) const {
+  if (options_.master == options_.working) return 0;
+  return buckets_[bucket].layout.part_size() * static_cast<std::int64_t>(c10::elementSize(options_.master));
 }
 
 std::int64_t FlatWeights::weight_bytes() const {

@@ -33,13 +33,15 @@ struct FlatWeightsOptions {
   at::ScalarType master = at::kFloat;   ///< what is updated
   c10::Device device = at::kCPU;
   std::uint64_t seed = 0;  ///< of the draws by name
+  bool pin = true;         ///< host memory beside a GPU is pinned: copies to and from it need not wait
 };
 
 /// Where a bucket lives.
 struct Residence {
   bool stays = true;            ///< its buffer keeps its memory
-  bool offload_master = false;  ///< master (and so the optimizer's state) in host memory, pinned beside a GPU
+  bool offload_master = false;  ///< master (and so the optimizer's state) in host memory
   bool offload_part = false;    ///< the part too. @pre !stays && offload_master
+  friend bool operator==(const Residence&, const Residence&) = default;
 };
 
 class FlatWeights {
@@ -71,12 +73,22 @@ class FlatWeights {
   /// Frees the buffer's memory, unless it stays.
   void release(std::size_t bucket);
   void release_all();
+  /// Whether a buffer has its memory; what those have that do not stay.
+  [[nodiscard]] bool here(std::size_t bucket) const { return here_[bucket]; }
+  [[nodiscard]] std::int64_t fetched_bytes() const { return fetched_; }
+  /// Moves a bucket's part and master: slices() are other tensors then. @pre it does not stay, before and after
+  void rehome(std::size_t bucket, const Residence& home);
   /// Until a bucket has arrived, or all that are on their way.
   void wait(std::size_t bucket) { std::exchange(arriving_[bucket], {}).wait(); }
   void wait();
 
   /// A line a bucket, for the log.
   [[nodiscard]] std::vector<std::string> describe() const;
+  [[nodiscard]] c10::Device device() const { return options_.device; }
+  [[nodiscard]] std::int64_t buffer_bytes(std::size_t bucket) const;
+  [[nodiscard]] std::int64_t part_bytes(std::size_t bucket) const;
+  /// Of its master in another dtype than the part has; 0: there is none.
+  [[nodiscard]] std::int64_t wide_master_bytes(std::size_t bucket) const;
   [[nodiscard]] std::int64_t weight_bytes() const;  ///< of buffers that stay, and of parts beside the others
   [[nodiscard]] std::int64_t master_bytes() const;  ///< of masters that are copies
   /// The most that fetched buffers have held at once.
@@ -84,6 +96,9 @@ class FlatWeights {
 
  private:
   void make_buffers();
+  [[nodiscard]] at::Tensor make_part(std::size_t bucket) const;
+  [[nodiscard]] at::Tensor make_master(std::size_t bucket) const;
+  [[nodiscard]] at::TensorOptions on_host() const;
   void fill_masters(const std::vector<nn::Declaration>& parameters, const comm::Group& everyone);
   void install(nn::Model& model);
   void map_blocks(nn::Model& model);

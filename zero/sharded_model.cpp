@@ -20,16 +20,19 @@ static Precision precision_of(const BoostOptions& options, const ShardedOptions&
   return precision;
 }
 
-std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const BoostOptions& options, bool masters,
-                                          std::vector<Bucket> buckets, std::vector<Residence> homes,
-                                          const GradGroups& groups, c10::Device device, const Log& log) {
+FlatWeightsOptions weights_options(const BoostOptions& options, bool masters, c10::Device device) {
   const auto working = Precision::pure(options.train.precision).parameters;
-  const FlatWeightsOptions flat{.working = working,
-                                .master = c10::elementSize(working) < 4 && masters ? at::kFloat : working,
-                                .device = device,
-                                .seed = options.seed};
+  return {.working = working,
+          .master = c10::elementSize(working) < 4 && masters ? at::kFloat : working,
+          .device = device,
+          .seed = options.seed};
+}
+
+std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatWeightsOptions& options,
+                                          std::vector<Bucket> buckets, std::vector<Residence> homes,
+                                          const GradGroups& groups, const Log& log) {
   auto weights = std::make_unique<FlatWeights>(*source.model, std::move(buckets), std::move(homes), groups.shards,
-                                               groups.everyone, flat);
+                                               groups.everyone, options);
   if (!source.weights.empty()) checkpoint::load_weights(source.weights, weights->slices(), source.head_prefix, log);
   weights->publish_all();
   weights->wait();

@@ -34,11 +34,14 @@ struct ShardedOptions {
 /// Marks what the user's patterns freeze: before buckets are planned. @throws ConfigError
 void freeze(nn::Model& model, const config::OptimizerOptions& options);
 
+/// What the options say of weights. `masters`: of half precision, in fp32.
+FlatWeightsOptions weights_options(const BoostOptions& options, bool masters, c10::Device device);
+
 /// Gives the source's model its memory, slice by slice: drawn by name, or from its weights file. The model of a rank is
 /// never whole unless its buckets stay. Collective.
-std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const BoostOptions& options, bool masters,
+std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatWeightsOptions& options,
                                           std::vector<Bucket> buckets, std::vector<Residence> homes,
-                                          const GradGroups& groups, c10::Device device, const Log& log);
+                                          const GradGroups& groups, const Log& log);
 
 class ShardedModel : public ReplicatedModel {
  public:
@@ -58,6 +61,9 @@ class ShardedModel : public ReplicatedModel {
 
   /// A backward pass has ended.
   virtual void pass_ended() { sync_->end_pass(); }
+  /// An update has ended. `state`: of each bucket, bytes of the optimizer's own. Returns the buckets whose slices have
+  /// moved. Collective.
+  virtual std::vector<std::size_t> step_ended(std::vector<std::int64_t> /*state*/) { return {}; }
   [[nodiscard]] FlatWeights& flat() { return *weights_; }
   [[nodiscard]] const FlatWeights& flat() const { return *weights_; }
   [[nodiscard]] GradSync& sync() { return *sync_; }

@@ -5,7 +5,7 @@
 #include <ATen/ops/isfinite.h>
 
 #include <map>
-#include <optional>
+#include <utility>
 
 #include "core/base/memory.h"
 #include "core/checkpoint/train_state.h"
@@ -16,6 +16,7 @@ namespace trireme::zero {
 ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& options, double norm_power,
                                    comm::Mesh& mesh)
     : model_(model),
+      options_(options.optimizer),
       max_norm_(options.train.max_norm),
       norm_power_(norm_power),
       mesh_(mesh),
@@ -24,27 +25,38 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
   // The user's patterns are matched over the whole model once; a bucket's slots then follow by name.
   std::vector<optim::NamedTensor> all;
   for (const auto& leaf : weights.leaves()) all.push_back({leaf.name, leaf.value});
-  const auto groups = optim::make_groups(options.optimizer, all);
-  description_ = optim::make(options.optimizer, groups)->describe();
-  std::map<std::string, std::size_t> group_of;
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    for (const auto& slot : groups[g].slots) group_of[slot.name] = g;
+  groups_ = optim::make_groups(options_, all);
+  description_ = optim::make(options_, groups_)->describe();
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    for (const auto& slot : std::exchange(groups_[g].slots, {})) group_of_[slot.name] = g;
+  for (std::size_t b = 0; b < weights.buckets().size() && weights.buckets()[b].trained; ++b)
+    parts_.push_back(make_part(b));
+}
 
-  for (std::size_t b = 0; b < weights.buckets().size() && weights.buckets()[b].trained; ++b) {
-    std::vector<optim::ParamGroup> mine(groups.size());
-    std::vector<std::vector<std::size_t>> items(groups.size());
-    for (std::size_t g = 0; g < groups.size(); ++g)
-      mine[g] = {groups[g].label, groups[g].weight_decay, groups[g].lr_scale, {}};
-    for (std::size_t i = 0; i < weights.buckets()[b].parameters.size(); ++i) {
-      const auto& slice = weights.slices()[weights.first_slice(b) + i];
-      const auto g = group_of.at(slice.name);
-      mine[g].slots.push_back({slice.name, slice.value, {}});
-      items[g].push_back(i);
-    }
-    auto& part = parts_.emplace_back();
-    for (const auto& of_group : items) part.items.insert(part.items.end(), of_group.begin(), of_group.end());
-    part.optimizer = optim::make(options.optimizer, std::move(mine));
+ShardedOptimizer::Part ShardedOptimizer::make_part(std::size_t bucket) const {
+  auto& weights = model_.flat();
+  auto groups = groups_;
+  std::vector<std::vector<std::size_t>> items(groups.size());
+  for (std::size_t i = 0; i < weights.buckets()[bucket].parameters.size(); ++i) {
+    const auto& slice = weights.slices()[weights.first_slice(bucket) + i];
+    const auto g = group_of_.at(slice.name);
+    groups[g].slots.push_back({slice.name, slice.value, {}});
+    items[g].push_back(i);
   }
+  Part part;
+  for (const auto& of_group : items) part.items.insert(part.items.end(), of_group.begin(), of_group.end());
+  part.optimizer = optim::make(options_, std::move(groups));
+  return part;
+}
+
+/// The slices of a bucket have moved: so does their state.
+void ShardedOptimizer::follow(std::size_t bucket) {
+  const memory::OfHost on_host(model_.flat().home(bucket).offload_master);
+  auto part = make_part(bucket);
+  const auto from = parts_[bucket].optimizer->state();
+  const auto to = part.optimizer->state();
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+  parts_[bucket] = std::move(part);
 }
 
 void ShardedOptimizer::backward(const nn::Loss& loss, double global_weight) {
@@ -67,6 +79,7 @@ StepResult ShardedOptimizer::step(double lr) {
   auto& sync = model_.sync();
   auto& weights = model_.flat();
   weights.wait();
+  weights.release_all();
   sync.finish();
   gradient_bytes_ = sync.bytes();
   StepResult result;
@@ -84,6 +97,10 @@ StepResult ShardedOptimizer::step(double lr) {
   }
   if (!model_.options().overlap_gather) weights.wait();
   scaler_.update(result.found_inf);
+  std::vector<std::int64_t> state(weights.buckets().size());
+  for (std::size_t b = 0; b < parts_.size(); ++b) state[b] = parts_[b].optimizer->state_bytes();
+  for (const auto b : model_.step_ended(std::move(state)))
+    if (b < parts_.size()) follow(b);
   return result;
 }
 
@@ -107,8 +124,7 @@ void ShardedOptimizer::update(std::size_t bucket, double lr, const at::Tensor& f
       slot.grad = weights.cut(gradient, bucket, item);
       slot.skip = sync.unused(weights.buckets()[bucket].parameters[item]);
     }
-  std::optional<memory::OfHost> on_host;  // its state, made in the first step
-  if (weights.home(bucket).offload_master) on_host.emplace();
+  const memory::OfHost on_host(weights.home(bucket).offload_master);  // state is made in the first step
   part.optimizer->step(lr, skip);
   for (auto& group : part.optimizer->groups())
     for (auto& slot : group.slots) slot.grad = at::Tensor();
@@ -118,8 +134,11 @@ void ShardedOptimizer::zero_grad() { model_.sync().reset(); }
 
 std::vector<shard::Slice> ShardedOptimizer::state() {
   std::vector<shard::Slice> out;
-  for (auto& part : parts_)
-    for (auto& slice : checkpoint::states_of(*part.optimizer, model_.flat().slices())) out.push_back(std::move(slice));
+  for (std::size_t b = 0; b < parts_.size(); ++b) {
+    const memory::OfHost on_host(model_.flat().home(b).offload_master);
+    for (auto& slice : checkpoint::states_of(*parts_[b].optimizer, model_.flat().slices()))
+      out.push_back(std::move(slice));
+  }
   return out;
 }
 

@@ -2,6 +2,7 @@
 // alone: P/N elements each.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,13 +33,18 @@ class ShardedOptimizer : public BoostedOptimizer {
     std::unique_ptr<optim::Optimizer> optimizer;
     std::vector<std::size_t> items;  ///< of its slots, group by group
   };
+  Part make_part(std::size_t bucket) const;
+  void follow(std::size_t bucket);
   at::Tensor norm_of(const std::vector<at::Tensor>& parts);
   void update(std::size_t bucket, double lr, const at::Tensor& factor, const at::Tensor& skip);
 
   ShardedModel& model_;
+  config::OptimizerOptions options_;
   double max_norm_, norm_power_;
   comm::Mesh& mesh_;
-  std::vector<Part> parts_;  ///< of each trained bucket
+  std::vector<optim::ParamGroup> groups_;        ///< as the user's patterns make them, without slots
+  std::map<std::string, std::size_t> group_of_;  ///< of each trained parameter, by name
+  std::vector<Part> parts_;                      ///< of each trained bucket
   optim::LossScaler scaler_;
   std::string description_;
   std::int64_t gradient_bytes_ = 0;

@@ -2,6 +2,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -15,7 +16,7 @@
 namespace trireme::memory {
 namespace {
 
-std::atomic<std::int64_t> the_limit{0}, held_bytes{0}, peak_bytes{0};
+std::atomic<std::int64_t> the_limit{0}, held_bytes{0}, peak_bytes{0}, metered_peak{0};
 thread_local bool of_host = false;
 
 /// Before each block: what its deleter must know. As wide as LibTorch's alignment.
@@ -24,6 +25,12 @@ struct Header {
 };
 constexpr std::size_t kHeader = 64;
 static_assert(sizeof(Header) <= kHeader);
+
+void raise(std::atomic<std::int64_t>& peak, std::int64_t to) {
+  auto at = peak.load(std::memory_order_relaxed);
+  while (to > at && !peak.compare_exchange_weak(at, to)) {
+  }
+}
 
 double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024 * 1024); }
 
@@ -35,9 +42,8 @@ bool take(std::int64_t bytes) {
     held_bytes.fetch_sub(bytes);
     return false;
   }
-  auto peak = peak_bytes.load(std::memory_order_relaxed);
-  while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {
-  }
+  raise(peak_bytes, now);
+  raise(metered_peak, now);
   return true;
 }
 
@@ -83,9 +89,38 @@ void count(std::int64_t limit) {
 
 std::int64_t held() { return held_bytes; }
 std::int64_t peak() { return peak_bytes; }
-void reset_peak() { peak_bytes = held_bytes.load(); }
+std::int64_t limit() { return the_limit; }
 
-OfHost::OfHost() : before_(std::exchange(of_host, true)) {}
+static c10::CachingDeviceAllocator::DeviceStats stats_of(c10::Device device) {
+  return c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+}
+
+static const c10::CachingAllocator::Stat& total(const c10::CachingAllocator::StatArray& stat) {
+  return stat[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+}
+
+std::int64_t Meter::held() const {
+  return device_.is_cpu() ? memory::held() : total(stats_of(device_).allocated_bytes).current;
+}
+
+std::int64_t Meter::peak() const {
+  return device_.is_cpu() ? metered_peak.load() : total(stats_of(device_).allocated_bytes).peak;
+}
+
+void Meter::reset() {
+  if (device_.is_cpu())
+    metered_peak = held_bytes.load();
+  else
+    c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+}
+
+std::int64_t Meter::capacity() const {
+  if (device_.is_cpu()) return limit();
+  return static_cast<std::int64_t>(
+      c10::getDeviceAllocator(device_.type())->getMemoryInfo(device_.index()).second);  // free, all
+}
+
+OfHost::OfHost(bool applies) : before_(std::exchange(of_host, of_host || applies)) {}
 OfHost::~OfHost() { of_host = before_; }
 
 }  // namespace trireme::memory

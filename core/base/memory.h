@@ -2,6 +2,8 @@
 // what a layout needs can be measured, and enforced, on any machine.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 
 namespace trireme::memory {
@@ -10,16 +12,32 @@ namespace trireme::memory {
 /// device would (c10::OutOfMemoryError); 0: no limit. Tensors made before are not counted.
 void count(std::int64_t limit = 0);
 
-/// Held now, and the most that was held since reset_peak().
+/// Held now, and the most that was held at once.
 [[nodiscard]] std::int64_t held();
 [[nodiscard]] std::int64_t peak();
-void reset_peak();
+/// What was given to count(); 0: no limit.
+[[nodiscard]] std::int64_t limit();
+
+/// What tensors take of the device of this rank, in bytes: a GPU's by LibTorch's allocator, a CPU rank's as counted
+/// here. One at a time: all share the device's peak.
+class Meter {
+ public:
+  explicit Meter(c10::Device device) : device_(device) {}
+  [[nodiscard]] std::int64_t held() const;
+  [[nodiscard]] std::int64_t peak() const;  ///< since reset()
+  void reset();
+  /// All that the device has; on a CPU rank the limit, 0 when there is none.
+  [[nodiscard]] std::int64_t capacity() const;
+
+ private:
+  c10::Device device_;
+};
 
 /// While it lives, what this thread allocates does not count: memory of the host beside a device (offloaded state,
 /// decoded images).
 class OfHost {
  public:
-  OfHost();
+  explicit OfHost(bool applies = true);
   ~OfHost();
   OfHost(const OfHost&) = delete;
   OfHost& operator=(const OfHost&) = delete;

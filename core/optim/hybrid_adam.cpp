@@ -5,7 +5,6 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include "core/base/error.h"
 #include "core/optim/slots.h"
@@ -28,8 +27,8 @@ HybridAdam::HybridAdam(const config::OptimizerOptions& options, std::vector<Para
 void HybridAdam::make_moments(const at::Tensor& value, Moments& moments) {
   if (moments.step.defined()) return;
   const auto plain = value.detach();
-  moments.exp_avg = at::zeros_like(plain);
-  moments.exp_avg_sq = at::zeros_like(plain);
+  moments.exp_avg = detail::zeros_beside(plain);
+  moments.exp_avg_sq = detail::zeros_beside(plain);
   moments.step = at::zeros({}, plain.options().dtype(at::kFloat));
 }
 

@@ -4,7 +4,6 @@
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include "core/base/error.h"
 #include "core/optim/slots.h"
@@ -27,7 +26,7 @@ Sgd::Sgd(const config::OptimizerOptions& options, std::vector<ParamGroup> groups
 void Sgd::make_momentum(const at::Tensor& value, Momentum& momentum) const {
   if (options_.momentum == 0 || momentum.buffer.defined()) return;
   const auto plain = value.detach();
-  momentum.buffer = at::zeros_like(plain);
+  momentum.buffer = detail::zeros_beside(plain);
   if (options_.dampening != 0) momentum.step = at::zeros({}, plain.options().dtype(at::kFloat));
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "core/base/error.h"
 
@@ -14,6 +15,10 @@ at::Tensor gradient_for(const Slot& slot) {
   if (slot.grad.scalar_type() == slot.value.scalar_type() && slot.grad.strides() == slot.value.strides())
     return slot.grad;
   return at::empty_like(slot.value).copy_(slot.grad);
+}
+
+at::Tensor zeros_beside(const at::Tensor& value) {
+  return at::zeros_like(value, value.options().pinned_memory(value.is_pinned()));
 }
 
 at::Tensor skip_flag(const at::Tensor& found_inf, c10::Device device) {

@@ -1,7 +1,9 @@
 #include "plugins/gemini/gemini.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/booster/plugin_entry.h"
 #include "plugins/zero_options.h"
@@ -14,6 +16,7 @@ namespace {
 
 Fields<GeminiOptions> make_fields() {
   using O = GeminiOptions;
+  const OnlyWith automatic{"placement_policy", {"auto"}};
   auto table =
       Fields<O>("plugin.gemini",
                 "ZeRO stage 3. Keys that [train] has too may be written in either; the loss scale's in the one that "
@@ -28,6 +31,26 @@ Fields<GeminiOptions> make_fields() {
                {.min = 0, .max = 1e6})
           .add("hidden_dim", &O::hidden_dim, "The step of the search, in elements: the model's width is a good one.",
                {.min = 64})
+          .add("placement_policy", &O::placement_policy,
+               "static: the three fractions below say what lies on the device. auto: the device is filled as far as it "
+               "goes, by what the first step measures; a CPU rank's device is run.memory_mb.",
+               {.choices = {"static", "auto"}})
+          .add("warmup_non_model_data_ratio", &O::warmup_non_model_data_ratio,
+               "The part of the device that the first step may need for other things than slices of weights.",
+               {.min = 0, .max = 1, .only = automatic})
+          .add("steady_cuda_cap_ratio", &O::steady_cuda_cap_ratio,
+               "The part of the device that may be used after the first step.",
+               {.max = 1, .above = 0, .only = automatic})
+          .add("gpu_margin_mem_ratio", &O::gpu_margin_mem_ratio,
+               "The part of what the fullest moment leaves free that masters and optimizer state get; the rest of them "
+               "is updated in host memory.",
+               {.min = 0, .max = 1, .only = automatic})
+          .add("memstats", &O::memstats,
+               "A file of what a first step measured: read where it is there, so that no step is spent on measuring, "
+               "else written. Empty: neither.",
+               {.only = automatic})
+          .add("pin_memory", &O::pin_memory,
+               "Beside a GPU, what is offloaded lies in pinned host memory: faster copies, less memory for others.")
           .add("shard_param_frac", &O::shard_param_frac,
                "The part of the weights that is shared out; the rest stays whole on every rank: less traffic, more "
                "memory.",
@@ -97,6 +120,11 @@ void Gemini::configure(const config::Table* section) {
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
     if (wrong) config::fail(section, key, why);
   };
+  const bool is_auto = o.placement_policy == "auto";
+  for (const char* key : {"shard_param_frac", "offload_optim_frac", "offload_param_frac", "strict_ddp_mode"})
+    refuse(is_auto && written(key), key, "is what placement_policy = \"auto\" decides; remove one of them");
+  refuse(written("pin_memory") && !is_auto && o.offload_optim_frac == 0, "pin_memory",
+         "changes nothing where nothing is offloaded; remove it, or set offload_optim_frac");
   refuse(o.offload_param_frac > o.offload_optim_frac, "offload_param_frac",
          fmt::format("is more than offload_optim_frac = {}: weights in host memory are updated there, so their "
                      "optimizer state must be there too; raise offload_optim_frac to {}",
@@ -116,6 +144,11 @@ void Gemini::configure(const config::Table* section) {
 void Gemini::check(const config::RunConfig& config, int world_size) const {
   const auto* section = config.plugin_table(name());
   check_zero_options(section, options_, config.train.precision, world_size);
+  if (options_.placement_policy == "auto" && config.run.device == "cpu" && config.run.memory_mb == 0)
+    config::fail(
+        section, "placement_policy",
+        "\"auto\" fills a device's memory, and CPU ranks have none; set run.memory_mb to what a rank's tensors "
+        "may take, or choose \"static\"");
   if (!options_.force_outputs_fp32 && !is_half(config.train.precision))
     config::fail(section, "force_outputs_fp32",
                  fmt::format("changes nothing in {}; remove it, or choose bf16 or fp16", config.train.precision));
@@ -125,35 +158,67 @@ std::vector<std::pair<std::string, int>> Gemini::axes(int world_size) const {
   return zero_axes(options_.extra_dp_size, world_size);
 }
 
+static std::vector<zero::Bucket> make_chunks(nn::Model& model, const GeminiOptions& o, int parts) {
+  const zero::ChunkSearch search{mebi(o.min_chunk_size_m), o.search_range_m == 0 ? 0 : mebi(o.search_range_m),
+                                 o.hidden_dim};
+  return zero::plan_chunks(model, o.chunk_config ? *o.chunk_config : zero::search_chunk_elements(model, search, parts),
+                           parts);
+}
+
+/// Null under "static".
+static std::unique_ptr<zero::Keeper> make_keeper(const GeminiOptions& o, const BoostOptions& options,
+                                                 const std::vector<std::int64_t>& slices,
+                                                 const zero::GradGroups& groups, c10::Device device, const Log& log) {
+  if (o.placement_policy != "auto") return nullptr;
+  const auto& train = options.train;
+  const nlohmann::json run{{"ranks", groups.shards.size()},      {"precision", train.precision},
+                           {"global_batch", train.global_batch}, {"micro_batch", train.micro_batch.value_or(0)},
+                           {"recompute", train.recompute},       {"slices", slices}};
+  return std::make_unique<zero::Keeper>(groups.everyone, device,
+                                        zero::KeeperOptions{.warmup_ratio = o.warmup_non_model_data_ratio,
+                                                            .steady_ratio = o.steady_cuda_cap_ratio,
+                                                            .margin_ratio = o.gpu_margin_mem_ratio,
+                                                            .stats_path = o.memstats,
+                                                            .run = json_text(run)},
+                                        log);
+}
+
 BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
   const auto options = with_section(*this, options_, given);
   const zero::GradGroups groups{mesh.group("dp"), mesh.group("dp_outer"), mesh.group(data_axes())};
   const int parts = groups.shards.size();
   const auto device = mesh.world().device();
   zero::freeze(*source.model, options.optimizer);
-  const zero::ChunkSearch search{mebi(options_.min_chunk_size_m),
-                                 options_.search_range_m == 0 ? 0 : mebi(options_.search_range_m), options_.hidden_dim};
-  const auto elements =
-      options_.chunk_config ? *options_.chunk_config : zero::search_chunk_elements(*source.model, search, parts);
-  auto chunks = zero::plan_chunks(*source.model, elements, parts);
-  auto homes = homes_of(chunks, options_);
-  const auto count = chunks.size();
-  auto weights = zero::make_weights(source, options, options_.master_weights, std::move(chunks), std::move(homes),
-                                    groups, device, log);
+  auto chunks = make_chunks(*source.model, options_, parts);
+  auto flat = zero::weights_options(options, options_.master_weights, device);
+  flat.pin = options_.pin_memory;
+  std::vector<std::int64_t> slices;
+  for (const auto& chunk : chunks)
+    slices.push_back(chunk.layout.part_size() * static_cast<std::int64_t>(c10::elementSize(flat.working)));
+  auto keeper = make_keeper(options_, options, slices, groups, device, log);
+  auto homes = keeper ? keeper->homes(slices) : homes_of(chunks, options_);
+  auto weights = zero::make_weights(source, flat, std::move(chunks), std::move(homes), groups, log);
   const zero::ShardedOptions sharded{.partition_gradients = true,
                                      .overlap_reduce = options_.enable_async_reduce,
                                      .hold_gradients = options_.enable_gradient_accumulation,
                                      .outputs_fp32 = options_.force_outputs_fp32};
-  auto model = std::make_unique<zero::GatheredModel>(source.model, std::move(weights), options, sharded, groups, device,
-                                                     static_cast<std::size_t>(options_.max_prefetch));
-  model->note(fmt::format("a rank owns 1/{} of {} parameters, in {} chunks", parts,
-                          text::thousands(nn::parameter_count(*source.model)), count));
-  if (options_.enable_gradient_accumulation)
-    model->note("whole gradients are held over the microbatches of a step, and reduced once");
-  if (options_.verbose)
-    for (const auto& line : model->flat().describe()) log.note("{}", line);
+  auto model =
+      std::make_unique<zero::GatheredModel>(source.model, std::move(weights), options, sharded, groups, device,
+                                            static_cast<std::size_t>(options_.max_prefetch), std::move(keeper));
+  describe(*model, parts, log);
   auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options, 2, mesh);
   return {std::move(model), std::move(optimizer)};
+}
+
+/// What the header of a run says of it.
+void Gemini::describe(zero::GatheredModel& model, int parts, const Log& log) const {
+  model.note(fmt::format("a rank owns 1/{} of {} parameters, in {} chunks", parts,
+                         text::thousands(nn::parameter_count(model.module())), model.flat().buckets().size()));
+  if (options_.enable_gradient_accumulation)
+    model.note("whole gradients are held over the microbatches of a step, and reduced once");
+  if (model.keeper() != nullptr) model.note(model.keeper()->describe());
+  if (options_.verbose)
+    for (const auto& line : model.flat().describe()) log.note("{}", line);
 }
 
 }  // namespace trireme::plugins

@@ -5,6 +5,10 @@
 #include "core/booster/plugin.h"
 #include "zero/flat_weights.h"
 
+namespace trireme::zero {
+class GatheredModel;
+}
+
 namespace trireme::plugins {
 
 struct GeminiOptions {
@@ -12,6 +16,10 @@ struct GeminiOptions {
   double search_range_m = 32, min_chunk_size_m = 32;
   std::int64_t hidden_dim = 1024;
   double shard_param_frac = 1, offload_optim_frac = 0, offload_param_frac = 0;
+  std::string placement_policy = "static";
+  double warmup_non_model_data_ratio = 0.8, steady_cuda_cap_ratio = 0.9, gpu_margin_mem_ratio = 0;
+  std::string memstats;
+  bool pin_memory = true;
   std::int64_t max_prefetch = 0;
   bool master_weights = true;
   bool force_outputs_fp32 = true;
@@ -28,7 +36,8 @@ struct GeminiOptions {
 
 const Fields<GeminiOptions>& gemini_fields();
 
-/// Where each chunk lives, by the options' parts of all elements: the first chunks stay, the last ones are offloaded.
+/// Where each chunk lives under "static", by the options' parts of all elements: the first chunks stay, the last ones
+/// are offloaded.
 std::vector<zero::Residence> homes_of(const std::vector<zero::Bucket>& chunks, const GeminiOptions& options);
 
 class Gemini : public Plugin {
@@ -47,6 +56,7 @@ class Gemini : public Plugin {
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
 
  private:
+  void describe(zero::GatheredModel& model, int parts, const Log& log) const;
   GeminiOptions options_;
 };
 

@@ -134,8 +134,9 @@ BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, c
   auto buckets = zero::plan_buckets(nn::declarations(*source.model), elements, groups.shards.size());
   const auto count = buckets.size();
   std::vector<zero::Residence> homes(count, {.stays = true, .offload_master = options_.cpu_offload});
-  auto weights = zero::make_weights(source, options, options_.master_weights, std::move(buckets), std::move(homes),
-                                    groups, mesh.world().device(), log);
+  auto weights =
+      zero::make_weights(source, zero::weights_options(options, options_.master_weights, mesh.world().device()),
+                         std::move(buckets), std::move(homes), groups, log);
   auto model = std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(options_),
                                                     groups, mesh.world().device());
   model->note(fmt::format("a rank updates 1/{} of {} parameters; {} gradient buckets{}", groups.shards.size(),

@@ -40,6 +40,12 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{gemini + "extra_dp_size=2"}, "3 ranks cannot be 2 groups", 3},
       {{gemini + "force_outputs_fp32=false"}, "changes nothing in fp32"},
       {{gemini + "chunk_config=0"}, "must be at least 1"},
+      {{gemini + "placement_policy=auto"}, "set run.memory_mb to what a rank's tensors may take"},
+      {{gemini + "placement_policy=auto", gemini + "offload_optim_frac=0.5"},
+       "is what placement_policy = \"auto\" decides"},
+      {{gemini + "steady_cuda_cap_ratio=0.5"}, "it is for auto; remove it"},
+      {{gemini + "memstats=some.json"}, "it is for auto; remove it"},
+      {{gemini + "pin_memory=false"}, "changes nothing where nothing is offloaded"},
   };
   for (const auto& [sets, says, ranks] : rows) {
     SCOPED_TRACE(sets.front());

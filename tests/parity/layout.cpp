@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "core/base/memory.h"
 #include "core/booster/plugin_loader.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/nn/block.h"
@@ -51,6 +52,7 @@ std::vector<Case> cross(const std::string& plugin, const std::string& usual, con
 }
 
 Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
+  const memory::OfHost not_the_run;
   const shard::Assembly assembly(slices, mesh);
   Named out;
   for (std::size_t i = 0; i < assembly.entries().size(); ++i) {
@@ -109,8 +111,9 @@ Held one_step(const Case& c) {
           elements("reduce_scatter") - reduced, elements("all_gather") - gathered, run.model->peak_gathered_bytes()};
 }
 
-void expect_same_as_one_process(const Case& c) {
-  const auto expected = reference(c);
+void expect_same_as_one_process(const Case& c) { expect_same(c, reference(c)); }
+
+void expect_same(const Case& c, const Trace& expected) {
   const auto got = by_pieces(c);
   for (std::size_t step = 0; step < expected.gradients.size(); ++step) {
     const auto [worst, name] = distance(got.gradients.at(step), expected.gradients[step], kBound);

@@ -18,6 +18,7 @@ Trace by_train_step(const Case& c);
 Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh);
 /// Contract C1: both ways against the reference, every gradient, norm, loss and weight.
 void expect_same_as_one_process(const Case& c);
+void expect_same(const Case& c, const Trace& expected);
 /// Low precision: losses and weights after three steps against float64, relative.
 struct Rounding {
   const char* precision;

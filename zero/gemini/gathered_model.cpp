@@ -11,17 +11,6 @@
 
 namespace trireme::zero {
 
-void BlockOrder::enter(const nn::Block* block) {
-  if (at_ < order_.size() && order_[at_] != block) order_.resize(at_);
-  if (at_ == order_.size()) order_.push_back(block);
-  ++at_;
-}
-
-const nn::Block* BlockOrder::next(std::size_t ahead) const {
-  const auto index = at_ + ahead - 1;
-  return index < order_.size() ? order_[index] : nullptr;
-}
-
 static ShardedOptions without_hooks(ShardedOptions options) {
   options.overlap_reduce = false;
   return options;
@@ -29,10 +18,12 @@ static ShardedOptions without_hooks(ShardedOptions options) {
 
 GatheredModel::GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights,
                              const BoostOptions& options, const ShardedOptions& sharded, GradGroups groups,
-                             c10::Device device, std::size_t prefetch)
+                             c10::Device device, std::size_t prefetch, std::unique_ptr<Keeper> keeper)
     : ShardedModel(std::move(model), std::move(weights), options, without_hooks(sharded), std::move(groups), device),
+      keeper_(std::move(keeper)),
       prefetch_(prefetch),
       reduce_early_(sharded.overlap_reduce) {
+  if (keeper_) keeper_->watch(flat());
   std::set<std::size_t> seen;
   for (const auto& block : module().blocks())
     for (const auto bucket : flat().buckets_of(*block))
@@ -40,9 +31,9 @@ GatheredModel::GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<F
 }
 
 nn::Tensors GatheredModel::forward(const data::Batch& batch) {
-  flat().release_all();  // what a pass without a backward pass has left
-  to_come_.clear();
   order_ = training() && at::GradMode::is_enabled() ? &training_order_ : &evaluation_order_;
+  if (!keeps()) flat().release_all();  // what a pass without a backward pass has left
+  to_come_.clear();
   order_->begin();
   return ShardedModel::forward(batch);
 }
@@ -63,15 +54,26 @@ nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tens
 }
 
 void GatheredModel::enter(const nn::Block& block) {
+  if (watched()) keeper_->before_change();
   order_->enter(&block);
+  if (watched()) keeper_->enter(*order_, flat().buckets_of(block));
   for (const auto bucket : flat().buckets_of(block)) flat().fetch(bucket);
   for (std::size_t ahead = 1; ahead <= prefetch_; ++ahead)
     if (const auto* next = order_->next(ahead); next != nullptr)
-      for (const auto bucket : flat().buckets_of(*next)) flat().fetch(bucket);
+      for (const auto bucket : flat().buckets_of(*next))
+        if (!watched() || keeper_->has_room(bucket)) flat().fetch(bucket);
+  if (watched()) keeper_->after_change();
   for (const auto bucket : flat().buckets_of(block)) flat().wait(bucket);
 }
 
 void GatheredModel::leave(const nn::Block& block) {
+  if (keeps()) return;
+  if (watched()) keeper_->before_change();
+  release_used(block);
+  if (watched()) keeper_->after_change();
+}
+
+void GatheredModel::release_used(const nn::Block& block) {
   std::set<std::size_t> needed;
   for (std::size_t ahead = 1; ahead <= std::max<std::size_t>(1, prefetch_); ++ahead)
     if (const auto* next = order_->next(ahead); next != nullptr)
@@ -89,7 +91,16 @@ void GatheredModel::backward_left(const nn::Block& block) {
 
 void GatheredModel::pass_ended() {
   ShardedModel::pass_ended();
-  flat().release_all();
+  if (watched()) keeper_->before_change();
+  if (!keeps()) flat().release_all();
+  if (watched()) keeper_->pass_ended();
+  if (watched()) keeper_->after_change();
+}
+
+std::vector<std::size_t> GatheredModel::step_ended(std::vector<std::int64_t> state) {
+  if (!keeper_) return {};
+  for (std::size_t chunk = 0; chunk < state.size(); ++chunk) state[chunk] += flat().wide_master_bytes(chunk);
+  return keeper_->step_ended(std::move(state));
 }
 
 }  // namespace trireme::zero

@@ -18,31 +18,23 @@
 #include <unordered_map>
 #include <vector>
 
+#include "zero/gemini/block_order.h"
+#include "zero/gemini/keeper.h"
 #include "zero/sharded_model.h"
 
 namespace trireme::zero {
 
-/// The order in which blocks are entered in one pass: learned once, then foretold.
-class BlockOrder {
- public:
-  void begin() { at_ = 0; }
-  /// Notes that `block` is entered. A pass that goes another way is learned anew.
-  void enter(const nn::Block* block);
-  /// The block that is entered `ahead` (from 1) after the present one; null: not known, or none.
-  [[nodiscard]] const nn::Block* next(std::size_t ahead) const;
-
- private:
-  std::vector<const nn::Block*> order_;
-  std::size_t at_ = 0;  ///< blocks entered in this pass
-};
-
 class GatheredModel : public ShardedModel {
  public:
-  /// `prefetch`: blocks whose weights are sent for ahead of their use.
+  /// `prefetch`: blocks whose weights are sent for ahead of their use. `keeper`: null, or decides which chunks stay on
+  /// the device, and where all live.
   GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,
-                const ShardedOptions& sharded, GradGroups groups, c10::Device device, std::size_t prefetch);
+                const ShardedOptions& sharded, GradGroups groups, c10::Device device, std::size_t prefetch,
+                std::unique_ptr<Keeper> keeper);
   nn::Tensors forward(const data::Batch& batch) override;
   void pass_ended() override;
+  std::vector<std::size_t> step_ended(std::vector<std::int64_t> state) override;
+  [[nodiscard]] const Keeper* keeper() const { return keeper_.get(); }
   std::int64_t peak_gathered_bytes() const override { return flat().peak_fetched_bytes(); }
 
  protected:
@@ -52,11 +44,16 @@ class GatheredModel : public ShardedModel {
   void enter(const nn::Block& block);
   void leave(const nn::Block& block);
   void backward_left(const nn::Block& block);
+  void release_used(const nn::Block& block);
+  /// Whether the keeper watches, or keeps: passes of training alone.
+  [[nodiscard]] bool watched() const { return keeper_ != nullptr && order_ == &training_order_; }
+  [[nodiscard]] bool keeps() const { return watched() && keeper_->keeps(); }
 
+  std::unique_ptr<Keeper> keeper_;
   std::size_t prefetch_;
   bool reduce_early_;
-  std::unordered_map<const nn::Block*, std::vector<std::size_t>>
-      first_in_;                                       ///< trained chunks that no earlier block has
+  /// Trained chunks that no earlier block has.
+  std::unordered_map<const nn::Block*, std::vector<std::size_t>> first_in_;
   std::unordered_map<const nn::Block*, int> to_come_;  ///< backward passes through a block that are still to come
   BlockOrder training_order_, evaluation_order_;
   BlockOrder* order_ = &evaluation_order_;

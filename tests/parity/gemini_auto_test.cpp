@@ -1,0 +1,136 @@
+// gemini's placement_policy = "auto": the same numbers whatever fits, and no more on a rank than its limit.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/base/error.h"
+#include "core/base/memory.h"
+#include "core/nn/block.h"
+#include "tests/parity/layout.h"
+
+namespace trireme::tests {
+namespace {
+
+constexpr double kSteady = 0.9;
+
+Case make_case(const std::string& keys, bool recompute = false) {
+  return {.name = "auto",
+          .samples = 24,
+          .micro_batch = 1,
+          .max_norm = 0.5,
+          .recompute = recompute,
+          .hidden = 60,
+          .layers = 4,
+          .plugin = "chunk_config = 4000\n" + keys,
+          .plugin_name = "gemini",
+          .reduce_each = true};
+}
+
+/// What the last of three steps gathered, in elements, and what tensors took at most in the whole run, in bytes.
+struct Run {
+  std::uint64_t gathered = 0;
+  std::int64_t peak = 0;
+};
+Run run(const Case& c) {
+  memory::Meter meter(at::kCPU);
+  meter.reset();
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto boosted = booster.boost(make_inputs(c));
+  Run out;
+  const auto elements = [] {
+    const auto totals = world().ledger().totals();
+    const auto found = totals.find({"dp", "all_gather"});
+    return found == totals.end() ? 0 : found->second.payload_elements;
+  };
+  for_steps(c, boosted, [&](const data::StepBatch& batch) {
+    const auto before = elements();
+    booster.train_step(boosted, batch);
+    out.gathered = elements() - before;
+  });
+  auto peak = at::tensor({meter.peak()}, at::kLong);
+  world().group().all_reduce(peak, comm::ReduceOp::max);
+  out.peak = peak.item<std::int64_t>();
+  return out;
+}
+
+class GeminiAuto : public testing::Test {
+ protected:
+  void SetUp() override { memory::count(); }
+  void TearDown() override { memory::count(); }
+  /// From now on a rank has `times` what `c` needs.
+  static void limit(const Case& c, double times) {
+    const auto peak = run(c).peak;
+    memory::count(static_cast<std::int64_t>(times * static_cast<double>(peak) / kSteady));
+  }
+};
+
+constexpr const char* kAuto = "placement_policy = \"auto\"\nwarmup_non_model_data_ratio = 1\n";
+constexpr const char* kOffload = "offload_optim_frac = 1\noffload_param_frac = 1\n";
+
+TEST_F(GeminiAuto, EqualsOneProcessWhateverFits) {
+  struct Row {
+    double times;
+    const char* keys;
+  };
+  for (const bool recompute : {false, true}) {
+    const auto expected = [&] {
+      const memory::OfHost not_the_run;
+      return reference(make_case("", recompute));
+    }();
+    for (const auto& [times, keys] : {Row{1.02, ""}, Row{1.5, "gpu_margin_mem_ratio = 0.5\nmax_prefetch = 2\n"},
+                                      Row{4, "gpu_margin_mem_ratio = 1.0\n"}}) {
+      SCOPED_TRACE(fmt::format("{} x what static offload needs; recompute {}; {}", times, recompute, keys));
+      limit(make_case(kOffload, recompute), times);
+      expect_same(make_case(std::string(kAuto) + keys, recompute), expected);
+      memory::count();
+    }
+  }
+}
+
+// From what static placement gathers when nothing more fits to each weight once a step when all does.
+TEST_F(GeminiAuto, GathersLessTheMoreFits) {
+  const auto fixed = run(make_case(kOffload));
+  const auto p = static_cast<double>(nn::parameter_count(*make_model(make_case(""))));
+  auto before = static_cast<double>(fixed.gathered);
+  for (const double times : {1.02, 1.5, 4.0}) {
+    SCOPED_TRACE(times);
+    memory::count(static_cast<std::int64_t>(times * static_cast<double>(fixed.peak) / kSteady));
+    const auto got = run(make_case(kAuto));
+    EXPECT_LE(static_cast<double>(got.gathered), before);
+    EXPECT_LE(got.peak, memory::limit());
+    before = static_cast<double>(got.gathered);
+    memory::count();
+  }
+  if (world().size() > 1) {
+    EXPECT_NEAR(before, p, 0.02 * p);
+  }
+}
+
+TEST_F(GeminiAuto, StatisticsOfAnEarlierRunSpareTheMeasuring) {
+  const auto path = fmt::format("{}/memstats-{}.json", testing::TempDir(), getppid());
+  const auto c = make_case(fmt::format("{}memstats = \"{}\"\ngpu_margin_mem_ratio = 1.0\n", kAuto, path));
+  limit(make_case(kOffload), 4);
+  if (world().rank() == 0) std::filesystem::remove(path);
+  world().group().barrier();
+  run(c);
+  EXPECT_TRUE(std::filesystem::exists(path));
+  // The first step too has its optimizer state on the device now.
+  const auto held = one_step(c);
+  EXPECT_EQ(held.optimizer, one_step(c).optimizer);
+  auto other = c;
+  other.hidden = 72;
+  EXPECT_THROW(run(other), ConfigError);
+  world().group().barrier();
+  if (world().rank() == 0) std::ofstream(path) << "{}";
+  world().group().barrier();
+  EXPECT_THROW(run(c), ConfigError);
+  world().group().barrier();
+  if (world().rank() == 0) std::filesystem::remove(path);
+}
+
+TEST_F(GeminiAuto, NeedsToKnowTheMemory) { EXPECT_THROW(run(make_case(kAuto)), ConfigError); }
+
+}  // namespace
+}  // namespace trireme::tests

@@ -1,0 +1,65 @@
+// Where chunks live under placement_policy = "auto", by tables of what was measured.
+#include "zero/gemini/memory_stats.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/base/error.h"
+
+namespace trireme::zero {
+namespace {
+
+std::string letters(const std::vector<Residence>& homes) {
+  std::string out;  // a chunk each: all on the device, slice alone, nothing
+  for (const auto& home : homes) out += home.offload_part ? 'n' : home.offload_master ? 's' : 'a';
+  return out;
+}
+
+// Three chunks of 10 bytes a slice and 30 of state; a pass needs chunk 2 first and chunk 0 last.
+const MemoryStats kStats{.periods = {{.other = 5, .gathered = 20}, {.other = 40, .gathered = 20}, {30, 20}},
+                         .update = 10,
+                         .state = {30, 30, 30},
+                         .first_use = {2, 1, 0}};
+
+TEST(MemoryStats, TheFullestPeriodDecides) {
+  struct Row {
+    std::int64_t room;
+    double margin;
+    const char* homes;
+  };
+  // 60 are needed beside slices in the second period, 30 by all slices.
+  for (const auto& [room, margin, homes] :
+       {Row{60, 1, "nnn"}, Row{0, 1, "nnn"}, Row{69, 1, "nnn"}, Row{70, 1, "nns"}, Row{80, 1, "nss"}, Row{90, 1, "sss"},
+        Row{120, 1, "ass"}, Row{120, 0.9, "sss"}, Row{150, 0.5, "ass"}, Row{180, 1, "aaa"}, Row{180, 0, "sss"}}) {
+    SCOPED_TRACE(room);
+    EXPECT_EQ(letters(plan_residence(kStats, {10, 10, 10}, room, margin)), homes);
+  }
+  auto late = kStats;  // the update may be the fullest moment
+  late.update = 61;
+  EXPECT_EQ(letters(plan_residence(late, {10, 10, 10}, 90, 1)), "nss");
+}
+
+TEST(MemoryStats, CarefulAtFirst) {
+  EXPECT_EQ(letters(careful_residence({10, 10, 10}, 20)), "ssn");
+  EXPECT_EQ(letters(careful_residence({10, 10, 10}, 0)), "nnn");
+}
+
+TEST(MemoryStats, FileKeepsThem) {
+  const auto path = testing::TempDir() + "/stats.json";
+  kStats.write(path, R"({"ranks": 2})");
+  const auto got = MemoryStats::read(path, R"({"ranks":2})");
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->state, kStats.state);
+  EXPECT_EQ(got->first_use, kStats.first_use);
+  EXPECT_EQ(got->update, kStats.update);
+  ASSERT_EQ(got->periods.size(), 3U);
+  EXPECT_EQ(got->periods[1].other, 40);
+  EXPECT_EQ(got->periods[1].gathered, 20);
+  EXPECT_THROW(MemoryStats::read(path, R"({"ranks": 3})"), ConfigError);
+  EXPECT_FALSE(MemoryStats::read(path + ".none", "{}"));
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace trireme::zero

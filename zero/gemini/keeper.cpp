@@ -1,0 +1,157 @@
+#include "zero/gemini/keeper.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace trireme::zero {
+namespace {
+
+double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024 * 1024); }
+
+std::int64_t part_of(double ratio, std::int64_t bytes) {
+  return static_cast<std::int64_t>(ratio * static_cast<double>(bytes));
+}
+
+/// How many blocks are entered before the next one that needs `chunk`, the pass starting anew at its end.
+std::size_t distance(const BlockOrder& order, const FlatWeights& weights, std::size_t chunk) {
+  const auto& blocks = order.blocks();
+  std::size_t ahead = 0;
+  for (; ahead < blocks.size(); ++ahead)
+    if (weights.buckets_of(*blocks[(order.entered() + ahead) % blocks.size()]).count(chunk) > 0) break;
+  return ahead;
+}
+
+}  // namespace
+
+Keeper::Keeper(const comm::Group& everyone, c10::Device device, KeeperOptions options, const Log& log)
+    : everyone_(everyone), meter_(device), options_(std::move(options)), log_(log), capacity_(meter_.capacity()) {
+  auto least = at::tensor({capacity_}, at::kLong).to(device);
+  everyone_.all_reduce(least, comm::ReduceOp::min);
+  capacity_ = least.item<std::int64_t>();
+  if (capacity_ == 0)
+    throw ConfigError(
+        "plugin.gemini.placement_policy: \"auto\" fills a device's memory, and CPU ranks have none: set "
+        "run.memory_mb to what a rank's tensors may take (a program: memory::count()), or choose \"static\"");
+  if (!options_.stats_path.empty()) stats_ = MemoryStats::read(options_.stats_path, options_.run);
+}
+
+std::vector<Residence> Keeper::homes(const std::vector<std::int64_t>& parts) const {
+  return stats_ ? plan_residence(*stats_, parts, part_of(options_.steady_ratio, capacity_), options_.margin_ratio)
+                : careful_residence(parts, part_of(1 - options_.warmup_ratio, capacity_));
+}
+
+std::string Keeper::describe() const {
+  return fmt::format(
+      "placement auto: {:.1f} MiB a rank, {}", mib(capacity_),
+      stats_ ? "by what " + options_.stats_path + " says" : std::string("filled by what the first step measures"));
+}
+
+std::int64_t Keeper::resident() const {
+  std::int64_t bytes = 0;
+  for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk) {
+    const auto& home = weights_->home(chunk);
+    if (!home.offload_part) bytes += weights_->part_bytes(chunk);
+    if (!home.offload_master) bytes += stats_->state.at(chunk);
+  }
+  return bytes;
+}
+
+std::int64_t Keeper::room() const {
+  std::int64_t other = 0;
+  if (period_ < stats_->periods.size())
+    other = stats_->periods[period_].other;
+  else
+    for (const auto& period : stats_->periods) other = std::max(other, period.other);
+  return part_of(options_.steady_ratio, capacity_) - other - resident();
+}
+
+void Keeper::enter(const BlockOrder& order, const std::set<std::size_t>& needed) {
+  period_ = order.entered() - 1;
+  phase_ = Phase::pass;
+  std::int64_t missing = 0, all = 0;
+  for (const auto chunk : needed) {
+    all += weights_->buffer_bytes(chunk);
+    if (!weights_->here(chunk)) missing += weights_->buffer_bytes(chunk);
+  }
+  if (!keeps()) {
+    if (seen_.periods.size() <= period_) seen_.periods.resize(period_ + 1);
+    seen_.periods[period_].gathered = all;
+    for (const auto chunk : needed) first_use_.emplace(chunk, static_cast<std::int64_t>(period_));
+    return;
+  }
+  std::vector<std::pair<std::size_t, std::size_t>> others;  // distance, chunk
+  for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk)
+    if (weights_->here(chunk) && needed.count(chunk) == 0)
+      others.emplace_back(distance(order, *weights_, chunk), chunk);
+  std::sort(others.begin(), others.end());
+  for (; !others.empty() && weights_->fetched_bytes() + missing > room(); others.pop_back())
+    weights_->release(others.back().second);
+}
+
+bool Keeper::has_room(std::size_t chunk) const {
+  return keeps() && weights_->fetched_bytes() + weights_->buffer_bytes(chunk) <= room();
+}
+
+void Keeper::before_change() {
+  if (keeps() || phase_ == Phase::none) return;
+  auto& most = phase_ == Phase::pass ? seen_.periods[period_].other : seen_.update;
+  most = std::max(most, meter_.peak() - resident() - weights_->fetched_bytes());
+}
+
+void Keeper::after_change() {
+  if (!keeps()) meter_.reset();
+}
+
+std::vector<std::size_t> Keeper::step_ended(std::vector<std::int64_t> state) {
+  if (keeps()) return {};
+  before_change();
+  seen_.state = std::move(state);
+  for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk) {
+    const auto used = first_use_.find(chunk);
+    seen_.first_use.push_back(used == first_use_.end() ? static_cast<std::int64_t>(seen_.periods.size())
+                                                       : used->second);
+  }
+  agree();
+  if (!options_.stats_path.empty() && log_.rank() == 0) stats_->write(options_.stats_path, options_.run);
+
+  std::vector<std::int64_t> parts;
+  for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk) parts.push_back(weights_->part_bytes(chunk));
+  const auto planned = homes(parts);
+  std::vector<std::size_t> moved;
+  std::size_t slices = 0, states = 0;
+  for (std::size_t chunk = 0; chunk < planned.size(); ++chunk) {
+    if (!planned[chunk].offload_part) ++slices;
+    if (!planned[chunk].offload_master) ++states;
+    if (planned[chunk] == weights_->home(chunk)) continue;
+    weights_->rehome(chunk, planned[chunk]);
+    moved.push_back(chunk);
+  }
+  auto least = room();
+  for (period_ = 0; period_ < stats_->periods.size(); ++period_) least = std::min(least, room());
+  log_.note(
+      "placement auto, measured: slices of {1} of {0} chunks and optimizer state of {2} lie on the device; at least "
+      "{3:.1f} MiB are free for gathered ones",
+      planned.size(), slices, states, mib(std::max<std::int64_t>(0, least)));
+  return moved;
+}
+
+/// What is measured differs with a rank's samples; what follows from it must not.
+void Keeper::agree() {
+  std::vector<std::int64_t> figures{seen_.update};
+  for (const auto& period : seen_.periods) figures.push_back(period.other);
+  figures.insert(figures.end(), seen_.state.begin(), seen_.state.end());
+  auto largest = at::tensor(figures, at::kLong).to(weights_->device());
+  everyone_.all_reduce(largest, comm::ReduceOp::max);
+  largest = largest.cpu();
+  const auto* next = largest.const_data_ptr<std::int64_t>();
+  seen_.update = *next++;
+  for (auto& period : seen_.periods) period.other = *next++;
+  for (auto& bytes : seen_.state) bytes = *next++;
+  stats_ = std::move(seen_);
+}
+
+}  // namespace trireme::zero

@@ -1,0 +1,85 @@
+#include "zero/gemini/memory_stats.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/checkpoint/files.h"
+
+namespace trireme::zero {
+
+std::optional<MemoryStats> MemoryStats::read(const std::string& path, const std::string& run) {
+  if (!std::filesystem::exists(path)) return {};
+  MemoryStats stats;
+  try {
+    const auto file = nlohmann::json::parse(checkpoint::read_file(path));
+    if (file.at("run") != nlohmann::json::parse(run))
+      throw ConfigError(
+          fmt::format("plugin.gemini.memstats: \"{}\" was measured for {}, and this run is {}; remove the file, or "
+                      "name another",
+                      path, json_text(file.at("run")), run));
+    for (const auto& period : file.at("periods"))
+      stats.periods.push_back({period.at("other").get<std::int64_t>(), period.at("gathered").get<std::int64_t>()});
+    stats.update = file.at("update").get<std::int64_t>();
+    stats.state = file.at("state").get<std::vector<std::int64_t>>();
+    stats.first_use = file.at("first_use").get<std::vector<std::int64_t>>();
+  } catch (const nlohmann::json::exception& error) {
+    throw ConfigError(
+        fmt::format("plugin.gemini.memstats: \"{}\" is no file of memory statistics ({}); remove it, or "
+                    "name another",
+                    path, error.what()));
+  }
+  return stats;
+}
+
+void MemoryStats::write(const std::string& path, const std::string& run) const {
+  auto list = nlohmann::json::array();
+  for (const auto& period : periods) list.push_back({{"other", period.other}, {"gathered", period.gathered}});
+  const nlohmann::json file{{"run", nlohmann::json::parse(run)},
+                            {"periods", list},
+                            {"update", update},
+                            {"state", state},
+                            {"first_use", first_use}};
+  checkpoint::write_file(path, json_text(file, 1) + "\n");
+}
+
+std::vector<Residence> plan_residence(const MemoryStats& stats, const std::vector<std::int64_t>& parts,
+                                      std::int64_t room, double margin) {
+  std::vector<Residence> homes(parts.size(), Residence{.stays = false, .offload_master = true});
+  auto busiest = stats.update;
+  for (const auto& period : stats.periods) busiest = std::max(busiest, period.other + period.gathered);
+  auto left = room - busiest - std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+
+  std::vector<std::size_t> order(parts.size());  // needed last first
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](auto a, auto b) { return stats.first_use.at(a) > stats.first_use.at(b); });
+  for (const auto chunk : order) {
+    if (left >= 0) break;
+    homes[chunk].offload_part = true;
+    left += parts[chunk];
+  }
+
+  auto for_state = static_cast<std::int64_t>(margin * static_cast<double>(std::max<std::int64_t>(left, 0)));
+  for (std::size_t chunk = 0; chunk < parts.size(); ++chunk)
+    if (!homes[chunk].offload_part && stats.state.at(chunk) <= for_state) {
+      homes[chunk].offload_master = false;
+      for_state -= stats.state[chunk];
+    }
+  return homes;
+}
+
+std::vector<Residence> careful_residence(const std::vector<std::int64_t>& parts, std::int64_t room) {
+  std::vector<Residence> homes;
+  for (const auto part : parts) {
+    room -= part;
+    homes.push_back({.stays = false, .offload_master = true, .offload_part = room < 0});
+  }
+  return homes;
+}
+
+}  // namespace trireme::zero
