@@ -1,0 +1,10 @@
+#include "pipeline/schedule/alternate.h"
+#include "pipeline/schedule/schedules.h"
+
+namespace trireme::pipeline {
+
+Schedule gpipe(int ranks, int microbatches) {
+  return alternate("gpipe", ranks, microbatches, [](const Schedule& schedule, int) { return schedule.microbatches; });
+}
+
+}  // namespace trireme::pipeline

@@ -1,0 +1,12 @@
+#include "pipeline/schedule/alternate.h"
+#include "pipeline/schedule/schedules.h"
+
+namespace trireme::pipeline {
+
+Schedule one_f_one_b(int ranks, int microbatches) {
+  // A rank's first backward comes back when all ranks behind it have had their forward.
+  return alternate("1f1b", ranks, microbatches,
+                   [](const Schedule& schedule, int rank) { return schedule.ranks - 1 - rank; });
+}
+
+}  // namespace trireme::pipeline

@@ -1,0 +1,104 @@
+#include "pipeline/schedule/program.h"
+
+#include <map>
+
+#include "core/base/error.h"
+
+namespace trireme::pipeline {
+namespace {
+
+class Lowering {
+ public:
+  explicit Lowering(const Schedule& schedule) : schedule_(schedule), reader_(schedule.items(), -1) {
+    for (int rank = 0; rank < schedule.ranks; ++rank) list_messages(rank);
+  }
+
+  Program program_of(int rank) {
+    const auto& actions = schedule_.actions[static_cast<std::size_t>(rank)];
+    Program out;
+    if (!actions.empty()) receive_for(rank, actions[0], out);
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (i + 1 < actions.size()) receive_for(rank, actions[i + 1], out);
+      out.push_back({Kind::compute, actions[i]});
+      const int peer = other_rank(rank, target_stage(schedule_, rank, actions[i]));
+      if (peer >= 0)
+        out.push_back({actions[i].op == Op::forward ? Kind::send_activation : Kind::send_gradient, actions[i], peer});
+    }
+    return out;
+  }
+
+ private:
+  /// One direction between two ranks: the messages in the order in which they are sent, and how many are received.
+  struct Lane {
+    std::vector<std::size_t> messages;  ///< by item
+    std::size_t received = 0;
+  };
+
+  void list_messages(int rank) {
+    const auto& actions = schedule_.actions[static_cast<std::size_t>(rank)];
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const auto& action = actions[i];
+      const int source = source_stage(schedule_, rank, action);
+      if (source >= 0) reader_[schedule_.item(action.op, source, action.microbatch)] = static_cast<int>(i);
+      const int peer = other_rank(rank, target_stage(schedule_, rank, action));
+      if (peer < 0) continue;
+      const int stage = schedule_.stage_of(rank, action.chunk);
+      lanes_[{rank, peer}].messages.push_back(schedule_.item(action.op, stage, action.microbatch));
+    }
+  }
+
+  /// Posts the receive that `action` needs, unless it is, and those that the peer sends before it.
+  void receive_for(int rank, const Action& action, Program& out) {
+    const int source = source_stage(schedule_, rank, action), peer = other_rank(rank, source);
+    if (peer < 0) return;
+    const auto needed = schedule_.item(action.op, source, action.microbatch);
+    auto& lane = lanes_[{peer, rank}];
+    while (reader_[needed] >= 0) {
+      TRIREME_CHECK(lane.received < lane.messages.size(), "rank {}: nobody makes the input of {}", rank,
+                    schedule_.describe(rank, action));
+      int& reader = reader_[lane.messages[lane.received++]];
+      TRIREME_CHECK(reader >= 0, "rank {} is sent what it has no use for", rank);
+      const auto& reads = schedule_.actions[static_cast<std::size_t>(rank)][static_cast<std::size_t>(reader)];
+      out.push_back({reads.op == Op::forward ? Kind::recv_activation : Kind::recv_gradient, reads, peer});
+      reader = -1;
+    }
+  }
+
+  /// The rank of a stage, or -1 when it is this one, or there is no such stage.
+  [[nodiscard]] int other_rank(int rank, int stage) const {
+    if (stage < 0) return -1;
+    const int other = schedule_.place_of(stage).rank;
+    return other == rank ? -1 : other;
+  }
+
+  const Schedule& schedule_;
+  std::vector<int> reader_;  ///< by item: which action of its rank needs it; -1: none, or its receive is posted
+  std::map<std::pair<int, int>, Lane> lanes_;  ///< by sender and receiver
+};
+
+}  // namespace
+
+const char* name(Kind kind) {
+  switch (kind) {
+    case Kind::compute:
+      return "compute";
+    case Kind::send_activation:
+      return "send_activation";
+    case Kind::recv_activation:
+      return "recv_activation";
+    case Kind::send_gradient:
+      return "send_gradient";
+    case Kind::recv_gradient:
+      return "recv_gradient";
+  }
+  throw LogicError("a kind without a name");
+}
+
+std::vector<Program> lower(const Schedule& schedule) {
+  Lowering lowering(schedule);
+  std::vector<Program> out;
+  for (int rank = 0; rank < schedule.ranks; ++rank) out.push_back(lowering.program_of(rank));
+  return out;
+}
+
+}  // namespace trireme::pipeline

@@ -1,0 +1,72 @@
+#include "pipeline/schedule/schedule.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace trireme::pipeline {
+
+const char* name(Op op) {
+  switch (op) {
+    case Op::forward:
+      return "forward";
+    case Op::backward:
+      return "backward";
+    case Op::backward_input:
+      return "backward_input";
+    case Op::backward_weight:
+      return "backward_weight";
+  }
+  throw LogicError("an op without a name");
+}
+
+int Schedule::stage_of(int rank, int chunk) const {
+  const bool returns = layout == Layout::v && chunk % 2 == 1;
+  return chunk * ranks + (returns ? ranks - 1 - rank : rank);
+}
+
+Place Schedule::place_of(int stage) const {
+  const int chunk = stage / ranks, along = stage % ranks;
+  const bool returns = layout == Layout::v && chunk % 2 == 1;
+  return {returns ? ranks - 1 - along : along, chunk};
+}
+
+std::size_t Schedule::item(Op op, int stage, int microbatch) const {
+  const auto pair = static_cast<std::size_t>(stage) * static_cast<std::size_t>(microbatches);
+  return 2 * (pair + static_cast<std::size_t>(microbatch)) + (op == Op::forward ? 0 : 1);
+}
+
+std::string Schedule::describe(int rank, const Action& action) const {
+  return fmt::format("{} of stage {} (chunk {}), microbatch {}", pipeline::name(action.op),
+                     stage_of(rank, action.chunk), action.chunk, action.microbatch);
+}
+
+int source_stage(const Schedule& schedule, int rank, const Action& action) {
+  const int stage = schedule.stage_of(rank, action.chunk);
+  if (action.op == Op::forward) return stage - 1;
+  if (makes_input_gradient(action.op) && stage + 1 < schedule.stages()) return stage + 1;
+  return -1;
+}
+
+int target_stage(const Schedule& schedule, int rank, const Action& action) {
+  const int stage = schedule.stage_of(rank, action.chunk);
+  if (action.op == Op::forward) return stage + 1 < schedule.stages() ? stage + 1 : -1;
+  return makes_input_gradient(action.op) ? stage - 1 : -1;
+}
+
+std::vector<int> peak_live(const Schedule& schedule, LiveUntil until) {
+  std::vector<int> peaks;
+  for (const auto& actions : schedule.actions) {
+    int live = 0, peak = 0;
+    for (const auto& action : actions) {
+      if (action.op == Op::forward) peak = std::max(peak, ++live);
+      const bool ends =
+          until == LiveUntil::weight_gradient ? makes_weight_gradient(action.op) : makes_input_gradient(action.op);
+      if (ends) --live;
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
+}
+
+}  // namespace trireme::pipeline

@@ -1,0 +1,210 @@
+// The verifier on programs: each by itself, each two together, all at once.
+#include <map>
+
+#include "pipeline/schedule/verifier_parts.h"
+
+namespace trireme::pipeline::verifier {
+namespace {
+
+/// "rank 1, instruction 7: send_activation to 2, of forward of stage 1 (chunk 0), microbatch 3"
+std::string place(const Schedule& schedule, int rank, std::size_t at, const Instruction& instruction) {
+  const auto what = schedule.describe(rank, instruction.action);
+  if (instruction.kind == Kind::compute) return fmt::format("rank {}, instruction {}: {}", rank, at, what);
+  return fmt::format("rank {}, instruction {}: {} {} {}, of {}", rank, at, name(instruction.kind),
+                     is_send(instruction.kind) ? "to" : "from", instruction.peer, what);
+}
+
+/// The item that an action makes for another stage, and the one that it needs.
+std::size_t made(const Schedule& schedule, int rank, const Action& action) {
+  return schedule.item(action.op, schedule.stage_of(rank, action.chunk), action.microbatch);
+}
+std::size_t needed(const Schedule& schedule, int rank, const Action& action) {
+  return schedule.item(action.op, source_stage(schedule, rank, action), action.microbatch);
+}
+
+int rank_of(const Schedule& schedule, int stage) { return stage < 0 ? -1 : schedule.place_of(stage).rank; }
+
+/// One rank's program against its list.
+class ProgramCheck {
+ public:
+  ProgramCheck(const Schedule& schedule, int rank)
+      : schedule_(schedule),
+        rank_(rank),
+        actions_(schedule.actions[static_cast<std::size_t>(rank)]),
+        seen_(schedule.items()) {
+    for (const auto& action : actions_)
+      if (action.op != Op::backward_weight) seen_[made(schedule, rank, action)].op = action.op;
+  }
+
+  void run(const Program& program) {
+    for (at_ = 0; at_ < program.size(); ++at_) {
+      const auto& instruction = program[at_];
+      if (instruction.kind == Kind::compute)
+        compute(instruction);
+      else
+        message(instruction);
+    }
+    if (computed_ < actions_.size())
+      fail("rank {}, at its program's end: {} is not computed", rank_, schedule_.describe(rank_, actions_[computed_]));
+    for (const auto& action : actions_) {
+      const int peer = rank_of(schedule_, target_stage(schedule_, rank_, action));
+      if (peer >= 0 && peer != rank_ && !seen_[made(schedule_, rank_, action)].sent)
+        fail("rank {}, at its program's end: the result of {} is not sent to rank {}", rank_,
+             schedule_.describe(rank_, action), peer);
+    }
+  }
+
+ private:
+  /// What has been done about an action that another stage has to do with.
+  struct Seen {
+    Op op = Op::backward_weight;  ///< the action's; backward_weight: this rank has none
+    bool computed = false, sent = false, received = false;
+  };
+
+  void compute(const Instruction& instruction) {
+    const auto& action = instruction.action;
+    if (computed_ == actions_.size() || action != actions_[computed_])
+      fail("{}: not what the schedule computes here", place(schedule_, rank_, at_, instruction));
+    ++computed_;
+    if (action.op == Op::backward_weight) return;
+    auto& seen = seen_[made(schedule_, rank_, action)];
+    seen.computed = true;
+    const int peer = rank_of(schedule_, source_stage(schedule_, rank_, action));
+    if (peer >= 0 && peer != rank_ && !seen.received)
+      fail("{}: its receive from rank {} is not posted before it", place(schedule_, rank_, at_, instruction), peer);
+  }
+
+  void message(const Instruction& instruction) {
+    const auto& [kind, action, peer] = instruction;
+    const auto refuse = [&](const char* why) { fail("{}: {}", place(schedule_, rank_, at_, instruction), why); };
+    const bool of_forward = kind == Kind::send_activation || kind == Kind::recv_activation;
+    if (action.chunk < 0 || action.chunk >= schedule_.chunks || action.microbatch < 0 ||
+        action.microbatch >= schedule_.microbatches || action.op == Op::backward_weight ||
+        of_forward != (action.op == Op::forward) || seen_[made(schedule_, rank_, action)].op != action.op)
+      refuse("no action of this rank has such a message");
+    auto& seen = seen_[made(schedule_, rank_, action)];
+    const int other = is_send(kind) ? target_stage(schedule_, rank_, action) : source_stage(schedule_, rank_, action);
+    if (peer == rank_ || rank_of(schedule_, other) != peer) refuse("not the rank of the neighbour stage");
+    bool& done = is_send(kind) ? seen.sent : seen.received;
+    if (done) refuse("a second time");
+    done = true;
+    if (is_send(kind) && !seen.computed) refuse("before it is computed");
+  }
+
+  const Schedule& schedule_;
+  const int rank_;
+  const std::vector<Action>& actions_;
+  std::vector<Seen> seen_;  ///< by item
+  std::size_t at_ = 0, computed_ = 0;
+};
+
+/// The programs of all ranks at once: one that lacks a message stands until the message's other end is posted.
+class Machine {
+ public:
+  Machine(const Schedule& schedule, const std::vector<Program>& programs)
+      : schedule_(schedule), programs_(programs), next_(programs.size()), items_(schedule.items()) {}
+
+  void run() {
+    for (int rank = 0; rank < schedule_.ranks; ++rank) called_.push_back(rank);
+    while (!called_.empty()) {
+      const int rank = called_.back();
+      called_.pop_back();
+      while (step(rank)) ++next_[static_cast<std::size_t>(rank)];
+    }
+    for (int rank = 0; rank < schedule_.ranks; ++rank)
+      if (standing(rank)) fail("{} waits for ever for the {}", where(rank), culprit(rank));
+  }
+
+ private:
+  struct Item {
+    bool made = false, sent = false, receiving = false;
+  };
+
+  [[nodiscard]] const Instruction* standing(int rank) const {
+    const auto at = next_[static_cast<std::size_t>(rank)];
+    const auto& program = programs_[static_cast<std::size_t>(rank)];
+    return at < program.size() ? &program[at] : nullptr;
+  }
+
+  bool step(int rank) {
+    const auto* instruction = standing(rank);
+    if (instruction == nullptr) return false;
+    const auto& [kind, action, peer] = *instruction;
+    const int source = source_stage(schedule_, rank, action);
+    if (is_send(kind)) {
+      items_[made(schedule_, rank, action)].sent = true;
+      called_.push_back(peer);
+    } else if (is_receive(kind)) {
+      items_[needed(schedule_, rank, action)].receiving = true;
+    } else {
+      if (source >= 0) {
+        const auto& input = items_[needed(schedule_, rank, action)];
+        if (rank_of(schedule_, source) == rank ? !input.made : !(input.sent && input.receiving)) return false;
+      }
+      if (action.op != Op::backward_weight) items_[made(schedule_, rank, action)].made = true;
+    }
+    return true;
+  }
+
+  [[nodiscard]] std::string where(int rank) const {
+    return place(schedule_, rank, next_[static_cast<std::size_t>(rank)], *standing(rank));
+  }
+
+  [[nodiscard]] std::string culprit(int rank) const {
+    const int source = source_stage(schedule_, rank, standing(rank)->action);
+    const int other = rank_of(schedule_, source);
+    return fmt::format("{} of stage {}, {}", standing(rank)->action.op == Op::forward ? "activation" : "gradient",
+                       source, other == rank ? "which it makes later" : "and so does " + where(other));
+  }
+
+  const Schedule& schedule_;
+  const std::vector<Program>& programs_;
+  std::vector<std::size_t> next_;  ///< each rank's next instruction
+  std::vector<Item> items_;        ///< by item
+  std::vector<int> called_;        ///< ranks that may have got what they stood for
+};
+
+}  // namespace
+
+void check_programs(const Schedule& schedule, const std::vector<Program>& programs) {
+  if (programs.size() != static_cast<std::size_t>(schedule.ranks))
+    fail("{} ranks have programs, not {}", programs.size(), schedule.ranks);
+  for (int rank = 0; rank < schedule.ranks; ++rank)
+    ProgramCheck(schedule, rank).run(programs[static_cast<std::size_t>(rank)]);
+}
+
+void check_messages(const Schedule& schedule, const std::vector<Program>& programs) {
+  struct End {
+    std::size_t item, at;
+  };
+  std::map<std::pair<int, int>, std::vector<End>> sent, received;  // by sender and receiver
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    const auto& program = programs[static_cast<std::size_t>(rank)];
+    for (std::size_t at = 0; at < program.size(); ++at) {
+      const auto& [kind, action, peer] = program[at];
+      if (is_send(kind)) sent[{rank, peer}].push_back({made(schedule, rank, action), at});
+      if (is_receive(kind)) received[{peer, rank}].push_back({needed(schedule, rank, action), at});
+    }
+  }
+  for (const auto& [ranks, list] : received) {
+    const auto [from, to] = ranks;
+    const auto& sends = sent[ranks];
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (i >= sends.size() || sends[i].item != list[i].item)
+        fail("{}: message {} from rank {}, but that one sends {}",
+             place(schedule, to, list[i].at, programs[static_cast<std::size_t>(to)][list[i].at]), i, from,
+             i >= sends.size()
+                 ? std::string("no more")
+                 : place(schedule, from, sends[i].at, programs[static_cast<std::size_t>(from)][sends[i].at]));
+  }
+  for (const auto& [ranks, list] : sent) {
+    const auto& got = received[ranks];
+    if (list.size() > got.size())
+      fail("{}: it is never received", place(schedule, ranks.first, list[got.size()].at,
+                                             programs[static_cast<std::size_t>(ranks.first)][list[got.size()].at]));
+  }
+}
+
+void run(const Schedule& schedule, const std::vector<Program>& programs) { Machine(schedule, programs).run(); }
+
+}  // namespace trireme::pipeline::verifier
