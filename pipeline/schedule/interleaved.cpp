@@ -35,7 +35,8 @@ Schedule interleaved(int ranks, int microbatches, int chunks) {
       }
     first += size;
   }
-  // The first microbatch has to be through all chunks, and its gradient on its way back over the ranks behind.
+  // The first microbatch has to be through all chunks, and its gradient on its way back over the ranks behind. One
+  // forward for each of those would do if messages took no time (1F1B does so); the second one hides them.
   const int a_rank_behind = chunks == 1 ? 1 : 2;
   for (int rank = 0; rank < ranks; ++rank)
     out.actions.push_back(

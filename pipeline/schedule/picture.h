@@ -1,9 +1,11 @@
-// Picture: a simulated step as text, ranks as rows and time as columns. Each action is its letter (F forward, B
-// backward, I input gradient, W weight gradient) and its microbatch, as wide as it lasts; idle time is dotted. With
-// several chunks a rank, each chunk after the first has a mark of its own.
+// Picture: a simulated step as text, ranks as rows and time as columns. An action is its letter (F forward, B backward
+// or input gradient, W weight gradient) and its microbatch, as wide as it lasts; with several chunks a rank, its chunk
+// stands below (F3₁; in ASCII F3.1). Where that does not fit, the letter stands alone. Idle time is dotted.
 //
-//   1f1b · 4 ranks · 4 microbatches · step 21 · idle 42.9 %
-//   rank 0  F0 F1 F2 F3 ··················...
+//   zb_h1: 3 ranks, 4 microbatches; step 14 s, idle 14.3 %
+//   rank 0  F0─F1─F2─······B0─W0─F3─B1─W1─B2─W2─B3─W3─
+//   rank 1  ···F0─F1─···B0─F2─B1─W0─F3─B2─W1─B3─W2─W3─
+//   rank 2  ······F0─B0─F1─B1─F2─B2─W0─F3─B3─W1─W2─W3─
 #pragma once
 
 #include <string>

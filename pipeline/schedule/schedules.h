@@ -13,6 +13,9 @@
 // p. No step is shorter than zbv's there: the last rank has nothing to do before p-1 stages of half a rank each are
 // through.
 //
+// Messages that take time, but less than computing: gpipe, interleaved and zb_h1 hide them once the pipeline is full;
+// 1f1b and zbv wait for some with every microbatch.
+//
 // Sources: GPipe, Huang et al. 2019 (arXiv 1811.06965). 1F1B, Narayanan et al. 2019 (PipeDream, SOSP), with a flush;
 // interleaved, Narayanan et al. 2021 (Megatron-LM, arXiv 2104.04473). ZB-H1, Qi et al. 2024 (Zero Bubble Pipeline
 // Parallelism, arXiv 2401.10241); the V, Qi et al. 2024 (Pipeline Parallelism with Controllable Memory, 2405.15362).

@@ -133,6 +133,20 @@ TEST(Simulator, UnevenStagesAndMessages) {
   EXPECT_EQ(simulate(interleaved(1, 4, 3), Costs{.message = 10}).step, 4 * 3 * 3);
 }
 
+TEST(Simulator, MessagesHideBehindComputingOnceThePipelineIsFull) {
+  const auto added = [](const std::string& name, int p, int v) {  // by p microbatches more
+    const Costs costs{{1.0 / std::max(1, v)}, {1.0 / std::max(1, v)}, {1.0 / std::max(1, v)}, 0.05};
+    return simulate(make_schedule(name, p, v, 6 * p), costs).step -
+           simulate(make_schedule(name, p, v, 5 * p), costs).step;
+  };
+  for (int p = 2; p <= 8; ++p) {
+    EXPECT_NEAR(added("gpipe", p, 0), 3 * p, 1e-9);
+    EXPECT_NEAR(added("zb_h1", p, 0), 3 * p, 1e-9);
+    for (const int v : {2, 3, 4}) EXPECT_NEAR(added("interleaved", p, v), 3 * p, 1e-9) << p << " ranks, " << v;
+    EXPECT_GT(added("1f1b", p, 0), 3 * p + 1e-3) << "else schedules.h is wrong";
+  }
+}
+
 TEST(Simulator, RefusesWhatCannotRun) {
   auto stuck = one_f_one_b(2, 2);  // each rank waits for the other
   std::swap(stuck.actions[0][1], stuck.actions[0][2]);
