@@ -1,6 +1,7 @@
 #include "plugins/gemini/gemini.h"
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/base/json_text.h"
@@ -149,6 +150,11 @@ void Gemini::check(const config::RunConfig& config, int world_size) const {
         section, "placement_policy",
         "\"auto\" fills a device's memory, and CPU ranks have none; set run.memory_mb to what a rank's tensors "
         "may take, or choose \"static\"");
+  const auto folder = std::filesystem::path(options_.memstats).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    config::fail(
+        section, "memstats",
+        fmt::format("cannot be written: there is no folder \"{}\"; make it, or name another", folder.string()));
   if (!options_.force_outputs_fp32 && !is_half(config.train.precision))
     config::fail(section, "force_outputs_fp32",
                  fmt::format("changes nothing in {}; remove it, or choose bf16 or fp16", config.train.precision));
@@ -179,7 +185,8 @@ static std::unique_ptr<zero::Keeper> make_keeper(const GeminiOptions& o, const B
                                                             .steady_ratio = o.steady_cuda_cap_ratio,
                                                             .margin_ratio = o.gpu_margin_mem_ratio,
                                                             .stats_path = o.memstats,
-                                                            .run = json_text(run)},
+                                                            .run = json_text(run),
+                                                            .chunks = slices.size()},
                                         log);
 }
 

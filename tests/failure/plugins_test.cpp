@@ -45,6 +45,8 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
        "is what placement_policy = \"auto\" decides"},
       {{gemini + "steady_cuda_cap_ratio=0.5"}, "it is for auto; remove it"},
       {{gemini + "memstats=some.json"}, "it is for auto; remove it"},
+      {{gemini + "placement_policy=auto", "run.memory_mb=100", gemini + "memstats=nowhere/some.json"},
+       "there is no folder \"nowhere\""},
       {{gemini + "pin_memory=false"}, "changes nothing where nothing is offloaded"},
   };
   for (const auto& [sets, says, ranks] : rows) {

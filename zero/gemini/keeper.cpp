@@ -36,7 +36,7 @@ Keeper::Keeper(const comm::Group& everyone, c10::Device device, KeeperOptions op
     throw ConfigError(
         "plugin.gemini.placement_policy: \"auto\" fills a device's memory, and CPU ranks have none: set "
         "run.memory_mb to what a rank's tensors may take (a program: memory::count()), or choose \"static\"");
-  if (!options_.stats_path.empty()) stats_ = MemoryStats::read(options_.stats_path, options_.run);
+  if (!options_.stats_path.empty()) stats_ = MemoryStats::read(options_.stats_path, options_.run, options_.chunks);
 }
 
 std::vector<Residence> Keeper::homes(const std::vector<std::int64_t>& parts) const {

@@ -12,7 +12,12 @@
 
 namespace trireme::zero {
 
-std::optional<MemoryStats> MemoryStats::read(const std::string& path, const std::string& run) {
+[[noreturn]] static void refuse(const std::string& path, const std::string& why) {
+  throw ConfigError(fmt::format(
+      "plugin.gemini.memstats: \"{}\" is no file of memory statistics ({}); remove it, or name another", path, why));
+}
+
+std::optional<MemoryStats> MemoryStats::read(const std::string& path, const std::string& run, std::size_t chunks) {
   if (!std::filesystem::exists(path)) return {};
   MemoryStats stats;
   try {
@@ -28,11 +33,14 @@ std::optional<MemoryStats> MemoryStats::read(const std::string& path, const std:
     stats.state = file.at("state").get<std::vector<std::int64_t>>();
     stats.first_use = file.at("first_use").get<std::vector<std::int64_t>>();
   } catch (const nlohmann::json::exception& error) {
-    throw ConfigError(
-        fmt::format("plugin.gemini.memstats: \"{}\" is no file of memory statistics ({}); remove it, or "
-                    "name another",
-                    path, error.what()));
+    refuse(path, error.what());
   }
+  const auto sizes = [](const std::vector<std::int64_t>& list) {
+    return std::all_of(list.begin(), list.end(), [](auto bytes) { return bytes >= 0; });
+  };
+  if (stats.periods.empty() || stats.state.size() != chunks || stats.first_use.size() != chunks)
+    refuse(path, fmt::format("it must have periods, and figures of {} chunks", chunks));
+  if (!sizes(stats.state) || !sizes(stats.first_use)) refuse(path, "a figure is less than 0");
   return stats;
 }
 

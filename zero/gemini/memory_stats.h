@@ -24,9 +24,9 @@ struct MemoryStats {
   std::vector<std::int64_t> state;      ///< of each chunk: master that is a copy, optimizer state
   std::vector<std::int64_t> first_use;  ///< of each chunk: a period; as many as there are periods: in none
 
-  /// `run`: what the numbers hold for, as JSON. @throws ConfigError when the file was written for another run, or is no
-  /// such file; nothing when there is none.
-  static std::optional<MemoryStats> read(const std::string& path, const std::string& run);
+  /// `run`: what the numbers hold for, as JSON; `chunks`: how many the run has. Nothing when there is no file.
+  /// @throws ConfigError when it was written for another run, or is no such file
+  static std::optional<MemoryStats> read(const std::string& path, const std::string& run, std::size_t chunks);
   void write(const std::string& path, const std::string& run) const;
 };
 

@@ -48,7 +48,7 @@ TEST(MemoryStats, CarefulAtFirst) {
 TEST(MemoryStats, FileKeepsThem) {
   const auto path = testing::TempDir() + "/stats.json";
   kStats.write(path, R"({"ranks": 2})");
-  const auto got = MemoryStats::read(path, R"({"ranks":2})");
+  const auto got = MemoryStats::read(path, R"({"ranks":2})", 3);
   ASSERT_TRUE(got);
   EXPECT_EQ(got->state, kStats.state);
   EXPECT_EQ(got->first_use, kStats.first_use);
@@ -56,8 +56,13 @@ TEST(MemoryStats, FileKeepsThem) {
   ASSERT_EQ(got->periods.size(), 3U);
   EXPECT_EQ(got->periods[1].other, 40);
   EXPECT_EQ(got->periods[1].gathered, 20);
-  EXPECT_THROW(MemoryStats::read(path, R"({"ranks": 3})"), ConfigError);
-  EXPECT_FALSE(MemoryStats::read(path + ".none", "{}"));
+  EXPECT_THROW(MemoryStats::read(path, R"({"ranks": 3})", 3), ConfigError);
+  EXPECT_THROW(MemoryStats::read(path, R"({"ranks": 2})", 4), ConfigError);
+  auto absurd = kStats;
+  absurd.first_use[0] = -1;
+  absurd.write(path + ".absurd", "{}");
+  EXPECT_THROW(MemoryStats::read(path + ".absurd", "{}", 3), ConfigError);
+  EXPECT_FALSE(MemoryStats::read(path + ".none", "{}", 3));
   std::filesystem::remove(path);
 }
 
