@@ -91,20 +91,10 @@ std::int64_t held() { return held_bytes; }
 std::int64_t peak() { return peak_bytes; }
 std::int64_t limit() { return the_limit; }
 
-static c10::CachingDeviceAllocator::DeviceStats stats_of(c10::Device device) {
-  return c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-}
-
-static const c10::CachingAllocator::Stat& total(const c10::CachingAllocator::StatArray& stat) {
-  return stat[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
-}
-
-std::int64_t Meter::held() const {
-  return device_.is_cpu() ? memory::held() : total(stats_of(device_).allocated_bytes).current;
-}
-
 std::int64_t Meter::peak() const {
-  return device_.is_cpu() ? metered_peak.load() : total(stats_of(device_).allocated_bytes).peak;
+  if (device_.is_cpu()) return metered_peak;
+  const auto stats = c10::getDeviceAllocator(device_.type())->getDeviceStats(device_.index());
+  return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
 }
 
 void Meter::reset() {

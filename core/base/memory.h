@@ -23,7 +23,6 @@ void count(std::int64_t limit = 0);
 class Meter {
  public:
   explicit Meter(c10::Device device) : device_(device) {}
-  [[nodiscard]] std::int64_t held() const;
   [[nodiscard]] std::int64_t peak() const;  ///< since reset()
   void reset();
   /// All that the device has; on a CPU rank the limit, 0 when there is none.

@@ -88,7 +88,8 @@ void Keeper::enter(const BlockOrder& order, const std::set<std::size_t>& needed)
     if (weights_->here(chunk) && needed.count(chunk) == 0)
       others.emplace_back(distance(order, *weights_, chunk), chunk);
   std::sort(others.begin(), others.end());
-  for (; !others.empty() && weights_->fetched_bytes() + missing > room(); others.pop_back())
+  const auto most = room() - missing;
+  for (; !others.empty() && weights_->fetched_bytes() > most; others.pop_back())
     weights_->release(others.back().second);
 }
 

@@ -29,7 +29,7 @@ struct KeeperOptions {
   double margin_ratio = 0;    ///< of the room that no period needs: for masters and optimizer state
   std::string stats_path;     ///< "", or a file that is read where it is there, else written
   std::string run;            ///< JSON: what the numbers in it hold for
-  std::size_t chunks = 0;
+  std::size_t chunks = 0;     ///< of the run
 };
 
 class Keeper {
