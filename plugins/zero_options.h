@@ -1,8 +1,10 @@
-// What the plugins over zero/ share: the options that [train] has too, and the axes of partition and copies.
+// What all plugins over zero/ share: the keys that [train] has too, and the axes of partition and copies.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,40 +15,51 @@
 
 namespace trireme::plugins {
 
-/// The rows for O::precision, max_norm and the loss scale of fp16.
+/// Keys that [train] has too: what the section says counts for both.
+struct TrainKeys {
+  std::optional<std::string> precision;
+  std::optional<double> max_norm, initial_scale, min_scale, max_scale, growth_factor, backoff_factor;
+  std::optional<std::int64_t> growth_interval, hysteresis;
+};
+
+/// The rows of TrainKeys.
 template <class O>
 void add_train_options(Fields<O>& table) {
   table
-      .add("precision", &O::precision,
+      .add("precision", &TrainKeys::precision,
            "The numbers of weights, gradients and products; bf16 and fp16 keep fp32 masters of the owned slices.",
            {.choices = {"fp32", "bf16", "fp16", "fp64"}})
-      .add("max_norm", &O::max_norm, "The gradient is scaled down to this norm when it is longer; 0 never does.",
-           {.min = 0})
-      .add("initial_scale", &O::initial_scale, "fp16: the loss scale at the start.", {.above = 0})
-      .add("min_scale", &O::min_scale, "fp16: the loss scale never falls below it.", {.above = 0})
-      .add("max_scale", &O::max_scale, "fp16: the loss scale never grows beyond it.", {.above = 0})
-      .add("growth_factor", &O::growth_factor, "fp16: what the scale is multiplied by to grow.", {.above = 1})
-      .add("backoff_factor", &O::backoff_factor, "fp16: what the scale is multiplied by to fall.",
+      .add("max_norm", &TrainKeys::max_norm,
+           "The gradient is scaled down to this norm when it is longer; 0 never does.", {.min = 0})
+      .add("initial_scale", &TrainKeys::initial_scale, "fp16: the loss scale at the start.", {.above = 0})
+      .add("min_scale", &TrainKeys::min_scale, "fp16: the loss scale never falls below it.", {.above = 0})
+      .add("max_scale", &TrainKeys::max_scale, "fp16: the loss scale never grows beyond it.", {.above = 0})
+      .add("growth_factor", &TrainKeys::growth_factor, "fp16: what the scale is multiplied by to grow.", {.above = 1})
+      .add("backoff_factor", &TrainKeys::backoff_factor, "fp16: what the scale is multiplied by to fall.",
            {.above = 0, .below = 1})
-      .add("growth_interval", &O::growth_interval, "fp16: good steps in a row after which the scale grows.", {.min = 1})
-      .add("hysteresis", &O::hysteresis, "fp16: overflows after which the scale falls.", {.min = 1});
+      .add("growth_interval", &TrainKeys::growth_interval, "fp16: good steps in a row after which the scale grows.",
+           {.min = 1})
+      .add("hysteresis", &TrainKeys::hysteresis, "fp16: overflows after which the scale falls.", {.min = 1});
 }
 
 inline bool is_half(const std::string& precision) { return precision == "bf16" || precision == "fp16"; }
 
-/// Rules that both plugins have. @throws ConfigError
-template <class O>
-void check_zero_options(const config::Table* section, const O& options, const std::string& precision, int world_size) {
-  if (!options.master_weights && !is_half(precision))
+/// @throws ConfigError
+inline void check_masters(const config::Table* section, bool master_weights, const std::string& precision) {
+  if (!master_weights && !is_half(precision))
     config::fail(
         section, "master_weights",
         fmt::format("changes nothing in {}, whose weights are updated themselves; remove it, or choose bf16 or "
                     "fp16",
                     precision));
-  if (world_size % options.extra_dp_size != 0)
+}
+
+/// @throws ConfigError
+inline void check_copies(const config::Table* section, std::int64_t copies, int world_size) {
+  if (world_size % copies != 0)
     config::fail(section, "extra_dp_size",
-                 fmt::format("{} ranks cannot be {} groups of one size; choose a divisor of {}", world_size,
-                             options.extra_dp_size, world_size));
+                 fmt::format("{} ranks cannot be {} groups of one size; choose a divisor of {}", world_size, copies,
+                             world_size));
 }
 
 /// A number of units of 2^20 elements as elements, at least one.
@@ -54,8 +67,7 @@ inline std::int64_t mebi(double value) { return std::max<std::int64_t>(1, std::l
 
 /// `given` with what the section says. The precision, which others have read too, must be the same in both: a program
 /// that configures the plugin itself may have missed it. @throws ConfigError
-template <class O>
-BoostOptions with_section(const Plugin& plugin, const O& options, BoostOptions given) {
+inline BoostOptions with_section(const Plugin& plugin, const TrainKeys& options, BoostOptions given) {
   if (options.precision && *options.precision != given.train.precision)
     throw ConfigError(
         fmt::format("plugin.{}.precision: \"{}\", and the options of the training say \"{}\"; set both alike",

@@ -22,11 +22,11 @@ std::vector<Bucket> cut_in_order(const std::vector<nn::Declaration>& parameters,
       filled = 0;
     };
     for (const auto i : order) {
-      const auto& [name, shape, init, value] = parameters[i];
+      const auto& value = parameters[i].value;
       if (!value.is_floating_point() || value.requires_grad() != trained) continue;
       if (!open.empty() && !may_join(open.front(), i)) close();
       open.push_back(i);
-      sizes.push_back(shard::Placement::whole(name, shape).full_numel());
+      sizes.push_back(parameters[i].placement.local_numel());
       filled += sizes.back();
       if (filled >= elements) close();
     }
@@ -48,9 +48,9 @@ std::int64_t default_bucket_elements(std::int64_t model_elements) {
 
 shard::Placement placement_of(const nn::Declaration& parameter, const Bucket& bucket, std::size_t item, int rank,
                               const std::string& axis) {
-  auto placement = shard::Placement::whole(parameter.name, parameter.shape);
+  auto placement = parameter.placement;
   placement.flat = bucket.layout.owned(item, rank);
-  placement.sharded_axes = {axis};
+  if (bucket.layout.parts() > 1) placement.sharded_axes.push_back(axis);
   return placement;
 }
 

@@ -111,7 +111,8 @@ void FlatWeights::install(nn::Model& model) {
       const auto& parameter = parameters[buckets_[b].parameters[i]];
       const auto place = buckets_[b].layout.item(i);
       // variable_data: a version counter of its own, so that a gather is no change of a tensor that a graph has saved.
-      memory[parameter.name] = flat_[b].narrow(0, place.begin, place.size()).view(parameter.shape).variable_data();
+      memory[parameter.name] =
+          flat_[b].narrow(0, place.begin, place.size()).view(parameter.placement.local_shape()).variable_data();
     }
     if (!here_[b]) free_memory(flat_[b]);
   }

@@ -149,6 +149,11 @@ void GradSync::launch(std::size_t index) {
   move(bucket, State::filling, State::reducing);
   if (groups_.everyone.size() == 1) return;
   bucket.sent = bucket.full.to(options_.communication_dtype.value_or(bucket.full.scalar_type()));
+  if (groups_.shards.size() == 1) {  // nothing is shared out: replicas sum up the whole
+    bucket.received = bucket.sent;
+    bucket.work = groups_.replicas.all_reduce_async(bucket.received);
+    return;
+  }
   bucket.received = at::empty({bucket.plan.layout.part_size()}, bucket.sent.options());
   bucket.work = groups_.shards.reduce_scatter_into_async(bucket.received, bucket.sent);
 }
@@ -157,11 +162,11 @@ void GradSync::settle(std::size_t index) {
   auto& bucket = buckets_[index];
   move(bucket, State::reducing, State::done);
   bucket.work.wait();
-  if (groups_.replicas.size() > 1) groups_.replicas.all_reduce(bucket.received);
+  if (groups_.shards.size() > 1 && groups_.replicas.size() > 1) groups_.replicas.all_reduce(bucket.received);
   const auto part = bucket.plan.layout.part(groups_.shards.rank());
   auto mine = bucket.full.narrow(0, part.begin, part.size());
   if (!options_.partition) {
-    if (bucket.received.defined()) mine.copy_(bucket.received);
+    if (bucket.received.defined() && !bucket.received.is_same(bucket.full)) mine.copy_(bucket.received);
   } else {
     mine = bucket.received.defined() ? bucket.received.to(bucket.full.scalar_type()) : bucket.full;
     bucket.full = at::Tensor();

@@ -38,10 +38,7 @@ std::string resolved(config::RunConfig config) {
   const auto kind = kinds.at(config.model.name);
   const auto options = kind->default_options();
   config::read_into(&config.model_table(), kind->fields(), options.get());
-  const auto plugin = load_plugin(config.parallel.plugin);
-  plugin->configure(config.plugin_table(plugin->name()));
-  check_plugin_sections(config, plugin->name());
-  adopt_train_options(*plugin, config);
+  const auto plugin = configured_plugin(config);
   return train::resolved_toml(config, *plugin, *kind, options.get());
 }
 

@@ -95,8 +95,10 @@ class Fields : public FieldTable {
   }
 
   /// M is bool, std::int64_t, double, std::string, a vector of the last three, or std::optional of one of these.
-  template <class M>
-  Fields& add(std::string key, M T::*member, std::string what, FieldRules rules = {}) {
+  /// The member may be of a base of T.
+  template <class B, class M>
+  Fields& add(std::string key, M B::*of_base, std::string what, FieldRules rules = {}) {
+    M T::*member = of_base;
     using Type = detail::FieldType<M>;
     using V = typename Type::type;
     Field field;

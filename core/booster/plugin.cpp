@@ -13,6 +13,32 @@ config::TrainOptions with_own_options(const Plugin& plugin, config::TrainOptions
   return train;
 }
 
+void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config) {
+  const auto* parallel = config.root.table("parallel");
+  if (parallel == nullptr) return;
+  for (const auto& [brief, key] : {std::pair{"tp", "tp_size"}, std::pair{"zero", "zero_stage"}}) {
+    const auto* written = parallel->find(brief);
+    if (written == nullptr) continue;
+    if (plugin.fields().find(key) == nullptr)
+      config::fail(parallel, brief,
+                   fmt::format("the plugin \"{}\" has no such choice; set parallel.plugin = \"hybrid_parallel\", or "
+                               "remove {}",
+                               plugin.name(), brief));
+    auto& plugins = config.root.tables["plugin"];
+    if (plugins.path.empty()) plugins.path = "plugin";
+    auto& section = plugins.tables[plugin.name()];
+    if (section.path.empty()) {
+      section.path = "plugin." + plugin.name();
+      section.origin = parallel->origin;
+    }
+    if (const auto* there = section.find(key); there != nullptr && there->value != written->value)
+      config::fail(parallel, brief,
+                   fmt::format("plugin.{}.{} ({}) is {}; say it once, or alike", plugin.name(), key,
+                               there->origin.text(), config::to_toml(there->value)));
+    section.entries.emplace(key, config::Entry{written->value, written->origin, fmt::format("parallel.{}", brief)});
+  }
+}
+
 void adopt_train_options(const Plugin& plugin, config::RunConfig& config) {
   const auto* section = config.plugin_table(plugin.name());
   const auto* train = config.root.table("train");

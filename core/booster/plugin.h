@@ -13,6 +13,7 @@
 #include "core/booster/handles.h"
 #include "core/comm/mesh.h"
 #include "core/config/run_config.h"
+#include "core/nn/policy.h"
 
 namespace trireme {
 
@@ -28,6 +29,8 @@ struct ModelSource {
   std::shared_ptr<nn::Model> model;
   std::string weights;      ///< "" or a folder or file in Hugging Face layout
   std::string head_prefix;  ///< parameters that may be drawn anew when the weights lack them
+  std::string kind{};       ///< of a model of ours ("vit"), for plugins that know its layers
+  nn::Policy policy{};      ///< how to cut a user's own model, or one of ours in another way
 };
 
 struct BoostResult {
@@ -48,6 +51,8 @@ class Plugin {
   virtual void configure(const config::Table* section) = 0;
   /// Rules that span the file and the world, before any process group. @throws ConfigError
   virtual void check(const config::RunConfig& config, int world_size) const = 0;
+  /// Rules that need the model, which has no memory yet; before any process group. @throws ConfigError
+  virtual void check_model(const ModelSource& /*source*/, const config::RunConfig& /*config*/) const {}
   /// The layout over the ranks, e.g. {{"dp", 4}}.
   [[nodiscard]] virtual std::vector<std::pair<std::string, int>> axes(int world_size) const = 0;
   /// Axes over which the data is split (data parallelism): {"dp"}.
@@ -55,6 +60,11 @@ class Plugin {
   /// Collective over the mesh: gives the model its memory, draws or loads its weights, and wraps both.
   virtual BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) = 0;
 };
+
+/// What [parallel] says in short (tp, zero) is written into the plugin's section in long (tp_size, zero_stage), where
+/// the plugin reads it. To be called before configure(). @throws ConfigError when both say differently, or the plugin
+/// has no such key.
+void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config);
 
 /// Keys of the plugin's section that [train] has too may be written in either, and count for both: what the section
 /// says is set in config.train. To be called after configure(). @throws ConfigError when both say differently.

@@ -100,4 +100,13 @@ void check_plugin_sections(const config::RunConfig& config, const std::string& c
                                     section.origin.text(), section.path, text::did_you_mean(name, known)));
 }
 
+std::unique_ptr<Plugin> configured_plugin(config::RunConfig& config) {
+  auto plugin = load_plugin(config.parallel.plugin);
+  adopt_parallel_options(*plugin, config);
+  plugin->configure(config.plugin_table(plugin->name()));
+  check_plugin_sections(config, plugin->name());
+  adopt_train_options(*plugin, config);
+  return plugin;
+}
+
 }  // namespace trireme

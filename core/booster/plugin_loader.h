@@ -29,4 +29,8 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path);
 /// one or of one that list_plugins() finds. @throws ConfigError, for a slip in a name would silently change nothing.
 void check_plugin_sections(const config::RunConfig& config, const std::string& chosen);
 
+/// The plugin that the run chooses, with its section read and what [parallel] and [train] share with it settled.
+/// @throws ConfigError
+std::unique_ptr<Plugin> configured_plugin(config::RunConfig& config);
+
 }  // namespace trireme

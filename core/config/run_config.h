@@ -88,6 +88,7 @@ struct ScheduleOptions {
 
 struct ParallelOptions {
   std::string plugin = "torch_ddp";  // a built-in name or a path to a .so
+  std::optional<std::int64_t> dp, tp, zero;
 };
 
 /// [model]'s common keys; the rest of the section belongs to the model.

@@ -23,7 +23,8 @@ std::string place_of(const Table& section, const std::string& key) {
   if (entry == nullptr) return fmt::format("{}: [{}] {}", section.origin.text(), section.path, key);
   // An override already shows its key and value: "--set train.epochs=x".
   if (entry->origin.line == 0) return entry->origin.text();
-  return fmt::format("{}: {}.{} = {}", entry->origin.text(), section.path, key, to_toml(entry->value));
+  const auto name = entry->written_as.empty() ? fmt::format("{}.{}", section.path, key) : entry->written_as;
+  return fmt::format("{}: {} = {}", entry->origin.text(), name, to_toml(entry->value));
 }
 
 void fail(const Table* section, const std::string& key, const std::string& what) {

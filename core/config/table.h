@@ -24,6 +24,7 @@ struct Origin {
 struct Entry {
   FieldValue value;
   Origin origin;
+  std::string written_as{};  ///< its full name where that is not section.key
 };
 
 /// One [section]: its own keys, and the sections inside it. `path` is "" for the file itself.

@@ -1,4 +1,4 @@
-// Dropout whose mask is drawn by name and sample (core/nn/dropout_mask.h), and attention with it.
+// Dropout whose mask is drawn by name and sample (core/nn/dropout_mask.h).
 #pragma once
 
 #include "core/nn/dropout_mask.h"
@@ -11,19 +11,17 @@ namespace trireme::nn {
 class Dropout : public Unary {
  public:
   explicit Dropout(double p);
-  at::Tensor forward(const at::Tensor& x, const Context& context) override;
-  /// The same for a slice of a sample's tensor.
-  at::Tensor forward(const at::Tensor& x, const Context& context, const Elements& elements) const;
+  /// This rank has a slice of a sample's tensor: the first index of its dim 1 is number `index` of the whole's.
+  void begin_at(std::int64_t index) { begin_ = index; }
   [[nodiscard]] bool active(const Context& context) const { return context.training && p_ > 0; }
   [[nodiscard]] double p() const { return p_; }
 
+ protected:
+  at::Tensor compute(const at::Tensor& x, const Context& context) override;
+
  private:
   double p_;
+  std::int64_t begin_ = 0;
 };
-
-/// softmax(q k^T / sqrt(d)) v over q, k, v [B, heads, N, d]. LibTorch's fused kernels while `dropout` is not active;
-/// they cannot take our mask, so with it the scores are formed and the mask falls on the probabilities.
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
-                     const Context& context);
 
 }  // namespace trireme::nn

@@ -10,18 +10,32 @@ namespace trireme::nn {
 
 void Layer::declare(const std::string& name, at::Tensor& member, std::vector<std::int64_t> shape, shard::Init init) {
   member = register_parameter(name, at::empty(shape, at::TensorOptions().device(at::kMeta).dtype(at::kFloat)), true);
-  declared_.push_back({name, std::move(shape), init, &member, {}});
+  declared_.push_back({name, init, &member, shard::Placement::whole("", std::move(shape))});
 }
 
-void Layer::place(const std::string& name, at::Tensor value, std::optional<shard::Placement> placement) {
+Layer::Declared& Layer::find(const std::string& name) {
   const auto found = std::find_if(declared_.begin(), declared_.end(), [&](const auto& d) { return d.name == name; });
   TRIREME_CHECK(found != declared_.end(), "layer \"{}\" declares no parameter \"{}\"", path_, name);
+  return *found;
+}
+
+void Layer::cut(const std::string& name, std::int64_t dim, shard::Range range, const std::string& axis) {
+  auto& declared = find(name);
+  TRIREME_CHECK(declared.member->is_meta() && declared.placement.is_whole(), "{}.{} cannot be cut any more", path_,
+                name);
+  declared.placement.dim = dim;
+  declared.placement.ranges = {range};
+  declared.placement.sharded_axes = {axis};
+}
+
+void Layer::place(const std::string& name, at::Tensor value) {
+  auto& declared = find(name);
+  TRIREME_CHECK(value.sizes().vec() == declared.placement.local_shape(), "{}.{}: memory of another shape", path_, name);
   // A leaf is taken as it is: detach() would tie its version counter to the tensor it came from.
   if (!value.is_leaf()) value = value.detach();
-  value.set_requires_grad(found->member->requires_grad());
-  *found->member = value;
+  value.set_requires_grad(declared.member->requires_grad());
+  *declared.member = value;
   parameters_[name] = std::move(value);
-  found->placement = std::move(placement);
 }
 
 }  // namespace trireme::nn

@@ -5,13 +5,14 @@
 
 #include <torch/nn/module.h>
 
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/nn/context.h"
 #include "core/shard/init.h"
+#include "core/shard/placement.h"
 
 namespace trireme::nn {
 
@@ -26,16 +27,18 @@ class Layer : public torch::nn::Module {
 
   struct Declared {
     std::string name;  ///< inside this layer: "weight"
-    std::vector<std::int64_t> shape;
     shard::Init init;
     at::Tensor* member;
-    std::optional<shard::Placement> placement;  ///< the slice that place() was told of; unset: the whole
+    shard::Placement placement;  ///< what this rank holds of it; its name is left to who knows the whole model's
   };
   [[nodiscard]] const std::vector<Declared>& declared() const { return declared_; }
 
-  /// Gives declared parameter `name` its memory. `value` becomes a leaf; requires_grad is kept. Any shape: the slice
-  /// a rank owns may be smaller than declared, and `placement` then says which slice it is.
-  void place(const std::string& name, at::Tensor value, std::optional<shard::Placement> placement = {});
+  /// This rank shall hold `range` of `dim` of declared parameter `name` alone, and the ranks along mesh axis `axis` the
+  /// rest. To be said before the parameter has memory.
+  void cut(const std::string& name, std::int64_t dim, shard::Range range, const std::string& axis);
+  /// Gives declared parameter `name` its memory. `value`, of the shape that this rank holds, becomes a leaf;
+  /// requires_grad is kept.
+  void place(const std::string& name, at::Tensor value);
 
   /// The layer's name inside the model ("vit.encoder.layer.0"), set by Model::finish(). Keys the dropout masks.
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -46,15 +49,26 @@ class Layer : public torch::nn::Module {
   void declare(const std::string& name, at::Tensor& member, std::vector<std::int64_t> shape, shard::Init init);
 
  private:
+  Declared& find(const std::string& name);
   std::vector<Declared> declared_;
   std::string path_;
 };
 
-/// A layer that turns one tensor into another: what models hold (Linear, LayerNorm, Dropout), so that a parallel
-/// policy can put its own in the same place.
+/// A layer that turns one tensor into another (Linear, LayerNorm, Dropout). A parallel policy may compute it its own
+/// way, with the layer's own parameters.
 class Unary : public Layer {
  public:
-  virtual at::Tensor forward(const at::Tensor& x, const Context& context) = 0;
+  using Forward = std::function<at::Tensor(const at::Tensor& x, const Context& context)>;
+  at::Tensor forward(const at::Tensor& x, const Context& context) {
+    return instead_ ? instead_(x, context) : compute(x, context);
+  }
+  void compute_by(Forward instead) { instead_ = std::move(instead); }
+
+ protected:
+  virtual at::Tensor compute(const at::Tensor& x, const Context& context) = 0;
+
+ private:
+  Forward instead_;
 };
 
 }  // namespace trireme::nn

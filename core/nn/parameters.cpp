@@ -47,12 +47,15 @@ void for_each(Model& model, Use&& use) {
   }
 }
 
-std::vector<std::int64_t> full_shape(const Found& found) {
-  return found.site != nullptr ? found.site->declared().shape : found.value.sizes().vec();
+shard::Placement placement_of(const Found& found) {
+  if (found.site == nullptr) return shard::Placement::whole(found.name, found.value.sizes().vec());
+  auto placement = found.site->declared().placement;
+  placement.name = found.name;
+  return placement;
 }
 
 Declaration declaration(const Found& found) {
-  Declaration out{found.name, full_shape(found), std::nullopt, found.value};
+  Declaration out{found.name, placement_of(found), std::nullopt, found.value};
   if (found.site != nullptr && found.value.is_meta()) out.init = found.site->declared().init;
   return out;
 }
@@ -61,12 +64,7 @@ Declaration declaration(const Found& found) {
 
 std::vector<Parameter> parameters(Model& model) {
   std::vector<Parameter> out;
-  for_each(model, [&](const Found& found) {
-    if (found.site != nullptr && found.site->declared().placement)
-      out.push_back({found.name, found.value, *found.site->declared().placement});
-    else
-      out.push_back({found.name, found.value, shard::Placement::whole(found.name, full_shape(found))});
-  });
+  for_each(model, [&](const Found& found) { out.push_back({found.name, found.value, placement_of(found)}); });
   return out;
 }
 
@@ -76,15 +74,13 @@ static void move_to(at::Tensor tensor, at::ScalarType dtype, c10::Device device)
   if (tensor.scalar_type() != wanted || tensor.device() != device) tensor.set_data(tensor.detach().to(device, wanted));
 }
 
-void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device, const PlacementOf& place) {
+void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device) {
   for_each(model, [&](const Found& found) {
     if (!found.value.is_meta()) return move_to(found.value, dtype, device);
     TRIREME_CHECK(found.site != nullptr, "the parameter \"{}\" has no memory and no layer that declares it",
                   found.name);
     const auto& declared = found.site->declared();
-    auto placement = place ? place(found.name, declared.shape) : shard::Placement::whole(found.name, declared.shape);
-    auto value = shard::draw(declared.init, seed, placement, dtype, device);
-    found.site->layer->place(declared.name, std::move(value), std::move(placement));
+    found.site->layer->place(declared.name, shard::draw(declared.init, seed, placement_of(found), dtype, device));
   });
   for (auto& buffer : model.buffers()) move_to(buffer, dtype, device);
 }
@@ -98,7 +94,7 @@ std::vector<Declaration> declarations(Model& model) {
 void install(Model& model, const MemoryOf& memory, at::ScalarType dtype, c10::Device device) {
   for_each(model, [&](const Found& found) {
     auto value = memory(declaration(found));
-    TRIREME_CHECK(value.sizes().vec() == full_shape(found), "{}: memory of another shape", found.name);
+    TRIREME_CHECK(value.sizes().vec() == placement_of(found).local_shape(), "{}: memory of another shape", found.name);
     if (found.site != nullptr)
       found.site->layer->place(found.site->declared().name, std::move(value));
     else
@@ -109,11 +105,7 @@ void install(Model& model, const MemoryOf& memory, at::ScalarType dtype, c10::De
 
 std::int64_t parameter_count(Model& model) {
   std::int64_t count = 0;
-  for (const auto& declared : declarations(model)) {
-    std::int64_t numel = 1;
-    for (const auto size : declared.shape) numel *= size;
-    count += numel;
-  }
+  for (const auto& declared : declarations(model)) count += declared.placement.full_numel();
   return count;
 }
 

@@ -23,25 +23,24 @@ struct Parameter {
 /// All parameters of the model, in registration order, each once (a shared one under its first name).
 std::vector<Parameter> parameters(Model& model);
 
-/// Gives every declared parameter memory on `device` in `dtype` and draws it by name from `seed`. `place` says which
-/// slice this rank holds; the default is the whole. Parameters that already have memory (a user's own module) keep
-/// their values, and they and all buffers are moved to `dtype` and `device`.
-using PlacementOf = std::function<shard::Placement(const std::string& name, const std::vector<std::int64_t>& shape)>;
-void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device,
-                 const PlacementOf& place = {});
+/// Gives every declared parameter memory on `device` in `dtype`, for the slice that this rank is to hold, and draws it
+/// by name from `seed`. Parameters that already have memory (a user's own module) keep their values, and they and all
+/// buffers are moved to `dtype` and `device`.
+void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device);
 
 /// A parameter before anything is decided about its memory.
 struct Declaration {
   std::string name;
-  std::vector<std::int64_t> shape;  ///< of the full tensor
+  shard::Placement placement;       ///< what this rank holds of it, before anything else cuts it further
   std::optional<shard::Init> init;  ///< unset: a user's own module has given it values
   at::Tensor value;                 ///< the leaf; without memory (meta) where init is set
 };
 /// All parameters of the model, in registration order, each once (a shared one under its first name).
 std::vector<Declaration> declarations(Model& model);
 
-/// Every parameter becomes the tensor that `memory` returns for it: full shape, any storage, such as a part of a larger
-/// buffer. Values are the caller's; requires_grad is kept. Buffers are moved to `dtype` and `device`.
+/// Every parameter becomes the tensor that `memory` returns for it: of the shape that this rank holds, any storage,
+/// such as a part of a larger buffer. Values are the caller's; requires_grad is kept. Buffers are moved to `dtype` and
+/// `device`.
 using MemoryOf = std::function<at::Tensor(const Declaration&)>;
 void install(Model& model, const MemoryOf& memory, at::ScalarType dtype, c10::Device device);
 /// Parameter count of the full model.

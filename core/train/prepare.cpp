@@ -27,6 +27,15 @@ int data_parallel_size(const Plugin& plugin, int world_size) {
   return size;
 }
 
+void check_layout(const Prepared& p) {
+  const auto dp = data_parallel_size(*p.plugin, p.launch.size);
+  const auto wanted = p.config.parallel.dp.value_or(dp);
+  if (wanted != dp)
+    config::fail(p.config.root.table("parallel"), "dp",
+                 fmt::format("the layout leaves {} of {} ranks for data parallelism; set dp = {}, or start {} ranks",
+                             dp, p.launch.size, dp, p.launch.size / dp * wanted));
+}
+
 void check_batch(Prepared& p) {
   const auto* section = p.config.root.table("train");
   const auto& train = p.config.train;
@@ -83,9 +92,10 @@ void check_training(Prepared& p, bool trains) {
   if (train.max_steps) p.total_steps = std::min(p.total_steps, *train.max_steps);
   if (trains)
     with_place(p.config.root, [&] { optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps); });
-  const auto model = p.kind->make(p.model_options.get());
+  const auto source = model_source(p);
+  p.plugin->check_model(source, p.config);
   std::vector<optim::NamedTensor> names;
-  for (const auto& parameter : nn::declarations(*model)) names.push_back({parameter.name, at::empty({0})});
+  for (const auto& parameter : nn::declarations(*source.model)) names.push_back({parameter.name, at::empty({0})});
   with_place(p.config.root, [&] { optim::make_groups(p.config.optimizer, names); });
 }
 
@@ -138,12 +148,10 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   p.config = std::move(config);
   p.launch = launch;
   p.weights = weights.empty() ? p.config.model.weights : weights;
-  p.plugin = load_plugin(p.config.parallel.plugin);
-  p.plugin->configure(p.config.plugin_table(p.plugin->name()));
-  check_plugin_sections(p.config, p.plugin->name());
-  adopt_train_options(*p.plugin, p.config);
+  p.plugin = configured_plugin(p.config);
   p.plugin->check(p.config, launch.size);
   comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
+  check_layout(p);
   p.kind = kinds.at(p.config.model.name);
   p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log);
   resolve_model(p, !weights.empty());
@@ -154,7 +162,10 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
 }
 
 ModelSource model_source(const Prepared& p) {
-  return {.model = p.kind->make(p.model_options.get()), .weights = p.weights, .head_prefix = p.kind->head_prefix()};
+  return {.model = p.kind->make(p.model_options.get()),
+          .weights = p.weights,
+          .head_prefix = p.kind->head_prefix(),
+          .kind = p.config.model.name};
 }
 
 BoosterOptions booster_options(const Prepared& p) {

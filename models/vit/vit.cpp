@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/attention.h"
 #include "core/nn/dropout.h"
 #include "core/nn/linear.h"
 
@@ -31,7 +32,9 @@ class PatchProjection : public nn::Unary {
             Init::normal(0, *options.initializer_range));
     declare("bias", bias_, {*options.hidden_size}, Init::zeros());
   }
-  at::Tensor forward(const at::Tensor& pixels, const Context&) override {
+
+ protected:
+  at::Tensor compute(const at::Tensor& pixels, const Context&) override {
     return at::conv2d(pixels, weight_, bias_, patch_).flatten(2).transpose(1, 2);
   }
 
@@ -74,26 +77,24 @@ class Embeddings : public nn::Block {
 
 class EncoderLayer : public nn::Block {
  public:
-  EncoderLayer(const Options& options, bool last)
-      : last_(last),
-        heads_(*options.num_heads),
-        attention_dropout_(std::make_shared<nn::Dropout>(*options.attention_dropout)) {
+  EncoderLayer(const Options& options, bool last) : last_(last) {
     const std::int64_t hidden = *options.hidden_size, inner = *options.intermediate_size;
-    const auto linear = [&](std::int64_t in, std::int64_t out, bool bias = true) {
+    const auto linear = [&](std::int64_t in, std::int64_t out, std::int64_t in_unit = 1) {
       return std::make_shared<nn::Linear>(
-          nn::Linear::Options{.in = in, .out = out, .bias = bias, .init_std = *options.initializer_range});
+          nn::Linear::Options{.in = in, .out = out, .init_std = *options.initializer_range, .in_unit = in_unit});
     };
     const auto norm = [&] { return std::make_shared<nn::LayerNorm>(hidden, *options.layer_norm_eps); };
     const auto dropout = [&] { return std::make_shared<nn::Dropout>(*options.dropout); };
 
     auto& attention = folder(*this, "attention");
-    auto& self = folder(attention, "attention");
-    query_ = self.register_module("query", linear(hidden, hidden, *options.qkv_bias));
-    key_ = self.register_module("key", linear(hidden, hidden, *options.qkv_bias));
-    value_ = self.register_module("value", linear(hidden, hidden, *options.qkv_bias));
-    self.register_module("dropout", attention_dropout_);
+    attention_ = attention.register_module("attention", std::make_shared<nn::SelfAttention>(nn::SelfAttention::Options{
+                                                            .hidden = hidden,
+                                                            .heads = *options.num_heads,
+                                                            .bias = *options.qkv_bias,
+                                                            .dropout = *options.attention_dropout,
+                                                            .init_std = *options.initializer_range}));
     auto& attention_out = folder(attention, "output");
-    attention_out_ = attention_out.register_module("dense", linear(hidden, hidden));
+    attention_out_ = attention_out.register_module("dense", linear(hidden, hidden, hidden / *options.num_heads));
     attention_out_dropout_ = attention_out.register_module("dropout", dropout());
     mlp_in_ = folder(*this, "intermediate").register_module("dense", linear(hidden, inner));
     auto& output = folder(*this, "output");
@@ -104,31 +105,20 @@ class EncoderLayer : public nn::Block {
   }
 
   Tensors forward(Tensors inputs, const Context& context) override {
-    const auto x = queries(inputs.at(0));
-    const auto h = x + attend(norm_before_->forward(inputs.at(0), context), context);
+    // The head reads the class token alone: in the last layer the other tokens serve as keys and values, and the rest
+    // of their work is left out (its gradients are exact zeros).
+    const auto& all = inputs.at(0);
+    const auto x = last_ ? all.narrow(1, 0, 1) : all;
+    const auto mixed = attention_->forward(norm_before_->forward(all, context), context, x.size(1));
+    const auto h = x + attention_out_dropout_->forward(attention_out_->forward(mixed, context), context);
     const auto inner = at::gelu(mlp_in_->forward(norm_after_->forward(h, context), context));
     return {h + mlp_out_dropout_->forward(mlp_out_->forward(inner, context), context)};
   }
 
  private:
-  /// The tokens whose output is needed: of the last layer the head reads the class token alone, so that the others
-  /// serve as keys and values, and the rest of their work is left out (their gradients there are exact zeros).
-  at::Tensor queries(const at::Tensor& tokens) const { return last_ ? tokens.narrow(1, 0, 1) : tokens; }
-
-  at::Tensor attend(const at::Tensor& x, const Context& context) {
-    const auto heads = [&](nn::Unary& projection, const at::Tensor& tokens) {
-      return projection.forward(tokens, context).unflatten(-1, {heads_, -1}).transpose(1, 2);
-    };
-    const auto mixed =
-        nn::attention(heads(*query_, queries(x)), heads(*key_, x), heads(*value_, x), *attention_dropout_, context);
-    const auto joined = mixed.transpose(1, 2).flatten(2);
-    return attention_out_dropout_->forward(attention_out_->forward(joined, context), context);
-  }
-
   bool last_;
-  std::int64_t heads_;
-  std::shared_ptr<nn::Dropout> attention_dropout_;
-  std::shared_ptr<nn::Unary> query_, key_, value_, attention_out_, attention_out_dropout_;
+  std::shared_ptr<nn::SelfAttention> attention_;
+  std::shared_ptr<nn::Unary> attention_out_, attention_out_dropout_;
   std::shared_ptr<nn::Unary> mlp_in_, mlp_out_, mlp_out_dropout_, norm_before_, norm_after_;
 };
 

@@ -144,7 +144,8 @@ void Gemini::configure(const config::Table* section) {
 
 void Gemini::check(const config::RunConfig& config, int world_size) const {
   const auto* section = config.plugin_table(name());
-  check_zero_options(section, options_, config.train.precision, world_size);
+  check_masters(section, options_.master_weights, config.train.precision);
+  check_copies(section, options_.extra_dp_size, world_size);
   if (options_.placement_policy == "auto" && config.run.device == "cpu" && config.run.memory_mb == 0)
     config::fail(
         section, "placement_policy",

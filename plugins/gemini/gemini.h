@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/booster/plugin.h"
+#include "plugins/zero_options.h"
 #include "zero/flat_weights.h"
 
 namespace trireme::zero {
@@ -11,7 +12,7 @@ class GatheredModel;
 
 namespace trireme::plugins {
 
-struct GeminiOptions {
+struct GeminiOptions : TrainKeys {
   std::optional<std::int64_t> chunk_config;
   double search_range_m = 32, min_chunk_size_m = 32;
   std::int64_t hidden_dim = 1024;
@@ -28,10 +29,6 @@ struct GeminiOptions {
   bool enable_async_reduce = true;
   std::int64_t extra_dp_size = 1;
   bool verbose = false;
-  // What [train] may say as well.
-  std::optional<std::string> precision;
-  std::optional<double> max_norm, initial_scale, min_scale, max_scale, growth_factor, backoff_factor;
-  std::optional<std::int64_t> growth_interval, hysteresis;
 };
 
 const Fields<GeminiOptions>& gemini_fields();

@@ -3,27 +3,16 @@
 #pragma once
 
 #include "core/booster/plugin.h"
-#include "zero/sharded_model.h"
+#include "plugins/sharded.h"
 
 namespace trireme::plugins {
 
-struct LowLevelZeroOptions {
+struct LowLevelZeroOptions : ShardedKeys {
   std::int64_t stage = 1;
-  std::string norm_type = "2";
   std::optional<double> reduce_bucket_size_in_m;
-  std::string communication_dtype = "same", grad_accum_dtype = "same";
-  bool overlap_communication = true;
-  bool overlap_allgather = false;
-  bool cpu_offload = false;
-  bool master_weights = true;
   bool cast_inputs = true;
   bool no_sync = false;
   std::int64_t extra_dp_size = 1;
-  bool verbose = false;
-  // What [train] may say as well.
-  std::optional<std::string> precision;
-  std::optional<double> max_norm, initial_scale, min_scale, max_scale, growth_factor, backoff_factor;
-  std::optional<std::int64_t> growth_interval, hysteresis;
 };
 
 const Fields<LowLevelZeroOptions>& low_level_zero_fields();

@@ -12,6 +12,7 @@
 #include "core/nn/block.h"
 #include "core/nn/criterion.h"
 #include "core/shard/assembly.h"
+#include "shardformer/apply.h"
 
 namespace trireme::tests {
 
@@ -22,9 +23,20 @@ std::unique_ptr<Plugin> make_plugin(const Case& c) {
   return plugin;
 }
 
+/// That of the ViT, under the names that it has inside another model.
+static nn::Policy make_policy(const Case& c) {
+  if (c.adapted) return {};
+  auto policy = *shardformer::policy_of("vit");
+  if (c.unused_block || c.rare || c.twice)
+    for (auto& row : policy) row.layer = "inner." + row.layer;
+  if (c.twice) policy.push_back({"shared.linear", nn::Role::gathered_column});
+  return policy;
+}
+
 BoostInputs make_inputs(const Case& c) {
   BoostInputs inputs;
   inputs.source.model = make_model(c);
+  inputs.source.policy = make_policy(c);
   inputs.source.weights = fmt::format("{}/parity-{}.safetensors", testing::TempDir(), getpid());
   std::vector<checkpoint::NamedValue> values;
   for (const auto& [name, value] : start(c)) values.push_back({name, value});

@@ -188,8 +188,8 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   models::vit::Options options;
   options.hidden_size = c.hidden;
   options.num_layers = c.layers;
-  options.num_heads = 3;
-  options.intermediate_size = 2 * c.hidden;
+  options.num_heads = c.heads;
+  options.intermediate_size = c.mlp > 0 ? c.mlp : 2 * c.hidden;
   options.patch_size = 4;
   options.dropout = c.dropout;
   options.attention_dropout = c.dropout;
@@ -206,8 +206,7 @@ Named start(const Case& c) {
   const auto model = make_model(c);
   Named values;
   for (const auto& d : nn::declarations(*model))
-    values[d.name] =
-        shard::draw(shard::Init::normal(0, 0.2), 77, shard::Placement::whole(d.name, d.shape), at::kDouble, at::kCPU);
+    values[d.name] = shard::draw(shard::Init::normal(0, 0.2), 77, d.placement, at::kDouble, at::kCPU);
   return values;
 }
 

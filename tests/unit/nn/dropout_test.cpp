@@ -15,6 +15,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/nn/attention.h"
 
 namespace trireme::nn {
 namespace {

@@ -92,31 +92,22 @@ TEST(Model, RefusesABlockWhoseParametersItDoesNotName) {
 TEST(Materialize, ASliceIsTheSliceOfTheWholeDraw) {
   TwoModel whole(false);
   materialize(whole, 11, at::kDouble, at::kCPU);
-  const std::vector<std::pair<const char*, PlacementOf>> table = {
-      {"rows",
-       [](const auto& name, const auto& shape) {
-         auto p = shard::Placement::whole(name, shape);
-         p.ranges = {{1, 4}};
-         p.sharded_axes = {"tp"};
-         return p;
-       }},
-      {"fused columns",
-       [](const auto& name, const auto& shape) {
-         auto p = shard::Placement::whole(name, shape);
-         p.dim = static_cast<std::int64_t>(shape.size()) - 1;
-         p.ranges = {{0, 1}, {3, 5}};
-         return p;
-       }},
-      {"flat of rows", [](const auto& name, const auto& shape) {
-         auto p = shard::Placement::whole(name, shape);
-         p.ranges = {{2, 6}};
-         p.flat = shard::Range{1, 3};
-         return p;
-       }}};
+  struct Row {
+    const char* label;
+    bool last_dim;  ///< else the first
+    shard::Range range;
+  };
+  const std::vector<Row> table{{"rows", false, {1, 4}}, {"columns", true, {3, 6}}, {"none", true, {6, 6}}};
   const auto full = parameters(whole);
-  for (const auto& [label, place] : table) {
+  for (const auto& [label, last_dim, range] : table) {
     TwoModel model(false);
-    materialize(model, 11, at::kDouble, at::kCPU, place);
+    const auto& pair = dynamic_cast<TwoBlock&>(*model.blocks()[0]);
+    for (const auto& linear : {pair.first_, pair.second_}) {
+      linear->cut("weight", last_dim ? 1 : 0, range, "tp");
+      linear->cut("bias", 0, range, "tp");
+    }
+    EXPECT_EQ(declarations(model).at(0).placement.ranges, std::vector<shard::Range>{range}) << label;
+    materialize(model, 11, at::kDouble, at::kCPU);
     const auto got = parameters(model);
     ASSERT_EQ(got.size(), full.size());
     for (std::size_t i = 0; i < got.size(); ++i) {

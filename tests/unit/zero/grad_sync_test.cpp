@@ -23,7 +23,7 @@ class GradSyncTest : public testing::TestWithParam<bool> {
                                       GradSyncOptions{.partition = GetParam()});
   }
   void give(std::size_t index, double value) {
-    leaves[index].value.mutable_grad() = at::full(leaves[index].shape, value, at::kDouble);
+    leaves[index].value.mutable_grad() = at::full(leaves[index].placement.shape, value, at::kDouble);
     sync->ready(index);
   }
   /// The first element of each parameter's gradient.

@@ -1,0 +1,46 @@
+#include "core/nn/attention.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
+
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace trireme::nn {
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
+                     const Context& context) {
+  if (!dropout.active(context)) return at::scaled_dot_product_attention(q, k, v);
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  const auto scores = at::matmul(q * scale, k.transpose(-2, -1));
+  const auto kept = dropout.forward(at::softmax(scores, -1), context);
+  return at::matmul(kept.to(v.scalar_type()), v);
+}
+
+static std::shared_ptr<Linear> projection(const SelfAttention::Options& o) {
+  TRIREME_CHECK(o.heads >= 1 && o.hidden % o.heads == 0, "{} features are not {} heads", o.hidden, o.heads);
+  return std::make_shared<Linear>(Linear::Options{
+      .in = o.hidden, .out = o.hidden, .bias = o.bias, .init_std = o.init_std, .out_unit = o.hidden / o.heads});
+}
+
+SelfAttention::SelfAttention(const Options& options)
+    : query(register_module("query", projection(options))),
+      key(register_module("key", projection(options))),
+      value(register_module("value", projection(options))),
+      dropout(register_module("dropout", std::make_shared<Dropout>(options.dropout))),
+      heads_(options.heads),
+      head_size_(options.hidden / options.heads) {}
+
+at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, std::int64_t asking) {
+  const std::int64_t n = asking == 0 ? x.size(1) : asking;
+  const auto [q, k, v] = project_ ? project_(x, n)
+                                  : std::array<at::Tensor, 3>{query->forward(x.narrow(1, 0, n), context),
+                                                              key->forward(x, context), value->forward(x, context)};
+  const auto by_head = [this](const at::Tensor& y) { return y.unflatten(-1, {-1, head_size_}).transpose(1, 2); };
+  return attention(by_head(q), by_head(k), by_head(v), *dropout, context).transpose(1, 2).flatten(2);
+}
+
+}  // namespace trireme::nn

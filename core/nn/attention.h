@@ -1,0 +1,46 @@
+// Attention: softmax(q k^T / sqrt(d)) v, and the layer that makes q, k and v of one input. Vaswani et al., "Attention
+// Is All You Need", 2017. Shapes: B samples, N tokens, n <= N of them that ask, d features a head.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+
+#include "core/nn/dropout.h"
+#include "core/nn/linear.h"
+
+namespace trireme::nn {
+
+/// q [B, heads, n, d], k and v [B, heads, N, d] -> [B, heads, n, d]. LibTorch's fused kernels while `dropout` is not
+/// active; they cannot take our mask, so with it the scores are formed and the mask falls on the probabilities.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
+                     const Context& context);
+
+/// Children, as Hugging Face names them: "query", "key", "value", and "dropout" of the probabilities.
+class SelfAttention : public Layer {
+ public:
+  struct Options {
+    std::int64_t hidden, heads;
+    bool bias = true;
+    double dropout = 0, init_std = 0.02;
+  };
+  /// @pre heads divides hidden
+  explicit SelfAttention(const Options& options);
+
+  /// x [B, N, hidden] -> [B, n, held heads * d], head by head: what the first `asking` tokens (0: all) take from all.
+  at::Tensor forward(const at::Tensor& x, const Context& context, std::int64_t asking = 0);
+
+  /// A policy may compute the three products its own way: of x the first n tokens for q, all for k and v.
+  using Project = std::function<std::array<at::Tensor, 3>(const at::Tensor& x, std::int64_t asking)>;
+  void project_by(Project instead) { project_ = std::move(instead); }
+  [[nodiscard]] std::int64_t heads() const { return heads_; }  ///< of the whole layer
+
+  const std::shared_ptr<Linear> query, key, value;
+  const std::shared_ptr<Dropout> dropout;
+
+ private:
+  std::int64_t heads_, head_size_;
+  Project project_;
+};
+
+}  // namespace trireme::nn

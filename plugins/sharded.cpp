@@ -1,0 +1,84 @@
+#include "plugins/sharded.h"
+
+#include <cmath>
+
+#include "core/base/text.h"
+#include "zero/sharded_optimizer.h"
+
+namespace trireme::plugins {
+namespace {
+
+std::optional<at::ScalarType> dtype_of(const std::string& name) {
+  if (name == "fp32") return at::kFloat;
+  if (name == "bf16") return at::kBFloat16;
+  if (name == "fp16") return at::kHalf;
+  return std::nullopt;
+}
+
+zero::ShardedOptions sharded(const ShardedKeys& keys, const ShardedPlan& plan) {
+  zero::ShardedOptions out;
+  out.partition_gradients = plan.stage == 2;
+  out.overlap_reduce = keys.overlap_communication;
+  out.overlap_gather = keys.overlap_allgather;
+  out.cast_inputs = plan.cast_inputs;
+  out.hold_gradients = plan.hold_gradients;
+  out.communication_dtype = dtype_of(keys.communication_dtype);
+  out.accumulation_dtype = dtype_of(keys.grad_accum_dtype);
+  return out;
+}
+
+std::int64_t held_elements(const std::vector<nn::Declaration>& parameters) {
+  std::int64_t held = 0;
+  for (const auto& parameter : parameters) held += parameter.placement.local_numel();
+  return held;
+}
+
+/// Elements of a bucket, and a line that says what they are.
+std::pair<std::int64_t, std::string> bucket_size(const std::optional<double>& wanted, std::int64_t parameters) {
+  if (wanted) return {mebi(*wanted), ""};
+  const auto size = zero::default_bucket_elements(parameters);
+  return {size, size < 12 * 1024 * 1024
+                    ? fmt::format(" of {} elements (12 Mi, shrunk to the model)", text::thousands(size))
+                    : ""};
+}
+
+}  // namespace
+
+void check_sharded_options(const config::Table* section, const ShardedKeys& keys, const std::string& precision) {
+  check_masters(section, keys.master_weights, precision);
+  const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
+    if (wrong) config::fail(section, key, why);
+  };
+  for (const auto& [key, value] : {std::pair{"communication_dtype", keys.communication_dtype},
+                                   std::pair{"grad_accum_dtype", keys.grad_accum_dtype}}) {
+    refuse(value == precision, key, fmt::format("changes nothing: gradients are {} anyway; remove it", precision));
+    refuse(precision == "fp64" && value != "same", key, "would round the gradients of an fp64 run; remove it");
+  }
+}
+
+BoostResult boost_sharded(const ModelSource& source, const BoostOptions& options, const ShardedKeys& keys,
+                          const ShardedPlan& plan, const zero::GradGroups& groups, comm::Mesh& mesh, const Log& log) {
+  const auto device = mesh.world().device();
+  zero::freeze(*source.model, options.optimizer);
+  const auto parameters = nn::declarations(*source.model);
+  const auto held = held_elements(parameters);
+  const auto [elements, said] = bucket_size(plan.bucket_mi, held);
+  auto buckets = zero::plan_buckets(parameters, elements, groups.shards.size());
+  const auto count = buckets.size();
+  std::vector<zero::Residence> homes(count, {.stays = true, .offload_master = keys.cpu_offload});
+  auto weights = zero::make_weights(source, zero::weights_options(options, keys.master_weights, device),
+                                    std::move(buckets), std::move(homes), groups, log);
+  auto model = std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(keys, plan),
+                                                    groups, device);
+  const auto parts = groups.shards.size();
+  model->note(fmt::format("a rank updates {} parameters; {} gradient buckets{}",
+                          parts > 1 ? fmt::format("1/{} of {}", parts, text::thousands(held)) : text::thousands(held),
+                          count, said));
+  if (keys.verbose)
+    for (const auto& line : model->flat().describe()) log.note("{}", line);
+  const double power = keys.norm_type == "2" ? 2 : INFINITY;
+  auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options, power, mesh);
+  return {std::move(model), std::move(optimizer)};
+}
+
+}  // namespace trireme::plugins

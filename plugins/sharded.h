@@ -1,0 +1,65 @@
+// What the plugins over zero::ShardedModel share (low_level_zero, hybrid_parallel): their common keys, the rules for
+// them, and the way from a source to a model and its optimizer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/booster/plugin.h"
+#include "plugins/zero_options.h"
+#include "zero/sharded_model.h"
+
+namespace trireme::plugins {
+
+struct ShardedKeys : TrainKeys {
+  std::string norm_type = "2";
+  std::string communication_dtype = "same", grad_accum_dtype = "same";
+  bool overlap_communication = true;
+  bool overlap_allgather = false;
+  bool cpu_offload = false;
+  bool master_weights = true;
+  bool verbose = false;
+};
+
+/// The rows of ShardedKeys, those of TrainKeys last.
+template <class O>
+void add_sharded_options(Fields<O>& table) {
+  using K = ShardedKeys;
+  const FieldRules dtype{.choices = {"same", "fp32", "bf16", "fp16"}};
+  table
+      .add("norm_type", &K::norm_type, "The gradient norm that is told and clipped: 2, or inf for the largest value.",
+           {.choices = {"2", "inf"}})
+      .add("communication_dtype", &K::communication_dtype,
+           "What gradients travel as: their own numbers (same), or rounded to these.", dtype)
+      .add("grad_accum_dtype", &K::grad_accum_dtype,
+           "What gradients are kept and added up as: their own numbers (same), or these.", dtype)
+      .add("overlap_communication", &K::overlap_communication,
+           "Send each full bucket while the backward pass goes on; false: all of them when it has ended.")
+      .add("overlap_allgather", &K::overlap_allgather,
+           "Let new weights arrive during the next forward pass, which waits block by block; false: before the step "
+           "ends.")
+      .add("cpu_offload", &K::cpu_offload,
+           "Keep optimizer state and the weights that it updates in host memory, and update them there.")
+      .add("master_weights", &K::master_weights,
+           "bf16 and fp16: update fp32 copies of the weights; false: the 16-bit weights themselves, with 16-bit "
+           "state, which is too narrow for Adam in fp16.")
+      .add("verbose", &K::verbose, "Print each bucket: what is in it and how much of it a rank owns.");
+  add_train_options(table);
+}
+
+/// @throws ConfigError
+void check_sharded_options(const config::Table* section, const ShardedKeys& keys, const std::string& precision);
+
+struct ShardedPlan {
+  int stage = 1;                    ///< of ZeRO: 0, 1, 2
+  std::optional<double> bucket_mi;  ///< bucket size in units of 2^20 elements; unset: 12, or less for a small model
+  bool cast_inputs = true;
+  bool hold_gradients = false;  ///< stage 2: over the microbatches of a step
+};
+
+/// Model and optimizer as `keys` and `plan` say, shared out over groups.shards. Collective.
+BoostResult boost_sharded(const ModelSource& source, const BoostOptions& options, const ShardedKeys& keys,
+                          const ShardedPlan& plan, const zero::GradGroups& groups, comm::Mesh& mesh, const Log& log);
+
+}  // namespace trireme::plugins

@@ -1,0 +1,35 @@
+// What a policy's roles do to a model's layers: each gets its slice of the parameters, and a way to compute with it.
+//
+//   heads, column:     y_r = x W_r^T + b_r            x on every rank; backward sums x's gradient over the ranks
+//   row:               y = sum_r (x_r W_r^T) + b      x cut like the outputs of the column before; b on every rank
+//   gathered_column:   y = [y_0, y_1, ...]
+//
+// Cuts are by whole units (a head) and may be uneven: sizes differ by one unit, and a rank may have none of a small
+// layer. Traffic a microbatch, in elements of the activations: an all-reduce at a row's end, forward, and one at the
+// beginning of heads or a column, backward.
+#pragma once
+
+#include <string>
+
+#include "core/comm/group.h"
+#include "core/nn/policy.h"
+
+namespace trireme::nn {
+class Model;
+}
+
+namespace trireme::shardformer {
+
+/// Why `policy` does not fit the model, or the model `ranks` tensor-parallel ranks: a sentence with the remedy; "" when
+/// all fits.
+std::string why_not(nn::Model& model, const nn::Policy& policy, int ranks);
+
+/// Cuts the model's layers over the group. To be done before the model has memory. @pre why_not() says nothing
+void apply(nn::Model& model, const nn::Policy& policy, const comm::Group& group);
+
+/// The policy for a kind of our models ("vit"); null: there is none.
+const nn::Policy* policy_of(const std::string& kind);
+/// The kinds that have one.
+std::vector<std::string> kinds_with_policy();
+
+}  // namespace trireme::shardformer

@@ -1,0 +1,24 @@
+// Column-parallel products: several linear layers of one input, each of which has on every rank some of its outputs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/comm/group.h"
+
+namespace trireme::shardformer {
+
+struct Branch {
+  at::Tensor weight, bias;  ///< [some of out, in], [some of out] or undefined
+  std::int64_t tokens = 0;  ///< it reads the first so many of x's dim 1; 0: all
+};
+
+/// x [B, ..., in], the same on each rank of the group -> one [B, ..., some of out] a branch, as at::linear computes it.
+/// Backward: the gradients of x are added up over the branches, then over the ranks in one all-reduce (numel(x)
+/// elements) that runs while the weights' gradients are computed.
+std::vector<at::Tensor> column_products(const at::Tensor& x, const std::vector<Branch>& branches,
+                                        const comm::Group& group);
+
+}  // namespace trireme::shardformer

@@ -1,0 +1,38 @@
+// The policies for our models: one list a model.
+#include <map>
+
+#include "shardformer/apply.h"
+
+namespace trireme::shardformer {
+namespace {
+
+using nn::Role;
+
+/// By ModelKind's name.
+const std::map<std::string, nn::Policy>& policies() {
+  static const std::map<std::string, nn::Policy> all{
+      // Embeddings and norms are whole on every rank.
+      {"vit",
+       {{"vit.encoder.layer.*.attention.attention", Role::heads},
+        {"vit.encoder.layer.*.attention.output.dense", Role::row},
+        {"vit.encoder.layer.*.intermediate.dense", Role::column},
+        {"vit.encoder.layer.*.output.dense", Role::row},
+        {"classifier", Role::gathered_column}}},
+  };
+  return all;
+}
+
+}  // namespace
+
+const nn::Policy* policy_of(const std::string& kind) {
+  const auto found = policies().find(kind);
+  return found == policies().end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> kinds_with_policy() {
+  std::vector<std::string> kinds;
+  for (const auto& [kind, policy] : policies()) kinds.push_back(kind);
+  return kinds;
+}
+
+}  // namespace trireme::shardformer

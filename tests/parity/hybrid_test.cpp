@@ -1,0 +1,180 @@
+// Contract C1 for HybridParallel: every layout on the ranks of this program against one process, in float64.
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/nn/block.h"
+#include "core/train/evaluate.h"
+#include "tests/parity/layout.h"
+
+namespace trireme::tests {
+namespace {
+
+/// Several small buckets.
+constexpr const char* kSmallBuckets = "zero_bucket_size_in_m = 0.001";
+
+struct Sizes {
+  std::int64_t tp, zero, heads = 3;
+};
+
+/// Every case in every layout; those whose tp does not divide the ranks of this program are left out by runs_here().
+std::vector<Case> cross(const std::vector<Sizes>& layouts, const std::vector<Case>& cases) {
+  std::vector<Case> out;
+  for (const auto& [tp, zero, heads] : layouts)
+    for (auto c : trireme::tests::cross(
+             "hybrid_parallel", kSmallBuckets,
+             {{fmt::format("tp{}_zero{}", tp, zero), fmt::format("tp_size = {}\nzero_stage = {}", tp, zero)}}, cases)) {
+      c.tp = tp;
+      c.heads = heads;
+      out.push_back(std::move(c));
+    }
+  return out;
+}
+
+bool runs_here(const Case& c) { return world().size() % c.tp == 0; }
+
+class Hybrid : public testing::TestWithParam<Case> {};
+
+TEST_P(Hybrid, EqualsOneProcess) {
+  if (runs_here(GetParam())) expect_same_as_one_process(GetParam());
+}
+
+const auto kName = [](const auto& value) { return value.param.name; };
+
+// 3 heads on 2 ranks, 5 classes on 2, 3 and 4, 8 samples on 1 to 8; 19 samples in batches of 8: the third is ragged.
+INSTANTIATE_TEST_SUITE_P(Layouts, Hybrid,
+                         testing::ValuesIn(cross({{1, 0}, {2, 0}, {2, 1}, {2, 2}, {3, 0}, {4, 0, 4}, {4, 2, 6}},
+                                                 {Case{.name = "plain"},
+                                                  Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
+                                                  Case{.name = "everything",
+                                                       .micro_batch = 1,
+                                                       .adamw = false,
+                                                       .dropout = 0.2,
+                                                       .max_norm = 0.3,
+                                                       .recompute = true}})),
+                         kName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Hybrid,
+    testing::ValuesIn(cross(
+        {{2, 0}, {2, 2}},
+        {Case{.name = "one_bucket", .plugin = "zero_bucket_size_in_m = 12"},
+         Case{.name = "accumulate", .micro_batch = 1}, Case{.name = "dropout", .dropout = 0.3},
+         Case{.name = "recompute", .recompute = true},
+         Case{.name = "reduce_each_clip", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
+         Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
+         Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
+         Case{.name = "freeze_inputs", .freeze = {"*embeddings*", "*query*", "*intermediate*bias"}},
+         Case{.name = "narrow", .hidden = 6, .mlp = 1, .layers = 1},  // a rank without any of the MLP
+         Case{.name = "unused", .micro_batch = 1, .unused_block = true}, Case{.name = "rare", .rare = true},
+         Case{.name = "rare_accumulate", .micro_batch = 1, .adamw = false, .rare = true},
+         Case{.name = "twice", .micro_batch = 1, .twice = true},
+         Case{.name = "twice_recompute", .dropout = 0.2, .recompute = true, .twice = true},
+         Case{.name = "offload_late",
+              .max_norm = 0.5,
+              .plugin = "cpu_offload = true\noverlap_communication = false\noverlap_allgather = true"}})),
+    kName);
+
+class HybridPrecision : public testing::TestWithParam<Rounding> {};
+
+TEST_P(HybridPrecision, StaysNearFloat64) {
+  for (const auto& c :
+       cross({{2, 0}, {2, 2}},
+             {Case{.name = "easy"},
+              Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
+    if (runs_here(c)) expect_near_float64(c, GetParam());
+}
+
+// The bounds of ZeRO's suite: the numbers that are rounded are the same ones.
+INSTANTIATE_TEST_SUITE_P(Bounds, HybridPrecision,
+                         testing::Values(Rounding{"fp32", 1e-6, 1e-5}, Rounding{"bf16", 2e-2, 5e-2},
+                                         Rounding{"fp16", 4e-3, 1e-2}),
+                         [](const auto& value) { return std::string(value.param.precision); });
+
+/// What this rank sent along an axis since the ledger began, in elements of the payload.
+std::uint64_t sent(const char* axis, const char* op) {
+  const auto totals = world().ledger().totals();
+  const auto found = totals.find({axis, op});
+  return found == totals.end() ? 0 : found->second.payload_elements;
+}
+
+// Elements of activations in a step of b samples a rank, n tokens, width h, l layers, k classes, as docs/parallelism.md
+// has them. The last layer works for the class token alone.
+TEST(HybridRules, TrafficIsTheFormulas) {
+  for (auto c : cross({{2, 0}, {3, 0}}, {Case{.name = "traffic", .steps = 1, .layers = 3},
+                                         Case{.name = "recompute", .steps = 1, .recompute = true, .layers = 3}})) {
+    if (!runs_here(c)) continue;
+    Booster booster(world(), make_plugin(c), make_options(c));
+    auto run = booster.boost(make_inputs(c));
+    run.loader->start_epoch(0);
+    const auto batch = *run.loader->next();
+    const auto b = static_cast<std::uint64_t>(batch.micro.front().size());
+    const auto reduced = sent("tp", "all_reduce"), gathered = sent("tp", "all_gather");
+    booster.train_step(run, batch);
+    const std::uint64_t n = 10, h = static_cast<std::uint64_t>(c.hidden), l = 3, k = 5;
+    const auto forward = (l - 1) * 2 * b * n * h + 2 * b * h;
+    const auto backward = l * b * n * h + (l - 1) * b * n * h + b * h + b * h;  // attention, MLP, classifier
+    // A recomputed block runs forward twice; the head too, whose logits are gathered again.
+    const std::uint64_t times = c.recompute ? 2 : 1;
+    EXPECT_EQ(sent("tp", "all_reduce") - reduced, times * forward + backward + 1) << c.name;  // 1: the gradient norm
+    EXPECT_EQ(sent("tp", "all_gather") - gathered, times * b * k) << c.name;
+  }
+}
+
+TEST(HybridRules, ARankHoldsItsShareOfWhatIsCut) {
+  for (const auto& c : cross({{2, 0}, {3, 0}}, {Case{.name = "memory", .hidden = 24, .layers = 2}})) {
+    if (!runs_here(c)) continue;
+    Booster booster(world(), make_plugin(c), make_options(c));
+    const auto run = booster.boost(make_inputs(c));
+    std::int64_t held = 0;
+    const std::int64_t tp = c.tp, me = world().rank() % tp;
+    const auto share = [&](std::int64_t size) {
+      return shard::split(size, static_cast<int>(tp), static_cast<int>(me)).size();
+    };
+    const std::int64_t h = 24, inner = 48, k = 5, patch = 4, tokens = 10, d = h / 3;
+    held += h * 3 * patch * patch + h + h + tokens * h;                    // embeddings
+    held += 2 * (2 * 2 * h);                                               // norms of the layers
+    held += 2 * 3 * (share(3) * d * h + share(3) * d);                     // q, k, v
+    held += 2 * (share(3) * d * h + h);                                    // attention's output
+    held += 2 * (share(inner) * h + share(inner) + share(inner) * h + h);  // MLP
+    held += 2 * h + share(k) * h + share(k);                               // head
+    // Each bucket is padded to whole lines.
+    EXPECT_NEAR(static_cast<double>(run.model->parameter_bytes()), static_cast<double>(8 * held),
+                0.2 * 8 * static_cast<double>(held));
+    std::int64_t counted = 0;
+    for (const auto& slice : run.model->weights()) counted += slice.placement.local_numel();
+    EXPECT_EQ(counted, held) << c.name;
+  }
+}
+
+TEST(HybridRules, EvaluationIsThatOfOneProcess) {
+  for (const auto& c : cross({{1, 0}, {2, 0}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation"}})) {
+    if (!runs_here(c)) continue;
+    const auto score = [&](const Case& layout, comm::World& ranks) {
+      Booster booster(ranks, make_plugin(layout), make_options(layout));
+      auto run = booster.boost(make_inputs(layout));
+      return train::evaluate(booster, run, *booster.evaluation_loader(make_data(layout), 3), 2);
+    };
+    auto plain = c;
+    plain.plugin_name = "torch_ddp";
+    plain.plugin = "";
+    const auto expected = score(plain, world()), got = score(c, world());
+    EXPECT_EQ(got.samples, 19);
+    EXPECT_NEAR(got.loss, expected.loss, kBound * expected.loss) << c.name;
+    EXPECT_EQ(got.accuracy, expected.accuracy);
+    EXPECT_EQ(got.top_k, expected.top_k);
+  }
+}
+
+TEST(HybridRules, AModelWithoutAPolicyIsRefused) {
+  if (world().size() == 1) return;
+  auto c = cross({{world().size(), 0}}, {Case{.name = "adapted", .adapted = true}}).front();
+  try {
+    by_train_step(c);
+    FAIL() << "cut without a policy";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("nothing says how to cut this model"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests
