@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -36,14 +37,16 @@ bool meets(std::string_view pattern, std::string_view path) {
   return meets(pattern.substr(dot + 1), path.substr(at + 1));
 }
 
-/// Calls use(row, layer) for each layer that a row meets.
+/// Calls use(row, layer) for each layer that a row meets; once, though a shared layer has several parents.
 template <class Use>
 void for_each(nn::Model& model, const nn::Policy& policy, const Use& use) {
-  for (const auto& row : policy)
+  for (const auto& row : policy) {
+    std::set<const nn::Layer*> seen;
     model.apply([&](torch::nn::Module& module) {
-      if (auto* layer = dynamic_cast<nn::Layer*>(&module); layer != nullptr && meets(row.layer, layer->path()))
-        use(row, *layer);
+      auto* layer = dynamic_cast<nn::Layer*>(&module);
+      if (layer != nullptr && meets(row.layer, layer->path()) && seen.insert(layer).second) use(row, *layer);
     });
+  }
 }
 
 shard::Range units_of(std::int64_t size, std::int64_t unit, const comm::Group& group) {
