@@ -59,6 +59,27 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
   }
 }
 
+// A slip in a section that is kept for another day is told now.
+TEST(Plugins, ReadTheSectionsOfThoseThatAreNotChosen) {
+  const SmallRun run;
+  for (const auto& [set, says] :
+       {std::pair{"low_level_zero.stge=2", "no key \"stge\" in [plugin.low_level_zero]; did you mean \"stage\"?"},
+        {"low_level_zero.stage=two", "must be an integer, not text"},
+        {"gemini.shard_param_frac=2", "must be at least 0 and at most 1"},
+        {"low_level_zer.stage=2", "[plugin.low_level_zer] is the section of no plugin here; did you mean"}})
+    expect_only_refusal(run.train(1, {"--set", std::string("plugin.") + set}), 2, says);
+  EXPECT_FALSE(fs::exists(run.dir()));
+  const std::string sections = "[plugin.gemini]\nmax_prefetch = 1\n[plugin.torch_ddp]\nbucket_cap_mb = 2\n";
+  const auto check = [&](const std::string& zero) {
+    return run_process({TRIREME_COMMAND, "config",
+                        run.folder.write("several.toml", std::string(kModel) + kLeaves + sections +
+                                                             "[plugin.low_level_zero]\n" + zero)});
+  };
+  expect_only_refusal(check("stge = 2\n"), 2, "several.toml:17:1: no key \"stge\"");
+  const auto good = check("stage = 2\n");
+  EXPECT_EQ(good.code, 0) << good.err;
+}
+
 TEST(Plugins, TakeWhatTrainSaysFromTheirSection) {
   const SmallRun run;
   const auto outcome =
