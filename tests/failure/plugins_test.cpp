@@ -84,11 +84,13 @@ TEST(Plugins, TakeWhatTrainSaysFromTheirSection) {
   const SmallRun run;
   const auto outcome =
       run_process({TRIREME_COMMAND, "config", run.config, "--print", "--set", "parallel.plugin=low_level_zero", "--set",
-                   "plugin.low_level_zero.precision=bf16", "--set", "plugin.low_level_zero.max_norm=0.5"});
+                   "plugin.low_level_zero.precision=bf16", "--set", "plugin.low_level_zero.max_norm=0.5", "--set",
+                   "plugin.low_level_zero.norm_type=inf"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const auto train = outcome.out.substr(outcome.out.find("[train]"), outcome.out.find("[optimizer]"));
   EXPECT_NE(train.find("precision = \"bf16\""), std::string::npos) << outcome.out;
   EXPECT_NE(train.find("max_norm = 0.5"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("norm_type = \"inf\""), std::string::npos) << outcome.out;
 }
 
 }  // namespace
