@@ -90,9 +90,12 @@ StepResult ShardedOptimizer::step(double lr) {
   at::Tensor factor;
   if (max_norm_ > 0) factor = shard::clip_factor(result.grad_norm, max_norm_);
   if (scaler_.enabled()) factor = factor.defined() ? factor * scaler_.inverse() : scaler_.inverse();
+  const Decision here{factor, skip};
+  Decision on_host;  // read once, before new weights are on their way: those would be waited for too
+  if (offloads()) on_host = {factor.defined() ? factor.cpu() : factor, skip.cpu()};
   // The next forward pass begins with the last bucket's weights: they set out first.
   for (std::size_t b = parts_.size(); b-- > 0;) {
-    update(b, lr, factor, skip);
+    update(b, lr, weights.home(b).offload_master ? on_host : here);
     weights.publish(b);
   }
   if (!model_.options().overlap_gather) weights.wait();
@@ -104,12 +107,21 @@ StepResult ShardedOptimizer::step(double lr) {
   return result;
 }
 
-void ShardedOptimizer::update(std::size_t bucket, double lr, const at::Tensor& factor, const at::Tensor& skip) {
+bool ShardedOptimizer::offloads() const {
+  const auto& weights = model_.flat();
+  for (std::size_t b = 0; b < parts_.size(); ++b)
+    if (weights.home(b).offload_master) return true;
+  return false;
+}
+
+void ShardedOptimizer::update(std::size_t bucket, double lr, const Decision& decision) {
   auto& weights = model_.flat();
   auto& sync = model_.sync();
   auto& part = parts_[bucket];
+  const auto& [factor, skip] = decision;
   const auto& like = weights.slices()[weights.first_slice(bucket)].value;
-  auto gradient = sync.parts()[bucket];
+  const bool on_host = weights.home(bucket).offload_master;
+  auto gradient = on_host ? sync.host_part(bucket) : sync.parts()[bucket];
   // Not in place: padding must stay zero, whatever the factor is. Half precision has neither the range nor the digits
   // for a gradient that is still scaled, or for the factor.
   if (factor.defined()) {
@@ -122,9 +134,9 @@ void ShardedOptimizer::update(std::size_t bucket, double lr, const at::Tensor& f
     for (auto& slot : group.slots) {
       const auto item = part.items[at++];
       slot.grad = weights.cut(gradient, bucket, item);
-      slot.skip = sync.unused(weights.buckets()[bucket].parameters[item]);
+      slot.skip = sync.unused(weights.buckets()[bucket].parameters[item], on_host);
     }
-  const memory::OfHost on_host(weights.home(bucket).offload_master);  // state is made in the first step
+  const memory::OfHost of_host(on_host);  // state is made in the first step
   part.optimizer->step(lr, skip);
   for (auto& group : part.optimizer->groups())
     for (auto& slot : group.slots) slot.grad = at::Tensor();

@@ -36,7 +36,12 @@ class ShardedOptimizer : public BoostedOptimizer {
   Part make_part(std::size_t bucket) const;
   void follow(std::size_t bucket);
   at::Tensor norm_of(const std::vector<at::Tensor>& parts);
-  void update(std::size_t bucket, double lr, const at::Tensor& factor, const at::Tensor& skip);
+  /// Whether a bucket is updated in host memory.
+  bool offloads() const;
+  struct Decision {  ///< of all ranks; 0-dim, where an update reads them
+    at::Tensor factor, skip;
+  };
+  void update(std::size_t bucket, double lr, const Decision& decision);
 
   ShardedModel& model_;
   config::OptimizerOptions options_;
