@@ -34,9 +34,16 @@ void add_train_options(Fields<O>& table) {
 
 inline bool is_half(const std::string& precision) { return precision == "bf16" || precision == "fp16"; }
 
+/// A rank's samples of a global batch, at most.
+inline std::int64_t share_of(const config::TrainOptions& train, int ranks) {
+  return (train.global_batch + ranks - 1) / ranks;
+}
+
 /// Rules that both plugins have. @throws ConfigError
 template <class O>
-void check_zero_options(const config::Table* section, const O& options, const std::string& precision, int world_size) {
+void check_zero_options(const config::Table* section, const O& options, const config::TrainOptions& train,
+                        int world_size) {
+  const auto& precision = train.precision;
   if (!options.master_weights && !is_half(precision))
     config::fail(
         section, "master_weights",

@@ -31,6 +31,9 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
     for (const auto& slot : std::exchange(groups_[g].slots, {})) group_of_[slot.name] = g;
   for (std::size_t b = 0; b < weights.buckets().size() && weights.buckets()[b].trained; ++b)
     parts_.push_back(make_part(b));
+  model_.on_move([this](std::size_t bucket) {
+    if (bucket < parts_.size()) follow(bucket);  // those behind are frozen
+  });
 }
 
 ShardedOptimizer::Part ShardedOptimizer::make_part(std::size_t bucket) const {
@@ -53,9 +56,10 @@ ShardedOptimizer::Part ShardedOptimizer::make_part(std::size_t bucket) const {
 void ShardedOptimizer::follow(std::size_t bucket) {
   const memory::OfHost on_host(model_.flat().home(bucket).offload_master);
   auto part = make_part(bucket);
-  const auto from = parts_[bucket].optimizer->state();
-  const auto to = part.optimizer->state();
-  for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+  if (parts_[bucket].optimizer->state_bytes() > 0) {
+    const auto from = parts_[bucket].optimizer->state(), to = part.optimizer->state();
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+  }
   parts_[bucket] = std::move(part);
 }
 
@@ -102,8 +106,7 @@ StepResult ShardedOptimizer::step(double lr) {
   scaler_.update(result.found_inf);
   std::vector<std::int64_t> state(weights.buckets().size());
   for (std::size_t b = 0; b < parts_.size(); ++b) state[b] = parts_[b].optimizer->state_bytes();
-  for (const auto b : model_.step_ended(std::move(state)))
-    if (b < parts_.size()) follow(b);
+  model_.step_ended(std::move(state));
   return result;
 }
 
@@ -154,9 +157,12 @@ std::vector<shard::Slice> ShardedOptimizer::state() {
   return out;
 }
 
-std::int64_t ShardedOptimizer::state_bytes() const {
-  std::int64_t bytes = model_.flat().master_bytes();
-  for (const auto& part : parts_) bytes += part.optimizer->state_bytes();
+std::int64_t ShardedOptimizer::bytes_where(const std::function<bool(const Residence&)>& counts) const {
+  const auto& weights = model_.flat();
+  std::int64_t bytes = 0;
+  for (std::size_t b = 0; b < weights.buckets().size(); ++b)
+    if (counts(weights.home(b)))
+      bytes += weights.master_bytes(b) + (b < parts_.size() ? parts_[b].optimizer->state_bytes() : 0);
   return bytes;
 }
 

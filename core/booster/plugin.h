@@ -3,6 +3,7 @@
 // Order of calls: configure() and check() before any process group; axes() for the mesh; then boost() once.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,6 +29,8 @@ struct ModelSource {
   std::shared_ptr<nn::Model> model;
   std::string weights;      ///< "" or a folder or file in Hugging Face layout
   std::string head_prefix;  ///< parameters that may be drawn anew when the weights lack them
+  /// The options that make it what it is ("hidden_size", "192"), as far as its caller tells them.
+  std::map<std::string, std::string> options{};
 };
 
 struct BoostResult {

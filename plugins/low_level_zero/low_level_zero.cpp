@@ -105,7 +105,7 @@ void LowLevelZero::configure(const config::Table* section) {
 void LowLevelZero::check(const config::RunConfig& config, int world_size) const {
   const auto* section = config.plugin_table(name());
   const auto& precision = config.train.precision;
-  check_zero_options(section, options_, precision, world_size);
+  check_zero_options(section, options_, config.train, world_size);
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
     if (wrong) config::fail(section, key, why);
   };
@@ -144,7 +144,7 @@ BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, c
   if (options_.no_sync)
     model->note("no_sync: whole gradients are held over the microbatches of a step, and reduced once");
   if (options_.verbose)
-    for (const auto& line : model->flat().describe()) log.note("{}", line);
+    for (const auto& line : model->flat().describe("bucket")) log.note("{}", line);
   const double power = options_.norm_type == "2" ? 2 : INFINITY;
   auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options, power, mesh);
   return {std::move(model), std::move(optimizer)};

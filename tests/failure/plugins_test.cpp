@@ -47,6 +47,8 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{gemini + "memstats=some.json"}, "it is for auto; remove it"},
       {{gemini + "placement_policy=auto", "run.memory_mb=100", gemini + "memstats=nowhere/some.json"},
        "there is no folder \"nowhere\""},
+      {{gemini + "placement_policy=auto", "run.memory_mb=100", gemini + "memstats=" + run.dir() + "/some.json"},
+       "which the next run moves aside; name a file beside it"},
       {{gemini + "pin_memory=false"}, "changes nothing where nothing is offloaded"},
   };
   for (const auto& [sets, says, ranks] : rows) {
