@@ -38,6 +38,20 @@ inline bool is_half(const std::string& precision) { return precision == "bf16" |
 inline std::int64_t share_of(const config::TrainOptions& train, int ranks) {
   return (train.global_batch + ranks - 1) / ranks;
 }
+/// Of a step.
+inline std::int64_t microbatches(const config::TrainOptions& train, int ranks) {
+  const auto share = share_of(train, ranks), micro = std::min(train.micro_batch.value_or(share), share);
+  return (share + micro - 1) / micro;
+}
+
+/// Holding gradients over microbatches means nothing where a step has one on any number of ranks. @throws ConfigError
+inline void check_holding(const config::Table* section, const char* key, bool holds,
+                          const config::TrainOptions& train) {
+  if (holds && microbatches(train, 1) == 1)
+    config::fail(section, key,
+                 "changes nothing: a step has one microbatch, and reduces once anyway; remove it, or set "
+                 "train.micro_batch to less than a rank's share of global_batch");
+}
 
 /// Rules that both plugins have. @throws ConfigError
 template <class O>
@@ -54,6 +68,11 @@ void check_zero_options(const config::Table* section, const O& options, const co
     config::fail(section, "extra_dp_size",
                  fmt::format("{} ranks cannot be {} groups of one size; choose a divisor of {}", world_size,
                              options.extra_dp_size, world_size));
+  if (world_size > 1 && options.extra_dp_size == world_size)
+    config::fail(section, "extra_dp_size",
+                 fmt::format("leaves one of the {} ranks a group, and nothing is shared out; choose a smaller divisor, "
+                             "or parallel.plugin = \"torch_ddp\"",
+                             world_size));
 }
 
 /// A number of units of 2^20 elements as elements, at least one.

@@ -145,6 +145,7 @@ void Gemini::configure(const config::Table* section) {
 void Gemini::check(const config::RunConfig& config, int world_size) const {
   const auto* section = config.plugin_table(name());
   check_zero_options(section, options_, config.train, world_size);
+  check_holding(section, "enable_gradient_accumulation", options_.enable_gradient_accumulation, config.train);
   if (options_.placement_policy == "auto" && config.run.device == "cpu" && config.run.memory_mb == 0)
     config::fail(
         section, "placement_policy",
@@ -239,17 +240,19 @@ BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::M
   auto model =
       std::make_unique<zero::GatheredModel>(source.model, std::move(weights), options, sharded, groups, device,
                                             static_cast<std::size_t>(options_.max_prefetch), std::move(keeper));
-  describe(*model, parts, log);
+  describe(*model, parts, microbatches(options.train, groups.everyone.size()) > 1, log);
   auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options, 2, mesh);
   return {std::move(model), std::move(optimizer)};
 }
 
 /// What the header of a run says of it.
-void Gemini::describe(zero::GatheredModel& model, int parts, const Log& log) const {
+void Gemini::describe(zero::GatheredModel& model, int parts, bool accumulates, const Log& log) const {
   model.note(fmt::format("a rank owns 1/{} of {} parameters, in {} chunks", parts,
                          text::thousands(nn::parameter_count(model.module())), model.flat().buckets().size()));
   if (options_.enable_gradient_accumulation)
-    model.note("whole gradients are held over the microbatches of a step, and reduced once");
+    model.note(accumulates
+                   ? "whole gradients are held over the microbatches of a step, and reduced once"
+                   : "enable_gradient_accumulation changes nothing on so many ranks: a step has one microbatch");
   if (model.keeper() != nullptr) model.note(model.keeper()->describe());
   if (options_.verbose)
     for (const auto& line : model.flat().describe("chunk")) log.note("{}", line);

@@ -112,6 +112,9 @@ void LowLevelZero::check(const config::RunConfig& config, int world_size) const 
   refuse(options_.no_sync && options_.stage == 1, "no_sync",
          "changes nothing in stage 1, which holds whole gradients anyway and reduces once a step; remove it, or set "
          "stage = 2");
+  check_holding(section, "no_sync", options_.no_sync, config.train);
+  refuse(!options_.cast_inputs && !is_half(precision), "cast_inputs",
+         fmt::format("changes nothing in {}, as which inputs come anyway; remove it", precision));
   for (const auto& [key, value] : {std::pair{"communication_dtype", options_.communication_dtype},
                                    std::pair{"grad_accum_dtype", options_.grad_accum_dtype}})
     refuse(value == precision, key, fmt::format("changes nothing: gradients are {} anyway; remove it", precision));
@@ -142,7 +145,9 @@ BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, c
   model->note(fmt::format("a rank updates 1/{} of {} parameters; {} gradient buckets{}", groups.shards.size(),
                           text::thousands(parameters), count, said));
   if (options_.no_sync)
-    model->note("no_sync: whole gradients are held over the microbatches of a step, and reduced once");
+    model->note(microbatches(options.train, groups.everyone.size()) > 1
+                    ? "no_sync: whole gradients are held over the microbatches of a step, and reduced once"
+                    : "no_sync changes nothing on so many ranks: a step has one microbatch");
   if (options_.verbose)
     for (const auto& line : model->flat().describe("bucket")) log.note("{}", line);
   const double power = options_.norm_type == "2" ? 2 : INFINITY;
