@@ -75,7 +75,7 @@ BoostResult boost_sharded(const ModelSource& source, const BoostOptions& options
                           parts > 1 ? fmt::format("1/{} of {}", parts, text::thousands(held)) : text::thousands(held),
                           count, said));
   if (keys.verbose)
-    for (const auto& line : model->flat().describe()) log.note("{}", line);
+    for (const auto& line : model->flat().describe("bucket")) log.note("{}", line);
   const double power = keys.norm_type == "2" ? 2 : INFINITY;
   auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options, power, mesh);
   return {std::move(model), std::move(optimizer)};

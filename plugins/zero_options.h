@@ -44,6 +44,25 @@ void add_train_options(Fields<O>& table) {
 
 inline bool is_half(const std::string& precision) { return precision == "bf16" || precision == "fp16"; }
 
+/// A rank's samples of a global batch, at most.
+inline std::int64_t share_of(const config::TrainOptions& train, int ranks) {
+  return (train.global_batch + ranks - 1) / ranks;
+}
+/// Of a step.
+inline std::int64_t microbatches(const config::TrainOptions& train, int ranks) {
+  const auto share = share_of(train, ranks), micro = std::min(train.micro_batch.value_or(share), share);
+  return (share + micro - 1) / micro;
+}
+
+/// Holding gradients over microbatches means nothing where a step has one on any number of ranks. @throws ConfigError
+inline void check_holding(const config::Table* section, const char* key, bool holds,
+                          const config::TrainOptions& train) {
+  if (holds && microbatches(train, 1) == 1)
+    config::fail(section, key,
+                 "changes nothing: a step has one microbatch, and reduces once anyway; remove it, or set "
+                 "train.micro_batch to less than a rank's share of global_batch");
+}
+
 /// @throws ConfigError
 inline void check_masters(const config::Table* section, bool master_weights, const std::string& precision) {
   if (!master_weights && !is_half(precision))
@@ -59,6 +78,11 @@ inline void check_copies(const config::Table* section, std::int64_t copies, int 
   if (world_size % copies != 0)
     config::fail(section, "extra_dp_size",
                  fmt::format("{} ranks cannot be {} groups of one size; choose a divisor of {}", world_size, copies,
+                             world_size));
+  if (world_size > 1 && copies == world_size)
+    config::fail(section, "extra_dp_size",
+                 fmt::format("leaves one of the {} ranks a group, and nothing is shared out; choose a smaller divisor, "
+                             "or parallel.plugin = \"torch_ddp\"",
                              world_size));
 }
 

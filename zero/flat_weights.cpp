@@ -214,12 +214,12 @@ void FlatWeights::wait() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) wait(b);
 }
 
-std::vector<std::string> FlatWeights::describe() const {
+std::vector<std::string> FlatWeights::describe(std::string_view name) const {
   std::vector<std::string> lines;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& [parameters, layout, trained] = buckets_[b];
-    lines.push_back(fmt::format("bucket {}{}: {} elements of {} parameters, {} ... {}; {} a rank with {} of padding", b,
-                                trained ? "" : " (frozen)", layout.payload(), parameters.size(),
+    lines.push_back(fmt::format("{} {}{}: {} elements of {} parameters, {} ... {}; {} a rank with {} of padding", name,
+                                b, trained ? "" : " (frozen)", layout.payload(), parameters.size(),
                                 leaves_[parameters.front()].name, leaves_[parameters.back()].name, layout.part_size(),
                                 layout.total() - layout.payload()));
   }
@@ -243,11 +243,8 @@ std::int64_t FlatWeights::weight_bytes() const {
   return static_cast<std::int64_t>(bytes);
 }
 
-std::int64_t FlatWeights::master_bytes() const {
-  std::size_t bytes = 0;
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
-    if (!masters_[b].is_same(parts_[b])) bytes += masters_[b].nbytes();
-  return static_cast<std::int64_t>(bytes);
+std::int64_t FlatWeights::master_bytes(std::size_t bucket) const {
+  return masters_[bucket].is_same(parts_[bucket]) ? 0 : static_cast<std::int64_t>(masters_[bucket].nbytes());
 }
 
 }  // namespace trireme::zero

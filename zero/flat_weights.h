@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -82,15 +83,15 @@ class FlatWeights {
   void wait(std::size_t bucket) { std::exchange(arriving_[bucket], {}).wait(); }
   void wait();
 
-  /// A line a bucket, for the log.
-  [[nodiscard]] std::vector<std::string> describe() const;
+  /// A line a bucket, for the log. `name`: what the user calls it.
+  [[nodiscard]] std::vector<std::string> describe(std::string_view name) const;
   [[nodiscard]] c10::Device device() const { return options_.device; }
   [[nodiscard]] std::int64_t buffer_bytes(std::size_t bucket) const;
   [[nodiscard]] std::int64_t part_bytes(std::size_t bucket) const;
   /// Of its master in another dtype than the part has; 0: there is none.
   [[nodiscard]] std::int64_t wide_master_bytes(std::size_t bucket) const;
   [[nodiscard]] std::int64_t weight_bytes() const;  ///< of buffers that stay, and of parts beside the others
-  [[nodiscard]] std::int64_t master_bytes() const;  ///< of masters that are copies
+  [[nodiscard]] std::int64_t master_bytes(std::size_t bucket) const;  ///< of a master that is a copy; else 0
   /// The most that fetched buffers have held at once.
   [[nodiscard]] std::int64_t peak_fetched_bytes() const { return peak_fetched_; }
 

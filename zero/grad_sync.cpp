@@ -94,6 +94,7 @@ void GradSync::begin(std::size_t index) {
   auto& bucket = buckets_[index];
   if (bucket.state == State::done) {
     // A further pass of the same step. What is reduced already must not be reduced again.
+    to_host_.drop(index);
     bucket.sum = options_.partition ? parts_[index] : parts_[index].clone();
     move(bucket, State::done, State::idle);
   }
@@ -174,6 +175,7 @@ void GradSync::settle(std::size_t index) {
   bucket.sent = bucket.received = at::Tensor();
   if (bucket.sum.defined()) mine.add_(std::exchange(bucket.sum, {}));
   parts_[index] = mine;
+  if (options_.on_host && options_.on_host(index)) to_host_.begin(index, mine);
 }
 
 void GradSync::settle_all() {
@@ -203,12 +205,17 @@ void GradSync::finish() {
   const at::NoGradGuard no_grad;
   for (const auto& bucket : buckets_)
     TRIREME_CHECK(bucket.state == State::done, "gradients are asked for, and a bucket is {}", name_of(bucket.state));
-  used_anywhere_ = at::tensor(used_, at::kByte).to(kept().device(), /*non_blocking=*/true);
+  const auto device = kept().device();
+  used_anywhere_ =
+      at::tensor(used_, at::TensorOptions(at::kByte).pinned_memory(device.is_cuda())).to(device, /*non_blocking=*/true);
+  used_on_host_ = at::Tensor();
   groups_.everyone.all_reduce(used_anywhere_, comm::ReduceOp::max);
 }
 
-at::Tensor GradSync::unused(std::size_t index) const {
-  return used_.at(index) != 0 ? at::Tensor() : used_anywhere_[static_cast<std::int64_t>(index)].eq(0);
+at::Tensor GradSync::unused(std::size_t index, bool on_host) {
+  if (used_.at(index) != 0) return {};
+  if (on_host && !used_on_host_.defined()) used_on_host_ = used_anywhere_.cpu();
+  return (on_host ? used_on_host_ : used_anywhere_)[static_cast<std::int64_t>(index)].eq(0);
 }
 
 void GradSync::reset() {
@@ -217,6 +224,7 @@ void GradSync::reset() {
     auto& bucket = buckets_[b];
     TRIREME_CHECK(bucket.state != State::reducing, "gradients are dropped while they are on their way");
     bucket.state = State::idle;
+    to_host_.drop(b);
     bucket.sum = parts_[b] = at::Tensor();
     if (options_.partition) bucket.full = at::Tensor();
   }

@@ -15,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@
 
 #include "core/comm/group.h"
 #include "zero/buckets.h"
+#include "zero/host_copies.h"
 
 namespace trireme::zero {
 
@@ -30,6 +32,8 @@ struct GradSyncOptions {
   bool overlap = true;  ///< a bucket that fills sets out while the pass goes on; else at close(), or at the pass's end
   std::optional<at::ScalarType> communication_dtype{};  ///< unset: the gradients' own
   std::optional<at::ScalarType> accumulation_dtype{};   ///< of what is kept; unset: the gradients' own
+  /// Whether a bucket is updated in host memory: its part sets out there as soon as it is reduced. Empty: none is.
+  std::function<bool(std::size_t)> on_host{};
 };
 
 /// Which ranks take part.
@@ -70,9 +74,12 @@ class GradSync {
   /// This rank's part of each trained bucket's gradient, [part_size], in the accumulation dtype; padding is zero.
   /// Undefined for a frozen bucket. Valid after finish().
   [[nodiscard]] const std::vector<at::Tensor>& parts() const { return parts_; }
-  /// Undefined when this rank had a gradient of leaves[index] since reset(). Else a 0-dim flag on the device: true when
-  /// no rank had one, and the parameter must stay as it is. Valid after finish().
-  [[nodiscard]] at::Tensor unused(std::size_t index) const;
+  /// parts()[bucket] in host memory, arrived. Valid after finish().
+  [[nodiscard]] at::Tensor host_part(std::size_t bucket) { return to_host_.wait(bucket, parts_.at(bucket)); }
+  /// Undefined when this rank had a gradient of leaves[index] since reset(). Else a 0-dim flag, on the device or in
+  /// host memory: true when no rank had one, and the parameter must stay as it is. Valid after finish(); the first call
+  /// for host memory waits.
+  [[nodiscard]] at::Tensor unused(std::size_t index, bool on_host = false);
   /// Bytes of gradients held now.
   [[nodiscard]] std::int64_t bytes() const;
 
@@ -105,7 +112,8 @@ class GradSync {
   std::vector<std::pair<std::size_t, std::size_t>> place_;  ///< of a parameter: bucket and item
   std::vector<at::Tensor> parts_;
   std::vector<std::uint8_t> used_;
-  at::Tensor used_anywhere_;  ///< uint8 [parameters], on the device
+  at::Tensor used_anywhere_, used_on_host_;  ///< uint8 [parameters]; the copy is made when it is asked for
+  HostCopies to_host_;
   GradGroups groups_;
   GradSyncOptions options_;
   std::size_t next_ = 0;     ///< the bucket that sets out next

@@ -50,7 +50,10 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<Fla
                                      GradSyncOptions{.partition = options_.partition_gradients,
                                                      .overlap = options_.overlap_reduce,
                                                      .communication_dtype = options_.communication_dtype,
-                                                     .accumulation_dtype = options_.accumulation_dtype});
+                                                     .accumulation_dtype = options_.accumulation_dtype,
+                                                     .on_host = [weights = weights_.get()](std::size_t bucket) {
+                                                       return weights->home(bucket).offload_master;
+                                                     }});
   sync_->hook();
 }
 

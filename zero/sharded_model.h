@@ -9,9 +9,11 @@
 //   FlatWeights         each bucket's new weights are gathered while the next one is updated
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/booster/replicated.h"
@@ -61,9 +63,10 @@ class ShardedModel : public ReplicatedModel {
 
   /// A backward pass has ended.
   virtual void pass_ended() { sync_->end_pass(); }
-  /// An update has ended. `state`: of each bucket, bytes of the optimizer's own. Returns the buckets whose slices have
-  /// moved. Collective.
-  virtual std::vector<std::size_t> step_ended(std::vector<std::int64_t> /*state*/) { return {}; }
+  /// An update has ended. `state`: of each bucket, bytes of the optimizer's own. Collective.
+  virtual void step_ended(std::vector<std::int64_t> /*state*/) {}
+  /// Called for a bucket whose slices have moved: what belongs to them must follow.
+  void on_move(std::function<void(std::size_t)> follow) { follow_ = std::move(follow); }
   [[nodiscard]] FlatWeights& flat() { return *weights_; }
   [[nodiscard]] const FlatWeights& flat() const { return *weights_; }
   [[nodiscard]] GradSync& sync() { return *sync_; }
@@ -71,6 +74,10 @@ class ShardedModel : public ReplicatedModel {
 
  protected:
   nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) override;
+  void moved(const std::vector<std::size_t>& buckets) {
+    for (const auto bucket : buckets)
+      if (follow_) follow_(bucket);
+  }
 
  private:
   ShardedOptions options_;
@@ -78,6 +85,7 @@ class ShardedModel : public ReplicatedModel {
   std::unique_ptr<GradSync> sync_;
   at::ScalarType working_;
   std::vector<std::string> notes_;
+  std::function<void(std::size_t)> follow_;
 };
 
 }  // namespace trireme::zero

@@ -31,6 +31,9 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
     for (const auto& slot : std::exchange(groups_[g].slots, {})) group_of_[slot.name] = g;
   for (std::size_t b = 0; b < weights.buckets().size() && weights.buckets()[b].trained; ++b)
     parts_.push_back(make_part(b));
+  model_.on_move([this](std::size_t bucket) {
+    if (bucket < parts_.size()) follow(bucket);  // those behind are frozen
+  });
 }
 
 ShardedOptimizer::Part ShardedOptimizer::make_part(std::size_t bucket) const {
@@ -53,9 +56,10 @@ ShardedOptimizer::Part ShardedOptimizer::make_part(std::size_t bucket) const {
 void ShardedOptimizer::follow(std::size_t bucket) {
   const memory::OfHost on_host(model_.flat().home(bucket).offload_master);
   auto part = make_part(bucket);
-  const auto from = parts_[bucket].optimizer->state();
-  const auto to = part.optimizer->state();
-  for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+  if (parts_[bucket].optimizer->state_bytes() > 0) {
+    const auto from = parts_[bucket].optimizer->state(), to = part.optimizer->state();
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+  }
   parts_[bucket] = std::move(part);
 }
 
@@ -90,26 +94,37 @@ StepResult ShardedOptimizer::step(double lr) {
   at::Tensor factor;
   if (max_norm_ > 0) factor = shard::clip_factor(result.grad_norm, max_norm_);
   if (scaler_.enabled()) factor = factor.defined() ? factor * scaler_.inverse() : scaler_.inverse();
+  const Decision here{factor, skip};
+  Decision on_host;  // read once, before new weights are on their way: those would be waited for too
+  if (offloads()) on_host = {factor.defined() ? factor.cpu() : factor, skip.cpu()};
   // The next forward pass begins with the last bucket's weights: they set out first.
   for (std::size_t b = parts_.size(); b-- > 0;) {
-    update(b, lr, factor, skip);
+    update(b, lr, weights.home(b).offload_master ? on_host : here);
     weights.publish(b);
   }
   if (!model_.options().overlap_gather) weights.wait();
   scaler_.update(result.found_inf);
   std::vector<std::int64_t> state(weights.buckets().size());
   for (std::size_t b = 0; b < parts_.size(); ++b) state[b] = parts_[b].optimizer->state_bytes();
-  for (const auto b : model_.step_ended(std::move(state)))
-    if (b < parts_.size()) follow(b);
+  model_.step_ended(std::move(state));
   return result;
 }
 
-void ShardedOptimizer::update(std::size_t bucket, double lr, const at::Tensor& factor, const at::Tensor& skip) {
+bool ShardedOptimizer::offloads() const {
+  const auto& weights = model_.flat();
+  for (std::size_t b = 0; b < parts_.size(); ++b)
+    if (weights.home(b).offload_master) return true;
+  return false;
+}
+
+void ShardedOptimizer::update(std::size_t bucket, double lr, const Decision& decision) {
   auto& weights = model_.flat();
   auto& sync = model_.sync();
   auto& part = parts_[bucket];
+  const auto& [factor, skip] = decision;
   const auto& like = weights.slices()[weights.first_slice(bucket)].value;
-  auto gradient = sync.parts()[bucket];
+  const bool on_host = weights.home(bucket).offload_master;
+  auto gradient = on_host ? sync.host_part(bucket) : sync.parts()[bucket];
   // Not in place: padding must stay zero, whatever the factor is. Half precision has neither the range nor the digits
   // for a gradient that is still scaled, or for the factor.
   if (factor.defined()) {
@@ -122,9 +137,9 @@ void ShardedOptimizer::update(std::size_t bucket, double lr, const at::Tensor& f
     for (auto& slot : group.slots) {
       const auto item = part.items[at++];
       slot.grad = weights.cut(gradient, bucket, item);
-      slot.skip = sync.unused(weights.buckets()[bucket].parameters[item]);
+      slot.skip = sync.unused(weights.buckets()[bucket].parameters[item], on_host);
     }
-  const memory::OfHost on_host(weights.home(bucket).offload_master);  // state is made in the first step
+  const memory::OfHost of_host(on_host);  // state is made in the first step
   part.optimizer->step(lr, skip);
   for (auto& group : part.optimizer->groups())
     for (auto& slot : group.slots) slot.grad = at::Tensor();
@@ -142,9 +157,12 @@ std::vector<shard::Slice> ShardedOptimizer::state() {
   return out;
 }
 
-std::int64_t ShardedOptimizer::state_bytes() const {
-  std::int64_t bytes = model_.flat().master_bytes();
-  for (const auto& part : parts_) bytes += part.optimizer->state_bytes();
+std::int64_t ShardedOptimizer::bytes_where(const std::function<bool(const Residence&)>& counts) const {
+  const auto& weights = model_.flat();
+  std::int64_t bytes = 0;
+  for (std::size_t b = 0; b < weights.buckets().size(); ++b)
+    if (counts(weights.home(b)))
+      bytes += weights.master_bytes(b) + (b < parts_.size() ? parts_[b].optimizer->state_bytes() : 0);
   return bytes;
 }
 

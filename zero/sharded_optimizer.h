@@ -2,6 +2,7 @@
 // alone: P/N elements each.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,13 +19,19 @@ class ShardedOptimizer : public BoostedOptimizer {
  public:
   /// `norm_power`: of the gradient norm that is told and clipped, 2 or infinity. The model must outlive it.
   ShardedOptimizer(ShardedModel& model, const BoostOptions& options, double norm_power, comm::Mesh& mesh);
+  ~ShardedOptimizer() override { model_.on_move({}); }
   void backward(const nn::Loss& loss, double global_weight) override;
   StepResult step(double lr) override;
   void zero_grad() override;
   std::vector<shard::Slice> state() override;
   optim::LossScaler& scaler() override { return scaler_; }
   /// Moments, and masters that are copies.
-  std::int64_t state_bytes() const override;
+  std::int64_t state_bytes() const override {
+    return bytes_where([](const Residence&) { return true; });
+  }
+  std::int64_t host_state_bytes() const override {
+    return bytes_where([](const Residence& home) { return home.offload_master; });
+  }
   std::int64_t gradient_bytes() const override { return gradient_bytes_; }
   std::string describe() const override { return description_; }
 
@@ -35,8 +42,14 @@ class ShardedOptimizer : public BoostedOptimizer {
   };
   Part make_part(std::size_t bucket) const;
   void follow(std::size_t bucket);
+  std::int64_t bytes_where(const std::function<bool(const Residence&)>& counts) const;
   at::Tensor norm_of(const std::vector<at::Tensor>& parts);
-  void update(std::size_t bucket, double lr, const at::Tensor& factor, const at::Tensor& skip);
+  /// Whether a bucket is updated in host memory.
+  bool offloads() const;
+  struct Decision {  ///< of all ranks; 0-dim, where an update reads them
+    at::Tensor factor, skip;
+  };
+  void update(std::size_t bucket, double lr, const Decision& decision);
 
   ShardedModel& model_;
   config::OptimizerOptions options_;

@@ -2,19 +2,16 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "apps/worker/ranks.h"
 #include "core/base/error.h"
+#include "core/base/memory.h"
 
 namespace trireme::apps {
 namespace {
-
-constexpr const char* kMemoryRemedy =
-    "out of memory ({}): take a smaller train.micro_batch, set train.recompute = true, or use more ranks";
 
 // LibTorch's first line says what happened; the rest says where in its sources.
 std::string first_line(std::string_view text) {
@@ -22,15 +19,8 @@ std::string first_line(std::string_view text) {
   return std::string(text.substr(0, end));
 }
 
-bool is_out_of_memory(std::string_view text) {
-  return text.find("can't allocate memory") != std::string_view::npos ||
-         text.find("out of memory") != std::string_view::npos;
-}
-
 Verdict of_torch(const c10::Error& error) {
   const auto text = first_line(error.what_without_backtrace());
-  const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr || is_out_of_memory(text);
-  if (memory) return {static_cast<int>(ExitCode::out_of_memory), fmt::format(kMemoryRemedy, text)};
   return {
       static_cast<int>(ExitCode::internal),
       fmt::format("{} (from LibTorch). This should not happen; please report it with what `trireme env` prints", text)};
@@ -39,8 +29,6 @@ Verdict of_torch(const c10::Error& error) {
 // c10d's and NCCL's own: from a call that went to them directly, or from a watchdog's thread.
 Verdict of_distributed(const c10::DistError& error) {
   const std::string whole = error.what_without_backtrace();
-  if (is_out_of_memory(whole))
-    return {static_cast<int>(ExitCode::out_of_memory), fmt::format(kMemoryRemedy, first_line(whole))};
   auto text = first_line(whole);
   constexpr std::string_view kDetail = "Last error:\n";  // NCCL's, of the link or the peer
   if (const auto at = whole.find(kDetail); at != std::string::npos)
@@ -55,6 +43,10 @@ Verdict of_distributed(const c10::DistError& error) {
 }  // namespace
 
 Verdict verdict_on(const std::exception_ptr& error) {
+  // Outside of training and evaluation, which tell their own remedies.
+  if (const auto text = memory::exhausted(error))
+    return {static_cast<int>(ExitCode::out_of_memory),
+            fmt::format("out of memory ({}): take smaller batches, or use more ranks", *text)};
   try {
     std::rethrow_exception(error);
   } catch (const Error& own) {
@@ -63,13 +55,10 @@ Verdict verdict_on(const std::exception_ptr& error) {
     return of_distributed(distributed);
   } catch (const c10::Error& torch) {
     return of_torch(torch);
-  } catch (const std::bad_alloc&) {
-    return {static_cast<int>(ExitCode::out_of_memory), fmt::format(kMemoryRemedy, "the machine gives no more")};
   } catch (const std::exception& other) {
-    const auto text = first_line(other.what());
-    if (is_out_of_memory(text)) return {static_cast<int>(ExitCode::out_of_memory), fmt::format(kMemoryRemedy, text)};
     return {static_cast<int>(ExitCode::internal),
-            fmt::format("{}. This should not happen; please report it with what `trireme env` prints", text)};
+            fmt::format("{}. This should not happen; please report it with what `trireme env` prints",
+                        first_line(other.what()))};
   } catch (...) {
     return {static_cast<int>(ExitCode::internal), "an unknown exception. This should not happen; please report it"};
   }

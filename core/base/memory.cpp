@@ -11,7 +11,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <new>
 #include <utility>
+
+#include "core/base/error.h"
 
 namespace trireme::memory {
 namespace {
@@ -90,6 +93,30 @@ void count(std::int64_t limit) {
 std::int64_t held() { return held_bytes; }
 std::int64_t peak() { return peak_bytes; }
 std::int64_t limit() { return the_limit; }
+
+std::optional<std::string> exhausted(const std::exception_ptr& error) {
+  const auto told = [](const std::string& text) -> std::optional<std::string> {
+    for (const auto* words : {"can't allocate memory", "out of memory"})
+      if (text.find(words) != std::string::npos) return text.substr(0, text.find('\n'));
+    return std::nullopt;
+  };
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error&) {
+    return std::nullopt;
+  } catch (const c10::OutOfMemoryError& torch) {
+    const std::string text = torch.what_without_backtrace();
+    return text.substr(0, text.find('\n'));
+  } catch (const c10::Error& torch) {
+    return told(torch.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return "the machine gives no more";
+  } catch (const std::exception& other) {
+    return told(other.what());
+  } catch (...) {
+    return std::nullopt;
+  }
+}
 
 std::int64_t Meter::peak() const {
   if (device_.is_cpu()) return metered_peak;

@@ -5,6 +5,9 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
 
 namespace trireme::memory {
 
@@ -17,6 +20,9 @@ void count(std::int64_t limit = 0);
 [[nodiscard]] std::int64_t peak();
 /// What was given to count(); 0: no limit.
 [[nodiscard]] std::int64_t limit();
+
+/// What an error says of itself when it says that memory ran out; nothing: it is another error, or one of ours.
+[[nodiscard]] std::optional<std::string> exhausted(const std::exception_ptr& error);
 
 /// What tensors take of the device of this rank, in bytes: a GPU's by LibTorch's allocator, a CPU rank's as counted
 /// here. One at a time: all share the device's peak.

@@ -61,6 +61,8 @@ class BoostedModel {
   [[nodiscard]] virtual std::int64_t peak_gathered_bytes() const { return 0; }
   /// What a user should know of how this rank holds the model, for the header of a run: a line each.
   [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
+  /// What else may help where memory ran out in training: "lower plugin.NAME.KEY", ...
+  [[nodiscard]] virtual std::vector<std::string> memory_advice() const { return {}; }
 };
 
 /// What an optimizer step says of itself, on the device: reading it waits, the step did not.
@@ -82,6 +84,8 @@ class BoostedOptimizer {
   virtual std::vector<shard::Slice> state() = 0;
   [[nodiscard]] virtual optim::LossScaler& scaler() = 0;
   [[nodiscard]] virtual std::int64_t state_bytes() const = 0;
+  /// Of those, bytes in host memory beside the device.
+  [[nodiscard]] virtual std::int64_t host_state_bytes() const { return 0; }
   /// Bytes of the gradients that this rank held when it stepped last.
   [[nodiscard]] virtual std::int64_t gradient_bytes() const = 0;
   [[nodiscard]] virtual std::string describe() const = 0;

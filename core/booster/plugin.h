@@ -3,6 +3,7 @@
 // Order of calls: configure() and check() before any process group; axes() for the mesh; then boost() once.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,6 +32,8 @@ struct ModelSource {
   std::string head_prefix;  ///< parameters that may be drawn anew when the weights lack them
   std::string kind{};       ///< of a model of ours ("vit"), for plugins that know its layers
   nn::Policy policy{};      ///< how to cut a user's own model, or one of ours in another way
+  /// The options that make it what it is ("hidden_size", "192"), as far as its caller tells them.
+  std::map<std::string, std::string> options{};
 };
 
 struct BoostResult {

@@ -89,15 +89,29 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
   return std::unique_ptr<Plugin>(make());
 }
 
+/// Null: it cannot be used here, as `trireme plugins` tells; nor can its section be read.
+static std::unique_ptr<Plugin> plugin_if_usable(const std::string& path) {
+  try {
+    return load_plugin(path);
+  } catch (const ConfigError&) {
+    return nullptr;
+  }
+}
+
 void check_plugin_sections(const config::RunConfig& config, const std::string& chosen) {
   const auto* sections = config.root.table("plugin");
   if (sections == nullptr) return;
+  const auto files = list_plugins();
   std::vector<std::string> known{chosen};
-  for (const auto& file : list_plugins()) known.push_back(file.name);
-  for (const auto& [name, section] : sections->tables)
-    if (std::find(known.begin(), known.end(), name) == known.end())
+  for (const auto& file : files) known.push_back(file.name);
+  for (const auto& [name, section] : sections->tables) {
+    if (name == chosen) continue;
+    const auto file = std::find_if(files.begin(), files.end(), [&](const auto& f) { return f.name == name; });
+    if (file == files.end())
       throw ConfigError(fmt::format("{}: [{}] is the section of no plugin here{}  (trireme plugins)",
                                     section.origin.text(), section.path, text::did_you_mean(name, known)));
+    if (const auto plugin = plugin_if_usable(file->path)) plugin->configure(&section);
+  }
 }
 
 std::unique_ptr<Plugin> configured_plugin(config::RunConfig& config) {

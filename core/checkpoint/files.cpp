@@ -162,6 +162,14 @@ FileDigest digest_file(const std::string& path) {
   return digest;
 }
 
+bool lies_in(const std::string& path, const std::string& folder) {
+  std::error_code none;
+  auto outer = std::filesystem::weakly_canonical(folder, none);
+  if (!outer.has_filename()) outer = outer.parent_path();  // a slash at its end
+  const auto inner = std::filesystem::weakly_canonical(path, none);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
 void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);

@@ -48,6 +48,8 @@ std::string read_file(const std::string& path);
 /// Size and sum of a file as it is now.
 FileDigest digest_file(const std::string& path);
 
+/// Whether `path` is `folder` or lies in it, there or not, links followed.
+bool lies_in(const std::string& path, const std::string& folder);
 /// Makes a folder and those above it.
 void make_folder(const std::string& path);
 /// Renames a finished folder `from` to `to` and syncs the parent. A folder that is already there is exchanged for the

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "core/base/error.h"
@@ -93,8 +94,9 @@ std::string bounds_text(const FieldRules& rules) {
 std::string explain(const std::vector<const FieldTable*>& tables, const std::string& name) {
   std::vector<std::string> known;
   std::string section;  // [model] has two owners: the keys of all models, and those of each
+  const auto ends = [&](const std::string& full) { return full == name || full.ends_with("." + name); };
   for (const auto* table : tables) {
-    if (table->section == name) section += (section.empty() ? "" : "\n") + explain_section(*table);
+    if (ends(table->section)) section += (section.empty() ? "" : "\n") + explain_section(*table);
     known.push_back(table->section);
   }
   if (!section.empty()) return section;
@@ -103,15 +105,17 @@ std::string explain(const std::vector<const FieldTable*>& tables, const std::str
     for (const auto& field : table->fields) {
       const auto full = table->section + "." + field.key;
       if (full == name) return explain_field(*table, field);
-      if (field.key == name) same_key += (same_key.empty() ? "" : "\n") + explain_field(*table, field);
+      if (ends(full)) same_key += (same_key.empty() ? "" : "\n") + explain_field(*table, field);
       known.push_back(full);
     }
   }
-  if (!same_key.empty()) return same_key;  // a key without its section
+  if (!same_key.empty()) return same_key;  // a key without its section, or with the end of its name
   auto near = text::did_you_mean(name, known);
   if (near.empty()) {
     std::vector<std::string> sections;
-    for (const auto* table : tables) sections.push_back(table->section);
+    for (const auto* table : tables)
+      if (std::find(sections.begin(), sections.end(), table->section) == sections.end())
+        sections.push_back(table->section);
     near = fmt::format(" (sections: {})", text::join(sections));
   }
   throw ConfigError(fmt::format("--explain {}: no such option{}", name, near));

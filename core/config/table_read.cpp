@@ -41,6 +41,18 @@ std::optional<FieldValue> as_type(const FieldValue& value, std::size_t type) {
   return std::nullopt;
 }
 
+/// A text that was written without its quotes: a number among the choices, or any word behind --set, where quotes are
+/// the shell's. nullopt: neither.
+std::optional<FieldValue> as_text(const Entry& entry, const Field& field) {
+  const bool scalar = entry.value.index() < index_of<std::string>();
+  if (field.type != index_of<std::string>() || !scalar) return std::nullopt;
+  const auto& choices = field.rules.choices;
+  const auto plain = to_toml(entry.value);
+  if (std::find(choices.begin(), choices.end(), plain) != choices.end()) return plain;
+  if (entry.origin.source.rfind("--set ", 0) != 0) return std::nullopt;
+  return entry.origin.source.substr(entry.origin.source.find('=') + 1);
+}
+
 bool in_bounds(double value, const FieldRules& rules) {
   return std::isfinite(value) && (!rules.min || value >= *rules.min) && (!rules.max || value <= *rules.max) &&
          (!rules.above || value > *rules.above) && (!rules.below || value < *rules.below);
@@ -82,13 +94,15 @@ void check_rules(const Table& section, const Field& field, const FieldValue& val
     refuse(section, field, fmt::format("must have {} elements, not {}", *field.rules.length, *length));
 }
 
-void read_field(const Table& section, const Field& field, const FieldValue& written, void* out) {
-  const auto value = as_type(written, field.type);
+void read_field(const Table& section, const Field& field, const Entry& entry, void* out) {
+  auto value = as_type(entry.value, field.type);
+  if (!value) value = as_text(entry, field);
   if (!value) {
     const bool quote = field.type == index_of<std::string>();
     refuse(section, field,
-           fmt::format("must be {}, not {}{}", type_text(field.type), kind_of(written),
-                       quote ? fmt::format("; with quotes: {} = \"{}\"", field.key, to_toml(written)) : std::string()));
+           fmt::format(
+               "must be {}, not {}{}", type_text(field.type), kind_of(entry.value),
+               quote ? fmt::format("; with quotes: {} = \"{}\"", field.key, to_toml(entry.value)) : std::string()));
   }
   check_rules(section, field, *value);
   field.set(out, *value);
@@ -135,7 +149,7 @@ void read_into(const Table* section, const FieldTable& fields, void* out) {
   if (section == nullptr) return;
   check_keys(*section, fields);
   for (const auto& field : fields.fields)
-    if (const Entry* entry = section->find(field.key)) read_field(*section, field, entry->value, out);
+    if (const Entry* entry = section->find(field.key)) read_field(*section, field, *entry, out);
   for (const auto& field : fields.fields) {
     if (section->find(field.key) == nullptr || applies(fields, field, out)) continue;
     const auto& only = *field.rules.only;

@@ -10,10 +10,11 @@
 #include <chrono>
 
 #include "core/base/error.h"
+#include "core/train/out_of_memory.h"
 
 namespace trireme::train {
 
-EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk) {
+static EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk) {
   const auto begin = std::chrono::steady_clock::now();
   const at::NoGradGuard no_grad;
   run.model->train(false);
@@ -47,6 +48,18 @@ EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::i
   result.accuracy = v[1] / v[3];
   result.top_k = v[2] / v[3];
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk) {
+  EvalResult result;
+  with_memory_remedy([&] { result = run_through(booster, run, loader, topk); },
+                     [&] {
+                       const auto batch = loader.options().micro_batch;
+                       return batch == 1
+                                  ? std::string(" in an evaluation: use more ranks")
+                                  : fmt::format(" in an evaluation: set train.eval_batch to less than {}", batch);
+                     });
   return result;
 }
 

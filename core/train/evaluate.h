@@ -15,7 +15,8 @@ struct EvalResult {
   double seconds = 0;
 };
 
-/// Collective over the data-parallel ranks; the model is left in evaluation mode.
+/// Collective over the data-parallel ranks; the model is left in evaluation mode. @throws DataError (no sample),
+/// OutOfMemoryError
 EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk);
 
 }  // namespace trireme::train

@@ -162,10 +162,13 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
 }
 
 ModelSource model_source(const Prepared& p) {
-  return {.model = p.kind->make(p.model_options.get()),
-          .weights = p.weights,
-          .head_prefix = p.kind->head_prefix(),
-          .kind = p.config.model.name};
+  ModelSource source{.model = p.kind->make(p.model_options.get()),
+                     .weights = p.weights,
+                     .head_prefix = p.kind->head_prefix(),
+                     .kind = p.config.model.name};
+  for (const auto& field : p.kind->fields().fields)
+    source.options[field.key] = config::to_toml(field.get(p.model_options.get()));
+  return source;
 }
 
 BoosterOptions booster_options(const Prepared& p) {

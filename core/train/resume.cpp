@@ -46,11 +46,37 @@ nlohmann::json data_facts(const Prepared& p) {
           {"classes", text::join(p.data.info.classes)}};
 }
 
+/// What a run, by its resolved configuration, updates its weights in and so stores them in; and the keys that say so.
+std::pair<std::string, std::string> updated_in(const config::Table& run) {
+  const auto precision = std::get<std::string>(run.table("train")->find("precision")->value);
+  auto keys = fmt::format("train.precision = \"{}\"", precision);
+  if (precision == "fp32" || precision == "fp64") return {precision, keys};
+  // Half precision has fp32 masters, unless the plugin was told to do without.
+  if (const auto* plugins = run.table("plugin"))
+    for (const auto& [name, section] : plugins->tables)
+      if (const auto* masters = section.find("master_weights")) {
+        keys += fmt::format(", {}.master_weights = {}", section.path, config::to_toml(masters->value));
+        if (masters->value == FieldValue(false)) return {precision, keys};
+      }
+  return {"fp32", keys};
+}
+
+void check_same_numbers(const config::Table& now, const config::Table& before, const std::string& folder) {
+  const auto [here, keys] = updated_in(now);
+  const auto [there, keys_there] = updated_in(before);
+  if (here != there)
+    throw CheckpointError(
+        fmt::format("{}: holds weights in {} ({}), and this run updates them in {} ({}). Set that back, or start anew "
+                    "from its weights: model.weights = \"{}/weights.safetensors\"",
+                    folder, there, keys_there, here, keys, folder));
+}
+
 void check_same_training(const Prepared& p, const std::string& config_toml, const checkpoint::Checkpoint& stored,
                          Start& start) {
   const auto& record = stored.record();
   const auto config = stored.folder() + "/config.toml";
-  auto found = differences(config::parse_text(config_toml, "this run"), config::parse_text(record.config, config));
+  const auto now = config::parse_text(config_toml, "this run"), earlier = config::parse_text(record.config, config);
+  auto found = differences(now, earlier);
   const auto facts = data_facts(p);
   for (const auto& [what, before] : record.extra.at("data").items())
     if (facts.at(what) != before)
@@ -61,6 +87,7 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
         "change: {}. Set back what differs, or start anew from its weights: model.weights = "
         "\"{}/weights.safetensors\"",
         stored.folder(), text::join(found.refused), stored.folder()));
+  check_same_numbers(now, earlier, stored.folder());
   if (!found.told.empty()) start.notes.push_back(fmt::format("changed   {}", text::join(found.told)));
 }
 

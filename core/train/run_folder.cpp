@@ -163,11 +163,7 @@ void RunFolder::summary(const nlohmann::json& content) {
 
 /// Weights of an earlier run would be moved away with it before they are read. @throws ConfigError
 static void check_weights_stay(const Prepared& p) {
-  if (p.weights.empty()) return;
-  std::error_code none;
-  const auto dir = fs::weakly_canonical(p.config.run.dir, none), weights = fs::weakly_canonical(p.weights, none);
-  const auto common = std::mismatch(dir.begin(), dir.end(), weights.begin(), weights.end());
-  if (common.first == dir.end())
+  if (!p.weights.empty() && checkpoint::lies_in(p.weights, p.config.run.dir))
     config::fail(p.config.root.table("model"), "weights",
                  fmt::format("{} lies in run.dir ({}), which a new run moves aside; name another run.dir", p.weights,
                              p.config.run.dir));

@@ -14,6 +14,7 @@
 #include "core/comm/text.h"
 #include "core/train/finite_watch.h"
 #include "core/train/header.h"
+#include "core/train/out_of_memory.h"
 #include "core/train/readback.h"
 #include "core/train/resume.h"
 #include "core/train/run_folder.h"
@@ -37,6 +38,11 @@ class Session {
         booster_(world, std::move(p_.plugin), booster_options(p_)) {}
 
   void run() {
+    with_memory_remedy([this] { run_all(); }, [this] { return remedy(); });
+  }
+
+ private:
+  void run_all() {
     start();
     while (at().epoch < train().epochs && at().global_step < total_steps_ && !stopped_) {
       train_epoch();
@@ -49,7 +55,14 @@ class Session {
     finish();
   }
 
- private:
+  /// Where memory ran out in training.
+  std::string remedy() const {
+    std::vector<std::string> ways{"take a smaller train.micro_batch"};
+    if (!train().recompute) ways.emplace_back("set train.recompute = true");
+    if (run_.model)
+      for (auto& way : run_.model->memory_advice()) ways.push_back(std::move(way));
+    return fmt::format(": {}, or use more ranks", text::join(ways));
+  }
   const config::TrainOptions& train() const { return p_.config.train; }
   checkpoint::Progress& at() { return standing_.at; }
   /// The epoch in progress or just ended, from 1.
@@ -250,14 +263,19 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
   Booster booster(world, std::move(p.plugin), options);
   auto source = model_source(p);
   source.head_prefix.clear();  // a head that is not in the weights would be drawn at random and scored
-  Boosted run = booster.boost({.source = std::move(source),
-                               .criterion = classification(p),
-                               .data = p.data.validation,
-                               .loader = {.global_batch = p.config.train.global_batch,
-                                          .micro_batch = p.micro_batch,
-                                          .workers = p.config.data.workers,
-                                          .prefetch = p.config.data.prefetch},
-                               .total_steps = p.total_steps});
+  Boosted run;
+  with_memory_remedy(
+      [&] {
+        run = booster.boost({.source = std::move(source),
+                             .criterion = classification(p),
+                             .data = p.data.validation,
+                             .loader = {.global_batch = p.config.train.global_batch,
+                                        .micro_batch = p.micro_batch,
+                                        .workers = p.config.data.workers,
+                                        .prefetch = p.config.data.prefetch},
+                             .total_steps = p.total_steps});
+      },
+      [] { return ": let more ranks share out the weights, with parallel.plugin = \"gemini\""; });
   EvalResult last;
   for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
     if (!split) continue;

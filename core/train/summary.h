@@ -20,7 +20,8 @@ std::int64_t peak_rss_bytes();
 /// How many samples of each split ("train": 2) any rank could not read, each counted once; splits without are left out.
 /// Collective.
 std::map<std::string, std::size_t> skipped_samples(const data::Datasets& data, const comm::World& world);
-/// {parameter_bytes, gradient_bytes, optimizer_bytes, peak_rss_bytes, samples, comm} of this rank.
+/// {parameter_bytes, gradient_bytes, optimizer_bytes, optimizer_host_bytes, peak_rss_bytes, samples, comm} of this
+/// rank.
 nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t samples);
 
 /// What the run came to, beside what the ranks tell of themselves.

@@ -1,12 +1,12 @@
 #include "plugins/gemini/gemini.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/booster/plugin_entry.h"
+#include "core/checkpoint/files.h"
 #include "plugins/zero_options.h"
 #include "zero/gemini/chunks.h"
 #include "zero/gemini/gathered_model.h"
@@ -146,11 +146,16 @@ void Gemini::check(const config::RunConfig& config, int world_size) const {
   const auto* section = config.plugin_table(name());
   check_masters(section, options_.master_weights, config.train.precision);
   check_copies(section, options_.extra_dp_size, world_size);
+  check_holding(section, "enable_gradient_accumulation", options_.enable_gradient_accumulation, config.train);
   if (options_.placement_policy == "auto" && config.run.device == "cpu" && config.run.memory_mb == 0)
     config::fail(
         section, "placement_policy",
         "\"auto\" fills a device's memory, and CPU ranks have none; set run.memory_mb to what a rank's tensors "
         "may take, or choose \"static\"");
+  if (!options_.memstats.empty() && checkpoint::lies_in(options_.memstats, config.run.dir))
+    config::fail(
+        section, "memstats",
+        fmt::format("lies in run.dir ({}), which the next run moves aside; name a file beside it", config.run.dir));
   const auto folder = std::filesystem::path(options_.memstats).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     config::fail(
@@ -172,21 +177,44 @@ static std::vector<zero::Bucket> make_chunks(nn::Model& model, const GeminiOptio
                            parts);
 }
 
+/// All that the first step's figures depend on, for memstats.
+static zero::RunKeys figures_hold_for(const GeminiOptions& o, const ModelSource& source, const BoostOptions& options,
+                                      const std::vector<std::int64_t>& slices, const zero::GradGroups& groups) {
+  const auto& [train, optimizer, seed] = options;
+  const auto share = share_of(train, groups.everyone.size());
+  zero::RunKeys run;
+  run["model.name"] = source.kind;
+  for (const auto& [key, value] : source.options) run["model." + key] = value;
+  const auto say = [&run](const std::string& key, const auto& value) { run[key] = config::to_toml(value); };
+  say("ranks", std::int64_t{groups.everyone.size()});
+  say("train.precision", train.precision);
+  say("train.global_batch", train.global_batch);
+  say("train.micro_batch", std::min(train.micro_batch.value_or(share), share));
+  say("train.recompute", train.recompute);
+  say("train.label_smoothing", train.label_smoothing);
+  say("optimizer.name", optimizer.name);
+  say("optimizer.momentum", optimizer.momentum);
+  say("optimizer.freeze", optimizer.freeze);
+  say("plugin.gemini.extra_dp_size", o.extra_dp_size);
+  say("plugin.gemini.enable_gradient_accumulation", o.enable_gradient_accumulation);
+  say("plugin.gemini.enable_async_reduce", o.enable_async_reduce);
+  say("plugin.gemini.master_weights", o.master_weights);
+  say("plugin.gemini.force_outputs_fp32", o.force_outputs_fp32);
+  say("slices of chunks, bytes", slices);
+  return run;
+}
+
 /// Null under "static".
-static std::unique_ptr<zero::Keeper> make_keeper(const GeminiOptions& o, const BoostOptions& options,
+static std::unique_ptr<zero::Keeper> make_keeper(const GeminiOptions& o, zero::RunKeys run,
                                                  const std::vector<std::int64_t>& slices,
                                                  const zero::GradGroups& groups, c10::Device device, const Log& log) {
   if (o.placement_policy != "auto") return nullptr;
-  const auto& train = options.train;
-  const nlohmann::json run{{"ranks", groups.shards.size()},      {"precision", train.precision},
-                           {"global_batch", train.global_batch}, {"micro_batch", train.micro_batch.value_or(0)},
-                           {"recompute", train.recompute},       {"slices", slices}};
   return std::make_unique<zero::Keeper>(groups.everyone, device,
                                         zero::KeeperOptions{.warmup_ratio = o.warmup_non_model_data_ratio,
                                                             .steady_ratio = o.steady_cuda_cap_ratio,
                                                             .margin_ratio = o.gpu_margin_mem_ratio,
                                                             .stats_path = o.memstats,
-                                                            .run = json_text(run),
+                                                            .run = std::move(run),
                                                             .chunks = slices.size()},
                                         log);
 }
@@ -203,8 +231,9 @@ BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::M
   std::vector<std::int64_t> slices;
   for (const auto& chunk : chunks)
     slices.push_back(chunk.layout.part_size() * static_cast<std::int64_t>(c10::elementSize(flat.working)));
-  auto keeper = make_keeper(options_, options, slices, groups, device, log);
-  auto homes = keeper ? keeper->homes(slices) : homes_of(chunks, options_);
+  auto keeper =
+      make_keeper(options_, figures_hold_for(options_, source, options, slices, groups), slices, groups, device, log);
+  auto homes = keeper ? keeper->careful(slices) : homes_of(chunks, options_);
   auto weights = zero::make_weights(source, flat, std::move(chunks), std::move(homes), groups, log);
   const zero::ShardedOptions sharded{.partition_gradients = true,
                                      .overlap_reduce = options_.enable_async_reduce,
@@ -213,20 +242,22 @@ BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::M
   auto model =
       std::make_unique<zero::GatheredModel>(source.model, std::move(weights), options, sharded, groups, device,
                                             static_cast<std::size_t>(options_.max_prefetch), std::move(keeper));
-  describe(*model, parts, log);
+  describe(*model, parts, microbatches(options.train, groups.everyone.size()) > 1, log);
   auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options, 2, mesh);
   return {std::move(model), std::move(optimizer)};
 }
 
 /// What the header of a run says of it.
-void Gemini::describe(zero::GatheredModel& model, int parts, const Log& log) const {
+void Gemini::describe(zero::GatheredModel& model, int parts, bool accumulates, const Log& log) const {
   model.note(fmt::format("a rank owns 1/{} of {} parameters, in {} chunks", parts,
                          text::thousands(nn::parameter_count(model.module())), model.flat().buckets().size()));
   if (options_.enable_gradient_accumulation)
-    model.note("whole gradients are held over the microbatches of a step, and reduced once");
+    model.note(accumulates
+                   ? "whole gradients are held over the microbatches of a step, and reduced once"
+                   : "enable_gradient_accumulation changes nothing on so many ranks: a step has one microbatch");
   if (model.keeper() != nullptr) model.note(model.keeper()->describe());
   if (options_.verbose)
-    for (const auto& line : model.flat().describe()) log.note("{}", line);
+    for (const auto& line : model.flat().describe("chunk")) log.note("{}", line);
 }
 
 }  // namespace trireme::plugins

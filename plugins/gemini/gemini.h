@@ -53,7 +53,7 @@ class Gemini : public Plugin {
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
 
  private:
-  void describe(zero::GatheredModel& model, int parts, const Log& log) const;
+  void describe(zero::GatheredModel& model, int parts, bool accumulates, const Log& log) const;
   GeminiOptions options_;
 };
 

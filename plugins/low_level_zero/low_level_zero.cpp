@@ -46,13 +46,18 @@ void LowLevelZero::configure(const config::Table* section) {
 
 void LowLevelZero::check(const config::RunConfig& config, int world_size) const {
   const auto* section = config.plugin_table(name());
-  check_sharded_options(section, options_, config.train.precision);
+  const auto& precision = config.train.precision;
+  check_sharded_options(section, options_, precision);
   check_copies(section, options_.extra_dp_size, world_size);
-  if (options_.no_sync && options_.stage == 1)
-    config::fail(
-        section, "no_sync",
-        "changes nothing in stage 1, which holds whole gradients anyway and reduces once a step; remove it, or "
-        "set stage = 2");
+  const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
+    if (wrong) config::fail(section, key, why);
+  };
+  refuse(options_.no_sync && options_.stage == 1, "no_sync",
+         "changes nothing in stage 1, which holds whole gradients anyway and reduces once a step; remove it, or set "
+         "stage = 2");
+  check_holding(section, "no_sync", options_.no_sync, config.train);
+  refuse(!options_.cast_inputs && !is_half(precision), "cast_inputs",
+         fmt::format("changes nothing in {}, as which inputs come anyway; remove it", precision));
 }
 
 std::vector<std::pair<std::string, int>> LowLevelZero::axes(int world_size) const {
@@ -68,7 +73,9 @@ BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, c
   auto result = boost_sharded(source, with_section(*this, options_, given), options_, plan, groups, mesh, log);
   if (options_.no_sync)
     dynamic_cast<zero::ShardedModel&>(*result.model)
-        .note("no_sync: whole gradients are held over the microbatches of a step, and reduced once");
+        .note(microbatches(given.train, groups.everyone.size()) > 1
+                  ? "no_sync: whole gradients are held over the microbatches of a step, and reduced once"
+                  : "no_sync changes nothing on so many ranks: a step has one microbatch");
   return result;
 }
 

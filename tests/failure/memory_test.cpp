@@ -1,5 +1,10 @@
-// What a layout saves, under a limit on the memory of a rank's tensors: a model three times as large as plain data
-// parallelism can hold is trained by gemini on four ranks, and on two with its optimizer's state in host memory.
+// What a layout saves, and what is said, under a limit on the memory of a rank's tensors. A model three times as large
+// as plain data parallelism can hold is trained by gemini on four ranks, and on two with its optimizer's state in host
+// memory.
+#include <fstream>
+#include <iterator>
+#include <regex>
+
 #include "tests/failure/small_run.h"
 
 namespace trireme::tests {
@@ -29,6 +34,53 @@ TEST(Memory, ThreeTimesWhatPlainDataParallelismCanHold) {
   auto offload = gemini;
   offload.insert(offload.end(), {"--set", "plugin.gemini.offload_optim_frac=1"});
   fits(train(run, 2, 12, kLimit, offload));
+}
+
+// What fills the device in training leaves it for an evaluation, which needs more than a step here.
+TEST(Memory, AutoMakesRoomForAnEvaluation) {
+  const SmallRun run("[data]\nname = \"leaves\"\nimages = 1600\nimage_size = 32\n");
+  const auto outcome = train(run, 2, 4, 10,
+                             {"--set", "parallel.plugin=gemini", "--set", "plugin.gemini.placement_policy=auto",
+                              "--set", "plugin.gemini.gpu_margin_mem_ratio=1", "--set",
+                              "plugin.gemini.steady_cuda_cap_ratio=1", "--set", "train.eval_batch=80"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("slices of 6 of 6 chunks and optimizer state of 6"), std::string::npos) << outcome.err;
+}
+
+// Advice that helps where memory ran out, and none that cannot.
+TEST(Memory, TheRemedyIsOfThePlace) {
+  const SmallRun run("[data]\nname = \"leaves\"\nimages = 1600\nimage_size = 32\n");
+  const auto stats = run.folder.path() + "/stats.json";
+  const std::vector<std::string> automatic{"--set", "parallel.plugin=gemini",
+                                           "--set", "plugin.gemini.placement_policy=auto",
+                                           "--set", "plugin.gemini.memstats=" + stats};
+  ASSERT_EQ(train(run, 2, 4, 12, automatic).code, 0);
+  const auto again = train(run, 2, 4, 12, automatic);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.out.find("by the figures of " + stats + ": slices of 6 of 6 chunks"), std::string::npos) << again.out;
+  auto other = automatic;
+  other.insert(other.end(), {"--set", "model.dropout=0.1"});
+  expect_refusal(train(run, 2, 4, 12, other), 2,
+                 "was measured in another run: model.dropout = 0.1 (there 0.0); remove");
+  // Figures of nothing, as a run that needed less would have left them.
+  std::ifstream in(stats);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  run.folder.write("stats.json",
+                   std::regex_replace(text, std::regex("\"(other|gathered|update)\": [0-9]+"), "\"$1\": 0"));
+  auto full = automatic;
+  full.insert(full.end(), {"--set", "plugin.gemini.gpu_margin_mem_ratio=1"});
+  expect_refusal(train(run, 2, 4, 8, full), 4,
+                 "set train.recompute = true, lower plugin.gemini.steady_cuda_cap_ratio, remove " + stats);
+
+  ASSERT_EQ(train(run, 1, 4, 40, {}).code, 0);
+  const auto in_evaluation = [](const Outcome& outcome) {
+    expect_refusal(outcome, 4, " in an evaluation: set train.eval_batch to less than 240");
+    EXPECT_EQ(outcome.err.find("recompute"), std::string::npos);
+  };
+  in_evaluation(run_process({TRIREME_COMMAND, "eval", run.dir(), run.config, "--set", "run.memory_mb=16", "--set",
+                             "train.eval_batch=240", "--set", "model.num_layers=4", "--set", "model.hidden_size=128",
+                             "--set", "model.intermediate_size=512"}));
+  in_evaluation(train(run, 1, 4, 25, {"--set", "train.eval_batch=240", "--set", "train.micro_batch=1"}));
 }
 
 }  // namespace

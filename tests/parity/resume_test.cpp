@@ -213,6 +213,37 @@ TEST_F(Resume, RefusesAnotherTraining) {
   EXPECT_EQ(told("other", "step"), std::vector<int>{5});
 }
 
+// Masters are fp32 in every precision but fp64, and where there are none.
+TEST_F(Resume, AnotherPrecisionWhereWeightsAreStoredAlike) {
+  const std::string bf16 = "--set train.precision=bf16 ",
+                    raw = bf16 + kStage1 + "--set plugin.low_level_zero.master_weights=false ";
+  train("fp32", 1, "--set train.max_steps=4");
+  train("raw", 1, raw + "--set train.max_steps=4");
+  const auto from_fp32 = "--set train.max_steps=5 --resume " + checkpoint("fp32", "step-00000004"),
+             from_raw = " --set train.max_steps=5 --resume " + checkpoint("raw", "step-00000004");
+  train("half", 2, bf16 + kStage3 + from_fp32);
+  EXPECT_NE(log("half").find("train.precision = \"bf16\" (it was \"fp32\")"), std::string::npos) << log("half");
+  train("same", 1, raw + from_raw);
+  const std::string keys = "train.precision = \"bf16\", plugin.low_level_zero.master_weights = false";
+  struct Row {
+    std::string sets, says;
+  };
+  for (const auto& [sets, says] :
+       {Row{raw + from_fp32,
+            "holds weights in fp32 (train.precision = \"fp32\"), and this run updates them in bf16 (" + keys + ")"},
+        Row{bf16 + kStage1 + from_raw, "holds weights in bf16 (" + keys +
+                                           "), and this run updates them in fp32 (train.precision = \"bf16\", "
+                                           "plugin.low_level_zero.master_weights = true)"},
+        Row{"--set train.precision=fp64 " + from_fp32, "and this run updates them in fp64"}}) {
+    EXPECT_EQ(try_train("other", 1, sets), 7) << log("other");
+    EXPECT_NE(log("other").find(says), std::string::npos) << log("other");
+    EXPECT_FALSE(fs::exists(root_ / "other")) << "nothing is made or moved before a refusal";
+  }
+  // The remedy of the message.
+  train("anew", 1,
+        "--set train.max_steps=1 --set model.weights=" + checkpoint("raw", "step-00000004") + "/weights.safetensors");
+}
+
 TEST_F(Resume, GoesBackOnOneTimeline) {
   train("whole", 1, kConstant);
   EXPECT_EQ(told("whole", "step"), up_to(18));

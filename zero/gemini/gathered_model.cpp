@@ -97,10 +97,23 @@ void GatheredModel::pass_ended() {
   if (watched()) keeper_->after_change();
 }
 
-std::vector<std::size_t> GatheredModel::step_ended(std::vector<std::int64_t> state) {
-  if (!keeper_) return {};
+void GatheredModel::step_ended(std::vector<std::int64_t> state) {
+  if (!keeper_ || keeper_->keeps()) return;
   for (std::size_t chunk = 0; chunk < state.size(); ++chunk) state[chunk] += flat().wide_master_bytes(chunk);
-  return keeper_->step_ended(std::move(state));
+  keeper_->step_ended(std::move(state));
+  moved(keeper_->settle(/*training=*/true));
+}
+
+std::vector<std::string> GatheredModel::memory_advice() const {
+  return keeper_ ? keeper_->advice() : std::vector<std::string>();
+}
+
+void GatheredModel::train(bool on) {
+  const bool before = training();
+  ShardedModel::train(on);
+  if (!keeper_ || on == before) return;
+  flat().release_all();
+  moved(keeper_->settle(on));
 }
 
 }  // namespace trireme::zero

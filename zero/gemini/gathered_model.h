@@ -33,7 +33,9 @@ class GatheredModel : public ShardedModel {
                 std::unique_ptr<Keeper> keeper);
   nn::Tensors forward(const data::Batch& batch) override;
   void pass_ended() override;
-  std::vector<std::size_t> step_ended(std::vector<std::int64_t> state) override;
+  void step_ended(std::vector<std::int64_t> state) override;
+  void train(bool on) override;
+  std::vector<std::string> memory_advice() const override;
   [[nodiscard]] const Keeper* keeper() const { return keeper_.get(); }
   std::int64_t peak_gathered_bytes() const override { return flat().peak_fetched_bytes(); }
 

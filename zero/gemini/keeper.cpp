@@ -37,17 +37,33 @@ Keeper::Keeper(const comm::Group& everyone, c10::Device device, KeeperOptions op
         "plugin.gemini.placement_policy: \"auto\" fills a device's memory, and CPU ranks have none: set "
         "run.memory_mb to what a rank's tensors may take (a program: memory::count()), or choose \"static\"");
   if (!options_.stats_path.empty()) stats_ = MemoryStats::read(options_.stats_path, options_.run, options_.chunks);
+  read_ = stats_.has_value();
 }
 
-std::vector<Residence> Keeper::homes(const std::vector<std::int64_t>& parts) const {
-  return stats_ ? plan_residence(*stats_, parts, part_of(options_.steady_ratio, capacity_), options_.margin_ratio)
-                : careful_residence(parts, part_of(1 - options_.warmup_ratio, capacity_));
+std::vector<Residence> Keeper::careful(const std::vector<std::int64_t>& parts) const {
+  return careful_residence(parts, part_of(1 - options_.warmup_ratio, capacity_));
+}
+
+/// In training, as far as is known.
+std::vector<Residence> Keeper::planned() const {
+  return stats_ ? plan_residence(*stats_, parts(), part_of(options_.steady_ratio, capacity_), options_.margin_ratio)
+                : careful(parts());
 }
 
 std::string Keeper::describe() const {
-  return fmt::format(
-      "placement auto: {:.1f} MiB a rank, {}", mib(capacity_),
-      stats_ ? "by what " + options_.stats_path + " says" : std::string("filled by what the first step measures"));
+  return fmt::format("placement auto: {:.1f} MiB a rank, {}", mib(capacity_),
+                     stats_ ? fmt::format("by the figures of {}: {}", options_.stats_path, standing())
+                            : std::string("filled by what the first step measures"));
+}
+
+std::vector<std::string> Keeper::advice() const {
+  std::vector<std::string> out;
+  if (!keeps() && options_.warmup_ratio < 1) out.emplace_back("raise plugin.gemini.warmup_non_model_data_ratio");
+  if (keeps()) out.emplace_back("lower plugin.gemini.steady_cuda_cap_ratio");
+  if (read_)
+    out.push_back(
+        fmt::format("remove {}, whose figures may be too small, so that they are measured again", options_.stats_path));
+  return out;
 }
 
 std::int64_t Keeper::resident() const {
@@ -107,8 +123,14 @@ void Keeper::after_change() {
   if (!keeps()) meter_.reset();
 }
 
-std::vector<std::size_t> Keeper::step_ended(std::vector<std::int64_t> state) {
-  if (keeps()) return {};
+std::vector<std::int64_t> Keeper::parts() const {
+  std::vector<std::int64_t> bytes;
+  for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk) bytes.push_back(weights_->part_bytes(chunk));
+  return bytes;
+}
+
+void Keeper::step_ended(std::vector<std::int64_t> state) {
+  if (keeps()) return;
   before_change();
   seen_.state = std::move(state);
   for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk) {
@@ -118,26 +140,35 @@ std::vector<std::size_t> Keeper::step_ended(std::vector<std::int64_t> state) {
   }
   agree();
   if (!options_.stats_path.empty() && log_.rank() == 0) stats_->write(options_.stats_path, options_.run);
+  log_.note("placement auto, measured: {}", standing());
+}
 
-  std::vector<std::int64_t> parts;
-  for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk) parts.push_back(weights_->part_bytes(chunk));
-  const auto planned = homes(parts);
+std::vector<std::size_t> Keeper::settle(bool training) {
+  const auto homes = training ? planned() : careful(parts());
   std::vector<std::size_t> moved;
-  std::size_t slices = 0, states = 0;
-  for (std::size_t chunk = 0; chunk < planned.size(); ++chunk) {
-    if (!planned[chunk].offload_part) ++slices;
-    if (!planned[chunk].offload_master) ++states;
-    if (planned[chunk] == weights_->home(chunk)) continue;
-    weights_->rehome(chunk, planned[chunk]);
+  for (std::size_t chunk = 0; chunk < homes.size(); ++chunk) {
+    if (homes[chunk] == weights_->home(chunk)) continue;
+    weights_->rehome(chunk, homes[chunk]);
     moved.push_back(chunk);
   }
-  auto least = room();
-  for (period_ = 0; period_ < stats_->periods.size(); ++period_) least = std::min(least, room());
-  log_.note(
-      "placement auto, measured: slices of {1} of {0} chunks and optimizer state of {2} lie on the device; at least "
-      "{3:.1f} MiB are free for gathered ones",
-      planned.size(), slices, states, mib(std::max<std::int64_t>(0, least)));
   return moved;
+}
+
+/// Where chunks live by stats_, in words.
+std::string Keeper::standing() const {
+  const auto homes = planned();
+  auto left = part_of(options_.steady_ratio, capacity_);
+  std::size_t slices = 0, states = 0;
+  for (std::size_t chunk = 0; chunk < homes.size(); ++chunk) {
+    if (!homes[chunk].offload_part) ++slices, left -= weights_->part_bytes(chunk);
+    if (!homes[chunk].offload_master) ++states, left -= stats_->state.at(chunk);
+  }
+  std::int64_t other = 0;
+  for (const auto& period : stats_->periods) other = std::max(other, period.other);
+  return fmt::format(
+      "slices of {1} of {0} chunks and optimizer state of {2} lie on the device; at least {3:.1f} MiB are free for "
+      "gathered ones",
+      homes.size(), slices, states, mib(std::max<std::int64_t>(0, left - other)));
 }
 
 /// What is measured differs with a rank's samples; what follows from it must not.

@@ -1,10 +1,10 @@
 // Keeper: what of a rank's model data lies on the device under placement_policy = "auto".
 //
 // The first step is measured (memory_stats.h) while as little as possible lies there: chunks are released after each
-// use, optimizer state is in host memory. From then on chunks that were gathered stay from one use to the next within a
-// step as long as they fit beside what was measured; when they do not, the one whose next use is farthest leaves first
-// (L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", 1966). All ranks decide alike: of
-// what they measure the largest counts.
+// use, optimizer state is in host memory; so does an evaluation, whose needs nobody measured. In between chunks that
+// were gathered stay from one use to the next within a step as long as they fit beside what was measured; when they do
+// not, the one whose next use is farthest leaves first (L. A. Belady, "A study of replacement algorithms for a
+// virtual-storage computer", 1966). All ranks decide alike: of what they measure the largest counts.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct KeeperOptions {
   double steady_ratio = 0.9;  ///< of the capacity: what may be used from then on
   double margin_ratio = 0;    ///< of the room that no period needs: for masters and optimizer state
   std::string stats_path;     ///< "", or a file that is read where it is there, else written
-  std::string run;            ///< JSON: what the numbers in it hold for
+  RunKeys run;                ///< what the numbers in it hold for
   std::size_t chunks = 0;     ///< of the run
 };
 
@@ -38,14 +38,18 @@ class Keeper {
   /// for the file
   Keeper(const comm::Group& everyone, c10::Device device, KeeperOptions options, const Log& log);
 
-  /// Where chunks live, as far as is known. `parts`: of each chunk, bytes of the slice.
-  [[nodiscard]] std::vector<Residence> homes(const std::vector<std::int64_t>& parts) const;
+  /// Where chunks live until training begins: as little as possible on the device. `parts`: of each chunk, bytes of
+  /// the slice.
+  [[nodiscard]] std::vector<Residence> careful(const std::vector<std::int64_t>& parts) const;
   /// The weights that live so. They must outlive this object.
   void watch(FlatWeights& weights) { weights_ = &weights; }
 
   /// Whether gathered chunks stay after use.
   [[nodiscard]] bool keeps() const { return stats_.has_value(); }
+  /// For the header of a run.
   [[nodiscard]] std::string describe() const;
+  /// What helps where the device's memory ran out in training.
+  [[nodiscard]] std::vector<std::string> advice() const;
 
   // In this order, by a training pass:
   /// A block was entered that needs these chunks, which will be gathered. Releases what must leave for them.
@@ -58,10 +62,16 @@ class Keeper {
   /// The pass has ended; the update follows.
   void pass_ended() { phase_ = Phase::update; }
   /// The update has ended. `state`: of each chunk, bytes that the optimizer holds. After the first step: decides where
-  /// chunks live, and moves them. Returns those that moved. Collective.
-  std::vector<std::size_t> step_ended(std::vector<std::int64_t> state);
+  /// chunks live; settle() follows. Collective.
+  void step_ended(std::vector<std::int64_t> state);
+
+  /// Moves chunks to where they live in training, or in an evaluation. Returns those that moved.
+  std::vector<std::size_t> settle(bool training);
 
  private:
+  [[nodiscard]] std::vector<std::int64_t> parts() const;
+  [[nodiscard]] std::vector<Residence> planned() const;
+  [[nodiscard]] std::string standing() const;
   [[nodiscard]] std::int64_t resident() const;  ///< model data that is not gathered
   [[nodiscard]] std::int64_t room() const;      ///< for gathered chunks in this period
   void agree();
@@ -73,6 +83,7 @@ class Keeper {
   std::int64_t capacity_;
   FlatWeights* weights_ = nullptr;
   std::optional<MemoryStats> stats_;  ///< agreed on
+  bool read_ = false;                 ///< they come from the file
   MemoryStats seen_;                  ///< of the first step, by this rank
   std::map<std::size_t, std::int64_t> first_use_;
   std::size_t period_ = 0;

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
+#include "core/base/text.h"
 #include "core/checkpoint/files.h"
 
 namespace trireme::zero {
@@ -16,16 +17,30 @@ namespace trireme::zero {
       "plugin.gemini.memstats: \"{}\" is no file of memory statistics ({}); remove it, or name another", path, why));
 }
 
-std::optional<MemoryStats> MemoryStats::read(const std::string& path, const std::string& run, std::size_t chunks) {
+/// @throws ConfigError unless both are of the same run
+static void check_same(const std::string& path, const RunKeys& here, const RunKeys& there) {
+  auto all = there;
+  all.insert(here.begin(), here.end());
+  std::vector<std::string> differ;
+  const auto value = [](const RunKeys& keys, const std::string& key) {
+    const auto found = keys.find(key);
+    return found == keys.end() ? std::string("unset") : found->second;
+  };
+  for (const auto& [key, any] : all)
+    if (value(here, key) != value(there, key))
+      differ.push_back(fmt::format("{} = {} (there {})", key, value(here, key), value(there, key)));
+  if (!differ.empty())
+    throw ConfigError(
+        fmt::format("plugin.gemini.memstats: \"{}\" was measured in another run: {}; remove the file, or name another",
+                    path, text::first_few(differ)));
+}
+
+std::optional<MemoryStats> MemoryStats::read(const std::string& path, const RunKeys& run, std::size_t chunks) {
   if (!std::filesystem::exists(path)) return {};
   MemoryStats stats;
   try {
     const auto file = nlohmann::json::parse(checkpoint::read_file(path));
-    if (file.at("run") != nlohmann::json::parse(run))
-      throw ConfigError(
-          fmt::format("plugin.gemini.memstats: \"{}\" was measured for {}, and this run is {}; remove the file, or "
-                      "name another",
-                      path, json_text(file.at("run")), run));
+    check_same(path, run, file.at("run").get<RunKeys>());
     for (const auto& period : file.at("periods"))
       stats.periods.push_back({period.at("other").get<std::int64_t>(), period.at("gathered").get<std::int64_t>()});
     stats.update = file.at("update").get<std::int64_t>();
@@ -43,14 +58,11 @@ std::optional<MemoryStats> MemoryStats::read(const std::string& path, const std:
   return stats;
 }
 
-void MemoryStats::write(const std::string& path, const std::string& run) const {
+void MemoryStats::write(const std::string& path, const RunKeys& run) const {
   auto list = nlohmann::json::array();
   for (const auto& period : periods) list.push_back({{"other", period.other}, {"gathered", period.gathered}});
-  const nlohmann::json file{{"run", nlohmann::json::parse(run)},
-                            {"periods", list},
-                            {"update", update},
-                            {"state", state},
-                            {"first_use", first_use}};
+  const nlohmann::json file{
+      {"run", run}, {"periods", list}, {"update", update}, {"state", state}, {"first_use", first_use}};
   checkpoint::write_file(path, json_text(file, 1) + "\n");
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "zero/flat_weights.h"
 
 namespace trireme::zero {
+
+/// What figures hold for: keys ("train.precision") and their values as text.
+using RunKeys = std::map<std::string, std::string>;
 
 struct MemoryStats {
   struct Period {
@@ -24,10 +28,10 @@ struct MemoryStats {
   std::vector<std::int64_t> state;      ///< of each chunk: master that is a copy, optimizer state
   std::vector<std::int64_t> first_use;  ///< of each chunk: a period; as many as there are periods: in none
 
-  /// `run`: what the numbers hold for, as JSON; `chunks`: how many the run has. Nothing when there is no file.
-  /// @throws ConfigError when it was written for another run, or is no such file
-  static std::optional<MemoryStats> read(const std::string& path, const std::string& run, std::size_t chunks);
-  void write(const std::string& path, const std::string& run) const;
+  /// `run`: what the numbers must hold for; `chunks`: how many the run has. Nothing when there is no file.
+  /// @throws ConfigError when it was written for another run (names what differs), or is no such file
+  static std::optional<MemoryStats> read(const std::string& path, const RunKeys& run, std::size_t chunks);
+  void write(const std::string& path, const RunKeys& run) const;
 };
 
 /// Where each chunk lives, under `room` for all that lies on the device:

@@ -18,12 +18,20 @@ TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
             "  value    a list of numbers with 2 elements, each at least 0 and below 1\n"
             "  default  [0.9, 0.999]\n  applies  only with name = hybrid_adam\n");
   EXPECT_EQ(explain(tables, "betas"), explain(tables, "optimizer.betas"));
+  FieldTable nested{"plugin.fast", "A plugin.", {}}, more{"model", "A model's own.", {}};
+  nested.fields.push_back(*core_tables().front()->find("seed"));
+  auto all = core_tables();
+  all.insert(all.end(), {&nested, &more});
+  EXPECT_EQ(explain(all, "fast.seed"), explain(all, "plugin.fast.seed"));
+  EXPECT_EQ(explain(all, "fast"), explain(all, "plugin.fast"));
   const auto section = explain(tables, "parallel");
   EXPECT_EQ(section.rfind("[parallel]  How the ranks share the work.\n\nparallel.plugin\n", 0), 0U) << section;
   EXPECT_EQ(tests::message_of([&] { explain(tables, "train.micro_bacth"); }),
             "--explain train.micro_bacth: no such option; did you mean \"train.micro_batch\"?");
-  EXPECT_EQ(tests::message_of([&] { explain(tables, "zzzzzz"); }),
-            "--explain zzzzzz: no such option (sections: run, model, data, train, optimizer, schedule, parallel)");
+  EXPECT_EQ(tests::message_of([&] { explain(all, "zzzzzz"); }),
+            "--explain zzzzzz: no such option (sections: run, model, data, train, optimizer, schedule, parallel, "
+            "plugin.fast)")
+      << "each once";
 }
 
 // Every row tells something, and its default keeps its own rules.

@@ -189,6 +189,32 @@ TEST(Override, SaysWhatIsWrong) {
       0U);
 }
 
+// Quotes behind --set are the shell's; in a file a number may be a choice.
+TEST(Override, AWordForATextNeedsNoQuotes) {
+  struct Words {
+    std::string dir = "runs", power = "2";
+  };
+  const auto table = Fields<Words>("opt", "Words.")
+                         .add("dir", &Words::dir, "A folder.")
+                         .add("power", &Words::power, "A power.", {.choices = {"2", "inf"}});
+  for (const auto& [set, dir, power] : std::vector<std::array<std::string, 3>>{{"opt.dir=2024", "2024", "2"},
+                                                                               {"opt.dir=1e3", "1e3", "2"},
+                                                                               {"opt.dir=true", "true", "2"},
+                                                                               {"opt.dir=a=b", "a=b", "2"},
+                                                                               {"opt.power=inf", "runs", "inf"},
+                                                                               {"opt.power=2", "runs", "2"}}) {
+    Table root;
+    apply_override(root, set);
+    const auto words = read(root.table("opt"), table);
+    EXPECT_EQ(words.dir, dir) << set;
+    EXPECT_EQ(words.power, power) << set;
+  }
+  EXPECT_EQ(read(parse_text("[opt]\npower = inf\n", "a.toml").table("opt"), table).power, "inf");
+  EXPECT_EQ(message_of([&] { read(parse_text("[opt]\ndir = 2024\n", "a.toml").table("opt"), table); }),
+            "a.toml:2:1: opt.dir = 2024: must be a text, not 2024; with quotes: dir = \"2024\"  (trireme config "
+            "--explain opt.dir)");
+}
+
 TEST(Print, ParsesBackToTheSameValues) {
   std::mt19937_64 random(5);
   const std::vector<std::string> letters{"a", "b", "\"", "\\", "\n", "\t", "#", " =", "[]", "é", "\x01", "'"};

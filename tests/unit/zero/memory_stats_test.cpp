@@ -47,8 +47,9 @@ TEST(MemoryStats, CarefulAtFirst) {
 
 TEST(MemoryStats, FileKeepsThem) {
   const auto path = testing::TempDir() + "/stats.json";
-  kStats.write(path, R"({"ranks": 2})");
-  const auto got = MemoryStats::read(path, R"({"ranks":2})", 3);
+  const RunKeys run{{"model.dropout", "0.0"}, {"ranks", "2"}};
+  kStats.write(path, run);
+  const auto got = MemoryStats::read(path, run, 3);
   ASSERT_TRUE(got);
   EXPECT_EQ(got->state, kStats.state);
   EXPECT_EQ(got->first_use, kStats.first_use);
@@ -56,13 +57,28 @@ TEST(MemoryStats, FileKeepsThem) {
   ASSERT_EQ(got->periods.size(), 3U);
   EXPECT_EQ(got->periods[1].other, 40);
   EXPECT_EQ(got->periods[1].gathered, 20);
-  EXPECT_THROW(MemoryStats::read(path, R"({"ranks": 3})", 3), ConfigError);
-  EXPECT_THROW(MemoryStats::read(path, R"({"ranks": 2})", 4), ConfigError);
+  EXPECT_THROW(MemoryStats::read(path, run, 4), ConfigError);
   auto absurd = kStats;
   absurd.first_use[0] = -1;
-  absurd.write(path + ".absurd", "{}");
-  EXPECT_THROW(MemoryStats::read(path + ".absurd", "{}", 3), ConfigError);
-  EXPECT_FALSE(MemoryStats::read(path + ".none", "{}", 3));
+  absurd.write(path + ".absurd", {});
+  EXPECT_THROW(MemoryStats::read(path + ".absurd", {}, 3), ConfigError);
+  EXPECT_FALSE(MemoryStats::read(path + ".none", {}, 3));
+  std::filesystem::remove(path);
+}
+
+// What differs, by its key, with both values; no word of what does not.
+TEST(MemoryStats, OfAnotherRunAreRefused) {
+  const auto path = testing::TempDir() + "/stats-of-another.json";
+  kStats.write(path, {{"model.dropout", "0.0"}, {"ranks", "2"}, {"train.micro_batch", "4"}});
+  try {
+    MemoryStats::read(path, {{"model.dropout", "0.1"}, {"model.num_layers", "3"}, {"ranks", "2"}}, 3);
+    ADD_FAILURE() << "was read";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "plugin.gemini.memstats: \"" + path +
+                  "\" was measured in another run: model.dropout = 0.1 (there 0.0), model.num_layers = 3 (there "
+                  "unset), train.micro_batch = unset (there 4); remove the file, or name another");
+  }
   std::filesystem::remove(path);
 }
 
