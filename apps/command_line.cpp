@@ -18,6 +18,7 @@ constexpr const char* kFooter = R"(Examples:
   trireme train configs/leaves_vit.toml --set train.epochs=5 --set optimizer.lr=1e-3
   trireme train configs/leaves_vit.toml --resume auto
   trireme eval runs/leaves_vit configs/leaves_vit.toml
+  trireme verify configs/leaves_vit.toml --layouts "dp=1; dp=2; tp=2; dp=2,tp=2,zero=2"
   trireme config configs/leaves_vit.toml --print
   trireme config --explain train.micro_batch
 
@@ -38,6 +39,8 @@ struct Parsed {
   TrainCommand train;
   std::string resume;
   EvalCommand eval;
+  VerifyCommand verify;
+  RecordCommand record;
   LeavesCommand leaves;
   ConfigCommand config;
 };
@@ -59,6 +62,34 @@ void add_eval(CLI::App& app, Parsed& out) {
   command.add_option("CONFIG", out.eval.config, "The TOML file")->type_name("")->required();
   add_set(command, out.eval.set);
   command.add_option("--ranks", out.eval.ranks, kRanksHelp)->type_name("N");
+}
+
+void add_verify(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("verify", "Prove that layouts compute the same: losses, gradients, weights");
+  command.add_option("CONFIG", out.verify.config, "The TOML file")->type_name("")->required();
+  command
+      .add_option(
+          "--layouts", out.verify.layouts,
+          "Two or more, separated by semicolons; each is compared with the first: \"dp=1; tp=2; dp=2,tp=2,zero=1; "
+          "plugin=gemini,dp=2\"")
+      ->type_name("LAYOUTS")
+      ->required();
+  command.add_option("--steps", out.verify.steps, "Steps to train")->type_name("N")->capture_default_str();
+  command
+      .add_option("--precision", out.verify.precision, "fp64, where no rounding hides a mistake; fp32, bf16 or fp16")
+      ->type_name("P")
+      ->capture_default_str();
+  add_set(command, out.verify.set);
+}
+
+void add_record(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("record");
+  command.add_option("CONFIG", out.record.config)->required();
+  command.add_option("--layout", out.record.layout)->required();
+  command.add_option("--into", out.record.into)->required();
+  command.add_option("--against", out.record.against)->required();
+  command.add_option("--steps", out.record.steps);
+  add_set(command, out.record.set);
 }
 
 void add_data(CLI::App& app, Parsed& out) {
@@ -113,7 +144,8 @@ std::vector<std::string> names_of(const CLI::App& app) {
 
 std::vector<std::string> commands_of(CLI::App& app) {
   std::vector<std::string> names;
-  for (const auto* command : app.get_subcommands([](CLI::App*) { return true; })) names.push_back(command->get_name());
+  for (const auto* command : app.get_subcommands([](CLI::App* each) { return each->get_name() != "record"; }))
+    names.push_back(command->get_name());
   return names;
 }
 
@@ -153,6 +185,16 @@ Command finish(CLI::App& app, Parsed& parsed) {
     check_ranks(app, parsed.eval.ranks);
     return parsed.eval;
   }
+  if (app.got_subcommand("verify")) {
+    const auto& precision = parsed.verify.precision;
+    const std::vector<std::string> known{"fp64", "fp32", "bf16", "fp16"};
+    if (std::find(known.begin(), known.end(), precision) == known.end())
+      refuse(app, fmt::format("--precision {}: must be one of {}", precision, text::join(known)));
+    if (parsed.verify.steps < 1 || parsed.verify.steps > 1000)
+      refuse(app, fmt::format("--steps {}: must be at least 1 and at most 1000", parsed.verify.steps));
+    return parsed.verify;
+  }
+  if (app.got_subcommand("record")) return parsed.record;
   if (app.got_subcommand("data")) {
     const auto& leaves = parsed.leaves;
     if (leaves.images < 30 || leaves.images > 10'000'000)
@@ -183,12 +225,15 @@ Command parse_command_line(int argc, const char* const* argv) {
   Parsed parsed;
   add_train(app, parsed);
   add_eval(app, parsed);
+  add_verify(app, parsed);
+  add_record(app, parsed);
   add_data(app, parsed);
   app.add_subcommand("plugins", "List the plugins and their options");
   add_config(app, parsed);
   app.add_subcommand("env", "Print versions and devices, for a bug report");
   app.footer(kFooter);  // after the commands, which would take it over
-  for (auto* command : app.get_subcommands([](CLI::App*) { return true; })) command->group("Commands");
+  for (auto* command : app.get_subcommands([](CLI::App*) { return true; }))
+    command->group(command->get_name() == "record" ? "" : "Commands");
   if (argc == 1) return Answer{app.help()};
   try {
     app.parse(argc, argv);

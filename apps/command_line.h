@@ -21,6 +21,18 @@ struct EvalCommand {
   std::vector<std::string> set;
   std::optional<std::int64_t> ranks;
 };
+struct VerifyCommand {
+  std::string config, layouts;
+  std::vector<std::string> set;
+  std::int64_t steps = 3;
+  std::string precision = "fp64";
+};
+/// Started by verify, once a layout.
+struct RecordCommand {
+  std::string config, layout, into, against;
+  std::vector<std::string> set;
+  std::int64_t steps = 3;
+};
 struct LeavesCommand {
   std::string out;
   std::int64_t images = 900, size = 64, seed = 7;
@@ -39,8 +51,8 @@ struct Answer {
   std::string text;
 };
 
-using Command =
-    std::variant<Answer, TrainCommand, EvalCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand>;
+using Command = std::variant<Answer, TrainCommand, EvalCommand, VerifyCommand, RecordCommand, LeavesCommand,
+                             PluginsCommand, ConfigCommand, EnvCommand>;
 
 /// @throws ConfigError that says what is wrong and which --help tells more.
 Command parse_command_line(int argc, const char* const* argv);

@@ -57,8 +57,7 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
     for (std::size_t b = 0; b < kept->tokens.size(); ++b) {
       const auto flat = grads[b].defined() ? grads[b].flatten(0, -2) : at::Tensor();
       const auto wanted = [&] { return flat.defined() && kept->trains[result.size() - 2]; };
-      result.push_back(wanted() ? at::matmul(flat.t(), first(x, kept->tokens[b]).flatten(0, -2))
-                                : at::Tensor());
+      result.push_back(wanted() ? at::matmul(flat.t(), first(x, kept->tokens[b]).flatten(0, -2)) : at::Tensor());
       if (kept->has_bias[b]) result.push_back(wanted() ? flat.sum(0) : at::Tensor());
     }
     sent.wait();

@@ -1,15 +1,10 @@
 // trireme train, trireme eval
-#include <ATen/Parallel.h>
-#include <malloc.h>
-
-#include <cstdlib>
-#include <memory>
 #include <optional>
 
 #include "apps/commands/commands.h"
+#include "apps/commands/process.h"
 #include "apps/worker/ranks.h"
 #include "core/base/log.h"
-#include "core/base/memory.h"
 #include "core/config/run_config.h"
 #include "core/train/prepare.h"
 #include "core/train/run_folder.h"
@@ -17,26 +12,6 @@
 #include "models/registry.h"
 
 namespace trireme::apps {
-namespace {
-
-comm::WorldOptions world_options(const config::RunConfig& config) {
-  return {.device = config.run.device,
-          .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.run.timeout_s * 1000))};
-}
-
-// Compute threads of this rank, and an allocator that keeps the activations' memory from step to step.
-void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info) {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  memory::count(static_cast<std::int64_t>(config.run.memory_mb * 1024 * 1024));
-  if (config.run.threads > 0)
-    at::set_num_threads(static_cast<int>(config.run.threads));
-  else if (info.local_size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
-    at::set_num_threads(1);
-}
-
-}  // namespace
-
 int run(const TrainCommand& command) {
   std::optional<train::Prepared> prepared;
   return run_on_ranks(

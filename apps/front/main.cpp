@@ -5,6 +5,7 @@
 
 #include "apps/command_line.h"
 #include "apps/front/launch.h"
+#include "apps/front/verify.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/config/run_config.h"
@@ -40,6 +41,11 @@ int run(int argc, char** argv) {
     return start(train->config, train->set, train->ranks, arguments);
   if (const auto* eval = std::get_if<EvalCommand>(&command))
     return start(eval->config, eval->set, eval->ranks, arguments);
+  if (const auto* layouts = std::get_if<VerifyCommand>(&command)) {
+    if (in_launched_world())
+      throw ConfigError("verify starts the ranks of each layout itself; run it without mpirun, srun or torchrun");
+    return verify(*layouts);
+  }
   become_worker(arguments);
 }
 

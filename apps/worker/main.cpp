@@ -14,6 +14,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/worker/ranks.h"
+#include "core/base/error.h"
 
 namespace trireme::apps {
 namespace {
@@ -29,8 +30,12 @@ int run_command(int argc, char** argv) {
   const auto command = parse_command_line(argc, argv);
   return std::visit(
       [](const auto& chosen) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, Answer>) {
+        using Chosen = std::decay_t<decltype(chosen)>;
+        if constexpr (std::is_same_v<Chosen, Answer>) {
           fmt::print("{}", chosen.text);
+          return 0;
+        } else if constexpr (std::is_same_v<Chosen, VerifyCommand>) {
+          throw ConfigError("verify is a command of trireme, not of its worker");
           return 0;
         } else {
           return run(chosen);

@@ -66,7 +66,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   return run;
 }
 
-TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
+at::Tensor Booster::forward_backward(Boosted& run, const data::StepBatch& batch) {
   run.model->train(true);
   at::Tensor sum;
   for (std::size_t i = 0; i < batch.micro.size(); ++i) {
@@ -79,6 +79,11 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
     const auto part = loss.sum.detach() / micro.global_weight;
     sum = sum.defined() ? sum + part : part;
   }
+  return sum;
+}
+
+TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
+  auto sum = forward_backward(run, batch);
   // The loss travels while the optimizer steps.
   auto sent = data_group().all_reduce_async(sum);
   TrainStep step;

@@ -64,7 +64,10 @@ class Booster {
 
   /// Collective. @throws ConfigError, DataError, CheckpointError
   Boosted boost(BoostInputs inputs);
-  /// Forward and backward of every microbatch, one reduction, clip, update; run.step goes up by one.
+  /// Forward and backward of every microbatch, and the reduction: gradients stand as the step will take them. Returns
+  /// this rank's part of the loss over the global batch, 0-dim, on the device.
+  at::Tensor forward_backward(Boosted& run, const data::StepBatch& batch);
+  /// forward_backward(), clip and update; run.step goes up by one.
   TrainStep train_step(Boosted& run, const data::StepBatch& batch);
   /// A loader for evaluation: this rank's part of the set, each sample once over all ranks. It decodes with as many
   /// workers, as far ahead, as boost() was told for training.

@@ -184,6 +184,22 @@ Criterion classification(const Prepared& p) {
   };
 }
 
+BoostInputs training_inputs(const Prepared& p) {
+  const auto& train = p.config.train;
+  return {.source = model_source(p),
+          .criterion = classification(p),
+          .data = p.data.train,
+          .loader = {.global_batch = train.global_batch,
+                     .micro_batch = p.micro_batch,
+                     .seed = static_cast<std::uint64_t>(p.config.run.seed),
+                     .shuffle = train.shuffle,
+                     .augment = true,
+                     .drop_last = train.drop_last,
+                     .workers = p.config.data.workers,
+                     .prefetch = p.config.data.prefetch},
+          .total_steps = p.total_steps};
+}
+
 std::string resolved_toml(const config::RunConfig& c, const Plugin& plugin, const nn::ModelKind& kind,
                           const void* model_options) {
   const auto model = config::print_section(kind.fields(), model_options);

@@ -69,21 +69,8 @@ class Session {
   std::int64_t epoch_number() { return at().step_in_epoch == 0 && at().epoch > 0 ? at().epoch : at().epoch + 1; }
 
   void start() {
-    data::LoaderOptions loader;
-    loader.global_batch = train().global_batch;
-    loader.micro_batch = p_.micro_batch;
-    loader.seed = static_cast<std::uint64_t>(p_.config.run.seed);
-    loader.shuffle = train().shuffle;
-    loader.augment = true;
-    loader.drop_last = train().drop_last;
-    loader.workers = p_.config.data.workers;
-    loader.prefetch = p_.config.data.prefetch;
     total_steps_ = p_.total_steps;
-    run_ = booster_.boost({.source = model_source(p_),
-                           .criterion = classification(p_),
-                           .data = p_.data.train,
-                           .loader = loader,
-                           .total_steps = total_steps_});
+    run_ = booster_.boost(training_inputs(p_));
     watch_.emplace(run_.optimizer->scaler().enabled());
     validation_ = booster_.evaluation_loader(p_.data.validation, p_.eval_batch);
     print_header(console_, p_, booster_, run_, total_steps_);

@@ -12,7 +12,7 @@ struct Row {
 
 TEST(Plugins, RefuseWhatTheyCannotHonour) {
   const SmallRun run;
-  const std::string zero = "plugin.low_level_zero.", gemini = "plugin.gemini.";
+  const std::string zero = "plugin.low_level_zero.", gemini = "plugin.gemini.", hybrid = "plugin.hybrid_parallel.";
   const std::vector<Row> rows{
       {{zero + "stage=3"}, "stage=3: there is no stage 3 here: 1 and 2 are what this plugin does", 2},
       {{zero + "stage=0"}, "must be at least 1"},
@@ -54,11 +54,24 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{gemini + "placement_policy=auto", "run.memory_mb=100", gemini + "memstats=" + run.dir() + "/some.json"},
        "which the next run moves aside; name a file beside it"},
       {{gemini + "pin_memory=false"}, "changes nothing where nothing is offloaded"},
+      {{"parallel.tp=2"}, "parallel.tp=2: ranks = dp x tp, and 3 ranks are no multiple of tp = 2; start 4 ranks", 3},
+      {{hybrid + "tp_size=3"}, "3 ranks cannot share 2 attention heads; choose at most 2", 3},
+      {{"parallel.tp=2", "parallel.dp=2"}, "leaves 1 of 2 ranks for data parallelism; set dp = 1, or start 4 ranks", 2},
+      {{"parallel.tp=2", hybrid + "tp_size=1"}, "parallel.tp=2: plugin.hybrid_parallel.tp_size (", 2},
+      {{"parallel.tp=2", "parallel.zero=1"}, "changes nothing: tp = 2 leaves no data-parallel ranks", 2},
+      {{"parallel.zero=3"}, "only 0, 1 and 2; for weights that are shared out too, set parallel.plugin = \"gemini\""},
+      {{"parallel.tp=0"}, "must be at least 1"},
+      {{"parallel.tpp=2"}, "no key \"tpp\" in [parallel]; did you mean \"tp\"?"},
+      {{zero + "stage=1", "parallel.tp=1"}, "the plugin \"low_level_zero\" has no such choice"},
   };
   for (const auto& [sets, says, ranks] : rows) {
     SCOPED_TRACE(sets.front());
-    const auto plugin = sets.front().rfind(gemini, 0) == 0 ? "gemini" : "low_level_zero";
-    std::vector<std::string> words{"--set", std::string("parallel.plugin=") + plugin};
+    const auto begins = [&](const std::string& with) { return sets.front().rfind(with, 0) == 0; };
+    std::vector<std::string> words;  // [parallel] chooses hybrid_parallel by its keys
+    if (!begins("parallel."))
+      words = {"--set", std::string("parallel.plugin=") + (begins(gemini)   ? "gemini"
+                                                           : begins(hybrid) ? "hybrid_parallel"
+                                                                            : "low_level_zero")};
     for (const auto& set : sets) words.insert(words.end(), {"--set", set});
     expect_only_refusal(run.train(ranks, words), 2, says);
     EXPECT_FALSE(fs::exists(run.dir()));

@@ -128,6 +128,7 @@ const std::string kStage2 =
 
 const std::string kStage3 =
     "--set parallel.plugin=gemini --set plugin.gemini.chunk_config=1000 --set plugin.gemini.max_prefetch=1 ";
+const std::string kTensor = "--set parallel.tp=2 ", kZero = "--set parallel.zero=2 ";
 
 // Half precision: what is resumed is the masters, not the weights that layers compute with.
 TEST_F(Resume, ShardedMastersBitForBit) {
@@ -164,7 +165,9 @@ TEST_F(Resume, AnotherLayoutWithinTheBound) {
                                                                    {"stage-1", "whole", 2, kStage1},
                                                                    {"stage-2", "whole", 3, kStage2 + small},
                                                                    {"stage-3", "whole", 3, kStage3 + small},
-                                                                   {"back", "stage-3", 2, ""}}) {
+                                                                   {"tensor", "stage-3", 2, kTensor},
+                                                                   {"zero", "tensor", 4, kTensor + small + kZero},
+                                                                   {"back", "zero", 2, ""}}) {
     const auto step = std::string(from) == "whole" ? "step-00000004" : "step-00000008";
     train(name, ranks, fp64 + keys + "--resume " + checkpoint(from, step));
     compare(name);

@@ -58,7 +58,8 @@ TEST(FlatLayout, EveryElementIsOwnedOnceAndLiesWhereItSays) {
 }
 
 nn::Declaration declared(const std::string& name, std::int64_t size, bool trained = true) {
-  return {name, {size}, shard::Init::zeros(), at::Tensor(at::empty({0})).set_requires_grad(trained)};
+  return {name, shard::Placement::whole(name, {size}), shard::Init::zeros(),
+          at::Tensor(at::empty({0})).set_requires_grad(trained)};
 }
 
 TEST(Buckets, LastParametersFirstFrozenOnesApart) {

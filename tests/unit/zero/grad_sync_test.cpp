@@ -15,7 +15,8 @@ class GradSyncTest : public testing::TestWithParam<bool> {
   void SetUp() override {
     for (const std::int64_t size : {5, 40, 3}) {
       auto value = at::full({size}, 1.0, at::kDouble).requires_grad_();
-      leaves.push_back({"p" + std::to_string(leaves.size()), {size}, std::nullopt, value});
+      const auto name = "p" + std::to_string(leaves.size());
+      leaves.push_back({name, shard::Placement::whole(name, {size}), std::nullopt, value});
     }
     buckets = plan_buckets(leaves, 40, 1);  // {p2, p1} and {p0}
     const auto alone = comm::Group::alone("dp", 0, nullptr);

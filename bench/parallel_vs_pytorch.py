@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trireme's plugins and PyTorch's ways to share out a training, in turn on one machine: time a step and peak memory.
+"""Trireme's layouts and PyTorch's ways to share out a training, in turn on one machine: time a step and peak memory.
 
-    bench/zero_vs_pytorch.py --data BEANS [--rounds 3] [--only NAME,...]
+    bench/parallel_vs_pytorch.py --data BEANS [--rounds 3] [--only NAME,...]
 
 ViT-small at 224 px, global batch 8, 2 ranks of one thread. Trireme reads BEANS, an image folder (docs/data.md); the peer
 (--peer, by default ../shared/bench/vit_parallel.py beside the project) makes random pixels once and reads nothing.
@@ -17,8 +17,8 @@ from pathlib import Path
 import vs_pytorch as base
 
 OURS = {"ddp": ("torch_ddp", ""), "stage1": ("low_level_zero", "stage = 1"), "stage2": ("low_level_zero", "stage = 2"),
-        "gemini": ("gemini", "max_prefetch = 1")}
-PEERS = {"torch-ddp": "ddp", "torch-zero1": "zero1", "torch-fsdp": "fsdp"}
+        "gemini": ("gemini", "max_prefetch = 1"), "tp": ("hybrid_parallel", "tp_size = {ranks}")}
+PEERS = {"torch-ddp": "ddp", "torch-zero1": "zero1", "torch-fsdp": "fsdp", "torch-tp": "tp"}
 
 
 def arguments():
@@ -43,8 +43,8 @@ def ours(a, name):
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.toml")
         text = base.SPEED.format(dir=Path(folder, "run"), data=a.data.resolve(), size=a.size, steps=a.steps,
-                                 batch=a.batch // a.ranks, global_batch=a.batch, device=a.device)
-        config.write_text(f'{text}[parallel]\nplugin = "{plugin}"\n[plugin.{plugin}]\n{keys}\n')
+                                 batch=a.batch if name == "tp" else a.batch // a.ranks, global_batch=a.batch, device=a.device)
+        config.write_text(f'{text}[parallel]\nplugin = "{plugin}"\n[plugin.{plugin}]\n{keys.format(ranks=a.ranks)}\n')
         base.run([a.trireme, "train", config, "--ranks", a.ranks])
         steps = [line["time"] for line in base.lines_of(Path(folder, "run/metrics.jsonl").read_text()) if line["kind"] == "step"]
         ranks = json.loads(Path(folder, "run/summary.json").read_text())["ranks"]

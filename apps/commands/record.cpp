@@ -1,0 +1,42 @@
+// What `trireme verify` starts, once a layout: the first steps of a run, and how far they are from another layout's.
+#include "core/train/record.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/commands/commands.h"
+#include "apps/commands/process.h"
+#include "apps/layouts.h"
+#include "apps/worker/ranks.h"
+#include "core/base/log.h"
+#include "core/checkpoint/files.h"
+#include "core/train/prepare.h"
+#include "models/registry.h"
+
+namespace trireme::apps {
+
+int run(const RecordCommand& command) {
+  std::optional<train::Prepared> prepared;
+  return run_on_ranks(
+      [&](const comm::LaunchInfo& info) {
+        auto config = load_with_layout(command.config, command.set, parse_layout(command.layout));
+        const auto options = world_options(config);
+        tune_process(config, info);
+        prepared = train::prepare(std::move(config), info, models::all_models(), "", Log(info.rank));
+        return options;
+      },
+      [&](comm::World& world) {
+        const bool coarse = prepared->config.train.precision != "fp64";
+        train::record_steps(std::move(*prepared), world, command.steps, command.into);
+        if (world.rank() != 0) return;
+        const auto off = train::compare_records(command.into, command.against, coarse);
+        const nlohmann::json told{{"loss", off.loss},
+                                  {"gradient", off.gradient.value},
+                                  {"gradient_of", off.gradient.of},
+                                  {"weight", off.weight.value},
+                                  {"weight_of", off.weight.of}};
+        checkpoint::write_file(command.into + "/difference.json", told.dump());
+      });
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,98 @@
+#include "apps/layouts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace trireme::apps {
+namespace {
+
+std::string trimmed(const std::string& text) {
+  const auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  const auto begin = std::find_if_not(text.begin(), text.end(), space);
+  return {begin, std::find_if_not(text.rbegin(), std::reverse_iterator(begin), space).base()};
+}
+
+std::vector<std::string> parts(const std::string& text, char separator) {
+  std::vector<std::string> out;
+  std::string rest = text;
+  for (;;) {
+    const auto at = rest.find(separator);
+    out.push_back(trimmed(rest.substr(0, at)));
+    if (at == std::string::npos) return out;
+    rest = rest.substr(at + 1);
+  }
+}
+
+[[noreturn]] void refuse(const std::string& layout, const std::string& what) {
+  throw ConfigError(fmt::format("--layouts: \"{}\": {}", layout, what));
+}
+
+std::int64_t number(const std::string& layout, const std::string& key, const std::string& value, std::int64_t least) {
+  char* end = nullptr;
+  const auto n = std::strtoll(value.c_str(), &end, 10);
+  if (value.empty() || *end != '\0' || n < least || n > 4096)
+    refuse(layout, fmt::format("{} must be a number from {} to 4096", key, least));
+  return n;
+}
+
+}  // namespace
+
+Layout parse_layout(const std::string& text) {
+  Layout layout;
+  layout.text = text;
+  for (const auto& word : parts(text, ',')) {
+    const auto equals = word.find('=');
+    if (equals == std::string::npos) refuse(text, fmt::format("\"{}\" is no KEY=VALUE", word));
+    const auto key = trimmed(word.substr(0, equals)), value = trimmed(word.substr(equals + 1));
+    if (key == "dp")
+      layout.dp = number(text, key, value, 1);
+    else if (key == "tp")
+      layout.tp = number(text, key, value, 1);
+    else if (key == "zero")
+      layout.zero = number(text, key, value, 0);
+    else if (key == "plugin")
+      layout.plugin = value;
+    else if (key.find('.') != std::string::npos)
+      layout.set.push_back(fmt::format("{}={}", key, value));
+    else
+      refuse(text, fmt::format("no key \"{}\" (known: dp, tp, zero, plugin, or SECTION.KEY as --set takes it){}", key,
+                               text::did_you_mean(key, std::vector<std::string>{"dp", "tp", "zero", "plugin"})));
+  }
+  if (!layout.plugin.empty() && layout.plugin != "hybrid_parallel" && (layout.tp > 1 || layout.zero > 0))
+    refuse(text, fmt::format("tp and zero are of hybrid_parallel, not of \"{}\"; leave plugin out", layout.plugin));
+  return layout;
+}
+
+std::vector<Layout> parse_layouts(const std::string& text) {
+  std::vector<Layout> layouts;
+  for (const auto& part : parts(text, ';'))
+    if (!part.empty()) layouts.push_back(parse_layout(part));
+  if (layouts.size() < 2)
+    throw ConfigError("--layouts: name two or more, separated by semicolons: \"dp=1; dp=2; tp=2; dp=2,tp=2,zero=1\"");
+  return layouts;
+}
+
+config::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout) {
+  auto root = config::parse_file(path);
+  for (const auto& assignment : set) config::apply_override(root, assignment);
+  root.tables.erase("parallel");
+  if (const auto plugins = root.tables.find("plugin"); plugins != root.tables.end())
+    if (const auto own = plugins->second.tables.find("hybrid_parallel"); own != plugins->second.tables.end())
+      for (const char* key : {"tp_size", "zero_stage"}) own->second.entries.erase(key);
+  const auto apply = [&root](const std::string& assignment) { config::apply_override(root, assignment); };
+  const bool hybrid = layout.plugin.empty() || layout.plugin == "hybrid_parallel";
+  apply("parallel.plugin=" + config::to_toml(hybrid ? "hybrid_parallel" : layout.plugin));
+  apply(fmt::format("parallel.dp={}", layout.dp));
+  if (layout.tp > 1) apply(fmt::format("parallel.tp={}", layout.tp));
+  if (layout.zero > 0) apply(fmt::format("parallel.zero={}", layout.zero));
+  for (const auto& assignment : layout.set) apply(assignment);
+  return config::from_table(std::move(root));
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,55 @@
+// trireme verify: what it proves, and what it does when a layout computes something else or cannot run.
+#include "tests/failure/small_run.h"
+
+namespace trireme::tests {
+namespace {
+
+class Verify : public testing::Test {
+ protected:
+  Outcome verify(const std::string& layouts, std::vector<std::string> more = {}) const {
+    std::vector<std::string> words{TRIREME_COMMAND, "verify", run_.config, "--layouts", layouts};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_process(words);
+  }
+  SmallRun run_;
+};
+
+TEST_F(Verify, LayoutsThatComputeTheSame) {
+  const auto told = verify("dp=1; dp=2; tp=2 ; dp=2,tp=2,zero=2,train.micro_batch=1;plugin=gemini,dp=3");
+  EXPECT_EQ(told.code, 0) << told.out << told.err;
+  EXPECT_EQ(told.err, "");
+  EXPECT_NE(told.out.find("3 steps in fp64, and the largest difference from \"dp=1\" (bound 1e-09)"), std::string::npos)
+      << told.out;
+  EXPECT_NE(told.out.find("all 5 layouts compute the same\n"), std::string::npos) << told.out;
+  EXPECT_FALSE(fs::exists(run_.dir()));
+
+  const auto rounded = verify("dp=1; tp=2,train.recompute=true", {"--precision", "fp32", "--steps", "2"});
+  EXPECT_EQ(rounded.code, 0) << rounded.out << rounded.err;
+}
+
+TEST_F(Verify, TellsWhatDiffers) {
+  for (const auto& [layouts, says] : {std::pair{"dp=1; dp=1,optimizer.lr=2e-3", "differs: "},  // weights alone
+                                      {"tp=2; tp=2,optimizer.freeze=[\"classifier.bias\"]", "differs: classifier.bias"},
+                                      {"dp=1; dp=2,run.seed=7; tp=2", "2 of 3 layouts compute the same"},
+                                      {"dp=1; tp=3; tp=2", "did not run (exit code 2)"}}) {
+    const auto told = verify(layouts);
+    EXPECT_EQ(told.code, 1) << layouts << told.out;
+    EXPECT_NE(told.out.find(says), std::string::npos) << told.out;
+  }
+  EXPECT_NE(verify("dp=1; tp=3").err.find("3 ranks cannot share 2 attention heads"), std::string::npos);
+}
+
+TEST_F(Verify, RefusesWordsThatAreNoLayouts) {
+  for (const auto& [layouts, says] : {std::pair{"dp=2", "name two or more"},
+                                      {"dp=1; dp=two", "\"dp=two\": dp must be a number from 1 to 4096"},
+                                      {"dp=1; tpp=2", "no key \"tpp\" (known: dp, tp, zero, plugin"},
+                                      {"dp=1; plugin=gemini,tp=2", "tp and zero are of hybrid_parallel"},
+                                      {"dp=1; dp", "\"dp\" is no KEY=VALUE"},
+                                      {"dp=1; dp=2,train.epoch=1", "no key \"epoch\" in [train]"}})
+    expect_only_refusal(verify(layouts), 2, says);
+  expect_only_refusal(verify("dp=1; dp=2", {"--precision", "fp8"}), 2, "--precision fp8: must be one of fp64");
+  expect_only_refusal(verify("dp=1; dp=2", {"--steps", "0"}), 2, "--steps 0: must be at least 1");
+}
+
+}  // namespace
+}  // namespace trireme::tests

@@ -1,0 +1,70 @@
+// Policies: what they refuse, and what they cut.
+#include <gtest/gtest.h>
+
+#include "core/nn/block.h"
+#include "core/nn/parameters.h"
+#include "models/registry.h"
+#include "models/vit/options.h"
+#include "shardformer/apply.h"
+
+namespace trireme::shardformer {
+namespace {
+
+std::shared_ptr<nn::Model> make_vit() {
+  models::vit::Options options;
+  options.hidden_size = 12;
+  options.num_layers = 2;
+  options.num_heads = 3;
+  options.intermediate_size = 10;
+  options.patch_size = 4;
+  const auto kind = models::all_models().at("vit");
+  kind->resolve(&options, {.image_size = 8, .channels = 3, .classes = 5, .class_names = {}});
+  return kind->make(&options);
+}
+
+TEST(Policy, SaysWhyItDoesNotFit) {
+  using nn::Role;
+  struct Row {
+    nn::Policy policy;
+    int ranks;
+    const char* says;  // "": it fits
+  };
+  const std::vector<Row> rows{
+      {*policy_of("vit"), 3, ""},
+      {*policy_of("vit"), 4, "4 ranks cannot share 3 attention heads; choose at most 3"},
+      {{{"decoder.*.dense", Role::row}}, 2, "for another model: it speaks of \"decoder.*.dense\""},
+      {{{"*.intermediate.dense", Role::column}}, 2, "speaks of"},  // a star stays between dots
+      {{{"classifie", Role::column}}, 2, "speaks of"},
+      {{{"vit.layernorm", Role::column}}, 2, "calls \"vit.layernorm\" a linear layer, which it is not"},
+      {{{"classifier", Role::heads}}, 2, "calls \"classifier\" an attention layer, which it is not"},
+      {{{"classifier", Role::column}, {"class*", Role::row}}, 2, "mean the layer \"classifier\"; leave one"},
+      {{{"vit.encoder.layer.1.intermediate.dense", Role::gathered_column}}, 64, ""},
+  };
+  const auto model = make_vit();
+  for (const auto& [policy, ranks, says] : rows) {
+    const auto why = why_not(*model, policy, ranks);
+    EXPECT_EQ(why.empty(), std::string(says).empty()) << why;
+    EXPECT_NE(why.find(says), std::string::npos) << why;
+  }
+  EXPECT_EQ(policy_of("gpt"), nullptr);
+}
+
+// Of every parameter of a layer that is cut, the slices of all ranks make up the whole, once.
+TEST(Policy, RanksOfAGroupOfOneHoldAll) {
+  const auto model = make_vit();
+  apply(*model, *policy_of("vit"), comm::Group::alone("tp", 0, nullptr));
+  for (const auto& declared : nn::declarations(*model)) {
+    EXPECT_EQ(declared.placement.local_numel(), declared.placement.full_numel()) << declared.name;
+    const auto& name = declared.name;
+    const bool by_output = name.find("attention.attention") != std::string::npos ||
+                           name.find("intermediate") != std::string::npos || name.rfind("classifier", 0) == 0;
+    const bool by_input = name.find("output.dense.weight") != std::string::npos;
+    EXPECT_EQ(declared.placement.ranges.size(), by_output || by_input ? 1U : 0U) << name;
+    if (by_input) {
+      EXPECT_EQ(declared.placement.dim, 1) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::shardformer
