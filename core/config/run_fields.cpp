@@ -214,9 +214,10 @@ const Fields<ParallelOptions>& parallel_fields() {
           .add("dp", &O::dp,
                "Data-parallel ranks. They are what the others leave of all ranks: a number here is checked, so that a "
                "file cannot run in another layout than it was written for.",
-               {.min = 1})
-          .add("tp", &O::tp, "Tensor-parallel ranks: short for plugin.hybrid_parallel.tp_size.", {.min = 1})
-          .add("zero", &O::zero, "Stage of ZeRO: short for plugin.hybrid_parallel.zero_stage.", {.min = 0});
+               {.min = 1, .max = 65536})
+          .add("tp", &O::tp, "Tensor-parallel ranks: short for plugin.hybrid_parallel.tp_size.",
+               {.min = 1, .max = 65536})
+          .add("zero", &O::zero, "Stage of ZeRO: short for plugin.hybrid_parallel.zero_stage.", {.min = 0, .max = 3});
   return table;
 }
 

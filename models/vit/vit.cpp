@@ -109,13 +109,17 @@ class EncoderLayer : public nn::Block {
     // of their work is left out (its gradients are exact zeros).
     const auto& all = inputs.at(0);
     const auto x = last_ ? all.narrow(1, 0, 1) : all;
-    const auto mixed = attention_->forward(norm_before_->forward(all, context), context, x.size(1));
-    const auto h = x + attention_out_dropout_->forward(attention_out_->forward(mixed, context), context);
+    const auto h = x + attend(norm_before_->forward(all, context), x.size(1), context);
     const auto inner = at::gelu(mlp_in_->forward(norm_after_->forward(h, context), context));
     return {h + mlp_out_dropout_->forward(mlp_out_->forward(inner, context), context)};
   }
 
  private:
+  at::Tensor attend(const at::Tensor& x, std::int64_t asking, const Context& context) {
+    const auto mixed = attention_->forward(x, context, asking);
+    return attention_out_dropout_->forward(attention_out_->forward(mixed, context), context);
+  }
+
   bool last_;
   std::shared_ptr<nn::SelfAttention> attention_;
   std::shared_ptr<nn::Unary> attention_out_, attention_out_dropout_;

@@ -36,7 +36,7 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
                  "So many ranks, neighbours, share each layer: attention heads, the MLP's width, the classes. Sizes "
                  "need "
                  "not divide evenly. Short: parallel.tp.",
-                 {.min = 1})
+                 {.min = 1, .max = 65536})
             .add("zero_stage", &O::zero_stage,
                  "Over the data-parallel ranks: 0 shares out nothing, 1 the optimizer's state, 2 the gradients too. "
                  "Short: parallel.zero. (Stage 3 is the plugin gemini.)",

@@ -33,7 +33,8 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
   const auto good = folder.write("good.toml", kGood);
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"trian", "a.toml"},
-       "no command \"trian\" (known: train, eval, data, plugins, config, env); did you mean \"train\"?  (trireme "
+       "no command \"trian\" (known: train, eval, verify, data, plugins, config, env); did you mean \"train\"?  "
+       "(trireme "
        "--help)"},
       {{"train"}, "CONFIG is required  (trireme train --help)"},
       {{"train", good, "more"}, "\"more\" is one word too many  (trireme train --help)"},

@@ -165,9 +165,10 @@ TEST_F(Resume, AnotherLayoutWithinTheBound) {
                                                                    {"stage-1", "whole", 2, kStage1},
                                                                    {"stage-2", "whole", 3, kStage2 + small},
                                                                    {"stage-3", "whole", 3, kStage3 + small},
-                                                                   {"tensor", "stage-3", 2, kTensor},
+                                                                   {"tensor", "whole", 2, kTensor},
                                                                    {"zero", "tensor", 4, kTensor + small + kZero},
-                                                                   {"back", "zero", 2, ""}}) {
+                                                                   {"back", "stage-3", 2, ""},
+                                                                   {"back-from-tensor", "tensor", 1, ""}}) {
     const auto step = std::string(from) == "whole" ? "step-00000004" : "step-00000008";
     train(name, ranks, fp64 + keys + "--resume " + checkpoint(from, step));
     compare(name);
