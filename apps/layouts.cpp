@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -18,15 +19,21 @@ std::string trimmed(const std::string& text) {
   return {begin, std::find_if_not(text.rbegin(), std::reverse_iterator(begin), space).base()};
 }
 
+/// Cut at `separator`, but not inside a list or a text.
 std::vector<std::string> parts(const std::string& text, char separator) {
-  std::vector<std::string> out;
-  std::string rest = text;
-  for (;;) {
-    const auto at = rest.find(separator);
-    out.push_back(trimmed(rest.substr(0, at)));
-    if (at == std::string::npos) return out;
-    rest = rest.substr(at + 1);
+  std::vector<std::string> out{""};
+  int depth = 0;
+  bool quoted = false;
+  for (const char c : text) {
+    if (c == '"') quoted = !quoted;
+    if (!quoted && (c == '[' || c == ']')) depth += c == '[' ? 1 : -1;
+    if (c == separator && depth == 0 && !quoted)
+      out.emplace_back();
+    else
+      out.back() += c;
   }
+  for (auto& part : out) part = trimmed(part);
+  return out;
 }
 
 [[noreturn]] void refuse(const std::string& layout, const std::string& what) {
@@ -46,10 +53,12 @@ std::int64_t number(const std::string& layout, const std::string& key, const std
 Layout parse_layout(const std::string& text) {
   Layout layout;
   layout.text = text;
+  std::set<std::string> seen;
   for (const auto& word : parts(text, ',')) {
     const auto equals = word.find('=');
     if (equals == std::string::npos) refuse(text, fmt::format("\"{}\" is no KEY=VALUE", word));
     const auto key = trimmed(word.substr(0, equals)), value = trimmed(word.substr(equals + 1));
+    if (!seen.insert(key).second) refuse(text, fmt::format("{} is given twice", key));
     if (key == "dp")
       layout.dp = number(text, key, value, 1);
     else if (key == "tp")

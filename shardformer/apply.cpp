@@ -73,6 +73,12 @@ void row(Linear& linear, const comm::Group& group) {
   const auto& o = linear.options();
   linear.cut("weight", kIn, units_of(o.in, o.in_unit, group), group.axis());
   linear.compute_by([&linear, group](const at::Tensor& x, const Context&) {
+    if (x.size(-1) != linear.weight.size(kIn))
+      throw ConfigError(
+          fmt::format("the policy's row \"{}\" takes {} inputs on this rank, and is given {}: it must follow heads or "
+                      "a column, and "
+                      "its in_unit must be that layer's out_unit (for heads: a head's size)",
+                      linear.path(), linear.weight.size(kIn), x.size(-1)));
     auto y = sum_over(at::linear(x, linear.weight), group);
     return linear.bias.defined() ? y.add_(linear.bias) : y;
   });
@@ -93,6 +99,16 @@ void heads(SelfAttention& attention, const comm::Group& group) {
                              group);
     return std::array<at::Tensor, 3>{std::move(y[0]), std::move(y[1]), std::move(y[2])};
   });
+}
+
+/// The layers inside attentions, which are cut with them.
+std::set<const nn::Layer*> inside_attentions(nn::Model& model) {
+  std::set<const nn::Layer*> inside;
+  model.apply([&](torch::nn::Module& module) {
+    if (const auto* attention = dynamic_cast<SelfAttention*>(&module))
+      inside.insert({attention->query.get(), attention->key.get(), attention->value.get(), attention->dropout.get()});
+  });
+  return inside;
 }
 
 /// Why a layer cannot have a role; "": it can.
@@ -116,12 +132,16 @@ std::string why_not(nn::Model& model, const nn::Policy& policy, int ranks) {
   std::map<const nn::PolicyRow*, int> met;
   std::map<const nn::Layer*, std::string> row_of;
   std::string why;
+  const auto inside = inside_attentions(model);
   for_each(model, policy, [&](const nn::PolicyRow& row, nn::Layer& layer) {
     ++met[&row];
     const auto [other, fresh] = row_of.try_emplace(&layer, row.layer);
     if (!fresh && why.empty())
       why = fmt::format("two rows of the policy, \"{}\" and \"{}\", mean the layer \"{}\"; leave one", other->second,
                         row.layer, layer.path());
+    if (why.empty() && inside.count(&layer) != 0)
+      why = fmt::format("\"{}\" is a part of an attention layer, which is cut as a whole: give that the role heads",
+                        layer.path());
     if (why.empty()) why = why_not(row, layer, ranks);
   });
   for (const auto& row : policy)

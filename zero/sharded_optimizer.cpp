@@ -31,8 +31,8 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
     for (const auto& slot : std::exchange(groups_[g].slots, {})) group_of_[slot.name] = g;
   for (std::size_t b = 0; b < weights.buckets().size() && weights.buckets()[b].trained; ++b)
     parts_.push_back(make_part(b));
-  model_.on_move([this](std::size_t bucket) {
-    if (bucket < parts_.size()) follow(bucket);  // those behind are frozen
+  model_.on_move([this, here = std::weak_ptr<bool>(here_)](std::size_t bucket) {
+    if (!here.expired() && bucket < parts_.size()) follow(bucket);  // those behind are frozen
   });
 }
 

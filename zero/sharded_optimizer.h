@@ -19,7 +19,6 @@ class ShardedOptimizer : public BoostedOptimizer {
  public:
   /// `norm_power`: of the gradient norm that is told and clipped, 2 or infinity. The model must outlive it.
   ShardedOptimizer(ShardedModel& model, const BoostOptions& options, double norm_power, comm::Mesh& mesh);
-  ~ShardedOptimizer() override { model_.on_move({}); }
   void backward(const nn::Loss& loss, double global_weight) override;
   StepResult step(double lr) override;
   void zero_grad() override;
@@ -61,6 +60,7 @@ class ShardedOptimizer : public BoostedOptimizer {
   optim::LossScaler scaler_;
   std::string description_;
   std::int64_t gradient_bytes_ = 0;
+  std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  ///< for the model, which may outlive this or not
 };
 
 }  // namespace trireme::zero

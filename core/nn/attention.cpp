@@ -36,11 +36,12 @@ SelfAttention::SelfAttention(const Options& options)
 
 at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, std::int64_t asking) {
   const std::int64_t n = asking == 0 ? x.size(1) : asking;
+  const auto ask = [&] { return query->forward(n == x.size(1) ? x : x.narrow(1, 0, n), context); };
   const auto by_head = [this](const at::Tensor& y) { return y.unflatten(-1, {-1, head_size_}).transpose(1, 2); };
   const auto mix = [&] {
-    const auto [q, k, v] = project_ ? project_(x, n)
-                                    : std::array<at::Tensor, 3>{query->forward(x.narrow(1, 0, n), context),
-                                                                key->forward(x, context), value->forward(x, context)};
+    const auto [q, k, v] = project_
+                               ? project_(x, n)
+                               : std::array<at::Tensor, 3>{ask(), key->forward(x, context), value->forward(x, context)};
     return attention(by_head(q), by_head(k), by_head(v), *dropout, context);
   };
   return mix().transpose(1, 2).flatten(2);  // outside: q, k and v are gone where no graph holds them

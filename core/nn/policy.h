@@ -18,7 +18,8 @@ struct PolicyRow {
   std::string layer;  ///< Layer::path(); '*' stands for any characters but a dot
   Role role;
 };
-/// Each row must meet a layer of its kind, and no layer two rows.
+/// Each row must meet a layer of its kind, and no layer two rows. Between a column and its row stand only layers that
+/// treat each value by itself, and no Dropout, which would draw a slice's mask as a whole's.
 using Policy = std::vector<PolicyRow>;
 
 }  // namespace trireme::nn

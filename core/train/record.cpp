@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -27,25 +28,47 @@ double norm_of(const checkpoint::SafeTensors& file) {
   return std::sqrt(squares);
 }
 
-/// `least`: of all tensors' norm, below which a tensor's own does not count.
-void compare(const std::string& path, const std::string& reference, double least, Distance& largest) {
+double worse(double a, double b) { return std::isnan(b) ? INFINITY : std::max(a, b); }
+
+/// Of each tensor: |got - expected| / max(|expected - from|, least x the norm of all of these). `from`: null for zero.
+Distance compare(const std::string& path, const std::string& reference, const checkpoint::SafeTensors* from,
+                 double least) {
   const checkpoint::SafeTensors got(path), expected(reference);
-  const double floor = least * norm_of(expected);
+  std::map<std::string, double> size;
+  double squares = 0;
+  for (const auto& [name, info] : expected.tensors()) {
+    const auto of = expected.read(name).to(at::kDouble);
+    size[name] = norm_of(from == nullptr ? of : of - from->read(name).to(at::kDouble));
+    squares += size[name] * size[name];
+  }
+  const double all = std::sqrt(squares);
+  // fp16: a step that the loss scale skips, in both.
+  if (!std::isfinite(all) && !std::isfinite(norm_of(got))) return {};
+  Distance largest;
   for (const auto& [name, info] : expected.tensors()) {
     double distance = INFINITY;
     if (got.tensors().count(name) != 0) {
-      const auto of = expected.read(name).to(at::kDouble);
-      const double off = norm_of(got.read(name).to(at::kDouble) - of);
-      distance = off == 0 ? 0 : off / std::max(norm_of(of), floor);
+      const double off = norm_of(got.read(name).to(at::kDouble) - expected.read(name).to(at::kDouble));
+      distance = off == 0 ? 0 : worse(0, off / std::max(size[name], least * all));
     }
-    if (!(distance <= largest.value)) largest = {distance, name};  // NaN counts as far
+    if (distance > largest.value) largest = {distance, name};
   }
   for (const auto& [name, info] : got.tensors())
     if (expected.tensors().count(name) == 0) largest = {INFINITY, name};
+  return largest;
 }
 
 std::vector<double> losses_of(const std::string& folder) {
   return nlohmann::json::parse(checkpoint::read_file(folder + "/losses.json")).get<std::vector<double>>();
+}
+
+/// As they are without a loss scale.
+std::vector<shard::Slice> unscaled_gradients(Boosted& run) {
+  auto gradients = run.model->gradients();
+  const auto& scaler = run.optimizer->scaler();
+  if (scaler.enabled())
+    for (auto& gradient : gradients) gradient.value = gradient.value.to(at::kFloat) * scaler.inverse();
+  return gradients;
 }
 
 }  // namespace
@@ -55,6 +78,7 @@ void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std:
   auto run = booster.boost(training_inputs(p));
   if (world.rank() == 0) checkpoint::make_folder(folder);
   world.group().barrier();
+  checkpoint::write_slices(folder + "/start.safetensors", run.model->weights(), booster.mesh());
   std::vector<double> losses;
   for (std::int64_t epoch = 0; run.step < steps; ++epoch) {
     run.loader->start_epoch(epoch);
@@ -64,7 +88,7 @@ void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std:
       auto loss = booster.forward_backward(run, *batch);
       booster.data_group().all_reduce(loss);
       losses.push_back(loss.item<double>());
-      checkpoint::write_slices(gradients_of(folder, run.step + 1), run.model->gradients(), booster.mesh());
+      checkpoint::write_slices(gradients_of(folder, run.step + 1), unscaled_gradients(run), booster.mesh());
       run.optimizer->step(run.schedule->lr(run.step++));
       run.optimizer->zero_grad();
     }
@@ -77,12 +101,14 @@ Difference compare_records(const std::string& folder, const std::string& referen
   Difference out;
   const auto got = losses_of(folder), expected = losses_of(reference);
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const double loss = i < got.size() ? std::abs(got[i] - expected[i]) / std::abs(expected[i]) : INFINITY;
-    if (!(loss <= out.loss)) out.loss = loss;
+    out.loss = worse(out.loss, i < got.size() ? std::abs(got[i] - expected[i]) / std::abs(expected[i]) : INFINITY);
     const auto step = static_cast<std::int64_t>(i) + 1;
-    compare(gradients_of(folder, step), gradients_of(reference, step), coarse ? 1 : 1e-6, out.gradient);
+    const auto of = compare(gradients_of(folder, step), gradients_of(reference, step), nullptr, coarse ? 0.1 : 1e-6);
+    if (of.value > out.gradient.value) out.gradient = of;
   }
-  compare(folder + "/weights.safetensors", reference + "/weights.safetensors", coarse ? 1 : 1e-3, out.weight);
+  const checkpoint::SafeTensors start(reference + "/start.safetensors");
+  out.weight = compare(folder + "/weights.safetensors", reference + "/weights.safetensors", coarse ? &start : nullptr,
+                       coarse ? 1 : 1e-3);
   return out;
 }
 

@@ -9,8 +9,9 @@
 
 namespace trireme::train {
 
-/// Trains `steps` steps and writes into `folder`: gradients-1.safetensors, ... (reduced, before the clip),
-/// weights.safetensors after the last, and losses.json. No evaluation, no checkpoint. Collective.
+/// Trains `steps` steps and writes into `folder`: start.safetensors (weights), gradients-1.safetensors, ... (reduced,
+/// without loss scale, before the clip), weights.safetensors after the last step, and losses.json. No evaluation, no
+/// checkpoint. Collective.
 void record_steps(Prepared prepared, comm::World& world, std::int64_t steps, const std::string& folder);
 
 struct Distance {
@@ -23,8 +24,8 @@ struct Difference {
 };
 /// Of the record in `folder` from that in `reference`. In 2-norms, relative to the tensor's own, which is taken to be
 /// at least 1e-6 of that of all gradients, or 1e-3 of that of all weights: the gradient of a key's bias is rounding
-/// alone, and Adam scales it up. `coarse`, for precisions below float64: relative to the norm of all tensors, since
-/// there the small ones are rounding too. @throws CheckpointError
+/// alone, and Adam scales it up. `coarse`, for precisions below float64, where small tensors are rounding too: a tenth
+/// of that of all gradients, and of weights the norm of all that the steps have changed. @throws CheckpointError
 Difference compare_records(const std::string& folder, const std::string& reference, bool coarse);
 
 }  // namespace trireme::train

@@ -2,6 +2,7 @@
 
 #include "core/base/text.h"
 #include "core/booster/plugin_entry.h"
+#include "core/nn/block.h"
 #include "shardformer/apply.h"
 
 namespace trireme::plugins {
@@ -21,6 +22,18 @@ std::string why_not(const ModelSource& source, int ranks) {
         "tp_size = 1",
         text::join(shardformer::kinds_with_policy()));
   return shardformer::why_not(*source.model, *policy, ranks);
+}
+
+/// What a user's own modules have made becomes rank 0's: no draw by name has made it the same.
+void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device device) {
+  const auto agree = [&](at::Tensor tensor) {
+    auto whole = tensor.detach().to(device).contiguous();
+    group.broadcast(whole, 0);
+    tensor.detach().copy_(whole);
+  };
+  for (const auto& parameter : nn::declarations(model))
+    if (!parameter.init) agree(parameter.value);
+  for (const auto& buffer : model.buffers()) agree(buffer);
 }
 
 }  // namespace
@@ -76,6 +89,20 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
                  fmt::format("changes nothing: tp = {} leaves no data-parallel ranks to share anything out; remove it, "
                              "or start {} ranks",
                              tp, 2 * tp));
+  if (options_.overlap_allgather && options_.zero_stage == 0)
+    config::fail(section, "overlap_allgather",
+                 "changes nothing with zero_stage = 0, where no weights are gathered; remove it, or share out more");
+  for (const char* key : {"communication_dtype", "overlap_communication"})
+    if (dp == 1 && world_size > 1 && section != nullptr && section->find(key) != nullptr)
+      config::fail(
+          section, key,
+          fmt::format("changes nothing: tp = {} leaves no data-parallel ranks to reduce gradients over; remove "
+                      "it, or start {} ranks",
+                      tp, 2 * tp));
+  if (tp > 1 && config.data.on_bad_sample == "skip")
+    config::fail(config.root.table("data"), "on_bad_sample",
+                 "\"skip\" is left to each rank, and the ranks of a tensor-parallel group must see the same samples; "
+                 "choose \"error\"");
 }
 
 void HybridParallel::check_model(const ModelSource& source, const config::RunConfig& config) const {
@@ -94,7 +121,10 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   const auto& dp = mesh.group("dp");
   const auto why = why_not(source, tp.size());
   if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.tp_size: {}", why));
-  if (tp.size() > 1) shardformer::apply(*source.model, *policy_for(source), tp);
+  if (tp.size() > 1) {
+    shardformer::apply(*source.model, *policy_for(source), tp);
+    agree_on_values(*source.model, tp, mesh.world().device());
+  }
   const auto alone = comm::Group::alone("dp", mesh.world().rank(), nullptr);
   const zero::GradGroups groups =
       options_.zero_stage == 0 ? zero::GradGroups{alone, dp, dp} : zero::GradGroups{dp, alone, dp};

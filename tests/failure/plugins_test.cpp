@@ -61,6 +61,8 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{"parallel.tp=2", "parallel.zero=1"}, "changes nothing: tp = 2 leaves no data-parallel ranks", 2},
       {{"parallel.zero=3"}, "only 0, 1 and 2; for weights that are shared out too, set parallel.plugin = \"gemini\""},
       {{"parallel.tp=0"}, "must be at least 1"},
+      {{hybrid + "overlap_allgather=true"}, "changes nothing with zero_stage = 0"},
+      {{"parallel.tp=2", hybrid + "communication_dtype=bf16"}, "no data-parallel ranks to reduce gradients over", 2},
       {{"parallel.tpp=2"}, "no key \"tpp\" in [parallel]; did you mean \"tp\"?"},
       {{zero + "stage=1", "parallel.tp=1"}, "the plugin \"low_level_zero\" has no such choice"},
   };
@@ -76,6 +78,11 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
     expect_only_refusal(run.train(ranks, words), 2, says);
     EXPECT_FALSE(fs::exists(run.dir()));
   }
+}
+
+TEST(Plugins, TensorParallelRanksSeeTheSameSamples) {
+  const SmallRun run("[data]\nname = \"image_folder\"\npath = \"images\"\non_bad_sample = \"skip\"\n");
+  expect_only_refusal(run.train(2, {"--set", "parallel.tp=2"}), 2, "must see the same samples; choose \"error\"");
 }
 
 // A slip in a section that is kept for another day is told now.

@@ -18,18 +18,21 @@ TEST_F(Verify, LayoutsThatComputeTheSame) {
   const auto told = verify("dp=1; dp=2; tp=2 ; dp=2,tp=2,zero=2,train.micro_batch=1;plugin=gemini,dp=3");
   EXPECT_EQ(told.code, 0) << told.out << told.err;
   EXPECT_EQ(told.err, "");
-  EXPECT_NE(told.out.find("3 steps in fp64, and the largest difference from \"dp=1\" (bound 1e-09)"), std::string::npos)
+  EXPECT_NE(told.out.find("3 steps in fp64, and the largest differences from \"dp=1\"\n"), std::string::npos)
       << told.out;
   EXPECT_NE(told.out.find("all 5 layouts compute the same\n"), std::string::npos) << told.out;
   EXPECT_FALSE(fs::exists(run_.dir()));
 
-  const auto rounded = verify("dp=1; tp=2,train.recompute=true", {"--precision", "fp32", "--steps", "2"});
-  EXPECT_EQ(rounded.code, 0) << rounded.out << rounded.err;
+  for (const auto* precision : {"fp32", "bf16", "fp16"}) {
+    const auto rounded = verify("dp=1; tp=2,train.recompute=true; dp=1,optimizer.lr=0", {"--precision", precision});
+    EXPECT_EQ(rounded.code, 1) << rounded.out << rounded.err;
+    EXPECT_NE(rounded.out.find("2 of 3 layouts compute the same"), std::string::npos) << rounded.out;
+  }
 }
 
 TEST_F(Verify, TellsWhatDiffers) {
   for (const auto& [layouts, says] : {std::pair{"dp=1; dp=1,optimizer.lr=2e-3", "differs: "},  // weights alone
-                                      {"tp=2; tp=2,optimizer.freeze=[\"classifier.bias\"]", "differs: classifier.bias"},
+                                      {"tp=2; tp=2,optimizer.freeze=[\"classifier.bias\", \"cls_token\"]", "differs: "},
                                       {"dp=1; dp=2,run.seed=7; tp=2", "2 of 3 layouts compute the same"},
                                       {"dp=1; tp=3; tp=2", "did not run (exit code 2)"}}) {
     const auto told = verify(layouts);
@@ -45,9 +48,12 @@ TEST_F(Verify, RefusesWordsThatAreNoLayouts) {
                                       {"dp=1; tpp=2", "no key \"tpp\" (known: dp, tp, zero, plugin"},
                                       {"dp=1; plugin=gemini,tp=2", "tp and zero are of hybrid_parallel"},
                                       {"dp=1; dp", "\"dp\" is no KEY=VALUE"},
+                                      {"dp=1; dp=2,dp=4", "dp is given twice"},
                                       {"dp=1; dp=2,train.epoch=1", "no key \"epoch\" in [train]"}})
     expect_only_refusal(verify(layouts), 2, says);
   expect_only_refusal(verify("dp=1; dp=2", {"--precision", "fp8"}), 2, "--precision fp8: must be one of fp64");
+  expect_only_refusal(verify("dp=1; dp=2", {"--set", "parallel.tp=2"}), 2, "is what --layouts says here; remove it");
+  expect_only_refusal(verify("dp=1; dp=2", {"--set", "train.precision=bf16"}), 2, "is what --precision says here");
   expect_only_refusal(verify("dp=1; dp=2", {"--steps", "0"}), 2, "--steps 0: must be at least 1");
 }
 

@@ -63,15 +63,21 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "reduce_each_clip", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
          Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
          Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
-         Case{.name = "freeze_inputs", .freeze = {"*embeddings*", "*query*", "*intermediate*bias"}},
+         Case{.name = "freeze_inputs", .freeze = {"*embeddings*", "*layer.0.*", "*query*", "*intermediate*bias"}},
          Case{.name = "narrow", .hidden = 6, .mlp = 1, .layers = 1},  // a rank without any of the MLP
          Case{.name = "unused", .micro_batch = 1, .unused_block = true}, Case{.name = "rare", .rare = true},
          Case{.name = "rare_accumulate", .micro_batch = 1, .adamw = false, .rare = true},
          Case{.name = "twice", .micro_batch = 1, .twice = true},
-         Case{.name = "twice_recompute", .dropout = 0.2, .recompute = true, .twice = true},
-         Case{.name = "offload_late",
-              .max_norm = 0.5,
-              .plugin = "cpu_offload = true\noverlap_communication = false\noverlap_allgather = true"}})),
+         Case{.name = "twice_recompute", .dropout = 0.2, .recompute = true, .twice = true}})),
+    kName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, Hybrid,
+    testing::ValuesIn(cross({{2, 1}, {2, 2}},
+                            {Case{.name = "offload_late",
+                                  .max_norm = 0.5,
+                                  .plugin = "cpu_offload = true\noverlap_communication = false\noverlap_allgather = "
+                                            "true"}})),
     kName);
 
 class HybridPrecision : public testing::TestWithParam<Rounding> {};
@@ -146,7 +152,7 @@ TEST(HybridRules, ARankHoldsItsShareOfWhatIsCut) {
   }
 }
 
-TEST(HybridRules, EvaluationIsThatOfOneProcess) {
+TEST(HybridRules, EvaluationIsThatOfTorchDdp) {
   for (const auto& c : cross({{1, 0}, {2, 0}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation"}})) {
     if (!runs_here(c)) continue;
     const auto score = [&](const Case& layout, comm::World& ranks) {

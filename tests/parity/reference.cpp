@@ -292,7 +292,8 @@ std::pair<double, std::string> distance(const Named& got, const Named& expected,
   for (const auto& [name, tensor] : expected) {
     if (got.count(name) == 0) return {INFINITY, name + " is missing"};
     const double quotient = norm(got.at(name) - tensor) / (bound * std::max(norm(tensor), 1e-6 * global));
-    if (!(quotient <= worst.first)) worst = {quotient, name};
+    if (std::isnan(quotient)) return {INFINITY, name + " is not a number"};
+    if (quotient > worst.first) worst = {quotient, name};
   }
   if (got.size() != expected.size()) return {INFINITY, "another number of tensors"};
   return worst;

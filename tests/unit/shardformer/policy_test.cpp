@@ -37,6 +37,7 @@ TEST(Policy, SaysWhyItDoesNotFit) {
       {{{"classifie", Role::column}}, 2, "speaks of"},
       {{{"vit.layernorm", Role::column}}, 2, "calls \"vit.layernorm\" a linear layer, which it is not"},
       {{{"classifier", Role::heads}}, 2, "calls \"classifier\" an attention layer, which it is not"},
+      {{{"vit.encoder.layer.*.attention.attention.query", Role::column}}, 2, "is a part of an attention layer"},
       {{{"classifier", Role::column}, {"class*", Role::row}}, 2, "mean the layer \"classifier\"; leave one"},
       {{{"vit.encoder.layer.1.intermediate.dense", Role::gathered_column}}, 64, ""},
   };
@@ -49,8 +50,7 @@ TEST(Policy, SaysWhyItDoesNotFit) {
   EXPECT_EQ(policy_of("gpt"), nullptr);
 }
 
-// Of every parameter of a layer that is cut, the slices of all ranks make up the whole, once.
-TEST(Policy, RanksOfAGroupOfOneHoldAll) {
+TEST(Policy, CutsWhatItNamesByOutputsOrInputs) {
   const auto model = make_vit();
   apply(*model, *policy_of("vit"), comm::Group::alone("tp", 0, nullptr));
   for (const auto& declared : nn::declarations(*model)) {
