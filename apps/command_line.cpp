@@ -22,8 +22,8 @@ constexpr const char* kFooter = R"(Examples:
   trireme config configs/leaves_vit.toml --print
   trireme config --explain train.micro_batch
 
-Ranks are started by --ranks, mpirun, srun or torchrun. Exit codes: 0 done, 1 a bug, 2 config or command line,
-3 data, 4 out of memory, 5 communication, 6 not finite, 7 checkpoint, 128 + n signal n (docs/errors.md).
+Ranks are started by --ranks, mpirun, srun or torchrun. Exit codes: 0 done, 1 a bug (verify: layouts differ), 2 config or
+command line, 3 data, 4 out of memory, 5 communication, 6 not finite, 7 checkpoint, 128 + n signal n (docs/errors.md).
 )";
 
 constexpr const char* kSetHelp = "One option of the file: a TOML value, or a bare word as text; may be given again";

@@ -91,9 +91,9 @@ config::RunConfig load_with_layout(const std::string& path, const std::vector<st
   auto root = config::parse_file(path);
   for (const auto& assignment : set) config::apply_override(root, assignment);
   root.tables.erase("parallel");
-  if (const auto plugins = root.tables.find("plugin"); plugins != root.tables.end())
-    if (const auto own = plugins->second.tables.find("hybrid_parallel"); own != plugins->second.tables.end())
-      for (const char* key : {"tp_size", "zero_stage"}) own->second.entries.erase(key);
+  root.tables.erase("plugin");
+  for (const auto& field : config::train_fields().fields)  // keys that are of one precision alone
+    if (field.rules.only && field.rules.only->key == "precision") root.tables["train"].entries.erase(field.key);
   const auto apply = [&root](const std::string& assignment) { config::apply_override(root, assignment); };
   const bool hybrid = layout.plugin.empty() || layout.plugin == "hybrid_parallel";
   apply("parallel.plugin=" + config::to_toml(hybrid ? "hybrid_parallel" : layout.plugin));

@@ -23,7 +23,8 @@ Layout parse_layout(const std::string& text);
 /// Layouts, separated by semicolons. @throws ConfigError that says which is wrong and how.
 std::vector<Layout> parse_layouts(const std::string& text);
 
-/// The file, with what it says of its layout replaced by `layout`. @throws ConfigError
+/// The file, with `layout` in place of its [parallel] and [plugin.*], and without keys of a precision of its own.
+/// @throws ConfigError
 config::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout);
 
 }  // namespace trireme::apps

@@ -14,8 +14,8 @@ namespace {
 void check_count(std::int64_t blocks, int stages) {
   TRIREME_CHECK(stages >= 1, "a pipeline of {} stages", stages);
   if (blocks < stages)
-    throw ConfigError(fmt::format("{} blocks cannot be {} stages of one block or more; choose at most {} stages", blocks,
-                                  stages, blocks));
+    throw ConfigError(fmt::format("{} blocks cannot be {} stages of one block or more; choose at most {} stages",
+                                  blocks, stages, blocks));
 }
 
 std::vector<Stage> from_sizes(const std::vector<std::int64_t>& sizes) {
@@ -79,7 +79,8 @@ std::vector<Stage> partition_by_cost(const std::vector<double>& costs, int stage
 std::vector<Stage> partition_given(const std::vector<std::int64_t>& sizes, std::int64_t blocks, int stages) {
   TRIREME_CHECK(stages >= 1, "a pipeline of {} stages", stages);
   if (sizes.size() != static_cast<std::size_t>(stages))
-    throw ConfigError(fmt::format("names {} stages, and there are {}: give each of them a number", sizes.size(), stages));
+    throw ConfigError(
+        fmt::format("names {} stages, and there are {}: give each of them a number", sizes.size(), stages));
   for (const auto size : sizes)
     if (size < 1) throw ConfigError(fmt::format("a stage of {} blocks: each needs one or more", size));
   const auto sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});

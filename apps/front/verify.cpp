@@ -101,7 +101,8 @@ void say(const std::string& line) {
 int verify(const VerifyCommand& command) {
   const auto layouts = parse_layouts(command.layouts);
   for (const auto& set : command.set)
-    for (const auto& [key, instead] : {std::pair{"parallel.", "--layouts"}, {"train.precision=", "--precision"}})
+    for (const auto& [key, instead] :
+         {std::pair{"parallel.", "--layouts"}, {"plugin.", "--layouts"}, {"train.precision=", "--precision"}})
       if (set.rfind(key, 0) == 0)
         throw ConfigError(fmt::format("--set {}: is what {} says here; remove it", set, instead));
   std::vector<std::int64_t> threads;

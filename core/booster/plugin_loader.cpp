@@ -111,6 +111,13 @@ void check_plugin_sections(const config::RunConfig& config, const std::string& c
       throw ConfigError(fmt::format("{}: [{}] is the section of no plugin here{}  (trireme plugins)",
                                     section.origin.text(), section.path, text::did_you_mean(name, known)));
     if (const auto plugin = plugin_if_usable(file->path)) plugin->configure(&section);
+    // A section of a file may wait for its day; what is said on the command line is meant now.
+    for (const auto& [key, entry] : section.entries)
+      if (entry.origin.line == 0)
+        throw ConfigError(
+            fmt::format("{}: is of the plugin \"{}\", and this run has \"{}\"; remove it, or add --set "
+                        "parallel.plugin={}",
+                        entry.origin.text(), name, chosen, name));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "core/base/text.h"
 #include "core/booster/plugin_entry.h"
 #include "core/checkpoint/files.h"
+#include "core/comm/world.h"
 #include "plugins/zero_options.h"
 #include "zero/gemini/chunks.h"
 #include "zero/gemini/gathered_model.h"
@@ -117,14 +118,18 @@ std::vector<zero::Residence> homes_of(const std::vector<zero::Bucket>& chunks, c
 void Gemini::configure(const config::Table* section) {
   options_ = config::read(section, gemini_fields());
   const auto& o = options_;
-  const auto written = [&](const char* key) { return section != nullptr && section->find(key) != nullptr; };
+  // Not "written": a resolved file holds every key.
+  const auto changed = [&o](const char* key) {
+    const auto* field = gemini_fields().find(key);
+    return field->get(&o) != field->default_value;
+  };
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
     if (wrong) config::fail(section, key, why);
   };
   const bool is_auto = o.placement_policy == "auto";
   for (const char* key : {"shard_param_frac", "offload_optim_frac", "offload_param_frac", "strict_ddp_mode"})
-    refuse(is_auto && written(key), key, "is what placement_policy = \"auto\" decides; remove one of them");
-  refuse(written("pin_memory") && !is_auto && o.offload_optim_frac == 0, "pin_memory",
+    refuse(is_auto && changed(key), key, "is what placement_policy = \"auto\" decides; remove one of them");
+  refuse(changed("pin_memory") && !is_auto && o.offload_optim_frac == 0, "pin_memory",
          "changes nothing where nothing is offloaded; remove it, or set offload_optim_frac");
   refuse(o.offload_param_frac > o.offload_optim_frac, "offload_param_frac",
          fmt::format("is more than offload_optim_frac = {}: weights in host memory are updated there, so their "
@@ -134,12 +139,12 @@ void Gemini::configure(const config::Table* section) {
          fmt::format("is more than shard_param_frac = {}: weights that stay on every rank cannot be in host memory; "
                      "lower it to {}",
                      o.shard_param_frac, o.shard_param_frac));
-  refuse(o.strict_ddp_mode && (written("shard_param_frac") || o.offload_param_frac > 0), "strict_ddp_mode",
+  refuse(o.strict_ddp_mode && (changed("shard_param_frac") || o.offload_param_frac > 0), "strict_ddp_mode",
          "keeps all weights on every rank, and shard_param_frac or offload_param_frac says otherwise; set only one");
   refuse(o.max_prefetch > 0 && (o.strict_ddp_mode || o.shard_param_frac == 0), "max_prefetch",
          "changes nothing where all weights stay on every rank; remove it");
   for (const char* key : {"search_range_m", "min_chunk_size_m", "hidden_dim"})
-    refuse(o.chunk_config && written(key), key, "changes nothing when chunk_config gives the size; remove one of them");
+    refuse(o.chunk_config && changed(key), key, "changes nothing when chunk_config gives the size; remove one of them");
 }
 
 void Gemini::check(const config::RunConfig& config, int world_size) const {
@@ -147,7 +152,8 @@ void Gemini::check(const config::RunConfig& config, int world_size) const {
   check_masters(section, options_.master_weights, config.train.precision);
   check_copies(section, options_.extra_dp_size, world_size);
   check_holding(section, "enable_gradient_accumulation", options_.enable_gradient_accumulation, config.train);
-  if (options_.placement_policy == "auto" && config.run.device == "cpu" && config.run.memory_mb == 0)
+  const bool on_cpu = config.run.device == "cpu" || (config.run.device == "auto" && comm::cuda_device_count() == 0);
+  if (options_.placement_policy == "auto" && on_cpu && config.run.memory_mb == 0)
     config::fail(
         section, "placement_policy",
         "\"auto\" fills a device's memory, and CPU ranks have none; set run.memory_mb to what a rank's tensors "

@@ -80,8 +80,8 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
   const auto tp = options_.tp_size;
   if (world_size % tp != 0)
     config::fail(section, "tp_size",
-                 fmt::format("ranks = dp x tp, and {} ranks are no multiple of tp = {}; start {} ranks, or choose a tp "
-                             "that divides {}",
+                 fmt::format("ranks = dp x tp, and {} is no multiple of tp = {}; start {} ranks, or choose a tp that "
+                             "divides {}",
                              world_size, tp, (world_size / tp + 1) * tp, world_size));
   const auto dp = world_size / tp;
   if (options_.zero_stage > 0 && dp == 1 && world_size > 1)
@@ -93,7 +93,8 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
     config::fail(section, "overlap_allgather",
                  "changes nothing with zero_stage = 0, where no weights are gathered; remove it, or share out more");
   for (const char* key : {"communication_dtype", "overlap_communication"})
-    if (dp == 1 && world_size > 1 && section != nullptr && section->find(key) != nullptr)
+    if (const auto* field = fields().find(key);
+        dp == 1 && world_size > 1 && field->get(&options_) != field->default_value)
       config::fail(
           section, key,
           fmt::format("changes nothing: tp = {} leaves no data-parallel ranks to reduce gradients over; remove "

@@ -37,7 +37,7 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
        2},
       {{gemini + "offload_param_frac=0.5", gemini + "offload_optim_frac=1", gemini + "shard_param_frac=0.25"},
        "is more than shard_param_frac = 0.25"},
-      {{gemini + "strict_ddp_mode=true", gemini + "shard_param_frac=1"}, "set only one"},
+      {{gemini + "strict_ddp_mode=true", gemini + "shard_param_frac=0.5"}, "set only one"},
       {{gemini + "max_prefetch=1", gemini + "shard_param_frac=0"}, "changes nothing"},
       {{gemini + "hidden_dim=64", gemini + "chunk_config=1000"}, "changes nothing when chunk_config gives the size"},
       {{gemini + "extra_dp_size=2"}, "3 ranks cannot be 2 groups", 3},
@@ -54,7 +54,7 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{gemini + "placement_policy=auto", "run.memory_mb=100", gemini + "memstats=" + run.dir() + "/some.json"},
        "which the next run moves aside; name a file beside it"},
       {{gemini + "pin_memory=false"}, "changes nothing where nothing is offloaded"},
-      {{"parallel.tp=2"}, "parallel.tp=2: ranks = dp x tp, and 3 ranks are no multiple of tp = 2; start 4 ranks", 3},
+      {{"parallel.tp=2"}, "parallel.tp=2: ranks = dp x tp, and 3 is no multiple of tp = 2; start 4 ranks", 3},
       {{hybrid + "tp_size=3"}, "3 ranks cannot share 2 attention heads; choose at most 2", 3},
       {{"parallel.tp=2", "parallel.dp=2"}, "leaves 1 of 2 ranks for data parallelism; set dp = 1, or start 4 ranks", 2},
       {{"parallel.tp=2", hybrid + "tp_size=1"}, "parallel.tp=2: plugin.hybrid_parallel.tp_size (", 2},
@@ -80,6 +80,26 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
   }
 }
 
+// The configuration that a run writes is one that can be run, and verified in other layouts.
+TEST(Plugins, TakeTheirOwnResolvedFile) {
+  const SmallRun run;
+  for (const std::vector<std::string>& sets :
+       {std::vector<std::string>{"parallel.tp=2"},
+        {"parallel.plugin=gemini"},
+        {"parallel.plugin=gemini", "plugin.gemini.placement_policy=auto", "run.memory_mb=100"},
+        {"parallel.plugin=low_level_zero", "plugin.low_level_zero.stage=2"}}) {
+    std::vector<std::string> words{TRIREME_COMMAND, "config", run.config, "--print"};
+    for (const auto& set : sets) words.insert(words.end(), {"--set", set});
+    const auto printed = run_process(words);
+    ASSERT_EQ(printed.code, 0) << printed.err;
+    const auto file = run.folder.write("resolved.toml", printed.out);
+    const auto again = run_process({TRIREME_COMMAND, "train", file, "--ranks", "2", "--set", "run.dir=" + run.dir(),
+                                    "--set", "train.max_steps=1"});
+    EXPECT_EQ(again.code, 0) << sets.front() << again.err;
+    EXPECT_EQ(run_process({TRIREME_COMMAND, "verify", file, "--layouts", "dp=1;tp=2", "--steps", "1"}).code, 0);
+  }
+}
+
 TEST(Plugins, TensorParallelRanksSeeTheSameSamples) {
   const SmallRun run("[data]\nname = \"image_folder\"\npath = \"images\"\non_bad_sample = \"skip\"\n");
   expect_only_refusal(run.train(2, {"--set", "parallel.tp=2"}), 2, "must see the same samples; choose \"error\"");
@@ -92,6 +112,7 @@ TEST(Plugins, ReadTheSectionsOfThoseThatAreNotChosen) {
        {std::pair{"low_level_zero.stge=2", "no key \"stge\" in [plugin.low_level_zero]; did you mean \"stage\"?"},
         {"low_level_zero.stage=two", "must be an integer, not text"},
         {"gemini.shard_param_frac=2", "must be at least 0 and at most 1"},
+        {"low_level_zero.stage=2", "is of the plugin \"low_level_zero\", and this run has \"torch_ddp\"; remove it"},
         {"low_level_zer.stage=2", "[plugin.low_level_zer] is the section of no plugin here; did you mean"}})
     expect_only_refusal(run.train(1, {"--set", std::string("plugin.") + set}), 2, says);
   EXPECT_FALSE(fs::exists(run.dir()));
