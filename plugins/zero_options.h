@@ -63,6 +63,12 @@ inline void check_holding(const config::Table* section, const char* key, bool ho
                  "train.micro_batch to less than a rank's share of global_batch");
 }
 
+/// Whether an option differs from its default. Not whether it was written: a resolved file holds every key.
+inline bool is_changed(const FieldTable& fields, const char* key, const void* options) {
+  const auto* field = fields.find(key);
+  return field->get(options) != field->default_value;
+}
+
 /// @throws ConfigError
 inline void check_masters(const config::Table* section, bool master_weights, const std::string& precision) {
   if (!master_weights && !is_half(precision))

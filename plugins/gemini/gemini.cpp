@@ -118,11 +118,7 @@ std::vector<zero::Residence> homes_of(const std::vector<zero::Bucket>& chunks, c
 void Gemini::configure(const config::Table* section) {
   options_ = config::read(section, gemini_fields());
   const auto& o = options_;
-  // Not "written": a resolved file holds every key.
-  const auto changed = [&o](const char* key) {
-    const auto* field = gemini_fields().find(key);
-    return field->get(&o) != field->default_value;
-  };
+  const auto changed = [&o](const char* key) { return is_changed(gemini_fields(), key, &o); };
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
     if (wrong) config::fail(section, key, why);
   };

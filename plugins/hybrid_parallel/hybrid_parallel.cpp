@@ -47,8 +47,7 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
                   "[train] has too may be written in either; the loss scale's in the one that says fp16.")
             .add("tp_size", &O::tp_size,
                  "So many ranks, neighbours, share each layer: attention heads, the MLP's width, the classes. Sizes "
-                 "need "
-                 "not divide evenly. Short: parallel.tp.",
+                 "need not divide evenly. Short: parallel.tp.",
                  {.min = 1, .max = 65536})
             .add("zero_stage", &O::zero_stage,
                  "Over the data-parallel ranks: 0 shares out nothing, 1 the optimizer's state, 2 the gradients too. "
@@ -93,8 +92,7 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
     config::fail(section, "overlap_allgather",
                  "changes nothing with zero_stage = 0, where no weights are gathered; remove it, or share out more");
   for (const char* key : {"communication_dtype", "overlap_communication"})
-    if (const auto* field = fields().find(key);
-        dp == 1 && world_size > 1 && field->get(&options_) != field->default_value)
+    if (dp == 1 && world_size > 1 && is_changed(fields(), key, &options_))
       config::fail(
           section, key,
           fmt::format("changes nothing: tp = {} leaves no data-parallel ranks to reduce gradients over; remove "
