@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "core/base/error.h"
@@ -12,6 +13,8 @@
 
 namespace trireme::apps {
 namespace {
+
+const std::vector<std::string> kWords{"dp", "pp", "sp", "tp", "zero", "schedule", "sp_mode", "plugin"};
 
 std::string trimmed(const std::string& text) {
   const auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
@@ -54,27 +57,30 @@ Layout parse_layout(const std::string& text) {
   Layout layout;
   layout.text = text;
   std::set<std::string> seen;
+  const std::map<std::string, std::int64_t*> sizes{
+      {"dp", &layout.dp}, {"pp", &layout.pp}, {"sp", &layout.sp}, {"tp", &layout.tp}, {"zero", &layout.zero}};
   for (const auto& word : parts(text, ',')) {
     const auto equals = word.find('=');
     if (equals == std::string::npos) refuse(text, fmt::format("\"{}\" is no KEY=VALUE", word));
     const auto key = trimmed(word.substr(0, equals)), value = trimmed(word.substr(equals + 1));
     if (!seen.insert(key).second) refuse(text, fmt::format("{} is given twice", key));
-    if (key == "dp")
-      layout.dp = number(text, key, value, 1);
-    else if (key == "tp")
-      layout.tp = number(text, key, value, 1);
-    else if (key == "zero")
-      layout.zero = number(text, key, value, 0);
+    if (const auto axis = sizes.find(key); axis != sizes.end())
+      *axis->second = number(text, key, value, key == "zero" ? 0 : 1);
+    else if (key == "schedule")
+      layout.schedule = value;
+    else if (key == "sp_mode")
+      layout.sp_mode = value;
     else if (key == "plugin")
       layout.plugin = value;
     else if (key.find('.') != std::string::npos)
       layout.set.push_back(fmt::format("{}={}", key, value));
     else
-      refuse(text, fmt::format("no key \"{}\" (known: dp, tp, zero, plugin, or SECTION.KEY as --set takes it){}", key,
-                               text::did_you_mean(key, std::vector<std::string>{"dp", "tp", "zero", "plugin"})));
+      refuse(text, fmt::format("no key \"{}\" (known: {}, or SECTION.KEY as --set takes it){}", key, text::join(kWords),
+                               text::did_you_mean(key, kWords)));
   }
-  if (!layout.plugin.empty() && layout.plugin != "hybrid_parallel" && (layout.tp > 1 || layout.zero > 0))
-    refuse(text, fmt::format("tp and zero are of hybrid_parallel, not of \"{}\"; leave plugin out", layout.plugin));
+  if (!layout.plugin.empty() && layout.plugin != "hybrid_parallel" && (layout.ranks() > layout.dp || layout.zero > 0))
+    refuse(text,
+           fmt::format("pp, sp, tp and zero are of hybrid_parallel, not of \"{}\"; leave plugin out", layout.plugin));
   return layout;
 }
 
@@ -98,8 +104,11 @@ config::RunConfig load_with_layout(const std::string& path, const std::vector<st
   const bool hybrid = layout.plugin.empty() || layout.plugin == "hybrid_parallel";
   apply("parallel.plugin=" + config::to_toml(hybrid ? "hybrid_parallel" : layout.plugin));
   apply(fmt::format("parallel.dp={}", layout.dp));
-  if (layout.tp > 1) apply(fmt::format("parallel.tp={}", layout.tp));
+  for (const auto& [key, size] : {std::pair{"pp", layout.pp}, std::pair{"sp", layout.sp}, std::pair{"tp", layout.tp}})
+    if (size > 1) apply(fmt::format("parallel.{}={}", key, size));
   if (layout.zero > 0) apply(fmt::format("parallel.zero={}", layout.zero));
+  if (!layout.schedule.empty()) apply("parallel.schedule=" + config::to_toml(layout.schedule));
+  if (!layout.sp_mode.empty()) apply("parallel.sp_mode=" + config::to_toml(layout.sp_mode));
   for (const auto& assignment : layout.set) apply(assignment);
   return config::from_table(std::move(root));
 }

@@ -16,7 +16,9 @@ config::TrainOptions with_own_options(const Plugin& plugin, config::TrainOptions
 void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config) {
   const auto* parallel = config.root.table("parallel");
   if (parallel == nullptr) return;
-  for (const auto& [brief, key] : {std::pair{"tp", "tp_size"}, std::pair{"zero", "zero_stage"}}) {
+  for (const auto& [brief, key] : {std::pair{"pp", "pp_size"}, std::pair{"schedule", "pp_style"},
+                                   std::pair{"sp", "sp_size"}, std::pair{"sp_mode", "sequence_parallelism_mode"},
+                                   std::pair{"tp", "tp_size"}, std::pair{"zero", "zero_stage"}}) {
     const auto* written = parallel->find(brief);
     if (written == nullptr) continue;
     if (plugin.fields().find(key) == nullptr)

@@ -187,7 +187,8 @@ RunConfig from_table(Table root) {
   config.schedule = read_core(root, schedule_fields());
   config.parallel = read_core(root, parallel_fields());
   const bool named = section_of(root, "parallel").find("plugin") != nullptr;
-  if (!named && (config.parallel.tp || config.parallel.zero)) config.parallel.plugin = "hybrid_parallel";
+  const auto& [plugin, dp, pp, sp, tp, zero, schedule, sp_mode] = config.parallel;
+  if (!named && (pp || sp || tp || zero || schedule || sp_mode)) config.parallel.plugin = "hybrid_parallel";
   check_run(section_of(root, "run"), config.run);
   check_data(section_of(root, "data"), config.data);
   check_train(section_of(root, "train"), config.train);

@@ -88,7 +88,8 @@ struct ScheduleOptions {
 
 struct ParallelOptions {
   std::string plugin = "torch_ddp";  // a built-in name or a path to a .so
-  std::optional<std::int64_t> dp, tp, zero;
+  std::optional<std::int64_t> dp, pp, sp, tp, zero;
+  std::optional<std::string> schedule, sp_mode;
 };
 
 /// [model]'s common keys; the rest of the section belongs to the model.

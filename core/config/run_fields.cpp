@@ -210,11 +210,16 @@ const Fields<ParallelOptions>& parallel_fields() {
       Fields<O>("parallel", "How the ranks share the work.")
           .add("plugin", &O::plugin,
                "The plugin that lays the model over the ranks: the name of a built-in one, or a path to a .so; its "
-               "options stand in [plugin.NAME]. Unset beside tp or zero: hybrid_parallel.")
+               "options stand in [plugin.NAME]. Unset beside another key of this section than dp: hybrid_parallel.")
           .add("dp", &O::dp,
                "Data-parallel ranks. They are what the others leave of all ranks: a number here is checked, so that a "
                "file cannot run in another layout than it was written for.",
                {.min = 1, .max = 65536})
+          .add("pp", &O::pp, "Pipeline ranks: short for plugin.hybrid_parallel.pp_size.", {.min = 1, .max = 65536})
+          .add("schedule", &O::schedule, "Of the pipeline: short for plugin.hybrid_parallel.pp_style.")
+          .add("sp", &O::sp, "Sequence-parallel ranks: short for plugin.hybrid_parallel.sp_size.",
+               {.min = 1, .max = 65536})
+          .add("sp_mode", &O::sp_mode, "Short for plugin.hybrid_parallel.sequence_parallelism_mode.")
           .add("tp", &O::tp, "Tensor-parallel ranks: short for plugin.hybrid_parallel.tp_size.",
                {.min = 1, .max = 65536})
           .add("zero", &O::zero, "Stage of ZeRO: short for plugin.hybrid_parallel.zero_stage.", {.min = 0, .max = 3});
