@@ -22,6 +22,7 @@ zero::ShardedOptions sharded(const ShardedKeys& keys, const ShardedPlan& plan) {
   out.overlap_gather = keys.overlap_allgather;
   out.cast_inputs = plan.cast_inputs;
   out.hold_gradients = plan.hold_gradients;
+  out.late_section = plan.late_section;
   out.communication_dtype = dtype_of(keys.communication_dtype);
   out.accumulation_dtype = dtype_of(keys.grad_accum_dtype);
   return out;
@@ -56,14 +57,16 @@ void check_sharded_options(const config::Table* section, const ShardedKeys& keys
   }
 }
 
-BoostResult boost_sharded(const ModelSource& source, const BoostOptions& options, const ShardedKeys& keys,
-                          const ShardedPlan& plan, const zero::GradGroups& groups, comm::Mesh& mesh, const Log& log) {
+Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, const ShardedKeys& keys,
+                      const ShardedPlan& plan, const zero::GradGroups& groups, comm::Mesh& mesh, const Log& log) {
   const auto device = mesh.world().device();
   zero::freeze(*source.model, options.optimizer);
   const auto parameters = nn::declarations(*source.model);
   const auto held = held_elements(parameters);
   const auto [elements, said] = bucket_size(plan.bucket_mi, held);
-  auto buckets = zero::plan_buckets(parameters, elements, groups.shards.size());
+  auto buckets = zero::plan_buckets(parameters, elements, groups.shards.size(), [&](std::size_t i) {
+    return plan.section_of ? plan.section_of(parameters[i].name) : 0;
+  });
   const auto count = buckets.size();
   std::vector<zero::Residence> homes(count, {.stays = true, .offload_master = keys.cpu_offload});
   auto weights = zero::make_weights(source, zero::weights_options(options, keys.master_weights, device),
@@ -77,7 +80,8 @@ BoostResult boost_sharded(const ModelSource& source, const BoostOptions& options
   if (keys.verbose)
     for (const auto& line : model->flat().describe("bucket")) log.note("{}", line);
   const double power = keys.norm_type == "2" ? 2 : INFINITY;
-  auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options, power, mesh);
+  auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options,
+                                                            zero::ShardedOptimizer::Norm{plan.norm_axes, power}, mesh);
   return {std::move(model), std::move(optimizer)};
 }
 

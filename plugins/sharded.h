@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/booster/plugin.h"
 #include "plugins/zero_options.h"
@@ -55,11 +58,20 @@ struct ShardedPlan {
   int stage = 1;                    ///< of ZeRO: 0, 1, 2
   std::optional<double> bucket_mi;  ///< bucket size in units of 2^20 elements; unset: 12, or less for a small model
   bool cast_inputs = true;
-  bool hold_gradients = false;  ///< stage 2: over the microbatches of a step
+  bool hold_gradients = false;         ///< stage 2: over the microbatches of a step
+  std::vector<std::string> norm_axes;  ///< mesh axes along which ranks may hold different slices
+  /// Which backward pass makes a parameter's gradient, see zero/grad_sync.h; empty: one makes all.
+  std::function<int(const std::string& name)> section_of{};
+  int late_section = -1;
+};
+
+struct Sharded {
+  std::unique_ptr<zero::ShardedModel> model;
+  std::unique_ptr<BoostedOptimizer> optimizer;
 };
 
 /// Model and optimizer as `keys` and `plan` say, shared out over groups.shards. Collective.
-BoostResult boost_sharded(const ModelSource& source, const BoostOptions& options, const ShardedKeys& keys,
-                          const ShardedPlan& plan, const zero::GradGroups& groups, comm::Mesh& mesh, const Log& log);
+Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, const ShardedKeys& keys,
+                      const ShardedPlan& plan, const zero::GradGroups& groups, comm::Mesh& mesh, const Log& log);
 
 }  // namespace trireme::plugins

@@ -36,9 +36,20 @@ std::vector<Bucket> cut_in_order(const std::vector<nn::Declaration>& parameters,
 }
 
 std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts) {
-  std::vector<std::size_t> last_first(parameters.size());
-  std::iota(last_first.rbegin(), last_first.rend(), std::size_t{0});
-  return cut_in_order(parameters, last_first, elements, parts, [](std::size_t, std::size_t) { return true; });
+  return plan_buckets(parameters, elements, parts, [](std::size_t) { return 0; });
+}
+
+std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts,
+                                 const std::function<int(std::size_t)>& section_of) {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return section_of(a) < section_of(b); });
+  auto buckets = cut_in_order(parameters, order, elements, parts, [&](std::size_t first, std::size_t next) {
+    return section_of(first) == section_of(next);
+  });
+  for (auto& bucket : buckets) bucket.section = section_of(bucket.parameters.front());
+  return buckets;
 }
 
 std::int64_t default_bucket_elements(std::int64_t model_elements) {

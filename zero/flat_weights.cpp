@@ -217,7 +217,7 @@ void FlatWeights::wait() {
 std::vector<std::string> FlatWeights::describe(std::string_view name) const {
   std::vector<std::string> lines;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const auto& [parameters, layout, trained] = buckets_[b];
+    const auto& [parameters, layout, trained, section] = buckets_[b];
     lines.push_back(fmt::format("{} {}{}: {} elements of {} parameters, {} ... {}; {} a rank with {} of padding", name,
                                 b, trained ? "" : " (frozen)", layout.payload(), parameters.size(),
                                 leaves_[parameters.front()].name, leaves_[parameters.back()].name, layout.part_size(),

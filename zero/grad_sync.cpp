@@ -62,14 +62,20 @@ GradSync::GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Dec
     TRIREME_CHECK(bucket.layout.parts() == groups_.shards.size(), "{} parts for {} ranks", bucket.layout.parts(),
                   groups_.shards.size());
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) place_[bucket.parameters[i]] = {buckets_.size(), i};
+    const auto at = buckets_.size();
+    auto& section = sections_.try_emplace(bucket.section, Section{at, at, at, at}).first->second;
+    TRIREME_CHECK(section.end == at, "the buckets of section {} do not follow each other", bucket.section);
+    ++section.end;
     buckets_.emplace_back(bucket);
   }
 }
 
 void GradSync::hook() {
-  for (const auto& bucket : buckets_)
+  for (const auto& bucket : buckets_) {
+    if (bucket.plan.section == options_.late_section) continue;
     for (const auto index : bucket.plan.parameters)
       torch::autograd::impl::set_post_acc_grad_hooks(leaves_[index].value, std::make_unique<ReadyHook>(*this, index));
+  }
 }
 
 GradSync::~GradSync() {
@@ -77,6 +83,8 @@ GradSync::~GradSync() {
     for (const auto index : bucket.plan.parameters)
       torch::autograd::impl::set_post_acc_grad_hooks(leaves_[index].value, nullptr);
 }
+
+GradSync::Section& GradSync::section_of(std::size_t bucket) { return sections_.at(buckets_[bucket].plan.section); }
 
 void GradSync::move(Filled& bucket, State from, State to) {
   TRIREME_CHECK(bucket.state == from, "a gradient bucket that is {} cannot go from {} to {}", name_of(bucket.state),
@@ -105,6 +113,8 @@ void GradSync::begin(std::size_t index) {
 }
 
 void GradSync::take(std::size_t index, std::size_t item, const at::Tensor& gradient) {
+  // All of the last pass have set out: they have had the time since to arrive.
+  if (auto& section = section_of(index); section.next == section.end) settle_all(section);
   begin(index);
   auto& bucket = buckets_[index];
   TRIREME_CHECK(bucket.state == State::filling && !bucket.came[item],
@@ -135,17 +145,18 @@ void GradSync::ready(std::size_t index) {
   used_[index] = 1;
   take(bucket, item, gradient);
   gradient = at::Tensor();
-  if (options_.overlap && !held_) launch_full();
+  if (options_.overlap && !held_) launch_full(section_of(bucket));
 }
 
 // In bucket order alone, whatever the order in which they fill: the ranks must agree.
-void GradSync::launch_full() {
-  while (next_ < buckets_.size() && buckets_[next_].missing == 0) launch(next_++);
+void GradSync::launch_full(Section& section) {
+  while (section.next < section.end && buckets_[section.next].missing == 0) launch(section.next++);
 }
 
 void GradSync::launch(std::size_t index) {
+  auto& settled = section_of(index).settled;
   if (options_.partition || options_.communication_dtype)  // the latter sends a copy
-    while (index - settled_ >= kOnTheWay) settle(settled_++);
+    while (index - settled >= kOnTheWay) settle(settled++);
   auto& bucket = buckets_[index];
   move(bucket, State::filling, State::reducing);
   if (groups_.everyone.size() == 1) return;
@@ -178,31 +189,35 @@ void GradSync::settle(std::size_t index) {
   if (options_.on_host && options_.on_host(index)) to_host_.begin(index, mine);
 }
 
-void GradSync::settle_all() {
-  while (settled_ < next_) settle(settled_++);
-  next_ = settled_ = 0;
+void GradSync::settle_all(Section& section) {
+  while (section.settled < section.next) settle(section.settled++);
+  section.next = section.settled = section.begin;
 }
 
 void GradSync::close(std::size_t bucket) {
   const at::NoGradGuard no_grad;
   for (std::size_t item = 0; item < buckets_[bucket].came.size(); ++item)
     if (!buckets_[bucket].came[item]) take(bucket, item, at::Tensor());
-  if (!held_) launch_full();
+  if (!held_) launch_full(section_of(bucket));
 }
 
-void GradSync::end_pass() {
+void GradSync::end_pass(int section) {
   const at::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) close(b);
-  for (auto& bucket : buckets_) {
-    std::fill(bucket.came.begin(), bucket.came.end(), false);
-    bucket.missing = bucket.came.size();
+  const auto found = sections_.find(section);
+  if (found == sections_.end()) return;  // nothing of it is trained
+  const auto [begin, end, next, settled] = found->second;
+  for (auto b = begin; b < end; ++b) close(b);
+  for (auto b = begin; b < end; ++b) {
+    std::fill(buckets_[b].came.begin(), buckets_[b].came.end(), false);
+    buckets_[b].missing = buckets_[b].came.size();
   }
-  // All have set out: the next pass begins with the first bucket again.
-  if (next_ == buckets_.size()) settle_all();
 }
 
 void GradSync::finish() {
+  if (buckets_.empty()) return;
   const at::NoGradGuard no_grad;
+  for (auto& [number, section] : sections_)
+    if (section.next == section.end) settle_all(section);
   for (const auto& bucket : buckets_)
     TRIREME_CHECK(bucket.state == State::done, "gradients are asked for, and a bucket is {}", name_of(bucket.state));
   const auto device = kept().device();

@@ -4,6 +4,9 @@
 // call it instead. The gradient is taken into its bucket and freed at the parameter; a full bucket is reduced while the
 // pass goes on, always in bucket order, so that every rank issues the same collectives in the same order.
 //
+// A section is what one backward pass covers: the whole model, or a part of it that a pipeline runs by itself. Its
+// buckets follow each other; the passes of different sections may come in any order, the same on every rank.
+//
 // A bucket's life, once a reduction:  idle -> filling -> reducing -> done -> idle. Anything else is a LogicError.
 //
 // Memory, in gradients of P elements over N ranks: keeping full gradients (stage 1) P, and P/N that has arrived;
@@ -16,6 +19,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,6 +34,7 @@ namespace trireme::zero {
 struct GradSyncOptions {
   bool partition = false;  ///< full gradients live only while they are on their way
   bool overlap = true;  ///< a bucket that fills sets out while the pass goes on; else at close(), or at the pass's end
+  int late_section = -1;  ///< its gradients stay at the parameters until the caller says ready(); -1: none does
   std::optional<at::ScalarType> communication_dtype{};  ///< unset: the gradients' own
   std::optional<at::ScalarType> accumulation_dtype{};   ///< of what is kept; unset: the gradients' own
   /// Whether a bucket is updated in host memory: its part sets out there as soon as it is reduced. Empty: none is.
@@ -52,16 +57,16 @@ class GradSync {
   GradSync(const GradSync&) = delete;
   GradSync& operator=(const GradSync&) = delete;
 
-  /// Calls ready() for each parameter whenever a backward pass has accumulated its gradient. Once;
-  /// until this object ends.
+  /// Calls ready() for each parameter whenever a backward pass has accumulated its gradient, but for those of the late
+  /// section. Once; until this object ends.
   void hook();
   /// Takes the gradient that leaves[index] has of this pass. @pre once a pass, for a trained parameter
   void ready(std::size_t index);
   /// No further gradient of the pass comes to a bucket: what did not come counts as zero, and the full buckets set out.
   /// For a caller that reaches this place on every rank at the same point among its other collectives.
   void close(std::size_t bucket);
-  /// The pass has ended: what did not come counts as zero, and the last buckets set out (unless held).
-  void end_pass();
+  /// A section's pass has ended: what did not come counts as zero, and the last buckets set out (unless held).
+  void end_pass(int section = 0);
   /// Held passes add up here and reduce nothing.
   void hold(bool on) { held_ = on; }
   [[nodiscard]] bool held() const { return held_; }
@@ -101,10 +106,16 @@ class GradSync {
   void move(Filled& bucket, State from, State to);
   void begin(std::size_t index);
   void take(std::size_t index, std::size_t item, const at::Tensor& gradient);
-  void launch_full();
+  struct Section {
+    std::size_t begin, end;  ///< of its buckets
+    std::size_t next;        ///< the bucket that sets out next
+    std::size_t settled;     ///< buckets before this one have been waited for
+  };
+  Section& section_of(std::size_t bucket);
+  void launch_full(Section& section);
   void launch(std::size_t index);
   void settle(std::size_t index);
-  void settle_all();
+  void settle_all(Section& section);
   [[nodiscard]] at::TensorOptions kept() const;
 
   std::vector<Filled> buckets_;  ///< the trained ones, which come first among all
@@ -116,8 +127,7 @@ class GradSync {
   HostCopies to_host_;
   GradGroups groups_;
   GradSyncOptions options_;
-  std::size_t next_ = 0;     ///< the bucket that sets out next
-  std::size_t settled_ = 0;  ///< buckets before this one have been waited for
+  std::map<int, Section> sections_;
   bool held_ = false;
 };
 

@@ -11,6 +11,7 @@ namespace trireme::zero {
 void freeze(nn::Model& model, const config::OptimizerOptions& options) {
   std::vector<optim::NamedTensor> named;
   for (const auto& parameter : nn::declarations(model)) named.push_back({parameter.name, parameter.value});
+  for (const auto& parameter : nn::declarations_elsewhere(model)) named.push_back({parameter.name, parameter.value});
   optim::make_groups(options, named);
 }
 
@@ -33,7 +34,9 @@ std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatW
                                           const GradGroups& groups, const Log& log) {
   auto weights = std::make_unique<FlatWeights>(*source.model, std::move(buckets), std::move(homes), groups.shards,
                                                groups.everyone, options);
-  if (!source.weights.empty()) checkpoint::load_weights(source.weights, weights->slices(), source.head_prefix, log);
+  if (!source.weights.empty())
+    checkpoint::load_weights(source.weights, weights->slices(), source.head_prefix, log,
+                             nn::declarations_elsewhere(*source.model));
   weights->publish_all();
   weights->wait();
   return weights;
@@ -49,6 +52,7 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<Fla
   sync_ = std::make_unique<GradSync>(weights_->buckets(), weights_->leaves(), std::move(groups),
                                      GradSyncOptions{.partition = options_.partition_gradients,
                                                      .overlap = options_.overlap_reduce,
+                                                     .late_section = options_.late_section,
                                                      .communication_dtype = options_.communication_dtype,
                                                      .accumulation_dtype = options_.accumulation_dtype,
                                                      .on_host = [weights = weights_.get()](std::size_t bucket) {
@@ -58,11 +62,15 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<Fla
 }
 
 nn::Tensors ShardedModel::forward(const data::Batch& batch) {
-  if (!options_.cast_inputs) return ReplicatedModel::forward(batch);
-  auto cast = batch;
-  for (auto& input : cast.inputs)
-    if (input.is_floating_point()) input = input.to(working_);
-  return ReplicatedModel::forward(cast);
+  auto with_cast = batch;
+  with_cast.inputs = cast(batch.inputs);
+  return ReplicatedModel::forward(with_cast);
+}
+
+nn::Tensors ShardedModel::cast(nn::Tensors inputs) const {
+  for (auto& input : inputs)
+    if (options_.cast_inputs && input.is_floating_point()) input = input.to(working_);
+  return inputs;
 }
 
 nn::Tensors ShardedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) {

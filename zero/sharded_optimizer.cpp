@@ -13,18 +13,18 @@
 
 namespace trireme::zero {
 
-ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& options, double norm_power,
-                                   comm::Mesh& mesh)
+ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh)
     : model_(model),
       options_(options.optimizer),
       max_norm_(options.train.max_norm),
-      norm_power_(norm_power),
+      norm_(std::move(norm)),
       mesh_(mesh),
       scaler_(Precision::parse(options.train.precision).loss_scale, options.train, mesh.world().device()) {
   auto& weights = model_.flat();
   // The user's patterns are matched over the whole model once; a bucket's slots then follow by name.
   std::vector<optim::NamedTensor> all;
   for (const auto& leaf : weights.leaves()) all.push_back({leaf.name, leaf.value});
+  for (const auto& other : nn::declarations_elsewhere(model.module())) all.push_back({other.name, other.value});
   groups_ = optim::make_groups(options_, all);
   description_ = optim::make(options_, groups_)->describe();
   for (std::size_t g = 0; g < groups_.size(); ++g)
@@ -74,7 +74,7 @@ at::Tensor ShardedOptimizer::norm_of(const std::vector<at::Tensor>& parts) {
   for (std::size_t b = 0; b < parts_.size(); ++b)
     for (std::size_t i = 0; i < weights.buckets()[b].parameters.size(); ++i)
       placed.push_back({&weights.slices()[weights.first_slice(b) + i].placement, weights.cut(parts[b], b, i)});
-  auto norm = shard::global_norm(placed, mesh_, norm_power_);
+  auto norm = shard::global_norm(placed, mesh_, norm_.axes, norm_.power);
   return scaler_.enabled() ? norm * scaler_.inverse() : norm;
 }
 

@@ -17,8 +17,12 @@ namespace trireme::zero {
 
 class ShardedOptimizer : public BoostedOptimizer {
  public:
-  /// `norm_power`: of the gradient norm that is told and clipped, 2 or infinity. The model must outlive it.
-  ShardedOptimizer(ShardedModel& model, const BoostOptions& options, double norm_power, comm::Mesh& mesh);
+  struct Norm {
+    std::vector<std::string> axes;  ///< along which ranks may hold different slices, see shard::global_norm
+    double power = 2;               ///< of the norm that is told and clipped: 2 or infinity
+  };
+  /// The model must outlive it.
+  ShardedOptimizer(ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh);
   void backward(const nn::Loss& loss, double global_weight) override;
   StepResult step(double lr) override;
   void zero_grad() override;
@@ -52,7 +56,8 @@ class ShardedOptimizer : public BoostedOptimizer {
 
   ShardedModel& model_;
   config::OptimizerOptions options_;
-  double max_norm_, norm_power_;
+  double max_norm_;
+  Norm norm_;
   comm::Mesh& mesh_;
   std::vector<optim::ParamGroup> groups_;        ///< as the user's patterns make them, without slots
   std::map<std::string, std::size_t> group_of_;  ///< of each trained parameter, by name

@@ -40,16 +40,19 @@ data::LoaderOptions Booster::place(data::LoaderOptions options) const {
   options.dp_size = group.size();
   options.dtype = Precision::parse(options_.boost.train.precision).parameters;
   options.device = world_.device();
+  options.inputs = plugin_->reads_inputs(*mesh_);
   return options;
 }
 
 Boosted Booster::boost(BoostInputs inputs) {
-  const auto loader_options = place(inputs.loader);
+  auto loader_options = place(inputs.loader);
   if (loader_options.dp_size > loader_options.global_batch)
     throw ConfigError(
         fmt::format("train.global_batch: {} samples cannot be shared by {} data-parallel ranks; raise it to {} or "
                     "start fewer ranks",
                     loader_options.global_batch, loader_options.dp_size, loader_options.dp_size));
+  loader_options.micro_batch = plugin_->micro_batch(
+      loader_options.micro_batch, (loader_options.global_batch + loader_options.dp_size - 1) / loader_options.dp_size);
   // What a user's own modules draw: repeatable, and another stream for each part of the data.
   at::manual_seed(random::mix(options_.boost.seed, static_cast<std::uint64_t>(loader_options.dp_rank)));
   workers_ = loader_options.workers;
@@ -66,18 +69,29 @@ Boosted Booster::boost(BoostInputs inputs) {
   return run;
 }
 
-at::Tensor Booster::forward_backward(Boosted& run, const data::StepBatch& batch) {
+at::Tensor Booster::forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs) {
   run.model->train(true);
+  if (auto* runner = run.model->runner())
+    return runner->forward_backward(batch, run.criterion, *run.optimizer, outputs);
+  return forward_backward_by_pieces(run, batch, outputs);
+}
+
+at::Tensor Booster::forward_backward_by_pieces(Boosted& run, const data::StepBatch& batch,
+                                               std::vector<nn::Tensors>* outputs) {
   at::Tensor sum;
   for (std::size_t i = 0; i < batch.micro.size(); ++i) {
     const auto& micro = batch.micro[i];
     // By most plugins gradients are reduced once, while the last microbatch's backward pass runs.
     const bool reduce = i + 1 == batch.micro.size() || run.model->reduces_each_microbatch();
     const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();
-    const auto loss = run.criterion(run.model->forward(micro), micro);
+    const auto made = run.model->forward(micro);
+    const auto loss = run.criterion(made, micro);
     run.optimizer->backward(loss, micro.global_weight);
     const auto part = loss.sum.detach() / micro.global_weight;
     sum = sum.defined() ? sum + part : part;
+    if (outputs == nullptr) continue;
+    outputs->emplace_back();
+    for (const auto& output : made) outputs->back().push_back(output.detach());
   }
   return sum;
 }
@@ -85,7 +99,7 @@ at::Tensor Booster::forward_backward(Boosted& run, const data::StepBatch& batch)
 TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   auto sum = forward_backward(run, batch);
   // The loss travels while the optimizer steps.
-  auto sent = data_group().all_reduce_async(sum);
+  auto sent = loss_group().all_reduce_async(sum);
   TrainStep step;
   step.lr = run.schedule->lr(run.step);
   step.result = run.optimizer->step(step.lr);

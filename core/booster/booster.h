@@ -65,8 +65,10 @@ class Booster {
   /// Collective. @throws ConfigError, DataError, CheckpointError
   Boosted boost(BoostInputs inputs);
   /// Forward and backward of every microbatch, and the reduction: gradients stand as the step will take them. Returns
-  /// this rank's part of the loss over the global batch, 0-dim, on the device.
-  at::Tensor forward_backward(Boosted& run, const data::StepBatch& batch);
+  /// this rank's part of the loss over the global batch, 0-dim, on the device: parts add up over loss_group().
+  /// `outputs`: if given, gets what the model makes of each microbatch, without graph; in a pipeline on the ranks of
+  /// its last stage alone.
+  at::Tensor forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs = nullptr);
   /// forward_backward(), clip and update; run.step goes up by one.
   TrainStep train_step(Boosted& run, const data::StepBatch& batch);
   /// A loader for evaluation: this rank's part of the set, each sample once over all ranks. It decodes with as many
@@ -75,11 +77,14 @@ class Booster {
 
   [[nodiscard]] comm::Mesh& mesh() { return *mesh_; }
   [[nodiscard]] const comm::Group& data_group() { return mesh_->group(plugin_->data_axes()); }
+  [[nodiscard]] const comm::Group& loss_group() { return mesh_->group(plugin_->loss_axes()); }
   [[nodiscard]] Plugin& plugin() { return *plugin_; }
   [[nodiscard]] const Log& log() const { return log_; }
 
  private:
   data::LoaderOptions place(data::LoaderOptions options) const;
+  static at::Tensor forward_backward_by_pieces(Boosted& run, const data::StepBatch& batch,
+                                               std::vector<nn::Tensors>* outputs);
   comm::World& world_;
   std::unique_ptr<Plugin> plugin_;
   BoosterOptions options_;

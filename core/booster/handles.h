@@ -36,12 +36,29 @@ class [[nodiscard]] ScopeGuard {
   std::function<void()> end_;
 };
 
+class BoostedOptimizer;
+
+/// What runs the microbatches of a step by itself, in an order of its own: a pipeline.
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+  /// Forward and backward of all microbatches, and the reduction. Returns this rank's part of the loss over the global
+  /// batch, 0-dim; zero on a rank that does not see the loss. `outputs`: if given, gets what the model makes of each
+  /// microbatch, without graph, on the ranks that have it. Collective.
+  virtual at::Tensor forward_backward(const data::StepBatch& batch, const Criterion& criterion,
+                                      BoostedOptimizer& optimizer, std::vector<nn::Tensors>* outputs) = 0;
+};
+
 /// A model under a plugin.
 class BoostedModel {
  public:
   virtual ~BoostedModel() = default;
-  /// The forward pass of one microbatch, in the run's precision. Outputs keep their graph while training.
+  /// The forward pass of one microbatch, in the run's precision. Outputs keep their graph while training. A model with
+  /// a runner() has this for evaluation alone: collective over its stages; the ranks of the last one get the outputs,
+  /// all others none.
   virtual nn::Tensors forward(const data::Batch& batch) = 0;
+  /// Set: it runs a step's microbatches. Null: the caller does, by forward() and the optimizer's backward().
+  [[nodiscard]] virtual StepRunner* runner() { return nullptr; }
   /// While the guard lives, backward passes add to the local gradients and reduce nothing.
   virtual ScopeGuard no_sync() = 0;
   /// Whether a step reduces after each of its microbatches (and holds no full gradients) rather than once, at its end.

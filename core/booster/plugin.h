@@ -3,8 +3,10 @@
 // Order of calls: configure() and check() before any process group; axes() for the mesh; then boost() once.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +62,15 @@ class Plugin {
   [[nodiscard]] virtual std::vector<std::pair<std::string, int>> axes(int world_size) const = 0;
   /// Axes over which the data is split (data parallelism): {"dp"}.
   [[nodiscard]] virtual std::vector<std::string> data_axes() const { return {"dp"}; }
+  /// Axes over whose ranks the parts of a loss add up, and the counts of an evaluation: {"dp"}.
+  [[nodiscard]] virtual std::vector<std::string> loss_axes() const { return data_axes(); }
+  /// Whether this rank's model begins at the data's inputs. One that does not gets their shapes alone.
+  [[nodiscard]] virtual bool reads_inputs(const comm::Mesh& /*mesh*/) const { return true; }
+  /// Samples of a microbatch, of a rank's `share` of a global batch. `wanted`: by the user, if he said so.
+  /// @throws ConfigError
+  [[nodiscard]] virtual std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
+    return std::min(wanted.value_or(share), share);
+  }
   /// Collective over the mesh: gives the model its memory, draws or loads its weights, and wraps both.
   virtual BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) = 0;
 };

@@ -47,14 +47,21 @@ ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<n
       device_(device) {}
 
 nn::Tensors ReplicatedModel::forward(const data::Batch& batch) {
+  return as_outputs(forward_blocks(0, model_->blocks().size(), batch.inputs, batch));
+}
+
+nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs,
+                                            const data::Batch& batch) {
   const nn::Context context{.training = training_, .seed = seed_, .step = batch.step, .sample_ids = batch.sample_ids};
   const AutocastScope autocast(precision_, device_);
-  auto outputs = model_->forward(batch.inputs, context,
-                                 [this](const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
-                                        const nn::Context& with) { return run(block, std::move(inputs), with); });
-  for (auto& output : outputs)
+  for (std::size_t i = begin; i < end; ++i) inputs = run(model_->blocks()[i], std::move(inputs), context);
+  return inputs;
+}
+
+nn::Tensors ReplicatedModel::as_outputs(nn::Tensors made) const {
+  for (auto& output : made)
     if (output.is_floating_point()) output = output.to(precision_.loss);
-  return outputs;
+  return made;
 }
 
 nn::Tensors ReplicatedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
@@ -108,7 +115,7 @@ StepResult ReplicatedOptimizer::step(double lr) {
   for (const auto& grad : gradients) gradient_bytes_ += static_cast<std::int64_t>(grad.nbytes());
   StepResult result;
   result.found_inf = scaler_.unscale(gradients);
-  result.grad_norm = shard::global_norm(placed, mesh_);
+  result.grad_norm = shard::global_norm(placed, mesh_, {});
   // Without a loss scale nothing searched the gradients: a norm that is not finite leaves the weights as they are.
   const auto skip =
       result.found_inf.defined() ? result.found_inf : at::isfinite(result.grad_norm).logical_not().to(at::kFloat);

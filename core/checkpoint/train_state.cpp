@@ -164,9 +164,12 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
     const auto name = parameter + "." + key;
     const auto found = placements.find(parameter);
     TRIREME_CHECK(found != placements.end(), "optimizer state for \"{}\", which is no parameter", parameter);
-    auto placement = tensor.sizes().vec() == found->second->local_shape()
-                         ? *found->second
-                         : shard::Placement::whole(name, tensor.sizes().vec());
+    auto placement = *found->second;
+    if (tensor.sizes().vec() != placement.local_shape()) {
+      placement = shard::Placement::whole(name, tensor.sizes().vec());
+      placement.stage_axis = found->second->stage_axis;
+      placement.copy = found->second->copy;
+    }
     placement.name = name;
     out.push_back({std::move(placement), tensor});
   }
@@ -242,7 +245,8 @@ Checkpoint::Checkpoint(const std::string& folder, Verify how)
       weights_(inside(folder, kWeights)),
       optimizer_(inside(folder, kOptimizer)) {}
 
-void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> values, const char* what) const {
+void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> values,
+                         const std::set<std::string>& elsewhere, const char* what) const {
   std::vector<std::string> wrong;
   std::set<std::string> known;
   for (const auto& [placement, value] : values) {
@@ -255,8 +259,12 @@ void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> valu
                                   c10::toString(value.scalar_type()), fmt::join(placement.shape, ", "),
                                   c10::toString(found->second.dtype), fmt::join(found->second.shape, ", ")));
   }
+  // A parameter's own name, or that of its state: "<parameter>.exp_avg".
+  const auto of_others = [&](const std::string& name) {
+    return elsewhere.count(name) != 0 || elsewhere.count(name.substr(0, name.rfind('.'))) != 0;
+  };
   for (const auto& [name, info] : file.tensors())
-    if (known.count(name) == 0) wrong.push_back(fmt::format("{} is only in the checkpoint", name));
+    if (known.count(name) == 0 && !of_others(name)) wrong.push_back(fmt::format("{} is only in the checkpoint", name));
   if (!wrong.empty())
     throw CheckpointError(
         fmt::format("{}: {} of this run's {} do not match: {}; resume with the model, optimizer and "

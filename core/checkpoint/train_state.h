@@ -14,6 +14,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -83,17 +84,21 @@ class Checkpoint {
 
   [[nodiscard]] const std::string& folder() const { return folder_; }
   [[nodiscard]] const TrainRecord& record() const { return record_; }
-  /// Fills values with their slices, bit for bit. Names, shapes and dtypes must be the checkpoint's.
+  /// Fills values with their slices, bit for bit. Names, shapes and dtypes must be the checkpoint's. `elsewhere`: names
+  /// of the model's parameters that other ranks restore.
   /// @throws CheckpointError that lists what differs; then nothing has changed.
-  void restore_weights(std::vector<shard::Slice> values) const { restore(weights_, std::move(values), "parameters"); }
-  void restore_optimizer(std::vector<shard::Slice> values) const {
-    restore(optimizer_, std::move(values), "optimizer's tensors");
+  void restore_weights(std::vector<shard::Slice> values, const std::set<std::string>& elsewhere = {}) const {
+    restore(weights_, std::move(values), elsewhere, "parameters");
+  }
+  void restore_optimizer(std::vector<shard::Slice> values, const std::set<std::string>& elsewhere = {}) const {
+    restore(optimizer_, std::move(values), elsewhere, "optimizer's tensors");
   }
   [[nodiscard]] const SafeTensors& weights() const { return weights_; }
   [[nodiscard]] const SafeTensors& optimizer() const { return optimizer_; }
 
  private:
-  void restore(const SafeTensors& file, std::vector<shard::Slice> values, const char* what) const;
+  void restore(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& elsewhere,
+               const char* what) const;
 
   std::string folder_;
   TrainRecord record_;

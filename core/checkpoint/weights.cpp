@@ -110,7 +110,7 @@ std::string missing_prefix(const Source& source, const std::vector<nn::Parameter
 }
 
 struct Fit {
-  nn::Parameter* parameter;
+  const nn::Parameter* parameter;
   const SafeTensors* file;
   std::string name;  ///< in the file
 };
@@ -133,10 +133,12 @@ nlohmann::json read_model_config(const std::string& folder_or_file) {
   return read_json(path.string());
 }
 
-void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter>& parameters,
-                  const std::string& head_prefix, const Log& log) {
+void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& here,
+                  const std::string& head_prefix, const Log& log, const std::vector<nn::Declaration>& elsewhere) {
   const auto path = find_weights(folder_or_file);
   const Source source(path);
+  auto parameters = here;
+  for (const auto& other : elsewhere) parameters.push_back({other.name, {}, other.placement});
   const auto prefix = missing_prefix(source, parameters, head_prefix);
   std::vector<Fit> fits;
   std::vector<std::string> missing, misfits, fresh;
@@ -167,6 +169,7 @@ void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter>&
 
   const at::NoGradGuard no_grad;
   for (const auto& [parameter, file, name] : fits) {
+    if (parameter - parameters.data() >= static_cast<std::ptrdiff_t>(here.size())) continue;  // elsewhere
     TRIREME_CHECK(parameter->value.defined() && !parameter->value.is_meta() &&
                       parameter->value.sizes().vec() == parameter->placement.local_shape(),
                   "{}: not materialised as its placement says", parameter->name);

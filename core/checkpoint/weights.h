@@ -21,10 +21,11 @@ nlohmann::json read_model_config(const std::string& folder_or_file);
 /// Fills the parameters (already materialised) with their slices of the file's tensors, converted to their dtype.
 /// A tensor that the model needs and the file lacks is an error, as is a wrong shape; except under `head_prefix`
 /// ("classifier."; "" for none): there a missing or differently shaped tensor keeps its fresh draw, which is said in
-/// the log. Tensors of the file that the model lacks are counted in a warning. On error no parameter has changed.
+/// the log. Tensors of the file that the model lacks are counted in a warning. `elsewhere`: parameters of the model
+/// that other ranks hold, so that every rank says the same of the file. On error no parameter has changed.
 /// @throws CheckpointError that lists what is missing or does not fit.
-void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter>& parameters,
-                  const std::string& head_prefix, const Log& log);
+void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters,
+                  const std::string& head_prefix, const Log& log, const std::vector<nn::Declaration>& elsewhere = {});
 
 /// Writes folder/model.safetensors and folder/config.json, each whole or not at all. Collective over the mesh's world:
 /// each rank gives its slices, rank 0 writes.

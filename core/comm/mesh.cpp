@@ -100,20 +100,27 @@ const Group& Mesh::group(const std::vector<std::string>& axes) {
     return groups_.emplace(axes, same).first->second;
   }
 
-  // The ranks that agree on every other axis, in rank order, are one group; the sets are made in the same order on
-  // every rank.
+  return groups_.emplace(axes, make(names)).first->second;
+}
+
+Group Mesh::another(const std::string& axis) {
+  return size(axis) == 1 ? Group::alone(axis, world_.rank(), nullptr) : make({axis});
+}
+
+Group Mesh::make(const std::vector<std::string>& names) const {
+  // The sets are made in the same order on every rank.
   std::map<std::vector<int>, std::vector<int>> sets;
   for (int rank = 0; rank < world_.size(); ++rank) {
     auto at = coordinates(axes_, rank);
     for (std::size_t i = 0; i < axes_.size(); ++i)
-      if (asked(axes_[i].first)) at[i] = 0;
+      if (std::find(names.begin(), names.end(), axes_[i].first) != names.end()) at[i] = 0;
     sets[at].push_back(rank);
   }
   Group mine;
   const auto name = fmt::format("{}", fmt::join(names, "_"));
   for (const auto& entry : sets)
     if (auto made = world_.make_group(entry.second, name); made.valid()) mine = made;
-  return groups_.emplace(axes, mine).first->second;
+  return mine;
 }
 
 std::string Mesh::formula() const { return fmt::format("{} = {}", world_.size(), product(axes_)); }

@@ -36,10 +36,14 @@ class Mesh {
   [[nodiscard]] const Group& group(std::initializer_list<const char*> axes) {
     return group(std::vector<std::string>(axes.begin(), axes.end()));  // {"dp", "sp"} would else be one string's range
   }
+  /// Another group of the ranks of group(axis): its calls wait for none of that one's. Collective over the world.
+  [[nodiscard]] Group another(const std::string& axis);
   [[nodiscard]] World& world() const { return world_; }
   [[nodiscard]] std::string formula() const;  ///< "4 = dp 2 x tp 2"
 
  private:
+  /// The group of the ranks that agree on every axis but `names`. Collective over the world.
+  [[nodiscard]] Group make(const std::vector<std::string>& names) const;
   World& world_;
   std::vector<std::pair<std::string, int>> axes_;
   std::map<std::vector<std::string>, Group> groups_;

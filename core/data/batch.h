@@ -9,7 +9,8 @@
 namespace trireme::data {
 
 struct Batch {
-  std::vector<at::Tensor> inputs;    ///< to the model: images {pixel_values [B,3,H,W]}; B may be 0
+  /// To the model: images {pixel_values [B,3,H,W]}; B may be 0. On the meta device where this rank does not read them.
+  std::vector<at::Tensor> inputs;
   at::Tensor labels;                 ///< int64 [B]
   at::Tensor sample_ids;             ///< int64 [B], CPU: the samples' numbers in the data set
   double global_weight = 0;          ///< what the loss sums of the whole global batch are divided by (samples)

@@ -30,6 +30,8 @@ class Dataset {
   /// Augmentation is a function of (seed, epoch, index) alone; none unless `augment`.
   /// @throws DataError that names the file; with on_bad_sample = skip, nullopt instead.
   virtual std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) = 0;
+  /// A sample's label alone. Unless overridden, by reading the sample.
+  [[nodiscard]] virtual std::int64_t label(std::int64_t index);
   /// The numbers of the samples that get() found unreadable so far.
   [[nodiscard]] virtual std::vector<std::int64_t> skipped() const { return {}; }
   /// The inputs of a batch of no samples: {[0, 3, H, W]}. Unless overridden, as the first readable sample says.

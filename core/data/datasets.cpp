@@ -114,6 +114,11 @@ const char* name_of(Split split) {
   return split == Split::train ? "train" : split == Split::validation ? "validation" : "test";
 }
 
+std::int64_t Dataset::label(std::int64_t index) {
+  const auto sample = get(index, 0, false);
+  return sample ? sample->label : 0;
+}
+
 std::vector<at::Tensor> Dataset::empty_inputs() {
   for (std::int64_t index = 0; index < size(); ++index) {
     auto sample = get(index, 0, false);

@@ -19,6 +19,7 @@ class ImageDataset : public Dataset {
 
   [[nodiscard]] std::int64_t size() const override { return source_->size(); }
   std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
+  [[nodiscard]] std::int64_t label(std::int64_t index) override { return source_->label(index); }
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
   [[nodiscard]] std::vector<at::Tensor> empty_inputs() override;
 

@@ -196,6 +196,10 @@ void Loader::State::work() {
 
 void Loader::State::read_one(Job& job, std::size_t at) {
   auto& id = job.ids[at];
+  if (!options.inputs) {
+    job.read[at] = Sample{{}, dataset->label(id)};
+    return;
+  }
   const auto n = dataset->size();
   for (std::int64_t tried = 0; tried < n; ++tried) {
     job.read[at] = dataset->get(id, job.epoch, options.augment);
@@ -219,9 +223,9 @@ Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) con
     const auto at = static_cast<std::size_t>(position - job.plan.share.begin);
     if (!job.read[at]) continue;  // left out
     auto& sample = *job.read[at];
-    TRIREME_CHECK(sample.inputs.size() == columns.size(), "a sample has {} inputs, others {}", sample.inputs.size(),
-                  columns.size());
-    for (std::size_t k = 0; k < columns.size(); ++k) columns[k].push_back(std::move(sample.inputs[k]));
+    TRIREME_CHECK(!options.inputs || sample.inputs.size() == columns.size(), "a sample has {} inputs, others {}",
+                  sample.inputs.size(), columns.size());
+    for (std::size_t k = 0; k < sample.inputs.size(); ++k) columns[k].push_back(std::move(sample.inputs[k]));
     labels.push_back(sample.label);
     ids.push_back(job.ids[at]);
   }
@@ -235,7 +239,12 @@ Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) con
   for (std::size_t k = 0; k < columns.size(); ++k) {
     auto input = columns[k].empty() ? empty_inputs[k] : at::stack(columns[k]);
     if (input.is_floating_point()) input = input.to(options.dtype);
-    batch.inputs.push_back(pin ? input.pin_memory() : input);
+    if (!options.inputs) {
+      auto shape = input.sizes().vec();
+      shape.front() = static_cast<std::int64_t>(labels.size());
+      input = at::empty(shape, input.options().device(at::kMeta));
+    }
+    batch.inputs.push_back(pin && options.inputs ? input.pin_memory() : input);
   }
   batch.labels = pin ? numbers(labels).pin_memory() : numbers(labels);
   batch.sample_ids = numbers(ids);
@@ -263,7 +272,8 @@ std::optional<StepBatch> Loader::next() {
   s.schedule(static_cast<std::size_t>(std::max<std::int64_t>(0, s.options.prefetch)));
   if (!s.options.device.is_cpu())
     for (auto& micro : out.micro) {
-      for (auto& input : micro.inputs) input = input.to(s.options.device, /*non_blocking=*/true);
+      for (auto& input : micro.inputs)
+        if (!input.is_meta()) input = input.to(s.options.device, /*non_blocking=*/true);
       micro.labels = micro.labels.to(s.options.device, /*non_blocking=*/true);
     }
   out.wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

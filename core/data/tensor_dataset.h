@@ -24,6 +24,7 @@ class TensorDataset : public Dataset {
   [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
   /// @throws DataError for a value that is not finite.
   std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
+  [[nodiscard]] std::int64_t label(std::int64_t index) override { return labels_.at(static_cast<std::size_t>(index)); }
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
   [[nodiscard]] std::vector<at::Tensor> empty_inputs() override;
 

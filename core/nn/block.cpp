@@ -14,6 +14,11 @@ Tensors Model::forward(Tensors inputs, const Context& context, const RunBlock& r
   return inputs;
 }
 
+void Model::keep(std::vector<std::size_t> blocks, std::string axis) {
+  TRIREME_CHECK(!kept_ && !blocks.empty() && blocks.back() < blocks_.size(), "a model cannot keep these blocks");
+  kept_ = Kept{std::move(blocks), std::move(axis)};
+}
+
 void Model::finish() {
   TRIREME_CHECK(!blocks_.empty(), "a model has no blocks");
   std::unordered_set<std::string> paths;

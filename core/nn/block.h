@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,16 @@ class Model : public Layer {
   /// Blocks one after the other, each by `run`; none: plainly.
   Tensors forward(Tensors inputs, const Context& context, const RunBlock& run = {});
 
+  /// This rank runs these blocks alone, and the ranks along mesh axis `axis` the others: parameters that none of them
+  /// uses get no memory here. To be said before the model has memory. @pre ascending
+  void keep(std::vector<std::size_t> blocks, std::string axis);
+  struct Kept {
+    std::vector<std::size_t> blocks;
+    std::string axis;
+  };
+  /// Unset: all blocks are here.
+  [[nodiscard]] const std::optional<Kept>& kept() const { return kept_; }
+
  protected:
   void add_block(std::shared_ptr<Block> block) { blocks_.push_back(std::move(block)); }
   /// To be called last in a model's constructor: tells each Layer its path. A block outside the module tree keeps the
@@ -44,6 +55,7 @@ class Model : public Layer {
 
  private:
   std::vector<std::shared_ptr<Block>> blocks_;
+  std::optional<Kept> kept_;
 };
 
 }  // namespace trireme::nn

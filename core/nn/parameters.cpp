@@ -1,5 +1,6 @@
 #include "core/nn/parameters.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -28,34 +29,85 @@ std::unordered_map<const void*, Site> sites(Model& model) {
   return out;
 }
 
+/// Tensor -> the blocks that use it, ascending.
+std::unordered_map<const void*, std::vector<std::size_t>> block_users(Model& model) {
+  std::unordered_map<const void*, std::vector<std::size_t>> out;
+  for (std::size_t i = 0; i < model.blocks().size(); ++i)
+    for (const auto& parameter : model.blocks()[i]->parameters()) {
+      auto& blocks = out[parameter.unsafeGetTensorImpl()];
+      if (blocks.empty() || blocks.back() != i) blocks.push_back(i);
+    }
+  return out;
+}
+
+/// Where a parameter is, for a rank that runs some of the blocks.
+enum class Here {
+  owned,  ///< here; where others have it too, this rank speaks for it
+  copy,   ///< the rank that runs the first block with it speaks for it
+  elsewhere,
+};
+
+class Whereabouts {
+ public:
+  explicit Whereabouts(Model& model) : kept_(model.kept()) {
+    if (kept_) users_ = block_users(model);
+  }
+  [[nodiscard]] Here of(const void* tensor) const {
+    if (!kept_) return Here::owned;
+    const auto found = users_.find(tensor);
+    const auto runs = [&](std::size_t block) {
+      return std::binary_search(kept_->blocks.begin(), kept_->blocks.end(), block);
+    };
+    if (found == users_.end()) return runs(0) ? Here::owned : Here::elsewhere;
+    if (runs(found->second.front())) return Here::owned;
+    return std::any_of(found->second.begin(), found->second.end(), runs) ? Here::copy : Here::elsewhere;
+  }
+
+ private:
+  const std::optional<Model::Kept>& kept_;
+  std::unordered_map<const void*, std::vector<std::size_t>> users_;
+};
+
 struct Found {
   std::string name;
   at::Tensor value;
   const Site* site;  ///< null: of a user's own module
+  Here here;
 };
 
-/// All parameters in registration order, each once; `use` is called for each.
+/// All parameters in registration order, each once, elsewhere or not; `use` is called for each.
 template <class Use>
-void for_each(Model& model, Use&& use) {
+void for_all(Model& model, Use&& use) {
   const auto declared = sites(model);
+  const Whereabouts whereabouts(model);
   std::unordered_set<const void*> seen;
   for (const auto& item : model.named_parameters()) {
     const void* identity = item.value().unsafeGetTensorImpl();
     if (!seen.insert(identity).second) continue;
     const auto site = declared.find(identity);
-    use(Found{item.key(), item.value(), site == declared.end() ? nullptr : &site->second});
+    use(Found{item.key(), item.value(), site == declared.end() ? nullptr : &site->second, whereabouts.of(identity)});
   }
 }
 
-shard::Placement placement_of(const Found& found) {
-  if (found.site == nullptr) return shard::Placement::whole(found.name, found.value.sizes().vec());
-  auto placement = found.site->declared().placement;
+/// Those that are here.
+template <class Use>
+void for_each(Model& model, Use&& use) {
+  for_all(model, [&](const Found& found) {
+    if (found.here != Here::elsewhere) use(found);
+  });
+}
+
+shard::Placement placement_of(const Found& found, const Model& model) {
+  auto placement = found.site == nullptr ? shard::Placement::whole(found.name, found.value.sizes().vec())
+                                         : found.site->declared().placement;
   placement.name = found.name;
+  if (model.kept()) placement.stage_axis = model.kept()->axis;
+  placement.copy = found.here == Here::copy;
   return placement;
 }
 
-Declaration declaration(const Found& found) {
-  Declaration out{found.name, placement_of(found), std::nullopt, found.value};
+Declaration declaration(const Found& found, const Model& model) {
+  Declaration out{found.name, placement_of(found, model), std::nullopt, found.value};
   if (found.site != nullptr && found.value.is_meta()) out.init = found.site->declared().init;
   return out;
 }
@@ -64,7 +116,7 @@ Declaration declaration(const Found& found) {
 
 std::vector<Parameter> parameters(Model& model) {
   std::vector<Parameter> out;
-  for_each(model, [&](const Found& found) { out.push_back({found.name, found.value, placement_of(found)}); });
+  for_each(model, [&](const Found& found) { out.push_back({found.name, found.value, placement_of(found, model)}); });
   return out;
 }
 
@@ -80,21 +132,50 @@ void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::De
     TRIREME_CHECK(found.site != nullptr, "the parameter \"{}\" has no memory and no layer that declares it",
                   found.name);
     const auto& declared = found.site->declared();
-    found.site->layer->place(declared.name, shard::draw(declared.init, seed, placement_of(found), dtype, device));
+    found.site->layer->place(declared.name,
+                             shard::draw(declared.init, seed, placement_of(found, model), dtype, device));
   });
   for (auto& buffer : model.buffers()) move_to(buffer, dtype, device);
 }
 
 std::vector<Declaration> declarations(Model& model) {
   std::vector<Declaration> out;
-  for_each(model, [&](const Found& found) { out.push_back(declaration(found)); });
+  for_each(model, [&](const Found& found) { out.push_back(declaration(found, model)); });
+  return out;
+}
+
+std::vector<Declaration> declarations_elsewhere(Model& model) {
+  std::vector<Declaration> out;
+  for_all(model, [&](const Found& found) {
+    if (found.here == Here::elsewhere) out.push_back(declaration(found, model));
+  });
+  return out;
+}
+
+void release_elsewhere(Model& model) {
+  for (const auto& parameter : declarations_elsewhere(model)) {
+    if (parameter.value.is_meta()) continue;
+    auto* storage = parameter.value.storage().unsafeGetStorageImpl();
+    storage->set_data_ptr_noswap(storage->allocator()->allocate(0));
+    storage->set_nbytes(0);
+  }
+}
+
+std::map<std::string, std::vector<std::size_t>> users(Model& model) {
+  const auto blocks = block_users(model);
+  std::map<std::string, std::vector<std::size_t>> out;
+  for_all(model, [&](const Found& found) {
+    const auto at = blocks.find(found.value.unsafeGetTensorImpl());
+    out[found.name] = at == blocks.end() ? std::vector<std::size_t>{0} : at->second;
+  });
   return out;
 }
 
 void install(Model& model, const MemoryOf& memory, at::ScalarType dtype, c10::Device device) {
   for_each(model, [&](const Found& found) {
-    auto value = memory(declaration(found));
-    TRIREME_CHECK(value.sizes().vec() == placement_of(found).local_shape(), "{}: memory of another shape", found.name);
+    auto value = memory(declaration(found, model));
+    TRIREME_CHECK(value.sizes().vec() == placement_of(found, model).local_shape(), "{}: memory of another shape",
+                  found.name);
     if (found.site != nullptr)
       found.site->layer->place(found.site->declared().name, std::move(value));
     else
@@ -105,7 +186,7 @@ void install(Model& model, const MemoryOf& memory, at::ScalarType dtype, c10::De
 
 std::int64_t parameter_count(Model& model) {
   std::int64_t count = 0;
-  for (const auto& declared : declarations(model)) count += declared.placement.full_numel();
+  for_all(model, [&](const Found& found) { count += placement_of(found, model).full_numel(); });
   return count;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ struct Parameter {
   shard::Placement placement;
 };
 
-/// All parameters of the model, in registration order, each once (a shared one under its first name).
+/// All parameters of the model that this rank holds (Model::keep), in registration order, each once (a shared one under
+/// its first name).
 std::vector<Parameter> parameters(Model& model);
 
 /// Gives every declared parameter memory on `device` in `dtype`, for the slice that this rank is to hold, and draws it
@@ -35,8 +37,17 @@ struct Declaration {
   std::optional<shard::Init> init;  ///< unset: a user's own module has given it values
   at::Tensor value;                 ///< the leaf; without memory (meta) where init is set
 };
-/// All parameters of the model, in registration order, each once (a shared one under its first name).
+/// All that this rank holds, in registration order, each once (a shared one under its first name).
 std::vector<Declaration> declarations(Model& model);
+/// Those that ranks hold which run other blocks.
+std::vector<Declaration> declarations_elsewhere(Model& model);
+
+/// Frees what a user's own modules have made for parameters that are elsewhere.
+void release_elsewhere(Model& model);
+
+/// The blocks that use each parameter of the model, by its name: their numbers, ascending. One that no block has counts
+/// to the first.
+std::map<std::string, std::vector<std::size_t>> users(Model& model);
 
 /// Every parameter becomes the tensor that `memory` returns for it: of the shape that this rank holds, any storage,
 /// such as a part of a larger buffer. Values are the caller's; requires_grad is kept. Buffers are moved to `dtype` and

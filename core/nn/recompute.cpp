@@ -4,12 +4,14 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
 #include <optional>
+#include <unordered_map>
 #include <utility>
+
+#include "core/nn/split_backward.h"
 
 namespace trireme::nn {
 namespace {
@@ -67,8 +69,9 @@ struct Kept : torch::CustomClassHolder {
   Context context;
   c10::Device device = at::kCPU;
   Autocast::State autocast{};
-  std::vector<bool> wants_grad;  ///< of the block's inputs
-  at::Tensor generator;          ///< undefined: the block does not use it
+  std::vector<bool> wants_grad;        ///< of the block's inputs
+  at::Tensor generator;                ///< undefined: the block does not use it
+  std::optional<SplitBackward> begun;  ///< between the two parts of a split backward pass
 };
 
 struct Recompute : torch::autograd::Function<Recompute> {
@@ -88,25 +91,56 @@ struct Recompute : torch::autograd::Function<Recompute> {
     const auto kept = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data.at("kept").toCapsule());
     const auto saved = ctx->get_saved_variables();
     const std::size_t count = kept->wants_grad.size();
-    variable_list inputs, targets;
-    for (std::size_t i = 0; i < count; ++i) {
-      inputs.push_back(saved[i].detach());
-      if (!kept->wants_grad[i]) continue;
-      inputs.back().set_requires_grad(true);
-      targets.push_back(inputs.back());
+    variable_list inputs;
+    for (std::size_t i = 0; i < count; ++i) inputs.push_back(saved[i].detach().set_requires_grad(kept->wants_grad[i]));
+    const variable_list parameters(saved.begin() + static_cast<std::ptrdiff_t>(count), saved.end());
+    variable_list result(1 + saved.size());  // `kept`, the first, has no gradient
+    // Of a backward pass in two, the first asks for the inputs' gradients alone, the second for the parameters'.
+    const bool wants_parameters = wants(*ctx, count, saved.size());
+    if (wants_parameters && !kept->begun) {
+      whole(run_again(*kept, inputs, grads), inputs, parameters, result);
+    } else if (wants_parameters) {
+      second_part(*std::exchange(kept->begun, std::nullopt), parameters, result);
+    } else {
+      kept->begun.emplace(run_again(*kept, inputs, grads), wanted_of(inputs));
+      auto next = kept->begun->input_gradients().begin();
+      for (std::size_t i = 0; i < count; ++i)
+        if (kept->wants_grad[i]) result[1 + i] = std::move(*next++);
     }
-    targets.insert(targets.end(), saved.begin() + static_cast<std::ptrdiff_t>(count), saved.end());
-
-    const auto [outputs, output_grads] = run_again(*kept, inputs, grads);
-    variable_list found(targets.size());
-    if (!outputs.empty())
-      found = torch::autograd::grad(outputs, targets, output_grads, std::nullopt, false, /*allow_unused=*/true);
-
-    variable_list result(1);  // `kept` has no gradient
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < count; ++i) result.push_back(kept->wants_grad[i] ? found[next++] : at::Tensor());
-    while (next < found.size()) result.push_back(alone(std::move(found[next++])));
     return result;
+  }
+
+  static void whole(const std::vector<SplitBackward::Root>& roots, const variable_list& inputs,
+                    const variable_list& parameters, variable_list& result) {
+    variable_list targets = inputs;
+    targets.insert(targets.end(), parameters.begin(), parameters.end());
+    auto found = gradients(roots, targets);
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      result[1 + i] = i < inputs.size() ? std::move(found[i]) : alone(std::move(found[i]));
+  }
+
+  static void second_part(SplitBackward pass, const variable_list& parameters, variable_list& result) {
+    const auto first = result.size() - parameters.size();
+    std::unordered_map<const torch::autograd::Node*, std::size_t> place;
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      place[torch::autograd::impl::grad_accumulator(parameters[i]).get()] = first + i;
+    pass.weights([&](torch::autograd::Node& accumulator, at::Tensor gradient) {
+      result[place.at(&accumulator)] = alone(std::move(gradient));
+    });
+  }
+
+  /// Whether the engine asks for the gradient of any of these saved tensors.
+  static bool wants(const AutogradContext& ctx, std::size_t begin, std::size_t end) {
+    for (auto i = begin; i < end; ++i)
+      if (ctx.needs_input_grad(i)) return true;
+    return false;
+  }
+
+  static variable_list wanted_of(const variable_list& inputs) {
+    variable_list wanted;
+    for (const auto& input : inputs)
+      if (input.requires_grad()) wanted.push_back(input);
+    return wanted;
   }
 
   /// A parameter's gradient in memory of its own. Accumulation takes a gradient over as it is and adds to it in place;
@@ -115,9 +149,9 @@ struct Recompute : torch::autograd::Function<Recompute> {
     return gradient.defined() && gradient.storage().use_count() > 1 ? gradient.clone() : gradient;
   }
 
-  /// The outputs that have a gradient to send back, and those gradients.
-  static std::pair<variable_list, variable_list> run_again(const Kept& kept, const variable_list& inputs,
-                                                           const variable_list& grads) {
+  /// Where the backward pass of the second run begins: the outputs that have a gradient to send back.
+  static std::vector<SplitBackward::Root> run_again(const Kept& kept, const variable_list& inputs,
+                                                    const variable_list& grads) {
     const at::AutoGradMode enable(true);
     const Autocast scope(kept.autocast);
     at::Tensor generator_now;
@@ -127,13 +161,11 @@ struct Recompute : torch::autograd::Function<Recompute> {
     }
     const Tensors outputs = kept.block->forward(inputs, kept.context);
     if (generator_now.defined()) set_generator_state(kept.device, generator_now);
-    variable_list used, used_grads;
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      if (!grads[i].defined() || !outputs[i].requires_grad()) continue;
-      used.push_back(outputs[i]);
-      used_grads.push_back(grads[i]);
-    }
-    return {std::move(used), std::move(used_grads)};
+    std::vector<SplitBackward::Root> roots;
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (grads[i].defined() && outputs[i].requires_grad())
+        roots.push_back({torch::autograd::impl::gradient_edge(outputs[i]), grads[i]});
+    return roots;
   }
 };
 

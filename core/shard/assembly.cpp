@@ -37,9 +37,8 @@ Placement to_placement(const json& from) {
 /// Along each axis where others hold copies, the rank at coordinate 0 speaks for all.
 bool counts(const Placement& placement, const comm::Mesh& mesh) {
   const auto axes = mesh.axes();
-  return std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
-    const auto& sharded = placement.sharded_axes;
-    return mesh.coordinate(axis) == 0 || std::find(sharded.begin(), sharded.end(), axis) != sharded.end();
+  return !placement.copy && std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
+    return mesh.coordinate(axis) == 0 || placement.differs_along(axis);
   });
 }
 

@@ -10,33 +10,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "core/base/error.h"
 
 namespace trireme::shard {
-namespace {
-
-bool holds(const std::vector<std::string>& axes, const std::string& axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
-
-}  // namespace
-
-at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, double power) {
+at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
+                       double power) {
   TRIREME_CHECK(power == 2 || std::isinf(power), "a norm of power {}", power);
-  std::vector<std::string> axes;  // along which anything is sharded, in the mesh's order of first use
-  for (const auto& t : tensors)
-    for (const auto& axis : t.placement->sharded_axes)
-      if (mesh.size(axis) > 1 && !holds(axes, axis)) axes.push_back(axis);
-  std::sort(axes.begin(), axes.end());
+  for (const auto& axis : mesh.axes()) {
+    if (mesh.size(axis) == 1 || std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
+    for (const auto& t : tensors)
+      TRIREME_CHECK(!t.placement->differs_along(axis), "{} differs along {}, where the norm is not summed",
+                    t.placement->name, axis);
+  }
 
   std::vector<at::Tensor> counted;
   for (const auto& t : tensors) {
-    if (!t.tensor.defined() || t.tensor.numel() == 0) continue;
+    if (!t.tensor.defined() || t.tensor.numel() == 0 || t.placement->copy) continue;
     // Of the copies along an axis over which the sum will run, the one at coordinate 0 counts.
     const bool mine = std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
-      return holds(t.placement->sharded_axes, axis) || mesh.coordinate(axis) == 0;
+      return t.placement->differs_along(axis) || mesh.coordinate(axis) == 0;
     });
     if (mine) counted.push_back(t.tensor);
   }
@@ -49,16 +42,19 @@ at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, dou
     norm = at::zeros({}, at::TensorOptions().dtype(type).device(mesh.world().device()));
   else
     norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(counted, power, type)), power);
-  if (axes.empty()) return norm;
+  const auto& group = mesh.group(axes);
+  if (group.size() == 1) return norm;
+  // In float64 whatever the tensors are: a rank may hold none, and cannot know.
+  norm = norm.to(at::kDouble);
   if (power != 2) {
     // A maximum may pass over a NaN; infinity it cannot.
     norm = at::where(at::isfinite(norm), norm, INFINITY);
-    mesh.group(axes).all_reduce(norm, comm::ReduceOp::max);
+    group.all_reduce(norm, comm::ReduceOp::max);
     return norm;
   }
-  auto square = norm * norm;
-  mesh.group(axes).all_reduce(square);
-  return square.sqrt_();
+  norm = norm.square_();
+  group.all_reduce(norm);
+  return norm.sqrt_();
 }
 
 at::Tensor clip_factor(const at::Tensor& norm, double max_norm) { return (max_norm / (norm + 1e-6)).clamp_max(1.0); }

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
 #include <vector>
 
 #include "core/comm/mesh.h"
@@ -15,10 +16,12 @@ struct Placed {
   at::Tensor tensor;  ///< this rank's slice; undefined: none here (an unused parameter)
 };
 
-/// Norm over all tensors of all ranks, of power 2 or infinity: a 0-dim tensor on the device, float64 for float64
-/// inputs, else float32. A parameter that ranks hold copies of along some axis counts once; a value that is not finite
-/// makes the norm so, on every rank. No host synchronisation; one all-reduce when some parameter is sharded, none else.
-at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, double power = 2);
+/// Norm over all tensors of all ranks, of power 2 or infinity: a 0-dim tensor on the device, float64 for float64 inputs
+/// and where ranks add it up, else float32. `axes`: those along which ranks may hold different slices, the same on
+/// every rank, whatever each holds. A parameter that ranks hold copies of counts once; a value that is not finite makes
+/// the norm so, on every rank. No host synchronisation; one all-reduce over the axes.
+at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
+                       double power = 2);
 
 /// min(1, max_norm / (norm + 1e-6)), on the device.
 at::Tensor clip_factor(const at::Tensor& norm, double max_norm);

@@ -45,6 +45,10 @@ Placement Placement::whole(std::string name, std::vector<std::int64_t> shape) {
   return p;
 }
 
+bool Placement::differs_along(const std::string& axis) const {
+  return axis == stage_axis || std::find(sharded_axes.begin(), sharded_axes.end(), axis) != sharded_axes.end();
+}
+
 std::int64_t Placement::full_numel() const { return product(shape); }
 
 std::vector<std::int64_t> Placement::cut_shape() const {

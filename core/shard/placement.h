@@ -5,7 +5,8 @@
 //   1. tensor cut: along `dim`, the rank holds `ranges` of the full tensor, concatenated in order. One range for a
 //      plain shard (uneven sizes allowed); several for a fused parameter such as [Q, K, V], cut part by part.
 //   2. flat range: of the row-major elements of what 1 leaves, the rank holds [flat.begin, flat.end) (ZeRO).
-// `sharded_axes` names the mesh axes along which ranks hold different slices; along all others they hold copies.
+// `sharded_axes` names the mesh axes along which ranks hold different slices; along all others, but `stage_axis`, they
+// hold copies.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,6 +35,9 @@ struct Placement {
   std::vector<Range> ranges;        ///< empty: no tensor cut
   std::optional<Range> flat;        ///< unset: no flat range
   std::vector<std::string> sharded_axes;
+  /// The mesh axis along which not every rank has the tensor at all (a pipeline's stages); "": there is none.
+  std::string stage_axis{};
+  bool copy = false;  ///< another rank along stage_axis has the same, and speaks for it: a weight of two stages
 
   /// The whole tensor on every rank.
   static Placement whole(std::string name, std::vector<std::int64_t> shape);
@@ -45,6 +49,8 @@ struct Placement {
   [[nodiscard]] std::vector<std::int64_t> local_shape() const;
   [[nodiscard]] std::int64_t local_numel() const;
   [[nodiscard]] bool is_whole() const { return ranges.empty() && !flat; }
+  /// Whether what ranks along the axis hold are no copies of each other.
+  [[nodiscard]] bool differs_along(const std::string& axis) const;
 
   /// The rank's slice of `full`, contiguous. @pre full.sizes() == shape
   [[nodiscard]] at::Tensor slice(const at::Tensor& full) const;

@@ -26,7 +26,7 @@ static EvalResult run_through(Booster& booster, Boosted& run, data::Loader& load
     for (const auto& batch : step->micro) {
       // Also on a rank without samples: a model whose weights are gathered needs every rank.
       const auto outputs = run.model->forward(batch);
-      if (batch.size() == 0) continue;
+      if (batch.size() == 0 || outputs.empty()) continue;
       const auto loss = run.criterion(outputs, batch);
       const auto& logits = outputs.front();
       result.k = std::min<std::int64_t>(topk, logits.size(-1));
@@ -35,10 +35,10 @@ static EvalResult run_through(Booster& booster, Boosted& run, data::Loader& load
       sums += at::stack({loss.sum.to(at::kDouble), right.select(-1, 0).sum().to(at::kDouble),
                          right.sum().to(at::kDouble), at::full({}, static_cast<double>(batch.size()), sums.options())});
     }
-  // A rank whose part was empty saw no logits, so it learns k from the others.
+  // A rank whose part was empty, or that runs an earlier stage, saw no logits: it learns k from the others.
   auto k = at::full({}, result.k, at::TensorOptions(at::kLong).device(sums.device()));
-  booster.data_group().all_reduce(k, comm::ReduceOp::max);
-  booster.data_group().all_reduce(sums);
+  booster.loss_group().all_reduce(k, comm::ReduceOp::max);
+  booster.loss_group().all_reduce(sums);
   const auto host = sums.to(at::kCPU);
   const auto* v = host.const_data_ptr<double>();
   if (v[3] == 0) throw DataError("evaluation: no sample could be read");

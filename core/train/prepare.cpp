@@ -50,7 +50,7 @@ void check_batch(Prepared& p) {
                  fmt::format("drop_last leaves no step: {} samples for a global batch of {}", p.data.train->size(),
                              train.global_batch));
   const std::int64_t share = (train.global_batch + dp - 1) / dp;
-  p.micro_batch = std::min(train.micro_batch.value_or(share), share);
+  p.micro_batch = p.plugin->micro_batch(train.micro_batch, share);
   p.eval_batch = train.eval_batch.value_or(4 * p.micro_batch);
 }
 

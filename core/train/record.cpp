@@ -86,7 +86,7 @@ void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std:
       const auto batch = run.loader->next();
       if (!batch) break;
       auto loss = booster.forward_backward(run, *batch);
-      booster.data_group().all_reduce(loss);
+      booster.loss_group().all_reduce(loss);
       losses.push_back(loss.item<double>());
       checkpoint::write_slices(gradients_of(folder, run.step + 1), unscaled_gradients(run), booster.mesh());
       run.optimizer->step(run.schedule->lr(run.step++));

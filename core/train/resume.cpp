@@ -137,9 +137,11 @@ std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& 
   if (from.empty()) return "";
   const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
   const auto& record = stored.record();
-  stored.restore_weights(run.model->weights());
+  std::set<std::string> elsewhere;
+  for (const auto& parameter : nn::declarations_elsewhere(run.model->module())) elsewhere.insert(parameter.name);
+  stored.restore_weights(run.model->weights(), elsewhere);
   run.model->weights_changed();
-  stored.restore_optimizer(run.optimizer->state());
+  stored.restore_optimizer(run.optimizer->state(), elsewhere);
   restore_scaler(run.optimizer->scaler(), record);
   standing = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
               record.extra.at("skipped")};

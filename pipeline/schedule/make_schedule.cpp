@@ -26,21 +26,18 @@ const Known& find(const std::string& name) {
   const auto found = std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& known) { return known.name == name; });
   if (found != kKnown.end()) return *found;
   const auto names = schedule_names();
-  throw ConfigError(fmt::format("parallel.schedule: no schedule \"{}\" (known: {}){}", name, text::join(names),
-                                text::did_you_mean(name, names)));
+  throw ConfigError(
+      fmt::format("no schedule \"{}\" (known: {}){}", name, text::join(names), text::did_you_mean(name, names)));
 }
 
 void check_chunks(const Known& known, int chunks) {
-  const auto refuse = [&](const std::string& why) {
-    throw ConfigError(fmt::format("parallel.num_model_chunks: {}", why));
-  };
-  if (chunks < 0) refuse(fmt::format("{} is no number of chunks; leave the key out", chunks));
-  if (known.chunks == 0 && chunks == 0) refuse("schedule interleaved needs it; give 2 or more");
+  if (chunks < 0) throw ConfigError(fmt::format("{} is no number of chunks; leave the key out", chunks));
+  if (known.chunks == 0 && chunks == 0) throw ConfigError("schedule interleaved needs it; give 2 or more");
   if (known.chunks == 0 && chunks == 1)
-    refuse("interleaved with 1 is 1f1b; give 2 or more, or set schedule = \"1f1b\"");
+    throw ConfigError("interleaved with 1 is 1f1b; give 2 or more, or set schedule = \"1f1b\"");
   if (known.chunks != 0 && chunks != 0 && chunks != known.chunks)
-    refuse(fmt::format("{} does not fit schedule {}, which has {} on each rank; leave the key out{}", chunks,
-                       known.name, known.chunks, chunks > 1 ? ", or set schedule = \"interleaved\"" : ""));
+    throw ConfigError(fmt::format("{} does not fit schedule {}, which has {} on each rank; leave the key out{}", chunks,
+                                  known.name, known.chunks, chunks > 1 ? ", or set schedule = \"interleaved\"" : ""));
 }
 
 }  // namespace
@@ -55,10 +52,17 @@ Schedule make_schedule(const std::string& name, int ranks, int chunks, int micro
   const auto& known = find(name);
   check_chunks(known, chunks);
   if (microbatches < 1)
-    throw ConfigError(
-        fmt::format("parallel.num_microbatches: {}; give 1 or more (a small bubble wants several times the {} ranks)",
-                    microbatches, ranks));
+    throw ConfigError(fmt::format("{} microbatches; give 1 or more (a small bubble wants several times the {} ranks)",
+                                  microbatches, ranks));
   return known.make(ranks, microbatches, chunks);
+}
+
+Schedule forward_only(const Schedule& schedule) {
+  auto out = schedule;
+  out.name += ", forward alone";
+  for (auto& actions : out.actions)
+    std::erase_if(actions, [](const Action& action) { return action.op != Op::forward; });
+  return out;
 }
 
 }  // namespace trireme::pipeline

@@ -35,6 +35,9 @@ std::vector<std::string> schedule_names();
 /// @throws ConfigError for an unknown name, no microbatch, or a number of chunks that the schedule does not have.
 Schedule make_schedule(const std::string& name, int ranks, int chunks, int microbatches);
 
+/// The forwards of a schedule alone, for evaluation: each rank's in the order in which it has them.
+Schedule forward_only(const Schedule& schedule);
+
 // @pre of all: ranks, microbatches and chunks are 1 or more.
 
 /// All forwards, then all backwards.

@@ -245,7 +245,8 @@ BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::M
       std::make_unique<zero::GatheredModel>(source.model, std::move(weights), options, sharded, groups, device,
                                             static_cast<std::size_t>(options_.max_prefetch), std::move(keeper));
   describe(*model, parts, microbatches(options.train, groups.everyone.size()) > 1, log);
-  auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options, 2, mesh);
+  auto optimizer =
+      std::make_unique<zero::ShardedOptimizer>(*model, options, zero::ShardedOptimizer::Norm{{"dp"}}, mesh);
   return {std::move(model), std::move(optimizer)};
 }
 

@@ -69,14 +69,14 @@ BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, c
   const ShardedPlan plan{.stage = static_cast<int>(options_.stage),
                          .bucket_mi = options_.reduce_bucket_size_in_m,
                          .cast_inputs = options_.cast_inputs,
-                         .hold_gradients = options_.no_sync};
+                         .hold_gradients = options_.no_sync,
+                         .norm_axes = {"dp"}};
   auto result = boost_sharded(source, with_section(*this, options_, given), options_, plan, groups, mesh, log);
   if (options_.no_sync)
-    dynamic_cast<zero::ShardedModel&>(*result.model)
-        .note(microbatches(given.train, groups.everyone.size()) > 1
-                  ? "no_sync: whole gradients are held over the microbatches of a step, and reduced once"
-                  : "no_sync changes nothing on so many ranks: a step has one microbatch");
-  return result;
+    result.model->note(microbatches(given.train, groups.everyone.size()) > 1
+                           ? "no_sync: whole gradients are held over the microbatches of a step, and reduced once"
+                           : "no_sync changes nothing on so many ranks: a step has one microbatch");
+  return {std::move(result.model), std::move(result.optimizer)};
 }
 
 }  // namespace trireme::plugins

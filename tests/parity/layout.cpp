@@ -83,7 +83,8 @@ Trace by_pieces(const Case& c) {
   Trace trace;
   for_steps(c, run, [&](const data::StepBatch& batch) {
     run.model->train(true);
-    for (std::size_t i = 0; i < batch.micro.size(); ++i) {
+    if (run.model->runner() != nullptr) booster.forward_backward(run, batch);
+    for (std::size_t i = 0; i < batch.micro.size() && run.model->runner() == nullptr; ++i) {
       const bool reduce = i + 1 == batch.micro.size() || c.reduce_each;
       const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();
       run.optimizer->backward(run.criterion(run.model->forward(batch.micro[i]), batch.micro[i]),

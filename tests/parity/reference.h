@@ -29,8 +29,8 @@ struct Case {
   std::string precision = "fp64";
   double initial_scale = 65536;  ///< of fp16's losses
   std::string plugin_name = "torch_ddp";
-  std::int64_t tp = 1;       ///< tensor-parallel ranks that the plugin's keys ask for
-  bool reduce_each = false;  ///< no no_sync() between microbatches, where the pieces are called
+  std::int64_t tp = 1, pp = 1;  ///< tensor-parallel and pipeline ranks that the plugin's keys ask for
+  bool reduce_each = false;     ///< no no_sync() between microbatches, where the pieces are called
 };
 
 using Named = std::map<std::string, at::Tensor>;

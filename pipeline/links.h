@@ -1,0 +1,59 @@
+// Links: messages between the ranks of a pipeline, posted and not waited for where they stand.
+//
+// What goes to a higher rank and what goes to a lower one have a communicator each: a transport that carries out a
+// rank's posts one after the other (NCCL) would else let a receive that is posted ahead hold up the sends behind it.
+// Between two ranks messages are received in the order in which they are sent.
+#pragma once
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "core/comm/mesh.h"
+#include "pipeline/boundary.h"
+
+namespace trireme::pipeline {
+
+/// Tensors on their way to this rank.
+class Incoming {
+ public:
+  Incoming() = default;
+  Incoming(Tensors tensors, std::vector<comm::Work> works) : tensors_(std::move(tensors)), works_(std::move(works)) {}
+  /// Waits for them. Once.
+  Tensors take();
+
+ private:
+  Tensors tensors_;
+  std::vector<comm::Work> works_;
+};
+
+class Links {
+ public:
+  /// Along `axis`. Collective over the mesh's world.
+  Links(comm::Mesh& mesh, const std::string& axis);
+
+  [[nodiscard]] int rank() const { return up_.rank(); }
+  [[nodiscard]] int size() const { return up_.size(); }
+  [[nodiscard]] c10::Device device() const { return device_; }
+
+  /// Returns at once, and keeps the tensors' memory until they are gone. Empty tensors are not sent.
+  void send(int peer, const Tensors& tensors);
+  /// Posts receives for tensors of these shapes.
+  [[nodiscard]] Incoming receive(int peer, const Boundary& boundary);
+  /// Waits until all that was sent is gone.
+  void finish();
+
+  /// At the moment of agreement, see boundary.h.
+  void tell(int peer, const Boundary& boundary) { pipeline::tell(boundary, to(peer), peer, device_); }
+  [[nodiscard]] Boundary hear(int peer) { return pipeline::hear(from(peer), peer, device_); }
+
+ private:
+  [[nodiscard]] const comm::Group& to(int peer) const { return peer > rank() ? up_ : down_; }
+  [[nodiscard]] const comm::Group& from(int peer) const { return peer < rank() ? up_ : down_; }
+
+  comm::Group up_, down_;
+  c10::Device device_;
+  std::deque<comm::Work> sent_;
+};
+
+}  // namespace trireme::pipeline

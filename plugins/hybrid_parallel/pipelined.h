@@ -1,0 +1,65 @@
+// PipelinedModel: a model whose blocks stand on the ranks of a pipeline. pipeline/ runs the microbatches, zero/ holds
+// and reduces each rank's share; this is where the two meet.
+//
+// A chunk's gradients are a section of their own (zero/grad_sync.h): they are reduced over the data-parallel ranks as
+// soon as the chunk's last microbatch is through, while the pipeline drains. Parameters that several stages use are
+// held by each; their gradients are added up by the first of them when all microbatches are through.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/booster/handles.h"
+#include "plugins/hybrid_parallel/stage_plan.h"
+#include "zero/sharded_model.h"
+
+namespace trireme::plugins {
+
+class PipelinedModel : public BoostedModel, public StepRunner, private pipeline::Chunks {
+ public:
+  /// `loss_type`: what losses are told in, on every rank.
+  PipelinedModel(std::unique_ptr<zero::ShardedModel> model, StagePlan plan, at::ScalarType loss_type, comm::Mesh& mesh);
+
+  at::Tensor forward_backward(const data::StepBatch& batch, const Criterion& criterion, BoostedOptimizer& optimizer,
+                              std::vector<nn::Tensors>* outputs) override;
+  StepRunner* runner() override { return this; }
+  /// Evaluation alone: the batch goes through in as many pieces as there are ranks.
+  nn::Tensors forward(const data::Batch& batch) override;
+  ScopeGuard no_sync() override;
+  void train(bool on) override { model_->train(on); }
+  nn::Model& module() override { return model_->module(); }
+  std::vector<shard::Slice> weights() override { return model_->weights(); }
+  void weights_changed() override { model_->weights_changed(); }
+  std::vector<shard::Slice> gradients() override { return model_->gradients(); }
+  std::int64_t parameter_bytes() const override { return model_->parameter_bytes(); }
+  std::int64_t peak_gathered_bytes() const override { return model_->peak_gathered_bytes(); }
+  std::vector<std::string> notes() const override;
+  std::vector<std::string> memory_advice() const override { return model_->memory_advice(); }
+
+  [[nodiscard]] pipeline::Executor& executor() { return executor_; }
+
+ private:
+  nn::Tensors forward(int chunk, nn::Tensors inputs, const data::Batch& batch) override;
+  nn::Tensors probe(int chunk, nn::Tensors inputs, const data::Batch& batch) override;
+  at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch) override;
+  void before_weights(int chunk, bool last) override;
+  void after_weights(int chunk, bool last) override;
+  void reduce_shared();
+  void sum_up(const StagePlan::Shared& shared, at::Tensor& gradient);
+
+  std::unique_ptr<zero::ShardedModel> model_;
+  StagePlan plan_;
+  at::ScalarType loss_type_;
+  const comm::Group& line_;
+  pipeline::Executor executor_;
+
+  // Of the step that runs.
+  const Criterion* criterion_ = nullptr;
+  BoostedOptimizer* optimizer_ = nullptr;
+  std::vector<nn::Tensors>* outputs_ = nullptr;
+  at::Tensor loss_;
+};
+
+}  // namespace trireme::plugins

@@ -1,0 +1,54 @@
+#include "plugins/hybrid_parallel/stage_plan.h"
+
+#include <algorithm>
+
+#include "core/nn/block.h"
+#include "core/nn/parameters.h"
+#include "pipeline/schedule/schedules.h"
+
+namespace trireme::plugins {
+namespace {
+
+/// Elements of each block's parameters; shared ones count where they are used first.
+std::vector<double> parameter_costs(nn::Model& model) {
+  const auto users = nn::users(model);
+  std::vector<double> costs(model.blocks().size(), 0);
+  for (const auto& parameter : nn::declarations(model))
+    costs[users.at(parameter.name).front()] += static_cast<double>(parameter.placement.full_numel());
+  return costs;
+}
+
+std::vector<pipeline::Stage> partition(nn::Model& model, const StageChoice& choice, int stages) {
+  const auto blocks = static_cast<std::int64_t>(model.blocks().size());
+  if (!choice.given.empty()) return pipeline::partition_given(choice.given, blocks, stages);
+  if (choice.partition == "parameters") return pipeline::partition_by_cost(parameter_costs(model), stages);
+  return pipeline::partition_uniform(blocks, stages);
+}
+
+}  // namespace
+
+StagePlan plan_stages(nn::Model& model, const StageChoice& choice, int ranks, int rank) {
+  // Where the stages are does not depend on the microbatches.
+  const auto schedule = pipeline::make_schedule(choice.schedule, ranks, choice.chunks, 1);
+  StagePlan plan{.pipeline = {choice.schedule, choice.chunks},
+                 .stages = partition(model, choice, schedule.stages()),
+                 .mine = {},
+                 .shared = {}};
+  for (int chunk = 0; chunk < schedule.chunks; ++chunk)
+    plan.mine.push_back(plan.stages[static_cast<std::size_t>(schedule.stage_of(rank, chunk))]);
+  for (const auto& [name, blocks] : nn::users(model)) {
+    std::vector<int> stages, holders;
+    for (const auto block : blocks) {
+      const auto at = std::find_if(plan.stages.begin(), plan.stages.end(),
+                                   [&](const auto& stage) { return static_cast<std::int64_t>(block) < stage.end; });
+      const auto stage = static_cast<int>(at - plan.stages.begin());
+      if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(stage);
+      const int holder = schedule.place_of(stage).rank;
+      if (std::find(holders.begin(), holders.end(), holder) == holders.end()) holders.push_back(holder);
+    }
+    if (stages.size() > 1) plan.shared.push_back({name, std::move(holders)});
+  }
+  return plan;
+}
+
+}  // namespace trireme::plugins

@@ -1,0 +1,44 @@
+// Which blocks each rank of a pipeline runs, and which parameters stages share: from the model and the plugin's
+// options.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pipeline/executor.h"
+#include "pipeline/partition.h"
+
+namespace trireme::nn {
+class Model;
+}
+
+namespace trireme::plugins {
+
+struct StagePlan {
+  pipeline::Plan pipeline;
+  std::vector<pipeline::Stage> stages;  ///< of all ranks, in forward order
+  std::vector<pipeline::Stage> mine;    ///< of each of this rank's chunks
+  /// A parameter that stages of several ranks use, or several chunks of one.
+  struct Shared {
+    std::string name;
+    std::vector<int> ranks;  ///< of the pipeline, that hold it; the one of its first stage first
+  };
+  std::vector<Shared> shared;  ///< of all ranks
+
+  /// Sections of gradients (zero/grad_sync.h): one a chunk, the last chunk first; shared parameters' behind all.
+  [[nodiscard]] int section_of(int chunk) const { return static_cast<int>(mine.size()) - 1 - chunk; }
+  [[nodiscard]] int late_section() const { return static_cast<int>(mine.size()); }
+};
+
+struct StageChoice {
+  std::string schedule;
+  int chunks = 0;                     ///< 0: the schedule's own number
+  std::string partition = "uniform";  ///< uniform | parameters
+  std::vector<std::int64_t> given{};  ///< blocks of each stage; empty: by `partition`
+};
+
+/// @throws ConfigError: a partition that the model does not have, or a schedule that is not there
+StagePlan plan_stages(nn::Model& model, const StageChoice& choice, int ranks, int rank);
+
+}  // namespace trireme::plugins

@@ -1,0 +1,128 @@
+// Contract C1 for pipelines: every schedule, with all that may stand beside it, against one process, in float64.
+#include <gtest/gtest.h>
+
+#include "core/train/evaluate.h"
+#include "tests/parity/layout.h"
+
+namespace trireme::tests {
+namespace {
+
+struct Pipe {
+  const char* schedule;
+  std::int64_t pp, tp = 1, zero = 0;
+  const char* more = "";
+  std::int64_t heads = 3;
+};
+
+std::vector<Case> cross(const std::vector<Pipe>& pipes, const std::vector<Case>& cases) {
+  std::vector<Case> out;
+  for (const auto& [schedule, pp, tp, zero, more, heads] : pipes)
+    for (auto c :
+         trireme::tests::cross("hybrid_parallel", "zero_bucket_size_in_m = 0.001",
+                               {{fmt::format("{}_pp{}_tp{}_zero{}", schedule, pp, tp, zero),
+                                 fmt::format("pp_style = \"{}\"\npp_size = {}\ntp_size = {}\nzero_stage = {}\n{}",
+                                             schedule, pp, tp, zero, more)}},
+                               cases)) {
+      c.tp = tp;
+      c.pp = pp;
+      c.heads = heads;
+      // Stages need blocks: embeddings and head are two.
+      const std::int64_t stages = pp * (schedule == std::string("zbv") || *more != '\0' ? 2 : 1);
+      c.layers = std::max(c.layers, stages - 2);
+      out.push_back(std::move(c));
+    }
+  return out;
+}
+
+bool runs_here(const Case& c) { return world().size() % (c.tp * c.pp) == 0; }
+
+constexpr const char* kTwoChunks = "num_model_chunks = 2";
+const std::vector<Pipe> kSchedules{
+    {"gpipe", 2}, {"1f1b", 2}, {"interleaved", 2, 1, 0, kTwoChunks}, {"zb_h1", 2}, {"zbv", 2},
+    {"gpipe", 3}, {"1f1b", 3}, {"interleaved", 3, 1, 0, kTwoChunks}, {"zb_h1", 3}, {"zbv", 3},
+    {"gpipe", 4}, {"1f1b", 4}, {"interleaved", 4, 1, 0, kTwoChunks}, {"zb_h1", 4}, {"zbv", 4}};
+
+class Pipeline : public testing::TestWithParam<Case> {};
+
+TEST_P(Pipeline, EqualsOneProcess) {
+  if (runs_here(GetParam())) expect_same_as_one_process(GetParam());
+}
+
+const auto kName = [](const auto& value) { return value.param.name; };
+
+// 8 samples in 1 to 8 microbatches; 19 samples in batches of 8: the third is ragged.
+INSTANTIATE_TEST_SUITE_P(
+    Schedules, Pipeline,
+    testing::ValuesIn(
+        cross(kSchedules,
+              {Case{.name = "one"}, Case{.name = "many", .micro_batch = 1, .adamw = false, .max_norm = 0.5},
+               Case{.name = "everything", .micro_batch = 3, .dropout = 0.2, .max_norm = 0.3, .recompute = true}})),
+    kName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Beside, Pipeline,
+    testing::ValuesIn(cross(
+        {{"1f1b", 2, 2, 0},
+         {"1f1b", 2, 1, 1},
+         {"1f1b", 2, 1, 2},
+         {"zb_h1", 2, 1, 2},
+         {"zbv", 2, 2, 0},
+         {"interleaved", 2, 1, 1, kTwoChunks},
+         {"1f1b", 2, 2, 1},
+         {"zb_h1", 2, 2, 2}},
+        {Case{.name = "plain", .micro_batch = 1, .max_norm = 0.5},
+         Case{.name = "dropout_recompute", .micro_batch = 2, .adamw = false, .dropout = 0.3, .recompute = true}})),
+    kName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Pipeline,
+    testing::ValuesIn(
+        cross({{"1f1b", 2}, {"zb_h1", 2}, {"zbv", 2}, {"1f1b", 2, 1, 2}},
+              {Case{.name = "two_epochs", .samples = 11, .micro_batch = 2, .steps = 4},
+               Case{.name = "freeze_no_decay",
+                    .micro_batch = 2,
+                    .freeze = {"*layer.0.*", "cls_token"},
+                    .no_decay = {"*bias", "layernorm"}},
+               Case{.name = "freeze_first_stage", .micro_batch = 2, .freeze = {"*embeddings*", "*layer.0.*"}},
+               Case{.name = "unused", .micro_batch = 2, .unused_block = true},
+               Case{.name = "rare", .micro_batch = 2, .rare = true},
+               Case{.name = "twice", .micro_batch = 2, .max_norm = 0.5, .twice = true},
+               Case{.name = "twice_recompute", .micro_batch = 2, .dropout = 0.2, .recompute = true, .twice = true},
+               Case{.name = "adapted", .micro_batch = 2, .adapted = true}})),
+    kName);
+
+class PipelinePrecision : public testing::TestWithParam<Rounding> {};
+
+TEST_P(PipelinePrecision, StaysNearFloat64) {
+  for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"zb_h1", 2, 1, 2}},
+                             {Case{.name = "hard", .micro_batch = 2, .adamw = false, .max_norm = 0.5}}))
+    if (runs_here(c)) expect_near_float64(c, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Bounds, PipelinePrecision,
+                         testing::Values(Rounding{"fp32", 1e-6, 1e-5}, Rounding{"bf16", 2e-2, 5e-2},
+                                         Rounding{"fp16", 4e-3, 1e-2}),
+                         [](const auto& value) { return std::string(value.param.precision); });
+
+TEST(PipelineRules, EvaluationIsThatOfTorchDdp) {
+  for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"interleaved", 2, 1, 0, kTwoChunks}, {"gpipe", 4}},
+                             {Case{.name = "evaluation"}})) {
+    if (!runs_here(c)) continue;
+    const auto score = [&](const Case& layout, comm::World& ranks) {
+      Booster booster(ranks, make_plugin(layout), make_options(layout));
+      auto run = booster.boost(make_inputs(layout));
+      return train::evaluate(booster, run, *booster.evaluation_loader(make_data(layout), 3), 2);
+    };
+    auto plain = c;
+    plain.plugin_name = "torch_ddp";
+    plain.plugin = "";
+    const auto expected = score(plain, world()), got = score(c, world());
+    EXPECT_EQ(got.samples, 19);
+    EXPECT_NEAR(got.loss, expected.loss, kBound * expected.loss) << c.name;
+    EXPECT_EQ(got.accuracy, expected.accuracy);
+    EXPECT_EQ(got.top_k, expected.top_k);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests

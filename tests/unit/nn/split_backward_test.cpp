@@ -1,0 +1,168 @@
+// A backward pass in two gives what one gives, and computes each gradient once.
+#include "core/nn/split_backward.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <map>
+
+#include "core/nn/block.h"
+#include "core/nn/linear.h"
+#include "core/nn/parameters.h"
+#include "core/nn/recompute.h"
+
+namespace trireme::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// What was computed, by name.
+std::map<std::string, int> counted;
+
+struct Product : torch::autograd::Function<Product> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w) {
+    ctx->save_for_backward({x, w});
+    return x * w;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    variable_list out(2);
+    if (ctx->needs_input_grad(0)) {
+      ++counted["input"];
+      out[0] = grads[0] * saved[1];
+    }
+    if (ctx->needs_input_grad(1)) {
+      ++counted["weight"];
+      out[1] = grads[0] * saved[0];
+    }
+    return out;
+  }
+};
+
+at::Tensor leaf(std::vector<std::int64_t> shape) { return at::randn(shape, at::kDouble).set_requires_grad(true); }
+
+std::vector<SplitBackward::Root> roots_of(const std::vector<at::Tensor>& outputs) {
+  std::vector<SplitBackward::Root> roots;
+  for (const auto& output : outputs)
+    roots.push_back({torch::autograd::impl::gradient_edge(output),
+                     at::cat({output.detach().reshape(-1)}).cos().view(output.sizes())});
+  return roots;
+}
+
+struct Graph {
+  std::vector<at::Tensor> inputs{leaf({3, 4}), leaf({3, 4})};
+  at::Tensor w = leaf({4, 4}), b = leaf({4}), norm = leaf({4}), scale = leaf({3, 4}), alone = leaf({3, 4}),
+             unused = leaf({2});
+  [[nodiscard]] std::vector<at::Tensor> parameters() const { return {w, b, norm, scale, alone, unused}; }
+
+  /// A weight used twice, two inputs that meet, an output of parameters alone, and one that is an input itself.
+  std::vector<at::Tensor> forward() const {
+    auto x = at::layer_norm(inputs[0], {4}, norm, {}, 1e-6);
+    x = Product::apply(at::gelu(at::linear(x, w, b)), scale);
+    x = at::linear(x, w) + inputs[1] * inputs[0];
+    return {x, (alone * scale).sin(), inputs[1]};
+  }
+};
+
+void forget(const std::vector<at::Tensor>& tensors) {
+  for (auto tensor : tensors) tensor.mutable_grad() = at::Tensor();
+}
+
+TEST(SplitBackward, IsTheWholePass) {
+  at::manual_seed(3);
+  const Graph graph;
+  backward(roots_of(graph.forward()));
+  std::vector<at::Tensor> expected;
+  for (const auto& t : graph.inputs) expected.push_back(t.grad());
+  for (const auto& t : graph.parameters()) expected.push_back(t.grad());
+  forget(graph.inputs);
+  forget(graph.parameters());
+  counted.clear();
+
+  SplitBackward pass(roots_of(graph.forward()), graph.inputs);
+  EXPECT_EQ(counted["input"], 1);
+  EXPECT_EQ(counted["weight"], 0);
+  for (const auto& parameter : graph.parameters()) EXPECT_FALSE(parameter.grad().defined());
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(pass.input_gradients()[i].allclose(expected[i], 1e-14, 1e-14));
+  pass.accumulate_weights();
+  EXPECT_EQ(counted["input"], 1);
+  EXPECT_EQ(counted["weight"], 1);
+  for (std::size_t i = 0; i < graph.parameters().size(); ++i) {
+    const auto got = graph.parameters()[i].grad();
+    ASSERT_EQ(got.defined(), expected[2 + i].defined()) << i;
+    if (got.defined()) EXPECT_TRUE(got.allclose(expected[2 + i], 1e-14, 1e-14)) << i;
+  }
+  for (const auto& input : graph.inputs) EXPECT_FALSE(input.grad().defined());
+}
+
+TEST(SplitBackward, WithoutInputsAllComesLater) {
+  at::manual_seed(4);
+  const Graph graph;
+  counted.clear();
+  SplitBackward pass(roots_of(graph.forward()), {});
+  EXPECT_EQ(counted["input"] + counted["weight"], 0);
+  pass.accumulate_weights();
+  EXPECT_EQ(counted["input"] + counted["weight"], 2);
+  EXPECT_TRUE(graph.inputs[0].grad().defined());
+  EXPECT_TRUE(graph.w.grad().defined());
+}
+
+TEST(SplitBackward, AnInputThatTheGraphDoesNotMeetHasNone) {
+  const auto met = leaf({2}), other = leaf({2});
+  SplitBackward pass(roots_of({met * 2}), {other, met});
+  EXPECT_FALSE(pass.input_gradients()[0].defined());
+  EXPECT_TRUE(pass.input_gradients()[1].defined());
+}
+
+class TwoLayers : public Block {
+ public:
+  TwoLayers()
+      : first_(register_module("first", std::make_shared<Linear>(Linear::Options{.in = 4, .out = 6}))),
+        second_(register_module("second", std::make_shared<Linear>(Linear::Options{.in = 6, .out = 4}))) {}
+  Tensors forward(Tensors inputs, const Context& context) override {
+    ++counted["run"];
+    return {second_->forward(at::gelu(first_->forward(inputs.at(0), context)), context)};
+  }
+
+ private:
+  std::shared_ptr<Linear> first_, second_;
+};
+
+class OneBlock : public Model {
+ public:
+  OneBlock() {
+    add_block(register_module("block", std::make_shared<TwoLayers>()));
+    finish();
+  }
+};
+
+TEST(SplitBackward, OfARecomputedBlockRunsItAgainOnce) {
+  OneBlock model;
+  materialize(model, 5, at::kDouble, at::kCPU);
+  const auto x = leaf({3, 4});
+  const Context training{.training = true};
+  backward(roots_of(model.forward({x}, training)));
+  std::vector<at::Tensor> expected{x.grad()};
+  for (const auto& p : model.parameters()) expected.push_back(p.grad());
+  forget({x});
+  forget(model.parameters());
+
+  counted.clear();
+  SplitBackward pass(roots_of(model.forward({x}, training, recompute)), {x});
+  EXPECT_TRUE(pass.input_gradients()[0].equal(expected[0]));
+  pass.accumulate_weights();
+  EXPECT_EQ(counted["run"], 2);
+  std::size_t next = 1;
+  for (const auto& p : model.parameters()) EXPECT_TRUE(p.grad().allclose(expected[next++], 1e-14, 1e-14));
+}
+
+}  // namespace
+}  // namespace trireme::nn
