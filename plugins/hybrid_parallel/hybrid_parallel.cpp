@@ -39,6 +39,18 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
   for (const auto& buffer : model.buffers()) agree(buffer);
 }
 
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Why a rank's samples of a global batch cannot be so many microbatches; "": they can.
+std::string why_not_parts(std::int64_t share, std::int64_t parts) {
+  const auto made = ceil_div(share, ceil_div(share, parts));
+  return made == parts ? ""
+                       : fmt::format(
+                             "{} samples a rank cannot be {} parts that are alike but for the last; choose {}, "
+                             "or another train.global_batch",
+                             share, parts, made);
+}
+
 }  // namespace
 
 const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
@@ -136,6 +148,10 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
         config.root.table("data"), "on_bad_sample",
         "\"skip\" is left to each rank, and the ranks of a tensor-parallel group or a pipeline must see the same "
         "samples; choose \"error\"");
+  if (options_.num_microbatches) {
+    const auto why = why_not_parts(share_of(config.train, static_cast<int>(dp)), *options_.num_microbatches);
+    if (!why.empty()) config::fail(section, "num_microbatches", why);
+  }
   check_pipeline(section, config);
 }
 
@@ -162,19 +178,14 @@ void HybridParallel::check_pipeline(const config::Table* section, const config::
 }
 
 std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
-  if (const auto count = options_.num_microbatches) {
-    const auto size = (share + *count - 1) / *count, made = (share + size - 1) / size;
-    if (made != *count)
-      throw ConfigError(fmt::format(
-          "plugin.hybrid_parallel.num_microbatches: {} samples a rank cannot be {} parts that are alike but for the "
-          "last; choose {}, or another train.global_batch",
-          share, *count, made));
-    return size;
+  if (options_.num_microbatches) {
+    const auto why = why_not_parts(share, *options_.num_microbatches);
+    if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.num_microbatches: {}", why));
+    return ceil_div(share, *options_.num_microbatches);
   }
   if (options_.microbatch_size) wanted = options_.microbatch_size;
   if (wanted || options_.pp_size == 1) return std::min(wanted.value_or(share), share);
-  const auto parts = 4 * options_.pp_size;  // a bubble of about a fifth, in 1f1b
-  return (share + parts - 1) / parts;
+  return ceil_div(share, 4 * options_.pp_size);  // in 1f1b a bubble of about a fifth
 }
 
 void HybridParallel::check_model(const ModelSource& source, const config::RunConfig& config) const {
