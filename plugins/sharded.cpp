@@ -22,6 +22,7 @@ zero::ShardedOptions sharded(const ShardedKeys& keys, const ShardedPlan& plan) {
   out.overlap_gather = keys.overlap_allgather;
   out.cast_inputs = plan.cast_inputs;
   out.hold_gradients = plan.hold_gradients;
+  out.counts_loss = plan.counts_loss;
   out.communication_dtype = dtype_of(keys.communication_dtype);
   out.accumulation_dtype = dtype_of(keys.grad_accum_dtype);
   return out;

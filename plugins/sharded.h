@@ -56,6 +56,7 @@ struct ShardedPlan {
   std::optional<double> bucket_mi;  ///< bucket size in units of 2^20 elements; unset: 12, or less for a small model
   bool cast_inputs = true;
   bool hold_gradients = false;  ///< stage 2: over the microbatches of a step
+  bool counts_loss = true;      ///< false: another rank has the same loss, and gradients are summed over both
 };
 
 /// Model and optimizer as `keys` and `plan` say, shared out over groups.shards. Collective.

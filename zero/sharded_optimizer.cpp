@@ -64,7 +64,9 @@ void ShardedOptimizer::follow(std::size_t bucket) {
 }
 
 void ShardedOptimizer::backward(const nn::Loss& loss, double global_weight) {
-  scaler_.scale(loss.sum / global_weight).backward();
+  auto mean = loss.sum / global_weight;
+  if (!model_.options().counts_loss) mean = mean * 0;  // still a backward pass, for the collectives in it
+  scaler_.scale(mean).backward();
   model_.pass_ended();
 }
 

@@ -47,7 +47,11 @@ ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<n
       device_(device) {}
 
 nn::Tensors ReplicatedModel::forward(const data::Batch& batch) {
-  const nn::Context context{.training = training_, .seed = seed_, .step = batch.step, .sample_ids = batch.sample_ids};
+  const nn::Context context{.training = training_,
+                            .seed = seed_,
+                            .step = batch.step,
+                            .sample_ids = batch.sample_ids,
+                            .tokens = model_->tokens(batch.inputs)};
   const AutocastScope autocast(precision_, device_);
   auto outputs = model_->forward(batch.inputs, context,
                                  [this](const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,

@@ -43,7 +43,7 @@ TEST(Policy, SaysWhyItDoesNotFit) {
   };
   const auto model = make_vit();
   for (const auto& [policy, ranks, says] : rows) {
-    const auto why = why_not(*model, policy, ranks);
+    const auto why = why_not(*model, policy, {.tensor = ranks});
     EXPECT_EQ(why.empty(), std::string(says).empty()) << why;
     EXPECT_NE(why.find(says), std::string::npos) << why;
   }
@@ -52,7 +52,7 @@ TEST(Policy, SaysWhyItDoesNotFit) {
 
 TEST(Policy, CutsWhatItNamesByOutputsOrInputs) {
   const auto model = make_vit();
-  apply(*model, *policy_of("vit"), comm::Group::alone("tp", 0, nullptr));
+  apply(*model, *policy_of("vit"), {.tensor = comm::Group::alone("tp", 0, nullptr)});
   for (const auto& declared : nn::declarations(*model)) {
     EXPECT_EQ(declared.placement.local_numel(), declared.placement.full_numel()) << declared.name;
     const auto& name = declared.name;
