@@ -67,8 +67,9 @@ BoostResult boost_sharded(const ModelSource& source, const BoostOptions& options
   auto buckets = zero::plan_buckets(parameters, elements, groups.shards.size());
   const auto count = buckets.size();
   std::vector<zero::Residence> homes(count, {.stays = true, .offload_master = keys.cpu_offload});
-  auto weights = zero::make_weights(source, zero::weights_options(options, keys.master_weights, device),
-                                    std::move(buckets), std::move(homes), groups, log);
+  auto in_memory = zero::weights_options(options, keys.master_weights, device);
+  in_memory.axes = groups.axes;
+  auto weights = zero::make_weights(source, in_memory, std::move(buckets), std::move(homes), groups, log);
   auto model = std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(keys, plan),
                                                     groups, device);
   const auto parts = groups.shards.size();

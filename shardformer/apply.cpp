@@ -140,9 +140,9 @@ std::string why_not(const nn::PolicyRow& row, const nn::Layer& layer, const Size
     return fmt::format("{} ranks cannot share {} attention heads; choose at most {}", sizes.tensor, heads, heads);
   if (sizes.mode == Sequence::all_to_all && heads / sizes.tensor < sizes.sequence)
     return fmt::format(
-        "all_to_all shares the {} attention heads{} over {} ranks; choose sp_size at most {}, or the mode "
-        "ring_attn",
-        heads / sizes.tensor, sizes.tensor > 1 ? " of a tensor-parallel rank" : "", sizes.sequence,
+        "all_to_all gives each of {} ranks attention heads, and {} {}; choose sp_size at most {}, or the "
+        "mode ring_attn",
+        sizes.sequence, sizes.tensor > 1 ? "a tensor-parallel rank has only" : "there are only", heads / sizes.tensor,
         heads / sizes.tensor);
   return "";
 }

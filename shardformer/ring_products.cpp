@@ -27,6 +27,7 @@ struct Kept : torch::CustomClassHolder {
   std::int64_t tokens = 0;
   std::vector<std::int64_t> reads;  ///< of each branch: so many tokens from the first on
   std::vector<bool> has_bias;
+  at::Tensor gradient;  ///< of a row's whole output, between a pass for the input and one for the weight
 };
 
 c10::intrusive_ptr<Kept> kept_of(AutogradContext* ctx) {
@@ -110,18 +111,24 @@ struct RingRow : torch::autograd::Function<RingRow> {
                           [&](const shard::Range& tokens) { return at::linear(of(x, tokens), weight); });
   }
 
-  // The output's gradient travels once for both: it belongs to the pass that asks for the input's, and to the other one
-  // where they are asked for apart.
+  // The output's gradient travels once. Where a first pass asks for the input's gradient alone, it is kept for a second
+  // one that asks for the weight's.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto kept = kept_of(ctx);
     const auto saved = ctx->get_saved_variables();
     const auto &x = saved[0], &weight = saved[1];
     at::Tensor dx, dw;
+    if (ctx->needs_input_grad(1) && kept->gradient.defined())
+      return {at::Tensor(), dx, weight_gradient(std::exchange(kept->gradient, {}), x)};
     if (ctx->needs_input_grad(0)) dx = at::empty_like(x);
-    if (ctx->needs_input_grad(1)) dw = at::zeros_like(weight);
+    if (ctx->needs_input_grad(1))
+      dw = at::zeros_like(weight);
+    else if (weight.requires_grad())
+      kept->gradient = at::empty({x.size(0), kept->tokens, weight.size(0)}, grads[0].options());
     gather_by_ring(grads[0], kept->tokens, kept->group, [&](const shard::Range& tokens, const at::Tensor& slice) {
       if (dx.defined()) of(dx, tokens).copy_(at::matmul(slice, weight));
       if (dw.defined()) dw.add_(weight_gradient(slice, of(x, tokens)));
+      if (kept->gradient.defined()) of(kept->gradient, tokens).copy_(slice);
     });
     return {at::Tensor(), dx, dw};
   }

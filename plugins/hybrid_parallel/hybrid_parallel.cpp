@@ -187,11 +187,11 @@ std::vector<std::pair<std::string, int>> HybridParallel::axes(int world_size) co
 
 /// Ranks that share out the tokens of a sample have each a part of every gradient, as those that share out samples do.
 zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
-  const auto& everyone = mesh.group({"dp", "sp"});
+  const std::vector<std::string> axes{"dp", "sp"};
+  const auto& everyone = mesh.group(axes);
   const auto alone = comm::Group::alone("dp", mesh.world().rank(), nullptr);
   if (options_.zero_stage == 0) return {alone, everyone, everyone};
-  const auto &dp = mesh.group("dp"), &own = mesh.group("sp");
-  return dp.size() == 1 ? zero::GradGroups{own, alone, everyone} : zero::GradGroups{dp, own, everyone};
+  return {everyone, alone, everyone, axes};
 }
 
 BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {

@@ -63,7 +63,28 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{"parallel.tp=0"}, "must be at least 1"},
       {{hybrid + "overlap_allgather=true"}, "changes nothing with zero_stage = 0"},
       {{"parallel.tp=2", hybrid + "communication_dtype=bf16"}, "no data-parallel ranks to reduce gradients over", 2},
-      {{"parallel.tpp=2"}, "no key \"tpp\" in [parallel]; did you mean \"tp\"?"},
+      {{"parallel.sp=2"}, "2 ranks are to share each sample, and nothing says how; set sequence_parallelism_mode", 2},
+      {{"parallel.sp_mode=split_gather"}, "and tp_size is 1; set tp_size to 2 or more, or choose a mode with ranks", 2},
+      {{"parallel.sp_mode=ring_attn"}, "changes nothing with sp_size = 1; set sp_size to 2 or more", 2},
+      {{"parallel.sp_mode=ulysses"}, "ulysses"},
+      {{"parallel.tp=2", "parallel.sp=4", "parallel.sp_mode=ring"},
+       "ring reuses the 2 ranks of tp_size; leave sp_size",
+       2},
+      {{"parallel.sp=3", "parallel.sp_mode=all_to_all"},
+       "all_to_all gives each of 3 ranks attention heads, and there are only 2; choose sp_size at most 2, or the mode",
+       3},
+      {{"parallel.tp=2", "parallel.sp=2", "parallel.sp_mode=all_to_all"},
+       "each of 2 ranks attention heads, and a tensor-parallel rank has only 1",
+       4},
+      {{"parallel.sp=2", "parallel.sp_mode=ring_attn"},
+       "ranks = dp x sp x tp, and 3 is no multiple of sp x tp = 2; start 4 ranks",
+       3},
+      {{"parallel.sp=2", "parallel.sp_mode=ring_attn", "parallel.dp=2"}, "leaves 1 of 2 ranks for data parallelism", 2},
+      {{hybrid + "enable_sequence_parallelism=true"}, "says yes, and nothing says how; set sequence_parallelism_mode"},
+      {{hybrid + "enable_sequence_parallelism=false", "parallel.tp=2", "parallel.sp_mode=ring"},
+       "says no, and sequence_parallelism_mode is \"ring\"",
+       2},
+      {{"parallel.ttp=2"}, "no key \"ttp\" in [parallel]; did you mean \"tp\"?"},
       {{zero + "stage=1", "parallel.tp=1"}, "the plugin \"low_level_zero\" has no such choice"},
   };
   for (const auto& [sets, says, ranks] : rows) {
@@ -85,6 +106,7 @@ TEST(Plugins, TakeTheirOwnResolvedFile) {
   const SmallRun run;
   for (const std::vector<std::string>& sets :
        {std::vector<std::string>{"parallel.tp=2"},
+        {"parallel.sp=2", "parallel.sp_mode=all_to_all"},
         {"parallel.plugin=gemini"},
         {"parallel.plugin=gemini", "plugin.gemini.placement_policy=auto", "run.memory_mb=100"},
         {"parallel.plugin=low_level_zero", "plugin.low_level_zero.stage=2"}}) {
@@ -100,9 +122,11 @@ TEST(Plugins, TakeTheirOwnResolvedFile) {
   }
 }
 
-TEST(Plugins, TensorParallelRanksSeeTheSameSamples) {
+TEST(Plugins, RanksOfOneSampleSeeTheSameSamples) {
   const SmallRun run("[data]\nname = \"image_folder\"\npath = \"images\"\non_bad_sample = \"skip\"\n");
   expect_only_refusal(run.train(2, {"--set", "parallel.tp=2"}), 2, "must see the same samples; choose \"error\"");
+  expect_only_refusal(run.train(2, {"--set", "parallel.sp=2", "--set", "parallel.sp_mode=ring_attn"}), 2,
+                      "the ranks of a sequence-parallel group must see the same samples");
 }
 
 // A slip in a section that is kept for another day is told now.

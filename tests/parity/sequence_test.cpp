@@ -171,5 +171,70 @@ TEST(TokensRules, SplitGatherSendsTheFormulas) {
   }
 }
 
+/// Tokens of the slice of the rank `ahead` of this one in a group of `size` neighbours.
+std::uint64_t slice(std::int64_t tokens, std::int64_t size, int ahead = 0) {
+  const auto ranks = static_cast<int>(size);
+  return static_cast<std::uint64_t>(shard::split(tokens, ranks, (world().rank() + ahead) % ranks).size());
+}
+
+TEST(TokensRules, RingSendsTheFormulas) {
+  for (const auto& c : cross({{"ring", 2}, {"ring", 3}}, kTraffic)) {
+    if (world().size() != c.tp) continue;
+    std::uint64_t b = 0;
+    auto sent = sent_in_a_step(c, "tp", b);
+    const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
+    // What goes all the way around to be gathered, and to be summed up; of n tokens and of the class token.
+    const auto g = n - slice(n, c.tp, 1), s = n - slice(n, c.tp), g1 = 1 - slice(1, c.tp, 1), s1 = 1 - slice(1, c.tp);
+    const auto forward = (l - 1) * (2 * g + 2 * s) + g + 2 * s1 + g1;
+    const auto backward = (l - 1) * (4 * g + 2 * s) + s + g + 3 * g1 + s1;
+    EXPECT_EQ(sent["send"], b * h * (times * forward + backward)) << c.name;
+    EXPECT_EQ(sent["all_gather"], b * n * h + times * b * k) << c.name;
+    EXPECT_EQ(sent["reduce_scatter"], 0U);
+    EXPECT_EQ(sent["all_reduce"], l * 6 * h + b * h + 1) << c.name;
+  }
+}
+
+TEST(TokensRules, AllToAllSendsTheFormulas) {
+  for (const auto& c : cross({{"all_to_all", 1, 2}, {"all_to_all", 1, 3}}, kTraffic)) {
+    if (world().size() != c.tp) continue;
+    std::uint64_t b = 0;
+    auto sent = sent_in_a_step(c, "sp", b);
+    const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
+    const auto s = slice(n, c.tp), s1 = slice(1, c.tp), heads = slice(c.heads, c.tp) * h / 3;
+    const auto forward = (l - 1) * (3 * s * h + n * heads) + (2 * s + s1) * h + heads;
+    const auto backward = (l - 1) * (s * h + 3 * n * heads) + s1 * h + (2 * n + 1) * heads;
+    EXPECT_EQ(sent["all_to_all"], b * (times * forward + backward)) << c.name;
+    EXPECT_EQ(sent["broadcast"], times * b * h) << c.name;
+  }
+}
+
+TEST(TokensRules, RingAttentionSendsTheFormulas) {
+  for (const auto& c : cross({{"ring_attn", 1, 2}, {"ring_attn", 1, 3}}, kTraffic)) {
+    if (world().size() != c.tp) continue;
+    std::uint64_t b = 0;
+    auto sent = sent_in_a_step(c, "sp", b);
+    const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
+    const auto g = n - slice(n, c.tp, 1);
+    EXPECT_EQ(sent["send"], l * 2 * b * h * (times * g + g + n)) << c.name;
+    EXPECT_EQ(sent["broadcast"], times * b * h) << c.name;
+  }
+}
+
+// ZeRO shares out over the ranks that share out tokens too.
+TEST(TokensRules, ARankHoldsItsShareOfTheState) {
+  for (const auto& c : cross({{"ring_attn", 1, 2, 2}}, {Case{.name = "memory"}})) {
+    if (!runs_here(c)) continue;
+    Booster booster(world(), make_plugin(c), make_options(c));
+    const auto run = booster.boost(make_inputs(c));
+    std::int64_t held = 0, full = 0;
+    for (const auto& part : run.model->weights()) {
+      held += part.placement.local_numel();
+      full += part.placement.full_numel();
+    }
+    const auto share = static_cast<double>(full) / world().size();
+    EXPECT_NEAR(static_cast<double>(held), share, 0.2 * share) << c.name;
+  }
+}
+
 }  // namespace
 }  // namespace trireme::tests
