@@ -23,6 +23,7 @@ zero::ShardedOptions sharded(const ShardedKeys& keys, const ShardedPlan& plan) {
   out.cast_inputs = plan.cast_inputs;
   out.hold_gradients = plan.hold_gradients;
   out.late_section = plan.late_section;
+  out.counts_loss = plan.counts_loss;
   out.communication_dtype = dtype_of(keys.communication_dtype);
   out.accumulation_dtype = dtype_of(keys.grad_accum_dtype);
   return out;
@@ -69,8 +70,9 @@ Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, co
   });
   const auto count = buckets.size();
   std::vector<zero::Residence> homes(count, {.stays = true, .offload_master = keys.cpu_offload});
-  auto weights = zero::make_weights(source, zero::weights_options(options, keys.master_weights, device),
-                                    std::move(buckets), std::move(homes), groups, log);
+  auto in_memory = zero::weights_options(options, keys.master_weights, device);
+  in_memory.axes = groups.axes;
+  auto weights = zero::make_weights(source, in_memory, std::move(buckets), std::move(homes), groups, log);
   auto model = std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(keys, plan),
                                                     groups, device);
   const auto parts = groups.shards.size();

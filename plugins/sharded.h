@@ -59,6 +59,7 @@ struct ShardedPlan {
   std::optional<double> bucket_mi;  ///< bucket size in units of 2^20 elements; unset: 12, or less for a small model
   bool cast_inputs = true;
   bool hold_gradients = false;         ///< stage 2: over the microbatches of a step
+  bool counts_loss = true;             ///< false: another rank has the same loss, and gradients are summed over both
   std::vector<std::string> norm_axes;  ///< mesh axes along which ranks may hold different slices
   /// Which backward pass makes a parameter's gradient, see zero/grad_sync.h; empty: one makes all.
   std::function<int(const std::string& name)> section_of{};

@@ -7,15 +7,16 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <string_view>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
 #include "core/nn/attention.h"
 #include "core/nn/block.h"
 #include "core/nn/linear.h"
 #include "shardformer/collectives.h"
 #include "shardformer/column.h"
+#include "shardformer/match.h"
+#include "shardformer/ring_products.h"
+#include "shardformer/slices.h"
 
 namespace trireme::shardformer {
 namespace {
@@ -27,27 +28,6 @@ using nn::SelfAttention;
 
 /// Dims of a weight, [out, in].
 constexpr std::int64_t kOut = 0, kIn = 1;
-
-/// Name by name: a '*' stays between two dots.
-bool meets(std::string_view pattern, std::string_view path) {
-  const auto dot = pattern.find('.'), at = path.find('.');
-  const auto name = path.substr(0, at), wanted = pattern.substr(0, dot);
-  if (wanted.find('*') == std::string_view::npos ? wanted != name : !text::matches(name, wanted)) return false;
-  if (dot == std::string_view::npos || at == std::string_view::npos) return dot == at;
-  return meets(pattern.substr(dot + 1), path.substr(at + 1));
-}
-
-/// Calls use(row, layer) for each layer that a row meets; once, though a shared layer has several parents.
-template <class Use>
-void for_each(nn::Model& model, const nn::Policy& policy, const Use& use) {
-  for (const auto& row : policy) {
-    std::set<const nn::Layer*> seen;
-    model.apply([&](torch::nn::Module& module) {
-      auto* layer = dynamic_cast<nn::Layer*>(&module);
-      if (layer != nullptr && meets(row.layer, layer->path()) && seen.insert(layer).second) use(row, *layer);
-    });
-  }
-}
 
 shard::Range units_of(std::int64_t size, std::int64_t unit, const comm::Group& group) {
   const auto units = shard::split(size / unit, group.size(), group.rank());
@@ -61,42 +41,72 @@ void cut_outputs(Linear& linear, const comm::Group& group) {
   if (o.bias) linear.cut("bias", kOut, mine, group.axis());
 }
 
-void column(Linear& linear, const comm::Group& group, bool gathers) {
+/// The products of x, or of the slices of it that the ranks have.
+std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<Branch>& branches, const Context& context,
+                                 const comm::Group& group, Sequence mode) {
+  if (mode == Sequence::ring) return column_products_by_ring(x, context.tokens, branches, group);
+  return mode == Sequence::split_gather ? column_products_of_slices(x, context.tokens, branches, group)
+                                        : column_products(x, branches, group);
+}
+
+void column(Linear& linear, const comm::Group& group, Sequence mode) {
   cut_outputs(linear, group);
-  linear.compute_by([&linear, group, gathers](const at::Tensor& x, const Context&) {
-    const auto y = column_products(x, {{linear.weight, linear.bias}}, group).front();
-    return gathers ? gather_last_dim(y, linear.options().out, linear.options().out_unit, group) : y;
+  linear.compute_by([&linear, group, mode](const at::Tensor& x, const Context& context) {
+    return products(x, {{linear.weight, linear.bias}}, context, group, mode).front();
   });
 }
 
-void row(Linear& linear, const comm::Group& group) {
+void gathered_column(Linear& linear, const comm::Group& group) {
+  cut_outputs(linear, group);
+  linear.compute_by([&linear, group](const at::Tensor& x, const Context&) {
+    const auto y = column_products(x, {{linear.weight, linear.bias}}, group).front();
+    return gather_last_dim(y, linear.options().out, linear.options().out_unit, group);
+  });
+}
+
+at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const comm::Group& group, Sequence mode) {
+  if (mode == Sequence::ring) return row_product_by_ring(x, weight, group);
+  const auto part = at::linear(x, weight);
+  return mode == Sequence::split_gather ? sum_to_slices(part, group) : sum_over(part, group);
+}
+
+void row(Linear& linear, const comm::Group& group, Sequence mode) {
   const auto& o = linear.options();
   linear.cut("weight", kIn, units_of(o.in, o.in_unit, group), group.axis());
-  linear.compute_by([&linear, group](const at::Tensor& x, const Context&) {
+  linear.compute_by([&linear, group, mode](const at::Tensor& x, const Context&) {
     if (x.size(-1) != linear.weight.size(kIn))
       throw ConfigError(
           fmt::format("the policy's row \"{}\" takes {} inputs on this rank, and is given {}: it must follow heads or "
                       "a column, and "
                       "its in_unit must be that layer's out_unit (for heads: a head's size)",
                       linear.path(), linear.weight.size(kIn), x.size(-1)));
-    auto y = sum_over(at::linear(x, linear.weight), group);
-    return linear.bias.defined() ? y.add_(linear.bias) : y;
+    auto y = row_product(x, linear.weight, group, mode);
+    if (!linear.bias.defined()) return y;
+    return y.add_(reuses_tensor(mode) ? sum_gradients({linear.bias}, group).front() : linear.bias);
   });
 }
 
-void heads(SelfAttention& attention, const comm::Group& group) {
+/// Of the first `asking` tokens: so many are in this rank's slice. A FirstToken is what asks.
+std::int64_t first_tokens_here(std::int64_t asking, const comm::Group& group) {
+  TRIREME_CHECK(asking == 1, "the first {} tokens ask, and only the first one has a known place among slices", asking);
+  return tokens_here(asking, group).size();
+}
+
+void heads(SelfAttention& attention, const Groups& groups) {
+  const auto& [group, mode, own] = groups;
   const auto linears = {attention.query, attention.key, attention.value};
   for (const auto& linear : linears) cut_outputs(*linear, group);
   // The mask of [B, heads, ...] is drawn for the heads that are here.
-  attention.dropout->begin_at(shard::split(attention.heads(), group.size(), group.rank()).begin);
-  attention.project_by([&attention, group](const at::Tensor& x, std::int64_t asking) {
-    const auto branch = [](const Linear& linear, std::int64_t tokens) {
-      return Branch{linear.weight, linear.bias, tokens};
-    };
-    auto y = column_products(x,
-                             {branch(*attention.query, asking == x.size(1) ? 0 : asking), branch(*attention.key, 0),
-                              branch(*attention.value, 0)},
-                             group);
+  const auto mine = shard::split(attention.heads(), group.size(), group.rank());
+  attention.dropout->begin_at(mine.begin);
+  const bool slices = groups.has_own();
+  if (slices) attend_by_slices(attention, mine, own, mode);
+  attention.project_by([&attention, group = group, mode = mode, own = own, slices](
+                           const at::Tensor& x, const Context& context, std::int64_t asking) {
+    const auto branch = [](const Linear& linear) { return Branch{linear.weight, linear.bias}; };
+    std::vector<Branch> branches{branch(*attention.query), branch(*attention.key), branch(*attention.value)};
+    if (asking != 0) branches.front().tokens = slices ? first_tokens_here(asking, own) : asking;
+    auto y = products(x, branches, context, group, mode);
     return std::array<at::Tensor, 3>{std::move(y[0]), std::move(y[1]), std::move(y[2])};
   });
 }
@@ -111,8 +121,13 @@ std::set<const nn::Layer*> inside_attentions(nn::Model& model) {
   return inside;
 }
 
+bool is_of_sequence(Role role) {
+  return role != Role::heads && role != Role::column && role != Role::row && role != Role::gathered_column;
+}
+
 /// Why a layer cannot have a role; "": it can.
-std::string why_not(const nn::PolicyRow& row, const nn::Layer& layer, int ranks) {
+std::string why_not(const nn::PolicyRow& row, const nn::Layer& layer, const Sizes& sizes) {
+  if (is_of_sequence(row.role)) return why_not_sequence(row, layer);
   if (row.role != Role::heads)
     return dynamic_cast<const Linear*>(&layer) != nullptr
                ? ""
@@ -120,15 +135,21 @@ std::string why_not(const nn::PolicyRow& row, const nn::Layer& layer, int ranks)
   const auto* attention = dynamic_cast<const SelfAttention*>(&layer);
   if (attention == nullptr)
     return fmt::format("the policy calls \"{}\" an attention layer, which it is not", layer.path());
-  if (attention->heads() < ranks)
-    return fmt::format("{} ranks cannot share {} attention heads; choose at most {}", ranks, attention->heads(),
-                       attention->heads());
+  const auto heads = attention->heads();
+  if (heads < sizes.tensor)
+    return fmt::format("{} ranks cannot share {} attention heads; choose at most {}", sizes.tensor, heads, heads);
+  if (sizes.mode == Sequence::all_to_all && heads / sizes.tensor < sizes.sequence)
+    return fmt::format(
+        "all_to_all gives each of {} ranks attention heads, and {} {}; choose sp_size at most {}, or the "
+        "mode ring_attn",
+        sizes.sequence, sizes.tensor > 1 ? "a tensor-parallel rank has only" : "there are only", heads / sizes.tensor,
+        heads / sizes.tensor);
   return "";
 }
 
 }  // namespace
 
-std::string why_not(nn::Model& model, const nn::Policy& policy, int ranks) {
+std::string why_not(nn::Model& model, const nn::Policy& policy, const Sizes& sizes) {
   std::map<const nn::PolicyRow*, int> met;
   std::map<const nn::Layer*, std::string> row_of;
   std::string why;
@@ -142,21 +163,30 @@ std::string why_not(nn::Model& model, const nn::Policy& policy, int ranks) {
     if (why.empty() && inside.count(&layer) != 0)
       why = fmt::format("\"{}\" is a part of an attention layer, which is cut as a whole: give that the role heads",
                         layer.path());
-    if (why.empty()) why = why_not(row, layer, ranks);
+    if (why.empty()) why = why_not(row, layer, sizes);
   });
   for (const auto& row : policy)
     if (met[&row] == 0 && why.empty())
       why = fmt::format("the policy is for another model: it speaks of \"{}\", and there is no such layer", row.layer);
+  if (why.empty() && sizes.mode != Sequence::none) why = why_no_sequence(model, policy);
   return why;
 }
 
-void apply(nn::Model& model, const nn::Policy& policy, const comm::Group& group) {
-  TRIREME_CHECK(why_not(model, policy, group.size()).empty(), "{}", why_not(model, policy, group.size()));
+void apply(nn::Model& model, const nn::Policy& policy, const Groups& groups) {
+  const auto why = why_not(model, policy, groups.sizes());
+  TRIREME_CHECK(why.empty(), "{}", why);
+  const auto& tensor = groups.tensor;
+  const auto mode = groups.mode;
   for_each(model, policy, [&](const nn::PolicyRow& it, nn::Layer& layer) {
-    if (it.role == Role::heads) return heads(dynamic_cast<SelfAttention&>(layer), group);
+    if (is_of_sequence(it.role)) {
+      if (mode != Sequence::none) cut_tokens(layer, it.role, groups.slices(), reuses_tensor(mode));
+      return;
+    }
+    if (it.role == Role::heads) return heads(dynamic_cast<SelfAttention&>(layer), groups);
     auto& linear = dynamic_cast<Linear&>(layer);
-    if (it.role == Role::row) return row(linear, group);
-    column(linear, group, it.role == Role::gathered_column);
+    if (it.role == Role::row) return row(linear, tensor, mode);
+    if (it.role == Role::column) return column(linear, tensor, mode);
+    gathered_column(linear, tensor);
   });
 }
 

@@ -6,13 +6,15 @@
 //
 // Cuts are by whole units (a head) and may be uneven: sizes differ by one unit, and a rank may have none of a small
 // layer. Traffic a microbatch, in elements of the activations: an all-reduce at a row's end, forward, and one at the
-// beginning of heads or a column, backward.
+// beginning of heads or a column, backward. With sequence parallelism (shardformer/sequence.h) over the same ranks both
+// are an all-gather and a reduce-scatter, the one forward and the other backward.
 #pragma once
 
 #include <string>
 
 #include "core/comm/group.h"
 #include "core/nn/policy.h"
+#include "shardformer/sequence.h"
 
 namespace trireme::nn {
 class Model;
@@ -20,12 +22,30 @@ class Model;
 
 namespace trireme::shardformer {
 
-/// Why `policy` does not fit the model, or the model `ranks` tensor-parallel ranks: a sentence with the remedy; "" when
-/// all fits.
-std::string why_not(nn::Model& model, const nn::Policy& policy, int ranks);
+/// Over how many ranks, and how.
+struct Sizes {
+  int tensor = 1;
+  Sequence mode = Sequence::none;
+  int sequence = 1;  ///< of modes with ranks of their own
+};
 
-/// Cuts the model's layers over the group. To be done before the model has memory. @pre why_not() says nothing
-void apply(nn::Model& model, const nn::Policy& policy, const comm::Group& group);
+/// Why `policy` does not fit the model, or the model so many ranks: a sentence with the remedy; "" when all fits.
+std::string why_not(nn::Model& model, const nn::Policy& policy, const Sizes& sizes);
+
+/// Over which ranks, and how.
+struct Groups {
+  comm::Group tensor;
+  Sequence mode = Sequence::none;
+  comm::Group
+      sequence{};  ///< of modes with ranks of their own; there gradients of all parameters must be summed over it
+  [[nodiscard]] Sizes sizes() const { return {tensor.size(), mode, sequence.valid() ? sequence.size() : 1}; }
+  [[nodiscard]] bool has_own() const { return mode != Sequence::none && !reuses_tensor(mode); }
+  /// The ranks that have slices.
+  [[nodiscard]] const comm::Group& slices() const { return reuses_tensor(mode) ? tensor : sequence; }
+};
+
+/// Cuts the model's layers over the groups. To be done before the model has memory. @pre why_not() says nothing
+void apply(nn::Model& model, const nn::Policy& policy, const Groups& groups);
 
 /// The policy for a kind of our models ("vit"); null: there is none.
 const nn::Policy* policy_of(const std::string& kind);

@@ -11,12 +11,22 @@ using nn::Role;
 /// By ModelKind's name.
 const std::map<std::string, nn::Policy>& policies() {
   static const std::map<std::string, nn::Policy> all{
-      // Embeddings and norms are whole on every rank.
+      // Weights of embeddings and norms are whole on every rank.
       {"vit",
-       {{"vit.encoder.layer.*.attention.attention", Role::heads},
+       {{"vit.embeddings", Role::whole},
+        {"vit.embeddings.patch_embeddings.projection", Role::whole},
+        {"vit.embeddings.dropout", Role::scatter_tokens},
+        {"vit.encoder.layer.*.layernorm_before", Role::by_token},
+        {"vit.encoder.layer.*.attention.attention", Role::heads},
         {"vit.encoder.layer.*.attention.output.dense", Role::row},
+        {"vit.encoder.layer.*.attention.output.dropout", Role::by_token},
+        {"vit.encoder.layer.*.layernorm_after", Role::by_token},
         {"vit.encoder.layer.*.intermediate.dense", Role::column},
         {"vit.encoder.layer.*.output.dense", Role::row},
+        {"vit.encoder.layer.*.output.dropout", Role::by_token},
+        {"vit.encoder.layer.*.class_token", Role::first_token},
+        {"vit.class_token", Role::gather_tokens},
+        {"vit.layernorm", Role::whole},
         {"classifier", Role::gathered_column}}},
   };
   return all;

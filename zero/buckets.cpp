@@ -58,10 +58,10 @@ std::int64_t default_bucket_elements(std::int64_t model_elements) {
 }
 
 shard::Placement placement_of(const nn::Declaration& parameter, const Bucket& bucket, std::size_t item, int rank,
-                              const std::string& axis) {
+                              const std::vector<std::string>& axes) {
   auto placement = parameter.placement;
   placement.flat = bucket.layout.owned(item, rank);
-  if (bucket.layout.parts() > 1) placement.sharded_axes.push_back(axis);
+  if (bucket.layout.parts() > 1) placement.sharded_axes.insert(placement.sharded_axes.end(), axes.begin(), axes.end());
   return placement;
 }
 

@@ -40,9 +40,9 @@ std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters,
 /// stay small beside the state that partitioning saves. Never below 64 Ki: a message must be worth its start.
 std::int64_t default_bucket_elements(std::int64_t model_elements);
 
-/// The slice of a bucket's item that `rank` owns: of what the ranks along `axis` have of the parameter, a flat range.
-/// May be empty.
+/// The slice of a bucket's item that `rank` owns: of what the ranks along mesh axes `axes` have of the parameter, a
+/// flat range. May be empty.
 shard::Placement placement_of(const nn::Declaration& parameter, const Bucket& bucket, std::size_t item, int rank,
-                              const std::string& axis);
+                              const std::vector<std::string>& axes);
 
 }  // namespace trireme::zero

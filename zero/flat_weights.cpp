@@ -46,6 +46,7 @@ FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vec
       arriving_(buckets_.size()) {
   TRIREME_CHECK(homes_.size() == buckets_.size(), "{} homes for {} buckets", homes_.size(), buckets_.size());
   const at::NoGradGuard no_grad;
+  if (options_.axes.empty()) options_.axes = {shards_.axis()};
   make_buffers();
   fill_masters(nn::declarations(model), everyone);
   install(model);
@@ -133,7 +134,7 @@ void FlatWeights::fill_masters(const std::vector<nn::Declaration>& parameters, c
     first_.push_back(slices_.size());
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
       const auto& parameter = parameters[bucket.parameters[i]];
-      auto placement = placement_of(parameter, bucket, i, rank, shards_.axis());
+      auto placement = placement_of(parameter, bucket, i, rank, options_.axes);
       auto slice = cut(masters_[b], b, i);
       if (parameter.init) {
         slice.copy_(shard::draw(*parameter.init, options_.seed, placement, options_.master, masters_[b].device()));

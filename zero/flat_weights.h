@@ -33,8 +33,9 @@ struct FlatWeightsOptions {
   at::ScalarType working = at::kFloat;  ///< what layers compute in
   at::ScalarType master = at::kFloat;   ///< what is updated
   c10::Device device = at::kCPU;
-  std::uint64_t seed = 0;  ///< of the draws by name
-  bool pin = true;         ///< host memory beside a GPU is pinned: copies to and from it need not wait
+  std::uint64_t seed = 0;           ///< of the draws by name
+  std::vector<std::string> axes{};  ///< of the mesh, along which buckets are shared out; empty: the group's own
+  bool pin = true;                  ///< host memory beside a GPU is pinned: copies to and from it need not wait
 };
 
 /// Where a bucket lives.

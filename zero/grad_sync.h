@@ -43,9 +43,10 @@ struct GradSyncOptions {
 
 /// Which ranks take part.
 struct GradGroups {
-  comm::Group shards;    ///< share out each bucket
-  comm::Group replicas;  ///< hold the same parts; a group of one where there are none
-  comm::Group everyone;  ///< both
+  comm::Group shards;               ///< share out each bucket
+  comm::Group replicas;             ///< hold the same parts; a group of one where there are none
+  comm::Group everyone;             ///< both
+  std::vector<std::string> axes{};  ///< of the mesh, that `shards` spans; empty: its own
 };
 
 class GradSync {

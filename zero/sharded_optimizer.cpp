@@ -64,7 +64,7 @@ void ShardedOptimizer::follow(std::size_t bucket) {
 }
 
 void ShardedOptimizer::backward(const nn::Loss& loss, double global_weight) {
-  scaler_.scale(loss.sum / global_weight).backward();
+  scaler_.scale(model_.counted(loss.sum / global_weight)).backward();
   model_.pass_ended();
 }
 

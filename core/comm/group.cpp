@@ -109,6 +109,26 @@ Work Group::State::reduce_scatter_into(const at::Tensor& output, const at::Tenso
   });
 }
 
+Work Group::State::all_gather(const Tensors& outputs, const at::Tensor& input, bool later) const {
+  check_count("all_gather", outputs, "outputs");
+  if (alone()) return copy_into(outputs[0], input);
+  return run("all_gather", input, payload(outputs, ring()), [&](Call& call) {
+    std::vector<Tensors> to{call.outputs(outputs)};
+    Tensors from{call.input(input)};
+    return call.backend->allgather(to, from, {.asyncOp = later});
+  });
+}
+
+Work Group::State::reduce_scatter(const at::Tensor& output, const Tensors& inputs, ReduceOp op, bool later) const {
+  check_count("reduce_scatter", inputs, "inputs");
+  if (alone()) return copy_into(output, inputs[0]);
+  return run("reduce_scatter", output, payload(inputs, ring()), [&](Call& call) {
+    Tensors to{call.output(output)};
+    std::vector<Tensors> from{call.inputs(inputs)};
+    return call.backend->reduce_scatter(to, from, {.reduceOp = to_c10d(op), .asyncOp = later});
+  });
+}
+
 Work Group::State::send(const at::Tensor& tensor, int peer, int tag) const {
   check_peer("send", peer);
   return run("send", tensor, payload(tensor, 1), [&](Call& call) {
@@ -141,6 +161,16 @@ void Group::reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op
 Work Group::reduce_scatter_into_async(at::Tensor output, at::Tensor input, ReduceOp op) const {
   return state().reduce_scatter_into(output, input, op, true);
 }
+void Group::all_gather(Tensors outputs, at::Tensor input) const { state().all_gather(outputs, input, false).wait(); }
+Work Group::all_gather_async(Tensors outputs, at::Tensor input) const {
+  return state().all_gather(outputs, input, true);
+}
+void Group::reduce_scatter(at::Tensor output, Tensors inputs, ReduceOp op) const {
+  state().reduce_scatter(output, inputs, op, false).wait();
+}
+Work Group::reduce_scatter_async(at::Tensor output, Tensors inputs, ReduceOp op) const {
+  return state().reduce_scatter(output, inputs, op, true);
+}
 void Group::send(at::Tensor tensor, int peer, int tag) const { state().send(tensor, peer, tag).wait(); }
 Work Group::send_async(at::Tensor tensor, int peer, int tag) const { return state().send(tensor, peer, tag); }
 void Group::recv(at::Tensor tensor, int peer, int tag) const { state().recv(tensor, peer, tag).wait(); }
@@ -154,28 +184,6 @@ void Group::reduce(at::Tensor tensor, int root, ReduceOp op) const {
      // Off the root the backend may use the tensor as scratch; the caller's keeps its values where it was copied.
      Tensors tensors{call.take(tensor, true, s.rank == root)};
      return call.backend->reduce(tensors, {.reduceOp = to_c10d(op), .rootRank = root, .asyncOp = false});
-   }).wait();
-}
-
-void Group::all_gather(Tensors outputs, at::Tensor input) const {
-  const auto& s = state();
-  s.check_count("all_gather", outputs, "outputs");
-  if (s.alone()) return copy_into(outputs[0], input).wait();
-  s.run("all_gather", input, payload(outputs, s.ring()), [&](auto& call) {
-     std::vector<Tensors> to{call.outputs(outputs)};
-     Tensors from{call.input(input)};
-     return call.backend->allgather(to, from, {.asyncOp = false});
-   }).wait();
-}
-
-void Group::reduce_scatter(at::Tensor output, Tensors inputs, ReduceOp op) const {
-  const auto& s = state();
-  s.check_count("reduce_scatter", inputs, "inputs");
-  if (s.alone()) return copy_into(output, inputs[0]).wait();
-  s.run("reduce_scatter", output, payload(inputs, s.ring()), [&](auto& call) {
-     Tensors to{call.output(output)};
-     std::vector<Tensors> from{call.inputs(inputs)};
-     return call.backend->reduce_scatter(to, from, {.reduceOp = to_c10d(op), .asyncOp = false});
    }).wait();
 }
 

@@ -71,10 +71,12 @@ class Group {
   Work all_gather_into_async(at::Tensor output, at::Tensor input) const;
   /// Uneven pieces: outputs[r] has the shape of rank r's input.
   void all_gather(std::vector<at::Tensor> outputs, at::Tensor input) const;
+  Work all_gather_async(std::vector<at::Tensor> outputs, at::Tensor input) const;
   /// input: N * numel(output) elements; this rank gets the reduction of the rank-th part.
   void reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op = ReduceOp::sum) const;
   Work reduce_scatter_into_async(at::Tensor output, at::Tensor input, ReduceOp op = ReduceOp::sum) const;
   void reduce_scatter(at::Tensor output, std::vector<at::Tensor> inputs, ReduceOp op = ReduceOp::sum) const;
+  Work reduce_scatter_async(at::Tensor output, std::vector<at::Tensor> inputs, ReduceOp op = ReduceOp::sum) const;
   /// outputs: N tensors on the root, empty elsewhere.
   void gather(std::vector<at::Tensor> outputs, at::Tensor input, int root) const;
   /// inputs: N tensors on the root, empty elsewhere.

@@ -134,6 +134,8 @@ struct Group::State {
   Work broadcast(const at::Tensor& tensor, int root, bool later) const;
   Work all_gather_into(const at::Tensor& output, const at::Tensor& input, bool later) const;
   Work reduce_scatter_into(const at::Tensor& output, const at::Tensor& input, ReduceOp op, bool later) const;
+  Work all_gather(const Tensors& outputs, const at::Tensor& input, bool later) const;
+  Work reduce_scatter(const at::Tensor& output, const Tensors& inputs, ReduceOp op, bool later) const;
   Work send(const at::Tensor& tensor, int peer, int tag) const;
   Work recv(const at::Tensor& tensor, int peer, int tag) const;
 };

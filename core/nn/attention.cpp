@@ -35,14 +35,14 @@ SelfAttention::SelfAttention(const Options& options)
       head_size_(options.hidden / options.heads) {}
 
 at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, std::int64_t asking) {
-  const std::int64_t n = asking == 0 ? x.size(1) : asking;
-  const auto ask = [&] { return query->forward(n == x.size(1) ? x : x.narrow(1, 0, n), context); };
+  const auto ask = [&] { return query->forward(asking == 0 ? x : x.narrow(1, 0, asking), context); };
   const auto by_head = [this](const at::Tensor& y) { return y.unflatten(-1, {-1, head_size_}).transpose(1, 2); };
   const auto mix = [&] {
     const auto [q, k, v] = project_
-                               ? project_(x, n)
+                               ? project_(x, context, asking)
                                : std::array<at::Tensor, 3>{ask(), key->forward(x, context), value->forward(x, context)};
-    return attention(by_head(q), by_head(k), by_head(v), *dropout, context);
+    return attend_ ? attend_(by_head(q), by_head(k), by_head(v), context, asking)
+                   : attention(by_head(q), by_head(k), by_head(v), *dropout, context);
   };
   return mix().transpose(1, 2).flatten(2);  // outside: q, k and v are gone where no graph holds them
 }

@@ -30,9 +30,15 @@ class SelfAttention : public Layer {
   /// x [B, N, hidden] -> [B, n, held heads * d], head by head: what the first `asking` tokens (0: all) take from all.
   at::Tensor forward(const at::Tensor& x, const Context& context, std::int64_t asking = 0);
 
-  /// A policy may compute the three products its own way: of x the first n tokens for q, all for k and v.
-  using Project = std::function<std::array<at::Tensor, 3>(const at::Tensor& x, std::int64_t asking)>;
+  /// A policy may compute the three products its own way: of x the first `asking` tokens (0: all) for q, all for k and
+  /// v.
+  using Project =
+      std::function<std::array<at::Tensor, 3>(const at::Tensor& x, const Context& context, std::int64_t asking)>;
   void project_by(Project instead) { project_ = std::move(instead); }
+  /// And what attention() makes of them: q, k and v as there, or slices of their tokens.
+  using Attend = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                          const Context& context, std::int64_t asking)>;
+  void attend_by(Attend instead) { attend_ = std::move(instead); }
   [[nodiscard]] std::int64_t heads() const { return heads_; }  ///< of the whole layer
 
   const std::shared_ptr<Linear> query, key, value;
@@ -41,6 +47,7 @@ class SelfAttention : public Layer {
  private:
   std::int64_t heads_, head_size_;
   Project project_;
+  Attend attend_;
 };
 
 }  // namespace trireme::nn

@@ -33,6 +33,8 @@ class Model : public Layer {
  public:
   /// In forward order. Valid after construction; never changes.
   [[nodiscard]] const std::vector<std::shared_ptr<Block>>& blocks() const { return blocks_; }
+  /// Tokens of a sample after the first block, for sequence parallelism; 0: the model has no such thing.
+  [[nodiscard]] virtual std::int64_t tokens(const Tensors& /*inputs*/) const { return 0; }
   /// Blocks one after the other, each by `run`; none: plainly.
   Tensors forward(Tensors inputs, const Context& context, const RunBlock& run = {});
 

@@ -8,7 +8,13 @@ namespace trireme::nn {
 
 Dropout::Dropout(double p) : p_(p) { TRIREME_CHECK(p >= 0 && p < 1, "dropout {} is not in [0, 1)", p); }
 
-at::Tensor Dropout::compute(const at::Tensor& x, const Context& context) {
+at::Tensor Dropout::compute(const at::Tensor& x, const Context& context) { return drop(x, context, begin_); }
+
+at::Tensor Dropout::mask(const Context& context, const Elements& elements, c10::Device device) const {
+  return dropout_mask(dropout_key(context.seed, context.step, path()), p_, context.sample_ids, elements, device);
+}
+
+at::Tensor Dropout::drop(const at::Tensor& x, const Context& context, std::int64_t begin) const {
   if (!active(context)) return x;
   const auto count = x.sizes().size();
   TRIREME_CHECK(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0),
@@ -17,11 +23,9 @@ at::Tensor Dropout::compute(const at::Tensor& x, const Context& context) {
   std::int64_t of_index = 1;  // elements that share an index of dim 1
   for (std::size_t d = 2; d < count; ++d) of_index *= x.size(static_cast<std::int64_t>(d));
   const std::int64_t held = of_index * (count > 1 ? x.size(1) : 1);
-  const Elements elements{.count = held, .offset = begin_ * of_index, .row = held};
-  const auto mask =
-      dropout_mask(dropout_key(context.seed, context.step, path()), p_, context.sample_ids, elements, x.device());
+  const auto kept = mask(context, {.count = held, .offset = begin * of_index, .row = held}, x.device());
   // LibTorch's name tells its first use; it is x * mask * scale, differentiable, and keeps the mask as bool.
-  return at::native_dropout_backward(x, mask.view(x.sizes()), 1 / (1 - p_));
+  return at::native_dropout_backward(x, kept.view(x.sizes()), 1 / (1 - p_));
 }
 
 }  // namespace trireme::nn

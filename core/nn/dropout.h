@@ -15,6 +15,10 @@ class Dropout : public Unary {
   void begin_at(std::int64_t index) { begin_ = index; }
   [[nodiscard]] bool active(const Context& context) const { return context.training && p_ > 0; }
   [[nodiscard]] double p() const { return p_; }
+  /// As forward(), for a slice whose first index of dim 1 is number `begin` of the whole's.
+  at::Tensor drop(const at::Tensor& x, const Context& context, std::int64_t begin) const;
+  /// Bool [B, elements.count]: which of a sample's elements are kept. For those who apply it themselves.
+  [[nodiscard]] at::Tensor mask(const Context& context, const Elements& elements, c10::Device device) const;
 
  protected:
   at::Tensor compute(const at::Tensor& x, const Context& context) override;

@@ -63,6 +63,8 @@ class Unary : public Layer {
     return instead_ ? instead_(x, context) : compute(x, context);
   }
   void compute_by(Forward instead) { instead_ = std::move(instead); }
+  /// What the layer computes by itself: for a policy that only adds to it.
+  at::Tensor plain(const at::Tensor& x, const Context& context) { return compute(x, context); }
 
  protected:
   virtual at::Tensor compute(const at::Tensor& x, const Context& context) = 0;

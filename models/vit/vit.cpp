@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/nn/attention.h"
 #include "core/nn/dropout.h"
+#include "core/nn/first_token.h"
 #include "core/nn/linear.h"
 
 namespace trireme::models::vit {
@@ -77,7 +78,7 @@ class Embeddings : public nn::Block {
 
 class EncoderLayer : public nn::Block {
  public:
-  EncoderLayer(const Options& options, bool last) : last_(last) {
+  EncoderLayer(const Options& options, bool last) {
     const std::int64_t hidden = *options.hidden_size, inner = *options.intermediate_size;
     const auto linear = [&](std::int64_t in, std::int64_t out, std::int64_t in_unit = 1) {
       return std::make_shared<nn::Linear>(
@@ -102,62 +103,64 @@ class EncoderLayer : public nn::Block {
     mlp_out_dropout_ = output.register_module("dropout", dropout());
     norm_before_ = register_module("layernorm_before", norm());
     norm_after_ = register_module("layernorm_after", norm());
+    if (last) class_token_ = register_module("class_token", std::make_shared<nn::FirstToken>());
   }
 
   Tensors forward(Tensors inputs, const Context& context) override {
     // The head reads the class token alone: in the last layer the other tokens serve as keys and values, and the rest
     // of their work is left out (its gradients are exact zeros).
     const auto& all = inputs.at(0);
-    const auto x = last_ ? all.narrow(1, 0, 1) : all;
-    const auto h = x + attend(norm_before_->forward(all, context), x.size(1), context);
-    const auto inner = at::gelu(mlp_in_->forward(norm_after_->forward(h, context), context));
-    return {h + mlp_out_dropout_->forward(mlp_out_->forward(inner, context), context)};
+    const auto x = class_token_ ? class_token_->forward(all, context) : all;
+    const auto asking = class_token_ ? context.with_tokens(1) : context;
+    const auto mixed = attention_->forward(norm_before_->forward(all, context), context, class_token_ ? 1 : 0);
+    const auto h = x + attention_out_dropout_->forward(attention_out_->forward(mixed, asking), asking);
+    const auto inner = at::gelu(mlp_in_->forward(norm_after_->forward(h, asking), asking));
+    return {h + mlp_out_dropout_->forward(mlp_out_->forward(inner, asking), asking)};
   }
 
  private:
-  at::Tensor attend(const at::Tensor& x, std::int64_t asking, const Context& context) {
-    const auto mixed = attention_->forward(x, context, asking);
-    return attention_out_dropout_->forward(attention_out_->forward(mixed, context), context);
-  }
-
-  bool last_;
+  std::shared_ptr<nn::Unary> class_token_;  ///< of the last layer alone
   std::shared_ptr<nn::SelfAttention> attention_;
   std::shared_ptr<nn::Unary> attention_out_, attention_out_dropout_;
   std::shared_ptr<nn::Unary> mlp_in_, mlp_out_, mlp_out_dropout_, norm_before_, norm_after_;
 };
 
-/// Its layers are named by the model: "vit.layernorm" and "classifier".
+/// Its layers are named by the model: "vit.class_token", "vit.layernorm" and "classifier".
 class Head : public nn::Block {
  public:
-  Head(std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> classifier)
-      : norm_(register_module("norm", std::move(norm))),
+  Head(std::shared_ptr<nn::Unary> class_token, std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> classifier)
+      : class_token_(register_module("class_token", std::move(class_token))),
+        norm_(register_module("norm", std::move(norm))),
         classifier_(register_module("classifier", std::move(classifier))) {
     set_path("head");
   }
   /// The norm is by token, so that the class token alone is needed.
   Tensors forward(Tensors inputs, const Context& context) override {
-    return {classifier_->forward(norm_->forward(inputs.at(0).select(1, 0), context), context)};
+    const auto first = class_token_->forward(inputs.at(0), context).select(1, 0);
+    return {classifier_->forward(norm_->forward(first, context), context)};
   }
 
  private:
-  std::shared_ptr<nn::Unary> norm_, classifier_;
+  std::shared_ptr<nn::Unary> class_token_, norm_, classifier_;
 };
 
 }  // namespace
 
 Vit::Vit(const Options& options) {
-  const std::int64_t hidden = *options.hidden_size;
+  const std::int64_t hidden = *options.hidden_size, side = options.image_size / *options.patch_size;
+  tokens_ = side * side + 1;
   auto& vit = folder(*this, "vit");
   add_block(vit.register_module("embeddings", std::make_shared<Embeddings>(options)));
   auto& layers = folder(folder(vit, "encoder"), "layer");
   for (std::int64_t i = 0; i < *options.num_layers; ++i)
     add_block(layers.register_module(std::to_string(i),
                                      std::make_shared<EncoderLayer>(options, i + 1 == *options.num_layers)));
+  const auto class_token = vit.register_module("class_token", std::make_shared<nn::FirstToken>());
   const auto norm = vit.register_module("layernorm", std::make_shared<nn::LayerNorm>(hidden, *options.layer_norm_eps));
   const auto classifier = register_module(
       "classifier", std::make_shared<nn::Linear>(nn::Linear::Options{
                         .in = hidden, .out = options.classes, .bias = true, .init_std = *options.initializer_range}));
-  add_block(std::make_shared<Head>(norm, classifier));
+  add_block(std::make_shared<Head>(class_token, norm, classifier));
   finish();
 }
 

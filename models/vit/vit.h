@@ -18,6 +18,10 @@ class Vit : public nn::Model {
  public:
   /// @pre resolved options
   explicit Vit(const Options& options);
+  std::int64_t tokens(const nn::Tensors& /*inputs*/) const override { return tokens_; }
+
+ private:
+  std::int64_t tokens_;  ///< the class token and the patches
 };
 
 }  // namespace trireme::models::vit

@@ -4,27 +4,28 @@
 #include "core/booster/plugin_entry.h"
 #include "core/booster/precision.h"
 #include "core/nn/block.h"
-#include "pipeline/schedule/schedules.h"
 #include "plugins/hybrid_parallel/pipelined.h"
 #include "shardformer/apply.h"
 
 namespace trireme::plugins {
 namespace {
 
+using shardformer::Sequence;
+
 const nn::Policy* policy_for(const ModelSource& source) {
   return source.policy.empty() ? shardformer::policy_of(source.kind) : &source.policy;
 }
 
 /// Why the source's model cannot be cut over so many ranks; "": it can.
-std::string why_not(const ModelSource& source, int ranks) {
-  if (ranks == 1) return "";
+std::string why_not(const ModelSource& source, const shardformer::Sizes& sizes) {
+  if (sizes.tensor == 1 && sizes.mode == Sequence::none) return "";
   const auto* policy = policy_for(source);
   if (policy == nullptr)
     return fmt::format(
         "nothing says how to cut this model (policies are for: {}); give one with the model, or set "
-        "tp_size = 1",
+        "tp_size = 1, and no sequence_parallelism_mode",
         text::join(shardformer::kinds_with_policy()));
-  return shardformer::why_not(*source.model, *policy, ranks);
+  return shardformer::why_not(*source.model, *policy, sizes);
 }
 
 /// What a user's own modules have made becomes rank 0's: no draw by name has made it the same.
@@ -39,75 +40,11 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
   for (const auto& buffer : model.buffers()) agree(buffer);
 }
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-/// Why a rank's samples of a global batch cannot be so many microbatches; "": they can.
-std::string why_not_parts(std::int64_t share, std::int64_t parts) {
-  const auto made = ceil_div(share, ceil_div(share, parts));
-  return made == parts ? ""
-                       : fmt::format(
-                             "{} samples a rank cannot be {} parts that are alike but for the last; choose {}, "
-                             "or another train.global_batch",
-                             share, parts, made);
-}
-
 }  // namespace
-
-const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
-  using O = HybridParallelOptions;
-  static const auto table = [] {
-    auto rows =
-        Fields<O>("plugin.hybrid_parallel",
-                  "Tensor and pipeline parallelism, and data parallelism with ZeRO over what they leave: ranks = dp x "
-                  "pp x tp. Keys that [train] has too may be written in either; the loss scale's in the one that says "
-                  "fp16.")
-            .add("tp_size", &O::tp_size,
-                 "So many ranks, neighbours, share each layer: attention heads, the MLP's width, the classes. Sizes "
-                 "need not divide evenly. Short: parallel.tp.",
-                 {.min = 1, .max = 65536})
-            .add("pp_size", &O::pp_size,
-                 "So many ranks run the model's blocks one after the other, each its own. Short: parallel.pp.",
-                 {.min = 1, .max = 4096})
-            .add("pp_style", &O::pp_style,
-                 "The order in which a pipeline's ranks take the microbatches. interleaved and zbv give each rank "
-                 "several "
-                 "stages; zb_h1 and zbv put off weight gradients to where a rank would wait. Short: parallel.schedule.",
-                 {.choices = pipeline::schedule_names()})
-            .add("num_model_chunks", &O::num_model_chunks, "interleaved: stages on each rank.", {.min = 1, .max = 4096})
-            .add("num_microbatches", &O::num_microbatches,
-                 "Into so many parts a rank's share of the global batch is cut; wins over microbatch_size. Unset, with "
-                 "a "
-                 "pipeline and no other word on it: four times pp_size, or one a sample.",
-                 {.min = 1, .max = 1e9})
-            .add("microbatch_size", &O::microbatch_size, "The same as train.micro_batch: samples of each part.",
-                 {.min = 1, .max = 1e9})
-            .add(
-                "num_layers_per_stage", &O::num_layers_per_stage,
-                "Blocks of each stage, in forward order, the first (embeddings) and the last (head) counted. Empty: by "
-                "pp_partition.",
-                {.min = 1, .max = 1e6})
-            .add("pp_partition", &O::pp_partition,
-                 "uniform: as many blocks on each stage, those in the middle one more; parameters: as many parameters.",
-                 {.choices = {"uniform", "parameters"}})
-            .add("dp_outside", &O::dp_outside,
-                 "Order of the ranks: dp x pp x tp; false: pp x dp x tp, where data-parallel ranks are closer.")
-            .add("zero_stage", &O::zero_stage,
-                 "Over the data-parallel ranks: 0 shares out nothing, 1 the optimizer's state, 2 the gradients too. "
-                 "Short: parallel.zero. (Stage 3 is the plugin gemini.)",
-                 {.min = 0})
-            .add(
-                "zero_bucket_size_in_m", &O::zero_bucket_size_in_m,
-                "Size of a gradient bucket, in units of 2^20 elements. Unset: 12, or an eighth of what a rank holds if "
-                "that is smaller than 96.",
-                {.max = 1e6, .above = 0});
-    add_sharded_options(rows);
-    return rows;
-  }();
-  return table;
-}
 
 void HybridParallel::configure(const config::Table* section) {
   options_ = config::read(section, hybrid_parallel_fields());
+  check_sequence(section, options_);
   if (options_.zero_stage > 2)
     config::fail(section, "zero_stage",
                  fmt::format("there is no stage {} here, only 0, 1 and 2; for weights that are shared out too, set "
@@ -115,144 +52,120 @@ void HybridParallel::configure(const config::Table* section) {
                              options_.zero_stage));
 }
 
+/// "pp = 2 and tp = 2": the sizes above 1 of those that are no data parallelism.
+static std::string taken(const HybridParallelOptions& o) {
+  std::vector<std::string> sizes;
+  for (const auto& [name, size] : {std::pair{"pp", o.pp_size}, std::pair{"sp", o.sp()}, std::pair{"tp", o.tp_size}})
+    if (size > 1) sizes.push_back(fmt::format("{} = {}", name, size));
+  return fmt::format("{}", fmt::join(sizes, " and "));
+}
+
 void HybridParallel::check(const config::RunConfig& config, int world_size) const {
   const auto* section = config.plugin_table(name());
-  check_sharded_options(section, options_, config.train.precision);
-  const auto tp = options_.tp_size, pp = options_.pp_size;
-  if (world_size % (tp * pp) != 0)
-    config::fail(section, tp > 1 || pp == 1 ? "tp_size" : "pp_size",
-                 fmt::format("ranks = dp x pp x tp, and {} is no multiple of {} x {}; start {} ranks, or choose sizes "
-                             "whose product divides {}",
-                             world_size, pp, tp, (world_size / (tp * pp) + 1) * tp * pp, world_size));
-  const auto dp = world_size / (tp * pp);
-  // What leaves no data-parallel ranks.
-  const auto taken = pp == 1   ? fmt::format("tp = {} leaves", tp)
-                     : tp == 1 ? fmt::format("pp = {} leaves", pp)
-                               : fmt::format("pp = {} and tp = {} leave", pp, tp);
-  if (options_.zero_stage > 0 && dp == 1 && world_size > 1)
+  const auto& o = options_;
+  check_sharded_options(section, o, config.train.precision);
+  if (world_size % o.inner() != 0) {
+    const char* key = o.tp_size > 1 ? "tp_size" : o.pp_size > 1 ? "pp_size" : "sp_size";
+    config::fail(section, key,
+                 fmt::format("ranks = dp x pp x sp x tp, and {} is no multiple of {} ({}); start {} ranks, or choose "
+                             "sizes whose product divides {}",
+                             world_size, o.inner(), taken(o), (world_size / o.inner() + 1) * o.inner(), world_size));
+  }
+  const auto dp = world_size / o.inner();
+  // Gradients are summed over, and ZeRO shares out over, data- and sequence-parallel ranks.
+  const bool reduces = dp * o.sp() > 1 || world_size == 1;
+  if (o.zero_stage > 0 && !reduces)
     config::fail(section, "zero_stage",
-                 fmt::format("changes nothing: {} no data-parallel ranks to share anything out; remove it, or start {} "
-                             "ranks",
-                             taken, 2 * tp * pp));
-  if (options_.overlap_allgather && options_.zero_stage == 0)
+                 fmt::format("changes nothing: {} leaves no data-parallel ranks to share anything out; remove it, or "
+                             "start {} ranks",
+                             taken(o), 2 * world_size));
+  if (o.overlap_allgather && o.zero_stage == 0)
     config::fail(section, "overlap_allgather",
                  "changes nothing with zero_stage = 0, where no weights are gathered; remove it, or share out more");
-  for (const char* key : {"communication_dtype", "overlap_communication", "dp_outside"})
-    if (dp == 1 && world_size > 1 && is_changed(fields(), key, &options_))
+  for (const char* key : {"communication_dtype", "overlap_communication"})
+    if (!reduces && is_changed(fields(), key, &o))
       config::fail(section, key,
-                   fmt::format("changes nothing: {} no data-parallel ranks to reduce gradients over; remove it, or "
-                               "start {} ranks",
-                               taken, 2 * tp * pp));
-  if (tp * pp > 1 && config.data.on_bad_sample == "skip")
-    config::fail(
-        config.root.table("data"), "on_bad_sample",
-        "\"skip\" is left to each rank, and the ranks of a tensor-parallel group or a pipeline must see the same "
-        "samples; choose \"error\"");
-  if (options_.num_microbatches) {
-    const auto why = why_not_parts(share_of(config.train, static_cast<int>(dp)), *options_.num_microbatches);
-    if (!why.empty()) config::fail(section, "num_microbatches", why);
-  }
-  check_pipeline(section, config);
-}
-
-void HybridParallel::check_pipeline(const config::Table* section, const config::RunConfig& config) const {
-  if (options_.pp_size == 1)
-    for (const char* key : {"pp_style", "num_model_chunks", "num_layers_per_stage", "pp_partition", "dp_outside"})
-      if (is_changed(fields(), key, &options_))
-        config::fail(section, key, "changes nothing: there is no pipeline; remove it, or set pp_size to 2 or more");
-  if (!options_.num_layers_per_stage.empty() && is_changed(fields(), "pp_partition", &options_))
-    config::fail(section, "pp_partition", "changes nothing beside num_layers_per_stage; leave one");
-  const auto& wanted = config.train.micro_batch;
-  if (wanted && options_.microbatch_size.value_or(*wanted) != *wanted)
-    config::fail(
-        section, "microbatch_size",
-        fmt::format("is {}, and train.micro_batch is {}; say it once, or alike", *options_.microbatch_size, *wanted));
-  if (wanted && options_.num_microbatches)
-    config::fail(section, "num_microbatches",
-                 fmt::format("and train.micro_batch ({}) say the same thing in two ways; leave one", *wanted));
-  try {
-    pipeline::make_schedule(options_.pp_style, static_cast<int>(options_.pp_size), chunks(), 1);
-  } catch (const ConfigError& error) {
-    config::fail(section, "num_model_chunks", error.what());
-  }
-}
-
-std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
-  if (options_.num_microbatches) {
-    const auto why = why_not_parts(share, *options_.num_microbatches);
-    if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.num_microbatches: {}", why));
-    return ceil_div(share, *options_.num_microbatches);
-  }
-  if (options_.microbatch_size) wanted = options_.microbatch_size;
-  if (wanted || options_.pp_size == 1) return std::min(wanted.value_or(share), share);
-  return ceil_div(share, 4 * options_.pp_size);  // in 1f1b a bubble of about a fifth
+                   fmt::format("changes nothing: {} leaves no data-parallel ranks to reduce gradients over; remove it, "
+                               "or start {} ranks",
+                               taken(o), 2 * world_size));
+  if (dp == 1 && !o.dp_outside)
+    config::fail(section, "dp_outside", "changes nothing: there are no data-parallel ranks; remove it");
+  if (o.inner() > 1 && config.data.on_bad_sample == "skip")
+    config::fail(config.root.table("data"), "on_bad_sample",
+                 fmt::format("\"skip\" is left to each rank, and with {} several ranks must see the same samples; "
+                             "choose \"error\"",
+                             taken(o)));
+  check_pipeline(section, o, config.train, share_of(config.train, static_cast<int>(dp)));
 }
 
 void HybridParallel::check_model(const ModelSource& source, const config::RunConfig& config) const {
   const auto* section = config.plugin_table(name());
-  const auto why = why_not(source, static_cast<int>(options_.tp_size));
-  if (!why.empty()) config::fail(section, "tp_size", why);
-  if (options_.pp_size == 1) return;
+  const auto& o = options_;
+  const auto why = why_not(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
+  if (!why.empty()) config::fail(section, o.tp_size > 1 ? "tp_size" : "sp_size", why);
+  if (o.pp_size == 1) return;
   try {
-    plan_stages(*source.model, stage_choice(), static_cast<int>(options_.pp_size), 0);
+    plan_stages(*source.model, stage_choice(), static_cast<int>(o.pp_size), 0);
   } catch (const ConfigError& error) {
-    config::fail(section, options_.num_layers_per_stage.empty() ? "pp_size" : "num_layers_per_stage", error.what());
+    config::fail(section, o.num_layers_per_stage.empty() ? "pp_size" : "num_layers_per_stage", error.what());
   }
 }
 
+std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
+  const auto cut = [share](std::int64_t parts) { return (share + parts - 1) / parts; };
+  if (options_.num_microbatches) {
+    const auto why = why_not_parts(share, *options_.num_microbatches);
+    if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.num_microbatches: {}", why));
+    return cut(*options_.num_microbatches);
+  }
+  if (options_.microbatch_size) wanted = options_.microbatch_size;
+  if (wanted || options_.pp_size == 1) return std::min(wanted.value_or(share), share);
+  return cut(4 * options_.pp_size);  // in 1f1b a bubble of about a fifth
+}
+
 StageChoice HybridParallel::stage_choice() const {
-  return {options_.pp_style, chunks(), options_.pp_partition, options_.num_layers_per_stage};
+  return {options_.pp_style, options_.chunks(), options_.pp_partition, options_.num_layers_per_stage};
 }
 
 std::vector<std::pair<std::string, int>> HybridParallel::axes(int world_size) const {
-  const auto tp = static_cast<int>(options_.tp_size), pp = static_cast<int>(options_.pp_size);
-  const std::pair<std::string, int> dp{"dp", world_size / (tp * pp)};
-  if (pp == 1) return {dp, {"tp", tp}};
-  if (!options_.dp_outside) return {{"pp", pp}, dp, {"tp", tp}};
-  return {dp, {"pp", pp}, {"tp", tp}};
+  const auto size = [](std::int64_t n) { return static_cast<int>(n); };
+  std::vector<std::pair<std::string, int>> axes{{"dp", world_size / size(options_.inner())}};
+  if (options_.pp_size > 1) axes.insert(options_.dp_outside ? axes.end() : axes.begin(), {"pp", size(options_.pp_size)});
+  if (options_.sp() > 1) axes.emplace_back("sp", size(options_.sp()));
+  axes.emplace_back("tp", size(options_.tp_size));
+  return axes;
 }
 
-/// Keeps this rank's blocks; nothing has memory yet.
-static StagePlan keep_stages(nn::Model& model, const StageChoice& choice, const comm::Group& line) {
-  auto plan = plan_stages(model, choice, line.size(), line.rank());
-  std::vector<std::size_t> blocks;
-  for (const auto& [begin, end] : plan.mine)
-    for (auto block = begin; block < end; ++block) blocks.push_back(static_cast<std::size_t>(block));
-  std::sort(blocks.begin(), blocks.end());
-  model.keep(std::move(blocks), line.axis());
-  nn::release_elsewhere(model);
-  return plan;
-}
-
-/// By parameter: the section of its gradient.
-static std::function<int(const std::string&)> sections(nn::Model& model, const StagePlan& plan) {
-  std::map<std::string, int> of;
-  for (const auto& [name, blocks] : nn::users(model))
-    for (std::size_t chunk = 0; chunk < plan.mine.size(); ++chunk)
-      if (const auto block = static_cast<std::int64_t>(blocks.front());
-          plan.mine[chunk].begin <= block && block < plan.mine[chunk].end)
-        of[name] = plan.section_of(static_cast<int>(chunk));
-  for (const auto& shared : plan.shared) of[shared.name] = plan.late_section();
-  return [of = std::move(of)](const std::string& name) { return of.at(name); };
+/// Ranks that share out the tokens of a sample have each a part of every gradient, as those that share out samples do.
+zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
+  const std::vector<std::string> axes{"dp", "sp"};
+  const auto& everyone = mesh.group(axes);
+  const auto alone = comm::Group::alone("dp", mesh.world().rank(), nullptr);
+  if (options_.zero_stage == 0) return {alone, everyone, everyone};
+  return {everyone, alone, everyone, axes};
 }
 
 BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
   const auto options = with_section(*this, options_, given);
-  const auto &dp = mesh.group("dp"), &pp = mesh.group("pp"), &tp = mesh.group("tp");
-  const auto why = why_not(source, tp.size());
+  const auto &pp = mesh.group("pp"), &tp = mesh.group("tp");
+  const shardformer::Groups cut{tp, options_.mode(), mesh.group("sp")};
+  const auto why = why_not(source, cut.sizes());
   if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.tp_size: {}", why));
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
-  if (tp.size() > 1) shardformer::apply(*source.model, *policy_for(source), tp);
-  const auto alone = comm::Group::alone("dp", mesh.world().rank(), nullptr);
-  const bool shares = options_.zero_stage > 0;
-  const auto groups = shares ? zero::GradGroups{dp, alone, dp} : zero::GradGroups{alone, dp, dp};
-  ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage), .bucket_mi = options_.zero_bucket_size_in_m};
-  plan.norm_axes = shares ? std::vector<std::string>{"dp", "pp", "tp"} : std::vector<std::string>{"pp", "tp"};
+  if (tp.size() > 1 || options_.mode() != Sequence::none)
+    shardformer::apply(*source.model, *policy_for(source), cut);
+  ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage),
+                   .bucket_mi = options_.zero_bucket_size_in_m,
+                   .counts_loss = mesh.coordinate("sp") == 0,
+                   .norm_axes = {"pp", "tp"}};
+  if (options_.zero_stage > 0) plan.norm_axes = {"dp", "pp", "sp", "tp"};
+  const auto groups = grad_groups(mesh);
   if (pp.size() == 1) {
     auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
     return {std::move(model), std::move(optimizer)};
   }
-  auto stages = keep_stages(*source.model, stage_choice(), pp);
+  auto stages = plan_stages(*source.model, stage_choice(), pp.size(), pp.rank());
+  keep_stages(*source.model, stages, pp.axis());
   plan.section_of = sections(*source.model, stages);
   plan.late_section = stages.late_section();
   auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);

@@ -83,7 +83,7 @@ at::Tensor PipelinedModel::loss(const nn::Tensors& made, const data::Batch& batc
     outputs_->emplace_back();
     for (const auto& output : outputs) outputs_->back().push_back(output.detach());
   }
-  return optimizer_->scaler().scale(loss.sum / batch.global_weight);
+  return optimizer_->scaler().scale(model_->counted(loss.sum / batch.global_weight));
 }
 
 void PipelinedModel::before_weights(int, bool last) {

@@ -1,6 +1,7 @@
 #include "plugins/hybrid_parallel/stage_plan.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
@@ -49,6 +50,26 @@ StagePlan plan_stages(nn::Model& model, const StageChoice& choice, int ranks, in
     if (stages.size() > 1) plan.shared.push_back({name, std::move(holders)});
   }
   return plan;
+}
+
+void keep_stages(nn::Model& model, const StagePlan& plan, const std::string& axis) {
+  std::vector<std::size_t> blocks;
+  for (const auto& [begin, end] : plan.mine)
+    for (auto block = begin; block < end; ++block) blocks.push_back(static_cast<std::size_t>(block));
+  std::sort(blocks.begin(), blocks.end());
+  model.keep(std::move(blocks), axis);
+  nn::release_elsewhere(model);
+}
+
+std::function<int(const std::string&)> sections(nn::Model& model, const StagePlan& plan) {
+  std::map<std::string, int> of;
+  for (const auto& [name, blocks] : nn::users(model))
+    for (std::size_t chunk = 0; chunk < plan.mine.size(); ++chunk)
+      if (const auto block = static_cast<std::int64_t>(blocks.front());
+          plan.mine[chunk].begin <= block && block < plan.mine[chunk].end)
+        of[name] = plan.section_of(static_cast<int>(chunk));
+  for (const auto& shared : plan.shared) of[shared.name] = plan.late_section();
+  return [of = std::move(of)](const std::string& name) { return of.at(name); };
 }
 
 }  // namespace trireme::plugins

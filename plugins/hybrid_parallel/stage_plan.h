@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,5 +41,9 @@ struct StageChoice {
 
 /// @throws ConfigError: a partition that the model does not have, or a schedule that is not there
 StagePlan plan_stages(nn::Model& model, const StageChoice& choice, int ranks, int rank);
+/// Keeps this rank's blocks of a model that has no memory yet; what a user's own modules have made for others is freed.
+void keep_stages(nn::Model& model, const StagePlan& plan, const std::string& axis);
+/// By a parameter's name: the section of its gradient.
+std::function<int(const std::string&)> sections(nn::Model& model, const StagePlan& plan);
 
 }  // namespace trireme::plugins

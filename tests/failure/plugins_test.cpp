@@ -54,9 +54,9 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{gemini + "placement_policy=auto", "run.memory_mb=100", gemini + "memstats=" + run.dir() + "/some.json"},
        "which the next run moves aside; name a file beside it"},
       {{gemini + "pin_memory=false"}, "changes nothing where nothing is offloaded"},
-      {{"parallel.tp=2"}, "parallel.tp=2: ranks = dp x pp x tp, and 3 is no multiple of 1 x 2; start 4 ranks", 3},
-      {{"parallel.pp=2"}, "parallel.pp=2: ranks = dp x pp x tp, and 3 is no multiple of 2 x 1; start 4 ranks", 3},
-      {{"parallel.pp=2", "parallel.tp=2"}, "3 is no multiple of 2 x 2; start 4 ranks", 3},
+      {{"parallel.tp=2"}, "parallel.tp=2: ranks = dp x pp x sp x tp, and 3 is no multiple of 2 (tp = 2); start 4 ranks", 3},
+      {{"parallel.pp=2"}, "parallel.pp=2: ranks = dp x pp x sp x tp, and 3 is no multiple of 2 (pp = 2); start 4 ranks", 3},
+      {{"parallel.pp=2", "parallel.tp=2"}, "3 is no multiple of 4 (pp = 2 and tp = 2); start 4 ranks", 3},
       {{"parallel.pp=4"}, "parallel.pp=4: 3 blocks cannot be 4 stages", 4},
       {{"parallel.pp=2", hybrid + "num_layers_per_stage=[1, 3]"}, "num_layers_per_stage=[1, 3]: ", 2},
       {{"parallel.pp=2", "parallel.schedule=1f1"}, "1f1b", 2},
@@ -79,7 +79,28 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{"parallel.tp=0"}, "must be at least 1"},
       {{hybrid + "overlap_allgather=true"}, "changes nothing with zero_stage = 0"},
       {{"parallel.tp=2", hybrid + "communication_dtype=bf16"}, "no data-parallel ranks to reduce gradients over", 2},
-      {{"parallel.tpp=2"}, "no key \"tpp\" in [parallel]; did you mean \"tp\"?"},
+      {{"parallel.sp=2"}, "2 ranks are to share each sample, and nothing says how; set sequence_parallelism_mode", 2},
+      {{"parallel.sp_mode=split_gather"}, "and tp_size is 1; set tp_size to 2 or more, or choose a mode with ranks", 2},
+      {{"parallel.sp_mode=ring_attn"}, "changes nothing with sp_size = 1; set sp_size to 2 or more", 2},
+      {{"parallel.sp_mode=ulysses"}, "ulysses"},
+      {{"parallel.tp=2", "parallel.sp=4", "parallel.sp_mode=ring"},
+       "ring reuses the 2 ranks of tp_size; leave sp_size",
+       2},
+      {{"parallel.sp=3", "parallel.sp_mode=all_to_all"},
+       "all_to_all gives each of 3 ranks attention heads, and there are only 2; choose sp_size at most 2, or the mode",
+       3},
+      {{"parallel.tp=2", "parallel.sp=2", "parallel.sp_mode=all_to_all"},
+       "each of 2 ranks attention heads, and a tensor-parallel rank has only 1",
+       4},
+      {{"parallel.sp=2", "parallel.sp_mode=ring_attn"},
+       "and 3 is no multiple of 2 (sp = 2); start 4 ranks",
+       3},
+      {{"parallel.sp=2", "parallel.sp_mode=ring_attn", "parallel.dp=2"}, "leaves 1 of 2 ranks for data parallelism", 2},
+      {{hybrid + "enable_sequence_parallelism=true"}, "says yes, and nothing says how; set sequence_parallelism_mode"},
+      {{hybrid + "enable_sequence_parallelism=false", "parallel.tp=2", "parallel.sp_mode=ring"},
+       "says no, and sequence_parallelism_mode is \"ring\"",
+       2},
+      {{"parallel.ttp=2"}, "no key \"ttp\" in [parallel]; did you mean \"tp\"?"},
       {{zero + "stage=1", "parallel.tp=1"}, "the plugin \"low_level_zero\" has no such choice"},
   };
   for (const auto& [sets, says, ranks] : rows) {
@@ -102,6 +123,7 @@ TEST(Plugins, TakeTheirOwnResolvedFile) {
   for (const std::vector<std::string>& sets :
        {std::vector<std::string>{"parallel.tp=2"},
         {"parallel.pp=2", "parallel.schedule=zb_h1"},
+        {"parallel.sp=2", "parallel.sp_mode=all_to_all"},
         {"parallel.plugin=gemini"},
         {"parallel.plugin=gemini", "plugin.gemini.placement_policy=auto", "run.memory_mb=100"},
         {"parallel.plugin=low_level_zero", "plugin.low_level_zero.stage=2"}}) {
@@ -117,9 +139,11 @@ TEST(Plugins, TakeTheirOwnResolvedFile) {
   }
 }
 
-TEST(Plugins, TensorParallelRanksSeeTheSameSamples) {
+TEST(Plugins, RanksOfOneSampleSeeTheSameSamples) {
   const SmallRun run("[data]\nname = \"image_folder\"\npath = \"images\"\non_bad_sample = \"skip\"\n");
   expect_only_refusal(run.train(2, {"--set", "parallel.tp=2"}), 2, "must see the same samples; choose \"error\"");
+  expect_only_refusal(run.train(2, {"--set", "parallel.sp=2", "--set", "parallel.sp_mode=ring_attn"}), 2,
+                      "the ranks of a sequence-parallel group must see the same samples");
 }
 
 // A slip in a section that is kept for another day is told now.

@@ -29,7 +29,9 @@ static nn::Policy make_policy(const Case& c) {
   auto policy = *shardformer::policy_of("vit");
   if (c.unused_block || c.rare || c.twice)
     for (auto& row : policy) row.layer = "inner." + row.layer;
-  if (c.twice) policy.push_back({"shared.linear", nn::Role::gathered_column});
+  if (c.twice) policy.push_back({"shared.linear", c.sequence ? nn::Role::by_token : nn::Role::gathered_column});
+  if (c.rare) policy.push_back({"rare.linear", nn::Role::by_token});
+  if (c.unused_block) policy.push_back({"bystander.linear", nn::Role::whole});
   return policy;
 }
 

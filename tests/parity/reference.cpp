@@ -60,6 +60,7 @@ class WithBystander : public nn::Model {
     for (const auto& block : inner_->blocks()) add_block(block);
     finish();
   }
+  std::int64_t tokens(const nn::Tensors& inputs) const override { return inner_->tokens(inputs); }
 
  private:
   std::shared_ptr<nn::Model> inner_;
@@ -107,6 +108,7 @@ class WithRare : public nn::Model {
     }
     finish();
   }
+  std::int64_t tokens(const nn::Tensors& inputs) const override { return inner_->tokens(inputs); }
 
  private:
   std::shared_ptr<nn::Model> inner_;
@@ -134,6 +136,7 @@ class Twice : public nn::Model {
     }
     finish();
   }
+  std::int64_t tokens(const nn::Tensors& inputs) const override { return inner_->tokens(inputs); }
 
  private:
   std::shared_ptr<nn::Model> inner_;
@@ -190,7 +193,7 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   options.num_layers = c.layers;
   options.num_heads = c.heads;
   options.intermediate_size = c.mlp > 0 ? c.mlp : 2 * c.hidden;
-  options.patch_size = 4;
+  options.patch_size = c.patch;
   options.dropout = c.dropout;
   options.attention_dropout = c.dropout;
   const auto kind = models::all_models().at("vit");

@@ -20,6 +20,7 @@ struct Case {
   double dropout = 0, max_norm = 0;
   bool recompute = false;
   std::int64_t hidden = 24, mlp = 0, layers = 2, heads = 3;  ///< mlp 0: twice the hidden size
+  std::int64_t patch = 4;                                    ///< of 12 pixels: 10 tokens
   std::vector<std::string> freeze = {}, no_decay = {};
   std::string plugin = "";    ///< keys of the plugin's section
   bool unused_block = false;  ///< the model has parameters that no loss ever sees
@@ -29,7 +30,8 @@ struct Case {
   std::string precision = "fp64";
   double initial_scale = 65536;  ///< of fp16's losses
   std::string plugin_name = "torch_ddp";
-  std::int64_t tp = 1, pp = 1;  ///< tensor-parallel and pipeline ranks that the plugin's keys ask for
+  std::int64_t tp = 1, pp = 1;  ///< ranks beside data parallelism that the plugin's keys ask for
+  bool sequence = false;        ///< those keys ask for sequence parallelism
   bool reduce_each = false;     ///< no no_sync() between microbatches, where the pieces are called
 };
 

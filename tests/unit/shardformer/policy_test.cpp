@@ -36,6 +36,8 @@ TEST(Policy, SaysWhyItDoesNotFit) {
       {{{"*.intermediate.dense", Role::column}}, 2, "speaks of"},  // a star stays between dots
       {{{"classifie", Role::column}}, 2, "speaks of"},
       {{{"vit.layernorm", Role::column}}, 2, "calls \"vit.layernorm\" a linear layer, which it is not"},
+      {{{"classifier", Role::first_token}}, 2, "calls \"classifier\" a first-token layer, which it is not"},
+      {{{"vit.embeddings", Role::by_token}}, 2, "a role of layers from one tensor to one, which it is not"},
       {{{"classifier", Role::heads}}, 2, "calls \"classifier\" an attention layer, which it is not"},
       {{{"vit.encoder.layer.*.attention.attention.query", Role::column}}, 2, "is a part of an attention layer"},
       {{{"classifier", Role::column}, {"class*", Role::row}}, 2, "mean the layer \"classifier\"; leave one"},
@@ -43,16 +45,53 @@ TEST(Policy, SaysWhyItDoesNotFit) {
   };
   const auto model = make_vit();
   for (const auto& [policy, ranks, says] : rows) {
-    const auto why = why_not(*model, policy, ranks);
+    const auto why = why_not(*model, policy, {.tensor = ranks});
     EXPECT_EQ(why.empty(), std::string(says).empty()) << why;
     EXPECT_NE(why.find(says), std::string::npos) << why;
   }
   EXPECT_EQ(policy_of("gpt"), nullptr);
 }
 
+TEST(Policy, SaysWhereTheSequenceIs) {
+  const auto model = make_vit();
+  const auto& whole = *policy_of("vit");
+  const auto without = [&](const std::string& layer) {
+    auto policy = whole;
+    std::erase_if(policy, [&](const nn::PolicyRow& row) { return row.layer == layer; });
+    return policy;
+  };
+  struct Row {
+    nn::Policy policy;
+    Sizes sizes;
+    const char* says;  // "": it fits
+  };
+  auto wrong = without("vit.class_token");
+  wrong.push_back({"vit.layernorm", nn::Role::gather_tokens});
+  const std::vector<Row> rows{
+      {whole, {2, Sequence::split_gather}, ""},
+      {whole, {1, Sequence::ring_attn, 64}, ""},
+      {whole, {1, Sequence::all_to_all, 3}, ""},
+      {whole, {1, Sequence::all_to_all, 4}, "all_to_all gives each of 4 ranks attention heads, and there are only 3"},
+      {whole, {2, Sequence::all_to_all, 2}, "a tensor-parallel rank has only 1; choose sp_size at most 1"},
+      {without("vit.class_token"), {2, Sequence::split_gather}, "does not say where the sequence is"},
+      {without("vit.class_token"), {2}, ""},
+      {without("vit.embeddings.dropout"), {2, Sequence::ring}, "does not say where the sequence is"},
+      {without("vit.layernorm"), {2, Sequence::ring}, "does not say whether \"vit.layernorm.weight\" sees slices"},
+      {without("vit.encoder.layer.*.output.dropout"),
+       {1, Sequence::ring_attn, 2},
+       "does not say whether \"vit.encoder.layer.0.output.dropout\" sees slices"},
+      {wrong, {2, Sequence::ring}, "two rows"},
+  };
+  for (const auto& [policy, sizes, says] : rows) {
+    const auto why = why_not(*model, policy, sizes);
+    EXPECT_EQ(why.empty(), std::string(says).empty()) << why;
+    EXPECT_NE(why.find(says), std::string::npos) << why;
+  }
+}
+
 TEST(Policy, CutsWhatItNamesByOutputsOrInputs) {
   const auto model = make_vit();
-  apply(*model, *policy_of("vit"), comm::Group::alone("tp", 0, nullptr));
+  apply(*model, *policy_of("vit"), {.tensor = comm::Group::alone("tp", 0, nullptr)});
   for (const auto& declared : nn::declarations(*model)) {
     EXPECT_EQ(declared.placement.local_numel(), declared.placement.full_numel()) << declared.name;
     const auto& name = declared.name;

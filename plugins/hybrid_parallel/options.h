@@ -1,0 +1,47 @@
+// The keys of [plugin.hybrid_parallel], and the rules that need nothing but them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plugins/sharded.h"
+#include "shardformer/sequence.h"
+
+namespace trireme::plugins {
+
+struct HybridParallelOptions : ShardedKeys {
+  std::int64_t tp_size = 1;
+  std::optional<std::int64_t> sp_size;
+  std::optional<std::string> sequence_parallelism_mode;
+  std::optional<bool> enable_sequence_parallelism;
+  std::int64_t pp_size = 1;
+  std::string pp_style = "1f1b";
+  std::optional<std::int64_t> num_model_chunks, num_microbatches, microbatch_size;
+  std::vector<std::int64_t> num_layers_per_stage;
+  std::string pp_partition = "uniform";
+  bool dp_outside = true;
+  std::int64_t zero_stage = 0;
+  std::optional<double> zero_bucket_size_in_m;
+
+  [[nodiscard]] shardformer::Sequence mode() const;
+  /// Ranks of sequence parallelism's own: 1 where it has none, or works among those of tp.
+  [[nodiscard]] std::int64_t sp() const;
+  /// Ranks that work at one share of the data.
+  [[nodiscard]] std::int64_t inner() const { return pp_size * sp() * tp_size; }
+  /// As schedules take it: 0 where none is given.
+  [[nodiscard]] int chunks() const { return static_cast<int>(num_model_chunks.value_or(0)); }
+};
+
+const Fields<HybridParallelOptions>& hybrid_parallel_fields();
+
+/// @throws ConfigError
+void check_sequence(const config::Table* section, const HybridParallelOptions& options);
+/// `share`: a rank's samples of a global batch. @throws ConfigError
+void check_pipeline(const config::Table* section, const HybridParallelOptions& options,
+                    const config::TrainOptions& train, std::int64_t share);
+/// Why a rank's samples of a global batch cannot be so many microbatches; "": they can.
+std::string why_not_parts(std::int64_t share, std::int64_t parts);
+
+}  // namespace trireme::plugins

@@ -1,0 +1,109 @@
+#include "shardformer/head_exchange.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <utility>
+
+#include "core/shard/placement.h"
+
+namespace trireme::shardformer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kHeads = 1, kTokens = 2;  // dims
+
+struct Exchange : torch::CustomClassHolder {
+  explicit Exchange(comm::Group over) : group(std::move(over)) {}
+  comm::Group group;
+  std::int64_t heads = 0;            ///< of all ranks
+  std::vector<std::int64_t> tokens;  ///< of each tensor's whole
+
+  [[nodiscard]] variable_list run(at::TensorList x, bool to_heads) const {
+    const int size = group.size();
+    variable_list sent, received;
+    for (int r = 0; r < size; ++r) {
+      variable_list parts;
+      std::int64_t arriving = 0;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const auto mine = to_heads ? head_share(r) : token_share(i, r);
+        parts.push_back(x[i].narrow(to_heads ? kHeads : kTokens, mine.begin, mine.size()).reshape(-1));
+        arriving += numel(shape_from(x[i], i, r, to_heads));
+      }
+      sent.push_back(at::cat(parts));
+      received.push_back(at::empty({arriving}, x[0].options()));
+    }
+    group.all_to_all(received, sent);
+    return joined(x, received, to_heads);
+  }
+
+ private:
+  [[nodiscard]] shard::Range head_share(int rank) const { return shard::split(heads, group.size(), rank); }
+  [[nodiscard]] shard::Range token_share(std::size_t i, int rank) const {
+    return shard::split(tokens[i], group.size(), rank);
+  }
+  /// Of what rank `from` sends here of tensor i.
+  [[nodiscard]] std::vector<std::int64_t> shape_from(const at::Tensor& x, std::size_t i, int from,
+                                                     bool to_heads) const {
+    const int head_rank = to_heads ? group.rank() : from, token_rank = to_heads ? from : group.rank();
+    return {x.size(0), head_share(head_rank).size(), token_share(i, token_rank).size(), x.size(3)};
+  }
+  static std::int64_t numel(const std::vector<std::int64_t>& shape) {
+    return shape[0] * shape[1] * shape[2] * shape[3];
+  }
+
+  [[nodiscard]] variable_list joined(at::TensorList x, const variable_list& received, bool to_heads) const {
+    std::vector<std::int64_t> at(received.size());
+    variable_list out;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      variable_list parts;
+      for (std::size_t r = 0; r < received.size(); ++r) {
+        const auto shape = shape_from(x[i], i, static_cast<int>(r), to_heads);
+        parts.push_back(received[r].narrow(0, std::exchange(at[r], at[r] + numel(shape)), numel(shape)).view(shape));
+      }
+      out.push_back(at::cat(parts, to_heads ? kTokens : kHeads));
+    }
+    return out;
+  }
+};
+
+struct Swap : torch::autograd::Function<Swap> {
+  // TensorList: the one kind of list whose tensors become inputs of the node.
+  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<Exchange>& exchange, bool to_heads,
+                               at::TensorList x) {
+    ctx->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
+    ctx->saved_data["to_heads"] = to_heads;
+    return exchange->run(x, to_heads);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto exchange = c10::static_intrusive_pointer_cast<Exchange>(ctx->saved_data.at("exchange").toCapsule());
+    variable_list result(2);  // of the exchange and its way, none
+    for (auto& gradient : exchange->run(grads, !ctx->saved_data.at("to_heads").toBool()))
+      result.push_back(std::move(gradient));
+    return result;
+  }
+};
+
+}  // namespace
+
+std::vector<at::Tensor> tokens_to_heads(const std::vector<at::Tensor>& x, const std::vector<std::int64_t>& tokens,
+                                        const comm::Group& group) {
+  auto exchange = c10::make_intrusive<Exchange>(group);
+  exchange->heads = x.front().size(kHeads);
+  exchange->tokens = tokens;
+  return Swap::apply(exchange, true, at::TensorList(x));
+}
+
+at::Tensor heads_to_tokens(const at::Tensor& x, std::int64_t heads, const comm::Group& group) {
+  auto exchange = c10::make_intrusive<Exchange>(group);
+  exchange->heads = heads;
+  exchange->tokens = {x.size(kTokens)};
+  const std::vector<at::Tensor> list{x};
+  return Swap::apply(exchange, false, at::TensorList(list)).front();
+}
+
+}  // namespace trireme::shardformer

@@ -1,0 +1,173 @@
+#include "shardformer/ring_attention.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/base/error.h"
+#include "shardformer/ring.h"
+
+namespace trireme::shardformer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kTokens = 2;           // dim of q, k and v
+constexpr int kOfKeys = 0, kOfGradients = 1;  // tags
+
+at::ScalarType sums_of(at::ScalarType type) { return c10::elementSize(type) < 4 ? at::kFloat : type; }
+
+/// The scores of this rank's queries with one slice of the keys.
+struct Block {
+  const RingAttention& how;
+  shard::Range queries, keys;  ///< their numbers in the whole
+
+  Block(const RingAttention& of, int hops)
+      : how(of),
+        queries(shard::split(of.asking, of.group.size(), of.group.rank())),
+        keys(shard::split(of.tokens, of.group.size(), owner(of.group, hops))) {}
+
+  /// Nothing to see.
+  [[nodiscard]] bool empty() const {
+    return queries.size() == 0 || keys.size() == 0 || (how.causal && keys.begin >= queries.end);
+  }
+  [[nodiscard]] static double scale(const at::Tensor& q) { return 1 / std::sqrt(static_cast<double>(q.size(-1))); }
+
+  [[nodiscard]] at::Tensor scores(const at::Tensor& q, const at::Tensor& k) const {
+    auto s = at::matmul(q * scale(q), k.transpose(-2, -1)).to(sums_of(q.scalar_type()));
+    if (!how.causal) return s;
+    const auto options = at::TensorOptions().dtype(at::kLong).device(q.device());
+    const auto i = at::arange(queries.begin, queries.end, options).unsqueeze(1);
+    return s.masked_fill_(at::arange(keys.begin, keys.end, options) > i, -std::numeric_limits<double>::infinity());
+  }
+
+  /// What the probabilities are multiplied by: 0 or 1 / (1 - p). Undefined: 1.
+  [[nodiscard]] at::Tensor mask(const at::Tensor& scores) const {
+    if (how.dropout == nullptr || !how.dropout->active(how.context)) return {};
+    variable_list by_head;  // element (head, query, key) of [heads, asking, tokens]
+    for (std::int64_t h = how.first_head; h < how.first_head + scores.size(1); ++h)
+      by_head.push_back(how.dropout
+                            ->mask(how.context,
+                                   {.count = queries.size() * keys.size(),
+                                    .offset = (h * how.asking + queries.begin) * how.tokens + keys.begin,
+                                    .row = keys.size(),
+                                    .stride = how.tokens},
+                                   scores.device())
+                            .view({scores.size(0), queries.size(), keys.size()}));
+    return at::stack(by_head, 1).to(scores.scalar_type()).mul_(1 / (1 - how.dropout->p()));
+  }
+};
+
+/// Keys and values, side by side, on their way around; visit(block, keys and values) for each slice.
+template <class Visit>
+void for_each_block(const RingAttention& how, const at::Tensor& own, const Visit& visit) {
+  auto here = own;
+  for (int hops = 0; hops < how.group.size(); ++hops) {
+    at::Tensor next;
+    Hop hop;
+    if (hops + 1 < how.group.size()) {
+      auto shape = own.sizes().vec();
+      shape[kTokens + 1] = Block(how, hops + 1).keys.size();
+      next = at::empty(shape, own.options());
+      hop = hop_async(here, next, how.group, kOfKeys);
+    }
+    visit(Block(how, hops), here);
+    hop.wait();
+    here = std::move(next);
+  }
+}
+
+struct Kept : torch::CustomClassHolder {
+  explicit Kept(RingAttention of) : how(std::move(of)) {}
+  RingAttention how;
+};
+
+struct Ring : torch::autograd::Function<Ring> {
+  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Kept>& kept, const at::Tensor& q,
+                            const at::Tensor& k, const at::Tensor& v) {
+    ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
+    const auto sums = q.options().dtype(sums_of(q.scalar_type()));
+    auto out = at::zeros(q.sizes(), sums);
+    // log of the sum of exp(scores) so far
+    auto total = at::full({q.size(0), q.size(1), q.size(2), 1}, -std::numeric_limits<double>::infinity(), sums);
+    for_each_block(kept->how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
+      if (block.empty()) return;
+      auto p = block.scores(q, kv[0]);
+      const auto grown = at::logaddexp(total, at::logsumexp(p, -1, true));
+      out.mul_((total - grown).exp_());
+      p.sub_(grown).exp_();
+      if (const auto mask = block.mask(p); mask.defined()) p.mul_(mask);
+      out.add_(at::matmul(p.to(q.scalar_type()), kv[1]));
+      total = grown;
+    });
+    out = out.to(q.scalar_type());
+    ctx->save_for_backward({q, k, v, out, total});
+    return out;
+  }
+
+  // With P the probabilities, M the mask, D = sum(dO * O):  dV = (P M)^T dO,  dS = P ((dO V^T) M - D),  dQ = dS K /
+  // sqrt(d), dK = dS^T Q / sqrt(d). The gradients of a slice follow it around the ring, one hop behind, and one more to
+  // its owner.
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto kept = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data.at("kept").toCapsule());
+    const auto saved = ctx->get_saved_variables();
+    const auto &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &total = saved[4];
+    const auto& group = kept->how.group;
+    const auto sums = total.options();
+    const auto& dout = grads[0];
+    const auto weighed = (dout.to(sums) * out.to(sums)).sum(-1, true);
+    auto dq = at::zeros(q.sizes(), sums);
+    at::Tensor arriving;  // of the slice that is visited, by the ranks before
+    Hop hop;
+    int hops = 0;
+    for_each_block(kept->how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
+      auto own = at::zeros(kv.sizes(), sums);
+      if (!block.empty()) {
+        const auto p = block.scores(q, kv[0]).sub_(total).exp_();
+        const auto mask = block.mask(p);
+        auto dp = at::matmul(dout, kv[1].transpose(-2, -1)).to(sums);
+        if (mask.defined()) dp.mul_(mask);
+        const auto ds = dp.sub_(weighed).mul_(p).mul_(Block::scale(q)).to(q.scalar_type());
+        const auto kept_p = (mask.defined() ? p * mask : p).to(q.scalar_type());
+        dq.add_(at::matmul(ds, kv[0]));
+        own[0].add_(at::matmul(ds.transpose(-2, -1), q));
+        own[1].add_(at::matmul(kept_p.transpose(-2, -1), dout));
+      }
+      hop.wait();
+      if (arriving.defined()) own.add_(arriving);
+      auto shape = kv.sizes().vec();
+      shape[kTokens + 1] = Block(kept->how, ++hops).keys.size();
+      arriving = at::empty(shape, sums);
+      if (group.size() == 1)
+        arriving = own;
+      else
+        hop = hop_async(own, arriving, group, kOfGradients);
+    });
+    hop.wait();
+    const auto type = q.scalar_type();
+    return {at::Tensor(), dq.to(type), arriving[0].to(type), arriving[1].to(type)};
+  }
+};
+
+}  // namespace
+
+at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const RingAttention& how) {
+  TRIREME_CHECK(!how.causal || how.asking == how.tokens, "causal attention of {} queries to {} tokens", how.asking,
+                how.tokens);
+  return Ring::apply(c10::make_intrusive<Kept>(how), q, k, v);
+}
+
+}  // namespace trireme::shardformer

@@ -1,0 +1,139 @@
+#include "shardformer/sequence.h"
+
+#include <c10/util/ScopeExit.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/nn/attention.h"
+#include "core/nn/block.h"
+#include "core/nn/first_token.h"
+#include "shardformer/head_exchange.h"
+#include "shardformer/match.h"
+#include "shardformer/ring_attention.h"
+#include "shardformer/slices.h"
+
+namespace trireme::shardformer {
+namespace {
+
+using nn::Context;
+using nn::Role;
+
+/// The layer computes with stand-ins for its parameters, whose gradients are summed over the ranks.
+at::Tensor with_summed_gradients(nn::Unary& layer, const at::Tensor& x, const Context& context,
+                                 const comm::Group& group) {
+  std::vector<at::Tensor> own;
+  for (const auto& declared : layer.declared()) own.push_back(*declared.member);
+  if (own.empty()) return layer.plain(x, context);
+  const auto set = [&](const std::vector<at::Tensor>& tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) *layer.declared()[i].member = tensors[i];
+  };
+  set(sum_gradients(own, group));
+  const auto back = c10::make_scope_exit([&] { set(own); });
+  return layer.plain(x, context);
+}
+
+void by_token(nn::Unary& layer, const comm::Group& group, bool sums) {
+  if (const auto* dropout = dynamic_cast<nn::Dropout*>(&layer))
+    return layer.compute_by([dropout, group](const at::Tensor& x, const Context& context) {
+      return dropout->drop(x, context, tokens_here(context.tokens, group).begin);
+    });
+  if (sums)
+    layer.compute_by([&layer, group](const at::Tensor& x, const Context& context) {
+      return with_summed_gradients(layer, x, context, group);
+    });
+}
+
+void scatter(nn::Unary& layer, const comm::Group& group, bool sums) {
+  layer.compute_by([&layer, group, sums](const at::Tensor& x, const Context& context) {
+    const auto whole = layer.plain(x, context);
+    if (whole.size(1) != context.tokens)
+      throw ConfigError(
+          fmt::format("\"{}\" gives {} tokens, and the model says {}: Model::tokens() must tell how many "
+                      "sequence parallelism has to cut",
+                      layer.path(), whole.size(1), context.tokens));
+    const auto mine = tokens_here(context.tokens, group);
+    return sums ? scatter_tokens(whole, group) : whole.narrow(1, mine.begin, mine.size());
+  });
+}
+
+}  // namespace
+
+std::string why_not_sequence(const nn::PolicyRow& row, const nn::Layer& layer) {
+  if (row.role == Role::whole) return "";
+  if (row.role == Role::first_token || row.role == Role::gather_tokens)
+    return dynamic_cast<const nn::FirstToken*>(&layer) != nullptr
+               ? ""
+               : fmt::format("the policy calls \"{}\" a first-token layer, which it is not", layer.path());
+  return dynamic_cast<const nn::Unary*>(&layer) != nullptr
+             ? ""
+             : fmt::format("the policy gives \"{}\" a role of layers from one tensor to one, which it is not",
+                           layer.path());
+}
+
+std::string why_no_sequence(nn::Model& model, const nn::Policy& policy) {
+  const auto says = [&](Role role) {
+    return std::any_of(policy.begin(), policy.end(), [&](const auto& row) { return row.role == role; });
+  };
+  if (!says(Role::scatter_tokens) || !says(Role::gather_tokens))
+    return "the policy does not say where the sequence is: give the layers that begin and end it the roles "
+           "scatter_tokens and gather_tokens";
+  std::set<const void*> known;
+  for_each(model, policy, [&](const nn::PolicyRow&, nn::Layer& layer) {
+    known.insert(&layer);
+    for (const auto& declared : layer.declared()) known.insert(declared.member->unsafeGetTensorImpl());
+    if (const auto* attention = dynamic_cast<nn::SelfAttention*>(&layer)) {
+      known.insert(attention->dropout.get());
+      for (const auto& parameter : attention->parameters()) known.insert(parameter.unsafeGetTensorImpl());
+    }
+  });
+  constexpr const char* kSilent =
+      "the policy does not say whether \"{}\" sees slices of the tokens; give its layer the role by_token, or whole";
+  for (const auto& item : model.named_parameters())
+    if (known.count(item.value().unsafeGetTensorImpl()) == 0) return fmt::format(kSilent, item.key());
+  std::string why;
+  model.apply([&](torch::nn::Module& module) {
+    const auto* dropout = dynamic_cast<const nn::Dropout*>(&module);
+    if (dropout != nullptr && known.count(static_cast<const nn::Layer*>(dropout)) == 0 && why.empty())
+      why = fmt::format(kSilent, dropout->path());
+  });
+  return why;
+}
+
+void cut_tokens(nn::Layer& layer, Role role, const comm::Group& group, bool sums) {
+  if (role == Role::whole) return;
+  auto& unary = dynamic_cast<nn::Unary&>(layer);
+  if (role == Role::by_token) return by_token(unary, group, sums);
+  if (role == Role::scatter_tokens) return scatter(unary, group, sums);
+  if (role == Role::gather_tokens)
+    return unary.compute_by([group](const at::Tensor& x, const Context&) { return first_token_to_all(x, group); });
+  unary.compute_by(
+      [group](const at::Tensor& x, const Context&) { return x.narrow(1, 0, tokens_here(1, group).size()); });
+}
+
+void attend_by_slices(nn::SelfAttention& attention, shard::Range heads, const comm::Group& group, Sequence mode) {
+  const auto tokens = [](const Context& context, std::int64_t asking) { return asking == 0 ? context.tokens : asking; };
+  const auto& dropout = attention.dropout;
+  if (mode == Sequence::ring_attn)
+    return attention.attend_by([=](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                   const Context& context, std::int64_t asking) {
+      return ring_attention(q, k, v,
+                            {.group = group,
+                             .asking = tokens(context, asking),
+                             .tokens = context.tokens,
+                             .dropout = dropout.get(),
+                             .context = context,
+                             .first_head = heads.begin});
+    });
+  dropout->begin_at(heads.begin + shard::split(heads.size(), group.size(), group.rank()).begin);
+  attention.attend_by(
+      [=](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Context& context, std::int64_t asking) {
+        const auto all = tokens_to_heads({q, k, v}, {tokens(context, asking), context.tokens, context.tokens}, group);
+        return heads_to_tokens(nn::attention(all[0], all[1], all[2], *dropout, context), heads.size(), group);
+      });
+}
+
+}  // namespace trireme::shardformer

@@ -1,0 +1,240 @@
+// Contract C1 for sequence parallelism: every mode and layout on the ranks of this program against one process, in
+// float64.
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/nn/block.h"
+#include "tests/parity/layout.h"
+
+namespace trireme::tests {
+namespace {
+
+/// Several small buckets.
+constexpr const char* kSmallBuckets = "zero_bucket_size_in_m = 0.001";
+
+struct Sizes {
+  const char* mode;
+  std::int64_t tp = 1, sp = 1, zero = 0, heads = 3;
+};
+
+std::string keys(const Sizes& s) {
+  return fmt::format("sequence_parallelism_mode = \"{}\"\ntp_size = {}\nzero_stage = {}{}", s.mode, s.tp, s.zero,
+                     s.sp > 1 ? fmt::format("\nsp_size = {}", s.sp) : "");
+}
+
+/// Every case in every layout; those that do not fit the ranks of this program are left out by runs_here().
+std::vector<Case> cross(const std::vector<Sizes>& layouts, const std::vector<Case>& cases) {
+  std::vector<Case> out;
+  for (const auto& s : layouts) {
+    const auto name = fmt::format("{}_tp{}_sp{}_zero{}", s.mode, s.tp, s.sp, s.zero);
+    for (auto c : trireme::tests::cross("hybrid_parallel", kSmallBuckets, {{name, keys(s)}}, cases)) {
+      c.tp = s.tp * s.sp;
+      c.sequence = true;
+      c.heads = s.heads;
+      out.push_back(std::move(c));
+    }
+  }
+  return out;
+}
+
+bool runs_here(const Case& c) { return world().size() % c.tp == 0; }
+
+class Tokens : public testing::TestWithParam<Case> {};
+
+TEST_P(Tokens, EqualsOneProcess) {
+  if (runs_here(GetParam())) expect_same_as_one_process(GetParam());
+}
+
+const auto kName = [](const auto& value) { return value.param.name; };
+
+// 10 tokens on 2, 3 and 4 ranks, 3 heads on 2, 8 samples on 1 and 2; the third batch is ragged.
+const std::vector<Case> kCases{
+    Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
+    Case{.name = "dropout", .dropout = 0.2},
+    Case{.name = "everything", .micro_batch = 1, .adamw = false, .dropout = 0.2, .max_norm = 0.3, .recompute = true}};
+
+INSTANTIATE_TEST_SUITE_P(
+    SplitGather, Tokens,
+    testing::ValuesIn(cross(
+        {{"split_gather", 2}, {"split_gather", 2, 1, 2}, {"split_gather", 3}, {"split_gather", 4, 1, 0, 4}}, kCases)),
+    kName);
+
+INSTANTIATE_TEST_SUITE_P(Ring, Tokens,
+                         testing::ValuesIn(cross({{"ring", 2}, {"ring", 2, 1, 2}, {"ring", 3}, {"ring", 4, 1, 0, 4}},
+                                                 kCases)),
+                         kName);
+
+// 4 = dp 2 x sp 2, sp 2 x tp 2 (3 heads are 2 and 1 over tp: too few for all_to_all), and sp alone.
+INSTANTIATE_TEST_SUITE_P(AllToAll, Tokens,
+                         testing::ValuesIn(cross({{"all_to_all", 1, 2},
+                                                  {"all_to_all", 1, 2, 1},
+                                                  {"all_to_all", 1, 2, 2},
+                                                  {"all_to_all", 1, 3},
+                                                  {"all_to_all", 1, 4, 2, 6},
+                                                  {"all_to_all", 2, 2, 0, 6}},
+                                                 kCases)),
+                         kName);
+
+INSTANTIATE_TEST_SUITE_P(RingAttn, Tokens,
+                         testing::ValuesIn(cross({{"ring_attn", 1, 2},
+                                                  {"ring_attn", 1, 2, 1},
+                                                  {"ring_attn", 1, 2, 2},
+                                                  {"ring_attn", 1, 3},
+                                                  {"ring_attn", 1, 4, 2},
+                                                  {"ring_attn", 2, 2, 1}},
+                                                 kCases)),
+                         kName);
+
+/// What a mode must hold besides, each in few layouts.
+const std::vector<Case> kMore{
+    Case{.name = "accumulate", .micro_batch = 1},
+    Case{.name = "recompute", .recompute = true},
+    Case{.name = "reduce_each_clip", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
+    Case{.name = "freeze", .freeze = {"*embeddings*", "*layer.0.*", "*query*", "*intermediate*bias", "*norm*weight"}},
+    Case{.name = "one_layer", .dropout = 0.2, .layers = 1},
+    Case{.name = "many_tokens", .global_batch = 4, .steps = 1, .dropout = 0.2, .hidden = 6, .layers = 3, .patch = 1},
+    Case{.name = "two_tokens", .dropout = 0.2, .patch = 12},  // fewer than ranks
+    Case{.name = "unused", .micro_batch = 1, .unused_block = true},
+    Case{.name = "rare", .rare = true},
+    Case{.name = "twice_recompute", .micro_batch = 2, .dropout = 0.2, .recompute = true, .twice = true}};
+
+INSTANTIATE_TEST_SUITE_P(More, Tokens,
+                         testing::ValuesIn(cross({{"split_gather", 2, 1, 1},
+                                                  {"split_gather", 3},
+                                                  {"ring", 2},
+                                                  {"ring", 3},
+                                                  {"all_to_all", 1, 2},
+                                                  {"all_to_all", 1, 3},
+                                                  {"ring_attn", 1, 2},
+                                                  {"ring_attn", 1, 3}},
+                                                 kMore)),
+                         kName);
+
+class TokensPrecision : public testing::TestWithParam<Rounding> {};
+
+TEST_P(TokensPrecision, StaysNearFloat64) {
+  for (const auto& c :
+       cross({{"split_gather", 2}, {"ring", 2}, {"all_to_all", 1, 2, 1}, {"ring_attn", 1, 2, 2}},
+             {Case{.name = "easy"},
+              Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
+    if (runs_here(c)) expect_near_float64(c, GetParam());
+}
+
+// The bounds of ZeRO's suite.
+INSTANTIATE_TEST_SUITE_P(Bounds, TokensPrecision,
+                         testing::Values(Rounding{"fp32", 1e-6, 1e-5}, Rounding{"bf16", 2e-2, 5e-2},
+                                         Rounding{"fp16", 4e-3, 1e-2}),
+                         [](const auto& value) { return std::string(value.param.precision); });
+
+/// What this rank sends in the first step along an axis, in elements of the payload.
+std::map<std::string, std::uint64_t> sent_in_a_step(const Case& c, const std::string& axis, std::uint64_t& samples) {
+  const auto totals = [&] {
+    std::map<std::string, std::uint64_t> out;
+    for (const auto& [key, entry] : world().ledger().totals())
+      if (key.first == axis) out[key.second] = entry.payload_elements;
+    return out;
+  };
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  run.loader->start_epoch(0);
+  const auto batch = *run.loader->next();
+  samples = static_cast<std::uint64_t>(batch.micro.front().size());
+  const auto before = totals();
+  booster.train_step(run, batch);
+  auto sent = totals();
+  for (const auto& [op, elements] : before) sent[op] -= elements;
+  return sent;
+}
+
+// Elements of activations in a step of b samples a rank, n tokens, width h, l layers, k classes, as docs/parallelism.md
+// has them. The last layer works for the class token alone.
+constexpr std::uint64_t n = 10, l = 3, k = 5;
+const std::vector<Case> kTraffic{Case{.name = "traffic", .steps = 1, .layers = 3},
+                                 Case{.name = "traffic_recompute", .steps = 1, .recompute = true, .layers = 3}};
+
+TEST(TokensRules, SplitGatherSendsTheFormulas) {
+  for (const auto& c : cross({{"split_gather", 2}, {"split_gather", 3}}, kTraffic)) {
+    if (!runs_here(c)) continue;
+    std::uint64_t b = 0;
+    auto sent = sent_in_a_step(c, "tp", b);
+    const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
+    // Forward: heads and MLP gather, both rows scatter. Backward: the rows gather, and the others twice over: x again,
+    // and the gradient scattered. The embeddings' gradient is gathered.
+    const auto gathered = times * ((l - 1) * 2 * b * n * h + b * n * h + b * h + b * k) + (l - 1) * 4 * b * n * h +
+                          b * n * h + 3 * b * h + b * n * h;
+    const auto scattered = times * ((l - 1) * 2 * b * n * h + 2 * b * h) + (l - 1) * 2 * b * n * h + b * n * h + b * h;
+    EXPECT_EQ(sent["all_gather"], gathered) << c.name;
+    EXPECT_EQ(sent["reduce_scatter"], scattered) << c.name;
+    // Two norms and two biases a layer, the classifier's input, the gradient norm.
+    EXPECT_EQ(sent["all_reduce"], l * 6 * h + b * h + 1) << c.name;
+    EXPECT_EQ(sent["broadcast"], times * b * h) << c.name;
+  }
+}
+
+/// Tokens of the slice of the rank `ahead` of this one in a group of `size` neighbours.
+std::uint64_t slice(std::int64_t tokens, std::int64_t size, int ahead = 0) {
+  const auto ranks = static_cast<int>(size);
+  return static_cast<std::uint64_t>(shard::split(tokens, ranks, (world().rank() + ahead) % ranks).size());
+}
+
+TEST(TokensRules, RingSendsTheFormulas) {
+  for (const auto& c : cross({{"ring", 2}, {"ring", 3}}, kTraffic)) {
+    if (world().size() != c.tp) continue;
+    std::uint64_t b = 0;
+    auto sent = sent_in_a_step(c, "tp", b);
+    const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
+    // What goes all the way around to be gathered, and to be summed up; of n tokens and of the class token.
+    const auto g = n - slice(n, c.tp, 1), s = n - slice(n, c.tp), g1 = 1 - slice(1, c.tp, 1), s1 = 1 - slice(1, c.tp);
+    const auto forward = (l - 1) * (2 * g + 2 * s) + g + 2 * s1 + g1;
+    const auto backward = (l - 1) * (4 * g + 2 * s) + s + g + 3 * g1 + s1;
+    EXPECT_EQ(sent["send"], b * h * (times * forward + backward)) << c.name;
+    EXPECT_EQ(sent["all_gather"], b * n * h + times * b * k) << c.name;
+    EXPECT_EQ(sent["reduce_scatter"], 0U);
+    EXPECT_EQ(sent["all_reduce"], l * 6 * h + b * h + 1) << c.name;
+  }
+}
+
+TEST(TokensRules, AllToAllSendsTheFormulas) {
+  for (const auto& c : cross({{"all_to_all", 1, 2}, {"all_to_all", 1, 3}}, kTraffic)) {
+    if (world().size() != c.tp) continue;
+    std::uint64_t b = 0;
+    auto sent = sent_in_a_step(c, "sp", b);
+    const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
+    const auto s = slice(n, c.tp), s1 = slice(1, c.tp), heads = slice(c.heads, c.tp) * h / 3;
+    const auto forward = (l - 1) * (3 * s * h + n * heads) + (2 * s + s1) * h + heads;
+    const auto backward = (l - 1) * (s * h + 3 * n * heads) + s1 * h + (2 * n + 1) * heads;
+    EXPECT_EQ(sent["all_to_all"], b * (times * forward + backward)) << c.name;
+    EXPECT_EQ(sent["broadcast"], times * b * h) << c.name;
+  }
+}
+
+TEST(TokensRules, RingAttentionSendsTheFormulas) {
+  for (const auto& c : cross({{"ring_attn", 1, 2}, {"ring_attn", 1, 3}}, kTraffic)) {
+    if (world().size() != c.tp) continue;
+    std::uint64_t b = 0;
+    auto sent = sent_in_a_step(c, "sp", b);
+    const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
+    const auto g = n - slice(n, c.tp, 1);
+    EXPECT_EQ(sent["send"], l * 2 * b * h * (times * g + g + n)) << c.name;
+    EXPECT_EQ(sent["broadcast"], times * b * h) << c.name;
+  }
+}
+
+// ZeRO shares out over the ranks that share out tokens too.
+TEST(TokensRules, ARankHoldsItsShareOfTheState) {
+  for (const auto& c : cross({{"ring_attn", 1, 2, 2}}, {Case{.name = "memory"}})) {
+    if (!runs_here(c)) continue;
+    Booster booster(world(), make_plugin(c), make_options(c));
+    const auto run = booster.boost(make_inputs(c));
+    std::int64_t held = 0, full = 0;
+    for (const auto& part : run.model->weights()) {
+      held += part.placement.local_numel();
+      full += part.placement.full_numel();
+    }
+    const auto share = static_cast<double>(full) / world().size();
+    EXPECT_NEAR(static_cast<double>(held), share, 0.2 * share) << c.name;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests
