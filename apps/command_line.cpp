@@ -52,6 +52,8 @@ void add_train(CLI::App& app, Parsed& out) {
   command.add_option("--ranks", out.train.ranks, kRanksHelp)->type_name("N");
   command.add_option("--resume", out.resume, "Go on from a checkpoint folder; auto: from the newest of the run folder")
       ->type_name("auto|DIR");
+  command.add_flag("--timeline", out.train.timeline,
+                   "Write what every rank did in three steps to the run folder's timeline.json, and draw a pipeline");
 }
 
 void add_eval(CLI::App& app, Parsed& out) {

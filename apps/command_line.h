@@ -14,6 +14,7 @@ struct TrainCommand {
   std::string config;
   std::vector<std::string> set;  ///< assignments; --resume is one of them
   std::optional<std::int64_t> ranks;
+  bool timeline = false;
 };
 struct EvalCommand {
   std::string weights;  ///< a run folder, or weights in Hugging Face's layout

@@ -6,19 +6,14 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/trace.h"
 #include "pipeline/schedule/schedules.h"
 #include "pipeline/schedule/verifier.h"
 
 namespace trireme::pipeline {
-namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
 
 Executor::Executor(Plan plan, Links links, Chunks& chunks)
     : plan_(std::move(plan)), links_(std::move(links)), chunks_(chunks) {}
@@ -75,14 +70,28 @@ Boundary Executor::boundary(int stage, int microbatch) const {
 }
 
 void Executor::compute(const Action& action) {
-  const auto begin = watcher_ ? now() : 0;
+  await(action);
+  const auto begin = trace::now();
   if (action.op == Op::forward)
     forward(action);
   else if (action.op == Op::backward_weight)
     weights(action);
   else
     backward(action);
-  if (watcher_) watcher_({action, schedule_->stage_of(links_.rank(), action.chunk), begin, now()});
+  trace::settle();
+  if (watcher_) watcher_({action, schedule_->stage_of(links_.rank(), action.chunk), begin, trace::now()});
+}
+
+/// Until what the action needs has arrived.
+void Executor::await(const Action& action) {
+  const int stage = schedule_->stage_of(links_.rank(), action.chunk);
+  auto& at = live(action.chunk, action.microbatch);
+  if (action.op == Op::forward && stage > 0 && at.inputs.empty()) at.inputs = at.arriving.take();
+  if (!makes_input_gradient(action.op) || !at.gradients.empty() || stage + 1 == schedule_->stages()) return;
+  auto arrived = at.arriving_gradients.take();
+  auto next = arrived.begin();
+  for (const auto& spec : boundary(stage + 1, action.microbatch))
+    at.gradients.push_back(spec.wants_grad ? std::move(*next++) : at::Tensor());
 }
 
 void Executor::forward(const Action& action) {
@@ -113,8 +122,7 @@ void Executor::forward(const Action& action) {
 
 Tensors Executor::inputs_of(const Action& action, int stage) {
   if (stage == 0) return (*micro_)[static_cast<std::size_t>(action.microbatch)].inputs;
-  auto& at = live(action.chunk, action.microbatch);
-  auto inputs = at.inputs.empty() ? at.arriving.take() : std::move(at.inputs);
+  auto inputs = std::move(live(action.chunk, action.microbatch).inputs);
   const auto agreed = boundary(stage, action.microbatch);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     // A leaf of its own: what was handed over is the other chunk's output.
@@ -127,7 +135,7 @@ void Executor::backward(const Action& action) {
   const int stage = schedule_->stage_of(links_.rank(), action.chunk);
   const bool last = action.microbatch + 1 == schedule_->microbatches;
   auto& at = live(action.chunk, action.microbatch);
-  const auto roots = roots_of(at, stage, action.microbatch);
+  const auto roots = roots_of(at);
   Tensors wanted;
   if (stage > 0)
     for (const auto& input : at.inputs)
@@ -149,14 +157,7 @@ void Executor::backward(const Action& action) {
   hand_over(action, stage - 1);
 }
 
-std::vector<nn::SplitBackward::Root> Executor::roots_of(Live& at, int stage, int microbatch) {
-  if (at.gradients.empty()) {
-    auto arrived = at.arriving_gradients.take();
-    auto next = arrived.begin();
-    if (stage + 1 < schedule_->stages())
-      for (const auto& spec : boundary(stage + 1, microbatch))
-        at.gradients.push_back(spec.wants_grad ? std::move(*next++) : at::Tensor());
-  }
+std::vector<nn::SplitBackward::Root> Executor::roots_of(Live& at) {
   std::vector<nn::SplitBackward::Root> roots;
   for (std::size_t i = 0; i < at.graph.size(); ++i)
     roots.push_back({std::move(at.graph[i]), std::move(at.gradients[i])});

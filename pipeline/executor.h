@@ -86,6 +86,7 @@ class Executor {
   const Ready& ready(int microbatches, bool training);
   void run(const Ready& of, const std::vector<data::Batch>& micro, bool training);
   void compute(const Action& action);
+  void await(const Action& action);
   void forward(const Action& action);
   void backward(const Action& action);
   void weights(const Action& action);
@@ -93,7 +94,7 @@ class Executor {
   void send(const Instruction& message);
   void receive(const Instruction& message);
   Tensors inputs_of(const Action& action, int stage);
-  std::vector<nn::SplitBackward::Root> roots_of(Live& live, int stage, int microbatch);
+  static std::vector<nn::SplitBackward::Root> roots_of(Live& live);
 
   /// What goes into a stage, for a microbatch of the step that runs.
   Boundary boundary(int stage, int microbatch) const;

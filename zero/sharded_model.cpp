@@ -1,5 +1,7 @@
 #include "zero/sharded_model.h"
 
+#include <ATen/TensorOperators.h>
+
 #include <utility>
 
 #include "core/checkpoint/train_state.h"
@@ -72,6 +74,8 @@ nn::Tensors ShardedModel::cast(nn::Tensors inputs) const {
     if (options_.cast_inputs && input.is_floating_point()) input = input.to(working_);
   return inputs;
 }
+
+at::Tensor ShardedModel::counted(const at::Tensor& loss) const { return options_.counts_loss ? loss : loss * 0; }
 
 nn::Tensors ShardedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) {
   for (const auto bucket : weights_->buckets_of(*block)) weights_->wait(bucket);

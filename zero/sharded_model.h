@@ -29,8 +29,8 @@ struct ShardedOptions {
   bool cast_inputs = true;      ///< to the working dtype, before the forward pass
   bool hold_gradients = false;  ///< stage 2: full gradients over the microbatches of a step
   int late_section = -1;        ///< of gradients that the caller says ready() for
-  bool counts_loss = true;      ///< false: the loss is another rank's too, and the gradient of this one's counts nothing
-  bool outputs_fp32 = true;     ///< half precision: the criterion gets outputs in float32
+  bool counts_loss = true;   ///< false: the loss is another rank's too, and the gradient of this one's counts nothing
+  bool outputs_fp32 = true;  ///< half precision: the criterion gets outputs in float32
   std::optional<at::ScalarType> communication_dtype{};  ///< of gradients on their way; unset: their own
   std::optional<at::ScalarType> accumulation_dtype{};   ///< of kept gradients; unset: their own
 };
@@ -57,7 +57,7 @@ class ShardedModel : public ReplicatedModel {
   /// A batch's inputs in the working dtype, if the options say so.
   [[nodiscard]] nn::Tensors cast(nn::Tensors inputs) const;
   /// A loss as a backward pass begins at it. One that does not count is still a pass, for the collectives in it.
-  [[nodiscard]] at::Tensor counted(const at::Tensor& loss) const { return options_.counts_loss ? loss : loss * 0; }
+  [[nodiscard]] at::Tensor counted(const at::Tensor& loss) const;
   ScopeGuard no_sync() override;
   bool reduces_each_microbatch() const override { return options_.partition_gradients && !options_.hold_gradients; }
   std::vector<shard::Slice> weights() override;

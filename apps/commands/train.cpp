@@ -27,7 +27,7 @@ int run(const TrainCommand& command) {
           config::fail(prepared->config.root.table("run"), "memory_mb",
                        "limits CPU ranks, and these ranks have GPUs; remove it");
         const auto folder = train::open_run(*prepared);
-        train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns()});
+        train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns()}, command.timeline);
       });
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/base/trace.h"
 #include "core/booster/precision.h"
 
 namespace trireme {
@@ -84,9 +85,17 @@ at::Tensor Booster::forward_backward_by_pieces(Boosted& run, const data::StepBat
     // By most plugins gradients are reduced once, while the last microbatch's backward pass runs.
     const bool reduce = i + 1 == batch.micro.size() || run.model->reduces_each_microbatch();
     const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();
-    const auto made = run.model->forward(micro);
-    const auto loss = run.criterion(made, micro);
-    run.optimizer->backward(loss, micro.global_weight);
+    nn::Tensors made;
+    nn::Loss loss;
+    {
+      const trace::Scope scope(fmt::format("forward {}", i));
+      made = run.model->forward(micro);
+      loss = run.criterion(made, micro);
+    }
+    {
+      const trace::Scope scope(fmt::format("backward {}", i));
+      run.optimizer->backward(loss, micro.global_weight);
+    }
     const auto part = loss.sum.detach() / micro.global_weight;
     sum = sum.defined() ? sum + part : part;
     if (outputs == nullptr) continue;
@@ -102,7 +111,10 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   auto sent = loss_group().all_reduce_async(sum);
   TrainStep step;
   step.lr = run.schedule->lr(run.step);
-  step.result = run.optimizer->step(step.lr);
+  {
+    const trace::Scope scope("optimizer");
+    step.result = run.optimizer->step(step.lr);
+  }
   run.optimizer->zero_grad();
   sent.wait();
   step.loss = sum;

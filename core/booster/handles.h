@@ -78,6 +78,9 @@ class BoostedModel {
   [[nodiscard]] virtual std::int64_t peak_gathered_bytes() const { return 0; }
   /// What a user should know of how this rank holds the model, for the header of a run: a line each.
   [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
+  /// How the ranks that this one works with spent the last step that was traced (core/base/trace.h), as text of at most
+  /// so many columns; "" where there is nothing to draw. Collective.
+  virtual std::string picture(int /*columns*/) { return ""; }
   /// What else may help where memory ran out in training: "lower plugin.NAME.KEY", ...
   [[nodiscard]] virtual std::vector<std::string> memory_advice() const { return {}; }
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/trace.h"
 #include "core/comm/group.h"
 #include "core/comm/work.h"
 
@@ -119,6 +120,11 @@ struct Group::State {
   Work run(const char* op, const at::Tensor& like, const Payload& booked, Start&& start) const {
     Call call(*this, op, like, booked);
     call.state->what = fmt::format("{} of group {}", op, axis);
+    if (trace::on()) {
+      call.state->begun = trace::now();
+      call.state->lane = fmt::format("comm {}", axis);
+      call.state->traced = fmt::format("{} {:.3g} KB", op, static_cast<double>(booked.bytes) / 1024);
+    }
     try {
       call.state->work = start(call);
     } catch (const Error&) {

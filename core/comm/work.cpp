@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "core/base/error.h"
+#include "core/base/trace.h"
 
 namespace trireme::comm {
 
@@ -37,6 +38,7 @@ void Work::wait() {
   try {
     if (state->work) state->work->wait();
     for (auto& [from, to] : state->copy_back) to.copy_(from, /*non_blocking=*/to.is_cuda());
+    if (state->begun > 0) trace::add(std::move(state->lane), std::move(state->traced), state->begun, trace::now());
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {

@@ -12,6 +12,8 @@ namespace trireme::comm {
 
 struct Work::State {
   c10::intrusive_ptr<c10d::Work> work;
+  double begun = 0;  ///< when it was traced; 0: not
+  std::string lane{}, traced{};
   std::string what;  ///< "all_reduce of group dp", for errors that are not ours
   /// {copy that the backend fills, what the caller gave}: copied back once complete.
   std::vector<std::pair<at::Tensor, at::Tensor>> copy_back;

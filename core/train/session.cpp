@@ -19,6 +19,7 @@
 #include "core/train/resume.h"
 #include "core/train/run_folder.h"
 #include "core/train/summary.h"
+#include "core/train/timeline.h"
 
 namespace trireme::train {
 namespace {
@@ -30,8 +31,10 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 /// One training run. Members are what its steps share; run() reads from top to bottom.
 class Session {
  public:
-  Session(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal)
+  Session(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal, bool timeline)
       : p_(std::move(prepared)),
+        terminal_(terminal),
+        wants_timeline_(timeline),
         world_(world),
         folder_(folder),
         console_(terminal, world.rank() == 0),
@@ -80,7 +83,18 @@ class Session {
     }
     for (const auto& note : folder_.start().notes) console_.line(note);
     resumed_at_ = at().global_step;
+    if (wants_timeline_) {
+      constexpr std::int64_t kWarmUp = 2, kSteps = 3;
+      const auto steps = std::max<std::int64_t>(1, total_steps_ - resumed_at_), traced = std::min(kSteps, steps);
+      timeline_.emplace(booster_.mesh(), folder_.dir() + "/timeline.json", std::min(kWarmUp, steps - traced), traced);
+    }
     begin_ = Clock::now();
+  }
+
+  void show_timeline() {
+    auto picture = run_.model->picture(terminal_.columns > 0 ? terminal_.columns : 120);
+    if (!picture.empty()) console_.line("the last of the traced steps:\n" + picture.erase(picture.size() - 1));
+    console_.line(fmt::format("timeline  {} (for ui.perfetto.dev or chrome://tracing)", timeline_->path()));
   }
 
   void train_epoch() {
@@ -89,7 +103,9 @@ class Session {
     run_.loader->start_epoch(at().epoch, at().step_in_epoch);
     auto last = Clock::now();
     while (auto batch = run_.loader->next()) {
+      if (timeline_) timeline_->begin(at().global_step - resumed_at_);
       const auto step = booster_.train_step(run_, *batch);
+      if (timeline_ && timeline_->end(at().global_step - resumed_at_)) show_timeline();
       ++at().global_step;
       ++at().step_in_epoch;
       at().samples += batch->global_samples;
@@ -222,6 +238,8 @@ class Session {
   }
 
   Prepared p_;
+  Terminal terminal_;
+  bool wants_timeline_;
   comm::World& world_;
   RunFolder& folder_;
   Console console_;
@@ -230,6 +248,7 @@ class Session {
   std::unique_ptr<data::Loader> validation_;
   Readback readback_;
   std::optional<FiniteWatch> watch_;
+  std::optional<Timeline> timeline_;
   Standing standing_;
   std::int64_t total_steps_ = 0, local_samples_ = 0, resumed_at_ = 0;
   double waited_ = 0, seconds_a_step_ = 0;
@@ -239,8 +258,8 @@ class Session {
 
 }  // namespace
 
-void run_training(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal) {
-  Session(std::move(prepared), world, folder, terminal).run();
+void run_training(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal, bool timeline) {
+  Session(std::move(prepared), world, folder, terminal, timeline).run();
 }
 
 EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {

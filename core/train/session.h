@@ -11,9 +11,10 @@
 namespace trireme::train {
 
 class RunFolder;
-/// Trains, evaluates each epoch, writes the run folder (see open_run()). Collective over the world. @throws Error of
-/// any kind; NonFiniteError when a loss is not finite.
-void run_training(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal);
+/// Trains, evaluates each epoch, writes the run folder (see open_run()); with `timeline` its timeline.json, of three
+/// steps after the first two. Collective over the world. @throws Error of any kind; NonFiniteError when a loss is not
+/// finite.
+void run_training(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal, bool timeline = false);
 
 /// Evaluates the prepared weights on the validation split and, where there is one, the test split, and prints both.
 /// Returns the last.

@@ -57,7 +57,7 @@ static std::string taken(const HybridParallelOptions& o) {
   std::vector<std::string> sizes;
   for (const auto& [name, size] : {std::pair{"pp", o.pp_size}, std::pair{"sp", o.sp()}, std::pair{"tp", o.tp_size}})
     if (size > 1) sizes.push_back(fmt::format("{} = {}", name, size));
-  return fmt::format("{}", fmt::join(sizes, " and "));
+  return text::join(sizes, " and ");
 }
 
 void HybridParallel::check(const config::RunConfig& config, int world_size) const {
@@ -130,7 +130,8 @@ StageChoice HybridParallel::stage_choice() const {
 std::vector<std::pair<std::string, int>> HybridParallel::axes(int world_size) const {
   const auto size = [](std::int64_t n) { return static_cast<int>(n); };
   std::vector<std::pair<std::string, int>> axes{{"dp", world_size / size(options_.inner())}};
-  if (options_.pp_size > 1) axes.insert(options_.dp_outside ? axes.end() : axes.begin(), {"pp", size(options_.pp_size)});
+  if (options_.pp_size > 1)
+    axes.insert(options_.dp_outside ? axes.end() : axes.begin(), {"pp", size(options_.pp_size)});
   if (options_.sp() > 1) axes.emplace_back("sp", size(options_.sp()));
   axes.emplace_back("tp", size(options_.tp_size));
   return axes;
@@ -152,8 +153,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   const auto why = why_not(source, cut.sizes());
   if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.tp_size: {}", why));
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
-  if (tp.size() > 1 || options_.mode() != Sequence::none)
-    shardformer::apply(*source.model, *policy_for(source), cut);
+  if (tp.size() > 1 || options_.mode() != Sequence::none) shardformer::apply(*source.model, *policy_for(source), cut);
   ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage),
                    .bucket_mi = options_.zero_bucket_size_in_m,
                    .counts_loss = mesh.coordinate("sp") == 0,

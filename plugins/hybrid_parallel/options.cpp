@@ -28,10 +28,11 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
   using O = HybridParallelOptions;
   static const auto table = [] {
     auto rows =
-        Fields<O>("plugin.hybrid_parallel",
-                  "Tensor, sequence and pipeline parallelism, and data parallelism with ZeRO over what they leave: ranks "
-                  "= dp x pp x sp x tp. Keys that [train] has too may be written in either; the loss scale's in the one "
-                  "that says fp16.")
+        Fields<O>(
+            "plugin.hybrid_parallel",
+            "Tensor, sequence and pipeline parallelism, and data parallelism with ZeRO over what they leave: ranks "
+            "= dp x pp x sp x tp. Keys that [train] has too may be written in either; the loss scale's in the one "
+            "that says fp16.")
             .add("tp_size", &O::tp_size,
                  "So many ranks, neighbours, share each layer: attention heads, the MLP's width, the classes. Sizes "
                  "need not divide evenly. Short: parallel.tp.",
@@ -52,12 +53,14 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
                  "So many ranks run the model's blocks one after the other, each its own. Short: parallel.pp.",
                  {.min = 1, .max = 4096})
             .add("pp_style", &O::pp_style,
-                 "The order in which a pipeline's ranks take the microbatches. interleaved and zbv give each rank several "
+                 "The order in which a pipeline's ranks take the microbatches. interleaved and zbv give each rank "
+                 "several "
                  "stages; zb_h1 and zbv put off weight gradients to where a rank would wait. Short: parallel.schedule.",
                  {.choices = pipeline::schedule_names()})
             .add("num_model_chunks", &O::num_model_chunks, "interleaved: stages on each rank.", {.min = 1, .max = 4096})
             .add("num_microbatches", &O::num_microbatches,
-                 "Into so many parts a rank's share of the global batch is cut; wins over microbatch_size. Unset, with a "
+                 "Into so many parts a rank's share of the global batch is cut; wins over microbatch_size. Unset, with "
+                 "a "
                  "pipeline and no other word on it: four times pp_size, or one a sample.",
                  {.min = 1, .max = 1e9})
             .add("microbatch_size", &O::microbatch_size, "The same as train.micro_batch: samples of each part.",
@@ -71,7 +74,8 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
                  "uniform: as many blocks on each stage, those in the middle one more; parameters: as many parameters.",
                  {.choices = {"uniform", "parameters"}})
             .add("dp_outside", &O::dp_outside,
-                 "Order of the ranks: dp x pp x sp x tp; false: pp x dp x sp x tp, where data-parallel ranks are closer.")
+                 "Order of the ranks: dp x pp x sp x tp; false: pp x dp x sp x tp, where data-parallel ranks are "
+                 "closer.")
             .add("zero_stage", &O::zero_stage,
                  "Over the data-parallel ranks: 0 shares out nothing, 1 the optimizer's state, 2 the gradients too. "
                  "Short: parallel.zero. (Stage 3 is the plugin gemini.)",
@@ -134,9 +138,8 @@ void check_pipeline(const config::Table* section, const HybridParallelOptions& o
     config::fail(section, "pp_partition", "changes nothing beside num_layers_per_stage; leave one");
   const auto& wanted = train.micro_batch;
   if (wanted && o.microbatch_size.value_or(*wanted) != *wanted)
-    config::fail(
-        section, "microbatch_size",
-        fmt::format("is {}, and train.micro_batch is {}; say it once, or alike", *o.microbatch_size, *wanted));
+    config::fail(section, "microbatch_size",
+                 fmt::format("is {}, and train.micro_batch is {}; say it once, or alike", *o.microbatch_size, *wanted));
   if (wanted && o.num_microbatches)
     config::fail(section, "num_microbatches",
                  fmt::format("and train.micro_batch ({}) say the same thing in two ways; leave one", *wanted));
@@ -154,9 +157,10 @@ void check_pipeline(const config::Table* section, const HybridParallelOptions& o
 std::string why_not_parts(std::int64_t share, std::int64_t parts) {
   const auto each = (share + parts - 1) / parts, made = (share + each - 1) / each;
   return made == parts ? ""
-                       : fmt::format("{} samples a rank cannot be {} parts that are alike but for the last; choose {}, "
-                                     "or another train.global_batch",
-                                     share, parts, made);
+                       : fmt::format(
+                             "{} samples a rank cannot be {} parts that are alike but for the last; choose {}, "
+                             "or another train.global_batch",
+                             share, parts, made);
 }
 
 }  // namespace trireme::plugins

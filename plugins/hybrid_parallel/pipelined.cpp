@@ -11,8 +11,10 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/trace.h"
 #include "core/nn/block.h"
 #include "core/shard/placement.h"
+#include "pipeline/timeline.h"
 
 namespace trireme::plugins {
 
@@ -22,13 +24,20 @@ PipelinedModel::PipelinedModel(std::unique_ptr<zero::ShardedModel> model, StageP
       plan_(std::move(plan)),
       loss_type_(loss_type),
       line_(mesh.group("pp")),
-      executor_(plan_.pipeline, pipeline::Links(mesh, "pp"), *this) {}
+      executor_(plan_.pipeline, pipeline::Links(mesh, "pp"), *this) {
+  executor_.watch([this](const pipeline::Event& event) {
+    if (!trace::on()) return;
+    events_.push_back(event);
+    trace::add("compute", pipeline::describe(event), event.begin, event.end);
+  });
+}
 
 at::Tensor PipelinedModel::forward_backward(const data::StepBatch& batch, const Criterion& criterion,
                                             BoostedOptimizer& optimizer, std::vector<nn::Tensors>* outputs) {
   criterion_ = &criterion;
   optimizer_ = &optimizer;
   outputs_ = outputs;
+  if (trace::on()) events_.clear();
   loss_ = at::zeros({}, at::TensorOptions(loss_type_).device(model_->flat().device()));
   executor_.train(batch.micro);
   reduce_shared();
@@ -132,6 +141,10 @@ void PipelinedModel::sum_up(const StagePlan::Shared& shared, at::Tensor& gradien
       for (const auto& part : {has, sum}) line_.send(part, *other);
   }
   gradient = has.item<int>() > 0 ? sum : at::Tensor();
+}
+
+std::string PipelinedModel::picture(int columns) {
+  return pipeline::picture_of(plan_.pipeline, events_, line_, model_->flat().device(), columns);
 }
 
 std::vector<std::string> PipelinedModel::notes() const {

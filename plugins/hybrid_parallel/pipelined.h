@@ -36,9 +36,8 @@ class PipelinedModel : public BoostedModel, public StepRunner, private pipeline:
   std::int64_t parameter_bytes() const override { return model_->parameter_bytes(); }
   std::int64_t peak_gathered_bytes() const override { return model_->peak_gathered_bytes(); }
   std::vector<std::string> notes() const override;
+  std::string picture(int columns) override;
   std::vector<std::string> memory_advice() const override { return model_->memory_advice(); }
-
-  [[nodiscard]] pipeline::Executor& executor() { return executor_; }
 
  private:
   nn::Tensors forward(int chunk, nn::Tensors inputs, const data::Batch& batch) override;
@@ -60,6 +59,7 @@ class PipelinedModel : public BoostedModel, public StepRunner, private pipeline:
   BoostedOptimizer* optimizer_ = nullptr;
   std::vector<nn::Tensors>* outputs_ = nullptr;
   at::Tensor loss_;
+  std::vector<pipeline::Event> events_;  ///< of the last step that was traced
 };
 
 }  // namespace trireme::plugins

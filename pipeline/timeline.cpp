@@ -1,0 +1,83 @@
+#include "pipeline/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/comm/text.h"
+#include "pipeline/schedule/picture.h"
+#include "pipeline/schedule/schedules.h"
+
+namespace trireme::pipeline {
+namespace {
+
+/// What each rank did, told to all: of rank r, events[r].
+std::vector<std::vector<Event>> gather(const std::vector<Event>& mine, const comm::Group& line, c10::Device device) {
+  auto told = nlohmann::json::array();
+  for (const auto& [action, stage, begin, end] : mine)
+    told.push_back({static_cast<int>(action.op), action.chunk, action.microbatch, stage, begin, end});
+  std::vector<std::vector<Event>> all;
+  for (const auto& text : comm::gather_text(line, device, told.dump())) {
+    auto& events = all.emplace_back();
+    for (const auto& e : nlohmann::json::parse(text))
+      events.push_back({{static_cast<Op>(e.at(0).get<int>()), e.at(1), e.at(2)}, e.at(3), e.at(4), e.at(5)});
+  }
+  return all;
+}
+
+/// The means of each stage's actions.
+Costs measured_costs(const std::vector<std::vector<Event>>& events, int stages) {
+  std::vector<double> forward(static_cast<std::size_t>(stages)), input(forward), weight(forward), whole(forward);
+  std::vector<double> count(forward);
+  for (const auto& of_rank : events)
+    for (const auto& event : of_rank) {
+      const auto s = static_cast<std::size_t>(event.stage);
+      const double seconds = event.end - event.begin;
+      if (event.action.op == Op::forward) ++count[s];
+      (event.action.op == Op::forward ? forward : event.action.op == Op::backward_input ? input : weight)[s] += seconds;
+    }
+  Costs costs{forward, input, weight, 0};
+  for (auto* part : {&costs.forward, &costs.backward_input, &costs.backward_weight})
+    for (std::size_t s = 0; s < part->size(); ++s) (*part)[s] /= std::max(1.0, count[s]);
+  return costs;
+}
+
+}  // namespace
+
+std::string describe(const Event& event) {
+  return fmt::format("{} of microbatch {}, stage {}", name(event.action.op), event.action.microbatch, event.stage);
+}
+
+std::string picture_of(const Plan& plan, const std::vector<Event>& events, const comm::Group& line, c10::Device device,
+                       int columns) {
+  const auto all = gather(events, line, device);
+  double begin = 1e300, end = 0;
+  int microbatches = 0;
+  for (const auto& of_rank : all) {
+    if (of_rank.empty()) return "";
+    for (const auto& event : of_rank) microbatches = std::max(microbatches, event.action.microbatch + 1);
+    begin = std::min(begin, of_rank.front().begin);
+    end = std::max(end, of_rank.back().end);
+  }
+  const auto schedule = make_schedule(plan.schedule, line.size(), plan.chunks, microbatches);
+  Timeline timeline;
+  timeline.step = end - begin;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].size() != schedule.actions[rank].size()) return "";
+    auto& spans = timeline.spans.emplace_back();
+    for (const auto& event : all[rank]) {
+      spans.push_back({event.begin - begin, event.end - begin});
+      timeline.busy += event.end - event.begin;
+    }
+  }
+  const auto simulated = simulate(schedule, measured_costs(all, schedule.stages()));
+  const auto equal = simulate(schedule, {});
+  return draw(schedule, timeline, {.columns = columns}) +
+         fmt::format(
+             "measured: ranks wait {:.1f} % of the step; the schedule with these times, and messages that take "
+             "none: {:.1f} %; with equal stages and F = B = W: {:.1f} %\n",
+             100 * timeline.idle_of_step(), 100 * simulated.idle_of_step(), 100 * equal.idle_of_step());
+}
+
+}  // namespace trireme::pipeline

@@ -1,0 +1,208 @@
+// The ladder: contract C1 over all axes at once. Each row is a layout, in the words of `trireme verify --layouts`, and
+// how it is trained; it runs in the program that has as many ranks. Every gradient of every step, every weight, norm
+// and loss equal one process's without any plugin, in float64.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "tests/parity/layout.h"
+
+namespace trireme::tests {
+namespace {
+
+struct Rung {
+  const char* layout;  ///< dp, pp, sp, tp, zero, schedule, sp_mode, chunks; what is left out is 1, 0 or none
+  const char* how;     ///< see train_as()
+};
+
+// 10 tokens, 3 heads and 5 classes unless told otherwise; 19 samples in batches of 8, so that the third step is ragged.
+constexpr Rung kLadder[] = {
+    // One axis.
+    {"dp=1", ""},
+    {"dp=2", "clip"},
+    {"dp=3", "sgd micro=1"},
+    {"dp=4,zero=1", "clip recompute"},
+    {"dp=3,zero=2", "sgd micro=2 clip"},
+    {"dp=8,zero=2", "micro=1 dropout"},
+    {"tp=2", "dropout clip"},
+    {"tp=3", "sgd recompute micro=3"},
+    {"tp=4", "heads=5 dropout"},
+    {"tp=8", "heads=8 clip"},
+    {"pp=2", "micro=2 clip"},
+    {"pp=3", "sgd micro=1 dropout"},
+    {"pp=4", "micro=1 recompute layers=5"},
+    {"pp=8", "micro=1 layers=6 clip"},
+    // Every schedule.
+    {"pp=2,schedule=gpipe", "micro=2"},
+    {"pp=4,schedule=gpipe", "sgd micro=3 clip"},
+    {"pp=3,schedule=gpipe", "micro=1 recompute dropout"},
+    {"pp=2,schedule=interleaved,chunks=2", "micro=1 clip"},
+    {"pp=2,schedule=interleaved,chunks=3", "sgd micro=2 layers=5"},
+    {"pp=3,schedule=interleaved,chunks=2", "micro=3 dropout layers=7"},
+    {"pp=4,schedule=interleaved,chunks=2", "micro=1 layers=8 recompute"},
+    {"pp=2,schedule=zb_h1", "micro=1 clip"},
+    {"pp=3,schedule=zb_h1", "sgd micro=2 recompute"},
+    {"pp=4,schedule=zb_h1", "micro=1 dropout layers=3"},
+    {"pp=8,schedule=zb_h1", "micro=2 layers=7"},
+    {"pp=2,schedule=zbv", "micro=1 clip"},
+    {"pp=3,schedule=zbv", "sgd micro=1 layers=5"},
+    {"pp=4,schedule=zbv", "micro=3 dropout recompute layers=6"},
+    {"pp=2,schedule=1f1b", "micro=8 twice"},
+    {"pp=3,schedule=zb_h1", "micro=2 twice clip"},
+    {"pp=2,schedule=zbv", "micro=4 twice recompute"},
+    {"pp=2,schedule=interleaved,chunks=2", "micro=2 rare sgd"},
+    // Every mode of sequence parallelism.
+    {"tp=2,sp_mode=split_gather", "dropout clip"},
+    {"tp=3,sp_mode=split_gather", "sgd micro=3 recompute"},
+    {"tp=4,sp_mode=split_gather", "heads=4 dropout micro=2"},
+    {"tp=2,sp_mode=ring", "clip recompute"},
+    {"tp=3,sp_mode=ring", "sgd dropout"},
+    {"tp=4,sp_mode=ring", "heads=6 micro=1"},
+    {"sp=2,sp_mode=all_to_all", "dropout clip"},
+    {"sp=3,sp_mode=all_to_all", "sgd micro=2"},
+    {"sp=4,sp_mode=all_to_all", "heads=6 recompute"},
+    {"sp=2,sp_mode=ring_attn", "dropout clip"},
+    {"sp=3,sp_mode=ring_attn", "sgd micro=1 dropout"},
+    {"sp=4,sp_mode=ring_attn", "recompute"},
+    {"sp=8,sp_mode=ring_attn", "dropout"},
+    // Pairs.
+    {"dp=2,tp=2", "micro=1 clip"},
+    {"dp=2,tp=2,zero=1", "sgd dropout"},
+    {"dp=2,tp=2,zero=2", "micro=2 recompute clip"},
+    {"dp=2,tp=3,zero=2", "sgd clip"},
+    {"dp=4,tp=2,zero=1", "micro=1"},
+    {"dp=2,pp=2", "micro=1 clip"},
+    {"dp=2,pp=2,zero=1", "sgd micro=2 dropout"},
+    {"dp=2,pp=2,zero=2", "micro=1 recompute clip"},
+    {"dp=2,pp=2,zero=2,schedule=zb_h1", "micro=2 clip"},
+    {"dp=2,pp=2,zero=1,schedule=zbv", "sgd micro=1"},
+    {"dp=2,pp=2,zero=2,schedule=interleaved,chunks=2", "micro=1 dropout"},
+    {"dp=3,pp=2,zero=1", "micro=1 clip"},
+    {"dp=2,pp=3,zero=2,schedule=zb_h1", "sgd micro=2"},
+    {"dp=2,pp=4,zero=1,schedule=interleaved,chunks=2", "micro=1 layers=8"},
+    {"pp=2,tp=2", "micro=2 clip"},
+    {"pp=2,tp=2,schedule=zb_h1", "sgd micro=1 dropout"},
+    {"pp=2,tp=2,schedule=zbv", "micro=2 recompute"},
+    {"pp=2,tp=2,schedule=gpipe", "micro=2 twice"},
+    {"pp=2,tp=3", "micro=3 dropout"},
+    {"pp=4,tp=2,schedule=interleaved,chunks=2", "micro=1 layers=7 clip"},
+    {"pp=2,tp=4,schedule=zb_h1", "heads=4 micro=2"},
+    {"dp=2,tp=2,zero=1,sp_mode=split_gather", "micro=2 clip"},
+    {"dp=2,tp=2,zero=2,sp_mode=ring", "sgd dropout"},
+    {"dp=2,sp=2,zero=1,sp_mode=all_to_all", "micro=1 clip"},
+    {"dp=2,sp=2,zero=2,sp_mode=ring_attn", "dropout recompute"},
+    {"sp=2,tp=2,sp_mode=all_to_all", "heads=6 clip"},
+    {"sp=2,tp=2,sp_mode=ring_attn", "sgd micro=2 dropout"},
+    {"pp=2,tp=2,sp_mode=split_gather", "micro=2 dropout clip"},
+    {"pp=2,tp=2,sp_mode=ring,schedule=zb_h1", "micro=1 sgd"},
+    {"pp=2,tp=2,sp_mode=split_gather,schedule=zbv", "micro=2 recompute"},
+    {"pp=2,sp=2,sp_mode=all_to_all", "micro=2 clip"},
+    {"pp=2,sp=2,sp_mode=ring_attn,schedule=zb_h1", "micro=1 dropout"},
+    {"pp=2,sp=3,sp_mode=ring_attn", "sgd micro=2"},
+    // Three axes, with each stage of ZeRO.
+    {"dp=2,pp=2,tp=2", "micro=2 clip"},
+    {"dp=2,pp=2,tp=2,zero=1", "sgd micro=1 dropout"},
+    {"dp=2,pp=2,tp=2,zero=2", "micro=2 recompute clip"},
+    {"dp=2,pp=2,tp=2,zero=1,schedule=zb_h1", "micro=1 clip"},
+    {"dp=2,pp=2,tp=2,zero=2,schedule=zbv", "sgd micro=2"},
+    {"dp=2,pp=2,tp=2,zero=1,schedule=interleaved,chunks=2", "micro=1 dropout recompute"},
+    {"dp=2,pp=2,tp=2,zero=2,sp_mode=split_gather", "micro=2 dropout"},
+    {"dp=2,pp=2,tp=2,zero=1,sp_mode=ring,schedule=zb_h1", "sgd micro=1 clip"},
+    {"dp=2,sp=2,tp=2,zero=1,sp_mode=ring_attn", "micro=2 clip"},
+    {"dp=2,pp=2,sp=2,zero=2,sp_mode=all_to_all", "micro=1 dropout"},
+    {"pp=2,sp=2,tp=2,sp_mode=ring_attn", "sgd micro=2 recompute"},
+};
+
+/// "a=1,b" or "a=1 b": word -> value, "" for none.
+std::map<std::string, std::string> words(const std::string& text, char separator) {
+  std::map<std::string, std::string> out;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, separator);) {
+    const auto equals = word.find('=');
+    if (!word.empty()) out[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
+  }
+  return out;
+}
+
+/// Rows must not mean less than they say.
+std::int64_t take(std::map<std::string, std::string>& from, const char* word, std::int64_t otherwise) {
+  const auto found = from.find(word);
+  if (found == from.end()) return otherwise;
+  const auto value = found->second.empty() ? 1 : std::stoll(found->second);
+  from.erase(found);
+  return value;
+}
+
+void train_as(std::map<std::string, std::string> how, Case& c) {
+  c.micro_batch = take(how, "micro", 8);
+  c.layers = take(how, "layers", 2);
+  c.heads = take(how, "heads", 3);
+  if (c.heads > 3) c.hidden = 4 * c.heads;
+  c.adamw = take(how, "sgd", 0) == 0;
+  c.max_norm = take(how, "clip", 0) != 0 ? 0.3 : 0;
+  c.dropout = take(how, "dropout", 0) != 0 ? 0.2 : 0;
+  c.recompute = take(how, "recompute", 0) != 0;
+  c.twice = take(how, "twice", 0) != 0;
+  c.rare = take(how, "rare", 0) != 0;
+  EXPECT_TRUE(how.empty()) << how.begin()->first;
+}
+
+struct Laid {
+  Case c;
+  std::int64_t ranks;
+};
+
+Laid lay(const Rung& rung) {
+  auto layout = words(rung.layout, ',');
+  Case c;
+  c.plugin_name = "hybrid_parallel";
+  for (const auto& [word, value] : layout) c.name += word + value + "_";
+  for (const auto& [word, value] : words(rung.how, ' ')) c.name += word + value + "_";
+  const auto word = [&](const char* name, const char* key) {
+    const auto found = layout.find(name);
+    if (found == layout.end()) return std::string();
+    const auto value = found->second;
+    layout.erase(found);
+    c.plugin += fmt::format("{} = \"{}\"\n", key, value);
+    return value;
+  };
+  const auto mode = word("sp_mode", "sequence_parallelism_mode");
+  word("schedule", "pp_style");
+  const auto dp = take(layout, "dp", 1), sp = take(layout, "sp", 1);
+  c.pp = take(layout, "pp", 1);
+  c.tp = take(layout, "tp", 1);
+  c.plugin += fmt::format("pp_size = {}\ntp_size = {}\nzero_stage = {}\nzero_bucket_size_in_m = 0.001\n", c.pp, c.tp,
+                          take(layout, "zero", 0));
+  if (sp > 1) c.plugin += fmt::format("sp_size = {}\n", sp);
+  if (const auto chunks = take(layout, "chunks", 0); chunks > 0)
+    c.plugin += fmt::format("num_model_chunks = {}\n", chunks);
+  c.sequence = !mode.empty();
+  EXPECT_TRUE(layout.empty()) << rung.layout;
+  train_as(words(rung.how, ' '), c);
+  return {c, dp * c.pp * sp * c.tp};
+}
+
+class Ladder : public testing::TestWithParam<Rung> {};
+
+TEST_P(Ladder, EqualsOneProcess) {
+  const auto [c, ranks] = lay(GetParam());
+  if (ranks == world().size()) expect_same_as_one_process(c);
+}
+
+void PrintTo(const Rung& rung, std::ostream* out) { *out << rung.layout << "; " << rung.how; }
+
+INSTANTIATE_TEST_SUITE_P(All, Ladder, testing::ValuesIn(kLadder),
+                         [](const auto& value) { return lay(value.param).c.name; });
+
+TEST(LadderRules, HasEveryRungInSomeProgram) {
+  EXPECT_GE(std::size(kLadder), 80U);
+  for (const auto& rung : kLadder) {
+    const auto ranks = lay(rung).ranks;
+    EXPECT_TRUE(ranks <= 4 || ranks == 6 || ranks == 8) << rung.layout;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests
