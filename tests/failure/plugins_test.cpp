@@ -143,7 +143,8 @@ TEST(Plugins, TakeTheirOwnResolvedFile) {
 
 TEST(Plugins, RanksOfOneSampleSeeTheSameSamples) {
   const SmallRun run("[data]\nname = \"image_folder\"\npath = \"images\"\non_bad_sample = \"skip\"\n");
-  expect_only_refusal(run.train(2, {"--set", "parallel.tp=2"}), 2, "several ranks must see the same samples; choose \"error\"");
+  expect_only_refusal(run.train(2, {"--set", "parallel.tp=2"}), 2,
+                      "several ranks must see the same samples; choose \"error\"");
   expect_only_refusal(run.train(2, {"--set", "parallel.sp=2", "--set", "parallel.sp_mode=ring_attn"}), 2,
                       "with sp = 2 several ranks must see the same samples");
 }

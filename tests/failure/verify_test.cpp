@@ -15,12 +15,14 @@ class Verify : public testing::Test {
 };
 
 TEST_F(Verify, LayoutsThatComputeTheSame) {
-  const auto told = verify("dp=1; dp=2; tp=2 ; dp=2,tp=2,zero=2,train.micro_batch=1;plugin=gemini,dp=3");
+  const auto told = verify(
+      "dp=1; dp=2; tp=2 ; dp=2,tp=2,zero=2,train.micro_batch=1;plugin=gemini,dp=3;"
+      "tp=2,sp_mode=split_gather; sp=2,tp=2,sp_mode=ring_attn");
   EXPECT_EQ(told.code, 0) << told.out << told.err;
   EXPECT_EQ(told.err, "");
   EXPECT_NE(told.out.find("3 steps in fp64, and the largest differences from \"dp=1\"\n"), std::string::npos)
       << told.out;
-  EXPECT_NE(told.out.find("all 5 layouts compute the same\n"), std::string::npos) << told.out;
+  EXPECT_NE(told.out.find("all 7 layouts compute the same\n"), std::string::npos) << told.out;
   EXPECT_FALSE(fs::exists(run_.dir()));
 
   for (const auto* precision : {"fp32", "bf16", "fp16"}) {
@@ -43,13 +45,14 @@ TEST_F(Verify, TellsWhatDiffers) {
 }
 
 TEST_F(Verify, RefusesWordsThatAreNoLayouts) {
-  for (const auto& [layouts, says] : {std::pair{"dp=2", "name two or more"},
-                                      {"dp=1; dp=two", "\"dp=two\": dp must be a number from 1 to 4096"},
-                                      {"dp=1; tpp=2", "no key \"tpp\" (known: dp, tp, zero, plugin"},
-                                      {"dp=1; plugin=gemini,tp=2", "tp and zero are of hybrid_parallel"},
-                                      {"dp=1; dp", "\"dp\" is no KEY=VALUE"},
-                                      {"dp=1; dp=2,dp=4", "dp is given twice"},
-                                      {"dp=1; dp=2,train.epoch=1", "no key \"epoch\" in [train]"}})
+  for (const auto& [layouts, says] :
+       {std::pair{"dp=2", "name two or more"},
+        {"dp=1; dp=two", "\"dp=two\": dp must be a number from 1 to 4096"},
+        {"dp=1; tpp=2", "no key \"tpp\" (known: dp, pp, sp, tp, zero, schedule, sp_mode, plugin"},
+        {"dp=1; plugin=gemini,tp=2", "tp and zero are of hybrid_parallel"},
+        {"dp=1; dp", "\"dp\" is no KEY=VALUE"},
+        {"dp=1; dp=2,dp=4", "dp is given twice"},
+        {"dp=1; dp=2,train.epoch=1", "no key \"epoch\" in [train]"}})
     expect_only_refusal(verify(layouts), 2, says);
   expect_only_refusal(verify("dp=1; dp=2", {"--precision", "fp8"}), 2, "--precision fp8: must be one of fp64");
   expect_only_refusal(verify("dp=1; dp=2", {"--set", "parallel.tp=2"}), 2, "is what --layouts says here; remove it");

@@ -156,13 +156,18 @@ TEST(Collectives, all_gather_of_uneven_pieces) {
     const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
     const auto shape_of = [](int world_rank) { return std::vector<std::int64_t>{2 * world_rank, 3}; };  // rank 0: none
     for (const auto type : all_types()) {
-      Tensors outputs;
-      for (const int r : group.ranks()) outputs.push_back(laid_out(at::zeros(shape_of(r), type), Layout::transposed));
-      group.all_gather(outputs, values(me, shape_of(me), type));
-      for (int r = 0; r < group.size(); ++r) {
-        const int from = group.ranks()[static_cast<std::size_t>(r)];
-        EXPECT_TRUE(same(outputs[static_cast<std::size_t>(r)], values(from, shape_of(from), type)))
-            << c10::toString(type);
+      for (const bool later : {false, true}) {
+        Tensors outputs;
+        for (const int r : group.ranks()) outputs.push_back(laid_out(at::zeros(shape_of(r), type), Layout::transposed));
+        if (later)
+          group.all_gather_async(outputs, values(me, shape_of(me), type)).wait();
+        else
+          group.all_gather(outputs, values(me, shape_of(me), type));
+        for (int r = 0; r < group.size(); ++r) {
+          const int from = group.ranks()[static_cast<std::size_t>(r)];
+          EXPECT_TRUE(same(outputs[static_cast<std::size_t>(r)], values(from, shape_of(from), type)))
+              << c10::toString(type);
+        }
       }
     }
   });
@@ -193,9 +198,12 @@ TEST(Collectives, reduce_scatter_of_uneven_pieces) {
     const auto shape_of = [](int r) { return std::vector<std::int64_t>{r == 3 ? 800'000 : 5 * r}; };
     Tensors inputs;
     for (int r = 0; r < group.size(); ++r) inputs.push_back(values(me, shape_of(r), at::kDouble, r));
-    auto output = at::zeros(shape_of(group.rank()), at::kDouble);
+    const auto expected = reduced(group, shape_of(group.rank()), at::kDouble, ReduceOp::sum, group.rank());
+    auto output = at::zeros(shape_of(group.rank()), at::kDouble), later = at::zeros_like(output);
     group.reduce_scatter(output, inputs, ReduceOp::sum);
-    EXPECT_TRUE(same(output, reduced(group, shape_of(group.rank()), at::kDouble, ReduceOp::sum, group.rank())));
+    EXPECT_TRUE(same(output, expected));
+    group.reduce_scatter_async(later, inputs, ReduceOp::sum).wait();
+    EXPECT_TRUE(same(later, expected));
   });
 }
 

@@ -129,6 +129,7 @@ const std::string kStage2 =
 const std::string kStage3 =
     "--set parallel.plugin=gemini --set plugin.gemini.chunk_config=1000 --set plugin.gemini.max_prefetch=1 ";
 const std::string kTensor = "--set parallel.tp=2 ", kZero = "--set parallel.zero=2 ";
+const std::string kTokens = "--set parallel.sp=2 --set parallel.sp_mode=all_to_all ";
 
 // Half precision: what is resumed is the masters, not the weights that layers compute with.
 TEST_F(Resume, ShardedMastersBitForBit) {
@@ -168,7 +169,9 @@ TEST_F(Resume, AnotherLayoutWithinTheBound) {
                                                                    {"tensor", "whole", 2, kTensor},
                                                                    {"zero", "tensor", 4, kTensor + small + kZero},
                                                                    {"back", "stage-3", 2, ""},
-                                                                   {"back-from-tensor", "tensor", 1, ""}}) {
+                                                                   {"back-from-tensor", "tensor", 1, ""},
+                                                                   {"tokens", "whole", 4, kTokens + small + kZero},
+                                                                   {"back-from-tokens", "tokens", 1, ""}}) {
     const auto step = std::string(from) == "whole" ? "step-00000004" : "step-00000008";
     train(name, ranks, fp64 + keys + "--resume " + checkpoint(from, step));
     compare(name);

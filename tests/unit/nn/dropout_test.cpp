@@ -94,6 +94,17 @@ TEST(Dropout, ScalesWhatItKeepsAndIsTheIdentityElse) {
   EXPECT_THROW(Dropout(1.0), LogicError);
 }
 
+TEST(Dropout, OfASliceIsTheSliceOfTheWhole) {
+  Dropout dropout(0.4);
+  dropout.set_path("layer");
+  const Context context{.training = true, .seed = 3, .step = 5, .sample_ids = ids({4, 9})};
+  const auto x = at::rand({2, 7, 3}, at::kDouble);
+  const auto whole = dropout.forward(x, context);
+  for (const auto& [begin, end] : {std::pair{0, 3}, {3, 7}, {7, 7}, {2, 3}})
+    EXPECT_TRUE(
+        at::equal(dropout.drop(x.narrow(1, begin, end - begin), context, begin), whole.narrow(1, begin, end - begin)));
+}
+
 TEST(Attention, DropsProbabilitiesAndEqualsTheFusedKernelWithout) {
   const auto make = [] { return at::randn({2, 3, 5, 4}, at::kDouble); };
   const auto q = make(), k = make(), v = make();
