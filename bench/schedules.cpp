@@ -1,0 +1,45 @@
+// What pipeline schedules cost, by the simulator, as pictures:
+//
+//   schedules RANKS MICROBATCHES [NAME | all] [CHUNKS] [F B W MESSAGE]
+//
+// F, B, W: seconds of a rank's forward, input gradient and weight gradient of a microbatch, all its chunks together (1
+// each); MESSAGE: of an activation or a gradient on its way (0). CHUNKS: interleaved's (2).
+#include "pipeline/schedule/schedules.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "pipeline/schedule/picture.h"
+
+namespace trireme::pipeline {
+namespace {
+
+std::string picture(const std::string& name, int ranks, int microbatches, int chunks, const double (&seconds)[4]) {
+  const auto schedule = make_schedule(name, ranks, name == "interleaved" ? chunks : 0, microbatches);
+  const auto part = [&](int i) { return std::vector<double>{seconds[i] / schedule.chunks}; };
+  const Costs costs{.forward = part(0), .backward_input = part(1), .backward_weight = part(2), .message = seconds[3]};
+  return draw(schedule, simulate(schedule, costs), {.columns = 100});
+}
+
+int run(int argc, char** argv) {
+  if (argc < 3) {
+    std::fputs("schedules RANKS MICROBATCHES [NAME | all] [CHUNKS] [F B W MESSAGE]\n", stderr);
+    return 2;
+  }
+  const int ranks = std::atoi(argv[1]), microbatches = std::atoi(argv[2]), chunks = argc > 4 ? std::atoi(argv[4]) : 2;
+  const std::string wanted = argc > 3 ? argv[3] : "all";
+  double seconds[4] = {1, 1, 1, 0};
+  for (int i = 0; i < 4 && 5 + i < argc; ++i) seconds[i] = std::atof(argv[5 + i]);
+  for (const auto& name : wanted == "all" ? schedule_names() : std::vector<std::string>{wanted})
+    std::puts(picture(name, ranks, microbatches, chunks, seconds).c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace trireme::pipeline
+
+int main(int argc, char** argv) try { return trireme::pipeline::run(argc, argv); } catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 2;
+}
