@@ -17,8 +17,14 @@ from pathlib import Path
 import vs_pytorch as base
 
 OURS = {"ddp": ("torch_ddp", ""), "stage1": ("low_level_zero", "stage = 1"), "stage2": ("low_level_zero", "stage = 2"),
-        "gemini": ("gemini", "max_prefetch = 1"), "tp": ("hybrid_parallel", "tp_size = {ranks}")}
-PEERS = {"torch-ddp": "ddp", "torch-zero1": "zero1", "torch-fsdp": "fsdp", "torch-tp": "tp"}
+        "gemini": ("gemini", "max_prefetch = 1"), "tp": ("hybrid_parallel", "tp_size = {ranks}"),
+        "1f1b": ("hybrid_parallel", "pp_size = {ranks}"),
+        "interleaved": ("hybrid_parallel", 'pp_size = {ranks}\npp_style = "interleaved"\nnum_model_chunks = 2'),
+        "zb_h1": ("hybrid_parallel", 'pp_size = {ranks}\npp_style = "zb_h1"'),
+        "zbv": ("hybrid_parallel", 'pp_size = {ranks}\npp_style = "zbv"')}
+PIPELINES = {"1f1b", "interleaved", "zb_h1", "zbv"}  # microbatches of 2, as the peer's
+PEERS = {"torch-ddp": "ddp", "torch-zero1": "zero1", "torch-fsdp": "fsdp", "torch-tp": "tp", "torch-1f1b": "pp",
+         "torch-interleaved": "interleaved"}
 
 
 def arguments():
@@ -43,7 +49,8 @@ def ours(a, name):
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.toml")
         text = base.SPEED.format(dir=Path(folder, "run"), data=a.data.resolve(), size=a.size, steps=a.steps,
-                                 batch=a.batch if name == "tp" else a.batch // a.ranks, global_batch=a.batch, device=a.device)
+                                 batch=2 if name in PIPELINES else a.batch if name == "tp" else a.batch // a.ranks,
+                                 global_batch=a.batch, device=a.device)
         config.write_text(f'{text}[parallel]\nplugin = "{plugin}"\n[plugin.{plugin}]\n{keys.format(ranks=a.ranks)}\n')
         base.run([a.trireme, "train", config, "--ranks", a.ranks])
         steps = [line["time"] for line in base.lines_of(Path(folder, "run/metrics.jsonl").read_text()) if line["kind"] == "step"]
