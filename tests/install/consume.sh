@@ -22,7 +22,7 @@ while read -r file; do
   fi
 done < <(find "$prefix" -type f \( -name '*.so*' -o -perm -100 \))
 
-for example in train_from_cpp my_plugin; do
+for example in train_from_cpp own_model my_plugin; do
   cmake -S "$source/examples/$example" -B "$example" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$example.log" 2>&1 &&
     cmake --build "$example" >>"$example.log" 2>&1 || { cat "$example.log"; exit 1; }
 done
@@ -35,6 +35,13 @@ mpirun -n 2 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 train_fro
 tail -n 2 alone.txt both.txt
 # The first epoch, to 4 digits: later ones differ in the last digits, for sums are taken in another order.
 [ "$(grep -m1 -o 'loss [0-9]*\.[0-9]\{4\}' alone.txt)" = "$(grep -m1 -o 'loss [0-9]*\.[0-9]\{4\}' both.txt)" ]
+
+echo "== a model of one's own, alone and on 2 tensor-parallel ranks"
+own_model/own_model train.max_steps=3 2>own_alone.txt || { cat own_alone.txt; exit 1; }
+mpirun -n 2 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 own_model/own_model train.max_steps=3 \
+  parallel.tp=2 2>own_tp.txt || { cat own_tp.txt; exit 1; }
+tail -n 4 own_alone.txt own_tp.txt
+[ "$(grep -o 'loss [0-9]*\.[0-9]\{9\}' own_alone.txt)" = "$(grep -o 'loss [0-9]*\.[0-9]\{9\}' own_tp.txt)" ]
 
 echo "== the installed command with the example plugin"
 "$prefix/bin/trireme" plugins | tee plugins.txt

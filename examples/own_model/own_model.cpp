@@ -1,0 +1,129 @@
+// Trains the Reader (reader.h) in the layout that the command line gives, alone or under mpirun, srun, torchrun:
+//
+//   own_model [SECTION.KEY=VALUE]...       mpirun -n 4 own_model parallel.tp=2 parallel.pp=2 parallel.schedule=zbv
+//
+// In each layout the losses are the same.
+#include <ATen/ops/tensor.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "core/booster/booster.h"
+#include "core/booster/plugin_loader.h"
+#include "core/nn/criterion.h"
+#include "core/train/evaluate.h"
+#include "reader.h"
+
+namespace nn = trireme::nn;
+namespace data = trireme::data;
+namespace config = trireme::config;
+
+// Lines in which the letter 0 stands once; the letter behind it is the class. Line i is always the same.
+class Lines : public data::Dataset {
+ public:
+  std::int64_t size() const override { return 960; }
+  std::optional<data::Sample> get(std::int64_t index, std::int64_t, bool) override {
+    const auto draw = [&](std::int64_t number, std::int64_t below) {
+      const auto key = trireme::random::mix(trireme::random::hash("lines"), static_cast<std::uint64_t>(index));
+      return static_cast<std::int64_t>(trireme::random::uniform(key, static_cast<std::uint64_t>(number)) *
+                                       static_cast<double>(below));
+    };
+    std::vector<std::int64_t> letters;
+    for (std::int64_t i = 0; i < reader::kLength; ++i) letters.push_back(1 + draw(i, reader::kLetters - 1));
+    data::Sample sample;
+    sample.label = draw(reader::kLength, reader::kClasses);
+    const auto mark = static_cast<std::size_t>(draw(reader::kLength + 1, reader::kLength - 1));
+    letters[mark] = 0;
+    letters[mark + 1] = 1 + sample.label;
+    sample.inputs = {at::tensor(letters, at::kLong)};
+    return sample;
+  }
+};
+
+// What stands here counts where the command line says nothing. The data are this program's own: [data] is not used.
+constexpr const char* kDefaults = R"(
+[data]
+name = "leaves"
+[train]
+epochs = 20
+global_batch = 32
+precision = "fp64"
+max_norm = 1.0
+[optimizer]
+lr = 3e-3
+[parallel]
+plugin = "hybrid_parallel"
+)";
+
+struct Run {
+  config::RunConfig config;
+  std::unique_ptr<trireme::Plugin> plugin;
+  trireme::ModelSource source;
+};
+
+// Here all is refused that can be, before any rank waits for another.
+Run prepare(int argc, char** argv) {
+  auto root = config::parse_text(kDefaults, "own_model");
+  for (int i = 1; i < argc; ++i) config::apply_override(root, argv[i]);
+  Run run{.config = config::from_table(std::move(root)), .plugin = nullptr, .source = {}};
+  run.plugin = trireme::configured_plugin(run.config);
+  run.source.model = std::make_shared<reader::Reader>(config::read(&run.config.model_table(), reader::fields()));
+  run.source.policy = reader::policy();
+  run.plugin->check(run.config, trireme::comm::detect().size);
+  run.plugin->check_model(run.source, run.config);
+  return run;
+}
+
+int train(Run given) {
+  const auto& train = given.config.train;
+  const auto world = trireme::launch();
+  trireme::Booster booster(
+      *world, std::move(given.plugin),
+      {.boost = {.train = train, .optimizer = given.config.optimizer, .seed = 42}, .schedule = given.config.schedule});
+  const auto lines = std::make_shared<Lines>();
+  const auto dp = booster.data_group().size();
+  trireme::BoostInputs inputs;
+  inputs.source = std::move(given.source);
+  inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
+    return nn::cross_entropy(outputs[0], batch.labels);
+  };
+  inputs.data = lines;
+  inputs.loader = {.global_batch = train.global_batch,
+                   .micro_batch = booster.plugin().micro_batch(train.micro_batch, (train.global_batch + dp - 1) / dp),
+                   .seed = 42,
+                   .shuffle = true};
+  auto run = booster.boost(std::move(inputs));
+  booster.log().note("{}", booster.mesh().formula());
+  for (const auto& note : run.model->notes()) booster.log().note("{}", note);
+
+  const auto last = train.max_steps.value_or(train.epochs * run.loader->steps_per_epoch());
+  for (std::int64_t epoch = 0; run.step < last; ++epoch) {
+    run.loader->start_epoch(epoch);
+    while (const auto batch = run.step < last ? run.loader->next() : std::nullopt) {
+      const auto loss = booster.train_step(run, *batch).loss;
+      if (run.step <= 5 || run.step % 100 == 0)
+        booster.log().note("step {:3}  loss {:.15f}", run.step, loss.item<double>());
+    }
+  }
+  const auto score = trireme::train::evaluate(booster, run, *booster.evaluation_loader(lines, 32), 1);
+  booster.log().note("accuracy {:.1f} %, loss {:.15f}", 100 * score.accuracy, score.loss);
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  bool alike = true;  // so far every rank meets the same errors: one says them
+  try {
+    auto run = prepare(argc, argv);
+    alike = false;
+    return train(std::move(run));
+  } catch (const trireme::Error& error) {
+    if (alike && trireme::comm::detect().rank != 0) return 0;  // rank 0's code is the run's; ours would end it too soon
+    std::fprintf(stderr, "own_model: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}

@@ -1,0 +1,149 @@
+// examples/own_model: a user's model with its policy trains alike in each layout, and docs/add-a-model.md shows its
+// code and its output as they are.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/failure/process.h"
+
+namespace trireme::tests {
+namespace {
+
+constexpr double kBound = 1e-9;
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string read(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(TRIREME_SOURCE_DIR "/" + path).rdbuf();
+  return text.str();
+}
+
+Outcome own_model(int ranks, const std::vector<std::string>& keys) {
+  std::vector<std::string> command;
+  if (ranks > 1)
+    command = {TRIREME_TEST_MPIRUN, "-n",    std::to_string(ranks), "--oversubscribe",
+               "--quiet",           "--mca", "mpi_yield_when_idle", "1",
+               "--bind-to",         "none"};
+  command.push_back(OWN_MODEL);
+  command.insert(command.end(), keys.begin(), keys.end());
+  return run_process(command, {.environment = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                               "OMP_NUM_THREADS=1", "TRIREME_PLUGIN_PATH=" TRIREME_TEST_PLUGINS},
+                               .folder = "",
+                               .time_limit = 120});
+}
+
+/// "step   3  loss 1.5" and "accuracy 25 %, loss 1.5": what is after "loss".
+std::vector<double> losses(const std::string& text) {
+  std::vector<double> out;
+  for (const auto& line : lines_of(text))
+    if (const auto at = line.find("loss "); at != std::string::npos) out.push_back(std::stod(line.substr(at + 5)));
+  return out;
+}
+
+struct Started {
+  int ranks;
+  std::string keys;
+};
+
+// 30 samples a step: shares and microbatches are ragged.
+TEST(OwnModel, TrainsAlikeInEachLayout) {
+  const std::vector<std::string> common{"train.max_steps=4", "train.global_batch=30"};
+  const auto reference = own_model(1, common);
+  ASSERT_EQ(reference.code, 0) << reference.err;
+  const auto expected = losses(reference.err);
+  ASSERT_EQ(expected.size(), 5U) << reference.err;
+  EXPECT_GT(std::abs(expected[0] - expected[1]), 1e-3);  // it learns
+  for (const auto& [ranks, keys] :
+       std::vector<Started>{{1, "train.micro_batch=7 train.recompute=true"},
+                            {1, "parallel.plugin=torch_ddp"},
+                            {2, ""},
+                            {2, "parallel.zero=2 train.micro_batch=7"},
+                            {2, "parallel.tp=2"},
+                            {2, "parallel.pp=2"},
+                            {2, "parallel.pp=2 parallel.schedule=zb_h1 train.micro_batch=7 train.recompute=true"},
+                            {2, "parallel.plugin=gemini"},
+                            {3, "parallel.tp=3 plugin.hybrid_parallel.zero_stage=0"},
+                            {4, "parallel.tp=2 parallel.pp=2"},
+                            {4, "parallel.pp=2 parallel.schedule=zbv"},
+                            {4, "parallel.pp=2 parallel.schedule=zbv parallel.zero=2 train.recompute=true"},
+                            {4, "parallel.pp=4 parallel.schedule=gpipe plugin.hybrid_parallel.num_microbatches=5"},
+                            {4, "parallel.tp=2 parallel.zero=1"}}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks, " + keys);
+    auto all = words_of(keys);
+    all.insert(all.end(), common.begin(), common.end());
+    const auto outcome = own_model(ranks, all);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const auto got = losses(outcome.err);
+    ASSERT_EQ(got.size(), expected.size()) << outcome.err;
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], kBound * expected[i]) << i;
+  }
+}
+
+/// What stands between ```LANGUAGE and ```.
+std::vector<std::string> fences(const std::string& document, const std::string& language) {
+  std::vector<std::string> out;
+  bool inside = false, wanted = false;
+  for (const auto& line : lines_of(document)) {
+    if (line.rfind("```", 0) == 0) {
+      inside = !inside;
+      wanted = inside && line == "```" + language;
+      if (wanted) out.emplace_back();
+    } else if (wanted) {
+      out.back() += line + "\n";
+    }
+  }
+  return out;
+}
+
+TEST(OwnModel, DocumentShowsItsCode) {
+  const auto code = read("examples/own_model/reader.h") + read("examples/own_model/own_model.cpp");
+  const auto shown = fences(read("docs/add-a-model.md"), "cpp");
+  EXPECT_GE(shown.size(), 3U);
+  for (const auto& block : shown) EXPECT_NE(code.find(block), std::string::npos) << block;
+}
+
+// "$ mpirun -n 2 own_model keys...", then lines of its output.
+TEST(OwnModel, DocumentShowsItsOutput) {
+  int commands = 0;
+  for (const auto& block : fences(read("docs/add-a-model.md"), "")) {
+    Outcome outcome;
+    std::size_t next_loss = 0;
+    for (const auto& line : lines_of(block)) {
+      if (auto words = words_of(line); line.rfind("$ ", 0) == 0) {
+        const bool many = words[1] == "mpirun";
+        const int ranks = many ? std::stoi(words[3]) : 1;
+        words.erase(words.begin(), words.begin() + (many ? 5 : 2));
+        outcome = own_model(ranks, words);
+        next_loss = 0;
+        ++commands;
+      } else if (const auto shown = losses(line); !shown.empty()) {
+        const auto got = losses(outcome.err);
+        ASSERT_LT(next_loss, got.size()) << outcome.err;
+        EXPECT_NEAR(got[next_loss++], shown[0], kBound * shown[0]) << line;
+      } else if (line != "...") {
+        EXPECT_NE(outcome.err.find(line + "\n"), std::string::npos) << line << "\nis not in\n" << outcome.err;
+      }
+    }
+  }
+  EXPECT_GE(commands, 5);
+}
+
+}  // namespace
+}  // namespace trireme::tests
