@@ -98,7 +98,9 @@ TEST(SplitBackward, IsTheWholePass) {
   for (std::size_t i = 0; i < graph.parameters().size(); ++i) {
     const auto got = graph.parameters()[i].grad();
     ASSERT_EQ(got.defined(), expected[2 + i].defined()) << i;
-    if (got.defined()) EXPECT_TRUE(got.allclose(expected[2 + i], 1e-14, 1e-14)) << i;
+    if (got.defined()) {
+      EXPECT_TRUE(got.allclose(expected[2 + i], 1e-14, 1e-14)) << i;
+    }
   }
   for (const auto& input : graph.inputs) EXPECT_FALSE(input.grad().defined());
 }
