@@ -66,7 +66,9 @@ class Multiply : public pipeline::Chunks {
   pipeline::Tensors forward(int chunk, pipeline::Tensors inputs, const data::Batch& batch) override {
     const int stage = schedule_.stage_of(rank_, chunk);
     if (stage == 0) inputs = {inputs[0] * lift, batch.sample_ids, inputs[0] * lift};
-    if (!probing_) EXPECT_TRUE(inputs.at(1).equal(batch.sample_ids));
+    if (!probing_) {
+      EXPECT_TRUE(inputs.at(1).equal(batch.sample_ids));
+    }
     const auto pace = probing_ ? Seconds{} : pace_;
     auto y = Paced::apply(inputs[0], weights[static_cast<std::size_t>(chunk)], pace.forward, pace.input, pace.weight);
     return {y, inputs[1], stage == 0 ? inputs[2] : inputs[2].detach()};
