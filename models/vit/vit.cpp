@@ -112,13 +112,18 @@ class EncoderLayer : public nn::Block {
     const auto& all = inputs.at(0);
     const auto x = class_token_ ? class_token_->forward(all, context) : all;
     const auto asking = class_token_ ? context.with_tokens(1) : context;
-    const auto mixed = attention_->forward(norm_before_->forward(all, context), context, class_token_ ? 1 : 0);
-    const auto h = x + attention_out_dropout_->forward(attention_out_->forward(mixed, asking), asking);
+    const auto h = x + attend(all, context, asking);
     const auto inner = at::gelu(mlp_in_->forward(norm_after_->forward(h, asking), asking));
     return {h + mlp_out_dropout_->forward(mlp_out_->forward(inner, asking), asking)};
   }
 
  private:
+  /// A function of its own: what attention has made is gone before the MLP.
+  at::Tensor attend(const at::Tensor& all, const Context& context, const Context& asking) {
+    const auto mixed = attention_->forward(norm_before_->forward(all, context), context, class_token_ ? 1 : 0);
+    return attention_out_dropout_->forward(attention_out_->forward(mixed, asking), asking);
+  }
+
   std::shared_ptr<nn::Unary> class_token_;  ///< of the last layer alone
   std::shared_ptr<nn::SelfAttention> attention_;
   std::shared_ptr<nn::Unary> attention_out_, attention_out_dropout_;
