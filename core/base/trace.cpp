@@ -1,6 +1,7 @@
 #include "core/base/trace.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <chrono>
@@ -55,7 +56,7 @@ void settle() {
 Scope::~Scope() {
   if (begin_ == 0) return;
   settle();
-  add("compute", std::move(name_), begin_, now());
+  add("compute", number_ < 0 ? std::string(what_) : fmt::format("{} {}", what_, number_), begin_, now());
 }
 
 }  // namespace trireme::trace

@@ -4,6 +4,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,16 +26,17 @@ void start(c10::Device device);
 std::vector<Span> stop();
 void add(std::string lane, std::string name, double begin, double end);
 
-/// A span of the compute lane from here to the end of the scope.
+/// A span of the compute lane from here to the end of the scope: "what", or "what number".
 class Scope {
  public:
-  explicit Scope(std::string name) : name_(on() ? std::move(name) : ""), begin_(on() ? now() : 0) {}
+  explicit Scope(const char* what, std::int64_t number = -1) : what_(what), number_(number), begin_(on() ? now() : 0) {}
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
  private:
-  std::string name_;
+  const char* what_;
+  std::int64_t number_;
   double begin_;
 };
 

@@ -88,12 +88,12 @@ at::Tensor Booster::forward_backward_by_pieces(Boosted& run, const data::StepBat
     nn::Tensors made;
     nn::Loss loss;
     {
-      const trace::Scope scope(fmt::format("forward {}", i));
+      const trace::Scope scope("forward", static_cast<std::int64_t>(i));
       made = run.model->forward(micro);
       loss = run.criterion(made, micro);
     }
     {
-      const trace::Scope scope(fmt::format("backward {}", i));
+      const trace::Scope scope("backward", static_cast<std::int64_t>(i));
       run.optimizer->backward(loss, micro.global_weight);
     }
     const auto part = loss.sum.detach() / micro.global_weight;

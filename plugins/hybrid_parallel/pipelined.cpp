@@ -110,22 +110,21 @@ void PipelinedModel::reduce_shared() {
     const auto leaf = std::find_if(leaves.begin(), leaves.end(), [&](const auto& l) { return l.name == shared.name; });
     if (leaf == leaves.end() || !leaf->value.requires_grad()) continue;
     auto value = leaf->value;
-    sum_up(shared, value.mutable_grad());
+    sum_up(shared, value);
     if (value.grad().defined()) sync.ready(static_cast<std::size_t>(leaf - leaves.begin()));
   }
   sync.hold(false);
   sync.end_pass(plan_.late_section());
 }
 
-/// The first of the ranks that hold it adds up what all have, in their order, and gives it back. A rank may have none;
-/// when none has one, none gets one.
-void PipelinedModel::sum_up(const StagePlan::Shared& shared, at::Tensor& gradient) {
+/// The first of the ranks that hold the leaf adds up the gradients of all, in their order, and gives the sum back. A
+/// rank may have none; when none has one, none gets one.
+void PipelinedModel::sum_up(const StagePlan::Shared& shared, at::Tensor& leaf) {
   const auto& ranks = shared.ranks;
   if (ranks.size() == 1) return;
-  const auto& leaves = model_->flat().leaves();
-  const auto& leaf = *std::find_if(leaves.begin(), leaves.end(), [&](const auto& l) { return l.name == shared.name; });
-  auto has = at::full({1}, gradient.defined() ? 1 : 0, at::TensorOptions(at::kInt).device(leaf.value.device()));
-  auto sum = gradient.defined() ? gradient.contiguous() : at::zeros_like(leaf.value);
+  auto& gradient = leaf.mutable_grad();
+  auto has = at::full({1}, gradient.defined() ? 1 : 0, at::TensorOptions(at::kInt).device(leaf.device()));
+  auto sum = gradient.defined() ? gradient.contiguous() : at::zeros_like(leaf);
   if (line_.rank() != ranks.front()) {
     for (const auto& part : {has, sum}) line_.send(part, ranks.front());
     for (const auto& part : {has, sum}) line_.recv(part, ranks.front());

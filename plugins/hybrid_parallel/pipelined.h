@@ -46,7 +46,7 @@ class PipelinedModel : public BoostedModel, public StepRunner, private pipeline:
   void before_weights(int chunk, bool last) override;
   void after_weights(int chunk, bool last) override;
   void reduce_shared();
-  void sum_up(const StagePlan::Shared& shared, at::Tensor& gradient);
+  void sum_up(const StagePlan::Shared& shared, at::Tensor& leaf);
 
   std::unique_ptr<zero::ShardedModel> model_;
   StagePlan plan_;

@@ -3,7 +3,6 @@
 
 #include "core/base/error.h"
 #include "core/nn/block.h"
-#include "core/train/evaluate.h"
 #include "tests/parity/layout.h"
 
 namespace trireme::tests {
@@ -153,22 +152,8 @@ TEST(HybridRules, ARankHoldsItsShareOfWhatIsCut) {
 }
 
 TEST(HybridRules, EvaluationIsThatOfTorchDdp) {
-  for (const auto& c : cross({{1, 0}, {2, 0}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation"}})) {
-    if (!runs_here(c)) continue;
-    const auto score = [&](const Case& layout, comm::World& ranks) {
-      Booster booster(ranks, make_plugin(layout), make_options(layout));
-      auto run = booster.boost(make_inputs(layout));
-      return train::evaluate(booster, run, *booster.evaluation_loader(make_data(layout), 3), 2);
-    };
-    auto plain = c;
-    plain.plugin_name = "torch_ddp";
-    plain.plugin = "";
-    const auto expected = score(plain, world()), got = score(c, world());
-    EXPECT_EQ(got.samples, 19);
-    EXPECT_NEAR(got.loss, expected.loss, kBound * expected.loss) << c.name;
-    EXPECT_EQ(got.accuracy, expected.accuracy);
-    EXPECT_EQ(got.top_k, expected.top_k);
-  }
+  for (const auto& c : cross({{1, 0}, {2, 0}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation"}}))
+    if (runs_here(c)) expect_evaluation_of_torch_ddp(c);
 }
 
 TEST(HybridRules, AModelWithoutAPolicyIsRefused) {

@@ -12,6 +12,7 @@
 #include "core/nn/block.h"
 #include "core/nn/criterion.h"
 #include "core/shard/assembly.h"
+#include "core/train/evaluate.h"
 #include "shardformer/apply.h"
 
 namespace trireme::tests {
@@ -144,6 +145,22 @@ void expect_same(const Case& c, const Trace& expected) {
   check_weights(stepped, "by train_step");
   for (std::size_t step = 0; step < expected.losses.size(); ++step)
     EXPECT_NEAR(stepped.losses.at(step), expected.losses[step], kBound * expected.losses[step]) << "step " << step + 1;
+}
+
+void expect_evaluation_of_torch_ddp(const Case& c) {
+  const auto score = [&](const Case& layout, comm::World& ranks) {
+    Booster booster(ranks, make_plugin(layout), make_options(layout));
+    auto run = booster.boost(make_inputs(layout));
+    return train::evaluate(booster, run, *booster.evaluation_loader(make_data(layout), 3), 2);
+  };
+  auto plain = c;
+  plain.plugin_name = "torch_ddp";
+  plain.plugin = "";
+  const auto expected = score(plain, world()), got = score(c, world());
+  EXPECT_EQ(got.samples, 19);
+  EXPECT_NEAR(got.loss, expected.loss, kBound * expected.loss) << c.name;
+  EXPECT_EQ(got.accuracy, expected.accuracy);
+  EXPECT_EQ(got.top_k, expected.top_k);
 }
 
 void expect_near_float64(const Case& exact, const Rounding& bound) {

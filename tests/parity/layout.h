@@ -19,6 +19,8 @@ Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh);
 /// Contract C1: both ways against the reference, every gradient, norm, loss and weight.
 void expect_same_as_one_process(const Case& c);
 void expect_same(const Case& c, const Trace& expected);
+/// An evaluation counts and scores what torch_ddp's does, on the same ranks.
+void expect_evaluation_of_torch_ddp(const Case& c);
 /// Low precision: losses and weights after three steps against float64, relative.
 struct Rounding {
   const char* precision;

@@ -1,7 +1,6 @@
 // Contract C1 for pipelines: every schedule, with all that may stand beside it, against one process, in float64.
 #include <gtest/gtest.h>
 
-#include "core/train/evaluate.h"
 #include "tests/parity/layout.h"
 
 namespace trireme::tests {
@@ -106,22 +105,8 @@ INSTANTIATE_TEST_SUITE_P(Bounds, PipelinePrecision,
 
 TEST(PipelineRules, EvaluationIsThatOfTorchDdp) {
   for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"interleaved", 2, 1, 0, kTwoChunks}, {"gpipe", 4}},
-                             {Case{.name = "evaluation"}})) {
-    if (!runs_here(c)) continue;
-    const auto score = [&](const Case& layout, comm::World& ranks) {
-      Booster booster(ranks, make_plugin(layout), make_options(layout));
-      auto run = booster.boost(make_inputs(layout));
-      return train::evaluate(booster, run, *booster.evaluation_loader(make_data(layout), 3), 2);
-    };
-    auto plain = c;
-    plain.plugin_name = "torch_ddp";
-    plain.plugin = "";
-    const auto expected = score(plain, world()), got = score(c, world());
-    EXPECT_EQ(got.samples, 19);
-    EXPECT_NEAR(got.loss, expected.loss, kBound * expected.loss) << c.name;
-    EXPECT_EQ(got.accuracy, expected.accuracy);
-    EXPECT_EQ(got.top_k, expected.top_k);
-  }
+                             {Case{.name = "evaluation"}}))
+    if (runs_here(c)) expect_evaluation_of_torch_ddp(c);
 }
 
 }  // namespace
