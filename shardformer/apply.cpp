@@ -56,10 +56,11 @@ void column(Linear& linear, const comm::Group& group, Sequence mode) {
   });
 }
 
-void gathered_column(Linear& linear, const comm::Group& group) {
+void gathered_column(Linear& linear, const comm::Group& group, bool apart_in_training) {
   cut_outputs(linear, group);
-  linear.compute_by([&linear, group](const at::Tensor& x, const Context&) {
+  linear.compute_by([&linear, group, apart_in_training](const at::Tensor& x, const Context& context) {
     const auto y = column_products(x, {{linear.weight, linear.bias}}, group).front();
+    if (apart_in_training && context.training) return y;
     return gather_last_dim(y, linear.options().out, linear.options().out_unit, group);
   });
 }
@@ -122,7 +123,8 @@ std::set<const nn::Layer*> inside_attentions(nn::Model& model) {
 }
 
 bool is_of_sequence(Role role) {
-  return role != Role::heads && role != Role::column && role != Role::row && role != Role::gathered_column;
+  return role != Role::heads && role != Role::column && role != Role::row && role != Role::gathered_column &&
+         role != Role::labels;
 }
 
 /// Why a layer cannot have a role; "": it can.
@@ -186,8 +188,18 @@ void apply(nn::Model& model, const nn::Policy& policy, const Groups& groups) {
     auto& linear = dynamic_cast<Linear&>(layer);
     if (it.role == Role::row) return row(linear, tensor, mode);
     if (it.role == Role::column) return column(linear, tensor, mode);
-    gathered_column(linear, tensor);
+    gathered_column(linear, tensor, it.role == Role::labels && groups.labels_apart);
   });
+}
+
+std::int64_t classes_of(nn::Model& model, const nn::Policy& policy) {
+  std::int64_t classes = 0;
+  for_each(model, policy, [&](const nn::PolicyRow& it, nn::Layer& layer) {
+    const auto* linear = dynamic_cast<const Linear*>(&layer);
+    if (it.role == Role::labels && linear != nullptr && linear->options().out_unit == 1)
+      classes = linear->options().out;
+  });
+  return classes;
 }
 
 }  // namespace trireme::shardformer

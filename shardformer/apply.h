@@ -3,6 +3,7 @@
 //   heads, column:     y_r = x W_r^T + b_r            x on every rank; backward sums x's gradient over the ranks
 //   row:               y = sum_r (x_r W_r^T) + b      x cut like the outputs of the column before; b on every rank
 //   gathered_column:   y = [y_0, y_1, ...]
+//   labels:            the same; or y_r alone, for a loss that is computed so (shardformer/label_loss.h)
 //
 // Cuts are by whole units (a head) and may be uneven: sizes differ by one unit, and a rank may have none of a small
 // layer. Traffic a microbatch, in elements of the activations: an all-reduce at a row's end, forward, and one at the
@@ -10,6 +11,7 @@
 // are an all-gather and a reduce-scatter, the one forward and the other backward.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/comm/group.h"
@@ -38,6 +40,7 @@ struct Groups {
   Sequence mode = Sequence::none;
   comm::Group
       sequence{};  ///< of modes with ranks of their own; there gradients of all parameters must be summed over it
+  bool labels_apart = false;  ///< in training
   [[nodiscard]] Sizes sizes() const { return {tensor.size(), mode, sequence.valid() ? sequence.size() : 1}; }
   [[nodiscard]] bool has_own() const { return mode != Sequence::none && !reuses_tensor(mode); }
   /// The ranks that have slices.
@@ -46,6 +49,9 @@ struct Groups {
 
 /// Cuts the model's layers over the groups. To be done before the model has memory. @pre why_not() says nothing
 void apply(nn::Model& model, const nn::Policy& policy, const Groups& groups);
+
+/// The classes of the model's logits, by the policy's role `labels`; 0: it has none, or they cannot stay apart.
+std::int64_t classes_of(nn::Model& model, const nn::Policy& policy);
 
 /// The policy for a kind of our models ("vit"); null: there is none.
 const nn::Policy* policy_of(const std::string& kind);

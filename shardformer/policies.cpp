@@ -27,7 +27,7 @@ const std::map<std::string, nn::Policy>& policies() {
         {"vit.encoder.layer.*.class_token", Role::first_token},
         {"vit.class_token", Role::gather_tokens},
         {"vit.layernorm", Role::whole},
-        {"classifier", Role::gathered_column}}},
+        {"classifier", Role::labels}}},
   };
   return all;
 }

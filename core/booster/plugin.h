@@ -16,6 +16,7 @@
 #include "core/booster/handles.h"
 #include "core/comm/mesh.h"
 #include "core/config/run_config.h"
+#include "core/nn/criterion.h"
 #include "core/nn/policy.h"
 
 namespace trireme {
@@ -34,6 +35,9 @@ struct ModelSource {
   std::string head_prefix;  ///< parameters that may be drawn anew when the weights lack them
   std::string kind{};       ///< of a model of ours ("vit"), for plugins that know its layers
   nn::Policy policy{};      ///< how to cut a user's own model, or one of ours in another way
+  /// The loss, where the criterion is this one of the model's first output and the labels, and nothing else looks at
+  /// the outputs in training; null: it is another, and gets whole outputs.
+  std::shared_ptr<nn::CrossEntropy> loss{};
   /// The options that make it what it is ("hidden_size", "192"), as far as its caller tells them.
   std::map<std::string, std::string> options{};
 };

@@ -4,6 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <utility>
+
 namespace trireme::nn {
 
 struct Loss {
@@ -14,5 +17,21 @@ struct Loss {
 /// logits [B, classes], labels int64 [B]; summed over the samples in float32, or in float64 for float64 logits.
 /// Smoothing spreads that part of each target evenly over all classes.
 Loss cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing = 0);
+
+/// Cross-entropy as an object: for a caller whose criterion it is, and who says so (ModelSource::loss). A plugin may
+/// then compute it of logits whose classes are cut over ranks, and need not gather them.
+class CrossEntropy {
+ public:
+  explicit CrossEntropy(double label_smoothing = 0) : smoothing_(label_smoothing) {}
+  Loss operator()(const at::Tensor& logits, const at::Tensor& labels) const {
+    return instead_ ? instead_(logits, labels, smoothing_) : cross_entropy(logits, labels, smoothing_);
+  }
+  using Compute = std::function<Loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing)>;
+  void compute_by(Compute instead) { instead_ = std::move(instead); }
+
+ private:
+  double smoothing_;
+  Compute instead_;
+};
 
 }  // namespace trireme::nn

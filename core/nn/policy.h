@@ -13,6 +13,7 @@ enum class Role {
   column,           ///< a Linear: each rank has some of the outputs, which stay apart
   row,              ///< a Linear after heads or column: each rank has some of the inputs; outputs are summed up
   gathered_column,  ///< a Linear: each rank has some of the outputs, which are gathered; it sees whole inputs
+  labels,           ///< the same for the logits; in training they stay apart where the loss can be computed so
   // Of sequence parallelism alone; a rank has some of the tokens of each sample (dim 1) from the first to the last.
   scatter_tokens,  ///< the first: its outputs are whole, and each rank goes on with its slice
   by_token,        ///< treats each token by itself (a norm, a dropout): sees slices

@@ -155,6 +155,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   p.kind = kinds.at(p.config.model.name);
   p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log);
   resolve_model(p, !weights.empty());
+  p.loss = std::make_shared<nn::CrossEntropy>(p.config.train.label_smoothing);
   check_pixels(p);
   check_batch(p);
   check_training(p, weights.empty());  // an evaluation names its weights
@@ -165,7 +166,8 @@ ModelSource model_source(const Prepared& p) {
   ModelSource source{.model = p.kind->make(p.model_options.get()),
                      .weights = p.weights,
                      .head_prefix = p.kind->head_prefix(),
-                     .kind = p.config.model.name};
+                     .kind = p.config.model.name,
+                     .loss = p.loss};
   for (const auto& field : p.kind->fields().fields)
     source.options[field.key] = config::to_toml(field.get(p.model_options.get()));
   return source;
@@ -179,8 +181,8 @@ BoosterOptions booster_options(const Prepared& p) {
 }
 
 Criterion classification(const Prepared& p) {
-  return [smoothing = p.config.train.label_smoothing](const nn::Tensors& outputs, const data::Batch& batch) {
-    return nn::cross_entropy(outputs.front(), batch.labels, smoothing);
+  return [loss = p.loss](const nn::Tensors& outputs, const data::Batch& batch) {
+    return (*loss)(outputs.front(), batch.labels);
   };
 }
 

@@ -24,6 +24,7 @@ struct Prepared {
   std::shared_ptr<nn::ModelKind> kind;
   std::shared_ptr<void> model_options;  ///< resolved
   std::string weights;                  ///< "" or what the model starts from
+  std::shared_ptr<nn::CrossEntropy> loss;
   std::int64_t micro_batch = 1, eval_batch = 1;
   std::int64_t total_steps = 0;  ///< of the whole training, for the schedule
 };

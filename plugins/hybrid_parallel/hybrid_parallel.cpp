@@ -6,6 +6,7 @@
 #include "core/nn/block.h"
 #include "plugins/hybrid_parallel/pipelined.h"
 #include "shardformer/apply.h"
+#include "shardformer/label_loss.h"
 
 namespace trireme::plugins {
 namespace {
@@ -88,6 +89,8 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
                    fmt::format("changes nothing: {} leaves no data-parallel ranks to reduce gradients over; remove it, "
                                "or start {} ranks",
                                taken(o), 2 * world_size));
+  if (o.tp_size == 1 && !o.parallel_output)
+    config::fail(section, "parallel_output", "changes nothing: tp_size is 1, and logits are whole anyway; remove it");
   if (dp == 1 && !o.dp_outside)
     config::fail(section, "dp_outside", "changes nothing: there are no data-parallel ranks; remove it");
   if (o.inner() > 1 && config.data.on_bad_sample == "skip")
@@ -146,14 +149,30 @@ zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
   return {everyone, alone, everyone, axes};
 }
 
+/// Lets the loss be computed of logits that are cut over the ranks. False: nobody says that it is cross-entropy, or the
+/// policy names no logits.
+static bool lose_apart(const ModelSource& source, const comm::Group& tp) {
+  const auto classes = shardformer::classes_of(*source.model, *policy_for(source));
+  if (!source.loss || classes == 0) return false;
+  source.loss->compute_by(
+      [model = source.model, classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+        return model->is_training() ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
+                                    : nn::cross_entropy(logits, labels, smoothing);
+      });
+  return true;
+}
+
 BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
   const auto options = with_section(*this, options_, given);
   const auto &pp = mesh.group("pp"), &tp = mesh.group("tp");
-  const shardformer::Groups cut{tp, options_.mode(), mesh.group("sp")};
+  shardformer::Groups cut{tp, options_.mode(), mesh.group("sp")};
   const auto why = why_not(source, cut.sizes());
   if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.tp_size: {}", why));
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
-  if (tp.size() > 1 || options_.mode() != Sequence::none) shardformer::apply(*source.model, *policy_for(source), cut);
+  if (tp.size() > 1 || options_.mode() != Sequence::none) {
+    cut.labels_apart = options_.parallel_output && tp.size() > 1 && lose_apart(source, tp);
+    shardformer::apply(*source.model, *policy_for(source), cut);
+  }
   ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage),
                    .bucket_mi = options_.zero_bucket_size_in_m,
                    .counts_loss = mesh.coordinate("sp") == 0,

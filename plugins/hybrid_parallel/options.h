@@ -13,6 +13,7 @@ namespace trireme::plugins {
 
 struct HybridParallelOptions : ShardedKeys {
   std::int64_t tp_size = 1;
+  bool parallel_output = true;
   std::optional<std::int64_t> sp_size;
   std::optional<std::string> sequence_parallelism_mode;
   std::optional<bool> enable_sequence_parallelism;

@@ -81,6 +81,7 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{"parallel.tp=2", "parallel.zero=1"}, "changes nothing: tp = 2 leaves no data-parallel ranks", 2},
       {{"parallel.zero=3"}, "only 0, 1 and 2; for weights that are shared out too, set parallel.plugin = \"gemini\""},
       {{"parallel.tp=0"}, "must be at least 1"},
+      {{hybrid + "parallel_output=false"}, "changes nothing: tp_size is 1"},
       {{hybrid + "overlap_allgather=true"}, "changes nothing with zero_stage = 0"},
       {{"parallel.tp=2", hybrid + "communication_dtype=bf16"}, "no data-parallel ranks to reduce gradients over", 2},
       {{"parallel.sp=2"}, "2 ranks are to share each sample, and nothing says how; set sequence_parallelism_mode", 2},

@@ -44,8 +44,9 @@ BoostInputs make_inputs(const Case& c) {
   std::vector<checkpoint::NamedValue> values;
   for (const auto& [name, value] : start(c)) values.push_back({name, value});
   checkpoint::write_safetensors(inputs.source.weights, values);
-  inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
-    return nn::cross_entropy(outputs.front(), batch.labels);
+  inputs.source.loss = std::make_shared<nn::CrossEntropy>(c.smoothing);
+  inputs.criterion = [loss = inputs.source.loss](const nn::Tensors& outputs, const data::Batch& batch) {
+    return (*loss)(outputs.front(), batch.labels);
   };
   inputs.data = make_data(c);
   inputs.loader = make_loader(c);

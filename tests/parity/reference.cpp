@@ -264,7 +264,9 @@ Trace reference(const Case& c) {
     model->train(true);
     const auto logits = model->forward(batch.inputs, context).front();
     // Mean cross-entropy by hand.
-    const auto loss = -logits.log_softmax(-1).gather(1, batch.labels.unsqueeze(1)).mean();
+    const auto log_p = logits.log_softmax(-1);
+    const auto loss =
+        -((1 - c.smoothing) * log_p.gather(1, batch.labels.unsqueeze(1)).mean() + c.smoothing * log_p.mean());
     for (auto& p : parameters) p.value.mutable_grad() = at::Tensor();
     loss.backward();
     trace.losses.push_back(loss.item<double>());

@@ -17,7 +17,7 @@ struct Case {
   std::string name;
   std::int64_t samples = 19, global_batch = 8, micro_batch = 8, steps = 3;
   bool adamw = true;
-  double dropout = 0, max_norm = 0;
+  double dropout = 0, max_norm = 0, smoothing = 0;  ///< smoothing: of the labels
   bool recompute = false;
   std::int64_t hidden = 24, mlp = 0, layers = 2, heads = 3;  ///< mlp 0: twice the hidden size
   std::int64_t patch = 4;                                    ///< of 12 pixels: 10 tokens

@@ -1,0 +1,38 @@
+// The loss of logits that are cut over ranks, by itself: any number of classes and samples, with label smoothing.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include "core/shard/placement.h"
+#include "shardformer/label_loss.h"
+#include "tests/mpi/world.h"
+
+namespace trireme::tests {
+namespace {
+
+TEST(LabelLoss, IsCrossEntropy) {
+  const auto& group = world().group();
+  for (const std::int64_t classes : {1, 3, 8})
+    for (const std::int64_t samples : {0, 1, 5})
+      for (const double smoothing : {0.0, 0.3}) {
+        SCOPED_TRACE(testing::Message() << classes << " classes, " << samples << " samples, smoothing " << smoothing);
+        at::manual_seed(7);
+        const auto whole = (at::randn({samples, classes}, at::kDouble) * 30).set_requires_grad(true);
+        const auto labels = at::arange(samples, at::kLong) % classes;
+        const auto expected = nn::cross_entropy(whole, labels, smoothing);
+        (expected.sum * 0.7).backward();
+
+        const auto mine = shard::split(classes, group.size(), group.rank());
+        const auto part = whole.detach().narrow(1, mine.begin, mine.size()).clone().set_requires_grad(true);
+        const auto got = shardformer::label_parallel_loss(part, labels, smoothing, classes, group);
+        (got.sum * 0.7).backward();
+        EXPECT_EQ(got.weight, expected.weight);
+        EXPECT_NEAR(got.sum.item<double>(), expected.sum.item<double>(),
+                    1e-12 * std::abs(expected.sum.item<double>()) + 1e-12);
+        EXPECT_TRUE(part.grad().allclose(whole.grad().narrow(1, mine.begin, mine.size()), 1e-12, 1e-12));
+      }
+}
+
+}  // namespace
+}  // namespace trireme::tests
