@@ -70,20 +70,29 @@ void keep_run(std::uint64_t key, std::uint64_t sample, std::uint64_t threshold, 
   }
 }
 
+DrawOnDevice draw_on_device = nullptr;
+
 }  // namespace
+
+void draw_masks_by(DrawOnDevice draw) { draw_on_device = draw; }
 
 at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_ids, const Elements& elements,
                         c10::Device device) {
   TRIREME_CHECK(p >= 0 && p < 1, "dropout {} is not in [0, 1)", p);
   TRIREME_CHECK(sample_ids.defined() && sample_ids.is_cpu() && sample_ids.scalar_type() == at::kLong,
                 "a dropout mask needs the samples' numbers as int64 on the CPU");
+  const std::uint64_t threshold = dropout_threshold(p);
+  if (device.is_cuda() && draw_on_device != nullptr) {
+    auto mask = at::empty({sample_ids.numel(), elements.count}, at::TensorOptions(at::kBool).device(device));
+    draw_on_device(key, threshold, sample_ids, elements, mask);
+    return mask;
+  }
   const auto ids = sample_ids.contiguous();
   const auto* id = ids.const_data_ptr<std::int64_t>();
   const std::int64_t count = elements.count;
   const std::int64_t row = elements.row == 0 ? std::max<std::int64_t>(count, 1) : elements.row;
   auto mask = at::empty({ids.numel(), count}, at::kBool);
   auto* out = mask.mutable_data_ptr<bool>();
-  const std::uint64_t threshold = dropout_threshold(p);
   // Cut by elements over all samples, so that one large sample is shared by the threads as well.
   at::parallel_for(0, ids.numel() * count, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t at = begin; at < end;) {
@@ -95,7 +104,6 @@ at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_id
       at += size;
     }
   });
-  // A GPU gets the bits that the host drew: one source of truth, at the price of a copy.
   return device.is_cpu() ? mask : mask.to(device, /*non_blocking=*/true);
 }
 

@@ -48,4 +48,10 @@ struct Elements {
 at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_ids, const Elements& elements,
                         c10::Device device);
 
+/// Fills `mask` on its device with the same bits; `threshold`: of words that are kept. libtrireme_cuda brings one when
+/// it is loaded; without it a GPU gets what the host has drawn.
+using DrawOnDevice = void (*)(std::uint64_t key, std::uint64_t threshold, const at::Tensor& sample_ids,
+                              const Elements& elements, at::Tensor& mask);
+void draw_masks_by(DrawOnDevice draw);
+
 }  // namespace trireme::nn
