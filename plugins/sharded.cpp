@@ -76,9 +76,10 @@ Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, co
   auto model = std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(keys, plan),
                                                     groups, device);
   const auto parts = groups.shards.size();
-  model->note(fmt::format("a rank updates {} parameters; {} gradient buckets{}",
+  model->note(fmt::format("{} updates {} parameters; {} gradient bucket{}{}",
+                          source.model->kept() ? "rank 0" : "a rank",
                           parts > 1 ? fmt::format("1/{} of {}", parts, text::thousands(held)) : text::thousands(held),
-                          count, said));
+                          count, count == 1 ? "" : "s", said));
   if (keys.verbose)
     for (const auto& line : model->flat().describe("bucket")) log.note("{}", line);
   const double power = keys.norm_type == "2" ? 2 : INFINITY;

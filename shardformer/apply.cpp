@@ -94,7 +94,8 @@ std::int64_t first_tokens_here(std::int64_t asking, const comm::Group& group) {
 }
 
 void heads(SelfAttention& attention, const Groups& groups) {
-  const auto& [group, mode, own] = groups;
+  const auto &group = groups.tensor, &own = groups.sequence;
+  const auto mode = groups.mode;
   const auto linears = {attention.query, attention.key, attention.value};
   for (const auto& linear : linears) cut_outputs(*linear, group);
   // The mask of [B, heads, ...] is drawn for the heads that are here.

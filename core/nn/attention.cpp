@@ -21,7 +21,10 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 }
 
 static std::shared_ptr<Linear> projection(const SelfAttention::Options& o) {
-  TRIREME_CHECK(o.heads >= 1 && o.hidden % o.heads == 0, "{} features are not {} heads", o.hidden, o.heads);
+  if (o.heads < 1 || o.hidden % o.heads != 0)
+    throw ConfigError(
+        fmt::format("an attention layer of {} features cannot have {} heads; choose a number that divides {}", o.hidden,
+                    o.heads, o.hidden));
   return std::make_shared<Linear>(Linear::Options{
       .in = o.hidden, .out = o.hidden, .bias = o.bias, .init_std = o.init_std, .out_unit = o.hidden / o.heads});
 }

@@ -15,7 +15,14 @@ Linear::Linear(const Options& options) : options_(options) {
   if (options.bias) declare("bias", bias, {options.out}, Init::zeros());
 }
 
-at::Tensor Linear::compute(const at::Tensor& x, const Context&) { return at::linear(x, weight, bias); }
+at::Tensor Linear::compute(const at::Tensor& x, const Context&) {
+  if (x.size(-1) != weight.size(1))
+    throw ConfigError(fmt::format(
+        "\"{}\" takes {} features, and is given {}: what comes before it has another width, or a policy cuts "
+        "it over ranks (heads, column) and does not give this layer the role row",
+        path(), weight.size(1), x.size(-1)));
+  return at::linear(x, weight, bias);
+}
 
 LayerNorm::LayerNorm(std::int64_t size, double eps) : size_(size), eps_(eps) {
   declare("weight", weight, {size}, Init::ones());
