@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/text.h"
+#include "core/nn/block.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trireme::plugins {
