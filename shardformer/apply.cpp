@@ -11,12 +11,14 @@
 #include "core/base/error.h"
 #include "core/nn/attention.h"
 #include "core/nn/block.h"
+#include "core/nn/embedding.h"
 #include "core/nn/linear.h"
 #include "shardformer/collectives.h"
 #include "shardformer/column.h"
 #include "shardformer/match.h"
 #include "shardformer/ring_products.h"
 #include "shardformer/slices.h"
+#include "shardformer/vocabulary.h"
 
 namespace trireme::shardformer {
 namespace {
@@ -41,6 +43,13 @@ void cut_outputs(Linear& linear, const comm::Group& group) {
   if (o.bias) linear.cut("bias", kOut, mine, group.axis());
 }
 
+/// What of the features a rank has, where they are cut: after heads or a column, until the row.
+struct Cut {
+  std::string by;  ///< path of the layer; "": they are whole
+  shard::Range mine{};
+  std::int64_t width = 0;
+};
+
 /// The products of x, or of the slices of it that the ranks have.
 std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<Branch>& branches, const Context& context,
                                  const comm::Group& group, Sequence mode) {
@@ -49,9 +58,12 @@ std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<Branch>&
                                         : column_products(x, branches, group);
 }
 
-void column(Linear& linear, const comm::Group& group, Sequence mode) {
+void column(Linear& linear, const comm::Group& group, Sequence mode, const std::shared_ptr<Cut>& cut) {
   cut_outputs(linear, group);
-  linear.compute_by([&linear, group, mode](const at::Tensor& x, const Context& context) {
+  const auto& o = linear.options();
+  const Cut here{linear.path(), units_of(o.out, o.out_unit, group), o.out};
+  linear.compute_by([&linear, group, mode, cut, here](const at::Tensor& x, const Context& context) {
+    *cut = here;
     return products(x, {{linear.weight, linear.bias}}, context, group, mode).front();
   });
 }
@@ -71,10 +83,11 @@ at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const comm
   return mode == Sequence::split_gather ? sum_to_slices(part, group) : sum_over(part, group);
 }
 
-void row(Linear& linear, const comm::Group& group, Sequence mode) {
+void row(Linear& linear, const comm::Group& group, Sequence mode, const std::shared_ptr<Cut>& cut) {
   const auto& o = linear.options();
   linear.cut("weight", kIn, units_of(o.in, o.in_unit, group), group.axis());
-  linear.compute_by([&linear, group, mode](const at::Tensor& x, const Context&) {
+  linear.compute_by([&linear, group, mode, cut](const at::Tensor& x, const Context&) {
+    *cut = {};
     if (x.size(-1) != linear.weight.size(kIn))
       throw ConfigError(
           fmt::format("the policy's row \"{}\" takes {} inputs on this rank, and is given {}: it must follow heads or "
@@ -87,13 +100,41 @@ void row(Linear& linear, const comm::Group& group, Sequence mode) {
   });
 }
 
+void inside(nn::Dropout& dropout, const Groups& groups, const std::shared_ptr<Cut>& cut) {
+  dropout.compute_by([&dropout, groups, cut](const at::Tensor& x, const Context& context) {
+    if (cut->by.empty() || x.size(-1) != cut->mine.size())
+      throw ConfigError(
+          fmt::format("the policy's \"{}\" has the role inside, and does not stand between heads or a column and the "
+                      "row; leave its row out, or for sequence parallelism give it the role by_token",
+                      dropout.path()));
+    const auto first = groups.has_own() ? tokens_here(context.tokens, groups.sequence).begin : 0;
+    return dropout.drop(x, context,
+                        nn::Elements{.count = x.size(0) > 0 ? x.numel() / x.size(0) : 0,
+                                     .offset = first * cut->width + cut->mine.begin,
+                                     .row = cut->mine.size(),
+                                     .stride = cut->width});
+  });
+}
+
+/// A Dropout that nobody speaks of draws a whole's mask.
+void refuse_cut_features(nn::Dropout& dropout, const std::shared_ptr<Cut>& cut) {
+  dropout.compute_by([&dropout, cut](const at::Tensor& x, const Context& context) {
+    if (!cut->by.empty() && x.size(-1) == cut->mine.size() && cut->mine.size() != cut->width)
+      throw ConfigError(
+          fmt::format("\"{}\" drops features of \"{}\", of which each rank has some, as if they were all; give it the "
+                      "role inside in the policy",
+                      dropout.path(), cut->by));
+    return dropout.plain(x, context);
+  });
+}
+
 /// Of the first `asking` tokens: so many are in this rank's slice. A FirstToken is what asks.
 std::int64_t first_tokens_here(std::int64_t asking, const comm::Group& group) {
   TRIREME_CHECK(asking == 1, "the first {} tokens ask, and only the first one has a known place among slices", asking);
   return tokens_here(asking, group).size();
 }
 
-void heads(SelfAttention& attention, const Groups& groups) {
+void heads(SelfAttention& attention, const Groups& groups, const std::shared_ptr<Cut>& cut) {
   const auto &group = groups.tensor, &own = groups.sequence;
   const auto mode = groups.mode;
   const auto linears = {attention.query, attention.key, attention.value};
@@ -101,10 +142,13 @@ void heads(SelfAttention& attention, const Groups& groups) {
   // The mask of [B, heads, ...] is drawn for the heads that are here.
   const auto mine = shard::split(attention.heads(), group.size(), group.rank());
   attention.dropout->begin_at(mine.begin);
+  const auto size = attention.query->options().out_unit;
+  const Cut here{attention.path(), {mine.begin * size, mine.end * size}, attention.heads() * size};
   const bool slices = groups.has_own();
   if (slices) attend_by_slices(attention, mine, own, mode);
-  attention.project_by([&attention, group = group, mode = mode, own = own, slices](
+  attention.project_by([&attention, group = group, mode = mode, own = own, slices, cut, here](
                            const at::Tensor& x, const Context& context, std::int64_t asking) {
+    *cut = here;
     const auto branch = [](const Linear& linear) { return Branch{linear.weight, linear.bias}; };
     std::vector<Branch> branches{branch(*attention.query), branch(*attention.key), branch(*attention.value)};
     if (asking != 0) branches.front().tokens = slices ? first_tokens_here(asking, own) : asking;
@@ -125,14 +169,21 @@ std::set<const nn::Layer*> inside_attentions(nn::Model& model) {
 
 bool is_of_sequence(Role role) {
   return role != Role::heads && role != Role::column && role != Role::row && role != Role::gathered_column &&
-         role != Role::labels;
+         role != Role::labels && role != Role::vocabulary && role != Role::inside;
 }
 
 /// Why a layer cannot have a role; "": it can.
 std::string why_not(const nn::PolicyRow& row, const nn::Layer& layer, const Sizes& sizes) {
   if (is_of_sequence(row.role)) return why_not_sequence(row, layer);
+  const bool is_embedding = dynamic_cast<const nn::Embedding*>(&layer) != nullptr;
+  if (row.role == Role::vocabulary)
+    return is_embedding ? "" : fmt::format("the policy calls \"{}\" an embedding, which it is not", layer.path());
+  if (row.role == Role::inside)
+    return dynamic_cast<const nn::Dropout*>(&layer) != nullptr
+               ? ""
+               : fmt::format("the policy calls \"{}\" a dropout, which it is not", layer.path());
   if (row.role != Role::heads)
-    return dynamic_cast<const Linear*>(&layer) != nullptr
+    return dynamic_cast<const Linear*>(&layer) != nullptr || (row.role == Role::labels && is_embedding)
                ? ""
                : fmt::format("the policy calls \"{}\" a linear layer, which it is not", layer.path());
   const auto* attention = dynamic_cast<const SelfAttention*>(&layer);
@@ -180,24 +231,35 @@ void apply(nn::Model& model, const nn::Policy& policy, const Groups& groups) {
   TRIREME_CHECK(why.empty(), "{}", why);
   const auto& tensor = groups.tensor;
   const auto mode = groups.mode;
+  const auto cut = std::make_shared<Cut>();
+  auto spoken_of = inside_attentions(model);
   for_each(model, policy, [&](const nn::PolicyRow& it, nn::Layer& layer) {
+    spoken_of.insert(&layer);
     if (is_of_sequence(it.role)) {
       if (mode != Sequence::none) cut_tokens(layer, it.role, groups.slices(), reuses_tensor(mode));
       return;
     }
-    if (it.role == Role::heads) return heads(dynamic_cast<SelfAttention&>(layer), groups);
+    if (it.role == Role::heads) return heads(dynamic_cast<SelfAttention&>(layer), groups, cut);
+    if (it.role == Role::inside) return inside(dynamic_cast<nn::Dropout&>(layer), groups, cut);
+    const bool apart = it.role == Role::labels && groups.labels_apart;
+    if (auto* embedding = dynamic_cast<nn::Embedding*>(&layer)) return cut_vocabulary(*embedding, tensor, apart);
     auto& linear = dynamic_cast<Linear&>(layer);
-    if (it.role == Role::row) return row(linear, tensor, mode);
-    if (it.role == Role::column) return column(linear, tensor, mode);
-    gathered_column(linear, tensor, it.role == Role::labels && groups.labels_apart);
+    if (it.role == Role::row) return row(linear, tensor, mode, cut);
+    if (it.role == Role::column) return column(linear, tensor, mode, cut);
+    gathered_column(linear, tensor, apart);
+  });
+  model.apply([&](torch::nn::Module& module) {
+    if (auto* dropout = dynamic_cast<nn::Dropout*>(&module); dropout != nullptr && spoken_of.count(dropout) == 0)
+      refuse_cut_features(*dropout, cut);
   });
 }
 
 std::int64_t classes_of(nn::Model& model, const nn::Policy& policy) {
   std::int64_t classes = 0;
   for_each(model, policy, [&](const nn::PolicyRow& it, nn::Layer& layer) {
-    const auto* linear = dynamic_cast<const Linear*>(&layer);
-    if (it.role == Role::labels && linear != nullptr && linear->options().out_unit == 1)
+    if (it.role != Role::labels) return;
+    if (const auto* embedding = dynamic_cast<const nn::Embedding*>(&layer)) classes = embedding->options().vocabulary;
+    if (const auto* linear = dynamic_cast<const Linear*>(&layer); linear != nullptr && linear->options().out_unit == 1)
       classes = linear->options().out;
   });
   return classes;

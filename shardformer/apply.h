@@ -2,8 +2,10 @@
 //
 //   heads, column:     y_r = x W_r^T + b_r            x on every rank; backward sums x's gradient over the ranks
 //   row:               y = sum_r (x_r W_r^T) + b      x cut like the outputs of the column before; b on every rank
+//   inside:            y_r = dropout(x_r)             the part of the whole's mask that falls on x_r
 //   gathered_column:   y = [y_0, y_1, ...]
 //   labels:            the same; or y_r alone, for a loss that is computed so (shardformer/label_loss.h)
+//   vocabulary:        shardformer/vocabulary.h; labels, of an embedding, too
 //
 // Cuts are by whole units (a head) and may be uneven: sizes differ by one unit, and a rank may have none of a small
 // layer. Traffic a microbatch, in elements of the activations: an all-reduce at a row's end, forward, and one at the

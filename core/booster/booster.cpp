@@ -24,6 +24,16 @@ Criterion weighs_samples(Criterion criterion) {
   };
 }
 
+/// The inputs of the first sample that there is.
+nn::Tensors example_of(data::Dataset& data) {
+  for (std::int64_t index = 0; index < data.size(); ++index)
+    if (auto sample = data.get(index, /*epoch=*/0, /*augment=*/false)) {
+      for (auto& input : sample->inputs) input = input.unsqueeze(0);
+      return std::move(sample->inputs);
+    }
+  return {};
+}
+
 }  // namespace
 
 std::unique_ptr<comm::World> launch(const comm::WorldOptions& options) {
@@ -60,6 +70,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   prefetch_ = loader_options.prefetch;
   Boosted run;
   run.criterion = weighs_samples(std::move(inputs.criterion));
+  if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loader_options);
   const auto total =
       inputs.total_steps > 0 ? inputs.total_steps : options_.boost.train.epochs * run.loader->steps_per_epoch();

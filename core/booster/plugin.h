@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -40,6 +41,8 @@ struct ModelSource {
   std::shared_ptr<nn::CrossEntropy> loss{};
   /// The options that make it what it is ("hidden_size", "192"), as far as its caller tells them.
   std::map<std::string, std::string> options{};
+  /// A sample's inputs, [1, ...] each, on the host: for plugins that must see what blocks do. Null: nobody has them.
+  std::function<nn::Tensors()> example{};
 };
 
 struct BoostResult {

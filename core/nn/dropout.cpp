@@ -15,15 +15,18 @@ at::Tensor Dropout::mask(const Context& context, const Elements& elements, c10::
 }
 
 at::Tensor Dropout::drop(const at::Tensor& x, const Context& context, std::int64_t begin) const {
+  std::int64_t of_index = 1;  // elements that share an index of dim 1
+  for (std::int64_t d = 2; d < x.dim(); ++d) of_index *= x.size(d);
+  const auto held = of_index * (x.dim() > 1 ? x.size(1) : 1);
+  return drop(x, context, Elements{.count = held, .offset = begin * of_index, .row = held});
+}
+
+at::Tensor Dropout::drop(const at::Tensor& x, const Context& context, const Elements& elements) const {
   if (!active(context)) return x;
-  const auto count = x.sizes().size();
   TRIREME_CHECK(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0),
                 "dropout \"{}\": the batch has {} samples, but the numbers of {} were given", path(), x.size(0),
                 context.sample_ids.defined() ? context.sample_ids.numel() : 0);
-  std::int64_t of_index = 1;  // elements that share an index of dim 1
-  for (std::size_t d = 2; d < count; ++d) of_index *= x.size(static_cast<std::int64_t>(d));
-  const std::int64_t held = of_index * (count > 1 ? x.size(1) : 1);
-  const auto kept = mask(context, {.count = held, .offset = begin * of_index, .row = held}, x.device());
+  const auto kept = mask(context, elements, x.device());
   // LibTorch's name tells its first use; it is x * mask * scale, differentiable, and keeps the mask as bool.
   return at::native_dropout_backward(x, kept.view(x.sizes()), 1 / (1 - p_));
 }

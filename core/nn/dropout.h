@@ -17,6 +17,8 @@ class Dropout : public Unary {
   [[nodiscard]] double p() const { return p_; }
   /// As forward(), for a slice whose first index of dim 1 is number `begin` of the whole's.
   at::Tensor drop(const at::Tensor& x, const Context& context, std::int64_t begin) const;
+  /// As forward(), for any part of each sample. @pre elements.count is the size of x[0]
+  at::Tensor drop(const at::Tensor& x, const Context& context, const Elements& elements) const;
   /// Bool [B, elements.count]: which of a sample's elements are kept. For those who apply it themselves.
   [[nodiscard]] at::Tensor mask(const Context& context, const Elements& elements, c10::Device device) const;
 

@@ -12,8 +12,11 @@ enum class Role {
   heads,            ///< a SelfAttention: each rank has some of the heads
   column,           ///< a Linear: each rank has some of the outputs, which stay apart
   row,              ///< a Linear after heads or column: each rank has some of the inputs; outputs are summed up
+  inside,           ///< a Dropout between heads or a column and the row: draws the mask of the features that are here
   gathered_column,  ///< a Linear: each rank has some of the outputs, which are gathered; it sees whole inputs
-  labels,           ///< the same for the logits; in training they stay apart where the loss can be computed so
+  labels,           ///< the same for the logits; in training they stay apart where the loss can be computed so. Also an
+                    ///< Embedding whose scores they are
+  vocabulary,       ///< an Embedding: each rank has some of the words; its scores are gathered
   // Of sequence parallelism alone; a rank has some of the tokens of each sample (dim 1) from the first to the last.
   scatter_tokens,  ///< the first: its outputs are whole, and each rank goes on with its slice
   by_token,        ///< treats each token by itself (a norm, a dropout): sees slices
@@ -27,8 +30,8 @@ struct PolicyRow {
   Role role;
 };
 /// Each row must meet a layer of its kind, and no layer two rows. Between a column and its row stand only layers that
-/// treat each value by itself, and no Dropout, which would draw a slice's mask as a whole's. For sequence parallelism
-/// every layer with parameters, and every Dropout, must have a role.
+/// treat each value by itself. For sequence parallelism every layer with parameters, and every Dropout, must have a
+/// role.
 using Policy = std::vector<PolicyRow>;
 
 }  // namespace trireme::nn

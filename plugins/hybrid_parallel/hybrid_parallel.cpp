@@ -4,6 +4,7 @@
 #include "core/booster/plugin_entry.h"
 #include "core/booster/precision.h"
 #include "core/nn/block.h"
+#include "plugins/hybrid_parallel/block_costs.h"
 #include "plugins/hybrid_parallel/pipelined.h"
 #include "shardformer/apply.h"
 #include "shardformer/label_loss.h"
@@ -127,7 +128,7 @@ std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std
 }
 
 StageChoice HybridParallel::stage_choice() const {
-  return {options_.pp_style, options_.chunks(), options_.pp_partition, options_.num_layers_per_stage};
+  return {options_.pp_style, options_.chunks(), options_.num_layers_per_stage};
 }
 
 std::vector<std::pair<std::string, int>> HybridParallel::axes(int world_size) const {
@@ -162,12 +163,33 @@ static bool lose_apart(const ModelSource& source, const comm::Group& tp) {
   return true;
 }
 
+/// Of each block; empty: they count alike. Collective where they are timed.
+std::vector<double> HybridParallel::block_costs(const ModelSource& source, const BoostOptions& options,
+                                                comm::Mesh& mesh) const {
+  const auto& by = options_.pp_partition;
+  if (options_.pp_size == 1 || !options_.num_layers_per_stage.empty() || by == "uniform") return {};
+  if (by == "parameters") return parameter_costs(*source.model);
+  const auto example = source.example ? source.example() : nn::Tensors();
+  if (example.empty())
+    throw ConfigError(
+        fmt::format("plugin.hybrid_parallel.pp_partition: \"{}\" tries the blocks with a sample, and "
+                    "there is none; choose \"uniform\" or \"parameters\"",
+                    by));
+  Trial trial{.device = mesh.world().device()};
+  if (by == "flops") return flop_costs(*source.model, example, trial);
+  trial.samples = micro_batch(options.train.micro_batch, share_of(options.train, mesh.group("dp").size()));
+  trial.dtype = Precision::pure(options.train.precision).parameters;
+  return time_costs(*source.model, example, trial, mesh.world().group());
+}
+
 BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
   const auto options = with_section(*this, options_, given);
   const auto &pp = mesh.group("pp"), &tp = mesh.group("tp");
   shardformer::Groups cut{tp, options_.mode(), mesh.group("sp")};
   const auto why = why_not(source, cut.sizes());
   if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.tp_size: {}", why));
+  auto stage_choice = this->stage_choice();
+  stage_choice.costs = block_costs(source, options, mesh);  // before anything is cut
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
   if (tp.size() > 1 || options_.mode() != Sequence::none) {
     cut.labels_apart = options_.parallel_output && tp.size() > 1 && lose_apart(source, tp);
@@ -183,7 +205,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
     auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
     return {std::move(model), std::move(optimizer)};
   }
-  auto stages = plan_stages(*source.model, stage_choice(), pp.size(), pp.rank());
+  auto stages = plan_stages(*source.model, stage_choice, pp.size(), pp.rank());
   keep_stages(*source.model, stages, pp.axis());
   plan.section_of = sections(*source.model, stages);
   plan.late_section = stages.late_section();

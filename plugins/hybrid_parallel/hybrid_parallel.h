@@ -34,6 +34,8 @@ class HybridParallel : public Plugin {
 
  private:
   zero::GradGroups grad_groups(comm::Mesh& mesh) const;
+  std::vector<double> block_costs(const ModelSource& source, const BoostOptions& options, comm::Mesh& mesh) const;
+  /// Blocks are alike, until somebody says what they cost.
   [[nodiscard]] StageChoice stage_choice() const;
   HybridParallelOptions options_;
 };

@@ -74,8 +74,10 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
                 "pp_partition.",
                 {.min = 1, .max = 1e6})
             .add("pp_partition", &O::pp_partition,
-                 "uniform: as many blocks on each stage, those in the middle one more; parameters: as many parameters.",
-                 {.choices = {"uniform", "parameters"}})
+                 "What stages have as much of as can be: flops: a sample's forward operations; timed: seconds, each "
+                 "block "
+                 "tried before the first step; parameters; uniform: blocks, those in the middle one more.",
+                 {.choices = {"flops", "timed", "parameters", "uniform"}})
             .add("dp_outside", &O::dp_outside,
                  "Order of the ranks: dp x pp x sp x tp; false: pp x dp x sp x tp, where data-parallel ranks are "
                  "closer.")

@@ -21,7 +21,7 @@ struct HybridParallelOptions : ShardedKeys {
   std::string pp_style = "1f1b";
   std::optional<std::int64_t> num_model_chunks, num_microbatches, microbatch_size;
   std::vector<std::int64_t> num_layers_per_stage;
-  std::string pp_partition = "uniform";
+  std::string pp_partition = "flops";
   bool dp_outside = true;
   std::int64_t zero_stage = 0;
   std::optional<double> zero_bucket_size_in_m;

@@ -10,20 +10,11 @@
 namespace trireme::plugins {
 namespace {
 
-/// Elements of each block's parameters; shared ones count where they are used first.
-std::vector<double> parameter_costs(nn::Model& model) {
-  const auto users = nn::users(model);
-  std::vector<double> costs(model.blocks().size(), 0);
-  for (const auto& parameter : nn::declarations(model))
-    costs[users.at(parameter.name).front()] += static_cast<double>(parameter.placement.full_numel());
-  return costs;
-}
-
 std::vector<pipeline::Stage> partition(nn::Model& model, const StageChoice& choice, int stages) {
   const auto blocks = static_cast<std::int64_t>(model.blocks().size());
   if (!choice.given.empty()) return pipeline::partition_given(choice.given, blocks, stages);
-  if (choice.partition == "parameters") return pipeline::partition_by_cost(parameter_costs(model), stages);
-  return pipeline::partition_uniform(blocks, stages);
+  return choice.costs.empty() ? pipeline::partition_uniform(blocks, stages)
+                              : pipeline::partition_by_cost(choice.costs, stages);
 }
 
 }  // namespace

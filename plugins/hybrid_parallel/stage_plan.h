@@ -35,8 +35,8 @@ struct StagePlan {
 struct StageChoice {
   std::string schedule;
   int chunks = 0;                     ///< 0: the schedule's own number
-  std::string partition = "uniform";  ///< uniform | parameters
-  std::vector<std::int64_t> given{};  ///< blocks of each stage; empty: by `partition`
+  std::vector<std::int64_t> given{};  ///< blocks of each stage; empty: by `costs`
+  std::vector<double> costs{};        ///< of each block (block_costs.h); empty: all alike
 };
 
 /// @throws ConfigError: a partition that the model does not have, or a schedule that is not there

@@ -22,7 +22,7 @@ while read -r file; do
   fi
 done < <(find "$prefix" -type f \( -name '*.so*' -o -perm -100 \))
 
-for example in train_from_cpp own_model my_plugin; do
+for example in train_from_cpp own_model my_plugin own_policy; do
   cmake -S "$source/examples/$example" -B "$example" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$example.log" 2>&1 &&
     cmake --build "$example" >>"$example.log" 2>&1 || { cat "$example.log"; exit 1; }
 done
@@ -43,7 +43,7 @@ mpirun -n 2 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 own_model
 tail -n 4 own_alone.txt own_tp.txt
 [ "$(grep -o 'loss [0-9]*\.[0-9]\{9\}' own_alone.txt)" = "$(grep -o 'loss [0-9]*\.[0-9]\{9\}' own_tp.txt)" ]
 
-echo "== the installed command with the example plugin"
+echo "== the installed command with the example plugins"
 "$prefix/bin/trireme" plugins | tee plugins.txt
 grep -q torch_ddp plugins.txt
 for plugin in torch_ddp "$work/my_plugin/my_plugin.so"; do
@@ -51,11 +51,15 @@ for plugin in torch_ddp "$work/my_plugin/my_plugin.so"; do
     --set data.images=120 --set "parallel.plugin=$plugin" --set "run.dir=run_$(basename "$plugin" .so)"
 done
 grep -q my_plugin run_my_plugin/config.toml
+"$prefix/bin/trireme" train "$source/configs/leaves_vit.toml" --ranks 2 --set train.max_steps=3 --set data.images=120 \
+  --set "parallel.plugin=$work/own_policy/own_policy.so" --set parallel.tp=2 --set run.dir=run_own_policy
 python3 - <<'PY'
 import json
 def losses(run):
     return [json.loads(l)["loss"] for l in open(f"run_{run}/metrics.jsonl") if json.loads(l)["kind"] == "step"]
-ours, theirs = losses("my_plugin"), losses("torch_ddp")
-assert len(ours) == 3 and all(abs(a - b) < 1e-4 for a, b in zip(ours, theirs)), (ours, theirs)
-print("the same losses with both plugins:", ours)
+theirs = losses("torch_ddp")
+for run in "my_plugin", "own_policy":
+    ours = losses(run)
+    assert len(ours) == 3 and all(abs(a - b) < 1e-4 for a, b in zip(ours, theirs)), (run, ours, theirs)
+print("the same losses with all plugins:", theirs)
 PY

@@ -61,6 +61,9 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "smooth_labels", .smoothing = 0.1},
          Case{.name = "gathered_labels", .smoothing = 0.1, .plugin = "parallel_output = false"},
          Case{.name = "recompute", .recompute = true},
+         Case{.name = "words_tied", .micro_batch = 3, .words = Case::Words::tied},
+         Case{.name = "words_tied_gathered", .plugin = "parallel_output = false", .words = Case::Words::tied},
+         Case{.name = "words_head", .dropout = 0.2, .recompute = true, .words = Case::Words::untied},
          Case{.name = "reduce_each_clip", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
          Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
          Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
@@ -163,6 +166,23 @@ TEST(HybridRules, ARankHoldsItsShareOfWhatIsCut) {
 TEST(HybridRules, EvaluationIsThatOfTorchDdp) {
   for (const auto& c : cross({{1, 0}, {2, 0}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation"}}))
     if (runs_here(c)) expect_evaluation_of_torch_ddp(c);
+}
+
+TEST(HybridRules, ADropoutOfCutFeaturesMustBeSpokenOf) {
+  for (const auto& c : cross({{2, 0}}, {Case{.name = "inside", .dropout = 0.2, .words = Case::Words::untied}})) {
+    if (!runs_here(c)) continue;
+    Booster booster(world(), make_plugin(c), make_options(c));
+    auto inputs = make_inputs(c);
+    std::erase_if(inputs.source.policy, [](const auto& row) { return row.role == nn::Role::inside; });
+    auto run = booster.boost(std::move(inputs));
+    run.loader->start_epoch(0);
+    try {
+      booster.train_step(run, *run.loader->next());
+      FAIL() << "a slice's mask was drawn as a whole's";
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("give it the role inside"), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(HybridRules, AModelWithoutAPolicyIsRefused) {

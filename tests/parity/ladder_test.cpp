@@ -30,6 +30,9 @@ constexpr Rung kLadder[] = {
     {"tp=3", "sgd recompute micro=3"},
     {"tp=4", "heads=5 dropout"},
     {"tp=8", "heads=8 clip"},
+    {"tp=2", "tied clip"},
+    {"tp=3", "words sgd"},
+    {"tp=8", "heads=8 tied micro=2"},
     {"pp=2", "micro=2 clip"},
     {"pp=3", "sgd micro=1 dropout"},
     {"pp=4", "micro=1 recompute layers=5"},
@@ -52,6 +55,7 @@ constexpr Rung kLadder[] = {
     {"pp=2,schedule=1f1b", "micro=8 twice"},
     {"pp=3,schedule=zb_h1", "micro=2 twice clip"},
     {"pp=2,schedule=zbv", "micro=4 twice recompute"},
+    {"pp=2,schedule=zb_h1", "micro=2 tied"},
     {"pp=2,schedule=interleaved,chunks=2", "micro=2 rare sgd"},
     // Every mode of sequence parallelism.
     {"tp=2,sp_mode=split_gather", "dropout clip"},
@@ -66,6 +70,8 @@ constexpr Rung kLadder[] = {
     {"sp=2,sp_mode=ring_attn", "dropout clip"},
     {"sp=3,sp_mode=ring_attn", "sgd micro=1 dropout"},
     {"sp=4,sp_mode=ring_attn", "recompute"},
+    {"tp=2,sp_mode=split_gather", "tied dropout"},
+    {"sp=3,sp_mode=all_to_all", "words"},
     {"sp=8,sp_mode=ring_attn", "dropout"},
     // Pairs.
     {"dp=2,tp=2", "micro=1 clip"},
@@ -86,6 +92,7 @@ constexpr Rung kLadder[] = {
     {"pp=2,tp=2,schedule=zb_h1", "sgd micro=1 dropout"},
     {"pp=2,tp=2,schedule=zbv", "micro=2 recompute"},
     {"pp=2,tp=2,schedule=gpipe", "micro=2 twice"},
+    {"pp=2,tp=2", "micro=2 tied clip"},
     {"pp=2,tp=3", "micro=3 dropout"},
     {"pp=4,tp=2,schedule=interleaved,chunks=2", "micro=1 layers=7 clip"},
     {"pp=2,tp=4,schedule=zb_h1", "heads=4 micro=2"},
@@ -105,6 +112,7 @@ constexpr Rung kLadder[] = {
     {"dp=2,pp=2,tp=2", "micro=2 clip"},
     {"dp=2,pp=2,tp=2,zero=1", "sgd micro=1 dropout"},
     {"dp=2,pp=2,tp=2,zero=2", "micro=2 recompute clip"},
+    {"dp=2,pp=2,tp=2,zero=2", "micro=2 tied clip"},
     {"dp=2,pp=2,tp=2,zero=1,schedule=zb_h1", "micro=1 clip"},
     {"dp=2,pp=2,tp=2,zero=2,schedule=zbv", "sgd micro=2"},
     {"dp=2,pp=2,tp=2,zero=1,schedule=interleaved,chunks=2", "micro=1 dropout recompute"},
@@ -146,6 +154,8 @@ void train_as(std::map<std::string, std::string> how, Case& c) {
   c.recompute = take(how, "recompute", 0) != 0;
   c.twice = take(how, "twice", 0) != 0;
   c.rare = take(how, "rare", 0) != 0;
+  if (take(how, "tied", 0) != 0) c.words = Case::Words::tied;
+  if (take(how, "words", 0) != 0) c.words = Case::Words::untied;
   EXPECT_TRUE(how.empty()) << how.begin()->first;
 }
 

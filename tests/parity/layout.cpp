@@ -27,6 +27,17 @@ std::unique_ptr<Plugin> make_plugin(const Case& c) {
 /// That of the ViT, under the names that it has inside another model.
 static nn::Policy make_policy(const Case& c) {
   if (c.adapted) return {};
+  if (c.words != Case::Words::none) {
+    nn::Policy policy{{"first.dropout", nn::Role::scatter_tokens},
+                      {"mix*.attention", nn::Role::heads},
+                      {"mix*.inner", nn::Role::inside},
+                      {"mix*.dense", nn::Role::row},
+                      {"last.first", nn::Role::gather_tokens}};
+    const bool tied = c.words == Case::Words::tied;
+    policy.push_back({"words", tied ? nn::Role::labels : nn::Role::vocabulary});
+    if (!tied) policy.push_back({"head", nn::Role::labels});
+    return policy;
+  }
   auto policy = *shardformer::policy_of("vit");
   if (c.unused_block || c.rare || c.twice)
     for (auto& row : policy) row.layer = "inner." + row.layer;

@@ -77,7 +77,10 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, Pipeline,
     testing::ValuesIn(
         cross({{"1f1b", 2}, {"zb_h1", 2}, {"zbv", 2}, {"1f1b", 2, 1, 2}},
-              {Case{.name = "two_epochs", .samples = 11, .micro_batch = 2, .steps = 4},
+              {Case{.name = "uniform", .micro_batch = 2, .plugin = "pp_partition = \"uniform\""},
+               Case{.name = "parameters", .micro_batch = 2, .plugin = "pp_partition = \"parameters\""},
+               Case{.name = "timed", .micro_batch = 3, .dropout = 0.2, .plugin = "pp_partition = \"timed\""},
+               Case{.name = "two_epochs", .samples = 11, .micro_batch = 2, .steps = 4},
                Case{.name = "freeze_no_decay",
                     .micro_batch = 2,
                     .freeze = {"*layer.0.*", "cls_token"},

@@ -12,8 +12,11 @@
 #include "core/base/random.h"
 #include "core/base/text.h"
 #include "core/nn/adapt.h"
+#include "core/nn/attention.h"
 #include "core/nn/block.h"
 #include "core/nn/criterion.h"
+#include "core/nn/embedding.h"
+#include "core/nn/first_token.h"
 #include "core/nn/linear.h"
 #include "models/registry.h"
 #include "models/vit/options.h"
@@ -142,6 +145,77 @@ class Twice : public nn::Model {
   std::shared_ptr<nn::Model> inner_;
 };
 
+/// A small transformer over words, which it takes from the pixels: an embedding; layers of attention and a row; scores
+/// of the first token, by a head or by the embedding. 7 words: uneven over 2 to 6 ranks.
+class Words : public nn::Model {
+ public:
+  static constexpr std::int64_t kVocabulary = 7, kTokens = 10;
+
+  explicit Words(const Case& c) {
+    const auto embedding =
+        register_module("words", std::make_shared<nn::Embedding>(nn::Embedding::Options{kVocabulary, c.hidden, 0.2}));
+    std::shared_ptr<nn::Linear> head;
+    if (c.words == Case::Words::untied)
+      head = register_module("head", std::make_shared<nn::Linear>(
+                                         nn::Linear::Options{.in = c.hidden, .out = kVocabulary, .init_std = 0.2}));
+    add_block(register_module("first", std::make_shared<First>(embedding, c.dropout)));
+    for (std::int64_t i = 0; i < c.layers; ++i)
+      add_block(register_module(fmt::format("mix{}", i), std::make_shared<Mix>(c)));
+    add_block(register_module("last", std::make_shared<Last>(embedding, head)));
+    finish();
+  }
+  std::int64_t tokens(const nn::Tensors&) const override { return kTokens; }
+
+ private:
+  struct First : nn::Block {
+    First(std::shared_ptr<nn::Embedding> embedding, double p)
+        : words(std::move(embedding)), dropout(register_module("dropout", std::make_shared<nn::Dropout>(p))) {
+      register_module("words", words);
+    }
+    nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+      const auto pixels = inputs[0].flatten(1).narrow(1, 0, kTokens);
+      const auto ids = (pixels.abs() * 10).floor().to(at::kLong).remainder(kVocabulary);
+      return {dropout->forward(words->forward(ids, context), context)};
+    }
+    std::shared_ptr<nn::Embedding> words;
+    std::shared_ptr<nn::Dropout> dropout;
+  };
+  struct Mix : nn::Block {
+    explicit Mix(const Case& c)
+        : attention(register_module("attention", std::make_shared<nn::SelfAttention>(nn::SelfAttention::Options{
+                                                     .hidden = c.hidden, .heads = c.heads, .init_std = 0.2}))),
+          inner(register_module("inner", std::make_shared<nn::Dropout>(c.dropout))),
+          dense(register_module(
+              "dense", std::make_shared<nn::Linear>(nn::Linear::Options{
+                           .in = c.hidden, .out = c.hidden, .init_std = 0.2, .in_unit = c.hidden / c.heads}))) {}
+    nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+      const auto mixed = inner->forward(attention->forward(inputs[0], context), context);
+      return {inputs[0] + dense->forward(mixed, context)};
+    }
+    std::shared_ptr<nn::SelfAttention> attention;
+    std::shared_ptr<nn::Dropout> inner;
+    std::shared_ptr<nn::Linear> dense;
+  };
+  struct Last : nn::Block {
+    Last(std::shared_ptr<nn::Embedding> embedding, std::shared_ptr<nn::Linear> own)
+        : words(std::move(embedding)),
+          head(std::move(own)),
+          first(register_module("first", std::make_shared<nn::FirstToken>())) {
+      if (head)
+        register_module("head", head);
+      else
+        register_module("words", words);
+    }
+    nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+      const auto x = first->forward(inputs[0], context).squeeze(1);
+      return {head ? head->forward(x, context) : words->scores(x, context)};
+    }
+    std::shared_ptr<nn::Embedding> words;
+    std::shared_ptr<nn::Linear> head;
+    std::shared_ptr<nn::FirstToken> first;
+  };
+};
+
 bool any_matches(const std::string& name, const std::vector<std::string>& patterns) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const auto& p) { return text::matches(name, p); });
 }
@@ -188,6 +262,7 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   if (c.adapted)
     return nn::adapt(torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(3 * kPixels * kPixels, c.hidden),
                                            torch::nn::Tanh(), torch::nn::Linear(c.hidden, kClasses)));
+  if (c.words != Case::Words::none) return std::make_shared<Words>(c);
   models::vit::Options options;
   options.hidden_size = c.hidden;
   options.num_layers = c.layers;

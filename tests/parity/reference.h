@@ -27,6 +27,8 @@ struct Case {
   bool rare = false;          ///< a block whose weights only sample 3 meets: most ranks have no gradient for them
   bool adapted = false;       ///< a user's own torch::nn::Sequential
   bool twice = false;         ///< a block runs twice, and two blocks share a parameter
+  /// Instead of the ViT a model of words, with a head of its own or tied to the embedding.
+  enum class Words { none, tied, untied } words = Words::none;
   std::string precision = "fp64";
   double initial_scale = 65536;  ///< of fp16's losses
   std::string plugin_name = "torch_ddp";

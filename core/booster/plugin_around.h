@@ -1,0 +1,44 @@
+// PluginAround: a plugin that is another one with something changed, for plugin files of one's own. All calls go to the
+// inner plugin, under its name and with its section, until a class overrides them; so a file can give a built-in plugin
+// a policy, a model or options of its own (examples/own_policy).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/booster/plugin.h"
+
+namespace trireme {
+
+class PluginAround : public Plugin {
+ public:
+  explicit PluginAround(std::unique_ptr<Plugin> inner) : inner_(std::move(inner)) {}
+  std::string name() const override { return inner_->name(); }
+  std::string summary() const override { return inner_->summary(); }
+  const FieldTable& fields() const override { return inner_->fields(); }
+  const void* options() const override { return inner_->options(); }
+  void configure(const config::Table* section) override { inner_->configure(section); }
+  void check(const config::RunConfig& config, int world_size) const override { inner_->check(config, world_size); }
+  void check_model(const ModelSource& source, const config::RunConfig& config) const override {
+    inner_->check_model(source, config);
+  }
+  std::vector<std::pair<std::string, int>> axes(int world_size) const override { return inner_->axes(world_size); }
+  std::vector<std::string> data_axes() const override { return inner_->data_axes(); }
+  std::vector<std::string> loss_axes() const override { return inner_->loss_axes(); }
+  bool reads_inputs(const comm::Mesh& mesh) const override { return inner_->reads_inputs(mesh); }
+  std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const override {
+    return inner_->micro_batch(wanted, share);
+  }
+  BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override {
+    return inner_->boost(std::move(source), options, mesh, log);
+  }
+
+ private:
+  std::unique_ptr<Plugin> inner_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,22 @@
+#include "core/nn/embedding.h"
+
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+
+#include "core/base/error.h"
+
+namespace trireme::nn {
+
+Embedding::Embedding(const Options& options) : options_(options) {
+  TRIREME_CHECK(options.vocabulary >= 1 && options.features >= 1, "an embedding of {} words in {} features",
+                options.vocabulary, options.features);
+  declare("weight", weight, {options.vocabulary, options.features}, Init::normal(0, options.init_std));
+}
+
+at::Tensor Embedding::compute(const at::Tensor& words, const Context&) { return at::embedding(weight, words); }
+
+at::Tensor Embedding::scores(const at::Tensor& x, const Context& context) {
+  return score_ ? score_(x, context) : at::linear(x, weight);
+}
+
+}  // namespace trireme::nn

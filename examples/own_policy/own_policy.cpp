@@ -1,0 +1,45 @@
+// A policy of one's own from a plugin file: hybrid_parallel, with the ViT cut in another way. Load it by its path:
+//
+//   trireme train CONFIG.toml --ranks 2 --set parallel.plugin=/path/to/own_policy.so --set parallel.tp=2
+//
+// Attention is cut by heads as usual; the MLP's first layer gathers its outputs, so that the second is whole on every
+// rank, and so is the classifier. The numbers are the same, as they are for every policy.
+#include <memory>
+#include <utility>
+
+#include "core/booster/plugin_around.h"
+#include "core/booster/plugin_entry.h"
+#include "core/booster/plugin_loader.h"
+
+namespace {
+
+using trireme::nn::Role;
+
+trireme::nn::Policy policy() {
+  return {{"vit.encoder.layer.*.attention.attention", Role::heads},
+          {"vit.encoder.layer.*.attention.output.dense", Role::row},
+          {"vit.encoder.layer.*.intermediate.dense", Role::gathered_column}};
+}
+
+class OwnPolicy : public trireme::PluginAround {
+ public:
+  OwnPolicy() : PluginAround(trireme::load_plugin("hybrid_parallel")) {}
+  std::string summary() const override { return "hybrid_parallel, with half of the ViT's MLP whole on every rank."; }
+  void check_model(const trireme::ModelSource& source, const trireme::config::RunConfig& config) const override {
+    PluginAround::check_model(with_policy(source), config);
+  }
+  trireme::BoostResult boost(trireme::ModelSource source, const trireme::BoostOptions& options,
+                             trireme::comm::Mesh& mesh, const trireme::Log& log) override {
+    return PluginAround::boost(with_policy(std::move(source)), options, mesh, log);
+  }
+
+ private:
+  static trireme::ModelSource with_policy(trireme::ModelSource source) {
+    source.policy = policy();
+    return source;
+  }
+};
+
+}  // namespace
+
+TRIREME_PLUGIN(OwnPolicy)

@@ -1,0 +1,53 @@
+#include "shardformer/vocabulary.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/zeros.h>
+
+#include "core/base/error.h"
+#include "core/shard/placement.h"
+#include "shardformer/collectives.h"
+#include "shardformer/column.h"
+
+namespace trireme::shardformer {
+namespace {
+
+/// Nobody has such a word, and nobody would miss it. On a GPU the question would have to be waited for.
+void check_words(const at::Tensor& words, std::int64_t vocabulary) {
+  if (!words.is_cpu() || words.numel() == 0) return;
+  const auto [least, most] = at::aminmax(words);
+  TRIREME_CHECK(least.item<std::int64_t>() >= 0 && most.item<std::int64_t>() < vocabulary,
+                "words {} to {} of a vocabulary of {}", least.item<std::int64_t>(), most.item<std::int64_t>(),
+                vocabulary);
+}
+
+/// The vectors of this rank's words, zeros for the others.
+at::Tensor look_up(const at::Tensor& words, const at::Tensor& weight, shard::Range mine) {
+  if (mine.size() == 0) {
+    auto shape = words.sizes().vec();
+    shape.push_back(weight.size(1));
+    return at::zeros(shape, weight.options()) + weight.sum();  // connected: it has an empty gradient
+  }
+  const auto here = words.ge(mine.begin).logical_and_(words.lt(mine.end));
+  return at::embedding(weight, (words - mine.begin) * here) * here.unsqueeze(-1);
+}
+
+}  // namespace
+
+void cut_vocabulary(nn::Embedding& embedding, const comm::Group& group, bool apart_in_training) {
+  const auto vocabulary = embedding.options().vocabulary;
+  const auto mine = shard::split(vocabulary, group.size(), group.rank());
+  embedding.cut("weight", 0, mine, group.axis());
+  embedding.compute_by([&embedding, group, vocabulary, mine](const at::Tensor& words, const nn::Context&) {
+    check_words(words, vocabulary);
+    return sum_over(look_up(words, embedding.weight, mine), group);
+  });
+  embedding.score_by(
+      [&embedding, group, vocabulary, apart_in_training](const at::Tensor& x, const nn::Context& context) {
+        auto y = column_products(x, {{embedding.weight, {}}}, group).front();
+        return apart_in_training && context.training ? y : gather_last_dim(y, vocabulary, 1, group);
+      });
+}
+
+}  // namespace trireme::shardformer

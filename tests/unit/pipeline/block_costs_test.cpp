@@ -1,0 +1,81 @@
+// What blocks cost, against a count by hand.
+#include "plugins/hybrid_parallel/block_costs.h"
+
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/linear.h>
+
+#include "core/nn/adapt.h"
+#include "core/nn/block.h"
+#include "models/registry.h"
+#include "models/vit/options.h"
+
+namespace trireme::tests {
+namespace {
+
+using plugins::flop_costs;
+using plugins::parameter_costs;
+using plugins::time_costs;
+
+constexpr std::int64_t kHidden = 48, kMlp = 160, kPatch = 4, kPixels = 12, kClasses = 5, kTokens = 10;
+
+std::shared_ptr<nn::Model> make_vit() {
+  models::vit::Options options;
+  options.hidden_size = kHidden;
+  options.num_layers = 3;
+  options.num_heads = 3;
+  options.intermediate_size = kMlp;
+  options.patch_size = kPatch;
+  options.dropout = options.attention_dropout = 0.1;
+  const auto kind = models::all_models().at("vit");
+  kind->resolve(&options, {.image_size = kPixels, .channels = 3, .classes = kClasses, .class_names = {}});
+  return kind->make(&options);
+}
+
+const nn::Tensors kImage{at::zeros({1, 3, kPixels, kPixels}, at::kFloat)};
+
+void expect_no_memory(nn::Model& model) {
+  for (const auto& parameter : model.parameters()) EXPECT_TRUE(parameter.is_meta() && !parameter.grad().defined());
+}
+
+TEST(BlockCosts, FlopsOfAViTAreTheFormulas) {
+  const auto model = make_vit();
+  const auto costs = flop_costs(*model, kImage, {});
+  const double n = kTokens, h = kHidden, m = kMlp;
+  // Two operations a multiplication. The last layer asks for the class token alone.
+  const double embeddings = 2 * (n - 1) * h * 3 * kPatch * kPatch;
+  const double layer = 2 * (4 * n * h * h + 2 * n * h * m) + 4 * n * n * h;
+  const double last = 2 * (2 * n * h * h + 2 * h * h + 2 * h * m) + 4 * n * h;
+  const double head = 2 * h * kClasses;
+  const std::vector<double> expected{embeddings, layer, layer, last, head};
+  EXPECT_EQ(costs, expected);
+  expect_no_memory(*model);
+}
+
+TEST(BlockCosts, ParametersCountOnce) {
+  const auto costs = parameter_costs(*make_vit());
+  const double h = kHidden, m = kMlp;
+  EXPECT_EQ(costs.at(0), 3 * kPatch * kPatch * h + h + h + kTokens * h);
+  EXPECT_EQ(costs.at(1), 4 * (h * h + h) + 2 * h * m + m + h + 4 * h);
+  EXPECT_EQ(costs.at(4), 2 * h + h * kClasses + kClasses);
+}
+
+TEST(BlockCosts, ATrialLeavesNothingBehind) {
+  const auto model = make_vit();
+  const auto alone = comm::Group::alone("world", 0, nullptr);
+  const auto costs = time_costs(*model, kImage, {.samples = 3, .dtype = at::kDouble}, alone);
+  ASSERT_EQ(costs.size(), model->blocks().size());
+  for (const auto cost : costs) EXPECT_GT(cost, 0);
+  expect_no_memory(*model);
+
+  const auto adapted = nn::adapt(torch::nn::Sequential(torch::nn::Linear(6, 4), torch::nn::Tanh()));
+  const auto before = adapted->parameters().front().clone();
+  EXPECT_GT(flop_costs(*adapted, {at::zeros({1, 6})}, {}).front(), 0);
+  time_costs(*adapted, {at::zeros({1, 6})}, {.samples = 2, .dtype = at::kDouble}, alone);
+  const auto after = adapted->parameters().front();
+  EXPECT_TRUE(after.equal(before) && after.scalar_type() == at::kFloat && !after.grad().defined());
+}
+
+}  // namespace
+}  // namespace trireme::tests
