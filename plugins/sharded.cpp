@@ -86,9 +86,7 @@ Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, co
   auto buckets = gathered ? zero::plan_chunks(*source.model, elements, parts, section_of)
                           : zero::plan_buckets(parameters, elements, parts, section_of);
   const auto count = buckets.size();
-  std::vector<zero::Residence> homes;
-  for (const auto& bucket : buckets)  // what is frozen has no state
-    homes.push_back({.stays = !gathered, .offload_master = keys.cpu_offload && bucket.trained});
+  std::vector<zero::Residence> homes(count, {.stays = !gathered, .offload_master = keys.cpu_offload});
   auto in_memory = zero::weights_options(options, keys.master_weights, device);
   in_memory.axes = groups.axes;
   auto weights = zero::make_weights(source, in_memory, std::move(buckets), std::move(homes), groups, log);

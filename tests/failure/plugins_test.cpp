@@ -80,7 +80,7 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{"parallel.tp=2", hybrid + "tp_size=1"}, "parallel.tp=2: plugin.hybrid_parallel.tp_size (", 2},
       {{"parallel.tp=2", "parallel.zero=1"}, "changes nothing: tp = 2 leaves no data-parallel ranks", 2},
       {{"parallel.tp=2", "parallel.zero=3"}, "changes nothing: tp = 2 leaves no data-parallel ranks", 2},
-      {{"parallel.zero=4"}, "parallel.zero=4: must be at least 0 and at most 3"},
+      {{"parallel.zero=4"}, "parallel.zero=4: it must be at least 0 and at most 3"},
       {{hybrid + "zero_stage=4"}, "must be at least 0 and at most 3"},
       {{"parallel.zero=3", "parallel.plugin=gemini"}, "the plugin \"gemini\" has no such choice", 2},
       {{"parallel.tp=0"}, "must be at least 1"},
