@@ -4,6 +4,8 @@
 
 #include "core/base/text.h"
 #include "core/nn/block.h"
+#include "zero/gemini/chunks.h"
+#include "zero/gemini/gathered_model.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trireme::plugins {
@@ -18,9 +20,9 @@ std::optional<at::ScalarType> dtype_of(const std::string& name) {
 
 zero::ShardedOptions sharded(const ShardedKeys& keys, const ShardedPlan& plan) {
   zero::ShardedOptions out;
-  out.partition_gradients = plan.stage == 2;
+  out.partition_gradients = plan.stage >= 2;
   out.overlap_reduce = keys.overlap_communication;
-  out.overlap_gather = keys.overlap_allgather;
+  out.overlap_gather = keys.overlap_allgather && plan.stage < 3;  // there no step gathers
   out.cast_inputs = plan.cast_inputs;
   out.hold_gradients = plan.hold_gradients;
   out.late_section = plan.late_section;
@@ -45,6 +47,18 @@ std::pair<std::int64_t, std::string> bucket_size(const std::optional<double>& wa
                     : ""};
 }
 
+std::unique_ptr<zero::ShardedModel> make_model(const ModelSource& source, std::unique_ptr<zero::FlatWeights> weights,
+                                               const BoostOptions& options, const ShardedKeys& keys,
+                                               const ShardedPlan& plan, const zero::GradGroups& groups,
+                                               c10::Device device) {
+  if (plan.stage < 3)
+    return std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(keys, plan), groups,
+                                                device);
+  const std::size_t prefetch = keys.overlap_allgather ? 1 : 0;
+  return std::make_unique<zero::GatheredModel>(source.model, std::move(weights), options, sharded(keys, plan), groups,
+                                               device, prefetch, nullptr);
+}
+
 }  // namespace
 
 void check_sharded_options(const config::Table* section, const ShardedKeys& keys, const std::string& precision) {
@@ -66,23 +80,24 @@ Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, co
   const auto parameters = nn::declarations(*source.model);
   const auto held = held_elements(parameters);
   const auto [elements, said] = bucket_size(plan.bucket_mi, held);
-  auto buckets = zero::plan_buckets(parameters, elements, groups.shards.size(), [&](std::size_t i) {
-    return plan.section_of ? plan.section_of(parameters[i].name) : 0;
-  });
+  const auto parts = groups.shards.size();
+  const bool gathered = plan.stage == 3;
+  const auto section_of = [&](std::size_t i) { return plan.section_of ? plan.section_of(parameters[i].name) : 0; };
+  auto buckets = gathered ? zero::plan_chunks(*source.model, elements, parts, section_of)
+                          : zero::plan_buckets(parameters, elements, parts, section_of);
   const auto count = buckets.size();
-  std::vector<zero::Residence> homes(count, {.stays = true, .offload_master = keys.cpu_offload});
+  std::vector<zero::Residence> homes(count, {.stays = !gathered, .offload_master = keys.cpu_offload});
   auto in_memory = zero::weights_options(options, keys.master_weights, device);
   in_memory.axes = groups.axes;
   auto weights = zero::make_weights(source, in_memory, std::move(buckets), std::move(homes), groups, log);
-  auto model = std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(keys, plan),
-                                                    groups, device);
-  const auto parts = groups.shards.size();
-  model->note(fmt::format("{} updates {} parameters; {} gradient bucket{}{}",
-                          source.model->kept() ? "rank 0" : "a rank",
+  auto model = make_model(source, std::move(weights), options, keys, plan, groups, device);
+  const auto what = gathered ? "chunk" : "bucket";
+  model->note(fmt::format("{} updates {} parameters; {} {}{}{}{}", source.model->kept() ? "rank 0" : "a rank",
                           parts > 1 ? fmt::format("1/{} of {}", parts, text::thousands(held)) : text::thousands(held),
-                          count, count == 1 ? "" : "s", said));
+                          count, gathered ? what : "gradient bucket", count == 1 ? "" : "s", said,
+                          gathered ? "; weights are gathered block by block" : ""));
   if (keys.verbose)
-    for (const auto& line : model->flat().describe("bucket")) log.note("{}", line);
+    for (const auto& line : model->flat().describe(what)) log.note("{}", line);
   const double power = keys.norm_type == "2" ? 2 : INFINITY;
   auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options,
                                                             zero::ShardedOptimizer::Norm{plan.norm_axes, power}, mesh);

@@ -25,9 +25,9 @@ struct ShardedKeys : TrainKeys {
   bool verbose = false;
 };
 
-/// The rows of ShardedKeys, those of TrainKeys last.
+/// The rows of ShardedKeys, those of TrainKeys last. `stage3`: the plugin has that stage of ZeRO too.
 template <class O>
-void add_sharded_options(Fields<O>& table) {
+void add_sharded_options(Fields<O>& table, bool stage3 = false) {
   using K = ShardedKeys;
   const FieldRules dtype{.choices = {"same", "fp32", "bf16", "fp16"}};
   table
@@ -40,8 +40,9 @@ void add_sharded_options(Fields<O>& table) {
       .add("overlap_communication", &K::overlap_communication,
            "Send each full bucket while the backward pass goes on; false: all of them when it has ended.")
       .add("overlap_allgather", &K::overlap_allgather,
-           "Let new weights arrive during the next forward pass, which waits block by block; false: before the step "
-           "ends.")
+           std::string("Let new weights arrive during the next forward pass, which waits block by block; false: before "
+                       "the step ends.") +
+               (stage3 ? " zero_stage = 3: send for the next block's weights while one runs." : ""))
       .add("cpu_offload", &K::cpu_offload,
            "Keep optimizer state and the weights that it updates in host memory, and update them there.")
       .add("master_weights", &K::master_weights,
@@ -55,10 +56,11 @@ void add_sharded_options(Fields<O>& table) {
 void check_sharded_options(const config::Table* section, const ShardedKeys& keys, const std::string& precision);
 
 struct ShardedPlan {
-  int stage = 1;                    ///< of ZeRO: 0, 1, 2
-  std::optional<double> bucket_mi;  ///< bucket size in units of 2^20 elements; unset: 12, or less for a small model
+  int stage = 1;  ///< of ZeRO: 0, 1, 2, 3
+  std::optional<double>
+      bucket_mi;  ///< of a bucket or chunk, in units of 2^20 elements; unset: 12, or less for a small model
   bool cast_inputs = true;
-  bool hold_gradients = false;         ///< stage 2: over the microbatches of a step
+  bool hold_gradients = false;         ///< stages 2 and 3: over the microbatches of a step
   bool counts_loss = true;             ///< false: another rank has the same loss, and gradients are summed over both
   std::vector<std::string> norm_axes;  ///< mesh axes along which ranks may hold different slices
   /// Which backward pass makes a parameter's gradient, see zero/grad_sync.h; empty: one makes all.

@@ -67,8 +67,11 @@ class ShardedModel : public ReplicatedModel {
   std::vector<std::string> notes() const override { return notes_; }
   void note(std::string line) { notes_.push_back(std::move(line)); }
 
-  /// A backward pass has ended.
-  virtual void pass_ended() { sync_->end_pass(); }
+  /// Blocks are run from here on: for a microbatch, forward and backward, or for all that a pipeline has in a step; or
+  /// in an evaluation. forward() says so itself.
+  virtual void begin_pass() {}
+  /// A backward pass has ended that makes a section's gradients (grad_sync.h).
+  virtual void pass_ended(int section = 0) { sync_->end_pass(section); }
   /// An update has ended. `state`: of each bucket, bytes of the optimizer's own. Collective.
   virtual void step_ended(std::vector<std::int64_t> /*state*/) {}
   /// Called for a bucket whose slices have moved: what belongs to them must follow.

@@ -30,7 +30,7 @@ class ReplicatedModel : public BoostedModel {
                   const Precision& precision, c10::Device device);
   nn::Tensors forward(const data::Batch& batch) override;
   /// Blocks [begin, end) of the forward pass: what the block before them made, or the batch's inputs, through them.
-  nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch);
+  virtual nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch);
   /// What the last block made, in the dtype that a criterion gets.
   [[nodiscard]] nn::Tensors as_outputs(nn::Tensors made) const;
   ScopeGuard no_sync() override { return ScopeGuard({}); }

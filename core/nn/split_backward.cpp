@@ -12,6 +12,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/nn/bracket.h"
+
 namespace trireme::nn {
 namespace {
 
@@ -113,6 +115,11 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
     ends.insert(wanted.back().function.get());
   }
   const Graph graph(roots, ends);
+  // No pass below puts a gradient at its weight by itself: whatever the engine comes by, the weights' come later.
+  std::vector<Bracket*> brackets;
+  for (const auto& node : graph.nodes())
+    if (auto* bracket = dynamic_cast<Bracket*>(node.get())) brackets.push_back(bracket);
+  for (auto* bracket : brackets) bracket->set(BackwardPart::inputs);
 
   // Where the pass begins on a way to parameters alone, it begins there again.
   Fork begin{.into = {}, .parameters = {}, .whole = true};
@@ -139,8 +146,14 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
     }
     Fork fork{.into = {}, .parameters = {}, .whole = false};
     for (std::uint32_t k = 0; k < (*node)->num_inputs(); ++k) fork.into.push_back({Edge(*node, k), {}});
-    if (add_fork(std::move(fork), ways)) behind.insert(behind.end(), on.begin(), on.end());
+    if (add_fork(std::move(fork), ways)) {
+      behind.insert(behind.end(), on.begin(), on.end());
+    } else if (const auto* bracket = dynamic_cast<const Bracket*>(node->get())) {
+      auto call = [again = bracket->call()] { again(BackwardPart::weights); };
+      forks_.push_back({.into = {}, .parameters = {}, .whole = false, .call = std::move(call)});
+    }
   }
+  if (accumulators_.empty()) forks_.clear();  // nobody reads what brackets provide
   for (const auto& fork : forks_)
     if (!fork.whole)
       for (const auto& root : fork.into) wanted.push_back(root.edge);
@@ -151,6 +164,9 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
   for (auto& fork : forks_)
     if (!fork.whole)
       for (auto& root : fork.into) root.gradient = std::move(*next++);
+  // Those that are forks themselves.
+  for (auto* bracket : brackets)
+    if (graph.leads_to_input(bracket)) bracket->set(BackwardPart::weights);
   // A weight that is used twice would else be reached from its later use through the earlier one too. What no fork
   // holds is freed.
   for (auto* edge : behind) edge->function.reset();
@@ -159,6 +175,10 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
 void SplitBackward::weights(const std::function<void(Node& accumulator, at::Tensor gradient)>& use) {
   std::vector<at::Tensor> sums(accumulators_.size());
   for (auto& fork : std::exchange(forks_, {})) {
+    if (fork.call) {
+      fork.call();
+      continue;
+    }
     edge_list wanted;
     for (const auto number : fork.parameters) wanted.emplace_back(accumulators_[number], 0);
     // The ways from a fork may cross those from another one.

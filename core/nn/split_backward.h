@@ -5,7 +5,8 @@
 // A node of the graph forks where one way leads on to the inputs and another to parameters alone: a linear layer's
 // product, say. The first pass runs the ways to the inputs, and keeps what came into each fork; the second runs each
 // fork again, for its parameters alone. Every node computes each gradient once. Between the two a fork keeps what it
-// saved (a linear layer's input); all other nodes on the ways to the inputs are done, and freed.
+// saved (a linear layer's input); all other nodes on the ways to the inputs are done, and freed. Brackets on those ways
+// (bracket.h) call in both parts: in the second at their places among the forks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,6 +43,7 @@ class SplitBackward {
     std::vector<Root> into;               ///< its node's incoming gradients
     std::vector<std::size_t> parameters;  ///< their accumulators' numbers
     bool whole;                           ///< no node but where the pass begins: nothing of it has run
+    std::function<void()> call{};         ///< a bracket's, and nothing else
   };
   bool add_fork(Fork fork, const std::vector<std::shared_ptr<torch::autograd::Node>>& ways);
 

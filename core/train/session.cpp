@@ -281,7 +281,10 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
                                         .prefetch = p.config.data.prefetch},
                              .total_steps = p.total_steps});
       },
-      [] { return ": let more ranks share out the weights, with parallel.plugin = \"gemini\""; });
+      [] {
+        return ": let more ranks share out the weights, with parallel.plugin = \"hybrid_parallel\" and parallel.zero = "
+               "3";
+      });
   EvalResult last;
   for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
     if (!split) continue;

@@ -47,11 +47,6 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
 void HybridParallel::configure(const config::Table* section) {
   options_ = config::read(section, hybrid_parallel_fields());
   check_sequence(section, options_);
-  if (options_.zero_stage > 2)
-    config::fail(section, "zero_stage",
-                 fmt::format("there is no stage {} here, only 0, 1 and 2; for weights that are shared out too, set "
-                             "parallel.plugin = \"gemini\"",
-                             options_.zero_stage));
 }
 
 /// "pp = 2 and tp = 2": the sizes above 1 of those that are no data parallelism.

@@ -1,7 +1,7 @@
-// HybridParallel: tensor and sequence parallelism inside, a pipeline around them, data parallelism with ZeRO 0, 1 or 2
+// HybridParallel: tensor and sequence parallelism inside, a pipeline around them, data parallelism with ZeRO 0 to 3
 // outside. Each rank runs some of the model's blocks (pipelined.h), whose layers are cut by the model's policy
 // (shardformer/apply.h); what a rank holds of them is then reduced, updated and shared out over the data-parallel ranks
-// (zero/sharded_model.h).
+// (zero/sharded_model.h; with stage 3 zero/gemini/gathered_model.h).
 //
 //   ranks = dp x pp x sp x tp, tp varying fastest: the ranks of a tensor-parallel group are neighbours. sp counts only
 //   for the modes of sequence parallelism that have ranks of their own
@@ -17,7 +17,7 @@ class HybridParallel : public Plugin {
  public:
   std::string name() const override { return "hybrid_parallel"; }
   std::string summary() const override {
-    return "Tensor, sequence and pipeline parallelism, with data parallelism and ZeRO 0, 1 or 2 around them.";
+    return "Tensor, sequence and pipeline parallelism, with data parallelism and ZeRO 0 to 3 around them.";
   }
   const FieldTable& fields() const override { return hybrid_parallel_fields(); }
   const void* options() const override { return &options_; }

@@ -82,15 +82,16 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
                  "Order of the ranks: dp x pp x sp x tp; false: pp x dp x sp x tp, where data-parallel ranks are "
                  "closer.")
             .add("zero_stage", &O::zero_stage,
-                 "Over the data-parallel ranks: 0 shares out nothing, 1 the optimizer's state, 2 the gradients too. "
-                 "Short: parallel.zero. (Stage 3 is the plugin gemini.)",
-                 {.min = 0})
+                 "Over the data-parallel ranks: 0 shares out nothing, 1 the optimizer's state, 2 the gradients too, 3 "
+                 "the "
+                 "weights too, gathered block by block. Short: parallel.zero.",
+                 {.min = 0, .max = 3})
             .add(
                 "zero_bucket_size_in_m", &O::zero_bucket_size_in_m,
                 "Size of a gradient bucket, in units of 2^20 elements. Unset: 12, or an eighth of what a rank holds if "
-                "that is smaller than 96.",
+                "that is smaller than 96. zero_stage = 3: of a chunk of weights, which ends with its block too.",
                 {.max = 1e6, .above = 0});
-    add_sharded_options(rows);
+    add_sharded_options(rows, /*stage3=*/true);
     return rows;
   }();
   return table;

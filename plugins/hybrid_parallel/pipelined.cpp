@@ -39,6 +39,7 @@ at::Tensor PipelinedModel::forward_backward(const data::StepBatch& batch, const 
   outputs_ = outputs;
   if (trace::on()) events_.clear();
   loss_ = at::zeros({}, at::TensorOptions(loss_type_).device(model_->flat().device()));
+  model_->begin_pass();
   executor_.train(batch.micro);
   reduce_shared();
   return std::exchange(loss_, {});
@@ -56,6 +57,7 @@ nn::Tensors PipelinedModel::forward(const data::Batch& batch) {
     piece.labels = cut(batch.labels);
     piece.sample_ids = cut(batch.sample_ids);
   }
+  model_->begin_pass();
   const auto made = executor_.evaluate(micro);
   nn::Tensors outputs;
   if (made.empty()) return outputs;
@@ -79,8 +81,10 @@ nn::Tensors PipelinedModel::forward(int chunk, nn::Tensors inputs, const data::B
 nn::Tensors PipelinedModel::probe(int chunk, nn::Tensors inputs, const data::Batch& batch) {
   const bool training = at::GradMode::is_enabled();
   model_->train(false);  // no dropout, no running statistics
+  model_->begin_pass();
   auto made = forward(chunk, std::move(inputs), batch);
   model_->train(training);
+  model_->begin_pass();  // the one that probes come before
   return made;
 }
 
@@ -99,7 +103,7 @@ void PipelinedModel::before_weights(int, bool last) {
   model_->sync().hold(!last && !model_->reduces_each_microbatch());
 }
 
-void PipelinedModel::after_weights(int chunk, bool) { model_->sync().end_pass(plan_.section_of(chunk)); }
+void PipelinedModel::after_weights(int chunk, bool) { model_->pass_ended(plan_.section_of(chunk)); }
 
 void PipelinedModel::reduce_shared() {
   if (plan_.shared.empty()) return;

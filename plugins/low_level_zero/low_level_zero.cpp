@@ -13,8 +13,8 @@ const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
             "ZeRO stages 1 and 2. Keys that [train] has too may be written in either; the loss scale's in the one "
             "that says fp16.")
             .add("stage", &O::stage,
-                 "1 shares out the optimizer's state; 2 the gradients too. (Stage 3, weights as well, is the plugin "
-                 "gemini.)",
+                 "1 shares out the optimizer's state; 2 the gradients too. Stage 3, weights as well: the plugin "
+                 "gemini, or parallel.zero = 3 without a plugin's name.",
                  {.min = 1})
             .add("reduce_bucket_size_in_m", &O::reduce_bucket_size_in_m,
                  "Size of a gradient bucket, in units of 2^20 elements. Unset: 12, or an eighth of a model that is "
@@ -40,7 +40,7 @@ void LowLevelZero::configure(const config::Table* section) {
     config::fail(
         section, "stage",
         fmt::format("there is no stage {} here: 1 and 2 are what this plugin does; for weights that are shared "
-                    "out too, set parallel.plugin = \"gemini\"",
+                    "out too, set parallel.plugin = \"gemini\", or parallel.zero = 3 in place of parallel.plugin",
                     options_.stage));
 }
 

@@ -17,12 +17,12 @@ class Verify : public testing::Test {
 TEST_F(Verify, LayoutsThatComputeTheSame) {
   const auto told = verify(
       "dp=1; dp=2; tp=2 ; dp=2,tp=2,zero=2,train.micro_batch=1;plugin=gemini,dp=3;"
-      "tp=2,sp_mode=split_gather; sp=2,tp=2,sp_mode=ring_attn");
+      "tp=2,sp_mode=split_gather; sp=2,tp=2,sp_mode=ring_attn; dp=2,pp=2,zero=3,schedule=zb_h1");
   EXPECT_EQ(told.code, 0) << told.out << told.err;
   EXPECT_EQ(told.err, "");
   EXPECT_NE(told.out.find("3 steps in fp64, and the largest differences from \"dp=1\"\n"), std::string::npos)
       << told.out;
-  EXPECT_NE(told.out.find("all 7 layouts compute the same\n"), std::string::npos) << told.out;
+  EXPECT_NE(told.out.find("all 8 layouts compute the same\n"), std::string::npos) << told.out;
   EXPECT_FALSE(fs::exists(run_.dir()));
 
   for (const auto* precision : {"fp32", "bf16", "fp16"}) {

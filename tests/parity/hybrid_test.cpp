@@ -40,22 +40,22 @@ TEST_P(Hybrid, EqualsOneProcess) {
 const auto kName = [](const auto& value) { return value.param.name; };
 
 // 3 heads on 2 ranks, 5 classes on 2, 3 and 4, 8 samples on 1 to 8; 19 samples in batches of 8: the third is ragged.
-INSTANTIATE_TEST_SUITE_P(Layouts, Hybrid,
-                         testing::ValuesIn(cross({{1, 0}, {2, 0}, {2, 1}, {2, 2}, {3, 0}, {4, 0, 4}, {4, 2, 6}},
-                                                 {Case{.name = "plain"},
-                                                  Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
-                                                  Case{.name = "everything",
-                                                       .micro_batch = 1,
-                                                       .adamw = false,
-                                                       .dropout = 0.2,
-                                                       .max_norm = 0.3,
-                                                       .recompute = true}})),
-                         kName);
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Hybrid,
+    testing::ValuesIn(cross({{1, 0}, {1, 3}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {3, 0}, {4, 0, 4}, {4, 2, 6}, {4, 3, 6}},
+                            {Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
+                             Case{.name = "everything",
+                                  .micro_batch = 1,
+                                  .adamw = false,
+                                  .dropout = 0.2,
+                                  .max_norm = 0.3,
+                                  .recompute = true}})),
+    kName);
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, Hybrid,
     testing::ValuesIn(cross(
-        {{2, 0}, {2, 2}},
+        {{2, 0}, {2, 2}, {2, 3}},
         {Case{.name = "one_bucket", .plugin = "zero_bucket_size_in_m = 12"},
          Case{.name = "accumulate", .micro_batch = 1}, Case{.name = "dropout", .dropout = 0.3},
          Case{.name = "smooth_labels", .smoothing = 0.1},
@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Options, Hybrid,
-    testing::ValuesIn(cross({{2, 1}, {2, 2}},
+    testing::ValuesIn(cross({{2, 1}, {2, 2}, {2, 3}},
                             {Case{.name = "offload_late",
                                   .max_norm = 0.5,
                                   .plugin = "cpu_offload = true\noverlap_communication = false\noverlap_allgather = "
@@ -88,7 +88,7 @@ class HybridPrecision : public testing::TestWithParam<Rounding> {};
 
 TEST_P(HybridPrecision, StaysNearFloat64) {
   for (const auto& c :
-       cross({{2, 0}, {2, 2}},
+       cross({{2, 0}, {2, 2}, {2, 3}},
              {Case{.name = "easy"},
               Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
     if (runs_here(c)) expect_near_float64(c, GetParam());
@@ -164,7 +164,7 @@ TEST(HybridRules, ARankHoldsItsShareOfWhatIsCut) {
 }
 
 TEST(HybridRules, EvaluationIsThatOfTorchDdp) {
-  for (const auto& c : cross({{1, 0}, {2, 0}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation"}}))
+  for (const auto& c : cross({{1, 0}, {2, 0}, {2, 3}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation"}}))
     if (runs_here(c)) expect_evaluation_of_torch_ddp(c);
 }
 

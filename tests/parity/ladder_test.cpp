@@ -121,6 +121,46 @@ constexpr Rung kLadder[] = {
     {"dp=2,sp=2,tp=2,zero=1,sp_mode=ring_attn", "micro=2 clip"},
     {"dp=2,pp=2,sp=2,zero=2,sp_mode=all_to_all", "micro=1 dropout"},
     {"pp=2,sp=2,tp=2,sp_mode=ring_attn", "sgd micro=2 recompute"},
+    // Weights shared out too.
+    {"dp=1,zero=3", "clip"},
+    {"dp=2,zero=3", "sgd micro=1 clip ahead"},
+    {"dp=3,zero=3", "micro=2 dropout recompute"},
+    {"dp=8,zero=3", "micro=1 offload late"},
+    {"dp=2,tp=2,zero=3", "micro=1 clip"},
+    {"dp=2,tp=3,zero=3", "sgd dropout recompute ahead"},
+    {"dp=2,tp=4,zero=3", "heads=5 micro=2 offload"},
+    {"dp=4,tp=2,zero=3", "micro=1 twice ahead"},
+    {"dp=2,tp=2,zero=3,sp_mode=split_gather", "micro=2 clip dropout"},
+    {"dp=2,tp=2,zero=3,sp_mode=ring", "sgd recompute ahead"},
+    {"sp=2,zero=3,sp_mode=all_to_all", "dropout clip"},
+    {"dp=2,sp=2,zero=3,sp_mode=all_to_all", "micro=1 recompute"},
+    {"sp=3,zero=3,sp_mode=ring_attn", "sgd micro=2 ahead"},
+    {"dp=2,sp=2,zero=3,sp_mode=ring_attn", "micro=1 dropout offload"},
+    {"dp=2,sp=2,tp=2,zero=3,sp_mode=ring_attn", "micro=2 clip"},
+    {"dp=2,pp=2,zero=3", "micro=1 clip"},
+    {"dp=2,pp=2,zero=3", "micro=1 dropout recompute layers=5 ahead"},
+    {"dp=2,pp=2,zero=3,schedule=gpipe", "sgd micro=2 late"},
+    {"dp=2,pp=2,zero=3,schedule=interleaved,chunks=2", "micro=1 clip dropout"},
+    {"dp=2,pp=2,zero=3,schedule=zb_h1", "micro=1 clip"},
+    {"dp=2,pp=2,zero=3,schedule=zb_h1", "sgd micro=2 recompute layers=5 ahead"},
+    {"dp=2,pp=2,zero=3,schedule=zbv", "micro=1 clip dropout"},
+    {"dp=2,pp=2,zero=3,schedule=zbv", "sgd micro=2 recompute layers=6 ahead"},
+    {"dp=2,pp=2,zero=3", "micro=2 twice clip"},
+    {"dp=2,pp=2,zero=3,schedule=zb_h1", "micro=2 twice recompute"},
+    {"dp=2,pp=2,zero=3,schedule=zbv", "micro=4 rare ahead"},
+    {"dp=2,pp=2,zero=3,schedule=interleaved,chunks=2", "micro=2 rare sgd offload"},
+    {"dp=2,pp=3,zero=3,schedule=zb_h1", "sgd micro=2 rare"},
+    {"dp=3,pp=2,zero=3", "micro=1 clip"},
+    {"dp=2,pp=4,zero=3,schedule=zbv", "micro=1 layers=8"},
+    {"dp=2,pp=2,tp=2,zero=3", "micro=2 clip"},
+    {"dp=2,pp=2,tp=2,zero=3,schedule=gpipe", "sgd micro=1 twice"},
+    {"dp=2,pp=2,tp=2,zero=3,schedule=zb_h1", "micro=1 dropout recompute"},
+    {"dp=2,pp=2,tp=2,zero=3,schedule=zbv", "micro=2 clip offload ahead"},
+    {"dp=2,pp=2,tp=2,zero=3,schedule=interleaved,chunks=2", "sgd micro=1 dropout"},
+    {"dp=2,pp=2,tp=2,zero=3,sp_mode=split_gather,schedule=zb_h1", "micro=2 dropout"},
+    {"dp=2,pp=2,tp=2,zero=3,sp_mode=ring,schedule=zbv", "sgd micro=1 recompute"},
+    {"dp=2,pp=2,sp=2,zero=3,sp_mode=all_to_all", "micro=1 dropout clip"},
+    {"pp=2,sp=2,zero=3,sp_mode=ring_attn,schedule=zb_h1", "micro=2 clip"},
 };
 
 /// "a=1,b" or "a=1 b": word -> value, "" for none.
@@ -156,6 +196,10 @@ void train_as(std::map<std::string, std::string> how, Case& c) {
   c.rare = take(how, "rare", 0) != 0;
   if (take(how, "tied", 0) != 0) c.words = Case::Words::tied;
   if (take(how, "words", 0) != 0) c.words = Case::Words::untied;
+  for (const auto& [word, key] :
+       {std::pair{"ahead", "overlap_allgather = true\n"}, std::pair{"offload", "cpu_offload = true\n"},
+        std::pair{"late", "overlap_communication = false\n"}})
+    if (take(how, word, 0) != 0) c.plugin += key;
   EXPECT_TRUE(how.empty()) << how.begin()->first;
 }
 

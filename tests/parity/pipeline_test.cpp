@@ -68,7 +68,11 @@ INSTANTIATE_TEST_SUITE_P(
          {"zbv", 2, 2, 0},
          {"interleaved", 2, 1, 1, kTwoChunks},
          {"1f1b", 2, 2, 1},
-         {"zb_h1", 2, 2, 2}},
+         {"zb_h1", 2, 2, 2},
+         {"1f1b", 2, 1, 3},
+         {"interleaved", 2, 1, 3, kTwoChunks},
+         {"zb_h1", 2, 2, 3},
+         {"zbv", 2, 1, 3}},
         {Case{.name = "plain", .micro_batch = 1, .max_norm = 0.5},
          Case{.name = "dropout_recompute", .micro_batch = 2, .adamw = false, .dropout = 0.3, .recompute = true}})),
     kName);
@@ -76,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Cases, Pipeline,
     testing::ValuesIn(
-        cross({{"1f1b", 2}, {"zb_h1", 2}, {"zbv", 2}, {"1f1b", 2, 1, 2}},
+        cross({{"1f1b", 2}, {"zb_h1", 2}, {"zbv", 2}, {"1f1b", 2, 1, 2}, {"1f1b", 2, 1, 3}, {"zb_h1", 2, 1, 3}},
               {Case{.name = "uniform", .micro_batch = 2, .plugin = "pp_partition = \"uniform\""},
                Case{.name = "parameters", .micro_batch = 2, .plugin = "pp_partition = \"parameters\""},
                Case{.name = "timed", .micro_batch = 3, .dropout = 0.2, .plugin = "pp_partition = \"timed\""},
@@ -96,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
 class PipelinePrecision : public testing::TestWithParam<Rounding> {};
 
 TEST_P(PipelinePrecision, StaysNearFloat64) {
-  for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"zb_h1", 2, 1, 2}},
+  for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"zb_h1", 2, 1, 2}, {"zb_h1", 2, 1, 3}},
                              {Case{.name = "hard", .micro_batch = 2, .adamw = false, .max_norm = 0.5}}))
     if (runs_here(c)) expect_near_float64(c, GetParam());
 }
@@ -107,8 +111,9 @@ INSTANTIATE_TEST_SUITE_P(Bounds, PipelinePrecision,
                          [](const auto& value) { return std::string(value.param.precision); });
 
 TEST(PipelineRules, EvaluationIsThatOfTorchDdp) {
-  for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"interleaved", 2, 1, 0, kTwoChunks}, {"gpipe", 4}},
-                             {Case{.name = "evaluation"}}))
+  for (const auto& c :
+       cross({{"1f1b", 2}, {"zbv", 2}, {"interleaved", 2, 1, 0, kTwoChunks}, {"gpipe", 4}, {"1f1b", 2, 1, 3}},
+             {Case{.name = "evaluation"}}))
     if (runs_here(c)) expect_evaluation_of_torch_ddp(c);
 }
 

@@ -129,11 +129,13 @@ const std::string kStage2 =
 const std::string kStage3 =
     "--set parallel.plugin=gemini --set plugin.gemini.chunk_config=1000 --set plugin.gemini.max_prefetch=1 ";
 const std::string kTensor = "--set parallel.tp=2 ", kZero = "--set parallel.zero=2 ";
+const std::string kPipe = "--set parallel.pp=2 --set parallel.schedule=zb_h1 ";
+const std::string kGathered = "--set parallel.zero=3 --set plugin.hybrid_parallel.zero_bucket_size_in_m=0.001 ";
 const std::string kTokens = "--set parallel.sp=2 --set parallel.sp_mode=all_to_all ";
 
 // Half precision: what is resumed is the masters, not the weights that layers compute with.
 TEST_F(Resume, ShardedMastersBitForBit) {
-  for (const auto& keys : {kStage2, kStage3}) {
+  for (const auto& keys : {kStage2, kStage3, kGathered}) {
     const auto bf16 = keys + "--set train.precision=bf16 ";
     train("whole", 2, bf16);
     train("rest", 2, bf16 + "--resume " + checkpoint("whole", "step-00000004"));
@@ -161,17 +163,20 @@ TEST_F(Resume, AnotherLayoutWithinTheBound) {
     std::string keys;
   };
   const std::string small = "--set train.micro_batch=1 ";
-  for (const auto& [name, from, ranks, keys] : std::vector<Layout>{{"alone", "whole", 1, small},
-                                                                   {"three", "whole", 3, small},
-                                                                   {"stage-1", "whole", 2, kStage1},
-                                                                   {"stage-2", "whole", 3, kStage2 + small},
-                                                                   {"stage-3", "whole", 3, kStage3 + small},
-                                                                   {"tensor", "whole", 2, kTensor},
-                                                                   {"zero", "tensor", 4, kTensor + small + kZero},
-                                                                   {"back", "stage-3", 2, ""},
-                                                                   {"back-from-tensor", "tensor", 1, ""},
-                                                                   {"tokens", "whole", 4, kTokens + small + kZero},
-                                                                   {"back-from-tokens", "tokens", 1, ""}}) {
+  for (const auto& [name, from, ranks, keys] :
+       std::vector<Layout>{{"alone", "whole", 1, small},
+                           {"three", "whole", 3, small},
+                           {"stage-1", "whole", 2, kStage1},
+                           {"stage-2", "whole", 3, kStage2 + small},
+                           {"stage-3", "whole", 3, kStage3 + small},
+                           {"tensor", "whole", 2, kTensor},
+                           {"zero", "tensor", 4, kTensor + small + kZero},
+                           {"back", "stage-3", 2, ""},
+                           {"back-from-tensor", "tensor", 1, ""},
+                           {"tokens", "whole", 4, kTokens + small + kZero},
+                           {"back-from-tokens", "tokens", 1, ""},
+                           {"gathered", "whole", 8, kTensor + kPipe + small + kGathered},
+                           {"back-from-gathered", "gathered", 2, kGathered}}) {
     const auto step = std::string(from) == "whole" ? "step-00000004" : "step-00000008";
     train(name, ranks, fp64 + keys + "--resume " + checkpoint(from, step));
     compare(name);

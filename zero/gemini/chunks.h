@@ -2,7 +2,9 @@
 // more; a block may have several.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -14,6 +16,10 @@ namespace trireme::zero {
 /// frozen ones. A parameter of several blocks is in a chunk of the first one, whose gradient is final last; those of no
 /// block come at the end. A chunk is closed when it holds `elements` or more. @pre elements >= 1, parts >= 1
 std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts);
+
+/// The same, section by section (buckets.h). `section_of`: of a parameter, by its number among nn::declarations().
+std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts,
+                                const std::function<int(std::size_t)>& section_of);
 
 /// How chunk sizes are looked for, in elements.
 struct ChunkSearch {

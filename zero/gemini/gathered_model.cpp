@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/nn/block.h"
-#include "zero/gemini/bracket.h"
 
 namespace trireme::zero {
 
@@ -26,16 +25,29 @@ GatheredModel::GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<F
   if (keeper_) keeper_->watch(flat());
   std::set<std::size_t> seen;
   for (const auto& block : module().blocks())
-    for (const auto bucket : flat().buckets_of(*block))
-      if (flat().buckets()[bucket].trained && seen.insert(bucket).second) first_in_[block.get()].push_back(bucket);
+    for (const auto bucket : flat().buckets_of(*block)) {
+      const auto& chunk = flat().buckets()[bucket];
+      if (!chunk.trained) continue;
+      trained_.insert(block.get());
+      if (chunk.section != sharded.late_section && seen.insert(bucket).second) first_in_[block.get()].push_back(bucket);
+    }
 }
 
 nn::Tensors GatheredModel::forward(const data::Batch& batch) {
+  begin_pass();
+  return ShardedModel::forward(batch);
+}
+
+void GatheredModel::begin_pass() {
   order_ = training() && at::GradMode::is_enabled() ? &training_order_ : &evaluation_order_;
   if (!keeps()) flat().release_all();  // what a pass without a backward pass has left
-  to_come_.clear();
   order_->begin();
-  return ShardedModel::forward(batch);
+}
+
+nn::Tensors GatheredModel::forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs,
+                                          const data::Batch& batch) {
+  uses_ = std::make_shared<Uses>();
+  return ShardedModel::forward_blocks(begin, end, std::move(inputs), batch);
 }
 
 nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
@@ -43,13 +55,16 @@ nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tens
   const bool graph = at::GradMode::is_enabled();
   // Backward: the block's outputs come first, its inputs last. Where no input has a gradient, pass_ended() releases.
   if (graph) {
-    inputs = on_backward(std::move(inputs), [this, block] { backward_left(*block); });
-    ++to_come_[block.get()];
+    inputs = nn::on_backward(
+        std::move(inputs), [this, block, uses = uses_](nn::BackwardPart part) { backward_left(*block, part, *uses); });
+    ++(*uses_)[block.get()];
   }
   enter(*block);
   auto outputs = ShardedModel::run(block, std::move(inputs), context);
-  leave(*block);
-  if (graph) outputs = on_backward(std::move(outputs), [this, block] { enter(*block); });
+  leave();
+  if (graph)
+    outputs =
+        nn::on_backward(std::move(outputs), [this, block](nn::BackwardPart part) { backward_entered(*block, part); });
   return outputs;
 }
 
@@ -66,33 +81,39 @@ void GatheredModel::enter(const nn::Block& block) {
   for (const auto bucket : flat().buckets_of(block)) flat().wait(bucket);
 }
 
-void GatheredModel::leave(const nn::Block& block) {
+void GatheredModel::leave() {
   if (keeps()) return;
   if (watched()) keeper_->before_change();
-  release_used(block);
+  release_used();
   if (watched()) keeper_->after_change();
 }
 
-void GatheredModel::release_used(const nn::Block& block) {
+/// All but what comes next.
+void GatheredModel::release_used() {
   std::set<std::size_t> needed;
   for (std::size_t ahead = 1; ahead <= std::max<std::size_t>(1, prefetch_); ++ahead)
     if (const auto* next = order_->next(ahead); next != nullptr)
       needed.insert(flat().buckets_of(*next).begin(), flat().buckets_of(*next).end());
-  for (const auto bucket : flat().buckets_of(block))
+  for (std::size_t bucket = 0; bucket < flat().buckets().size(); ++bucket)
     if (needed.count(bucket) == 0) flat().release(bucket);
 }
 
-void GatheredModel::backward_left(const nn::Block& block) {
-  leave(block);
+void GatheredModel::backward_entered(const nn::Block& block, nn::BackwardPart part) {
+  if (part != nn::BackwardPart::weights || trained_.count(&block) != 0) enter(block);
+}
+
+void GatheredModel::backward_left(const nn::Block& block, nn::BackwardPart part, Uses& uses) {
+  leave();
+  if (part == nn::BackwardPart::inputs) return;
   // A block that ran twice is left twice; its gradients are complete the second time.
-  if (--to_come_[&block] == 0 && reduce_early_)
+  if (--uses[&block] == 0 && reduce_early_)
     for (const auto bucket : first_in_[&block]) sync().close(bucket);
 }
 
-void GatheredModel::pass_ended() {
-  ShardedModel::pass_ended();
+void GatheredModel::pass_ended(int section) {
+  ShardedModel::pass_ended(section);
   if (watched()) keeper_->before_change();
-  if (!keeps()) flat().release_all();
+  if (!keeps()) release_used();
   if (watched()) keeper_->pass_ended();
   if (watched()) keeper_->after_change();
 }

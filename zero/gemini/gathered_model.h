@@ -11,13 +11,19 @@
 // for P elements over N ranks: P/N of weights, gradients, masters and moments each, one block's weights (two where one
 // follows itself, as the last does at the turn of a pass), and `prefetch` blocks'. Traffic a microbatch: 2P gathered,
 // less what the next block to run still needs, and P reduced.
+//
+// A pipeline runs some of the blocks for one microbatch, then for another: there a pass is all that a rank has in a
+// step, and P what it holds. Where a backward pass comes in two parts the weights' part enters and leaves blocks too,
+// for 3P gathered: nodes that make a weight's gradient may read it (a layer norm's do).
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "core/nn/bracket.h"
 #include "zero/gemini/block_order.h"
 #include "zero/gemini/keeper.h"
 #include "zero/sharded_model.h"
@@ -32,7 +38,9 @@ class GatheredModel : public ShardedModel {
                 const ShardedOptions& sharded, GradGroups groups, c10::Device device, std::size_t prefetch,
                 std::unique_ptr<Keeper> keeper);
   nn::Tensors forward(const data::Batch& batch) override;
-  void pass_ended() override;
+  nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch) override;
+  void begin_pass() override;
+  void pass_ended(int section = 0) override;
   void step_ended(std::vector<std::int64_t> state) override;
   void train(bool on) override;
   std::vector<std::string> memory_advice() const override;
@@ -43,10 +51,14 @@ class GatheredModel : public ShardedModel {
   nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) override;
 
  private:
+  /// Backward passes through a block that are still to come, of one forward pass.
+  using Uses = std::unordered_map<const nn::Block*, int>;
+
   void enter(const nn::Block& block);
-  void leave(const nn::Block& block);
-  void backward_left(const nn::Block& block);
-  void release_used(const nn::Block& block);
+  void leave();
+  void backward_entered(const nn::Block& block, nn::BackwardPart part);
+  void backward_left(const nn::Block& block, nn::BackwardPart part, Uses& uses);
+  void release_used();
   /// Whether the keeper watches, or keeps: passes of training alone.
   [[nodiscard]] bool watched() const { return keeper_ != nullptr && order_ == &training_order_; }
   [[nodiscard]] bool keeps() const { return watched() && keeper_->keeps(); }
@@ -54,9 +66,10 @@ class GatheredModel : public ShardedModel {
   std::unique_ptr<Keeper> keeper_;
   std::size_t prefetch_;
   bool reduce_early_;
-  /// Trained chunks that no earlier block has.
+  /// Trained chunks that no earlier block has, but for those whose gradients come late.
   std::unordered_map<const nn::Block*, std::vector<std::size_t>> first_in_;
-  std::unordered_map<const nn::Block*, int> to_come_;  ///< backward passes through a block that are still to come
+  std::unordered_set<const nn::Block*> trained_;  ///< blocks that have a trained chunk
+  std::shared_ptr<Uses> uses_;                    ///< of the forward pass that runs; its graph keeps them
   BlockOrder training_order_, evaluation_order_;
   BlockOrder* order_ = &evaluation_order_;
 };

@@ -7,13 +7,16 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <functional>
 #include <map>
 
 #include "core/nn/block.h"
+#include "core/nn/bracket.h"
 #include "core/nn/linear.h"
 #include "core/nn/parameters.h"
 #include "core/nn/recompute.h"
@@ -122,6 +125,67 @@ TEST(SplitBackward, AnInputThatTheGraphDoesNotMeetHasNone) {
   SplitBackward pass(roots_of({met * 2}), {other, met});
   EXPECT_FALSE(pass.input_gradients()[0].defined());
   EXPECT_TRUE(pass.input_gradients()[1].defined());
+}
+
+/// What is told by brackets around two products, b behind a, and how many gradients of weights they had then.
+std::string told_of(const at::Tensor& x, const std::function<void(const std::vector<SplitBackward::Root>&)>& run) {
+  std::string told;
+  counted.clear();
+  const auto tell = [&](std::string what) {
+    return [&told, what = std::move(what)](BackwardPart part) {
+      const char* parts[] = {"whole", "inputs", "weights"};
+      told += fmt::format("{} {} {}, ", what, parts[static_cast<int>(part)], counted["weight"]);
+    };
+  };
+  Tensors y{x};
+  for (const std::string block : {"a", "b"}) {
+    y = on_backward(std::move(y), tell(block + " left"));
+    y = on_backward({Product::apply(y.front(), leaf({3, 4}))}, tell(block + " entered"));
+  }
+  run(roots_of(y));
+  return told;
+}
+
+TEST(SplitBackward, BracketsCallAtTheirPlacesInBothParts) {
+  EXPECT_EQ(told_of(leaf({3, 4}), backward), "b entered whole 0, b left whole 1, a entered whole 1, a left whole 2, ");
+  const auto x = leaf({3, 4}), fixed = x.detach();
+  EXPECT_EQ(told_of(x,
+                    [&](const auto& roots) {
+                      SplitBackward pass(roots, {x});
+                      EXPECT_EQ(counted["input"], 2);
+                      pass.accumulate_weights();
+                    }),
+            "b entered inputs 0, b left inputs 0, a entered inputs 0, a left inputs 0, "
+            "b entered weights 0, b left weights 1, a entered weights 1, a left weights 2, ");
+  // Gradients come to their weights when all of this has run: not before anybody is told.
+  EXPECT_EQ(told_of(fixed, [&](const auto& roots) { SplitBackward(roots, {}).accumulate_weights(); }),
+            "b entered inputs 0, b left inputs 1, a entered inputs 1, ");
+}
+
+TEST(SplitBackward, ABracketThatIsAForkCallsOnceInEachPart) {
+  const auto x = leaf({4}), w = leaf({4});
+  std::string told;
+  const auto made = on_backward({x.sin(), w * 2}, [&](BackwardPart part) {
+    told += part == BackwardPart::inputs ? "inputs " : part == BackwardPart::weights ? "weights " : "whole ";
+  });
+  SplitBackward pass(roots_of({made[0] * made[1]}), {x});
+  EXPECT_EQ(told, "inputs ");
+  pass.accumulate_weights();
+  EXPECT_EQ(told, "inputs weights ");
+  EXPECT_TRUE(w.grad().defined());
+}
+
+// A block may begin with a change of its input: what needs the old numbers refuses, as without a bracket.
+TEST(SplitBackward, WhatIsBehindABracketMayBeChangedInPlace) {
+  const auto x = leaf({4});
+  const auto call = [](BackwardPart) {};
+  auto y = on_backward({x * 3}, call).front();
+  y.mul_(2);
+  backward(roots_of({y}));
+  EXPECT_TRUE(x.grad().equal((x * 6).detach().cos() * 6));
+  auto z = on_backward({x.sigmoid()}, call).front();
+  z.mul_(2);
+  EXPECT_THROW(backward(roots_of({z})), c10::Error);
 }
 
 class TwoLayers : public Block {
