@@ -41,49 +41,60 @@ void cut_outputs(Linear& linear, const comm::Group& group) {
   if (o.bias) linear.cut("bias", kOut, mine, group.axis());
 }
 
+/// How the ranks of a tensor-parallel layer work together.
+struct Together {
+  comm::Group group;
+  Sequence mode;
+  bool overlap;
+};
+
 /// The products of x, or of the slices of it that the ranks have.
 std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<Branch>& branches, const Context& context,
-                                 const comm::Group& group, Sequence mode) {
-  if (mode == Sequence::ring) return column_products_by_ring(x, context.tokens, branches, group);
-  return mode == Sequence::split_gather ? column_products_of_slices(x, context.tokens, branches, group)
+                                 const Together& how) {
+  const auto& [group, mode, overlap] = how;
+  if (mode == Sequence::ring) return column_products_by_ring(x, context.tokens, branches, group, overlap);
+  return mode == Sequence::split_gather ? column_products_of_slices(x, context.tokens, branches, group, overlap)
                                         : column_products(x, branches, group);
 }
 
-void column(Linear& linear, const comm::Group& group, Sequence mode) {
-  cut_outputs(linear, group);
-  linear.compute_by([&linear, group, mode](const at::Tensor& x, const Context& context) {
-    return products(x, {{linear.weight, linear.bias}}, context, group, mode).front();
+void column(Linear& linear, const Together& how) {
+  cut_outputs(linear, how.group);
+  linear.compute_by([&linear, how](const at::Tensor& x, const Context& context) {
+    const auto late = linear.late_bias(x);
+    const Branch branch{linear.weight, late.defined() ? at::Tensor() : linear.bias};
+    return linear.finish(products(x, {branch}, context, how).front(), late);
   });
 }
 
 void gathered_column(Linear& linear, const comm::Group& group, bool apart_in_training) {
   cut_outputs(linear, group);
   linear.compute_by([&linear, group, apart_in_training](const at::Tensor& x, const Context& context) {
-    const auto y = column_products(x, {{linear.weight, linear.bias}}, group).front();
+    const auto y = linear.finish(column_products(x, {{linear.weight, linear.bias}}, group).front(), {});
     if (apart_in_training && context.training) return y;
     return gather_last_dim(y, linear.options().out, linear.options().out_unit, group);
   });
 }
 
-at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const comm::Group& group, Sequence mode) {
-  if (mode == Sequence::ring) return row_product_by_ring(x, weight, group);
+at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const Together& how) {
+  const auto& [group, mode, overlap] = how;
+  if (mode == Sequence::ring) return row_product_by_ring(x, weight, group, overlap);
   const auto part = at::linear(x, weight);
   return mode == Sequence::split_gather ? sum_to_slices(part, group) : sum_over(part, group);
 }
 
-void row(Linear& linear, const comm::Group& group, Sequence mode) {
+void row(Linear& linear, const Together& how) {
   const auto& o = linear.options();
-  linear.cut("weight", kIn, units_of(o.in, o.in_unit, group), group.axis());
-  linear.compute_by([&linear, group, mode](const at::Tensor& x, const Context&) {
+  linear.cut("weight", kIn, units_of(o.in, o.in_unit, how.group), how.group.axis());
+  linear.compute_by([&linear, how](const at::Tensor& x, const Context&) {
     if (x.size(-1) != linear.weight.size(kIn))
       throw ConfigError(
           fmt::format("the policy's row \"{}\" takes {} inputs on this rank, and is given {}: it must follow heads or "
                       "a column, and "
                       "its in_unit must be that layer's out_unit (for heads: a head's size)",
                       linear.path(), linear.weight.size(kIn), x.size(-1)));
-    auto y = row_product(x, linear.weight, group, mode);
-    if (!linear.bias.defined()) return y;
-    return y.add_(reuses_tensor(mode) ? sum_gradients({linear.bias}, group).front() : linear.bias);
+    const auto y = row_product(x, linear.weight, how);
+    const bool sums = linear.bias.defined() && reuses_tensor(how.mode);
+    return linear.finish(y, sums ? sum_gradients({linear.bias}, how.group).front() : linear.bias);
   });
 }
 
@@ -95,22 +106,22 @@ std::int64_t first_tokens_here(std::int64_t asking, const comm::Group& group) {
 
 void heads(SelfAttention& attention, const Groups& groups) {
   const auto &group = groups.tensor, &own = groups.sequence;
-  const auto mode = groups.mode;
   const auto linears = {attention.query, attention.key, attention.value};
   for (const auto& linear : linears) cut_outputs(*linear, group);
   // The mask of [B, heads, ...] is drawn for the heads that are here.
   const auto mine = shard::split(attention.heads(), group.size(), group.rank());
   attention.dropout->begin_at(mine.begin);
   const bool slices = groups.has_own();
-  if (slices) attend_by_slices(attention, mine, own, mode);
-  attention.project_by([&attention, group = group, mode = mode, own = own, slices](
-                           const at::Tensor& x, const Context& context, std::int64_t asking) {
-    const auto branch = [](const Linear& linear) { return Branch{linear.weight, linear.bias}; };
-    std::vector<Branch> branches{branch(*attention.query), branch(*attention.key), branch(*attention.value)};
-    if (asking != 0) branches.front().tokens = slices ? first_tokens_here(asking, own) : asking;
-    auto y = products(x, branches, context, group, mode);
-    return std::array<at::Tensor, 3>{std::move(y[0]), std::move(y[1]), std::move(y[2])};
-  });
+  if (slices) attend_by_slices(attention, mine, own, groups.mode, groups.overlap);
+  const Together how{group, groups.mode, groups.overlap};
+  attention.project_by(
+      [&attention, how, own = own, slices](const at::Tensor& x, const Context& context, std::int64_t asking) {
+        const auto branch = [](const Linear& linear) { return Branch{linear.weight, linear.bias}; };
+        std::vector<Branch> branches{branch(*attention.query), branch(*attention.key), branch(*attention.value)};
+        if (asking != 0) branches.front().tokens = slices ? first_tokens_here(asking, own) : asking;
+        auto y = products(x, branches, context, how);
+        return std::array<at::Tensor, 3>{std::move(y[0]), std::move(y[1]), std::move(y[2])};
+      });
 }
 
 /// The layers inside attentions, which are cut with them.
@@ -178,18 +189,17 @@ std::string why_not(nn::Model& model, const nn::Policy& policy, const Sizes& siz
 void apply(nn::Model& model, const nn::Policy& policy, const Groups& groups) {
   const auto why = why_not(model, policy, groups.sizes());
   TRIREME_CHECK(why.empty(), "{}", why);
-  const auto& tensor = groups.tensor;
-  const auto mode = groups.mode;
+  const Together how{groups.tensor, groups.mode, groups.overlap};
   for_each(model, policy, [&](const nn::PolicyRow& it, nn::Layer& layer) {
     if (is_of_sequence(it.role)) {
-      if (mode != Sequence::none) cut_tokens(layer, it.role, groups.slices(), reuses_tensor(mode));
+      if (how.mode != Sequence::none) cut_tokens(layer, it.role, groups.slices(), reuses_tensor(how.mode));
       return;
     }
     if (it.role == Role::heads) return heads(dynamic_cast<SelfAttention&>(layer), groups);
     auto& linear = dynamic_cast<Linear&>(layer);
-    if (it.role == Role::row) return row(linear, tensor, mode);
-    if (it.role == Role::column) return column(linear, tensor, mode);
-    gathered_column(linear, tensor, it.role == Role::labels && groups.labels_apart);
+    if (it.role == Role::row) return row(linear, how);
+    if (it.role == Role::column) return column(linear, how);
+    gathered_column(linear, how.group, it.role == Role::labels && groups.labels_apart);
   });
 }
 

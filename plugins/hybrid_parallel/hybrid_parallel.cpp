@@ -46,6 +46,7 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
 void HybridParallel::configure(const config::Table* section) {
   options_ = config::read(section, hybrid_parallel_fields());
   check_sequence(section, options_);
+  check_kernels(section, options_, options_.mode());
   if (options_.zero_stage > 2)
     config::fail(section, "zero_stage",
                  fmt::format("there is no stage {} here, only 0, 1 and 2; for weights that are shared out too, set "
@@ -98,6 +99,7 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
                  fmt::format("\"skip\" is left to each rank, and with {} several ranks must see the same samples; "
                              "choose \"error\"",
                              taken(o)));
+  check_recompute(section, o, config.train.recompute);
   check_pipeline(section, o, config.train, share_of(config.train, static_cast<int>(dp)));
 }
 
@@ -106,12 +108,20 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
   const auto& o = options_;
   const auto why = why_not(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
   if (!why.empty()) config::fail(section, o.tp_size > 1 ? "tp_size" : "sp_size", why);
-  if (o.pp_size == 1) return;
+  check_kernels(section, o, o.mode(), *source.model);
+  std::vector<pipeline::Stage> stages;
   try {
-    plan_stages(*source.model, stage_choice(), static_cast<int>(o.pp_size), 0);
+    stages = stages_of(*source.model);
   } catch (const ConfigError& error) {
     config::fail(section, o.num_layers_per_stage.empty() ? "pp_size" : "num_layers_per_stage", error.what());
   }
+  if (config.train.recompute) recomputed_blocks(section, o, stages);
+}
+
+std::vector<pipeline::Stage> HybridParallel::stages_of(nn::Model& model) const {
+  const auto ranks = static_cast<int>(options_.pp_size);
+  if (ranks == 1) return {{0, static_cast<std::int64_t>(model.blocks().size())}};
+  return plan_stages(model, stage_choice(), ranks, 0).stages;
 }
 
 std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
@@ -165,7 +175,7 @@ static bool lose_apart(const ModelSource& source, const comm::Group& tp) {
 BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
   const auto options = with_section(*this, options_, given);
   const auto &pp = mesh.group("pp"), &tp = mesh.group("tp");
-  shardformer::Groups cut{tp, options_.mode(), mesh.group("sp")};
+  shardformer::Groups cut{tp, options_.mode(), mesh.group("sp"), false, options_.overlap()};
   const auto why = why_not(source, cut.sizes());
   if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.tp_size: {}", why));
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
@@ -179,8 +189,16 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
                    .norm_axes = {"pp", "tp"}};
   if (options_.zero_stage > 0) plan.norm_axes = {"dp", "pp", "sp", "tp"};
   const auto groups = grad_groups(mesh);
+  const auto recomputed = recomputed_blocks(nullptr, options_, stages_of(*source.model));
+  const auto kernels = choose_kernels(*source.model, options_, options_.mode(),
+                                      Precision::pure(options.train.precision).parameters, mesh.world().device());
+  const auto finish = [&](zero::ShardedModel& model) {
+    model.recompute_only(recomputed);
+    if (!kernels.empty()) model.note(kernels);
+  };
   if (pp.size() == 1) {
     auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
+    finish(*model);
     return {std::move(model), std::move(optimizer)};
   }
   auto stages = plan_stages(*source.model, stage_choice(), pp.size(), pp.rank());
@@ -188,6 +206,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   plan.section_of = sections(*source.model, stages);
   plan.late_section = stages.late_section();
   auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
+  finish(*model);
   const auto loss_type = Precision::parse(options.train.precision).loss;
   return {std::make_unique<PipelinedModel>(std::move(model), std::move(stages), loss_type, mesh), std::move(optimizer)};
 }

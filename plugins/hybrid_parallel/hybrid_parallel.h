@@ -35,6 +35,8 @@ class HybridParallel : public Plugin {
  private:
   zero::GradGroups grad_groups(comm::Mesh& mesh) const;
   [[nodiscard]] StageChoice stage_choice() const;
+  /// Of all ranks; one without a pipeline.
+  [[nodiscard]] std::vector<pipeline::Stage> stages_of(nn::Model& model) const;
   HybridParallelOptions options_;
 };
 

@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "plugins/hybrid_parallel/kernels.h"
+#include "plugins/hybrid_parallel/partial_recompute.h"
 #include "plugins/sharded.h"
 #include "shardformer/sequence.h"
 
 namespace trireme::plugins {
 
-struct HybridParallelOptions : ShardedKeys {
+struct HybridParallelOptions : ShardedKeys, KernelKeys, RecomputeKeys {
   std::int64_t tp_size = 1;
   bool parallel_output = true;
   std::optional<std::int64_t> sp_size;
