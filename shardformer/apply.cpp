@@ -50,69 +50,80 @@ struct Cut {
   std::int64_t width = 0;
 };
 
+/// How the ranks of a tensor-parallel layer work together.
+struct Together {
+  comm::Group group;
+  Sequence mode;
+  bool overlap;
+  std::shared_ptr<Cut> cut;  ///< as it is between two layers
+};
+
 /// The products of x, or of the slices of it that the ranks have.
 std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<Branch>& branches, const Context& context,
-                                 const comm::Group& group, Sequence mode) {
-  if (mode == Sequence::ring) return column_products_by_ring(x, context.tokens, branches, group);
-  return mode == Sequence::split_gather ? column_products_of_slices(x, context.tokens, branches, group)
+                                 const Together& how) {
+  const auto& [group, mode, overlap, cut] = how;
+  if (mode == Sequence::ring) return column_products_by_ring(x, context.tokens, branches, group, overlap);
+  return mode == Sequence::split_gather ? column_products_of_slices(x, context.tokens, branches, group, overlap)
                                         : column_products(x, branches, group);
 }
 
-void column(Linear& linear, const comm::Group& group, Sequence mode, const std::shared_ptr<Cut>& cut) {
-  cut_outputs(linear, group);
+void column(Linear& linear, const Together& how) {
+  cut_outputs(linear, how.group);
   const auto& o = linear.options();
-  const Cut here{linear.path(), units_of(o.out, o.out_unit, group), o.out};
-  linear.compute_by([&linear, group, mode, cut, here](const at::Tensor& x, const Context& context) {
-    *cut = here;
-    return products(x, {{linear.weight, linear.bias}}, context, group, mode).front();
+  const Cut here{linear.path(), units_of(o.out, o.out_unit, how.group), o.out};
+  linear.compute_by([&linear, how, here](const at::Tensor& x, const Context& context) {
+    *how.cut = here;
+    const auto late = linear.late_bias(x);
+    const Branch branch{linear.weight, late.defined() ? at::Tensor() : linear.bias};
+    return linear.finish(products(x, {branch}, context, how).front(), late);
   });
 }
 
 void gathered_column(Linear& linear, const comm::Group& group, bool apart_in_training) {
   cut_outputs(linear, group);
   linear.compute_by([&linear, group, apart_in_training](const at::Tensor& x, const Context& context) {
-    const auto y = column_products(x, {{linear.weight, linear.bias}}, group).front();
+    const auto y = linear.finish(column_products(x, {{linear.weight, linear.bias}}, group).front(), {});
     if (apart_in_training && context.training) return y;
     return gather_last_dim(y, linear.options().out, linear.options().out_unit, group);
   });
 }
 
-at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const comm::Group& group, Sequence mode) {
-  if (mode == Sequence::ring) return row_product_by_ring(x, weight, group);
+at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const Together& how) {
+  const auto& [group, mode, overlap, cut] = how;
+  if (mode == Sequence::ring) return row_product_by_ring(x, weight, group, overlap);
   const auto part = at::linear(x, weight);
   return mode == Sequence::split_gather ? sum_to_slices(part, group) : sum_over(part, group);
 }
 
-void row(Linear& linear, const comm::Group& group, Sequence mode, const std::shared_ptr<Cut>& cut) {
+void row(Linear& linear, const Together& how) {
   const auto& o = linear.options();
-  linear.cut("weight", kIn, units_of(o.in, o.in_unit, group), group.axis());
-  linear.compute_by([&linear, group, mode, cut](const at::Tensor& x, const Context&) {
-    *cut = {};
+  linear.cut("weight", kIn, units_of(o.in, o.in_unit, how.group), how.group.axis());
+  linear.compute_by([&linear, how](const at::Tensor& x, const Context&) {
+    *how.cut = {};
     if (x.size(-1) != linear.weight.size(kIn))
       throw ConfigError(
           fmt::format("the policy's row \"{}\" takes {} inputs on this rank, and is given {}: it must follow heads or "
                       "a column, and "
                       "its in_unit must be that layer's out_unit (for heads: a head's size)",
                       linear.path(), linear.weight.size(kIn), x.size(-1)));
-    auto y = row_product(x, linear.weight, group, mode);
-    if (!linear.bias.defined()) return y;
-    return y.add_(reuses_tensor(mode) ? sum_gradients({linear.bias}, group).front() : linear.bias);
+    const auto y = row_product(x, linear.weight, how);
+    const bool sums = linear.bias.defined() && reuses_tensor(how.mode);
+    return linear.finish(y, sums ? sum_gradients({linear.bias}, how.group).front() : linear.bias);
   });
 }
 
 void inside(nn::Dropout& dropout, const Groups& groups, const std::shared_ptr<Cut>& cut) {
-  dropout.compute_by([&dropout, groups, cut](const at::Tensor& x, const Context& context) {
+  dropout.hold_by([path = dropout.path(), groups, cut](const at::Tensor& x, const Context& context) {
     if (cut->by.empty() || x.size(-1) != cut->mine.size())
       throw ConfigError(
           fmt::format("the policy's \"{}\" has the role inside, and does not stand between heads or a column and the "
                       "row; leave its row out, or for sequence parallelism give it the role by_token",
-                      dropout.path()));
+                      path));
     const auto first = groups.has_own() ? tokens_here(context.tokens, groups.sequence).begin : 0;
-    return dropout.drop(x, context,
-                        nn::Elements{.count = x.size(0) > 0 ? x.numel() / x.size(0) : 0,
-                                     .offset = first * cut->width + cut->mine.begin,
-                                     .row = cut->mine.size(),
-                                     .stride = cut->width});
+    return nn::Elements{.count = x.size(0) > 0 ? x.numel() / x.size(0) : 0,
+                        .offset = first * cut->width + cut->mine.begin,
+                        .row = cut->mine.size(),
+                        .stride = cut->width};
   });
 }
 
@@ -136,7 +147,6 @@ std::int64_t first_tokens_here(std::int64_t asking, const comm::Group& group) {
 
 void heads(SelfAttention& attention, const Groups& groups, const std::shared_ptr<Cut>& cut) {
   const auto &group = groups.tensor, &own = groups.sequence;
-  const auto mode = groups.mode;
   const auto linears = {attention.query, attention.key, attention.value};
   for (const auto& linear : linears) cut_outputs(*linear, group);
   // The mask of [B, heads, ...] is drawn for the heads that are here.
@@ -145,16 +155,17 @@ void heads(SelfAttention& attention, const Groups& groups, const std::shared_ptr
   const auto size = attention.query->options().out_unit;
   const Cut here{attention.path(), {mine.begin * size, mine.end * size}, attention.heads() * size};
   const bool slices = groups.has_own();
-  if (slices) attend_by_slices(attention, mine, own, mode);
-  attention.project_by([&attention, group = group, mode = mode, own = own, slices, cut, here](
-                           const at::Tensor& x, const Context& context, std::int64_t asking) {
-    *cut = here;
-    const auto branch = [](const Linear& linear) { return Branch{linear.weight, linear.bias}; };
-    std::vector<Branch> branches{branch(*attention.query), branch(*attention.key), branch(*attention.value)};
-    if (asking != 0) branches.front().tokens = slices ? first_tokens_here(asking, own) : asking;
-    auto y = products(x, branches, context, group, mode);
-    return std::array<at::Tensor, 3>{std::move(y[0]), std::move(y[1]), std::move(y[2])};
-  });
+  if (slices) attend_by_slices(attention, mine, own, groups.mode, groups.overlap);
+  const Together how{group, groups.mode, groups.overlap, cut};
+  attention.project_by(
+      [&attention, how, own = own, slices, here](const at::Tensor& x, const Context& context, std::int64_t asking) {
+        *how.cut = here;
+        const auto branch = [](const Linear& linear) { return Branch{linear.weight, linear.bias}; };
+        std::vector<Branch> branches{branch(*attention.query), branch(*attention.key), branch(*attention.value)};
+        if (asking != 0) branches.front().tokens = slices ? first_tokens_here(asking, own) : asking;
+        auto y = products(x, branches, context, how);
+        return std::array<at::Tensor, 3>{std::move(y[0]), std::move(y[1]), std::move(y[2])};
+      });
 }
 
 /// The layers inside attentions, which are cut with them.
@@ -229,24 +240,23 @@ std::string why_not(nn::Model& model, const nn::Policy& policy, const Sizes& siz
 void apply(nn::Model& model, const nn::Policy& policy, const Groups& groups) {
   const auto why = why_not(model, policy, groups.sizes());
   TRIREME_CHECK(why.empty(), "{}", why);
-  const auto& tensor = groups.tensor;
-  const auto mode = groups.mode;
   const auto cut = std::make_shared<Cut>();
+  const Together how{groups.tensor, groups.mode, groups.overlap, cut};
   auto spoken_of = inside_attentions(model);
   for_each(model, policy, [&](const nn::PolicyRow& it, nn::Layer& layer) {
     spoken_of.insert(&layer);
     if (is_of_sequence(it.role)) {
-      if (mode != Sequence::none) cut_tokens(layer, it.role, groups.slices(), reuses_tensor(mode));
+      if (how.mode != Sequence::none) cut_tokens(layer, it.role, groups.slices(), reuses_tensor(how.mode));
       return;
     }
     if (it.role == Role::heads) return heads(dynamic_cast<SelfAttention&>(layer), groups, cut);
     if (it.role == Role::inside) return inside(dynamic_cast<nn::Dropout&>(layer), groups, cut);
     const bool apart = it.role == Role::labels && groups.labels_apart;
-    if (auto* embedding = dynamic_cast<nn::Embedding*>(&layer)) return cut_vocabulary(*embedding, tensor, apart);
+    if (auto* embedding = dynamic_cast<nn::Embedding*>(&layer)) return cut_vocabulary(*embedding, how.group, apart);
     auto& linear = dynamic_cast<Linear&>(layer);
-    if (it.role == Role::row) return row(linear, tensor, mode, cut);
-    if (it.role == Role::column) return column(linear, tensor, mode, cut);
-    gathered_column(linear, tensor, apart);
+    if (it.role == Role::row) return row(linear, how);
+    if (it.role == Role::column) return column(linear, how);
+    gathered_column(linear, how.group, apart);
   });
   model.apply([&](torch::nn::Module& module) {
     if (auto* dropout = dynamic_cast<nn::Dropout*>(&module); dropout != nullptr && spoken_of.count(dropout) == 0)

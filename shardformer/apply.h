@@ -43,6 +43,7 @@ struct Groups {
   comm::Group
       sequence{};  ///< of modes with ranks of their own; there gradients of all parameters must be summed over it
   bool labels_apart = false;  ///< in training
+  bool overlap = true;        ///< what a mode of sequence parallelism sends travels while products are computed
   [[nodiscard]] Sizes sizes() const { return {tensor.size(), mode, sequence.valid() ? sequence.size() : 1}; }
   [[nodiscard]] bool has_own() const { return mode != Sequence::none && !reuses_tensor(mode); }
   /// The ranks that have slices.

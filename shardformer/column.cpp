@@ -24,6 +24,7 @@ struct Kept : torch::CustomClassHolder {
   std::vector<std::int64_t> tokens;  ///< of each branch
   std::vector<bool> has_bias;
   std::int64_t sliced = kAllTokens;  ///< x is a slice of so many tokens
+  bool overlap = true;
   [[nodiscard]] bool is_slice() const { return sliced != kAllTokens; }
 };
 
@@ -58,6 +59,7 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
     Gathering arriving;
     const bool gathers = kept->is_slice() && wanted.any;
     if (gathers) arriving = gather_async(x, kept->sliced, kept->group);
+    if (!kept->overlap) arriving.work.wait();
     variable_list result(2);  // of `kept`, none; of x
     comm::Work sent;
     if (ctx->needs_input_grad(0)) {
@@ -69,6 +71,7 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
       } else {
         sent = kept->group.all_reduce_async(result[1]);
       }
+      if (!kept->overlap) sent.wait();
     }
     const auto whole = gathers ? arriving.wait() : x;
     for (std::size_t b = 0; b < kept->tokens.size(); ++b) {
@@ -144,9 +147,11 @@ std::vector<at::Tensor> column_products(const at::Tensor& x, const std::vector<B
 }
 
 std::vector<at::Tensor> column_products_of_slices(const at::Tensor& x, std::int64_t tokens,
-                                                  const std::vector<Branch>& branches, const comm::Group& group) {
+                                                  const std::vector<Branch>& branches, const comm::Group& group,
+                                                  bool overlap) {
   auto kept = c10::make_intrusive<Kept>(group);
   kept->sliced = tokens;
+  kept->overlap = overlap;
   return apply(kept, x, branches);
 }
 

@@ -25,8 +25,10 @@ std::vector<at::Tensor> column_products(const at::Tensor& x, const std::vector<B
 
 /// The same where each rank has its slice of x's `tokens` tokens (shardformer/slices.h): they are gathered first.
 /// Backward: x is gathered once more, for the weights' gradients, instead of being kept; its own gradient is
-/// reduce-scattered while those are computed. Traffic, in elements of the whole x: one forward, two backward.
+/// reduce-scattered while those are computed; without `overlap` each is waited for at once. Traffic, in elements of the
+/// whole x: one forward, two backward.
 std::vector<at::Tensor> column_products_of_slices(const at::Tensor& x, std::int64_t tokens,
-                                                  const std::vector<Branch>& branches, const comm::Group& group);
+                                                  const std::vector<Branch>& branches, const comm::Group& group,
+                                                  bool overlap = true);
 
 }  // namespace trireme::shardformer

@@ -27,7 +27,8 @@ Hop hop_async(const at::Tensor& sent, const at::Tensor& received, const comm::Gr
 
 int owner(const comm::Group& group, int hops) { return (group.rank() + group.size() - hops) % group.size(); }
 
-void gather_by_ring(const at::Tensor& slice, std::int64_t tokens, const comm::Group& group, const UseSlice& use) {
+void gather_by_ring(const at::Tensor& slice, std::int64_t tokens, const comm::Group& group, const UseSlice& use,
+                    bool overlap) {
   const auto range = [&](int hops) { return shard::split(tokens, group.size(), owner(group, hops)); };
   TRIREME_CHECK(slice.size(1) == range(0).size(), "rank {} of {} has {} of {} tokens", group.rank(), group.size(),
                 slice.size(1), tokens);
@@ -41,13 +42,14 @@ void gather_by_ring(const at::Tensor& slice, std::int64_t tokens, const comm::Gr
       next = at::empty(shape, slice.options());
       hop = hop_async(here, next, group);
     }
+    if (!overlap) hop.wait();
     use(range(i), here);
     hop.wait();
     here = std::move(next);
   }
 }
 
-at::Tensor reduce_by_ring(std::int64_t tokens, const comm::Group& group, const MakeSlice& make) {
+at::Tensor reduce_by_ring(std::int64_t tokens, const comm::Group& group, const MakeSlice& make, bool overlap) {
   // The sum of a slice begins at the rank after its owner.
   at::Tensor sum;
   Hop hop;
@@ -60,6 +62,7 @@ at::Tensor reduce_by_ring(std::int64_t tokens, const comm::Group& group, const M
     shape[1] = shard::split(tokens, group.size(), owner(group, i + 2)).size();
     sum = at::empty(shape, share.options());
     hop = hop_async(share, sum, group);
+    if (!overlap) hop.wait();
   }
   return sum;
 }

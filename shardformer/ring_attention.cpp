@@ -84,6 +84,7 @@ void for_each_block(const RingAttention& how, const at::Tensor& own, const Visit
       next = at::empty(shape, own.options());
       hop = hop_async(here, next, how.group, kOfKeys);
     }
+    if (!how.overlap) hop.wait();
     visit(Block(how, hops), here);
     hop.wait();
     here = std::move(next);
@@ -155,6 +156,7 @@ struct Ring : torch::autograd::Function<Ring> {
         arriving = own;
       else
         hop = hop_async(own, arriving, group, kOfGradients);
+      if (!kept->how.overlap) hop.wait();
     });
     hop.wait();
     const auto type = q.scalar_type();

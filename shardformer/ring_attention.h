@@ -18,6 +18,7 @@ struct RingAttention {
   const nn::Dropout* dropout = nullptr;  ///< of the probabilities: the mask that one process draws; null: none
   nn::Context context{};                 ///< of the dropout
   std::int64_t first_head = 0;           ///< number of the first head here among the layer's, for the mask
+  bool overlap = true;                   ///< false: each hop is waited for at once
 };
 
 /// q [B, heads, this rank's slice of the asking tokens, d], k and v [B, heads, this rank's slice of the tokens, d] ->

@@ -24,6 +24,7 @@ using torch::autograd::variable_list;
 struct Kept : torch::CustomClassHolder {
   explicit Kept(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
+  bool overlap = true;
   std::int64_t tokens = 0;
   std::vector<std::int64_t> reads;  ///< of each branch: so many tokens from the first on
   std::vector<bool> has_bias;
@@ -57,12 +58,15 @@ struct RingColumn : torch::autograd::Function<RingColumn> {
       biases.push_back(kept->has_bias[b] ? weights[next++] : at::Tensor());
       out.push_back(at::empty({x.size(0), kept->reads[b], saved.back().size(0)}, x.options()));
     }
-    gather_by_ring(x, kept->tokens, kept->group, [&](const shard::Range& tokens, const at::Tensor& slice) {
-      for (std::size_t b = 0; b < out.size(); ++b) {
-        const auto read = among(tokens, kept->reads[b]);
-        of(out[b], read).copy_(at::linear(slice.narrow(1, 0, read.size()), saved[b + 1], biases[b]));
-      }
-    });
+    gather_by_ring(
+        x, kept->tokens, kept->group,
+        [&](const shard::Range& tokens, const at::Tensor& slice) {
+          for (std::size_t b = 0; b < out.size(); ++b) {
+            const auto read = among(tokens, kept->reads[b]);
+            of(out[b], read).copy_(at::linear(slice.narrow(1, 0, read.size()), saved[b + 1], biases[b]));
+          }
+        },
+        kept->overlap);
     ctx->save_for_backward(std::move(saved));
     return out;
   }
@@ -73,14 +77,17 @@ struct RingColumn : torch::autograd::Function<RingColumn> {
     const auto& x = saved.front();
     variable_list result(2);  // of `kept`, none; of x
     if (ctx->needs_input_grad(0))
-      result[1] = reduce_by_ring(kept->tokens, kept->group, [&](const shard::Range& tokens) {
-        auto sum = at::zeros({x.size(0), tokens.size(), x.size(2)}, x.options());
-        for (std::size_t b = 0; b < grads.size(); ++b) {
-          const auto read = among(tokens, kept->reads[b]);
-          sum.narrow(1, 0, read.size()).add_(at::matmul(of(grads[b], read), saved[b + 1]));
-        }
-        return sum;
-      });
+      result[1] = reduce_by_ring(
+          kept->tokens, kept->group,
+          [&](const shard::Range& tokens) {
+            auto sum = at::zeros({x.size(0), tokens.size(), x.size(2)}, x.options());
+            for (std::size_t b = 0; b < grads.size(); ++b) {
+              const auto read = among(tokens, kept->reads[b]);
+              sum.narrow(1, 0, read.size()).add_(at::matmul(of(grads[b], read), saved[b + 1]));
+            }
+            return sum;
+          },
+          kept->overlap);
     variable_list weights(grads.size());
     bool any = false;
     for (std::size_t b = 0, edge = 1; b < grads.size(); ++b) {  // edge of the node: x is the first
@@ -91,13 +98,16 @@ struct RingColumn : torch::autograd::Function<RingColumn> {
       result.push_back(ctx->needs_input_grad(edge++) ? grads[b].flatten(0, -2).sum(0) : at::Tensor());
     }
     if (any)
-      gather_by_ring(x, kept->tokens, kept->group, [&](const shard::Range& tokens, const at::Tensor& slice) {
-        for (std::size_t b = 0; b < grads.size(); ++b) {
-          const auto read = among(tokens, kept->reads[b]);
-          if (weights[b].defined())
-            weights[b].add_(weight_gradient(of(grads[b], read), slice.narrow(1, 0, read.size())));
-        }
-      });
+      gather_by_ring(
+          x, kept->tokens, kept->group,
+          [&](const shard::Range& tokens, const at::Tensor& slice) {
+            for (std::size_t b = 0; b < grads.size(); ++b) {
+              const auto read = among(tokens, kept->reads[b]);
+              if (weights[b].defined())
+                weights[b].add_(weight_gradient(of(grads[b], read), slice.narrow(1, 0, read.size())));
+            }
+          },
+          kept->overlap);
     return result;
   }
 };
@@ -107,8 +117,9 @@ struct RingRow : torch::autograd::Function<RingRow> {
                             const at::Tensor& weight) {
     ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
     ctx->save_for_backward({x, weight});
-    return reduce_by_ring(kept->tokens, kept->group,
-                          [&](const shard::Range& tokens) { return at::linear(of(x, tokens), weight); });
+    return reduce_by_ring(
+        kept->tokens, kept->group, [&](const shard::Range& tokens) { return at::linear(of(x, tokens), weight); },
+        kept->overlap);
   }
 
   // The output's gradient travels once. Where a first pass asks for the input's gradient alone, it is kept for a second
@@ -125,11 +136,14 @@ struct RingRow : torch::autograd::Function<RingRow> {
       dw = at::zeros_like(weight);
     else if (weight.requires_grad())
       kept->gradient = at::empty({x.size(0), kept->tokens, weight.size(0)}, grads[0].options());
-    gather_by_ring(grads[0], kept->tokens, kept->group, [&](const shard::Range& tokens, const at::Tensor& slice) {
-      if (dx.defined()) of(dx, tokens).copy_(at::matmul(slice, weight));
-      if (dw.defined()) dw.add_(weight_gradient(slice, of(x, tokens)));
-      if (kept->gradient.defined()) of(kept->gradient, tokens).copy_(slice);
-    });
+    gather_by_ring(
+        grads[0], kept->tokens, kept->group,
+        [&](const shard::Range& tokens, const at::Tensor& slice) {
+          if (dx.defined()) of(dx, tokens).copy_(at::matmul(slice, weight));
+          if (dw.defined()) dw.add_(weight_gradient(slice, of(x, tokens)));
+          if (kept->gradient.defined()) of(kept->gradient, tokens).copy_(slice);
+        },
+        kept->overlap);
     return {at::Tensor(), dx, dw};
   }
 };
@@ -137,8 +151,10 @@ struct RingRow : torch::autograd::Function<RingRow> {
 }  // namespace
 
 std::vector<at::Tensor> column_products_by_ring(const at::Tensor& x, std::int64_t tokens,
-                                                const std::vector<Branch>& branches, const comm::Group& group) {
+                                                const std::vector<Branch>& branches, const comm::Group& group,
+                                                bool overlap) {
   auto kept = c10::make_intrusive<Kept>(group);
+  kept->overlap = overlap;
   kept->tokens = tokens;
   variable_list weights;
   for (const auto& branch : branches) {
@@ -150,8 +166,9 @@ std::vector<at::Tensor> column_products_by_ring(const at::Tensor& x, std::int64_
   return RingColumn::apply(kept, x, at::TensorList(weights));
 }
 
-at::Tensor row_product_by_ring(const at::Tensor& x, const at::Tensor& weight, const comm::Group& group) {
+at::Tensor row_product_by_ring(const at::Tensor& x, const at::Tensor& weight, const comm::Group& group, bool overlap) {
   auto kept = c10::make_intrusive<Kept>(group);
+  kept->overlap = overlap;
   kept->tokens = x.size(1);
   return RingRow::apply(kept, x, weight);
 }

@@ -22,29 +22,25 @@ namespace {
 using nn::Context;
 using nn::Role;
 
-/// The layer computes with stand-ins for its parameters, whose gradients are summed over the ranks.
-at::Tensor with_summed_gradients(nn::Unary& layer, const at::Tensor& x, const Context& context,
-                                 const comm::Group& group) {
+/// `compute` sees stand-ins for the layer's parameters, whose gradients are summed over the ranks.
+void with_summed_gradients(nn::Unary& layer, const comm::Group& group, const std::function<void()>& compute) {
   std::vector<at::Tensor> own;
   for (const auto& declared : layer.declared()) own.push_back(*declared.member);
-  if (own.empty()) return layer.plain(x, context);
+  if (own.empty()) return compute();
   const auto set = [&](const std::vector<at::Tensor>& tensors) {
     for (std::size_t i = 0; i < tensors.size(); ++i) *layer.declared()[i].member = tensors[i];
   };
   set(sum_gradients(own, group));
   const auto back = c10::make_scope_exit([&] { set(own); });
-  return layer.plain(x, context);
+  compute();
 }
 
 void by_token(nn::Unary& layer, const comm::Group& group, bool sums) {
-  if (const auto* dropout = dynamic_cast<nn::Dropout*>(&layer))
-    return layer.compute_by([dropout, group](const at::Tensor& x, const Context& context) {
-      return dropout->drop(x, context, tokens_here(context.tokens, group).begin);
-    });
+  if (auto* dropout = dynamic_cast<nn::Dropout*>(&layer))
+    return dropout->begin_by([group](const Context& context) { return tokens_here(context.tokens, group).begin; });
   if (sums)
-    layer.compute_by([&layer, group](const at::Tensor& x, const Context& context) {
-      return with_summed_gradients(layer, x, context, group);
-    });
+    layer.surround_by(
+        [&layer, group](const std::function<void()>& compute) { with_summed_gradients(layer, group, compute); });
 }
 
 void scatter(nn::Unary& layer, const comm::Group& group, bool sums) {
@@ -114,7 +110,8 @@ void cut_tokens(nn::Layer& layer, Role role, const comm::Group& group, bool sums
       [group](const at::Tensor& x, const Context&) { return x.narrow(1, 0, tokens_here(1, group).size()); });
 }
 
-void attend_by_slices(nn::SelfAttention& attention, shard::Range heads, const comm::Group& group, Sequence mode) {
+void attend_by_slices(nn::SelfAttention& attention, shard::Range heads, const comm::Group& group, Sequence mode,
+                      bool overlap) {
   const auto tokens = [](const Context& context, std::int64_t asking) { return asking == 0 ? context.tokens : asking; };
   const auto& dropout = attention.dropout;
   if (mode == Sequence::ring_attn)
@@ -126,14 +123,16 @@ void attend_by_slices(nn::SelfAttention& attention, shard::Range heads, const co
                              .tokens = context.tokens,
                              .dropout = dropout.get(),
                              .context = context,
-                             .first_head = heads.begin});
+                             .first_head = heads.begin,
+                             .overlap = overlap});
     });
   dropout->begin_at(heads.begin + shard::split(heads.size(), group.size(), group.rank()).begin);
-  attention.attend_by(
-      [=](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Context& context, std::int64_t asking) {
-        const auto all = tokens_to_heads({q, k, v}, {tokens(context, asking), context.tokens, context.tokens}, group);
-        return heads_to_tokens(nn::attention(all[0], all[1], all[2], *dropout, context), heads.size(), group);
-      });
+  attention.attend_by([=, &attention](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                      const Context& context, std::int64_t asking) {
+    const auto all = tokens_to_heads({q, k, v}, {tokens(context, asking), context.tokens, context.tokens}, group);
+    return heads_to_tokens(nn::attention(all[0], all[1], all[2], *dropout, context, attention.fused()), heads.size(),
+                           group);
+  });
 }
 
 }  // namespace trireme::shardformer

@@ -32,6 +32,8 @@ enum class Sequence {
 };
 /// Whether tensor-parallel ranks are those that have slices.
 constexpr bool reuses_tensor(Sequence mode) { return mode == Sequence::split_gather || mode == Sequence::ring; }
+/// Whether it sends while it computes. all_to_all has nothing to compute meanwhile.
+constexpr bool overlaps(Sequence mode) { return reuses_tensor(mode) || mode == Sequence::ring_attn; }
 
 /// Why a layer cannot have a role of sequence parallelism; "": it can.
 std::string why_not_sequence(const nn::PolicyRow& row, const nn::Layer& layer);
@@ -43,6 +45,8 @@ std::string why_no_sequence(nn::Model& model, const nn::Policy& policy);
 void cut_tokens(nn::Layer& layer, nn::Role role, const comm::Group& group, bool sums);
 
 /// The attention of slices, in a mode with ranks of its own. `heads`: those of the layer that this rank projects.
-void attend_by_slices(nn::SelfAttention& attention, shard::Range heads, const comm::Group& group, Sequence mode);
+/// `overlap`: hops run beside products.
+void attend_by_slices(nn::SelfAttention& attention, shard::Range heads, const comm::Group& group, Sequence mode,
+                      bool overlap);
 
 }  // namespace trireme::shardformer

@@ -4,6 +4,7 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/isfinite.h>
 
+#include "core/base/error.h"
 #include "core/checkpoint/train_state.h"
 #include "core/checkpoint/weights.h"
 #include "core/nn/block.h"
@@ -70,8 +71,20 @@ nn::Tensors ReplicatedModel::as_outputs(nn::Tensors made) const {
 
 nn::Tensors ReplicatedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
                                  const nn::Context& context) {
-  return recompute_ && training_ ? nn::recompute(block, std::move(inputs), context)
-                                 : block->forward(std::move(inputs), context);
+  return recompute_ && training_ && keeps_all_.count(block.get()) == 0
+             ? nn::recompute(block, std::move(inputs), context)
+             : block->forward(std::move(inputs), context);
+}
+
+void ReplicatedModel::recompute_only(const std::vector<bool>& blocks) {
+  TRIREME_CHECK(blocks.size() == model_->blocks().size(), "{} choices for {} blocks", blocks.size(),
+                model_->blocks().size());
+  keeps_all_.clear();
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    if (!blocks[i]) keeps_all_.insert(model_->blocks()[i].get());
+  // One that stands twice in the list recomputes if it does anywhere.
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    if (blocks[i]) keeps_all_.erase(model_->blocks()[i].get());
 }
 
 void ReplicatedModel::train(bool on) {

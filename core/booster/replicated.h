@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "core/booster/handles.h"
@@ -33,6 +34,8 @@ class ReplicatedModel : public BoostedModel {
   virtual nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch);
   /// What the last block made, in the dtype that a criterion gets.
   [[nodiscard]] nn::Tensors as_outputs(nn::Tensors made) const;
+  /// Where the options say recompute: of the model's blocks only those with true.
+  void recompute_only(const std::vector<bool>& blocks);
   ScopeGuard no_sync() override { return ScopeGuard({}); }
   void train(bool on) override;
   nn::Model& module() override { return *model_; }
@@ -51,6 +54,7 @@ class ReplicatedModel : public BoostedModel {
   std::vector<nn::Parameter> parameters_;
   Precision precision_;
   bool recompute_, training_ = false;
+  std::unordered_set<const nn::Block*> keeps_all_;  ///< blocks that do not recompute
   std::uint64_t seed_;
   c10::Device device_;
 };

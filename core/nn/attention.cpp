@@ -1,9 +1,12 @@
 #include "core/nn/attention.h"
 
+#include <ATen/SDPBackend.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
 
@@ -12,12 +15,28 @@
 namespace trireme::nn {
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
-                     const Context& context) {
-  if (!dropout.active(context)) return at::scaled_dot_product_attention(q, k, v);
+                     const Context& context, bool fused) {
+  if (fused && !dropout.active(context)) return at::scaled_dot_product_attention(q, k, v);
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   const auto scores = at::matmul(q * scale, k.transpose(-2, -1));
   const auto kept = dropout.forward(at::softmax(scores, -1), context);
   return at::matmul(kept.to(v.scalar_type()), v);
+}
+
+std::string attention_kernel(std::int64_t heads, std::int64_t tokens, std::int64_t head_size, at::ScalarType dtype,
+                             c10::Device device) {
+  const auto x =
+      at::zeros({1, heads, tokens, head_size}, at::TensorOptions(dtype).device(device)).set_requires_grad(true);
+  switch (static_cast<at::SDPBackend>(at::_fused_sdp_choice(x, x, x))) {
+    case at::SDPBackend::flash_attention:
+      return "flash";
+    case at::SDPBackend::efficient_attention:
+      return "memory-efficient";
+    case at::SDPBackend::cudnn_attention:
+      return "cuDNN";
+    default:
+      return "";
+  }
 }
 
 static std::shared_ptr<Linear> projection(const SelfAttention::Options& o) {
@@ -45,7 +64,7 @@ at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, s
                                ? project_(x, context, asking)
                                : std::array<at::Tensor, 3>{ask(), key->forward(x, context), value->forward(x, context)};
     return attend_ ? attend_(by_head(q), by_head(k), by_head(v), context, asking)
-                   : attention(by_head(q), by_head(k), by_head(v), *dropout, context);
+                   : attention(by_head(q), by_head(k), by_head(v), *dropout, context, fused_);
   };
   return mix().transpose(1, 2).flatten(2);  // outside: q, k and v are gone where no graph holds them
 }

@@ -5,16 +5,23 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "core/nn/dropout.h"
 #include "core/nn/linear.h"
 
 namespace trireme::nn {
 
-/// q [B, heads, n, d], k and v [B, heads, N, d] -> [B, heads, n, d]. LibTorch's fused kernels while `dropout` is not
-/// active; they cannot take our mask, so with it the scores are formed and the mask falls on the probabilities.
+/// q [B, heads, n, d], k and v [B, heads, N, d] -> [B, heads, n, d]. `fused` and while `dropout` is not active: the
+/// kernel that LibTorch has for it (attention_kernel()), which never holds the scores; it cannot take our mask. Else
+/// the scores are formed, and the mask falls on the probabilities.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
-                     const Context& context);
+                     const Context& context, bool fused = true);
+
+/// What LibTorch computes attention() with, by its own choice for such shapes, dtype and device, and its settings:
+/// "flash", "memory-efficient" or "cuDNN"; "": nothing fused, it forms the scores.
+std::string attention_kernel(std::int64_t heads, std::int64_t tokens, std::int64_t head_size, at::ScalarType dtype,
+                             c10::Device device);
 
 /// Children, as Hugging Face names them: "query", "key", "value", and "dropout" of the probabilities.
 class SelfAttention : public Layer {
@@ -40,12 +47,17 @@ class SelfAttention : public Layer {
                                           const Context& context, std::int64_t asking)>;
   void attend_by(Attend instead) { attend_ = std::move(instead); }
   [[nodiscard]] std::int64_t heads() const { return heads_; }  ///< of the whole layer
+  [[nodiscard]] std::int64_t head_size() const { return head_size_; }
+  /// Whether attention() is to be fused.
+  void fuse(bool on) { fused_ = on; }
+  [[nodiscard]] bool fused() const { return fused_; }
 
   const std::shared_ptr<Linear> query, key, value;
   const std::shared_ptr<Dropout> dropout;
 
  private:
   std::int64_t heads_, head_size_;
+  bool fused_ = true;
   Project project_;
   Attend attend_;
 };

@@ -6,13 +6,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-
-// One function, compiled for several widths of vector and chosen at load; sanitizers do not support the choice.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define TRIREME_VECTOR_WIDTHS __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define TRIREME_VECTOR_WIDTHS
-#endif
+#include "core/nn/vector_widths.h"
 
 namespace trireme::nn {
 namespace {

@@ -60,17 +60,28 @@ class Unary : public Layer {
  public:
   using Forward = std::function<at::Tensor(const at::Tensor& x, const Context& context)>;
   at::Tensor forward(const at::Tensor& x, const Context& context) {
-    return instead_ ? instead_(x, context) : compute(x, context);
+    if (instead_) return instead_(x, context);
+    if (!around_) return compute(x, context);
+    at::Tensor y;
+    within([&] { y = compute(x, context); });
+    return y;
   }
   void compute_by(Forward instead) { instead_ = std::move(instead); }
+  /// Or may put something around whatever the layer computes with its parameters: stand-ins for them, say.
+  using Around = std::function<void(const std::function<void()>& compute)>;
+  void surround_by(Around around) { around_ = std::move(around); }
   /// What the layer computes by itself: for a policy that only adds to it.
   at::Tensor plain(const at::Tensor& x, const Context& context) { return compute(x, context); }
 
  protected:
   virtual at::Tensor compute(const at::Tensor& x, const Context& context) = 0;
+  /// A policy computes it: what the layer knows of itself does not hold.
+  [[nodiscard]] bool replaced() const { return instead_ != nullptr; }
+  void within(const std::function<void()>& compute) const { around_ ? around_(compute) : compute(); }
 
  private:
   Forward instead_;
+  Around around_;
 };
 
 }  // namespace trireme::nn

@@ -1,9 +1,12 @@
 #include "core/nn/linear.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 
 #include "core/base/error.h"
+#include "core/nn/fused.h"
 
 namespace trireme::nn {
 
@@ -21,7 +24,18 @@ at::Tensor Linear::compute(const at::Tensor& x, const Context&) {
         "\"{}\" takes {} features, and is given {}: what comes before it has another width, or a policy cuts "
         "it over ranks (heads, column) and does not give this layer the role row",
         path(), weight.size(1), x.size(-1)));
-  return at::linear(x, weight, bias);
+  const auto late = late_bias(x);
+  return finish(at::linear(x, weight, late.defined() ? at::Tensor() : bias), late);
+}
+
+at::Tensor Linear::late_bias(const at::Tensor& x) const {
+  return options_.gelu && fused_ && bias.defined() && can_fuse({x, weight, bias}) ? bias : at::Tensor();
+}
+
+at::Tensor Linear::finish(at::Tensor product, const at::Tensor& late) const {
+  if (options_.gelu && fused_ && late.defined() && can_fuse({product, late})) return bias_gelu(product, late);
+  const auto y = late.defined() ? product.add_(late) : product;
+  return options_.gelu ? at::gelu(y) : y;
 }
 
 LayerNorm::LayerNorm(std::int64_t size, double eps) : size_(size), eps_(eps) {
@@ -31,6 +45,22 @@ LayerNorm::LayerNorm(std::int64_t size, double eps) : size_(size), eps_(eps) {
 
 at::Tensor LayerNorm::compute(const at::Tensor& x, const Context&) {
   return at::layer_norm(x, {size_}, weight, bias, eps_);
+}
+
+LayerNorm::OfSum LayerNorm::of_sum(const at::Tensor& residual, const at::Tensor& x, Dropout& dropout,
+                                   const Context& context) {
+  if (!fused_ || replaced() || !dropout.is_mask() || residual.sizes() != x.sizes() ||
+      !can_fuse({x, residual, weight, bias})) {
+    auto sum = dropout.add_to(residual, x, context);
+    auto norm = forward(sum, context);
+    return {std::move(sum), std::move(norm)};
+  }
+  OfSum made;
+  within([&] {
+    auto [sum, norm] = masked_add_norm(x, dropout.mask_of(x, context), dropout.scale(), residual, weight, bias, eps_);
+    made = {std::move(sum), std::move(norm)};
+  });
+  return made;
 }
 
 }  // namespace trireme::nn

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/conv2d.h>
-#include <ATen/ops/gelu.h>
 
 #include <string>
 #include <utility>
@@ -80,9 +79,9 @@ class EncoderLayer : public nn::Block {
  public:
   EncoderLayer(const Options& options, bool last) {
     const std::int64_t hidden = *options.hidden_size, inner = *options.intermediate_size;
-    const auto linear = [&](std::int64_t in, std::int64_t out, std::int64_t in_unit = 1) {
-      return std::make_shared<nn::Linear>(
-          nn::Linear::Options{.in = in, .out = out, .init_std = *options.initializer_range, .in_unit = in_unit});
+    const auto linear = [&](std::int64_t in, std::int64_t out, std::int64_t in_unit = 1, bool gelu = false) {
+      return std::make_shared<nn::Linear>(nn::Linear::Options{
+          .in = in, .out = out, .init_std = *options.initializer_range, .in_unit = in_unit, .gelu = gelu});
     };
     const auto norm = [&] { return std::make_shared<nn::LayerNorm>(hidden, *options.layer_norm_eps); };
     const auto dropout = [&] { return std::make_shared<nn::Dropout>(*options.dropout); };
@@ -97,7 +96,7 @@ class EncoderLayer : public nn::Block {
     auto& attention_out = folder(attention, "output");
     attention_out_ = attention_out.register_module("dense", linear(hidden, hidden, hidden / *options.num_heads));
     attention_out_dropout_ = attention_out.register_module("dropout", dropout());
-    mlp_in_ = folder(*this, "intermediate").register_module("dense", linear(hidden, inner));
+    mlp_in_ = folder(*this, "intermediate").register_module("dense", linear(hidden, inner, 1, /*gelu=*/true));
     auto& output = folder(*this, "output");
     mlp_out_ = output.register_module("dense", linear(inner, hidden));
     mlp_out_dropout_ = output.register_module("dropout", dropout());
@@ -112,22 +111,23 @@ class EncoderLayer : public nn::Block {
     const auto& all = inputs.at(0);
     const auto x = class_token_ ? class_token_->forward(all, context) : all;
     const auto asking = class_token_ ? context.with_tokens(1) : context;
-    const auto h = x + attend(all, context, asking);
-    const auto inner = at::gelu(mlp_in_->forward(norm_after_->forward(h, asking), asking));
-    return {h + mlp_out_dropout_->forward(mlp_out_->forward(inner, asking), asking)};
+    const auto [h, normed] = norm_after_->of_sum(x, attend(all, context, asking), *attention_out_dropout_, asking);
+    const auto inner = mlp_in_->forward(normed, asking);
+    return {mlp_out_dropout_->add_to(h, mlp_out_->forward(inner, asking), asking)};
   }
 
  private:
   /// A function of its own: what attention has made is gone before the MLP.
   at::Tensor attend(const at::Tensor& all, const Context& context, const Context& asking) {
     const auto mixed = attention_->forward(norm_before_->forward(all, context), context, class_token_ ? 1 : 0);
-    return attention_out_dropout_->forward(attention_out_->forward(mixed, asking), asking);
+    return attention_out_->forward(mixed, asking);
   }
 
   std::shared_ptr<nn::Unary> class_token_;  ///< of the last layer alone
   std::shared_ptr<nn::SelfAttention> attention_;
-  std::shared_ptr<nn::Unary> attention_out_, attention_out_dropout_;
-  std::shared_ptr<nn::Unary> mlp_in_, mlp_out_, mlp_out_dropout_, norm_before_, norm_after_;
+  std::shared_ptr<nn::Unary> attention_out_, mlp_in_, mlp_out_, norm_before_;
+  std::shared_ptr<nn::Dropout> attention_out_dropout_, mlp_out_dropout_;
+  std::shared_ptr<nn::LayerNorm> norm_after_;
 };
 
 /// Its layers are named by the model: "vit.class_token", "vit.layernorm" and "classifier".

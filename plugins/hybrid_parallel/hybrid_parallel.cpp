@@ -47,6 +47,7 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
 void HybridParallel::configure(const config::Table* section) {
   options_ = config::read(section, hybrid_parallel_fields());
   check_sequence(section, options_);
+  check_kernels(section, options_, options_.mode());
 }
 
 /// "pp = 2 and tp = 2": the sizes above 1 of those that are no data parallelism.
@@ -94,6 +95,12 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
                  fmt::format("\"skip\" is left to each rank, and with {} several ranks must see the same samples; "
                              "choose \"error\"",
                              taken(o)));
+  check_recompute(section, o, config.train.recompute);
+  if (!o.recompute_layers_per_stage.empty() && !o.knows_stages())
+    config::fail(section, "recompute_layers_per_stage",
+                 fmt::format("counts blocks of stages, and pp_partition = \"{}\" decides which these are; set "
+                             "num_layers_per_stage too, or recompute_ratio instead",
+                             o.pp_partition));
   check_pipeline(section, o, config.train, share_of(config.train, static_cast<int>(dp)));
 }
 
@@ -102,12 +109,20 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
   const auto& o = options_;
   const auto why = why_not(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
   if (!why.empty()) config::fail(section, o.tp_size > 1 ? "tp_size" : "sp_size", why);
-  if (o.pp_size == 1) return;
+  check_kernels(section, o, o.mode(), *source.model);
+  std::vector<pipeline::Stage> stages;
   try {
-    plan_stages(*source.model, stage_choice(), static_cast<int>(o.pp_size), 0);
+    stages = stages_of(*source.model);
   } catch (const ConfigError& error) {
     config::fail(section, o.num_layers_per_stage.empty() ? "pp_size" : "num_layers_per_stage", error.what());
   }
+  if (config.train.recompute && o.knows_stages()) recomputed_blocks(section, o, stages);
+}
+
+std::vector<pipeline::Stage> HybridParallel::stages_of(nn::Model& model) const {
+  const auto ranks = static_cast<int>(options_.pp_size);
+  if (ranks == 1) return {{0, static_cast<std::int64_t>(model.blocks().size())}};
+  return plan_stages(model, stage_choice(), ranks, 0).stages;
 }
 
 std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
@@ -180,7 +195,7 @@ std::vector<double> HybridParallel::block_costs(const ModelSource& source, const
 BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
   const auto options = with_section(*this, options_, given);
   const auto &pp = mesh.group("pp"), &tp = mesh.group("tp");
-  shardformer::Groups cut{tp, options_.mode(), mesh.group("sp")};
+  shardformer::Groups cut{tp, options_.mode(), mesh.group("sp"), false, options_.overlap()};
   const auto why = why_not(source, cut.sizes());
   if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.tp_size: {}", why));
   auto stage_choice = this->stage_choice();
@@ -196,15 +211,26 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
                    .norm_axes = {"pp", "tp"}};
   if (options_.zero_stage > 0) plan.norm_axes = {"dp", "pp", "sp", "tp"};
   const auto groups = grad_groups(mesh);
+  StagePlan stages;
+  if (pp.size() > 1) stages = plan_stages(*source.model, stage_choice, pp.size(), pp.rank());
+  const auto recomputed =
+      recomputed_blocks(nullptr, options_, pp.size() > 1 ? stages.stages : stages_of(*source.model));
+  const auto kernels = choose_kernels(*source.model, options_, options_.mode(),
+                                      Precision::pure(options.train.precision).parameters, mesh.world().device());
+  const auto finish = [&](zero::ShardedModel& model) {
+    model.recompute_only(recomputed);
+    if (!kernels.empty()) model.note(kernels);
+  };
   if (pp.size() == 1) {
     auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
+    finish(*model);
     return {std::move(model), std::move(optimizer)};
   }
-  auto stages = plan_stages(*source.model, stage_choice, pp.size(), pp.rank());
   keep_stages(*source.model, stages, pp.axis());
   plan.section_of = sections(*source.model, stages);
   plan.late_section = stages.late_section();
   auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
+  finish(*model);
   const auto loss_type = Precision::parse(options.train.precision).loss;
   return {std::make_unique<PipelinedModel>(std::move(model), std::move(stages), loss_type, mesh), std::move(optimizer)};
 }

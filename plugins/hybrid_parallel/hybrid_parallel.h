@@ -37,6 +37,8 @@ class HybridParallel : public Plugin {
   std::vector<double> block_costs(const ModelSource& source, const BoostOptions& options, comm::Mesh& mesh) const;
   /// Blocks are alike, until somebody says what they cost.
   [[nodiscard]] StageChoice stage_choice() const;
+  /// Of all ranks; one without a pipeline.
+  [[nodiscard]] std::vector<pipeline::Stage> stages_of(nn::Model& model) const;
   HybridParallelOptions options_;
 };
 

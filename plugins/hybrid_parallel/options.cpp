@@ -91,6 +91,8 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
                 "Size of a gradient bucket, in units of 2^20 elements. Unset: 12, or an eighth of what a rank holds if "
                 "that is smaller than 96. zero_stage = 3: of a chunk of weights, which ends with its block too.",
                 {.max = 1e6, .above = 0});
+    add_kernel_options(rows);
+    add_recompute_options(rows);
     add_sharded_options(rows, /*stage3=*/true);
     return rows;
   }();

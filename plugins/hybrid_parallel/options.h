@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "plugins/hybrid_parallel/kernels.h"
+#include "plugins/hybrid_parallel/partial_recompute.h"
 #include "plugins/sharded.h"
 #include "shardformer/sequence.h"
 
 namespace trireme::plugins {
 
-struct HybridParallelOptions : ShardedKeys {
+struct HybridParallelOptions : ShardedKeys, KernelKeys, RecomputeKeys {
   std::int64_t tp_size = 1;
   bool parallel_output = true;
   std::optional<std::int64_t> sp_size;
@@ -31,6 +33,10 @@ struct HybridParallelOptions : ShardedKeys {
   [[nodiscard]] std::int64_t sp() const;
   /// Ranks that work at one share of the data.
   [[nodiscard]] std::int64_t inner() const { return pp_size * sp() * tp_size; }
+  /// Whether the stages follow from the options and the number of blocks alone.
+  [[nodiscard]] bool knows_stages() const {
+    return pp_size == 1 || !num_layers_per_stage.empty() || pp_partition == "uniform";
+  }
   /// As schedules take it: 0 where none is given.
   [[nodiscard]] int chunks() const { return static_cast<int>(num_model_chunks.value_or(0)); }
 };

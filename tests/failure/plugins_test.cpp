@@ -106,6 +106,25 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{hybrid + "enable_sequence_parallelism=false", "parallel.tp=2", "parallel.sp_mode=ring"},
        "says no, and sequence_parallelism_mode is \"ring\"",
        2},
+      {{hybrid + "enable_all_optimization=true", hybrid + "enable_jit_fused=false"},
+       "enable_jit_fused=false: is false, and enable_all_optimization turns it on; leave one of the two out"},
+      {{hybrid + "enable_sequence_overlap=false"}, "changes nothing: no tokens are shared out"},
+      {{"parallel.sp=2", "parallel.sp_mode=all_to_all", hybrid + "enable_sequence_overlap=true"},
+       "all_to_all has nothing to compute while it sends",
+       2},
+      {{hybrid + "enable_flash_attention=true", "model.attention_dropout=0.1"},
+       "cannot be had with dropout of attention probabilities"},
+      {{"parallel.sp=2", "parallel.sp_mode=ring_attn", hybrid + "enable_flash_attention=false"},
+       "changes nothing: ring_attn is an attention of its own",
+       2},
+      {{hybrid + "recompute_ratio=0.5"}, "recompute_ratio=0.5: changes nothing without recompute"},
+      {{hybrid + "recompute_ratio=0.5", "train.recompute=true", hybrid + "recompute_layers_per_stage=[1]"},
+       "say the same thing in two ways; leave one"},
+      {{hybrid + "recompute_ratio=0.1", "train.recompute=true"}, "leaves no block to recompute"},
+      {{hybrid + "recompute_layers_per_stage=[1, 1]", "train.recompute=true"}, "2 numbers for 1 stages; give one a"},
+      {{"parallel.pp=2", hybrid + "recompute_layers_per_stage=[1, 3]", "train.recompute=true"},
+       "recompute_layers_per_stage=[1, 3]: stage 1 has",
+       2},
       {{"parallel.ttp=2"}, "no key \"ttp\" in [parallel]; did you mean \"tp\"?"},
       {{zero + "stage=1", "parallel.tp=1"}, "the plugin \"low_level_zero\" has no such choice"},
   };
@@ -123,6 +142,27 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
   }
 }
 
+TEST(Plugins, TellWhichKernelsTheyChose) {
+  const SmallRun run;
+  const auto line = [&](const std::vector<std::string>& sets) {
+    std::vector<std::string> words;
+    for (const auto& set : sets) words.insert(words.end(), {"--set", set});
+    const auto outcome = run.train(2, words);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const auto at = outcome.out.find("kernels (");
+    return at == std::string::npos ? "" : outcome.out.substr(at, outcome.out.find('\n', at) - at);
+  };
+  const std::string hybrid = "plugin.hybrid_parallel.";
+  EXPECT_EQ(line({"parallel.tp=2"}), "");
+  EXPECT_EQ(
+      line({"parallel.tp=2", hybrid + "enable_all_optimization=true"}),
+      "kernels (CPU): attention by LibTorch's flash kernel; sum and layer norm by LibTorch's kernels; bias and GELU "
+      "by LibTorch's kernels, dropout and sum in one pass");
+  EXPECT_EQ(line({"parallel.tp=2", "parallel.sp_mode=ring", hybrid + "enable_sequence_overlap=false",
+                  hybrid + "enable_flash_attention=false"}),
+            "kernels (CPU): attention forms its scores; tokens are waited for as they are sent");
+}
+
 // The configuration that a run writes is one that can be run, and verified in other layouts.
 TEST(Plugins, TakeTheirOwnResolvedFile) {
   const SmallRun run;
@@ -131,6 +171,8 @@ TEST(Plugins, TakeTheirOwnResolvedFile) {
         {"parallel.pp=2", "parallel.schedule=zb_h1"},
         {"parallel.sp=2", "parallel.sp_mode=all_to_all"},
         {"parallel.zero=3"},
+        {"parallel.tp=2", "plugin.hybrid_parallel.enable_all_optimization=true", "train.recompute=true",
+         "plugin.hybrid_parallel.recompute_ratio=0.5"},
         {"parallel.plugin=gemini"},
         {"parallel.plugin=gemini", "plugin.gemini.placement_policy=auto", "run.memory_mb=100"},
         {"parallel.plugin=low_level_zero", "plugin.low_level_zero.stage=2"}}) {

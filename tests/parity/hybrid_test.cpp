@@ -84,12 +84,35 @@ INSTANTIATE_TEST_SUITE_P(
                                             "true"}})),
     kName);
 
+// Each choice of kernels by itself; the ladder has them all together in every kind of layout.
+INSTANTIATE_TEST_SUITE_P(
+    Kernels, Hybrid,
+    testing::ValuesIn(
+        cross({{1, 0}, {2, 0}, {2, 2}},
+              {Case{.name = "scores", .plugin = "enable_flash_attention = false"},
+               Case{.name = "flash", .max_norm = 0.5, .plugin = "enable_flash_attention = true"},
+               Case{.name = "norm", .micro_batch = 1, .plugin = "enable_fused_normalization = true"},
+               Case{.name = "norm_dropout", .dropout = 0.2, .plugin = "enable_fused_normalization = true"},
+               Case{.name = "jit", .micro_batch = 1, .plugin = "enable_jit_fused = true"},
+               Case{.name = "jit_dropout", .dropout = 0.2, .recompute = true, .plugin = "enable_jit_fused = true"},
+               Case{.name = "all_frozen",
+                    .dropout = 0.2,
+                    .freeze = {"*layernorm_after.weight", "*intermediate*bias", "*layer.0.attention*"},
+                    .plugin = "enable_all_optimization = true"},
+               Case{.name = "half_recompute",
+                    .micro_batch = 2,
+                    .dropout = 0.2,
+                    .recompute = true,
+                    .layers = 3,
+                    .plugin = "recompute_ratio = 0.5"}})),
+    kName);
+
 class HybridPrecision : public testing::TestWithParam<Rounding> {};
 
 TEST_P(HybridPrecision, StaysNearFloat64) {
   for (const auto& c :
        cross({{2, 0}, {2, 2}, {2, 3}},
-             {Case{.name = "easy"},
+             {Case{.name = "easy"}, Case{.name = "fused", .plugin = "enable_all_optimization = true"},
               Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
     if (runs_here(c)) expect_near_float64(c, GetParam());
 }
@@ -135,6 +158,42 @@ TEST(HybridRules, TrafficIsTheFormulas) {
     EXPECT_EQ(sent("tp", "all_reduce") - reduced, times * forward + backward + loss + 1) << c.name;  // 1: the norm
     EXPECT_EQ(sent("tp", "all_gather") - gathered, apart ? 0 : times * b * k) << c.name;
   }
+}
+
+// The first blocks of a stage run forward again in the backward pass, and the others do not: by what the layers among
+// them send. Blocks: embeddings, four layers, head.
+TEST(HybridRules, PartialRecomputeIsOfTheFirstBlocks) {
+  if (world().size() % 2 != 0) return;
+  const auto reduced = [](const std::string& keys, bool recompute) {
+    const auto c =
+        cross({{2, 0}}, {Case{.name = "part", .steps = 1, .recompute = recompute, .layers = 4, .plugin = keys}})
+            .front();
+    Booster booster(world(), make_plugin(c), make_options(c));
+    auto run = booster.boost(make_inputs(c));
+    run.loader->start_epoch(0);
+    const auto batch = *run.loader->next();
+    const auto before = sent("tp", "all_reduce");
+    booster.train_step(run, batch);
+    const std::uint64_t layer = 2 * static_cast<std::uint64_t>(batch.micro.front().size()) * 10 * 24;
+    return std::pair{sent("tp", "all_reduce") - before, layer};
+  };
+  const auto [none, layer] = reduced("", false);
+  for (const auto& [keys, layers] : {std::pair{"recompute_ratio = 0.4", 1},
+                                     {"recompute_ratio = 0.5", 2},
+                                     {"recompute_layers_per_stage = [1]", 0},
+                                     {"recompute_layers_per_stage = [4]", 3},
+                                     {"recompute_ratio = 0.66", 3}})
+    EXPECT_EQ(reduced(keys, true).first - none, static_cast<std::uint64_t>(layers) * layer) << keys;
+}
+
+TEST(HybridRules, KernelsForLayersThatAModelHasNotAreRefused) {
+  for (const auto* key : {"enable_flash_attention", "enable_fused_normalization", "enable_jit_fused"}) {
+    const auto c = cross({{1, 0}}, {Case{.name = "adapted", .plugin = fmt::format("{} = true", key), .adapted = true}});
+    const auto inputs = make_inputs(c.front());
+    EXPECT_THROW(make_plugin(c.front())->check_model(inputs.source, {}), ConfigError) << key;
+  }
+  by_train_step(
+      cross({{1, 0}}, {Case{.name = "adapted", .plugin = "enable_all_optimization = true", .adapted = true}}).front());
 }
 
 TEST(HybridRules, ARankHoldsItsShareOfWhatIsCut) {

@@ -13,9 +13,18 @@ namespace trireme::tests {
 namespace {
 
 struct Rung {
-  const char* layout;  ///< dp, pp, sp, tp, zero, schedule, sp_mode, chunks; what is left out is 1, 0 or none
+  const char* layout;  ///< dp, pp, sp, tp, zero, schedule, sp_mode, chunks, and words of kKeys; left out: 1, 0 or none
   const char* how;     ///< see train_as()
 };
+
+/// Words that stand for keys.
+const std::map<std::string, std::string> kKeys{{"optimized", "enable_all_optimization = true"},
+                                               {"norm", "enable_fused_normalization = true"},
+                                               {"jit", "enable_jit_fused = true"},
+                                               {"scores", "enable_flash_attention = false"},
+                                               {"waits", "enable_sequence_overlap = false"},
+                                               {"half_again", "recompute_ratio = 0.5"},
+                                               {"some_again", "recompute_layers_per_stage = [1, 2]"}};
 
 // 10 tokens, 3 heads and 5 classes unless told otherwise; 19 samples in batches of 8, so that the third step is ragged.
 constexpr Rung kLadder[] = {
@@ -161,6 +170,29 @@ constexpr Rung kLadder[] = {
     {"dp=2,pp=2,tp=2,zero=3,sp_mode=ring,schedule=zbv", "sgd micro=1 recompute"},
     {"dp=2,pp=2,sp=2,zero=3,sp_mode=all_to_all", "micro=1 dropout clip"},
     {"pp=2,sp=2,zero=3,sp_mode=ring_attn,schedule=zb_h1", "micro=2 clip"},
+    // Kernels by choice, and partial recompute.
+    {"dp=2,zero=1,optimized", "sgd micro=2 clip"},
+    {"tp=2,optimized", "dropout clip"},
+    {"tp=3,norm", "sgd dropout"},
+    {"tp=3,jit", "micro=3 dropout"},
+    {"tp=2,sp_mode=split_gather,optimized", "dropout recompute"},
+    {"tp=2,sp_mode=split_gather,waits,norm", "micro=2 clip"},
+    {"tp=3,sp_mode=ring,optimized", "sgd dropout"},
+    {"tp=4,sp_mode=ring,waits,scores", "heads=4 dropout"},
+    {"sp=2,sp_mode=all_to_all,optimized", "dropout"},
+    {"sp=3,sp_mode=all_to_all,scores", "micro=2"},
+    {"sp=2,sp_mode=ring_attn,optimized", "dropout clip"},
+    {"sp=3,sp_mode=ring_attn,waits,jit", "sgd dropout"},
+    {"pp=2,optimized", "micro=2 twice dropout"},
+    {"pp=2,schedule=zb_h1,optimized", "micro=1 dropout"},
+    {"pp=2,schedule=zbv,optimized", "sgd micro=2 recompute"},
+    {"pp=2,tp=2,schedule=zb_h1,optimized", "micro=2 dropout recompute"},
+    {"pp=2,tp=2,sp_mode=ring,schedule=zb_h1,waits,optimized", "micro=1"},
+    {"dp=2,pp=2,tp=2,zero=2,schedule=zbv,optimized", "micro=2 clip"},
+    {"pp=2,some_again", "micro=2 recompute dropout"},
+    {"pp=2,schedule=zb_h1,some_again", "micro=1 recompute"},
+    {"pp=3,schedule=interleaved,chunks=2,half_again", "micro=3 layers=10 recompute"},
+    {"dp=2,pp=2,zero=2,half_again", "micro=1 layers=4 recompute clip"},
 };
 
 /// "a=1,b" or "a=1 b": word -> value, "" for none.
@@ -232,6 +264,8 @@ Laid lay(const Rung& rung) {
   if (sp > 1) c.plugin += fmt::format("sp_size = {}\n", sp);
   if (const auto chunks = take(layout, "chunks", 0); chunks > 0)
     c.plugin += fmt::format("num_model_chunks = {}\n", chunks);
+  for (const auto& [name, key] : kKeys)
+    if (layout.erase(name) > 0) c.plugin += key + "\n";
   c.sequence = !mode.empty();
   EXPECT_TRUE(layout.empty()) << rung.layout;
   train_as(words(rung.how, ' '), c);

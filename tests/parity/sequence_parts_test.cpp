@@ -12,8 +12,12 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+
+#include "core/base/trace.h"
 #include "core/shard/init.h"
 #include "shardformer/head_exchange.h"
+#include "shardformer/ring.h"
 #include "shardformer/ring_attention.h"
 #include "shardformer/ring_products.h"
 #include "shardformer/slices.h"
@@ -90,7 +94,7 @@ TEST(Slices, GradientsAreSummedOfThoseThatAreAskedFor) {
 }
 
 /// Column or row products of slices against those of one rank. `asked`: tokens that the second branch reads.
-void expect_column(bool ring, std::int64_t n, std::int64_t asked) {
+void expect_column(bool ring, std::int64_t n, std::int64_t asked, bool overlap) {
   const auto x = draw("x", {2, n, 4});
   const std::int64_t r = group().rank();
   const Tensors weights{leaf(draw(fmt::format("w{}", r), {3, 4})), leaf(draw(fmt::format("v{}", r), {2, 4}))};
@@ -106,8 +110,8 @@ void expect_column(bool ring, std::int64_t n, std::int64_t asked) {
     p.mutable_grad() = at::Tensor();
   }
   const std::vector<Branch> branches{{weights[0], bias}, {weights[1], at::Tensor(), asked}};
-  const auto y = ring ? column_products_by_ring(slice, n, branches, group())
-                      : column_products_of_slices(slice, n, branches, group());
+  const auto y = ring ? column_products_by_ring(slice, n, branches, group(), overlap)
+                      : column_products_of_slices(slice, n, branches, group(), overlap);
   EXPECT_LE(std::max(off(y[0], plain[0]), off(y[1], plain[1])), kTiny);
   run(y);
   EXPECT_LE(off(slice.grad(), expected[0]), kTiny) << n;
@@ -119,7 +123,8 @@ void expect_column(bool ring, std::int64_t n, std::int64_t asked) {
 TEST(Products, OfSlicesAreThoseOfTheWhole) {
   for (const bool ring : {false, true})
     for (const auto n : kCounts)
-      for (const std::int64_t asked : {std::int64_t{1}, n}) expect_column(ring, n, asked);
+      for (const std::int64_t asked : {std::int64_t{1}, n})
+        for (const bool overlap : {true, false}) expect_column(ring, n, asked, overlap);
 }
 
 TEST(Products, ByRingOfRowsAreTheSum) {
@@ -227,6 +232,46 @@ TEST(RingAttention, IsThatOfOneRank) {
     EXPECT_LE(off(got, mine(expected, 2)), kTiny);
     got.backward(mine(dy, 2));
     for (std::size_t i = 0; i < 3; ++i) EXPECT_LE(off(slices[i].grad(), mine(whole[i].grad(), 2)), kTiny) << i;
+  }
+}
+
+/// Whether something was sent before what was sent earlier had been waited for, `at_once` at a time set aside.
+bool overlapped(std::vector<trace::Span> spans, std::size_t at_once) {
+  EXPECT_GT(spans.size(), at_once);
+  std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  double ended = 0;
+  for (std::size_t i = 0; i < spans.size(); i += at_once) {
+    if (spans[i].begin < ended) return true;
+    for (auto j = i; j < std::min(i + at_once, spans.size()); ++j) ended = std::max(ended, spans[j].end);
+  }
+  return false;
+}
+
+TEST(Overlap, IsThereUnlessToldElse) {
+  const std::int64_t n = 10;
+  for (const bool overlap : {true, false}) {
+    const auto slice = leaf(mine(draw("x", {2, n, 4}), 1));
+    // A ring's hop is under way while the slice before is used, or has arrived: send and receive.
+    std::size_t arrived = 0;
+    bool first = true;
+    trace::start(at::kCPU);
+    gather_by_ring(
+        slice.detach(), n, group(),
+        [&](const shard::Range&, const at::Tensor&) {
+          if (std::exchange(first, false)) arrived = trace::stop().size();
+        },
+        overlap);
+    EXPECT_EQ(arrived, overlap ? 0U : 2U);
+    const auto weight = leaf(draw("w", {3, 4}));
+    const auto y = column_products_of_slices(slice, n, {{weight, at::Tensor()}}, group(), overlap).front();
+    trace::start(at::kCPU);
+    y.sum().backward();
+    EXPECT_EQ(overlapped(trace::stop(), 1), overlap);
+    const auto q = leaf(mine(draw("q", {2, 3, n, 4}), 2));
+    const auto mixed = ring_attention(q, q, q, {.group = group(), .asking = n, .tokens = n, .overlap = overlap});
+    trace::start(at::kCPU);
+    mixed.sum().backward();
+    EXPECT_EQ(overlapped(trace::stop(), 2), overlap);
   }
 }
 

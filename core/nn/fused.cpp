@@ -1,0 +1,132 @@
+#include "core/nn/fused.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <optional>
+#include <utility>
+
+namespace trireme::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+FusedKernels gpu_kernels;
+bool has_gpu_kernels = false;
+
+const FusedKernels& kernels_of(const at::Tensor& x) {
+  return x.is_cuda() && has_gpu_kernels ? gpu_kernels : plain_kernels();
+}
+
+/// A gradient that one part of a backward pass has computed and the other needs.
+struct Between : torch::CustomClassHolder {
+  at::Tensor gradient;
+};
+
+struct BiasGelu : torch::autograd::Function<BiasGelu> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& bias) {
+    auto dense = x.detach().contiguous();
+    auto y = kernels_of(x).bias_gelu(dense, bias.contiguous());
+    ctx->save_for_backward({dense, bias});
+    ctx->saved_data["between"] = c10::IValue::make_capsule(c10::make_intrusive<Between>());
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto between = c10::static_intrusive_pointer_cast<Between>(ctx->saved_data.at("between").toCapsule());
+    const auto saved = ctx->get_saved_variables();
+    const auto &x = saved[0], &bias = saved[1];
+    const bool of_x = ctx->needs_input_grad(0), of_bias = ctx->needs_input_grad(1);
+    auto dx = std::exchange(between->gradient, {});
+    if (!dx.defined()) dx = kernels_of(x).bias_gelu_backward(grads[0].contiguous(), x, bias.contiguous());
+    if (of_x && !of_bias && bias.requires_grad()) between->gradient = dx;
+    return {of_x ? dx : at::Tensor(), of_bias ? dx.reshape({-1, dx.size(-1)}).sum(0) : at::Tensor()};
+  }
+};
+
+struct MaskedAdd : torch::autograd::Function<MaskedAdd> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& mask, double scale,
+                            const at::Tensor& residual) {
+    ctx->save_for_backward({mask});
+    ctx->saved_data["scale"] = scale;
+    return kernels_of(x).masked_add(x.contiguous(), mask, scale, residual.contiguous());
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto mask = ctx->get_saved_variables().front();
+    variable_list result(4);
+    if (ctx->needs_input_grad(0))
+      result[0] = kernels_of(mask).masked_add(grads[0].contiguous(), mask, ctx->saved_data.at("scale").toDouble(),
+                                              at::Tensor());
+    result[3] = std::move(grads[0]);
+    return result;
+  }
+};
+
+struct AddNorm : torch::autograd::Function<AddNorm> {
+  // optional: a tensor that may be undefined is none that a node takes.
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& residual,
+                               const at::Tensor& weight, const at::Tensor& bias, const std::optional<at::Tensor>& kept,
+                               double scale, double eps) {
+    ctx->set_materialize_grads(false);
+    const auto mask = kept.value_or(at::Tensor());
+    auto [sum, norm, mean, rstd] =
+        kernels_of(x).add_norm(x.contiguous(), mask, scale, residual.contiguous(), weight, bias, eps);
+    ctx->save_for_backward({sum, mean, rstd, weight, bias, mask});
+    ctx->saved_data["scale"] = scale;
+    return {sum, norm};
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto& mask = saved[5];
+    const bool of_sum = ctx->needs_input_grad(0) || ctx->needs_input_grad(1);
+    std::array<at::Tensor, 3> found{grads[0], {}, {}};  // nothing looks at the norm
+    if (grads[1].defined())
+      found = kernels_of(saved[0]).add_norm_backward(grads[1].contiguous(), grads[0],
+                                                     {saved[0], saved[1], saved[2], saved[3], saved[4]},
+                                                     {of_sum, ctx->needs_input_grad(2), ctx->needs_input_grad(3)});
+    variable_list result(7);
+    if (found[0].defined() && ctx->needs_input_grad(0))
+      result[0] = mask.defined() ? kernels_of(mask).masked_add(found[0].contiguous(), mask,
+                                                               ctx->saved_data.at("scale").toDouble(), at::Tensor())
+                                 : found[0];
+    if (ctx->needs_input_grad(1)) result[1] = std::move(found[0]);
+    result[2] = std::move(found[1]);
+    result[3] = std::move(found[2]);
+    return result;
+  }
+};
+
+}  // namespace
+
+bool can_fuse(std::initializer_list<at::Tensor> tensors) {
+  const auto& first = *tensors.begin();
+  if (!first.is_floating_point() || at::autocast::is_autocast_enabled(first.device().type())) return false;
+  for (const auto& tensor : tensors)
+    if (tensor.scalar_type() != first.scalar_type() || tensor.device() != first.device()) return false;
+  return true;
+}
+
+at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias) { return BiasGelu::apply(x, bias); }
+
+at::Tensor masked_add(const at::Tensor& x, const at::Tensor& mask, double scale, const at::Tensor& residual) {
+  return mask.defined() ? MaskedAdd::apply(x, mask, scale, residual) : residual + x;
+}
+
+std::array<at::Tensor, 2> masked_add_norm(const at::Tensor& x, const at::Tensor& mask, double scale,
+                                          const at::Tensor& residual, const at::Tensor& weight, const at::Tensor& bias,
+                                          double eps) {
+  const auto kept = mask.defined() ? std::optional(mask) : std::nullopt;
+  auto made = AddNorm::apply(x, residual, weight, bias, kept, scale, eps);
+  return {std::move(made[0]), std::move(made[1])};
+}
+
+void fuse_on_gpu_by(const FusedKernels& kernels) {
+  gpu_kernels = kernels;
+  has_gpu_kernels = true;
+}
+
+bool has_own_kernels(c10::Device device) { return device.is_cuda() && has_gpu_kernels; }
+
+}  // namespace trireme::nn

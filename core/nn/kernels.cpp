@@ -1,0 +1,31 @@
+#include "core/nn/kernels.h"
+
+#include "core/nn/attention.h"
+#include "core/nn/block.h"
+
+namespace trireme::nn {
+
+void choose_kernels(Model& model, const Kernels& kernels) {
+  model.apply([&](torch::nn::Module& module) {
+    if (auto* attention = dynamic_cast<SelfAttention*>(&module)) attention->fuse(kernels.attention);
+    if (auto* norm = dynamic_cast<LayerNorm*>(&module)) norm->fuse(kernels.norm);
+    if (auto* linear = dynamic_cast<Linear*>(&module)) linear->fuse(kernels.pointwise);
+    if (auto* dropout = dynamic_cast<Dropout*>(&module)) dropout->fuse(kernels.pointwise);
+  });
+}
+
+KernelPlaces kernel_places(Model& model) {
+  KernelPlaces places;
+  model.apply([&](torch::nn::Module& module) {
+    if (const auto* attention = dynamic_cast<SelfAttention*>(&module)) {
+      ++places.attention;
+      if (attention->dropout->p() > 0) ++places.attention_with_dropout;
+    }
+    if (dynamic_cast<LayerNorm*>(&module) != nullptr) ++places.norm;
+    if (const auto* linear = dynamic_cast<Linear*>(&module)) places.pointwise += linear->options().gelu ? 1 : 0;
+    if (dynamic_cast<Dropout*>(&module) != nullptr) ++places.pointwise;
+  });
+  return places;
+}
+
+}  // namespace trireme::nn

@@ -1,0 +1,103 @@
+#include "plugins/hybrid_parallel/kernels.h"
+
+#include <c10/core/ScalarType.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/nn/attention.h"
+#include "core/nn/block.h"
+#include "core/nn/fused.h"
+
+namespace trireme::plugins {
+namespace {
+
+using shardformer::Sequence;
+
+using Key = std::pair<const char*, std::optional<bool> KernelKeys::*>;
+constexpr Key kFlash{"enable_flash_attention", &KernelKeys::enable_flash_attention};
+constexpr Key kNorm{"enable_fused_normalization", &KernelKeys::enable_fused_normalization};
+constexpr Key kJit{"enable_jit_fused", &KernelKeys::enable_jit_fused};
+constexpr Key kOverlap{"enable_sequence_overlap", &KernelKeys::enable_sequence_overlap};
+
+/// The model's first attention layer: all of a model are alike. Null: it has none.
+const nn::SelfAttention* an_attention(nn::Model& model) {
+  const nn::SelfAttention* found = nullptr;
+  model.apply([&](torch::nn::Module& module) {
+    if (const auto* attention = dynamic_cast<const nn::SelfAttention*>(&module); attention != nullptr && !found)
+      found = attention;
+  });
+  return found;
+}
+
+std::string attention_line(nn::Model& model, const KernelKeys& keys, at::ScalarType dtype, c10::Device device) {
+  constexpr std::int64_t kTokens = 128;  // any number: the choice is by head size, type and device
+  if (!keys.kernels().attention) return "attention forms its scores";
+  if (nn::kernel_places(model).attention_with_dropout > 0) return "attention forms its scores, for their dropout";
+  const auto& layer = *an_attention(model);
+  const auto kernel = nn::attention_kernel(layer.heads(), kTokens, layer.head_size(), dtype, device);
+  if (kernel.empty() && keys.enable_flash_attention)
+    throw ConfigError(
+        fmt::format("plugin.hybrid_parallel.{}: LibTorch has no fused attention for {} numbers, heads of {} features "
+                    "and the device {}; remove it, or choose another precision",
+                    kFlash.first, c10::toString(dtype), layer.head_size(), device.str()));
+  return kernel.empty() ? "attention forms its scores: LibTorch has nothing fused for it here"
+                        : fmt::format("attention by LibTorch's {} kernel", kernel);
+}
+
+}  // namespace
+
+void check_kernels(const config::Table* section, const KernelKeys& keys, Sequence mode) {
+  if (keys.enable_all_optimization)
+    for (const auto& [name, key] : {kFlash, kNorm, kJit, kOverlap})
+      if (!(keys.*key).value_or(true))
+        config::fail(section, name, "is false, and enable_all_optimization turns it on; leave one of the two out");
+  if (!keys.enable_sequence_overlap) return;
+  if (mode == Sequence::none)
+    config::fail(section, kOverlap.first,
+                 "changes nothing: no tokens are shared out; remove it, or set sequence_parallelism_mode");
+  if (!shardformer::overlaps(mode))
+    config::fail(section, kOverlap.first,
+                 "changes nothing: all_to_all has nothing to compute while it sends; remove it");
+}
+
+void check_kernels(const config::Table* section, const KernelKeys& keys, Sequence mode, nn::Model& model) {
+  const auto places = nn::kernel_places(model);
+  for (const auto& [key, count, what] :
+       {std::tuple{kFlash, places.attention, "attention layer"}, std::tuple{kNorm, places.norm, "layer norm"},
+        std::tuple{kJit, places.pointwise, "dropout, and no linear layer with GELU"}})
+    if (keys.*key.second && count == 0)
+      config::fail(section, key.first, fmt::format("changes nothing: the model has no {}; remove it", what));
+  if (keys.enable_flash_attention && mode == Sequence::ring_attn)
+    config::fail(section, kFlash.first,
+                 "changes nothing: ring_attn is an attention of its own, which never holds all scores; remove it");
+  if (keys.enable_flash_attention.value_or(false) && places.attention_with_dropout > 0)
+    config::fail(section, kFlash.first,
+                 "cannot be had with dropout of attention probabilities, whose mask is the same in every layout and "
+                 "falls on the scores; set model.attention_dropout = 0, or remove it");
+}
+
+std::string choose_kernels(nn::Model& model, const KernelKeys& keys, Sequence mode, at::ScalarType dtype,
+                           c10::Device device) {
+  const auto kernels = keys.kernels();
+  const auto places = nn::kernel_places(model);
+  const bool own = nn::has_own_kernels(device);
+  nn::choose_kernels(model, kernels);
+  std::vector<std::string> chosen;
+  if ((keys.enable_flash_attention || keys.enable_all_optimization) && places.attention > 0 &&
+      mode != Sequence::ring_attn)
+    chosen.push_back(attention_line(model, keys, dtype, device));
+  if (kernels.norm && places.norm > 0)
+    chosen.push_back(own ? "sum and layer norm by a kernel of their own" : "sum and layer norm by LibTorch's kernels");
+  if (kernels.pointwise && places.pointwise > 0)
+    chosen.push_back(own ? "bias and GELU, dropout and sum by kernels of their own"
+                         : "bias and GELU by LibTorch's kernels, dropout and sum in one pass");
+  if (!keys.overlap()) chosen.emplace_back("tokens are waited for as they are sent");
+  return chosen.empty() ? ""
+                        : fmt::format("kernels ({}): {}", device.is_cuda() ? "GPU" : "CPU", fmt::join(chosen, "; "));
+}
+
+}  // namespace trireme::plugins

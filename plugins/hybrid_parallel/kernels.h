@@ -1,0 +1,62 @@
+// Which way layers compute: the keys of [plugin.hybrid_parallel] that choose among kernels with the same numbers, the
+// rules for them, and what the header of a run says of the choice.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <optional>
+#include <string>
+
+#include "core/base/fields.h"
+#include "core/config/table.h"
+#include "core/nn/kernels.h"
+#include "shardformer/sequence.h"
+
+namespace trireme::plugins {
+
+/// Unset: as enable_all_optimization says, and without it as fast as it is without asking.
+struct KernelKeys {
+  bool enable_all_optimization = false;
+  std::optional<bool> enable_flash_attention, enable_fused_normalization, enable_jit_fused, enable_sequence_overlap;
+
+  [[nodiscard]] nn::Kernels kernels() const {
+    return {.attention = enable_flash_attention.value_or(true),
+            .norm = enable_fused_normalization.value_or(enable_all_optimization),
+            .pointwise = enable_jit_fused.value_or(enable_all_optimization)};
+  }
+  [[nodiscard]] bool overlap() const { return enable_sequence_overlap.value_or(true); }
+};
+
+/// The rows of KernelKeys.
+template <class O>
+void add_kernel_options(Fields<O>& table) {
+  using K = KernelKeys;
+  table
+      .add("enable_all_optimization", &K::enable_all_optimization,
+           "Turns on the four enable_* keys below, where the model has what they are for.")
+      .add("enable_flash_attention", &K::enable_flash_attention,
+           "false: attention forms its scores in memory. true: it must not, else the run is refused. Unset: LibTorch's "
+           "flash or memory-efficient kernel where there is one for the device and precision, and no dropout of "
+           "probabilities.")
+      .add("enable_fused_normalization", &K::enable_fused_normalization,
+           "The residual sum and the layer norm behind it are one step. On a GPU one kernel; on a CPU it gains nothing "
+           "(docs/parallelism.md).")
+      .add("enable_jit_fused", &K::enable_jit_fused,
+           "Bias and (exact) GELU are one step, and so are dropout and the residual sum. On a GPU one kernel each; on "
+           "a CPU the second is one pass, which pays with dropout.")
+      .add("enable_sequence_overlap", &K::enable_sequence_overlap,
+           "What split_gather, ring and ring_attn send travels while products are computed; false: they wait for it. "
+           "Unset: true.");
+}
+
+/// Rules that need the keys alone. @throws ConfigError
+void check_kernels(const config::Table* section, const KernelKeys& keys, shardformer::Sequence mode);
+/// Rules that need the model. @throws ConfigError
+void check_kernels(const config::Table* section, const KernelKeys& keys, shardformer::Sequence mode, nn::Model& model);
+
+/// Sets the model's layers. Returns what was chosen on this device, for the header: "" where nothing was asked for.
+/// @throws ConfigError when the device has not what was asked for
+std::string choose_kernels(nn::Model& model, const KernelKeys& keys, shardformer::Sequence mode, at::ScalarType dtype,
+                           c10::Device device);
+
+}  // namespace trireme::plugins

@@ -1,0 +1,83 @@
+// Fused steps by a GPU's kernels against LibTorch's on the host, in each type of numbers. Without a GPU nothing is
+// tested, and that is said.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <functional>
+#include <iostream>
+
+#include "core/comm/world.h"
+#include "core/nn/fused.h"
+
+namespace trireme::nn {
+namespace {
+
+using List = std::vector<at::Tensor>;
+
+struct Fusion {
+  const char* name;
+  std::function<List(const List& in)> step;  ///< of {x, residual, weight, bias, mask}
+};
+const Fusion kFusions[] = {{"bias_gelu", [](const List& in) { return List{bias_gelu(in[0] * 1, in[3])}; }},
+                           {"masked_add", [](const List& in) { return List{masked_add(in[0], in[4], 1.25, in[1])}; }},
+                           {"add_norm",
+                            [](const List& in) {
+                              const auto [sum, norm] = masked_add_norm(in[0], {}, 1, in[1], in[2], in[3], 1e-6);
+                              return List{sum, norm};
+                            }},
+                           {"masked_add_norm", [](const List& in) {
+                              const auto [sum, norm] = masked_add_norm(in[0], in[4], 1.25, in[1], in[2], in[3], 1e-6);
+                              return List{sum, norm};
+                            }}};
+
+/// Outputs, and the gradients of the four inputs; on the host, in double.
+List run(const Fusion& fusion, const List& inputs, const List& gradients, c10::Device device, at::ScalarType dtype) {
+  List leaves, incoming, found;
+  for (std::size_t i = 0; i < 4; ++i) leaves.push_back(inputs[i].to(device, dtype).set_requires_grad(true));
+  auto given = leaves;
+  given.push_back(inputs[4].to(device));
+  const auto made = fusion.step(given);
+  for (std::size_t i = 0; i < made.size(); ++i) incoming.push_back(gradients[i].to(device, dtype));
+  for (const auto& output : made) found.push_back(output.detach());
+  for (auto& g : torch::autograd::grad(made, leaves, incoming, std::nullopt, false, true)) found.push_back(g);
+  for (auto& t : found)
+    if (t.defined()) t = t.cpu().to(at::kDouble);
+  return found;
+}
+
+TEST(FusedOnGpu, EqualsTheHosts) {
+  if (comm::cuda_device_count() == 0) {
+    std::cout << "NO GPU HERE: the kernels were compiled and linked, and not run\n";
+    return;
+  }
+  const auto world = comm::World::start(comm::detect(), {.device = "cuda"});  // loads libtrireme_cuda
+  ASSERT_TRUE(has_own_kernels(world->device()));
+  for (const auto& fusion : kFusions)
+    for (const auto& [dtype, bound] :
+         {std::pair{at::kDouble, 1e-12}, {at::kFloat, 5e-6}, {at::kBFloat16, 3e-2}, {at::kHalf, 4e-3}})
+      for (const auto& [rows, width] :
+           {std::pair<std::int64_t, std::int64_t>{6, 384}, {1, 3}, {70000, 5}, {33, 1537}, {0, 8}}) {
+        SCOPED_TRACE(testing::Message() << fusion.name << " " << dtype << " " << rows << " x " << width);
+        List inputs, gradients;
+        for (int i = 0; i < 2; ++i) inputs.push_back(at::randn({1, rows, width}, at::kDouble).to(dtype));
+        for (int i = 0; i < 2; ++i) inputs.push_back((at::randn({width}, at::kDouble) + 1).to(dtype));
+        inputs.push_back(at::rand({1, rows, width}) > 0.2);
+        for (int i = 0; i < 2; ++i) gradients.push_back(at::randn({1, rows, width}, at::kDouble).to(dtype));
+        const auto got = run(fusion, inputs, gradients, world->device(), dtype);
+        const auto expected = run(fusion, inputs, gradients, at::kCPU, at::kDouble);
+        ASSERT_EQ(got.size(), expected.size());
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          ASSERT_EQ(got[i].defined(), expected[i].defined());
+          if (!got[i].defined() || got[i].numel() == 0) continue;
+          const auto off = (got[i] - expected[i]).abs().max() / expected[i].abs().max().clamp_min(1);
+          // Weight gradients are sums over many rows.
+          EXPECT_LE(off.item<double>(), bound * (dtype == at::kDouble ? 1 : 4)) << "tensor " << i;
+        }
+      }
+}
+
+}  // namespace
+}  // namespace trireme::nn
