@@ -40,7 +40,7 @@ class Chunks {
 /// How a pipeline is laid out, the same on every rank.
 struct Plan {
   std::string schedule;
-  int chunks;  ///< model chunks on each rank; 0: the schedule's own number
+  int chunks = 0;  ///< model chunks on each rank; 0: the schedule's own number
 };
 
 /// An action of this rank as it went: seconds of the steady clock.
