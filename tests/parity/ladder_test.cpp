@@ -187,7 +187,7 @@ constexpr Rung kLadder[] = {
     {"pp=2,schedule=zb_h1,optimized", "micro=1 dropout"},
     {"pp=2,schedule=zbv,optimized", "sgd micro=2 recompute"},
     {"pp=2,tp=2,schedule=zb_h1,optimized", "micro=2 dropout recompute"},
-    {"pp=2,tp=2,sp_mode=ring,schedule=zb_h1,waits,optimized", "micro=1"},
+    {"pp=2,tp=2,sp_mode=ring,schedule=zb_h1,waits,norm,jit", "micro=1"},
     {"dp=2,pp=2,tp=2,zero=2,schedule=zbv,optimized", "micro=2 clip"},
     {"pp=2,some_again", "micro=2 recompute dropout"},
     {"pp=2,schedule=zb_h1,some_again", "micro=1 recompute"},
