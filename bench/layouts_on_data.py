@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One training in many layouts, on real data: how far apart the loss curves and accuracies are.
 
-    bench/layouts_on_data.py CONFIG --data FOLDER [--layouts "tp=2,pp=2; dp=2,tp=2,zero=1; ..."] [--set KEY=VALUE ...]
+    bench/layouts_on_data.py CONFIG --data BEANS [--layouts "tp=2,pp=2; dp=2,tp=2,zero=1; ..."] [--set KEY=VALUE ...]
 
 Each layout is [parallel] in the words of `trireme verify`. The first run is one rank with the whole batch at once; the
 second, one rank in microbatches, is what splitting the batch alone does to fp32's last digits. Prints a table and JSON.
@@ -81,7 +81,6 @@ def main():
             print(f"{name:34} {done[name]['ranks']} ranks {len(done[name]['loss'])} steps  loss apart {done[name]['apart']:.1e}  "
                   f"validation {done[name]['validation'][-1]:.4f}  test {done[name]['test'][-1]:.4f}  {done[name]['seconds']:.0f} s",
                   file=sys.stderr, flush=True)
-    a.mode, a.ranks, a.seed = "layouts", 0, None
     text = json.dumps({"config": a.config.name, "set": a.set, "runs": done}, indent=1)
     print(text)
     if a.out:
