@@ -146,9 +146,9 @@ std::map<std::string, std::uint64_t> sent_in_a_step(const Case& c, const std::st
   return sent;
 }
 
-// Elements of activations in a step of b samples a rank, n tokens, width h, l layers, k classes, as docs/parallelism.md
-// has them. The last layer works for the class token alone.
-constexpr std::uint64_t n = 10, l = 3, k = 5;
+// Elements of activations in a step of b samples a rank, n tokens, width h, l layers, as docs/parallelism.md has
+// them. The last layer works for the class token alone.
+constexpr std::uint64_t n = 10, l = 3;
 const std::vector<Case> kTraffic{Case{.name = "traffic", .steps = 1, .layers = 3},
                                  Case{.name = "traffic_recompute", .steps = 1, .recompute = true, .layers = 3}};
 
@@ -160,13 +160,13 @@ TEST(TokensRules, SplitGatherSendsTheFormulas) {
     const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
     // Forward: heads and MLP gather, both rows scatter. Backward: the rows gather, and the others twice over: x again,
     // and the gradient scattered. The embeddings' gradient is gathered.
-    const auto gathered = times * ((l - 1) * 2 * b * n * h + b * n * h + b * h + b * k) + (l - 1) * 4 * b * n * h +
-                          b * n * h + 3 * b * h + b * n * h;
+    const auto gathered = times * ((l - 1) * 2 * b * n * h + b * n * h + b * h) + (l - 1) * 4 * b * n * h + b * n * h +
+                          3 * b * h + b * n * h;
     const auto scattered = times * ((l - 1) * 2 * b * n * h + 2 * b * h) + (l - 1) * 2 * b * n * h + b * n * h + b * h;
     EXPECT_EQ(sent["all_gather"], gathered) << c.name;
     EXPECT_EQ(sent["reduce_scatter"], scattered) << c.name;
-    // Two norms and two biases a layer, the classifier's input, the gradient norm.
-    EXPECT_EQ(sent["all_reduce"], l * 6 * h + b * h + 1) << c.name;
+    // Two norms and two biases a layer, the classifier's input, the loss of logits that stay apart, the gradient norm.
+    EXPECT_EQ(sent["all_reduce"], l * 6 * h + b * h + 4 * b + 1) << c.name;
     EXPECT_EQ(sent["broadcast"], times * b * h) << c.name;
   }
 }
@@ -188,9 +188,9 @@ TEST(TokensRules, RingSendsTheFormulas) {
     const auto forward = (l - 1) * (2 * g + 2 * s) + g + 2 * s1 + g1;
     const auto backward = (l - 1) * (4 * g + 2 * s) + s + g + 3 * g1 + s1;
     EXPECT_EQ(sent["send"], b * h * (times * forward + backward)) << c.name;
-    EXPECT_EQ(sent["all_gather"], b * n * h + times * b * k) << c.name;
+    EXPECT_EQ(sent["all_gather"], b * n * h) << c.name;
     EXPECT_EQ(sent["reduce_scatter"], 0U);
-    EXPECT_EQ(sent["all_reduce"], l * 6 * h + b * h + 1) << c.name;
+    EXPECT_EQ(sent["all_reduce"], l * 6 * h + b * h + 4 * b + 1) << c.name;
   }
 }
 
