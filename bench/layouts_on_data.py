@@ -27,6 +27,7 @@ def arguments():
     p.add_argument("--micro", type=int, default=8, help="microbatch of all but the first run")
     p.add_argument("--set", action="append", default=[])
     p.add_argument("--trireme", default=base.ROOT / "build/release/bin/trireme", type=Path)
+    p.add_argument("--python", default="python3", help="for the machine's facts alone")
     p.add_argument("--out", type=Path)
     return p.parse_args()
 
@@ -81,7 +82,7 @@ def main():
             print(f"{name:34} {done[name]['ranks']} ranks {len(done[name]['loss'])} steps  loss apart {done[name]['apart']:.1e}  "
                   f"validation {done[name]['validation'][-1]:.4f}  test {done[name]['test'][-1]:.4f}  {done[name]['seconds']:.0f} s",
                   file=sys.stderr, flush=True)
-    text = json.dumps({"config": a.config.name, "set": a.set, "runs": done}, indent=1)
+    text = json.dumps({"machine": base.machine(a), "config": a.config.name, "set": a.set, "runs": done}, indent=1)
     print(text)
     if a.out:
         a.out.write_text(text + "\n")

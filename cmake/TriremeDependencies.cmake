@@ -14,7 +14,7 @@ if(TRIREME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
-  set(TORCH_CUDA_ARCH_LIST "8.0;9.0")  # Ampere and Hopper; LibTorch would otherwise probe for a GPU
+  set(TORCH_CUDA_ARCH_LIST "7.5;8.0;9.0+PTX")  # Turing, Ampere, Hopper, and later ones by PTX; LibTorch would otherwise probe for a GPU
 endif()
 file(GLOB _torch LIST_DIRECTORIES true ${TRIREME_VENV_DIR}/lib/python3*/site-packages/torch)
 unset(CMAKE_CUDA_ARCHITECTURES CACHE)  # LibTorch warns when it is set; it takes the list above

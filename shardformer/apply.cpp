@@ -117,7 +117,7 @@ void inside(nn::Dropout& dropout, const Groups& groups, const std::shared_ptr<Cu
     if (cut->by.empty() || x.size(-1) != cut->mine.size())
       throw ConfigError(
           fmt::format("the policy's \"{}\" has the role inside, and does not stand between heads or a column and the "
-                      "row; leave its row out, or for sequence parallelism give it the role by_token",
+                      "row of one block; leave its row out, or for sequence parallelism give it the role by_token",
                       path));
     const auto first = groups.has_own() ? tokens_here(context.tokens, groups.sequence).begin : 0;
     return nn::Elements{.count = x.size(0) > 0 ? x.numel() / x.size(0) : 0,
@@ -129,13 +129,13 @@ void inside(nn::Dropout& dropout, const Groups& groups, const std::shared_ptr<Cu
 
 /// A Dropout that nobody speaks of draws a whole's mask.
 void refuse_cut_features(nn::Dropout& dropout, const std::shared_ptr<Cut>& cut) {
-  dropout.compute_by([&dropout, cut](const at::Tensor& x, const Context& context) {
+  dropout.hold_by([path = dropout.path(), cut](const at::Tensor& x, const Context&) {
     if (!cut->by.empty() && x.size(-1) == cut->mine.size() && cut->mine.size() != cut->width)
       throw ConfigError(
           fmt::format("\"{}\" drops features of \"{}\", of which each rank has some, as if they were all; give it the "
                       "role inside in the policy",
-                      dropout.path(), cut->by));
-    return dropout.plain(x, context);
+                      path, cut->by));
+    return nn::Elements::all(x.size(0) > 0 ? x.numel() / x.size(0) : 0);
   });
 }
 

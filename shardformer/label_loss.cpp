@@ -1,6 +1,7 @@
 #include "shardformer/label_loss.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_assert_async.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
@@ -18,6 +19,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr std::int64_t kIgnored = -100;  ///< LibTorch's: a sample without a label, which counts nothing
+
+/// As LibTorch's own loss asks. On a GPU without waiting for the answer.
+void check_labels(const at::Tensor& labels, const at::Tensor& counts, std::int64_t classes) {
+  const auto fine = (labels.ge(0).logical_and_(labels.lt(classes)).logical_or_(counts.logical_not())).all();
+  if (!labels.is_cpu()) return at::_assert_async(fine, "a label is none of the classes");
+  if (!fine.item<bool>()) throw DataError(fmt::format("a sample's label is none of the {} classes", classes));
+}
+
 struct LabelLoss : torch::autograd::Function<LabelLoss> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& labels, double smoothing,
                             std::int64_t classes, const comm::Group& group) {
@@ -30,6 +40,8 @@ struct LabelLoss : torch::autograd::Function<LabelLoss> {
     group.all_reduce(largest, comm::ReduceOp::max);
     const auto shifted = logits - largest.unsqueeze(1);
     auto softmax = shifted.exp();
+    const auto counts = labels.ne(kIgnored);
+    check_labels(labels, counts, classes);
     const auto here = labels.ge(mine.begin).logical_and_(labels.lt(mine.end));
     const auto column = (labels - mine.begin).where(here, at::zeros({}, labels.options())).unsqueeze(1);
     const auto target =
@@ -37,12 +49,12 @@ struct LabelLoss : torch::autograd::Function<LabelLoss> {
     auto sums = at::stack({softmax.sum(1), target, shifted.sum(1)});
     group.all_reduce(sums);
     softmax.div_(sums[0].unsqueeze(1));
-    ctx->save_for_backward({softmax, column, here});
+    ctx->save_for_backward({softmax, column, here, counts});
     ctx->saved_data["smoothing"] = smoothing;
     ctx->saved_data["classes"] = classes;
     const auto log_sum = sums[0].log();
     const auto all = static_cast<double>(classes);
-    return ((1 - smoothing) * (log_sum - sums[1]) + smoothing * (log_sum - sums[2] / all)).sum();
+    return ((1 - smoothing) * (log_sum - sums[1]) + smoothing * (log_sum - sums[2] / all)).mul(counts).sum();
   }
 
   // d loss / d logit = softmax - (1 - smoothing) [label] - smoothing / classes
@@ -54,7 +66,7 @@ struct LabelLoss : torch::autograd::Function<LabelLoss> {
     if (softmax.size(1) > 0)
       gradient.scatter_add_(1, column, (here.to(softmax.scalar_type()) * (smoothing - 1)).unsqueeze(1));
     variable_list result(5);
-    result[0] = gradient.mul_(grads[0]);
+    result[0] = gradient.mul_(saved[3].unsqueeze(1)).mul_(grads[0]);
     return result;
   }
 };

@@ -70,6 +70,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   prefetch_ = loader_options.prefetch;
   Boosted run;
   run.criterion = weighs_samples(std::move(inputs.criterion));
+  if (inputs.source.loss) inputs.source.loss->compute_by({});  // as an earlier boost may have left it
   if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loader_options);
   const auto total =

@@ -23,7 +23,7 @@ const FusedKernels& kernels_of(const at::Tensor& x) {
 
 /// A gradient that one part of a backward pass has computed and the other needs.
 struct Between : torch::CustomClassHolder {
-  at::Tensor gradient;
+  at::Tensor incoming, gradient;
 };
 
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
@@ -40,9 +40,14 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     const auto &x = saved[0], &bias = saved[1];
     const bool of_x = ctx->needs_input_grad(0), of_bias = ctx->needs_input_grad(1);
     auto dx = std::exchange(between->gradient, {});
-    if (!dx.defined()) dx = kernels_of(x).bias_gelu_backward(grads[0].contiguous(), x, bias.contiguous());
-    if (of_x && !of_bias && bias.requires_grad()) between->gradient = dx;
-    return {of_x ? dx : at::Tensor(), of_bias ? dx.reshape({-1, dx.size(-1)}).sum(0) : at::Tensor()};
+    const auto incoming = std::exchange(between->incoming, {});
+    if (!dx.defined() || !incoming.is_same(grads[0]))
+      dx = kernels_of(x).bias_gelu_backward(grads[0].contiguous(), x, bias.contiguous());
+    if (of_x && !of_bias && bias.requires_grad()) {
+      between->incoming = grads[0];
+      between->gradient = dx;
+    }
+    return {of_x ? dx : at::Tensor(), of_bias ? dx.flatten(0, -2).sum(0) : at::Tensor()};
   }
 };
 
@@ -111,13 +116,13 @@ bool can_fuse(std::initializer_list<at::Tensor> tensors) {
 at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias) { return BiasGelu::apply(x, bias); }
 
 at::Tensor masked_add(const at::Tensor& x, const at::Tensor& mask, double scale, const at::Tensor& residual) {
-  return mask.defined() ? MaskedAdd::apply(x, mask, scale, residual) : residual + x;
+  return mask.defined() ? MaskedAdd::apply(x, mask.contiguous(), scale, residual) : residual + x;
 }
 
 std::array<at::Tensor, 2> masked_add_norm(const at::Tensor& x, const at::Tensor& mask, double scale,
                                           const at::Tensor& residual, const at::Tensor& weight, const at::Tensor& bias,
                                           double eps) {
-  const auto kept = mask.defined() ? std::optional(mask) : std::nullopt;
+  const auto kept = mask.defined() ? std::optional(mask.contiguous()) : std::nullopt;
   auto made = AddNorm::apply(x, residual, weight, bias, kept, scale, eps);
   return {std::move(made[0]), std::move(made[1])};
 }

@@ -1,5 +1,7 @@
 #include "plugins/hybrid_parallel/block_costs.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -16,6 +18,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -96,27 +99,67 @@ class FlopCounter {
   at::CallbackHandle handle_;
 };
 
-/// A block's parameters while they have memory and random values.
+/// The same numbers on every rank, and nobody's stream of random numbers is drawn from.
+class Random {
+ public:
+  explicit Random(const Trial& trial) : options_(at::TensorOptions().dtype(trial.dtype).device(trial.device)) {}
+  at::Tensor operator()(at::IntArrayRef shape) {
+    return at::randn(shape, generator_, at::TensorOptions(at::kFloat)).to(options_);
+  }
+
+ private:
+  at::TensorOptions options_;
+  at::Generator generator_ = at::detail::createCPUGenerator(1);
+};
+
+/// LibTorch's default generators as they were, when it goes: a user's own modules draw from them.
+class KeptGenerators {
+ public:
+  explicit KeptGenerators(c10::Device device) {
+    for (const auto each : {c10::Device(at::kCPU), device})
+      kept_.emplace_back(at::globalContext().defaultGenerator(each),
+                         at::globalContext().defaultGenerator(each).get_state());
+  }
+  ~KeptGenerators() {
+    for (auto& [generator, state] : kept_) generator.set_state(state);
+  }
+  KeptGenerators(const KeptGenerators&) = delete;
+  KeptGenerators& operator=(const KeptGenerators&) = delete;
+
+ private:
+  std::vector<std::pair<at::Generator, at::Tensor>> kept_;
+};
+
+/// A block's parameters while they have memory and random values. A user's own, and buffers, have values: they are
+/// copied where the trial is, and are afterwards as they were.
 class Lent {
  public:
-  Lent(nn::Block& block, const Trial& trial) {
-    const auto options = at::TensorOptions().dtype(trial.dtype).device(trial.device);
+  Lent(nn::Block& block, const Trial& trial, Random& random) {
+    std::set<const nn::Layer*> seen;  // a layer may stand in a block under two names
     block.apply([&](torch::nn::Module& module) {
-      if (auto* layer = dynamic_cast<nn::Layer*>(&module))
-        for (const auto& declared : layer->declared()) {
-          borrowed_.push_back({layer, declared.name, *declared.member});
-          layer->place(declared.name, at::randn(declared.member->sizes(), options) * 0.02);
-        }
-    });
-    for (const auto& parameter : block.parameters())  // a user's own have values: they are to be kept
-      if (parameter.device() != trial.device || parameter.scalar_type() != trial.dtype) {
-        own_.emplace_back(parameter, parameter.tensor_data());
-        parameter.set_data(parameter.tensor_data().to(options));
+      auto* layer = dynamic_cast<nn::Layer*>(&module);
+      if (layer == nullptr || !seen.insert(layer).second) return;
+      for (const auto& declared : layer->declared()) {
+        borrowed_.push_back({layer, declared.name, *declared.member});
+        layer->place(declared.name, random(declared.member->sizes()) * 0.02);
       }
+    });
+    const auto copy = [&](const at::Tensor& tensor) {
+      own_.emplace_back(tensor, tensor.tensor_data());
+      const auto type = tensor.is_floating_point() ? trial.dtype : tensor.scalar_type();
+      tensor.set_data(tensor.tensor_data().to(trial.device, type, /*non_blocking=*/false, /*copy=*/true));
+    };
+    std::set<const void*> known;
+    for (const auto& [layer, name, value] : borrowed_)
+      for (const auto& declared : layer->declared()) known.insert(declared.member->unsafeGetTensorImpl());
+    for (const auto& parameter : block.parameters())
+      if (known.insert(parameter.unsafeGetTensorImpl()).second) copy(parameter);
+    for (const auto& buffer : block.buffers())
+      if (known.insert(buffer.unsafeGetTensorImpl()).second) copy(buffer);
   }
   ~Lent() {
     for (auto& [layer, name, value] : borrowed_) layer->place(name, std::move(value));
-    for (auto& [parameter, value] : own_) parameter.set_data(value);
+    for (auto& [tensor, value] : own_) tensor.set_data(value);
   }
   Lent(const Lent&) = delete;
   Lent& operator=(const Lent&) = delete;
@@ -131,12 +174,12 @@ class Lent {
   std::vector<std::pair<at::Tensor, at::Tensor>> own_;
 };
 
-/// Forward and backward, once.
-nn::Tensors try_block(nn::Block& block, const nn::Tensors& given, const nn::Context& context) {
+/// Forward and backward, once. The first block's inputs want no gradient in training either.
+nn::Tensors try_block(nn::Block& block, const nn::Tensors& given, const nn::Context& context, bool first) {
   const at::AutoGradMode with_graph(true);
   nn::Tensors inputs;
   for (const auto& input : given)
-    inputs.push_back(input.detach().set_requires_grad(at::isFloatingType(input.scalar_type())));
+    inputs.push_back(input.detach().set_requires_grad(!first && at::isFloatingType(input.scalar_type())));
   auto outputs = block.forward(std::move(inputs), context);
   nn::Tensors roots, gradients;
   for (auto& output : outputs) {
@@ -157,16 +200,25 @@ double settled(c10::Device device) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-nn::Tensors inputs_like(const nn::Tensors& example, const Trial& trial) {
+nn::Tensors inputs_like(const nn::Tensors& example, const Trial& trial, Random& random) {
   nn::Tensors inputs;
   for (const auto& input : example) {
     auto shape = input.sizes().vec();
     shape.front() = trial.samples;
-    const auto options = input.options().device(trial.device);
-    inputs.push_back(at::isFloatingType(input.scalar_type()) ? at::randn(shape, options.dtype(trial.dtype))
-                                                             : at::zeros(shape, options));
+    inputs.push_back(at::isFloatingType(input.scalar_type())
+                         ? random(shape)
+                         : at::zeros(shape, at::TensorOptions(input.scalar_type()).device(trial.device)));
   }
   return inputs;
+}
+
+/// Stages must be the same on every rank, and what a user's own blocks do may differ.
+std::vector<double> summed(const std::vector<double>& costs, c10::Device device, const comm::Group& everyone) {
+  auto sum = at::tensor(costs, at::kDouble).to(everyone.size() > 1 ? device : at::Device(at::kCPU));
+  everyone.all_reduce(sum);
+  sum = sum.cpu();
+  const auto* values = sum.const_data_ptr<double>();
+  return {values, values + costs.size()};
 }
 
 }  // namespace
@@ -179,42 +231,45 @@ std::vector<double> parameter_costs(nn::Model& model) {
   return costs;
 }
 
-std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial) {
+std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial,
+                               const comm::Group& everyone) {
   const at::NoGradGuard no_grad;
+  const KeptGenerators generators(trial.device);
+  Random random(trial);
   std::vector<double> costs;
-  run_blocks(model, inputs_like(example, trial), [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
-    const Lent lent(block, trial);
-    auto plain = context;
-    plain.training = false;  // masks cost no product
-    const FlopCounter counter;
-    auto out = block.forward(std::move(in), plain);
-    costs.push_back(counter.flops());
-    return out;
-  });
-  return costs;
+  run_blocks(model, inputs_like(example, trial, random),
+             [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
+               const Lent lent(block, trial, random);
+               auto plain = context;
+               plain.training = false;  // masks cost no product
+               const FlopCounter counter;
+               auto out = block.forward(std::move(in), plain);
+               costs.push_back(counter.flops());
+               return out;
+             });
+  return summed(costs, trial.device, everyone);
 }
 
 std::vector<double> time_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial,
                                const comm::Group& everyone) {
+  const KeptGenerators generators(trial.device);
+  Random random(trial);
   std::vector<double> costs;
-  run_blocks(model, inputs_like(example, trial), [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
-    const Lent lent(block, trial);
-    nn::Tensors out;
-    double best = std::numeric_limits<double>::infinity();
-    for (int once = 0; once < 3; ++once) {
-      const auto begin = settled(trial.device);
-      out = try_block(block, in, context);
-      best = std::min(best, settled(trial.device) - begin);
-    }
-    for (auto& parameter : block.parameters()) parameter.mutable_grad().reset();
-    costs.push_back(best);
-    return out;
-  });
-  auto sum = at::tensor(costs, at::kDouble).to(everyone.size() > 1 ? trial.device : at::Device(at::kCPU));
-  everyone.all_reduce(sum);
-  sum = sum.cpu();
-  const auto* values = sum.const_data_ptr<double>();
-  return {values, values + costs.size()};
+  run_blocks(model, inputs_like(example, trial, random),
+             [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
+               const Lent lent(block, trial, random);
+               nn::Tensors out;
+               double best = std::numeric_limits<double>::infinity();
+               for (int once = 0; once < 3; ++once) {
+                 const auto begin = settled(trial.device);
+                 out = try_block(block, in, context, costs.empty());
+                 best = std::min(best, settled(trial.device) - begin);
+               }
+               for (auto& parameter : block.parameters()) parameter.mutable_grad().reset();
+               costs.push_back(best);
+               return out;
+             });
+  return summed(costs, trial.device, everyone);
 }
 
 }  // namespace trireme::plugins

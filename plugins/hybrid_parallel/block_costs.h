@@ -27,8 +27,10 @@ struct Trial {
   c10::Device device = at::kCPU;
 };
 /// Floating-point operations of each block's forward pass: two for each multiplication in LibTorch's products of
-/// matrices, convolutions and attentions. `example`: a sample's inputs, [1, ...] each.
-std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial);
+/// matrices, convolutions and attentions; added up over the ranks of `everyone`. `example`: a sample's inputs, [1, ...]
+/// each. Collective.
+std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial,
+                               const comm::Group& everyone);
 
 /// Seconds of each block's forward and backward pass, the best of three, added up over the ranks of `everyone`.
 /// Collective.

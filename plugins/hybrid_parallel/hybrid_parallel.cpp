@@ -109,6 +109,8 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
   const auto& o = options_;
   const auto why = why_not(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
   if (!why.empty()) config::fail(section, o.tp_size > 1 ? "tp_size" : "sp_size", why);
+  if (!o.parallel_output && shardformer::classes_of(*source.model, *policy_for(source)) == 0)
+    config::fail(section, "parallel_output", "changes nothing: the policy gives no layer the role labels; remove it");
   check_kernels(section, o, o.mode(), *source.model);
   std::vector<pipeline::Stage> stages;
   try {
@@ -164,12 +166,12 @@ zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
 /// policy names no logits.
 static bool lose_apart(const ModelSource& source, const comm::Group& tp) {
   const auto classes = shardformer::classes_of(*source.model, *policy_for(source));
-  if (!source.loss || classes == 0) return false;
-  source.loss->compute_by(
-      [model = source.model, classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-        return model->is_training() ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
-                                    : nn::cross_entropy(logits, labels, smoothing);
-      });
+  if (!source.loss || classes < 2) return false;
+  source.loss->compute_by([classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+    // A rank's part of two classes or more is never all of them; whole ones come from an evaluation.
+    return logits.size(-1) != classes ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
+                                      : nn::cross_entropy(logits, labels, smoothing);
+  });
   return true;
 }
 
@@ -186,7 +188,7 @@ std::vector<double> HybridParallel::block_costs(const ModelSource& source, const
                     "there is none; choose \"uniform\" or \"parameters\"",
                     by));
   Trial trial{.device = mesh.world().device()};
-  if (by == "flops") return flop_costs(*source.model, example, trial);
+  if (by == "flops") return flop_costs(*source.model, example, trial, mesh.world().group());
   trial.samples = micro_batch(options.train.micro_batch, share_of(options.train, mesh.group("dp").size()));
   trial.dtype = Precision::pure(options.train.precision).parameters;
   return time_costs(*source.model, example, trial, mesh.world().group());

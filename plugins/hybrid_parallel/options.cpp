@@ -38,7 +38,7 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
                  "need not divide evenly. Short: parallel.tp.",
                  {.min = 1, .max = 65536})
             .add("parallel_output", &O::parallel_output,
-                 "In training, logits stay cut over the ranks of tp_size, and the loss is computed of them so: three "
+                 "In training, logits stay cut over the ranks of tp_size, and the loss is computed of them so: four "
                  "numbers a sample are sent. false: the logits are gathered, as for a program's own loss.")
             .add("sp_size", &O::sp_size,
                  "So many ranks share the tokens of each sample. split_gather and ring share them out over the ranks "

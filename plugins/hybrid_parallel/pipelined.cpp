@@ -47,7 +47,7 @@ at::Tensor PipelinedModel::forward_backward(const data::StepBatch& batch, const 
 
 nn::Tensors PipelinedModel::forward(const data::Batch& batch) {
   TRIREME_CHECK(!at::GradMode::is_enabled(), "a pipeline trains by forward_backward(), see Booster");
-  const auto pieces = static_cast<int>(std::clamp<std::int64_t>(batch.size(), 1, line_.size()));
+  const int pieces = line_.size();  // whatever the batch: all data-parallel ranks gather weights equally often
   std::vector<data::Batch> micro;
   for (int i = 0; i < pieces; ++i) {
     const auto range = shard::split(batch.size(), pieces, i);

@@ -115,6 +115,9 @@ TEST(PipelineRules, EvaluationIsThatOfTorchDdp) {
        cross({{"1f1b", 2}, {"zbv", 2}, {"interleaved", 2, 1, 0, kTwoChunks}, {"gpipe", 4}, {"1f1b", 2, 1, 3}},
              {Case{.name = "evaluation"}}))
     if (runs_here(c)) expect_evaluation_of_torch_ddp(c);
+  // The last batch is 2 samples on one rank and 1 on another, and each gathers weights.
+  for (const auto& c : cross({{"1f1b", 2, 1, 3}, {"zbv", 2, 1, 3}}, {Case{.name = "uneven", .samples = 21}}))
+    if (runs_here(c)) expect_evaluation_of_torch_ddp(c);
 }
 
 }  // namespace

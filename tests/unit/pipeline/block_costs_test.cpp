@@ -1,13 +1,15 @@
 // What blocks cost, against a count by hand.
 #include "plugins/hybrid_parallel/block_costs.h"
 
+#include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
-#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
 #include "core/nn/adapt.h"
 #include "core/nn/block.h"
+#include "core/nn/linear.h"
 #include "models/registry.h"
 #include "models/vit/options.h"
 
@@ -33,6 +35,7 @@ std::shared_ptr<nn::Model> make_vit() {
   return kind->make(&options);
 }
 
+const auto kAlone = comm::Group::alone("world", 0, nullptr);
 const nn::Tensors kImage{at::zeros({1, 3, kPixels, kPixels}, at::kFloat)};
 
 void expect_no_memory(nn::Model& model) {
@@ -41,7 +44,7 @@ void expect_no_memory(nn::Model& model) {
 
 TEST(BlockCosts, FlopsOfAViTAreTheFormulas) {
   const auto model = make_vit();
-  const auto costs = flop_costs(*model, kImage, {});
+  const auto costs = flop_costs(*model, kImage, {}, kAlone);
   const double n = kTokens, h = kHidden, m = kMlp;
   // Two operations a multiplication. The last layer asks for the class token alone.
   const double embeddings = 2 * (n - 1) * h * 3 * kPatch * kPatch;
@@ -63,18 +66,48 @@ TEST(BlockCosts, ParametersCountOnce) {
 
 TEST(BlockCosts, ATrialLeavesNothingBehind) {
   const auto model = make_vit();
-  const auto alone = comm::Group::alone("world", 0, nullptr);
-  const auto costs = time_costs(*model, kImage, {.samples = 3, .dtype = at::kDouble}, alone);
+  const auto costs = time_costs(*model, kImage, {.samples = 3, .dtype = at::kDouble}, kAlone);
   ASSERT_EQ(costs.size(), model->blocks().size());
   for (const auto cost : costs) EXPECT_GT(cost, 0);
   expect_no_memory(*model);
 
-  const auto adapted = nn::adapt(torch::nn::Sequential(torch::nn::Linear(6, 4), torch::nn::Tanh()));
-  const auto before = adapted->parameters().front().clone();
-  EXPECT_GT(flop_costs(*adapted, {at::zeros({1, 6})}, {}).front(), 0);
-  time_costs(*adapted, {at::zeros({1, 6})}, {.samples = 2, .dtype = at::kDouble}, alone);
-  const auto after = adapted->parameters().front();
-  EXPECT_TRUE(after.equal(before) && after.scalar_type() == at::kFloat && !after.grad().defined());
+  const auto adapted = nn::adapt(torch::nn::Sequential(torch::nn::Linear(6, 4), torch::nn::BatchNorm1d(4)));
+  std::vector<at::Tensor> before;
+  for (const auto& tensors : {adapted->parameters(), adapted->buffers()})
+    for (const auto& tensor : tensors) before.push_back(tensor.clone());
+  at::manual_seed(3);
+  const auto drawn = at::rand({3});
+  at::manual_seed(3);
+  EXPECT_GT(flop_costs(*adapted, {at::zeros({1, 6})}, {}, kAlone).front(), 0);
+  time_costs(*adapted, {at::zeros({1, 6})}, {.samples = 2, .dtype = at::kDouble}, kAlone);
+  EXPECT_TRUE(at::rand({3}).equal(drawn)) << "a user's stream of random numbers was drawn from";
+  auto was = before.begin();
+  for (const auto& tensors : {adapted->parameters(), adapted->buffers()})
+    for (const auto& tensor : tensors)
+      EXPECT_TRUE(tensor.equal(*was) && tensor.scalar_type() == (was++)->scalar_type() && !tensor.grad().defined());
+}
+
+/// One layer under two names.
+struct Both : nn::Block {
+  Both() : one(register_module("one", std::make_shared<nn::Linear>(nn::Linear::Options{.in = 6, .out = 6}))) {
+    register_module("two", one);
+  }
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    return {one->forward(one->forward(inputs[0], context), context)};
+  }
+  std::shared_ptr<nn::Linear> one;
+};
+struct BothModel : nn::Model {
+  BothModel() {
+    add_block(register_module("both", std::make_shared<Both>()));
+    finish();
+  }
+};
+
+TEST(BlockCosts, ALayerWithTwoNamesIsGivenBack) {
+  BothModel model;
+  EXPECT_EQ(flop_costs(model, {at::zeros({1, 6})}, {}, kAlone), std::vector<double>{2 * 2 * 6 * 6});
+  expect_no_memory(model);
 }
 
 }  // namespace
