@@ -179,8 +179,8 @@ std::set<const nn::Layer*> inside_attentions(nn::Model& model) {
 }
 
 bool is_of_sequence(Role role) {
-  return role != Role::heads && role != Role::column && role != Role::row && role != Role::gathered_column &&
-         role != Role::labels && role != Role::vocabulary && role != Role::inside;
+  return role == Role::scatter_tokens || role == Role::by_token || role == Role::first_token ||
+         role == Role::gather_tokens || role == Role::whole;
 }
 
 /// Why a layer cannot have a role; "": it can.

@@ -189,14 +189,26 @@ void FlatWeights::publish_all() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) publish(b);
 }
 
-void FlatWeights::fetch(std::size_t bucket) {
-  if (here_[bucket]) return;
-  const at::NoGradGuard no_grad;
+void FlatWeights::take_memory(std::size_t bucket) {
   give_memory(flat_[bucket]);
   here_[bucket] = true;
   fetched_ += static_cast<std::int64_t>(flat_[bucket].nbytes());
   peak_fetched_ = std::max(peak_fetched_, fetched_);
+}
+
+void FlatWeights::fetch(std::size_t bucket) {
+  if (here_[bucket]) return;
+  const at::NoGradGuard no_grad;
+  take_memory(bucket);
   gather(bucket);
+}
+
+bool FlatWeights::blank(std::size_t bucket) {
+  if (here_[bucket]) return false;
+  const at::NoGradGuard no_grad;
+  take_memory(bucket);
+  flat_[bucket].zero_();
+  return true;
 }
 
 void FlatWeights::release(std::size_t bucket) {

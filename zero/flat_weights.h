@@ -72,6 +72,9 @@ class FlatWeights {
   void publish_all();
   /// Gives a buffer its memory and gathers it, unless it has it. Returns at once.
   void fetch(std::size_t bucket);
+  /// Gives a buffer memory full of zeros, for one who asks for shapes alone, unless it has its own. Returns whether it
+  /// did; no other rank is asked.
+  bool blank(std::size_t bucket);
   /// Frees the buffer's memory, unless it stays.
   void release(std::size_t bucket);
   void release_all();
@@ -105,6 +108,7 @@ class FlatWeights {
   void install(nn::Model& model);
   void map_blocks(nn::Model& model);
   void gather(std::size_t bucket);
+  void take_memory(std::size_t bucket);
 
   std::vector<Bucket> buckets_;
   std::vector<Residence> homes_;

@@ -70,6 +70,9 @@ class ShardedModel : public ReplicatedModel {
   /// Blocks are run from here on: for a microbatch, forward and backward, or for all that a pipeline has in a step; or
   /// in an evaluation. forward() says so itself.
   virtual void begin_pass() {}
+  /// While it lives blocks run for the shapes that come out, whatever their weights are: no rank that shares these out
+  /// need run them too.
+  virtual ScopeGuard shapes_alone() { return ScopeGuard(nullptr); }
   /// A backward pass has ended that makes a section's gradients (grad_sync.h).
   virtual void pass_ended(int section = 0) { sync_->end_pass(section); }
   /// An update has ended. `state`: of each bucket, bytes of the optimizer's own. Collective.

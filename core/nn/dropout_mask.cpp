@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kLanes = 16;  // calls of philox that run side by side
 
-/// dropout_words() for kLanes quads from `quad` on, written so that the compiler uses vectors: out[4 * lane + word].
+/// random::philox() for kLanes quads from `quad` on, written so that the compiler uses vectors: out[4 * lane + word].
 TRIREME_VECTOR_WIDTHS void keep_lanes(std::uint64_t key, std::uint64_t sample, std::uint64_t quad,
                                       std::uint64_t threshold, bool* out) {
   std::uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];

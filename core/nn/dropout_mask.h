@@ -18,18 +18,14 @@ constexpr std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::
   return random::mix(random::mix(seed, static_cast<std::uint64_t>(step)), random::hash(layer_path));
 }
 
-/// A word w stands for the uniform number (w + 0.5) / 2^32; it is at least `p` when w >= dropout_threshold(p).
+/// Elements 4q to 4q + 3 of a sample's full tensor have the four words of random::philox(key, sample, q). A word w
+/// stands for the uniform number (w + 0.5) / 2^32; it is at least `p` when w >= dropout_threshold(p).
 /// @pre 0 <= p < 1
 TRIREME_HOST_DEVICE constexpr std::uint64_t dropout_threshold(double p) {
   const double scaled = p * 4294967296.0 - 0.5;
   if (scaled <= 0) return 0;
   const auto below = static_cast<std::uint64_t>(scaled);
   return static_cast<double>(below) < scaled ? below + 1 : below;
-}
-
-/// Four elements, from number 4 * quad on, of one sample: which words to compare with the threshold.
-TRIREME_HOST_DEVICE constexpr random::Four dropout_words(std::uint64_t key, std::uint64_t sample, std::uint64_t quad) {
-  return random::philox(key, sample, quad);
 }
 
 /// Which elements of a sample's full (unsharded) tensor a rank holds: local element i is full element

@@ -115,12 +115,6 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
     ends.insert(wanted.back().function.get());
   }
   const Graph graph(roots, ends);
-  // No pass below puts a gradient at its weight by itself: whatever the engine comes by, the weights' come later.
-  std::vector<Bracket*> brackets;
-  for (const auto& node : graph.nodes())
-    if (auto* bracket = dynamic_cast<Bracket*>(node.get())) brackets.push_back(bracket);
-  for (auto* bracket : brackets) bracket->set(BackwardPart::inputs);
-
   // Where the pass begins on a way to parameters alone, it begins there again.
   Fork begin{.into = {}, .parameters = {}, .whole = true};
   std::vector<std::shared_ptr<Node>> ways;
@@ -130,7 +124,16 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
       ways.push_back(root.edge.function);
     }
   if (!ways.empty()) add_fork(std::move(begin), ways);
-  if (inputs.empty()) return;
+  const auto meets_input = [&](const Root& root) {
+    return root.edge.is_valid() && graph.leads_to_input(root.edge.function.get());
+  };
+  if (std::none_of(roots.begin(), roots.end(), meets_input)) return;  // all comes later, in a pass like any
+
+  // No pass below puts a gradient at its weight by itself: whatever the engine comes by, the weights' come later.
+  std::vector<Bracket*> brackets;
+  for (const auto& node : graph.nodes())
+    if (auto* bracket = dynamic_cast<Bracket*>(node.get())) brackets.push_back(bracket);
+  for (auto* bracket : brackets) bracket->set(BackwardPart::inputs);
 
   std::vector<Edge*> behind;  // what forks have on the ways to the inputs
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
@@ -194,6 +197,8 @@ void SplitBackward::weights(const std::function<void(Node& accumulator, at::Tens
 }
 
 void SplitBackward::accumulate_weights() {
+  // Without a first part each gradient is its parameter's as soon as it is made, and none waits for the others.
+  if (forks_.size() == 1 && forks_.front().whole) return backward(std::exchange(forks_, {}).front().into);
   const at::NoGradGuard no_grad;
   weights([](Node& accumulator, at::Tensor gradient) {
     // The accumulator takes a gradient over as it is and adds to it in place; two of them may be views of one tensor.

@@ -27,7 +27,7 @@ class SplitBackward {
     at::Tensor gradient;
   };
   /// The first pass. `inputs`: leaves that want a gradient; each that the graph does not meet has none (undefined).
-  /// Without inputs nothing is done yet. Consumes the graph.
+  /// Where it meets none nothing is done yet, and the second is a whole pass. Consumes the graph.
   SplitBackward(const std::vector<Root>& roots, const std::vector<at::Tensor>& inputs);
 
   /// Of the inputs, in their order.

@@ -35,7 +35,7 @@ std::string free_name(const std::string& dir) {
 
 /// Whether an earlier run left anything here. A folder that holds other things is nobody's to move. @throws ConfigError
 bool holds_a_run(const fs::path& dir) {
-  static const std::set<std::string> ours{"config.toml", "metrics.jsonl", "summary.json",
+  static const std::set<std::string> ours{"config.toml", "metrics.jsonl", "summary.json", kTimelineFile,
                                           "model",       "checkpoints",   ".lock"};
   std::error_code none;
   if (!fs::exists(dir, none)) return false;

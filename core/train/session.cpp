@@ -86,7 +86,8 @@ class Session {
     if (wants_timeline_) {
       constexpr std::int64_t kWarmUp = 2, kSteps = 3;
       const auto steps = std::max<std::int64_t>(1, total_steps_ - resumed_at_), traced = std::min(kSteps, steps);
-      timeline_.emplace(booster_.mesh(), folder_.dir() + "/timeline.json", std::min(kWarmUp, steps - traced), traced);
+      timeline_.emplace(booster_.mesh(), fmt::format("{}/{}", folder_.dir(), kTimelineFile),
+                        std::min(kWarmUp, steps - traced), traced);
     }
     begin_ = Clock::now();
   }

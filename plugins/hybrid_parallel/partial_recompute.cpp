@@ -27,14 +27,14 @@ std::vector<bool> recomputed_blocks(const config::Table* section, const Recomput
   std::vector<bool> recomputed;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const auto blocks = stages[s].size();
-    const auto wanted = counts.empty() ? std::llround(keys.recompute_ratio * static_cast<double>(blocks)) : counts[s];
+    const auto part = std::llround(keys.recompute_ratio * static_cast<double>(blocks));
+    const auto wanted = counts.empty() ? std::max<std::int64_t>(1, part) : counts[s];
     if (wanted > blocks)
       config::fail(section, kCounts, fmt::format("stage {} has {} blocks; choose at most {}", s, blocks, blocks));
     for (std::int64_t b = 0; b < blocks; ++b) recomputed.push_back(b < wanted);
   }
   if (std::none_of(recomputed.begin(), recomputed.end(), [](bool is) { return is; }))
-    config::fail(section, counts.empty() ? "recompute_ratio" : kCounts,
-                 "leaves no block to recompute; choose more, or set train.recompute = false");
+    config::fail(section, kCounts, "leaves no block to recompute; choose more, or set train.recompute = false");
   return recomputed;
 }
 

@@ -22,7 +22,7 @@ template <class O>
 void add_recompute_options(Fields<O>& table) {
   table
       .add("recompute_ratio", &RecomputeKeys::recompute_ratio,
-           "With train.recompute: this part of each stage's blocks, the first ones, and not all of them (elsewhere "
+           "With train.recompute: this part of each stage's blocks, the first ones, but at least one (elsewhere "
            "gradient_checkpoint_config with gradient_checkpointing_ratio).",
            {.max = 1, .above = 0})
       .add("recompute_layers_per_stage", &RecomputeKeys::recompute_layers_per_stage,

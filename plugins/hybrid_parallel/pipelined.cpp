@@ -80,11 +80,10 @@ nn::Tensors PipelinedModel::forward(int chunk, nn::Tensors inputs, const data::B
 
 nn::Tensors PipelinedModel::probe(int chunk, nn::Tensors inputs, const data::Batch& batch) {
   const bool training = at::GradMode::is_enabled();
-  model_->train(false);  // no dropout, no running statistics
-  model_->begin_pass();
+  const auto no_weights = model_->shapes_alone();  // data-parallel ranks may meet new shapes at other times
+  model_->train(false);                            // no dropout, no running statistics
   auto made = forward(chunk, std::move(inputs), batch);
   model_->train(training);
-  model_->begin_pass();  // the one that probes come before
   return made;
 }
 

@@ -120,7 +120,7 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{hybrid + "recompute_ratio=0.5"}, "recompute_ratio=0.5: changes nothing without recompute"},
       {{hybrid + "recompute_ratio=0.5", "train.recompute=true", hybrid + "recompute_layers_per_stage=[1]"},
        "say the same thing in two ways; leave one"},
-      {{hybrid + "recompute_ratio=0.1", "train.recompute=true"}, "leaves no block to recompute"},
+      {{hybrid + "recompute_layers_per_stage=[0]", "train.recompute=true"}, "leaves no block to recompute"},
       {{hybrid + "recompute_layers_per_stage=[1, 1]", "train.recompute=true"}, "2 numbers for 1 stages; give one a"},
       {{"parallel.pp=2", hybrid + "recompute_layers_per_stage=[1, 3]", "train.recompute=true"},
        "and pp_partition = \"flops\" decides which these are; set num_layers_per_stage too, or recompute_ratio",

@@ -178,7 +178,8 @@ TEST(HybridRules, PartialRecomputeIsOfTheFirstBlocks) {
     return std::pair{sent("tp", "all_reduce") - before, layer};
   };
   const auto [none, layer] = reduced("", false);
-  for (const auto& [keys, layers] : {std::pair{"recompute_ratio = 0.4", 1},
+  for (const auto& [keys, layers] : {std::pair{"recompute_ratio = 0.05", 0},  // the first block, which sends nothing
+                                     {"recompute_ratio = 0.4", 1},
                                      {"recompute_ratio = 0.5", 2},
                                      {"recompute_layers_per_stage = [1]", 0},
                                      {"recompute_layers_per_stage = [4]", 3},

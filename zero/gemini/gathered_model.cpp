@@ -68,7 +68,21 @@ nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tens
   return outputs;
 }
 
+ScopeGuard GatheredModel::shapes_alone() {
+  shapes_alone_ = true;
+  return ScopeGuard([this] { shapes_alone_ = false; });
+}
+
 void GatheredModel::enter(const nn::Block& block) {
+  if (shapes_alone_) {
+    for (const auto bucket : flat().buckets_of(block)) {
+      if (flat().blank(bucket))
+        blank_.push_back(bucket);
+      else
+        flat().wait(bucket);
+    }
+    return;
+  }
   if (watched()) keeper_->before_change();
   order_->enter(&block);
   if (watched()) keeper_->enter(*order_, flat().buckets_of(block));
@@ -82,6 +96,10 @@ void GatheredModel::enter(const nn::Block& block) {
 }
 
 void GatheredModel::leave() {
+  if (shapes_alone_) {
+    for (const auto bucket : std::exchange(blank_, {})) flat().release(bucket);
+    return;
+  }
   if (keeps()) return;
   if (watched()) keeper_->before_change();
   release_used();

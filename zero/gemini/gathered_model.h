@@ -40,6 +40,7 @@ class GatheredModel : public ShardedModel {
   nn::Tensors forward(const data::Batch& batch) override;
   nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch) override;
   void begin_pass() override;
+  ScopeGuard shapes_alone() override;
   void pass_ended(int section = 0) override;
   void step_ended(std::vector<std::int64_t> state) override;
   void train(bool on) override;
@@ -66,6 +67,8 @@ class GatheredModel : public ShardedModel {
   std::unique_ptr<Keeper> keeper_;
   std::size_t prefetch_;
   bool reduce_early_;
+  bool shapes_alone_ = false;
+  std::vector<std::size_t> blank_;  ///< buckets of zeros, while it is shapes alone
   /// Trained chunks that no earlier block has, but for those whose gradients come late.
   std::unordered_map<const nn::Block*, std::vector<std::size_t>> first_in_;
   std::unordered_set<const nn::Block*> trained_;  ///< blocks that have a trained chunk

@@ -41,10 +41,12 @@ class RunFolders : public testing::Test {
 TEST_F(RunFolders, AnEarlierRunIsMovedAside) {
   begin()->metric({{"kind", "event"}});
   fs::create_directories(dir() + "/checkpoints/step-00000001");
+  for (const char* made : {"summary.json", kTimelineFile}) write(fs::path(dir()) / made);
   const auto second = begin();
   ASSERT_EQ(second->start().notes.size(), 1U);
   EXPECT_NE(second->start().notes[0].find(dir() + ".1"), std::string::npos);
   EXPECT_TRUE(fs::exists(dir() + ".1/checkpoints/step-00000001"));
+  EXPECT_TRUE(fs::exists(fs::path(dir() + ".1") / kTimelineFile));
   EXPECT_FALSE(fs::exists(dir() + "/checkpoints"));
 }
 
