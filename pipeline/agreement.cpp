@@ -53,7 +53,7 @@ std::map<int, Boundary> Executor::sample(const data::Batch& like, std::int64_t s
   for (int stage = 0; stage + 1 < schedule_->stages(); ++stage) {
     const auto here = schedule_->place_of(stage), next = schedule_->place_of(stage + 1);
     if (here.rank == links_.rank()) {
-      auto inputs = stage == 0 ? batch.inputs : zeros(out.at(stage), links_.device());
+      auto inputs = stage == 0 ? batch.inputs : changeable(zeros(out.at(stage), links_.device()));
       out[stage + 1] = boundary_of(chunks_.probe(here.chunk, std::move(inputs), batch));
       if (next.rank != here.rank) links_.tell(next.rank, out[stage + 1]);
     } else if (next.rank == links_.rank()) {

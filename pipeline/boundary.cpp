@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <utility>
+
 #include "core/base/error.h"
+#include "core/nn/bracket.h"
 
 namespace trireme::pipeline {
 namespace {
@@ -31,6 +34,10 @@ Tensors zeros(const Boundary& boundary, c10::Device device) {
     out.push_back(
         at::zeros(spec.shape, at::TensorOptions(spec.dtype).device(device)).set_requires_grad(spec.wants_grad));
   return out;
+}
+
+Tensors changeable(Tensors inputs) {
+  return nn::on_backward(std::move(inputs), [](nn::BackwardPart) {});
 }
 
 void check(const Boundary& agreed, const Tensors& given) {

@@ -24,6 +24,8 @@ using Boundary = std::vector<TensorSpec>;
 Boundary boundary_of(const Tensors& tensors);
 /// Zeros of these shapes; those that want a gradient are leaves that do.
 Tensors zeros(const Boundary& boundary, c10::Device device);
+/// The same tensors for a stage's first layer, which may change them in place: no leaves, and gradients go on to those.
+Tensors changeable(Tensors inputs);
 /// What a stage gave is what was agreed. @throws LogicError that says which tensor differs and how
 void check(const Boundary& agreed, const Tensors& given);
 

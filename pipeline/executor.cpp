@@ -100,7 +100,7 @@ void Executor::forward(const Action& action) {
   auto& at = live(action.chunk, action.microbatch);
   peak_live_ = std::max(peak_live_, ++live_now_);
   at.inputs = inputs_of(action, stage);
-  auto outputs = chunks_.forward(action.chunk, at.inputs, batch);
+  auto outputs = chunks_.forward(action.chunk, training_ ? changeable(at.inputs) : at.inputs, batch);
   if (!training_) at.inputs.clear();
   if (stage + 1 == schedule_->stages()) {
     if (!training_) return outputs_.push_back(std::move(outputs));

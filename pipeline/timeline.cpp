@@ -28,13 +28,13 @@ std::vector<std::vector<Event>> gather(const std::vector<Event>& mine, const com
 
 /// The means of each stage's actions.
 Costs measured_costs(const std::vector<std::vector<Event>>& events, int stages) {
-  std::vector<double> forward(static_cast<std::size_t>(stages)), input(forward), weight(forward), whole(forward);
-  std::vector<double> count(forward);
+  std::vector<double> forward(static_cast<std::size_t>(stages)), input(forward), weight(forward), count(forward);
   for (const auto& of_rank : events)
     for (const auto& event : of_rank) {
       const auto s = static_cast<std::size_t>(event.stage);
       const double seconds = event.end - event.begin;
       if (event.action.op == Op::forward) ++count[s];
+      // A backward pass that is not split counts as weights': the simulator adds the two up.
       (event.action.op == Op::forward ? forward : event.action.op == Op::backward_input ? input : weight)[s] += seconds;
     }
   Costs costs{forward, input, weight, 0};

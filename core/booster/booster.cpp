@@ -43,6 +43,10 @@ std::unique_ptr<comm::World> launch(const comm::WorldOptions& options) {
 Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoosterOptions options)
     : world_(world), plugin_(std::move(plugin)), options_(std::move(options)), log_(world.rank()) {
   mesh_ = std::make_unique<comm::Mesh>(world_, plugin_->axes(world_.size()));
+  auto all_read =
+      at::full({1}, plugin_->reads_inputs(*mesh_) ? 1 : 0, at::TensorOptions(at::kInt).device(world.device()));
+  world.group().all_reduce(all_read, comm::ReduceOp::min);
+  all_read_inputs_ = all_read.item<int>() != 0;
 }
 
 data::LoaderOptions Booster::place(data::LoaderOptions options) const {
@@ -52,6 +56,7 @@ data::LoaderOptions Booster::place(data::LoaderOptions options) const {
   options.dtype = Precision::parse(options_.boost.train.precision).parameters;
   options.device = world_.device();
   options.inputs = plugin_->reads_inputs(*mesh_);
+  options.one_shape = !all_read_inputs_;
   return options;
 }
 

@@ -90,6 +90,7 @@ class Booster {
   BoosterOptions options_;
   Log log_;
   std::unique_ptr<comm::Mesh> mesh_;
+  bool all_read_inputs_ = true;  ///< every rank, not the first stage of a pipeline alone
   std::int64_t workers_ = data::LoaderOptions{}.workers, prefetch_ = data::LoaderOptions{}.prefetch;
 };
 

@@ -31,7 +31,8 @@ struct LoaderOptions {
   bool shuffle = false;
   bool augment = false;
   bool drop_last = false;
-  bool inputs = true;  ///< false: labels and numbers alone are read; inputs have their shapes, and no memory (meta)
+  bool inputs = true;      ///< false: labels and numbers alone are read; inputs have their shapes, and no memory (meta)
+  bool one_shape = false;  ///< all samples must have the first one's: other ranks go by that, and read none
   bool evaluation = false;  ///< unreadable samples are left out, not replaced; excludes the three above
   std::int64_t workers = 1;
   std::int64_t prefetch = 2;

@@ -124,10 +124,11 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
       ways.push_back(root.edge.function);
     }
   if (!ways.empty()) add_fork(std::move(begin), ways);
-  const auto meets_input = [&](const Root& root) {
+  const auto meets = [&](const Root& root) {
     return root.edge.is_valid() && graph.leads_to_input(root.edge.function.get());
   };
-  if (std::none_of(roots.begin(), roots.end(), meets_input)) return;  // all comes later, in a pass like any
+  whole_ = std::none_of(roots.begin(), roots.end(), meets);
+  if (whole_) return;
 
   // No pass below puts a gradient at its weight by itself: whatever the engine comes by, the weights' come later.
   std::vector<Bracket*> brackets;
@@ -197,8 +198,8 @@ void SplitBackward::weights(const std::function<void(Node& accumulator, at::Tens
 }
 
 void SplitBackward::accumulate_weights() {
-  // Without a first part each gradient is its parameter's as soon as it is made, and none waits for the others.
-  if (forks_.size() == 1 && forks_.front().whole) return backward(std::exchange(forks_, {}).front().into);
+  // Each gradient is its parameter's as soon as it is made, then, and none waits for the others.
+  if (whole_ && !forks_.empty()) return backward(std::exchange(forks_, {}).front().into);
   const at::NoGradGuard no_grad;
   weights([](Node& accumulator, at::Tensor gradient) {
     // The accumulator takes a gradient over as it is and adds to it in place; two of them may be views of one tensor.

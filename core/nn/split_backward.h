@@ -47,6 +47,7 @@ class SplitBackward {
   };
   bool add_fork(Fork fork, const std::vector<std::shared_ptr<torch::autograd::Node>>& ways);
 
+  bool whole_ = false;       ///< it meets no input: all is left to the second pass
   std::vector<Fork> forks_;  ///< in the order of a backward pass
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::vector<std::size_t> forks_left_;  ///< of each accumulator

@@ -18,8 +18,13 @@ const nn::Policy* policy_for(const ModelSource& source) {
   return source.policy.empty() ? shardformer::policy_of(source.kind) : &source.policy;
 }
 
-/// Why the source's model cannot be cut over so many ranks; "": it can.
-std::string why_not(const ModelSource& source, const shardformer::Sizes& sizes) {
+/// Why the source's model cannot be cut over so many ranks, and the key that asks for it; "": it can.
+struct Why {
+  std::string text;
+  const char* key = "tp_size";
+};
+
+std::string why_not_text(const ModelSource& source, const shardformer::Sizes& sizes) {
   if (sizes.tensor == 1 && sizes.mode == Sequence::none) return "";
   const auto* policy = policy_for(source);
   if (policy == nullptr)
@@ -28,6 +33,12 @@ std::string why_not(const ModelSource& source, const shardformer::Sizes& sizes) 
         "tp_size = 1, and no sequence_parallelism_mode",
         text::join(shardformer::kinds_with_policy()));
   return shardformer::why_not(*source.model, *policy, sizes);
+}
+
+Why why_not(const ModelSource& source, const shardformer::Sizes& sizes) {
+  if (auto text = why_not_text(source, {sizes.tensor, Sequence::none, 1}); !text.empty()) return {std::move(text)};
+  const bool own = sizes.mode != Sequence::none && !shardformer::reuses_tensor(sizes.mode);
+  return {why_not_text(source, sizes), own ? "sp_size" : "sequence_parallelism_mode"};
 }
 
 /// What a user's own modules have made becomes rank 0's: no draw by name has made it the same.
@@ -108,7 +119,7 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
   const auto* section = config.plugin_table(name());
   const auto& o = options_;
   const auto why = why_not(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
-  if (!why.empty()) config::fail(section, o.tp_size > 1 ? "tp_size" : "sp_size", why);
+  if (!why.text.empty()) config::fail(section, why.key, why.text);
   if (!o.parallel_output && shardformer::classes_of(*source.model, *policy_for(source)) == 0)
     config::fail(section, "parallel_output", "changes nothing: the policy gives no layer the role labels; remove it");
   check_kernels(section, o, o.mode(), *source.model);
@@ -116,7 +127,8 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
   try {
     stages = stages_of(*source.model);
   } catch (const ConfigError& error) {
-    config::fail(section, o.num_layers_per_stage.empty() ? "pp_size" : "num_layers_per_stage", error.what());
+    const char* key = o.chunks() > 1 ? "num_model_chunks" : "pp_size";
+    config::fail(section, o.num_layers_per_stage.empty() ? key : "num_layers_per_stage", error.what());
   }
   if (config.train.recompute && o.knows_stages()) recomputed_blocks(section, o, stages);
 }
@@ -199,7 +211,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   const auto &pp = mesh.group("pp"), &tp = mesh.group("tp");
   shardformer::Groups cut{tp, options_.mode(), mesh.group("sp"), false, options_.overlap()};
   const auto why = why_not(source, cut.sizes());
-  if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.tp_size: {}", why));
+  if (!why.text.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.{}: {}", why.key, why.text));
   auto stage_choice = this->stage_choice();
   stage_choice.costs = block_costs(source, options, mesh);  // before anything is cut
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());

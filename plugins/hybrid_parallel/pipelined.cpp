@@ -69,7 +69,10 @@ nn::Tensors PipelinedModel::forward(const data::Batch& batch) {
   return model_->as_outputs(std::move(outputs));
 }
 
-ScopeGuard PipelinedModel::no_sync() { return model_->no_sync(); }
+ScopeGuard PipelinedModel::no_sync() {
+  const bool before = std::exchange(held_, true);
+  return ScopeGuard([this, before] { held_ = before; });
+}
 
 nn::Tensors PipelinedModel::forward(int chunk, nn::Tensors inputs, const data::Batch& batch) {
   const auto& [begin, end] = plan_.mine[static_cast<std::size_t>(chunk)];
@@ -99,13 +102,13 @@ at::Tensor PipelinedModel::loss(const nn::Tensors& made, const data::Batch& batc
 }
 
 void PipelinedModel::before_weights(int, bool last) {
-  model_->sync().hold(!last && !model_->reduces_each_microbatch());
+  model_->sync().hold(held_ || (!last && !model_->reduces_each_microbatch()));
 }
 
 void PipelinedModel::after_weights(int chunk, bool) { model_->pass_ended(plan_.section_of(chunk)); }
 
 void PipelinedModel::reduce_shared() {
-  if (plan_.shared.empty()) return;
+  if (plan_.shared.empty() || held_) return;
   const at::NoGradGuard no_grad;
   auto& sync = model_->sync();
   const auto& leaves = model_->flat().leaves();

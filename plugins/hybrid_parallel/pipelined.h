@@ -51,6 +51,7 @@ class PipelinedModel : public BoostedModel, public StepRunner, private pipeline:
   std::unique_ptr<zero::ShardedModel> model_;
   StagePlan plan_;
   at::ScalarType loss_type_;
+  bool held_ = false;  ///< by no_sync()
   const comm::Group& line_;
   pipeline::Executor executor_;
 

@@ -92,13 +92,26 @@ Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
   return out;
 }
 
+/// A step of a model that runs its microbatches itself, in two calls.
+static void run_in_two(Booster& booster, Boosted& run, const data::StepBatch& batch) {
+  auto first = batch, second = batch;
+  const auto half = static_cast<std::ptrdiff_t>(batch.micro.size() / 2);
+  first.micro.erase(first.micro.begin() + half, first.micro.end());
+  second.micro.erase(second.micro.begin(), second.micro.begin() + half);
+  if (half > 0) {
+    const auto local = run.model->no_sync();
+    booster.forward_backward(run, first);
+  }
+  booster.forward_backward(run, second);
+}
+
 Trace by_pieces(const Case& c) {
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
   Trace trace;
   for_steps(c, run, [&](const data::StepBatch& batch) {
     run.model->train(true);
-    if (run.model->runner() != nullptr) booster.forward_backward(run, batch);
+    if (run.model->runner() != nullptr) run_in_two(booster, run, batch);
     for (std::size_t i = 0; i < batch.micro.size() && run.model->runner() == nullptr; ++i) {
       const bool reduce = i + 1 == batch.micro.size() || c.reduce_each;
       const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();

@@ -97,6 +97,13 @@ INSTANTIATE_TEST_SUITE_P(
                Case{.name = "adapted", .micro_batch = 2, .adapted = true}})),
     kName);
 
+// A stage whose first layer works in place: each layer is a stage, or each two.
+INSTANTIATE_TEST_SUITE_P(
+    InPlace, Pipeline,
+    testing::ValuesIn(cross({{"gpipe", 4}, {"zb_h1", 4}, {"zbv", 2}, {"zbv", 2, 1, 2}},
+                            {Case{.name = "in_place", .micro_batch = 2, .adapted = true, .in_place = true}})),
+    kName);
+
 class PipelinePrecision : public testing::TestWithParam<Rounding> {};
 
 TEST_P(PipelinePrecision, StaysNearFloat64) {

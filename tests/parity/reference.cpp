@@ -259,9 +259,11 @@ struct TextbookOptimizer {
 std::shared_ptr<data::Dataset> make_data(const Case& c) { return std::make_shared<Noise>(c.samples); }
 
 std::shared_ptr<nn::Model> make_model(const Case& c) {
-  if (c.adapted)
-    return nn::adapt(torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(3 * kPixels * kPixels, c.hidden),
-                                           torch::nn::Tanh(), torch::nn::Linear(c.hidden, kClasses)));
+  if (c.adapted) {
+    const torch::nn::Linear first(3 * kPixels * kPixels, c.hidden), second(c.hidden, kClasses);
+    return nn::adapt(c.in_place ? torch::nn::Sequential(torch::nn::Flatten(), first, torch::nn::ReLU(true), second)
+                                : torch::nn::Sequential(torch::nn::Flatten(), first, torch::nn::Tanh(), second));
+  }
   if (c.words != Case::Words::none) return std::make_shared<Words>(c);
   models::vit::Options options;
   options.hidden_size = c.hidden;

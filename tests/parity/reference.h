@@ -26,6 +26,7 @@ struct Case {
   bool unused_block = false;  ///< the model has parameters that no loss ever sees
   bool rare = false;          ///< a block whose weights only sample 3 meets: most ranks have no gradient for them
   bool adapted = false;       ///< a user's own torch::nn::Sequential
+  bool in_place = false;      ///< ... with a layer that changes its input
   bool twice = false;         ///< a block runs twice, and two blocks share a parameter
   /// Instead of the ViT a model of words, with a head of its own or tied to the embedding.
   enum class Words { none, tied, untied } words = Words::none;

@@ -14,7 +14,8 @@
 //
 // A pipeline runs some of the blocks for one microbatch, then for another: there a pass is all that a rank has in a
 // step, and P what it holds. Where a backward pass comes in two parts the weights' part enters and leaves blocks too,
-// for 3P gathered: nodes that make a weight's gradient may read it (a layer norm's do).
+// for 3P gathered: nodes that make a weight's gradient may read it (a layer norm's do). The first stage, which has no
+// input's gradient to make first, has its pass in one.
 #pragma once
 
 #include <cstddef>

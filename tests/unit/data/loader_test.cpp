@@ -31,9 +31,9 @@ class Numbers : public Dataset {
     if (broken.contains(index)) throw DataError("sample " + std::to_string(index) + " is broken");
     if (skipped_ids.contains(index)) return std::nullopt;
     const double value = static_cast<double>(index) + (augment ? 1000.0 * static_cast<double>(epoch) : 0.0);
-    return Sample{{at::full({2, 3}, value, at::kFloat)}, index % 5};
+    return Sample{{at::full({2, wider.contains(index) ? 4 : 3}, value, at::kFloat)}, index % 5};
   }
-  std::set<std::int64_t> broken, skipped_ids;
+  std::set<std::int64_t> broken, skipped_ids, wider;
   std::int64_t delay_us = 0;
   std::atomic<int> reads = 0;
 
@@ -177,6 +177,25 @@ TEST(Loader, ASkippedSampleIsReplacedInTrainingAndLeftOutInEvaluation) {
   const auto none = std::make_shared<Numbers>(2);
   none->skipped_ids = {0, 1};
   EXPECT_THROW(Loader(none, {.global_batch = 2, .micro_batch = 2}), DataError);
+}
+
+TEST(Loader, SamplesOfAMicrobatchAreAlikeAndInAPipelineAllAre) {
+  const auto error_of = [](std::int64_t micro_batch, bool one_shape) -> std::string {
+    auto data = std::make_shared<Numbers>(4);
+    data->wider = {2};
+    Loader loader(data, {.global_batch = 2, .micro_batch = micro_batch, .one_shape = one_shape});
+    loader.start_epoch(0);
+    try {
+      while (loader.next())
+        ;
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error_of(1, false), "");
+  EXPECT_NE(error_of(2, false).find("[2, 3]; samples of a microbatch must be alike"), std::string::npos);
+  EXPECT_EQ(error_of(1, true).find("sample 2 has the shape [2, 4], another one [2, 3]; in a pipeline"), 0U);
 }
 
 TEST(Loader, RethrowsTheFirstErrorInOrderAfterTheStepsBeforeIt) {
