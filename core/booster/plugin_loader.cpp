@@ -104,6 +104,8 @@ void check_plugin_sections(const config::RunConfig& config, const std::string& c
   const auto files = list_plugins();
   std::vector<std::string> known{chosen};
   for (const auto& file : files) known.push_back(file.name);
+  const auto* parallel = config.root.table("parallel");
+  const bool named = parallel != nullptr && parallel->find("plugin") != nullptr;
   for (const auto& [name, section] : sections->tables) {
     if (name == chosen) continue;
     const auto file = std::find_if(files.begin(), files.end(), [&](const auto& f) { return f.name == name; });
@@ -111,13 +113,18 @@ void check_plugin_sections(const config::RunConfig& config, const std::string& c
       throw ConfigError(fmt::format("{}: [{}] is the section of no plugin here{}  (trireme plugins)",
                                     section.origin.text(), section.path, text::did_you_mean(name, known)));
     if (const auto plugin = plugin_if_usable(file->path)) plugin->configure(&section);
-    // A section of a file may wait for its day; what is said on the command line is meant now.
+    // A section of a file may wait for its day, if the plugin is named; what is said on the command line is meant now.
     for (const auto& [key, entry] : section.entries)
       if (entry.origin.line == 0)
         throw ConfigError(
             fmt::format("{}: is of the plugin \"{}\", and this run has \"{}\"; remove it, or add --set "
                         "parallel.plugin={}",
                         entry.origin.text(), name, chosen, name));
+    if (!named && !section.entries.empty())
+      throw ConfigError(
+          fmt::format("{}: [{}] changes nothing: no key names its plugin, and the run has \"{}\"; set "
+                      "parallel.plugin = \"{}\", or remove the section",
+                      section.origin.text(), section.path, chosen, name));
   }
 }
 

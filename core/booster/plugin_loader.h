@@ -25,9 +25,9 @@ std::vector<PluginFile> list_plugins();
 /// (both values and the remedy), before any of its code ran.
 std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path);
 
-/// A file may hold the sections of several plugins, to switch between them; each [plugin.NAME] must be of the `chosen`
-/// one or of one that list_plugins() finds, and what stands in it must be what that plugin takes. @throws ConfigError,
-/// for a slip in a name or a key would silently change nothing.
+/// A file that names its plugin may hold the sections of others, to switch between them; each [plugin.NAME] must be of
+/// the `chosen` one or of one that list_plugins() finds, and what stands in it must be what that plugin takes. @throws
+/// ConfigError, for a slip in a name or a key would silently change nothing.
 void check_plugin_sections(const config::RunConfig& config, const std::string& chosen);
 
 /// The plugin that the run chooses, with its section read and what [parallel] and [train] share with it settled.

@@ -56,10 +56,18 @@ void check_root(const Table& root) {
                                 text::join(names), text::did_you_mean(unknown->path, names)));
 }
 
-// A key that is not of this section but of another: say which, where no key of this one is near.
+// A key that is not of this section but of another: say which, where no key of this one is near. In [parallel] a
+// plugin's long name of a size (pp_size) is told the short one.
 void check_misplaced(const Table& section, const FieldTable& fields) {
   for (const auto& [key, entry] : section.entries) {
     if (fields.find(key) != nullptr || !text::nearest(key, fields.keys()).empty()) continue;
+    const auto brief = key.substr(0, key.find("_size"));
+    if (section.path == "parallel")
+      throw ConfigError(fmt::format(
+          "{}: no key \"{}\" in [parallel]; {}", entry.origin.text(), key,
+          brief != key && fields.find(brief) != nullptr
+              ? fmt::format("did you mean \"{}\"?", brief)
+              : fmt::format("a plugin's own keys stand in [plugin.NAME]  (trireme config --explain {})", key)));
     if (const auto owner = owner_of(key); !owner.empty())
       throw ConfigError(fmt::format("{}: no key \"{}\" in [{}]; it belongs into [{}]", entry.origin.text(), key,
                                     section.path, owner));

@@ -12,9 +12,11 @@ namespace {
 const Options& view(const void* options) { return *static_cast<const Options*>(options); }
 Options& view(void* options) { return *static_cast<Options*>(options); }
 
-/// config.json's `name` into `option`, unless the user set it; then the two must agree.
+/// config.json's `name` into `option`, unless the user set it; then the two must agree. `cause`: the user's key, where
+/// it is not `key`.
 template <class T>
-void take(const nlohmann::json& config, const char* name, const char* key, std::optional<T>& option) {
+void take(const nlohmann::json& config, const char* name, const char* key, std::optional<T>& option,
+          const char* cause = nullptr) {
   if (!config.contains(name) || config[name].is_null()) return;
   T value;
   try {
@@ -26,7 +28,7 @@ void take(const nlohmann::json& config, const char* name, const char* key, std::
   if (option && *option != value)
     throw ConfigError(
         fmt::format("[model] {} = {}, but the weights' config.json says {} = {}; leave {} out, or choose other weights",
-                    key, *option, name, value, key));
+                    key, *option, name, value, cause != nullptr ? cause : key));
   option = value;
 }
 
@@ -63,7 +65,10 @@ bool Kind::from_hf(void* options, const nlohmann::json& file) const {
   const auto take_sized = [&](const char* name, const char* key, std::optional<std::int64_t> Options::*member) {
     const bool by_size = out.size && !(out.*member);
     if (by_size) out.*member = preset.*member;
-    take(config, name, by_size ? fmt::format("size = \"{}\": {}", *out.size, key).c_str() : key, out.*member);
+    if (by_size)
+      take(config, name, fmt::format("size = \"{}\": {}", *out.size, key).c_str(), out.*member, "size");
+    else
+      take(config, name, key, out.*member);
   };
   take_sized("hidden_size", "hidden_size", &Options::hidden_size);
   take_sized("num_hidden_layers", "num_layers", &Options::num_layers);

@@ -127,7 +127,7 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
   try {
     stages = stages_of(*source.model);
   } catch (const ConfigError& error) {
-    const char* key = o.chunks() > 1 ? "num_model_chunks" : "pp_size";
+    const char* key = o.num_model_chunks ? "num_model_chunks" : "pp_size";
     config::fail(section, o.num_layers_per_stage.empty() ? key : "num_layers_per_stage", error.what());
   }
   if (config.train.recompute && o.knows_stages()) recomputed_blocks(section, o, stages);

@@ -54,7 +54,8 @@ void add_pipeline_options(Fields<O>& rows) {
            "several "
            "stages; zb_h1 and zbv put off weight gradients to where a rank would wait. Short: parallel.schedule.",
            {.choices = pipeline::schedule_names()})
-      .add("num_model_chunks", &O::num_model_chunks, "interleaved: stages on each rank.", {.min = 1, .max = 4096})
+      .add("num_model_chunks", &O::num_model_chunks, "interleaved: stages on each rank. Unset: 2.",
+           {.min = 1, .max = 4096})
       .add("num_microbatches", &O::num_microbatches,
            "Into so many parts a rank's share of the global batch is cut; wins over microbatch_size. Unset, with "
            "a "

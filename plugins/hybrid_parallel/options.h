@@ -38,7 +38,10 @@ struct HybridParallelOptions : ShardedKeys, KernelKeys, RecomputeKeys {
     return pp_size == 1 || !num_layers_per_stage.empty() || pp_partition == "uniform";
   }
   /// As schedules take it: 0 where none is given.
-  [[nodiscard]] int chunks() const { return static_cast<int>(num_model_chunks.value_or(0)); }
+  /// 0: the schedule's own.
+  [[nodiscard]] int chunks() const {
+    return static_cast<int>(num_model_chunks.value_or(pp_style == "interleaved" ? 2 : 0));
+  }
 };
 
 const Fields<HybridParallelOptions>& hybrid_parallel_fields();

@@ -65,7 +65,9 @@ TEST(Plugins, RefuseWhatTheyCannotHonour) {
       {{"parallel.pp=2", hybrid + "num_layers_per_stage=[1, 3]"}, "num_layers_per_stage=[1, 3]: ", 2},
       {{"parallel.pp=2", "parallel.schedule=1f1"}, "1f1b", 2},
       {{"parallel.schedule=gpipe"}, "changes nothing: there is no pipeline"},
-      {{"parallel.pp=2", "parallel.schedule=interleaved"}, "needs it; give 2 or more", 2},
+      {{"parallel.pp=2", "parallel.schedule=interleaved"}, "parallel.pp=2: 3 blocks cannot be 4 stages", 2},
+      {{"parallel.pp_size=2"}, "no key \"pp_size\" in [parallel]; did you mean \"pp\"?"},
+      {{"parallel.num_model_chunks=2"}, "a plugin's own keys stand in [plugin.NAME]  (trireme config --explain num"},
       {{"parallel.pp=2", "parallel.schedule=interleaved", hybrid + "num_model_chunks=1"},
        "interleaved with 1 is 1f1b",
        2},
@@ -216,13 +218,15 @@ TEST(Plugins, ReadTheSectionsOfThoseThatAreNotChosen) {
     expect_only_refusal(run.train(1, {"--set", std::string("plugin.") + set}), 2, says);
   EXPECT_FALSE(fs::exists(run.dir()));
   const std::string sections = "[plugin.gemini]\nmax_prefetch = 1\n[plugin.torch_ddp]\nbucket_cap_mb = 2\n";
-  const auto check = [&](const std::string& zero) {
+  const auto check = [&](const std::string& zero, const std::string& parallel) {
     return run_process({TRIREME_COMMAND, "config",
                         run.folder.write("several.toml", std::string(kModel) + kLeaves + sections +
-                                                             "[plugin.low_level_zero]\n" + zero)});
+                                                             "[plugin.low_level_zero]\n" + zero + parallel)});
   };
-  expect_only_refusal(check("stge = 2\n"), 2, "several.toml:17:1: no key \"stge\"");
-  const auto good = check("stage = 2\n");
+  expect_only_refusal(check("stge = 2\n", ""), 2, "several.toml:17:1: no key \"stge\"");
+  expect_only_refusal(check("stage = 2\n", ""), 2,
+                      "changes nothing: no key names its plugin, and the run has \"torch_");
+  const auto good = check("stage = 2\n", "[parallel]\nplugin = \"torch_ddp\"\n");
   EXPECT_EQ(good.code, 0) << good.err;
 }
 

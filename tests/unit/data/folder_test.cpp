@@ -147,7 +147,9 @@ TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
   auto options = options_for(folder.path());
   auto sets = open(options, 1, Log(1));
   EXPECT_EQ(message_of([&] { sets.train->get(0, 0, true); }),
-            bad + ": the file is empty; repair or remove it, or set data.on_bad_sample = \"skip\" to go on without it");
+            bad +
+                ": the file is empty; repair or remove it, or set data.on_bad_sample = \"skip\" to go on without it, "
+                "where ranks share no sample");
 
   options.on_bad_sample = "skip";
   std::FILE* lines = std::tmpfile();

@@ -194,7 +194,7 @@ TEST(Loader, SamplesOfAMicrobatchAreAlikeAndInAPipelineAllAre) {
     return "";
   };
   EXPECT_EQ(error_of(1, false), "");
-  EXPECT_NE(error_of(2, false).find("[2, 3]; samples of a microbatch must be alike"), std::string::npos);
+  EXPECT_NE(error_of(2, false).find("[2, 4]; samples of a microbatch must be alike"), std::string::npos);
   EXPECT_EQ(error_of(1, true).find("sample 2 has the shape [2, 4], another one [2, 3]; in a pipeline"), 0U);
 }
 

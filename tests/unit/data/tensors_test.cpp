@@ -163,7 +163,7 @@ TEST(Tensors, SaysWhatIsWrong) {
   EXPECT_EQ(message_of([&] { sets.train->get(1, 0, false); }),
             path +
                 ": pixel_values of sample 1 holds a value that is not finite; repair or remove it, or set "
-                "data.on_bad_sample = \"skip\" to go on without it");
+                "data.on_bad_sample = \"skip\" to go on without it, where ranks share no sample");
 }
 
 }  // namespace
