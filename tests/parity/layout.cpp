@@ -92,6 +92,15 @@ Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
   return out;
 }
 
+/// Elements of gradients that this rank has reduced.
+static std::uint64_t reduced() {
+  std::uint64_t elements = 0;
+  for (const auto& [what, total] : world().ledger().totals())
+    if (what.first == "dp" && (what.second == "all_reduce" || what.second == "reduce_scatter"))
+      elements += total.payload_elements;
+  return elements;
+}
+
 /// A step of a model that runs its microbatches itself, in two calls.
 static void run_in_two(Booster& booster, Boosted& run, const data::StepBatch& batch) {
   auto first = batch, second = batch;
@@ -100,7 +109,9 @@ static void run_in_two(Booster& booster, Boosted& run, const data::StepBatch& ba
   second.micro.erase(second.micro.begin(), second.micro.begin() + half);
   if (half > 0) {
     const auto local = run.model->no_sync();
+    const auto before = reduced();
     booster.forward_backward(run, first);
+    EXPECT_EQ(reduced(), before);
   }
   booster.forward_backward(run, second);
 }
