@@ -223,10 +223,11 @@ TEST(Plugins, ReadTheSectionsOfThoseThatAreNotChosen) {
                         run.folder.write("several.toml", std::string(kModel) + kLeaves + sections +
                                                              "[plugin.low_level_zero]\n" + zero + parallel)});
   };
-  expect_only_refusal(check("stge = 2\n", ""), 2, "several.toml:17:1: no key \"stge\"");
+  const std::string named = "[parallel]\nplugin = \"torch_ddp\"\n";
+  expect_only_refusal(check("stge = 2\n", named), 2, "several.toml:17:1: no key \"stge\"");
   expect_only_refusal(check("stage = 2\n", ""), 2,
                       "changes nothing: no key names its plugin, and the run has \"torch_");
-  const auto good = check("stage = 2\n", "[parallel]\nplugin = \"torch_ddp\"\n");
+  const auto good = check("stage = 2\n", named);
   EXPECT_EQ(good.code, 0) << good.err;
 }
 
