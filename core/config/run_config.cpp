@@ -61,16 +61,16 @@ void check_root(const Table& root) {
 void check_misplaced(const Table& section, const FieldTable& fields) {
   for (const auto& [key, entry] : section.entries) {
     if (fields.find(key) != nullptr || !text::nearest(key, fields.keys()).empty()) continue;
-    const auto brief = key.substr(0, key.find("_size"));
-    if (section.path == "parallel")
-      throw ConfigError(fmt::format(
-          "{}: no key \"{}\" in [parallel]; {}", entry.origin.text(), key,
-          brief != key && fields.find(brief) != nullptr
-              ? fmt::format("did you mean \"{}\"?", brief)
-              : fmt::format("a plugin's own keys stand in [plugin.NAME]  (trireme config --explain {})", key)));
     if (const auto owner = owner_of(key); !owner.empty())
       throw ConfigError(fmt::format("{}: no key \"{}\" in [{}]; it belongs into [{}]", entry.origin.text(), key,
                                     section.path, owner));
+    if (section.path != "parallel") continue;
+    const auto brief = key.substr(0, key.find("_size"));
+    throw ConfigError(fmt::format(
+        "{}: no key \"{}\" in [parallel]; {}", entry.origin.text(), key,
+        brief != key && fields.find(brief) != nullptr
+            ? fmt::format("did you mean \"{}\"?", brief)
+            : fmt::format("a plugin's own keys stand in [plugin.NAME]  (trireme config --explain {})", key)));
   }
 }
 

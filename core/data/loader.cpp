@@ -67,15 +67,14 @@ struct Loader::State {
   void read_one(Job& job, std::size_t at);
   void assemble(Job& job) const;
   Batch assemble_micro(Job& job, const shard::Range& positions) const;
-  void check_shape(const at::Tensor& input, const at::Tensor& first, std::int64_t sample) const;
+  void check_shape(const at::Tensor& input, at::IntArrayRef wanted, std::int64_t sample) const;
   void schedule(std::size_t jobs);
   void stop();
 
   std::shared_ptr<Dataset> dataset;
   LoaderOptions options;
   Sampler sampler;
-  std::vector<at::Tensor> empty_inputs;  ///< of no sample
-  std::vector<at::Tensor> first_sample;  ///< its shapes, on the meta device
+  std::vector<at::Tensor> empty_inputs;  ///< of no sample; else shaped as the first one's
 
   std::mutex mutex;
   std::condition_variable work_waits, step_ready;
@@ -92,8 +91,6 @@ Loader::Loader(std::shared_ptr<Dataset> dataset, LoaderOptions options) {
   check(*dataset, options);
   state_ = std::make_unique<State>(std::move(dataset), options);
   state_->empty_inputs = state_->dataset->empty_inputs();
-  for (const auto& none : state_->empty_inputs)
-    state_->first_sample.push_back(at::empty(none.sizes().slice(1), at::TensorOptions(at::kMeta)));
   try {
     for (std::int64_t i = 0; i < std::max<std::int64_t>(1, options.workers); ++i)
       state_->workers.emplace_back([state = state_.get()] { state->work(); });
@@ -221,13 +218,13 @@ void Loader::State::assemble(Job& job) const {
   job.read.clear();
 }
 
-/// `first`: the first one of the microbatch, or with one_shape of the data set.
-void Loader::State::check_shape(const at::Tensor& input, const at::Tensor& first, std::int64_t sample) const {
-  if (input.sizes() == first.sizes()) return;
+/// `wanted`: of the first sample of the microbatch, or with one_shape of the data set.
+void Loader::State::check_shape(const at::Tensor& input, at::IntArrayRef wanted, std::int64_t sample) const {
+  if (input.sizes() == wanted) return;
   const auto* remedy = options.one_shape ? "in a pipeline, where the later stages read no inputs, all must be alike"
                                          : "samples of a microbatch must be alike; set train.micro_batch to 1";
   throw DataError(fmt::format("sample {} has the shape [{}], another one [{}]; {}", sample,
-                              fmt::join(input.sizes(), ", "), fmt::join(first.sizes(), ", "), remedy));
+                              fmt::join(input.sizes(), ", "), fmt::join(wanted, ", "), remedy));
 }
 
 Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) const {
@@ -241,7 +238,8 @@ Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) con
                   sample.inputs.size(), columns.size());
     for (std::size_t k = 0; k < sample.inputs.size(); ++k) {
       const auto& input = columns[k].emplace_back(std::move(sample.inputs[k]));
-      check_shape(input, options.one_shape ? first_sample[k] : columns[k].front(), job.ids[at]);
+      check_shape(input, options.one_shape ? empty_inputs[k].sizes().slice(1) : columns[k].front().sizes(),
+                  job.ids[at]);
     }
     labels.push_back(sample.label);
     ids.push_back(job.ids[at]);

@@ -221,6 +221,28 @@ std::vector<double> summed(const std::vector<double>& costs, c10::Device device,
   return {values, values + costs.size()};
 }
 
+struct Tried {
+  nn::Tensors outputs;
+  double cost;
+};
+using TryOne = std::function<Tried(nn::Block& block, nn::Tensors inputs, const nn::Context& context)>;
+
+/// Each block's cost, with parameters that are lent for its trial.
+std::vector<double> try_blocks(nn::Model& model, const nn::Tensors& example, const Trial& trial,
+                               const comm::Group& everyone, const TryOne& try_one) {
+  const KeptGenerators generators(trial.device);
+  Random random(trial);
+  std::vector<double> costs;
+  run_blocks(model, inputs_like(example, trial, random),
+             [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
+               const Lent lent(block, trial, random);
+               auto tried = try_one(block, std::move(in), context);
+               costs.push_back(tried.cost);
+               return std::move(tried.outputs);
+             });
+  return summed(costs, trial.device, everyone);
+}
+
 }  // namespace
 
 std::vector<double> parameter_costs(nn::Model& model) {
@@ -234,42 +256,29 @@ std::vector<double> parameter_costs(nn::Model& model) {
 std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial,
                                const comm::Group& everyone) {
   const at::NoGradGuard no_grad;
-  const KeptGenerators generators(trial.device);
-  Random random(trial);
-  std::vector<double> costs;
-  run_blocks(model, inputs_like(example, trial, random),
-             [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
-               const Lent lent(block, trial, random);
-               auto plain = context;
-               plain.training = false;  // masks cost no product
-               const FlopCounter counter;
-               auto out = block.forward(std::move(in), plain);
-               costs.push_back(counter.flops());
-               return out;
-             });
-  return summed(costs, trial.device, everyone);
+  return try_blocks(model, example, trial, everyone, [](nn::Block& block, nn::Tensors in, const nn::Context& context) {
+    auto plain = context;
+    plain.training = false;  // masks cost no product
+    const FlopCounter counter;
+    auto out = block.forward(std::move(in), plain);
+    return Tried{std::move(out), counter.flops()};
+  });
 }
 
 std::vector<double> time_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial,
                                const comm::Group& everyone) {
-  const KeptGenerators generators(trial.device);
-  Random random(trial);
-  std::vector<double> costs;
-  run_blocks(model, inputs_like(example, trial, random),
-             [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
-               const Lent lent(block, trial, random);
-               nn::Tensors out;
-               double best = std::numeric_limits<double>::infinity();
-               for (int once = 0; once < 3; ++once) {
-                 const auto begin = settled(trial.device);
-                 out = try_block(block, in, context, costs.empty());
-                 best = std::min(best, settled(trial.device) - begin);
-               }
-               for (auto& parameter : block.parameters()) parameter.mutable_grad().reset();
-               costs.push_back(best);
-               return out;
-             });
-  return summed(costs, trial.device, everyone);
+  bool first = true;
+  return try_blocks(model, example, trial, everyone, [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
+    Tried best{{}, std::numeric_limits<double>::infinity()};
+    for (int once = 0; once < 3; ++once) {
+      const auto begin = settled(trial.device);
+      best.outputs = try_block(block, in, context, first);
+      best.cost = std::min(best.cost, settled(trial.device) - begin);
+    }
+    for (auto& parameter : block.parameters()) parameter.mutable_grad().reset();
+    first = false;
+    return best;
+  });
 }
 
 }  // namespace trireme::plugins

@@ -51,15 +51,14 @@ void add_pipeline_options(Fields<O>& rows) {
            {.min = 1, .max = 4096})
       .add("pp_style", &O::pp_style,
            "The order in which a pipeline's ranks take the microbatches. interleaved and zbv give each rank "
-           "several "
-           "stages; zb_h1 and zbv put off weight gradients to where a rank would wait. Short: parallel.schedule.",
+           "several stages; zb_h1 and zbv put off weight gradients to where a rank would wait. Short: "
+           "parallel.schedule.",
            {.choices = pipeline::schedule_names()})
       .add("num_model_chunks", &O::num_model_chunks, "interleaved: stages on each rank. Unset: 2.",
            {.min = 1, .max = 4096})
       .add("num_microbatches", &O::num_microbatches,
            "Into so many parts a rank's share of the global batch is cut; wins over microbatch_size. Unset, with "
-           "a "
-           "pipeline and no other word on it: four times pp_size, or one a sample.",
+           "a pipeline and no other word on it: four times pp_size, or one a sample.",
            {.min = 1, .max = 1e9})
       .add("microbatch_size", &O::microbatch_size, "The same as train.micro_batch: samples of each part.",
            {.min = 1, .max = 1e9})
@@ -69,8 +68,7 @@ void add_pipeline_options(Fields<O>& rows) {
            {.min = 1, .max = 1e6})
       .add("pp_partition", &O::pp_partition,
            "What stages have as much of as can be: flops: a sample's forward operations; timed: seconds, each "
-           "block "
-           "tried before the first step; parameters; uniform: blocks, those in the middle one more.",
+           "block tried before the first step; parameters; uniform: blocks, those in the middle one more.",
            {.choices = {"flops", "timed", "parameters", "uniform"}})
       .add("dp_outside", &O::dp_outside,
            "Order of the ranks: dp x pp x sp x tp; false: pp x dp x sp x tp, where data-parallel ranks are "
@@ -80,8 +78,7 @@ void add_pipeline_options(Fields<O>& rows) {
 void add_zero_options(Fields<O>& rows) {
   rows.add("zero_stage", &O::zero_stage,
            "Over the data-parallel ranks: 0 shares out nothing, 1 the optimizer's state, 2 the gradients too, 3 "
-           "the "
-           "weights too, gathered block by block. Short: parallel.zero.",
+           "the weights too, gathered block by block. Short: parallel.zero.",
            {.min = 0, .max = 3})
       .add("zero_bucket_size_in_m", &O::zero_bucket_size_in_m,
            "Size of a gradient bucket, in units of 2^20 elements. Unset: 12, or an eighth of what a rank holds if "

@@ -164,14 +164,9 @@ TEST(DataParallelRules, LibTorchsGeneratorsFollowTheSeedAndTheRank) {
 // Gradients travel once a step, whatever the number of microbatches: payload of one model and one loss.
 TEST(DataParallelRules, LedgerCountsOneReductionAStep) {
   const Case c{.name = "ledger", .samples = 24, .micro_batch = 1};
-  const auto dp = [] {
-    const auto totals = world().ledger().totals();
-    const auto found = totals.find({"dp", "all_reduce"});
-    return found == totals.end() ? comm::LedgerEntry{} : found->second;
-  };
-  const auto before = dp();
+  const auto before = sent("dp", "all_reduce");
   by_train_step(c);
-  const auto payload = dp().payload_elements - before.payload_elements;
+  const auto payload = sent("dp", "all_reduce") - before;
   const auto model = make_model(c);
   const auto elements = static_cast<std::uint64_t>(nn::parameter_count(*model));
   EXPECT_EQ(payload, world().size() == 1 ? 0U : 3 * (elements + 1));

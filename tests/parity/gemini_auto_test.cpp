@@ -39,15 +39,10 @@ Run run(const Case& c) {
   Booster booster(world(), make_plugin(c), make_options(c));
   auto boosted = booster.boost(make_inputs(c));
   Run out;
-  const auto elements = [] {
-    const auto totals = world().ledger().totals();
-    const auto found = totals.find({"dp", "all_gather"});
-    return found == totals.end() ? 0 : found->second.payload_elements;
-  };
   for_steps(c, boosted, [&](const data::StepBatch& batch) {
-    const auto before = elements();
+    const auto before = sent("dp", "all_gather");
     booster.train_step(boosted, batch);
-    out.gathered = elements() - before;
+    out.gathered = sent("dp", "all_gather") - before;
   });
   auto peak = at::tensor({meter.peak()}, at::kLong);
   world().group().all_reduce(peak, comm::ReduceOp::max);

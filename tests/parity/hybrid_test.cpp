@@ -123,13 +123,6 @@ INSTANTIATE_TEST_SUITE_P(Bounds, HybridPrecision,
                                          Rounding{"fp16", 4e-3, 1e-2}),
                          [](const auto& value) { return std::string(value.param.precision); });
 
-/// What this rank sent along an axis since the ledger began, in elements of the payload.
-std::uint64_t sent(const char* axis, const char* op) {
-  const auto totals = world().ledger().totals();
-  const auto found = totals.find({axis, op});
-  return found == totals.end() ? 0 : found->second.payload_elements;
-}
-
 // Elements of activations in a step of b samples a rank, n tokens, width h, l layers, k classes, as docs/parallelism.md
 // has them. The last layer works for the class token alone.
 TEST(HybridRules, TrafficIsTheFormulas) {

@@ -36,6 +36,9 @@ struct Layout {
 std::vector<Case> cross(const std::string& plugin, const std::string& usual, const std::vector<Layout>& layouts,
                         const std::vector<Case>& cases);
 
+/// What this rank sent along an axis since the ledger began, in elements of the payload.
+std::uint64_t sent(const char* axis, const char* op);
+
 /// What a rank holds at the end of the first step, in bytes, and what it sent in it, in elements of the payload.
 struct Held {
   std::int64_t parameters, gradients, optimizer;
