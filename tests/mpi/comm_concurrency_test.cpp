@@ -26,12 +26,6 @@ using comm::Work;
 using std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
 
-std::vector<int> everyone() {
-  std::vector<int> all;
-  for (int r = 0; r < world().size(); ++r) all.push_back(r);
-  return all;
-}
-
 /// A fresh group of all ranks that gives up early; null on one rank, where nothing can be late.
 Group impatient(const std::string& name, milliseconds timeout) {
   auto group = world().make_group(everyone(), name);

@@ -18,6 +18,9 @@ struct NamedGroup {
 };
 const std::vector<NamedGroup>& groups();  ///< collective at the first call
 
+/// All ranks of the world, in order.
+std::vector<int> everyone();
+
 /// Small integers that every dtype holds exactly, different on each rank and element: 1, 2 or 3.
 at::Tensor values(int rank, at::IntArrayRef shape, at::ScalarType type, int salt = 0);
 /// The reduction of values() of all ranks of a group, computed in float64 (or int64 arithmetic for integers).

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/mpi/backend.h"
+#include "core/comm/mpi/communicators.h"
 
 namespace trireme::comm {
 namespace {
@@ -72,9 +72,11 @@ class MpiTransport final : public Transport {
     world_.tag_half = largest / 2;
     engine_ = std::make_shared<mpi::Engine>();
     agreement_ = c10::make_intrusive<mpi::Backend>(engine_, std::make_shared<Channel>(world_), timeout_);
+    communicators_ = std::make_unique<mpi::Communicators>(engine_, world_, agreement_);
   }
 
   ~MpiTransport() override {
+    communicators_.reset();
     agreement_.reset();
     engine_->stop();
     // While an error unwinds this rank, the others may never get here: MPI_Finalize would wait for them for ever.
@@ -87,25 +89,8 @@ class MpiTransport final : public Transport {
   [[nodiscard]] std::string name() const override { return mpi_built_with(); }
 
   void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) override {
-    agree(ranks, axis);
+    const auto channel = communicators_->take(ranks, axis);
     if (group == nullptr) return;
-    auto channel = std::make_shared<Channel>(world_);
-    // Never freed: MPI_Comm_free is collective, and each rank lets go of its groups in an order of its own.
-    channel->axis = axis;
-    channel->ranks = ranks;
-    channel->size = static_cast<int>(ranks.size());
-    // All members are here by the agreement and call nothing else of MPI: these blocking calls cannot wait for long.
-    engine_->exclusively([&] {
-      MPI_Group everyone = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
-      MPI_Comm_group(world_.comm, &everyone);
-      MPI_Group_incl(everyone, channel->size, ranks.data(), &members);
-      const int code = MPI_Comm_create_group(world_.comm, members, 0, &channel->comm);
-      MPI_Group_free(&members);
-      MPI_Group_free(&everyone);
-      if (code != MPI_SUCCESS) throw CommError(fmt::format("no communicator for group {}: MPI error {}", axis, code));
-      MPI_Comm_set_errhandler(channel->comm, MPI_ERRORS_RETURN);
-      MPI_Comm_rank(channel->comm, &channel->rank);
-    });
     const auto backend = c10::make_intrusive<mpi::Backend>(engine_, channel, timeout_);
     group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::MPI, backend);
     if (stage_cuda_) group->setBackend(c10::kCUDA, c10d::ProcessGroup::BackendType::MPI, backend);
@@ -140,22 +125,6 @@ class MpiTransport final : public Transport {
     throw CommError(text);
   }
 
-  /// All ranks reached this call with the same list: the communicators then match, and a wrong list is an error instead
-  /// of a hang. Driven by the engine, so operations under way on any rank go on.
-  void agree(const std::vector<int>& ranks, const std::string& axis) {
-    std::int64_t mark = 1469598103934665603;
-    for (const int rank : ranks) mark = (mark ^ rank) * 1099511628211 & 0x7fffffffffffff;
-    auto both = at::tensor({mark, -mark}, at::kLong);
-    std::vector<at::Tensor> tensors{both};
-    c10d::AllreduceOptions options;
-    options.reduceOp = c10d::ReduceOp::MAX;
-    options.asyncOp = false;
-    agreement_->allreduce(tensors, options)->wait();
-    if (both[0].item<std::int64_t>() != mark || both[1].item<std::int64_t>() != -mark)
-      throw CommError(fmt::format("group {}: the ranks of the world gave different lists; here [{}]", axis,
-                                  fmt::join(ranks, ", ")));
-  }
-
   std::chrono::milliseconds timeout_;
   bool stage_cuda_ = false;
   bool finalize_ = false;
@@ -163,6 +132,7 @@ class MpiTransport final : public Transport {
   Channel world_;
   std::shared_ptr<mpi::Engine> engine_;
   c10::intrusive_ptr<mpi::Backend> agreement_;  // over all ranks, for the making of groups
+  std::unique_ptr<mpi::Communicators> communicators_;
 };
 
 }  // namespace

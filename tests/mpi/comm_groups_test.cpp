@@ -1,0 +1,89 @@
+// Groups that come and go: what one leaves behind serves the next, and nothing of it is met there.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/mpi/comm_test.h"
+#include "tests/mpi/world.h"
+
+namespace {
+int communicators_made = 0;
+}
+
+/// MPI's profiling interface: the library calls this one.
+extern "C" int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made) {
+  ++communicators_made;
+  return PMPI_Comm_create_group(comm, group, tag, made);
+}
+
+namespace trireme::tests {
+namespace {
+
+using comm::Group;
+
+void expect_sum_over(const Group& group) {
+  auto tensor = at::full({3}, 1.0f);
+  group.all_reduce(tensor);
+  EXPECT_TRUE(same(tensor, at::full({3}, static_cast<float>(group.size()))));
+}
+
+TEST(Groups, that_are_gone_leave_their_communicators_to_the_next) {
+  if (world().size() == 1) GTEST_SKIP() << "a world of one has no communicators";
+  auto first_only = everyone();
+  first_only.pop_back();  // the last rank is no member
+  const bool member = world().rank() + 1 < world().size();
+  int made = 0;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Group> groups{world().make_group(everyone(), "a"), world().make_group(everyone(), "b")};
+    if (const auto some = world().make_group(first_only, "some"); member) groups.push_back(some);
+    for (const auto& group : groups) expect_sum_over(group);
+    // Each rank lets go in an order of its own, and while others are still at it.
+    if (world().rank() % 2 == 1) std::reverse(groups.begin(), groups.end());
+    while (!groups.empty()) groups.pop_back();
+    if (round == 0) made = communicators_made;
+  }
+  EXPECT_GT(made, 0);
+  EXPECT_EQ(communicators_made, made);
+}
+
+TEST(Groups, that_live_side_by_side_have_communicators_of_their_own) {
+  if (world().size() == 1) GTEST_SKIP() << "a world of one has no communicators";
+  const int before = communicators_made;
+  std::vector<Group> groups;
+  for (int i = 0; i < 6; ++i) groups.push_back(world().make_group(everyone(), "side"));
+  EXPECT_GE(communicators_made - before, 6 - 3);  // the test before this one may have left three
+  // In other orders on each rank: one that were another's would mix them up.
+  std::vector<at::Tensor> tensors;
+  std::vector<comm::Work> works(groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) tensors.push_back(at::full({5}, static_cast<float>(i)));
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto which = world().rank() % 2 == 0 ? i : groups.size() - 1 - i;
+    works[which] = groups[which].all_reduce_async(tensors[which]);
+  }
+  for (auto& work : works) work.wait();
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    EXPECT_TRUE(same(tensors[i], at::full({5}, static_cast<float>(i) * static_cast<float>(world().size()))));
+}
+
+TEST(Groups, do_not_meet_messages_that_nobody_received) {
+  if (world().size() == 1) GTEST_SKIP() << "nobody to send to";
+  const auto talk = [](float value, bool receive) {
+    const auto group = world().make_group(everyone(), "talk");
+    auto tensor = at::full({3}, value);
+    if (group.rank() == 0) group.send(tensor, 1);
+    if (group.rank() == 1 && receive) {
+      tensor.zero_();
+      group.recv(tensor, 0);
+      EXPECT_TRUE(same(tensor, at::full({3}, value)));
+    }
+  };
+  talk(1, /*receive=*/false);  // a step that an error cut short
+  talk(2, /*receive=*/true);
+  talk(3, /*receive=*/true);
+}
+
+}  // namespace
+}  // namespace trireme::tests
