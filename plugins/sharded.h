@@ -65,7 +65,7 @@ struct ShardedPlan {
   std::vector<std::string> norm_axes;  ///< mesh axes along which ranks may hold different slices
   /// Which backward pass makes a parameter's gradient, see zero/grad_sync.h; empty: one makes all.
   std::function<int(const std::string& name)> section_of{};
-  int late_section = -1;
+  std::optional<int> late_section{};
 };
 
 struct Sharded {

@@ -72,7 +72,7 @@ GradSync::GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Dec
 
 void GradSync::hook() {
   for (const auto& bucket : buckets_) {
-    if (bucket.plan.section == options_.late_section) continue;
+    if (options_.late_section && bucket.plan.section >= *options_.late_section) continue;
     for (const auto index : bucket.plan.parameters)
       torch::autograd::impl::set_post_acc_grad_hooks(leaves_[index].value, std::make_unique<ReadyHook>(*this, index));
   }
@@ -156,7 +156,7 @@ void GradSync::launch_full(Section& section) {
 void GradSync::launch(std::size_t index) {
   auto& settled = section_of(index).settled;
   if (options_.partition || options_.communication_dtype)  // the latter sends a copy
-    while (index - settled >= kOnTheWay) settle(settled++);
+    while (index - settled >= kOnTheWay) settle_bucket(settled++);
   auto& bucket = buckets_[index];
   move(bucket, State::filling, State::reducing);
   if (groups_.everyone.size() == 1) return;
@@ -170,7 +170,7 @@ void GradSync::launch(std::size_t index) {
   bucket.work = groups_.shards.reduce_scatter_into_async(bucket.received, bucket.sent);
 }
 
-void GradSync::settle(std::size_t index) {
+void GradSync::settle_bucket(std::size_t index, const Further& further) {
   auto& bucket = buckets_[index];
   move(bucket, State::reducing, State::done);
   bucket.work.wait();
@@ -184,13 +184,14 @@ void GradSync::settle(std::size_t index) {
     bucket.full = at::Tensor();
   }
   bucket.sent = bucket.received = at::Tensor();
+  if (further) further(mine);
   if (bucket.sum.defined()) mine.add_(std::exchange(bucket.sum, {}));
   parts_[index] = mine;
   if (options_.on_host && options_.on_host(index)) to_host_.begin(index, mine);
 }
 
-void GradSync::settle_all(Section& section) {
-  while (section.settled < section.next) settle(section.settled++);
+void GradSync::settle_all(Section& section, const Further& further) {
+  while (section.settled < section.next) settle_bucket(section.settled++, further);
   section.next = section.settled = section.begin;
 }
 
@@ -211,6 +212,14 @@ void GradSync::end_pass(int section) {
     std::fill(buckets_[b].came.begin(), buckets_[b].came.end(), false);
     buckets_[b].missing = buckets_[b].came.size();
   }
+}
+
+void GradSync::settle(int section, const Further& further) {
+  const at::NoGradGuard no_grad;
+  const auto found = sections_.find(section);
+  if (found == sections_.end()) return;
+  TRIREME_CHECK(found->second.next == found->second.end, "section {} is waited for, and has not set out", section);
+  settle_all(found->second, further);
 }
 
 void GradSync::finish() {

@@ -5,7 +5,9 @@
 // pass goes on, always in bucket order, so that every rank issues the same collectives in the same order.
 //
 // A section is what one backward pass covers: the whole model, or a part of it that a pipeline runs by itself. Its
-// buckets follow each other; the passes of different sections may come in any order, the same on every rank.
+// buckets follow each other; the passes of different sections may come in any order, the same on every rank. The
+// gradients of a late section come from passes of several: no hook takes them, and settle() lets their caller add what
+// the same parameters have got elsewhere.
 //
 // A bucket's life, once a reduction:  idle -> filling -> reducing -> done -> idle. Anything else is a LogicError.
 //
@@ -34,7 +36,7 @@ namespace trireme::zero {
 struct GradSyncOptions {
   bool partition = false;  ///< full gradients live only while they are on their way
   bool overlap = true;  ///< a bucket that fills sets out while the pass goes on; else at close(), or at the pass's end
-  int late_section = -1;  ///< its gradients stay at the parameters until the caller says ready(); -1: none does
+  std::optional<int> late_section{};  ///< from here on gradients stay at the parameters until the caller says ready()
   std::optional<at::ScalarType> communication_dtype{};  ///< unset: the gradients' own
   std::optional<at::ScalarType> accumulation_dtype{};   ///< of what is kept; unset: the gradients' own
   /// Whether a bucket is updated in host memory: its part sets out there as soon as it is reduced. Empty: none is.
@@ -51,6 +53,8 @@ struct GradGroups {
 
 class GradSync {
  public:
+  using Further = std::function<void(at::Tensor& part)>;
+
   /// `leaves`: the parameters that `buckets` were planned over, with their memory. Frozen buckets are passed over.
   GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Declaration>& leaves, GradGroups groups,
            GradSyncOptions options);
@@ -58,8 +62,8 @@ class GradSync {
   GradSync(const GradSync&) = delete;
   GradSync& operator=(const GradSync&) = delete;
 
-  /// Calls ready() for each parameter whenever a backward pass has accumulated its gradient, but for those of the late
-  /// section. Once; until this object ends.
+  /// Calls ready() for each parameter whenever a backward pass has accumulated its gradient, but for those of late
+  /// sections. Once; until this object ends.
   void hook();
   /// Takes the gradient that leaves[index] has of this pass. @pre once a pass, for a trained parameter
   void ready(std::size_t index);
@@ -68,12 +72,19 @@ class GradSync {
   void close(std::size_t bucket);
   /// A section's pass has ended: what did not come counts as zero, and the last buckets set out (unless held).
   void end_pass(int section = 0);
+  /// Waits for the reductions of a section whose buckets have all set out. `further` then changes in place this rank's
+  /// part [part_size] of what they brought, before it joins what earlier ones of the step did.
+  void settle(int section, const Further& further);
   /// Held passes add up here and reduce nothing.
   void hold(bool on) { held_ = on; }
   [[nodiscard]] bool held() const { return held_; }
   /// Waits for all reductions and tells all ranks which parameters had a gradient. After it, parts() are this rank's
   /// parts of the sums, until the next ready(). Collective.
   void finish();
+  /// Whether this rank had a gradient of leaves[index] since reset().
+  [[nodiscard]] bool used(std::size_t index) const { return used_.at(index) != 0; }
+  /// It counts as one that had.
+  void use(std::size_t index) { used_.at(index) = 1; }
   /// Forgets the gradients: the next pass starts anew.
   void reset();
 
@@ -115,8 +126,8 @@ class GradSync {
   Section& section_of(std::size_t bucket);
   void launch_full(Section& section);
   void launch(std::size_t index);
-  void settle(std::size_t index);
-  void settle_all(Section& section);
+  void settle_bucket(std::size_t index, const Further& further = {});
+  void settle_all(Section& section, const Further& further = {});
   [[nodiscard]] at::TensorOptions kept() const;
 
   std::vector<Filled> buckets_;  ///< the trained ones, which come first among all

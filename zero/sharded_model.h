@@ -25,10 +25,10 @@ namespace trireme::zero {
 struct ShardedOptions {
   bool partition_gradients = false;  ///< stage 2
   bool overlap_reduce = true;
-  bool overlap_gather = false;  ///< weights arrive during the next forward pass, block by block
-  bool cast_inputs = true;      ///< to the working dtype, before the forward pass
-  bool hold_gradients = false;  ///< stage 2: full gradients over the microbatches of a step
-  int late_section = -1;        ///< of gradients that the caller says ready() for
+  bool overlap_gather = false;        ///< weights arrive during the next forward pass, block by block
+  bool cast_inputs = true;            ///< to the working dtype, before the forward pass
+  bool hold_gradients = false;        ///< stage 2: full gradients over the microbatches of a step
+  std::optional<int> late_section{};  ///< see grad_sync.h
   bool counts_loss = true;   ///< false: the loss is another rank's too, and the gradient of this one's counts nothing
   bool outputs_fp32 = true;  ///< half precision: the criterion gets outputs in float32
   std::optional<at::ScalarType> communication_dtype{};  ///< of gradients on their way; unset: their own

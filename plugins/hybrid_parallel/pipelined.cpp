@@ -3,9 +3,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -25,6 +25,11 @@ PipelinedModel::PipelinedModel(std::unique_ptr<zero::ShardedModel> model, StageP
       loss_type_(loss_type),
       line_(mesh.group("pp")),
       executor_(plan_.pipeline, pipeline::Links(mesh, "pp"), *this) {
+  const auto& leaves = model_->flat().leaves();
+  for (std::size_t shared = 0; shared < plan_.shared.size(); ++shared)
+    for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf)
+      if (leaves[leaf].name == plan_.shared[shared].name && leaves[leaf].value.requires_grad())
+        shared_.emplace_back(shared, leaf);
   executor_.watch([this](const pipeline::Event& event) {
     if (!trace::on()) return;
     events_.push_back(event);
@@ -105,47 +110,54 @@ void PipelinedModel::before_weights(int, bool last) {
   model_->sync().hold(held_ || (!last && !model_->reduces_each_microbatch()));
 }
 
-void PipelinedModel::after_weights(int chunk, bool) { model_->pass_ended(plan_.section_of(chunk)); }
-
-void PipelinedModel::reduce_shared() {
-  if (plan_.shared.empty() || held_) return;
-  const at::NoGradGuard no_grad;
-  auto& sync = model_->sync();
-  const auto& leaves = model_->flat().leaves();
-  for (const auto& shared : plan_.shared) {
-    const auto leaf = std::find_if(leaves.begin(), leaves.end(), [&](const auto& l) { return l.name == shared.name; });
-    if (leaf == leaves.end() || !leaf->value.requires_grad()) continue;
-    auto value = leaf->value;
-    sum_up(shared, value);
-    if (value.grad().defined()) sync.ready(static_cast<std::size_t>(leaf - leaves.begin()));
-  }
-  sync.hold(false);
-  sync.end_pass(plan_.late_section());
+void PipelinedModel::after_weights(int chunk, bool) {
+  take_shared();
+  model_->pass_ended(plan_.section_of(chunk));
 }
 
-/// The first of the ranks that hold the leaf adds up the gradients of all, in their order, and gives the sum back. A
-/// rank may have none; when none has one, none gets one.
-void PipelinedModel::sum_up(const StagePlan::Shared& shared, at::Tensor& leaf) {
+/// Gradients of shared parameters add up like others that wait for further passes, in the dtype that these are kept in.
+void PipelinedModel::take_shared() {
+  const auto held = model_->no_sync();
+  for (const auto& [shared, leaf] : shared_) {
+    if (!model_->flat().leaves()[leaf].value.grad().defined()) continue;
+    model_->sync().ready(leaf);
+    model_->sync().end_pass(plan_.late_section(shared));
+  }
+}
+
+void PipelinedModel::reduce_shared() {
+  if (held_) return;
+  auto& sync = model_->sync();
+  sync.hold(false);
+  for (const auto& entry : shared_) sync.end_pass(plan_.late_section(entry.first));
+  for (const auto& [shared, leaf] : shared_)
+    sync.settle(plan_.late_section(shared),
+                [&, leaf = leaf, shared = shared](at::Tensor& part) { sum_up(plan_.shared[shared], leaf, part); });
+}
+
+/// The first of the ranks that hold a parameter adds up the parts of all, in their order, and gives the sum back. A
+/// rank may have had no gradient; when one had, all had.
+void PipelinedModel::sum_up(const StagePlan::Shared& shared, std::size_t leaf, at::Tensor& part) {
   const auto& ranks = shared.ranks;
   if (ranks.size() == 1) return;
-  auto& gradient = leaf.mutable_grad();
-  auto has = at::full({1}, gradient.defined() ? 1 : 0, at::TensorOptions(at::kInt).device(leaf.device()));
-  auto sum = gradient.defined() ? gradient.contiguous() : at::zeros_like(leaf);
+  auto& sync = model_->sync();
+  const bool mine = sync.used(leaf);
+  auto used = at::full({1}, mine ? 1 : 0, at::TensorOptions(at::kInt).device(part.device()));
   if (line_.rank() != ranks.front()) {
-    for (const auto& part : {has, sum}) line_.send(part, ranks.front());
-    for (const auto& part : {has, sum}) line_.recv(part, ranks.front());
+    for (const auto& tensor : {used, part}) line_.send(tensor, ranks.front());
+    for (const auto& tensor : {used, part}) line_.recv(tensor, ranks.front());
   } else {
+    auto their_use = at::empty_like(used), theirs = at::empty_like(part);
     for (auto other = ranks.begin() + 1; other != ranks.end(); ++other) {
-      auto their_has = at::zeros_like(has), theirs = at::zeros_like(sum);
-      line_.recv(their_has, *other);
+      line_.recv(their_use, *other);
       line_.recv(theirs, *other);
-      has += their_has;
-      sum = sum + theirs;
+      used += their_use;
+      part += theirs;
     }
     for (auto other = ranks.begin() + 1; other != ranks.end(); ++other)
-      for (const auto& part : {has, sum}) line_.send(part, *other);
+      for (const auto& tensor : {used, part}) line_.send(tensor, *other);
   }
-  gradient = has.item<int>() > 0 ? sum : at::Tensor();
+  if (!mine && used.item<int>() > 0) sync.use(leaf);  // only then must the host know
 }
 
 std::string PipelinedModel::picture(int columns) {

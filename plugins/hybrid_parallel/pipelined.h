@@ -3,7 +3,9 @@
 //
 // A chunk's gradients are a section of their own (zero/grad_sync.h): they are reduced over the data-parallel ranks as
 // soon as the chunk's last microbatch is through, while the pipeline drains. Parameters that several stages use are
-// held by each; their gradients are added up by the first of them when all microbatches are through.
+// held by each. When all microbatches are through, each stage's gradients of them are reduced like all others; the
+// first of the stages then adds up the parts of all and gives the sum back, so that all copies are updated by the same
+// bits, in whatever order a transport adds.
 #pragma once
 
 #include <memory>
@@ -45,14 +47,17 @@ class PipelinedModel : public BoostedModel, public StepRunner, private pipeline:
   at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch) override;
   void before_weights(int chunk, bool last) override;
   void after_weights(int chunk, bool last) override;
+  void take_shared();
   void reduce_shared();
-  void sum_up(const StagePlan::Shared& shared, at::Tensor& leaf);
+  void sum_up(const StagePlan::Shared& shared, std::size_t leaf, at::Tensor& part);
 
   std::unique_ptr<zero::ShardedModel> model_;
   StagePlan plan_;
   at::ScalarType loss_type_;
   bool held_ = false;  ///< by no_sync()
   const comm::Group& line_;
+  /// Trained parameters that this rank shares with other stages: in plan_.shared and among the leaves.
+  std::vector<std::pair<std::size_t, std::size_t>> shared_;
   pipeline::Executor executor_;
 
   // Of the step that runs.

@@ -59,7 +59,7 @@ std::function<int(const std::string&)> sections(nn::Model& model, const StagePla
       if (const auto block = static_cast<std::int64_t>(blocks.front());
           plan.mine[chunk].begin <= block && block < plan.mine[chunk].end)
         of[name] = plan.section_of(static_cast<int>(chunk));
-  for (const auto& shared : plan.shared) of[shared.name] = plan.late_section();
+  for (std::size_t i = 0; i < plan.shared.size(); ++i) of[plan.shared[i].name] = plan.late_section(i);
   return [of = std::move(of)](const std::string& name) { return of.at(name); };
 }
 

@@ -27,9 +27,10 @@ struct StagePlan {
   };
   std::vector<Shared> shared;  ///< of all ranks
 
-  /// Sections of gradients (zero/grad_sync.h): one a chunk, the last chunk first; shared parameters' behind all.
+  /// Sections of gradients (zero/grad_sync.h): one a chunk, the last chunk first; behind them a late one for each
+  /// shared parameter, so that the ranks of all its stages cut it into the same parts.
   [[nodiscard]] int section_of(int chunk) const { return static_cast<int>(mine.size()) - 1 - chunk; }
-  [[nodiscard]] int late_section() const { return static_cast<int>(mine.size()); }
+  [[nodiscard]] int late_section(std::size_t of = 0) const { return static_cast<int>(mine.size() + of); }
 };
 
 struct StageChoice {

@@ -1,4 +1,5 @@
 // Contract C1 for pipelines: every schedule, with all that may stand beside it, against one process, in float64.
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include "tests/parity/layout.h"
@@ -93,6 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
                Case{.name = "unused", .micro_batch = 2, .unused_block = true},
                Case{.name = "rare", .micro_batch = 2, .rare = true},
                Case{.name = "twice", .micro_batch = 2, .max_norm = 0.5, .twice = true},
+               Case{.name = "twice_each", .micro_batch = 1, .max_norm = 0.5, .twice = true, .reduce_each = true},
                Case{.name = "twice_recompute", .micro_batch = 2, .dropout = 0.2, .recompute = true, .twice = true},
                Case{.name = "adapted", .micro_batch = 2, .adapted = true}})),
     kName);
@@ -116,6 +118,20 @@ INSTANTIATE_TEST_SUITE_P(Bounds, PipelinePrecision,
                          testing::Values(Rounding{"fp32", 1e-6, 1e-5}, Rounding{"bf16", 2e-2, 5e-2},
                                          Rounding{"fp16", 4e-3, 1e-2}),
                          [](const auto& value) { return std::string(value.param.precision); });
+
+// bf16 gradients that are added up in fp32 have digits that bf16 has not; those of shared parameters too.
+TEST(PipelineRules, EveryGradientIsKeptInItsDtype) {
+  Case kept{.name = "kept", .micro_batch = 1, .steps = 1, .twice = true, .precision = "bf16"};
+  kept.plugin = "grad_accum_dtype = \"fp32\"";
+  for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"1f1b", 2, 1, 2}, {"zb_h1", 2, 1, 3}}, {kept})) {
+    if (!runs_here(c)) continue;
+    const auto trace = by_pieces(c);
+    for (const auto& [name, gradient] : trace.gradients.front()) {
+      EXPECT_EQ(gradient.scalar_type(), at::kFloat) << c.name << name;
+      EXPECT_FALSE(at::equal(gradient, gradient.to(at::kBFloat16).to(at::kFloat))) << c.name << name;
+    }
+  }
+}
 
 TEST(PipelineRules, EvaluationIsThatOfTorchDdp) {
   for (const auto& c :

@@ -29,7 +29,8 @@ GatheredModel::GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<F
       const auto& chunk = flat().buckets()[bucket];
       if (!chunk.trained) continue;
       trained_.insert(block.get());
-      if (chunk.section != sharded.late_section && seen.insert(bucket).second) first_in_[block.get()].push_back(bucket);
+      if (sharded.late_section && chunk.section >= *sharded.late_section) continue;
+      if (seen.insert(bucket).second) first_in_[block.get()].push_back(bucket);
     }
 }
 
