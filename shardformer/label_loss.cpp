@@ -1,7 +1,6 @@
 #include "shardformer/label_loss.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_assert_async.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
@@ -11,6 +10,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/nn/numbers.h"
 #include "core/shard/placement.h"
 
 namespace trireme::shardformer {
@@ -18,15 +18,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-constexpr std::int64_t kIgnored = -100;  ///< LibTorch's: a sample without a label, which counts nothing
-
-/// As LibTorch's own loss asks. On a GPU without waiting for the answer.
-void check_labels(const at::Tensor& labels, const at::Tensor& counts, std::int64_t classes) {
-  const auto fine = (labels.ge(0).logical_and_(labels.lt(classes)).logical_or_(counts.logical_not())).all();
-  if (!labels.is_cpu()) return at::_assert_async(fine, "a label is none of the classes");
-  if (!fine.item<bool>()) throw DataError(fmt::format("a sample's label is none of the {} classes", classes));
-}
 
 struct LabelLoss : torch::autograd::Function<LabelLoss> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& labels, double smoothing,
@@ -40,8 +31,8 @@ struct LabelLoss : torch::autograd::Function<LabelLoss> {
     group.all_reduce(largest, comm::ReduceOp::max);
     const auto shifted = logits - largest.unsqueeze(1);
     auto softmax = shifted.exp();
-    const auto counts = labels.ne(kIgnored);
-    check_labels(labels, counts, classes);
+    const auto counts = labels.ne(nn::kNoLabel);
+    nn::check_labels(labels, classes);
     const auto here = labels.ge(mine.begin).logical_and_(labels.lt(mine.end));
     const auto column = (labels - mine.begin).where(here, at::zeros({}, labels.options())).unsqueeze(1);
     const auto target =

@@ -1,24 +1,16 @@
 #include "shardformer/vocabulary.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_assert_async.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/zeros.h>
 
-#include "core/base/error.h"
+#include "core/nn/numbers.h"
 #include "core/shard/placement.h"
 #include "shardformer/collectives.h"
 #include "shardformer/column.h"
 
 namespace trireme::shardformer {
 namespace {
-
-/// Nobody has such a word, and nobody would miss it. On a GPU without waiting for the answer.
-void check_words(const at::Tensor& words, std::int64_t vocabulary) {
-  const auto fine = words.ge(0).logical_and_(words.lt(vocabulary)).all();
-  if (!words.is_cpu()) return at::_assert_async(fine, "a word is none of the vocabulary");
-  if (!fine.item<bool>()) throw DataError(fmt::format("a sample has a word that is none of the {} known", vocabulary));
-}
 
 /// The vectors of this rank's words, zeros for the others.
 at::Tensor look_up(const at::Tensor& words, const at::Tensor& weight, shard::Range mine) {
@@ -38,7 +30,7 @@ void cut_vocabulary(nn::Embedding& embedding, const comm::Group& group, bool apa
   const auto mine = shard::split(vocabulary, group.size(), group.rank());
   embedding.cut("weight", 0, mine, group.axis());
   embedding.compute_by([&embedding, group, vocabulary, mine](const at::Tensor& words, const nn::Context&) {
-    check_words(words, vocabulary);
+    nn::check_words(words, vocabulary);
     return sum_over(look_up(words, embedding.weight, mine), group);
   });
   embedding.score_by(

@@ -53,11 +53,13 @@ nn::Tensors ReplicatedModel::forward(const data::Batch& batch) {
 
 nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs,
                                             const data::Batch& batch) {
-  const nn::Context context{.training = training_,
-                            .seed = seed_,
-                            .step = batch.step,
-                            .sample_ids = batch.sample_ids,
-                            .tokens = model_->tokens(batch.inputs)};
+  const bool to_gpu = training_ && device_.is_cuda() && batch.sample_ids.is_cpu();  // once for all layers with dropout
+  const nn::Context context{
+      .training = training_,
+      .seed = seed_,
+      .step = batch.step,
+      .sample_ids = to_gpu ? batch.sample_ids.pin_memory().to(device_, /*non_blocking=*/true) : batch.sample_ids,
+      .tokens = model_->tokens(batch.inputs)};
   const AutocastScope autocast(precision_, device_);
   for (std::size_t i = begin; i < end; ++i) inputs = run(model_->blocks()[i], std::move(inputs), context);
   return inputs;

@@ -14,7 +14,7 @@ struct Context {
   bool training = false;
   std::uint64_t seed = 0;   ///< of the run: dropout masks are keyed by (seed, step, layer, sample, element)
   std::int64_t step = 0;    ///< optimizer step, from 0
-  at::Tensor sample_ids{};  ///< int64 [B] on the CPU: the global number of each sample of the batch
+  at::Tensor sample_ids{};  ///< int64 [B], on the CPU or where masks are drawn: each sample's global number
   /// Of a sample, in what layers are given now, whatever slice of them a rank holds; 0: the model does not say.
   std::int64_t tokens = 0;
 

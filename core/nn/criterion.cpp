@@ -4,6 +4,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 
 #include "core/base/error.h"
+#include "core/nn/numbers.h"
 
 namespace trireme::nn {
 
@@ -15,7 +16,8 @@ Loss cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double la
   const auto weight = static_cast<double>(labels.size(0));
   // The sum over no rows is an empty sum in LibTorch too, but its label smoothing divides by the rows.
   if (labels.size(0) == 0) return {logits.to(dtype).sum(), weight};
-  return {at::cross_entropy_loss(logits.to(dtype), labels, {}, at::Reduction::Sum, -100, label_smoothing), weight};
+  if (labels.is_cpu()) check_labels(labels, logits.size(1));  // LibTorch's own words name no data; on a GPU it stops
+  return {at::cross_entropy_loss(logits.to(dtype), labels, {}, at::Reduction::Sum, kNoLabel, label_smoothing), weight};
 }
 
 }  // namespace trireme::nn

@@ -73,15 +73,15 @@ void draw_masks_by(DrawOnDevice draw) { draw_on_device = draw; }
 at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_ids, const Elements& elements,
                         c10::Device device) {
   TRIREME_CHECK(p >= 0 && p < 1, "dropout {} is not in [0, 1)", p);
-  TRIREME_CHECK(sample_ids.defined() && sample_ids.is_cpu() && sample_ids.scalar_type() == at::kLong,
-                "a dropout mask needs the samples' numbers as int64 on the CPU");
+  TRIREME_CHECK(sample_ids.defined() && sample_ids.scalar_type() == at::kLong,
+                "a dropout mask needs the samples' numbers as int64");
   const std::uint64_t threshold = dropout_threshold(p);
   if (device.is_cuda() && draw_on_device != nullptr) {
     auto mask = at::empty({sample_ids.numel(), elements.count}, at::TensorOptions(at::kBool).device(device));
     draw_on_device(key, threshold, sample_ids, elements, mask);
     return mask;
   }
-  const auto ids = sample_ids.contiguous();
+  const auto ids = sample_ids.cpu().contiguous();
   const auto* id = ids.const_data_ptr<std::int64_t>();
   const std::int64_t count = elements.count;
   const std::int64_t row = elements.row == 0 ? std::max<std::int64_t>(count, 1) : elements.row;

@@ -39,7 +39,7 @@ struct Elements {
   static Elements all(std::int64_t count) { return {count, 0, count, count}; }
 };
 
-/// Bool [samples, elements.count] on `device`: true where the element is kept. `sample_ids`: int64 [samples], CPU.
+/// Bool [samples, elements.count] on `device`: true where the element is kept. `sample_ids`: int64 [samples].
 /// @pre 0 <= p < 1
 at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_ids, const Elements& elements,
                         c10::Device device);

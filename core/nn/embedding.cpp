@@ -4,6 +4,7 @@
 #include <ATen/ops/linear.h>
 
 #include "core/base/error.h"
+#include "core/nn/numbers.h"
 
 namespace trireme::nn {
 
@@ -13,7 +14,10 @@ Embedding::Embedding(const Options& options) : options_(options) {
   declare("weight", weight, {options.vocabulary, options.features}, Init::normal(0, options.init_std));
 }
 
-at::Tensor Embedding::compute(const at::Tensor& words, const Context&) { return at::embedding(weight, words); }
+at::Tensor Embedding::compute(const at::Tensor& words, const Context&) {
+  if (words.is_cpu()) check_words(words, options_.vocabulary);  // as in criterion.cpp
+  return at::embedding(weight, words);
+}
 
 at::Tensor Embedding::scores(const at::Tensor& x, const Context& context) {
   return score_ ? score_(x, context) : at::linear(x, weight);

@@ -7,6 +7,7 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
@@ -17,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/nn/adapt.h"
 #include "core/nn/criterion.h"
+#include "core/nn/embedding.h"
 #include "core/nn/linear.h"
 #include "core/nn/parameters.h"
 #include "core/nn/recompute.h"
@@ -182,6 +184,19 @@ TEST(Adapt, ASequentialIsABlockAChild) {
   EXPECT_EQ(names, (std::set<std::string>{"0.weight", "0.bias", "2.weight", "2.bias"}));
   const auto x = at::rand({3, 4});
   EXPECT_TRUE(at::equal(model->forward({x}, {}).at(0), sequential->forward(x)));
+}
+
+TEST(Criterion, RefusesLabelsThatAreNoClass) {
+  const auto logits = at::rand({2, 3}, f64());
+  for (const std::int64_t label : {-1, 3})
+    EXPECT_THROW(cross_entropy(logits, at::tensor({label, std::int64_t{0}})), DataError) << label;
+  EXPECT_EQ(cross_entropy(logits, at::tensor({-100, -100}, at::kLong)).sum.item<double>(), 0);  // which count nothing
+}
+
+TEST(Embedding, RefusesWordsThatItDoesNotKnow) {
+  Embedding embedding({.vocabulary = 4, .features = 2});
+  embedding.weight = at::rand({4, 2}, f64());
+  for (const std::int64_t word : {-1, 4}) EXPECT_THROW(embedding.forward(at::tensor({word}), {}), DataError) << word;
 }
 
 TEST(Criterion, IsTheSumOfLibTorchsCrossEntropy) {
