@@ -32,8 +32,8 @@ fi
 # The command starts the ranks itself, and takes GPUs when there are any ([run] device = "auto").
 say "$trireme train configs/leaves_vit.toml --ranks 2"
 "$trireme" train configs/leaves_vit.toml --ranks 2
-say "$trireme eval runs/leaves_vit configs/leaves_vit.toml"
-"$trireme" eval runs/leaves_vit configs/leaves_vit.toml
+say "$trireme eval runs/leaves_vit"
+"$trireme" eval runs/leaves_vit
 
 accuracy=$(python3 - runs/leaves_vit/metrics.jsonl <<'PY'
 import json, sys

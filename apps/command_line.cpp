@@ -1,6 +1,7 @@
 #include "apps/command_line.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -17,7 +18,7 @@ constexpr const char* kFooter = R"(Examples:
   trireme train configs/leaves_vit.toml --ranks 2
   trireme train configs/leaves_vit.toml --set train.epochs=5 --set optimizer.lr=1e-3
   trireme train configs/leaves_vit.toml --resume auto
-  trireme eval runs/leaves_vit configs/leaves_vit.toml
+  trireme eval runs/leaves_vit
   trireme verify configs/leaves_vit.toml --layouts "dp=1; dp=2; tp=2; dp=2,tp=2,zero=2"
   trireme config configs/leaves_vit.toml --print
   trireme config --explain train.micro_batch
@@ -41,6 +42,7 @@ struct Parsed {
   EvalCommand eval;
   VerifyCommand verify;
   RecordCommand record;
+  CheckCommand check;
   LeavesCommand leaves;
   ConfigCommand config;
 };
@@ -61,7 +63,7 @@ void add_eval(CLI::App& app, Parsed& out) {
   command.add_option("WEIGHTS", out.eval.weights, "A run folder, or weights in Hugging Face's layout")
       ->type_name("")
       ->required();
-  command.add_option("CONFIG", out.eval.config, "The TOML file")->type_name("")->required();
+  command.add_option("CONFIG", out.eval.config, "The TOML file; without it, the run folder's own")->type_name("");
   add_set(command, out.eval.set);
   command.add_option("--ranks", out.eval.ranks, kRanksHelp)->type_name("N");
 }
@@ -92,6 +94,13 @@ void add_record(CLI::App& app, Parsed& out) {
   command.add_option("--against", out.record.against)->required();
   command.add_option("--steps", out.record.steps);
   add_set(command, out.record.set);
+}
+
+void add_check(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("check-layouts");
+  command.add_option("CONFIG", out.check.config)->required();
+  command.add_option("--layouts", out.check.layouts)->required();
+  add_set(command, out.check.set);
 }
 
 void add_data(CLI::App& app, Parsed& out) {
@@ -144,9 +153,14 @@ std::vector<std::string> names_of(const CLI::App& app) {
   return names;
 }
 
+/// Started by verify alone.
+bool is_ours(const CLI::App& command) {
+  return command.get_name() == "record" || command.get_name() == "check-layouts";
+}
+
 std::vector<std::string> commands_of(CLI::App& app) {
   std::vector<std::string> names;
-  for (const auto* command : app.get_subcommands([](CLI::App* each) { return each->get_name() != "record"; }))
+  for (const auto* command : app.get_subcommands([](CLI::App* each) { return !is_ours(*each); }))
     names.push_back(command->get_name());
   return names;
 }
@@ -177,6 +191,14 @@ void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) 
     refuse(app, fmt::format("--ranks {}: must be at least 1 and at most 4096", *ranks));
 }
 
+/// What an evaluation of a run folder reads when no file is named.
+std::string config_of_run(const CLI::App& app, const std::string& folder) {
+  const auto file = folder + "/config.toml";
+  if (access(file.c_str(), R_OK) != 0)
+    refuse(app, fmt::format("{} is no run folder with a config.toml; name the TOML file too", folder));
+  return file;
+}
+
 Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("train")) {
     check_ranks(app, parsed.train.ranks);
@@ -185,6 +207,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
   }
   if (app.got_subcommand("eval")) {
     check_ranks(app, parsed.eval.ranks);
+    if (parsed.eval.config.empty()) parsed.eval.config = config_of_run(app, parsed.eval.weights);
     return parsed.eval;
   }
   if (app.got_subcommand("verify")) {
@@ -197,6 +220,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
     return parsed.verify;
   }
   if (app.got_subcommand("record")) return parsed.record;
+  if (app.got_subcommand("check-layouts")) return parsed.check;
   if (app.got_subcommand("data")) {
     const auto& leaves = parsed.leaves;
     if (leaves.images < 30 || leaves.images > 10'000'000)
@@ -229,13 +253,14 @@ Command parse_command_line(int argc, const char* const* argv) {
   add_eval(app, parsed);
   add_verify(app, parsed);
   add_record(app, parsed);
+  add_check(app, parsed);
   add_data(app, parsed);
   app.add_subcommand("plugins", "List the plugins and their options");
   add_config(app, parsed);
   app.add_subcommand("env", "Print versions and devices, for a bug report");
   app.footer(kFooter);  // after the commands, which would take it over
   for (auto* command : app.get_subcommands([](CLI::App*) { return true; }))
-    command->group(command->get_name() == "record" ? "" : "Commands");
+    command->group(is_ours(*command) ? "" : "Commands");
   if (argc == 1) return Answer{app.help()};
   try {
     app.parse(argc, argv);

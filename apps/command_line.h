@@ -18,7 +18,7 @@ struct TrainCommand {
 };
 struct EvalCommand {
   std::string weights;  ///< a run folder, or weights in Hugging Face's layout
-  std::string config;
+  std::string config;   ///< if not named, the run folder's
   std::vector<std::string> set;
   std::optional<std::int64_t> ranks;
 };
@@ -33,6 +33,11 @@ struct RecordCommand {
   std::string config, layout, into, against;
   std::vector<std::string> set;
   std::int64_t steps = 3;
+};
+/// Likewise, once before all.
+struct CheckCommand {
+  std::string config, layouts;
+  std::vector<std::string> set;
 };
 struct LeavesCommand {
   std::string out;
@@ -52,8 +57,8 @@ struct Answer {
   std::string text;
 };
 
-using Command = std::variant<Answer, TrainCommand, EvalCommand, VerifyCommand, RecordCommand, LeavesCommand,
-                             PluginsCommand, ConfigCommand, EnvCommand>;
+using Command = std::variant<Answer, TrainCommand, EvalCommand, VerifyCommand, RecordCommand, CheckCommand,
+                             LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand>;
 
 /// @throws ConfigError that says what is wrong and which --help tells more.
 Command parse_command_line(int argc, const char* const* argv);

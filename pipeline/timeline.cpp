@@ -73,7 +73,7 @@ std::string picture_of(const Plan& plan, const std::vector<Event>& events, const
   }
   const auto simulated = simulate(schedule, measured_costs(all, schedule.stages()));
   const auto equal = simulate(schedule, {});
-  return draw(schedule, timeline, {.columns = columns}) +
+  return draw(schedule, timeline, {.columns = columns, .ranks = line.ranks()}) +
          fmt::format(
              "measured: ranks wait {:.1f} % of the step; the schedule with these times, and messages that take "
              "none: {:.1f} %; with equal stages and F = B = W: {:.1f} %\n",

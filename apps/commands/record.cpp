@@ -1,5 +1,8 @@
-// What `trireme verify` starts, once a layout: the first steps of a run, and how far they are from another layout's.
+// What `trireme verify` starts: once, what is wrong with any of the layouts; then for each of them, the first steps of
+// a run, and how far they are from another layout's.
 #include "core/train/record.h"
+
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,12 +11,28 @@
 #include "apps/commands/process.h"
 #include "apps/layouts.h"
 #include "apps/worker/ranks.h"
+#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/checkpoint/files.h"
 #include "core/train/prepare.h"
 #include "models/registry.h"
 
 namespace trireme::apps {
+
+int run(const CheckCommand& command) {
+  for (const auto& layout : parse_layouts(command.layouts)) {
+    const auto ranks = static_cast<int>(layout.ranks());
+    try {
+      train::prepare(load_with_layout(command.config, command.set, layout), {.size = ranks, .local_size = ranks},
+                     models::all_models(), "", Log(0));
+    } catch (const ConfigError& error) {
+      std::string what = error.what();
+      if (what.starts_with("--set ")) what.erase(0, 6);  // the layout has said it
+      throw ConfigError(fmt::format("--layouts: \"{}\": {}", layout.text, what));
+    }
+  }
+  return 0;
+}
 
 int run(const RecordCommand& command) {
   std::optional<train::Prepared> prepared;

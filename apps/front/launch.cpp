@@ -11,6 +11,7 @@
 
 #include <climits>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -135,6 +136,7 @@ void handle_signals(bool ours) {
 int verdict_on(int exit_code) {
   const bool ends_ranks_alone = last_signal == SIGUSR1 || last_signal == SIGUSR2;  // a program may take them as news
   if (last_signal != 0 && (!ends_ranks_alone || exit_code == 128 + last_signal)) {
+    if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);  // the terminal's ^C, or a line of progress, stands there
     say_error(fmt::format("stopped by signal {} ({})", static_cast<int>(last_signal), strsignal(last_signal)));
     return 128 + last_signal;
   }
@@ -196,6 +198,12 @@ bool in_launched_world() {
   // An interactive step of Slurm is a shell, and may start ranks.
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   return set("SLURM_STEP_ID") && set("SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0;
+}
+
+int launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  return 0;
 }
 
 void become_worker(const std::vector<std::string>& arguments) {

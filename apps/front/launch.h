@@ -13,6 +13,8 @@ std::string worker_path();
 
 /// True when mpirun, srun or torchrun started this process.
 bool in_launched_world();
+/// The number that the launcher gave this process; 0 where it says none.
+int launched_rank();
 
 /// Becomes the worker with these arguments (argv[1] onwards). Returns only by @throws ConfigError.
 [[noreturn]] void become_worker(const std::vector<std::string>& arguments);

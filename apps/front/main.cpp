@@ -1,6 +1,8 @@
 // `trireme`: understands the command line, refuses what is wrong in milliseconds, and starts the worker. It links
 // neither LibTorch nor libtrireme, whose start would be paid twice.
+#include <chrono>
 #include <cstdio>
+#include <thread>
 #include <vector>
 
 #include "apps/command_line.h"
@@ -17,10 +19,13 @@ namespace {
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments) {
   if (in_launched_world()) {
-    if (ranks)
+    if (ranks) {
+      // Rank 0 says it for all, and its launcher ends the others.
+      if (launched_rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
       throw ConfigError(
           "--ranks stands beside a launcher (mpirun, srun or torchrun) that has started this process; remove one of "
           "the two");
+    }
     become_worker(arguments);  // every rank is here: the worker says what is wrong once
   }
   const auto config = config::load(path, set);

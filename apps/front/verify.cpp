@@ -108,6 +108,9 @@ int verify(const VerifyCommand& command) {
   std::vector<std::int64_t> threads;
   for (const auto& layout : layouts)
     threads.push_back(load_with_layout(command.config, set_of(command), layout).run.threads);
+  std::vector<std::string> check{"check-layouts", command.config, "--layouts", command.layouts};
+  for (const auto& set : set_of(command)) check.insert(check.end(), {"--set", set});
+  if (const int code = run_ranks(1, threads.front(), check); code != 0) return code;
   const auto bounds = bounds_of(command.precision);
   const Scratch scratch;
   std::size_t width = 6;

@@ -34,10 +34,11 @@ std::string remedy(int error, const std::string& path) {
       struct statvfs space {};
       if (::statvfs(parent_of(path).c_str(), &space) != 0) return "free some space";
       const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
-      return fmt::format("{} are free there; free some space, or choose another run.dir", text::bytes(left));
+      return fmt::format("{} are free there; free some space, or choose another folder (run.dir, or TMPDIR for verify)",
+                         text::bytes(left));
     }
     case EDQUOT:
-      return "your disk quota is used up; free some space, or choose another run.dir";
+      return "your disk quota is used up; free some space, or choose another folder (run.dir, or TMPDIR for verify)";
     case EFBIG:
       return "a file may not be that large here (ulimit -f, or the file system's own limit)";
     case EACCES:

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/plugin_loader.h"
 #include "core/checkpoint/weights.h"
+#include "core/config/place.h"
 #include "core/data/sampler.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
@@ -67,22 +67,6 @@ void check_pixels(const Prepared& p) {
   if (p.config.data.std != defaults.std) refuse("std");
 }
 
-/// Layers below know no file. An error of theirs that begins with a key, "optimizer.freeze: ...", gets its place.
-template <class Check>
-void with_place(const config::Table& root, const Check& check) {
-  try {
-    check();
-  } catch (const ConfigError& error) {
-    static const std::regex kKey("([a-z_]+)\\.([a-z_]+):? ");
-    const std::string what = error.what();
-    std::smatch key;
-    const bool named = std::regex_search(what, key, kKey, std::regex_constants::match_continuous);
-    const auto* section = named ? root.table(key[1]) : nullptr;
-    if (section == nullptr) throw;
-    config::fail(section, key[2], key.suffix());
-  }
-}
-
 /// What the optimizer and the schedule would refuse once all ranks run: name patterns, warm-up, drops.
 void check_training(Prepared& p, bool trains) {
   const auto& train = p.config.train;
@@ -90,13 +74,12 @@ void check_training(Prepared& p, bool trains) {
       {.samples = p.data.train->size(), .global_batch = train.global_batch, .drop_last = train.drop_last});
   p.total_steps = train.epochs * sampler.steps_per_epoch();
   if (train.max_steps) p.total_steps = std::min(p.total_steps, *train.max_steps);
-  if (trains)
-    with_place(p.config.root, [&] { optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps); });
+  if (trains) optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps);
   const auto source = model_source(p);
   p.plugin->check_model(source, p.config);
   std::vector<optim::NamedTensor> names;
   for (const auto& parameter : nn::declarations(*source.model)) names.push_back({parameter.name, at::empty({0})});
-  with_place(p.config.root, [&] { optim::make_groups(p.config.optimizer, names); });
+  optim::make_groups(p.config.optimizer, names);
 }
 
 /// The names of the labels in a stored model's configuration, in order; empty where it has none but "LABEL_0", ...
@@ -148,17 +131,19 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   p.config = std::move(config);
   p.launch = launch;
   p.weights = weights.empty() ? p.config.model.weights : weights;
-  p.plugin = configured_plugin(p.config);
-  p.plugin->check(p.config, launch.size);
-  comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
-  check_layout(p);
-  p.kind = kinds.at(p.config.model.name);
-  p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log);
-  resolve_model(p, !weights.empty());
-  p.loss = std::make_shared<nn::CrossEntropy>(p.config.train.label_smoothing);
-  check_pixels(p);
-  check_batch(p);
-  check_training(p, weights.empty());  // an evaluation names its weights
+  config::with_place(p.config.root, [&] {
+    p.plugin = configured_plugin(p.config);
+    p.plugin->check(p.config, launch.size);
+    comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
+    check_layout(p);
+    p.kind = kinds.at(p.config.model.name);
+    p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log);
+    resolve_model(p, !weights.empty());
+    p.loss = std::make_shared<nn::CrossEntropy>(p.config.train.label_smoothing);
+    check_pixels(p);
+    check_batch(p);
+    check_training(p, weights.empty());  // an evaluation names its weights
+  });
   return p;
 }
 

@@ -17,6 +17,7 @@
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/files.h"
+#include "core/config/place.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -139,7 +140,8 @@ void RunFolder::go_on(std::int64_t step) {
   if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
     start_.notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
   if (const auto dropped = cut_metrics((fs::path(dir_) / "metrics.jsonl").string(), step); dropped > 0)
-    start_.notes.push_back(fmt::format("metrics   {} lines after step {} dropped", dropped, step));
+    start_.notes.push_back(
+        fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
   begin();
 }
 
@@ -173,7 +175,11 @@ std::unique_ptr<RunFolder> open_run(const Prepared& p) {
   check_weights_stay(p);
   const auto toml = resolved_toml(p.config, *p.plugin, *p.kind, p.model_options.get());
   const bool first = p.launch.rank == 0;
-  return std::make_unique<RunFolder>(p.config.run.dir, toml, first ? find_start(p, toml) : Start{}, first);
+  std::unique_ptr<RunFolder> folder;
+  config::with_place(p.config.root, [&] {
+    folder = std::make_unique<RunFolder>(p.config.run.dir, toml, first ? find_start(p, toml) : Start{}, first);
+  });
+  return folder;
 }
 
 }  // namespace trireme::train

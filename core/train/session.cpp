@@ -78,7 +78,11 @@ class Session {
     validation_ = booster_.evaluation_loader(p_.data.validation, p_.eval_batch);
     print_header(console_, p_, booster_, run_, total_steps_);
     if (const auto from = resume(p_.config, folder_, booster_, run_, standing_); !from.empty()) {
-      console_.line(fmt::format("resume    from {}: epoch {}, step {}", from, at().epoch + 1, at().global_step));
+      console_.line(at().global_step < total_steps_
+                        ? fmt::format("resume    from {}: epoch {}, step {}", from, at().epoch + 1, at().global_step)
+                        : fmt::format("resume    from {}: all {} steps are done; raise train.epochs (or max_steps) to "
+                                      "train further",
+                                      from, at().global_step));
       folder_.metric({{"kind", "event"}, {"event", "resume"}, {"from", from}, {"step", at().global_step}});
     }
     for (const auto& note : folder_.start().notes) console_.line(note);

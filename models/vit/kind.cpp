@@ -22,8 +22,8 @@ void take(const nlohmann::json& config, const char* name, const char* key, std::
   try {
     value = config[name].get<T>();
   } catch (const nlohmann::json::exception&) {
-    throw ConfigError(
-        fmt::format("the weights' config.json has {} = {}, which is of the wrong type", name, config[name].dump()));
+    throw ConfigError(fmt::format("model.weights: their config.json has {} = {}, which is of the wrong type", name,
+                                  config[name].dump()));
   }
   if (option && *option != value)
     throw ConfigError(
@@ -59,7 +59,8 @@ bool Kind::from_hf(void* options, const nlohmann::json& file) const {
   config.update(file);
   const auto act = config.value("hidden_act", nlohmann::json("gelu"));
   if (act != "gelu")
-    throw ConfigError(fmt::format("the weights' config.json has hidden_act = {}; only \"gelu\" is known", act.dump()));
+    throw ConfigError(
+        fmt::format("model.weights: their config.json has hidden_act = {}; only \"gelu\" is known", act.dump()));
   Options preset = out;  // what the user asked for by size counts as asked for
   if (out.size) vit::resolve(preset, {.image_size = 16 * preset.patch_size.value_or(16), .classes = 1});
   const auto take_sized = [&](const char* name, const char* key, std::optional<std::int64_t> Options::*member) {

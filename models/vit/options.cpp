@@ -20,15 +20,15 @@ const Size& size_named(const std::string& name) {
     if (name == size.name) return size;
     known.emplace_back(size.name);
   }
-  throw ConfigError(fmt::format("[model] size = \"{}\": no such size (known: {}){}", name, text::join(known),
+  throw ConfigError(fmt::format("model.size: no such size \"{}\" (known: {}){}", name, text::join(known),
                                 text::did_you_mean(name, known)));
 }
 
 /// a % b == 0, or a ConfigError that says how to mend it.
 void must_divide(const char* a_name, std::int64_t a, const char* b_name, std::int64_t b) {
   if (a % b == 0) return;
-  throw ConfigError(fmt::format("{} = {} is not a multiple of [model] {} = {}; the nearest that fit are {} and {}",
-                                a_name, a, b_name, b, a / b * b, (a / b + 1) * b));
+  throw ConfigError(fmt::format("{}: {} is not a multiple of {} = {}; the nearest that fit are {} and {}", a_name, a,
+                                b_name, b, a / b * b, (a / b + 1) * b));
 }
 
 }  // namespace
@@ -82,18 +82,18 @@ void resolve(Options& options, const nn::InputSpec& inputs) {
   options.classes = inputs.classes;
   options.class_names = inputs.class_names;
 
-  must_divide("[model] hidden_size", *options.hidden_size, "num_heads", *options.num_heads);
-  must_divide("[data] image_size", options.image_size, "patch_size", *options.patch_size);
+  must_divide("model.hidden_size", *options.hidden_size, "model.num_heads", *options.num_heads);
+  must_divide("data.image_size", options.image_size, "model.patch_size", *options.patch_size);
   if (options.image_size < 1 || options.classes < 1)
     throw ConfigError(fmt::format("the data give images of {} pixels and {} classes: a vit needs at least 1 of each",
                                   options.image_size, options.classes));
   if (options.weights_image_size && *options.weights_image_size != options.image_size)
     throw ConfigError(fmt::format(
-        "[model] weights are for images of {0} pixels, the data have {1}; set [data] image_size = {0} (positions are "
-        "not interpolated)",
+        "model.weights: are for images of {0} pixels, the data have {1}; set data.image_size = {0} (positions are not "
+        "interpolated)",
         *options.weights_image_size, options.image_size));
   if (options.weights_channels && *options.weights_channels != options.channels)
-    throw ConfigError(fmt::format("[model] weights are for images of {} channels, the data have {}",
+    throw ConfigError(fmt::format("model.weights: are for images of {} channels, the data have {}",
                                   *options.weights_channels, options.channels));
 }
 

@@ -14,7 +14,11 @@ class Drawing {
  public:
   Drawing(const Schedule& schedule, const Timeline& timeline, const PictureOptions& options)
       : schedule_(schedule), timeline_(timeline), utf8_(options.utf8) {
-    margin_ = fmt::format("rank {}", schedule.ranks - 1).size() + 2;
+    for (int rank = 0; rank < schedule.ranks; ++rank) {
+      const auto number = options.ranks.empty() ? rank : options.ranks.at(static_cast<std::size_t>(rank));
+      names_.push_back(fmt::format("rank {}", number));
+      margin_ = std::max(margin_, names_.back().size() + 2);
+    }
     // Wide enough for every label, unless that is too wide.
     double shortest = timeline.step;
     std::size_t widest = 0;
@@ -37,7 +41,7 @@ class Drawing {
       if (text.size() > end - first) text.resize(std::min<std::size_t>(1, end - first));  // half a number would mislead
       for (auto at = first; at < end; ++at) cells[at] = at - first < text.size() ? text[at - first] : utf8_ ? "─" : "-";
     }
-    std::string out = fmt::format("{:{}}", fmt::format("rank {}", rank), margin_);
+    std::string out = fmt::format("{:{}}", names_[rank], margin_);
     for (const auto& cell : cells) out += cell;
     return out + "\n";
   }
@@ -60,7 +64,8 @@ class Drawing {
   const Schedule& schedule_;
   const Timeline& timeline_;
   const bool utf8_;
-  std::size_t margin_;
+  std::vector<std::string> names_;
+  std::size_t margin_ = 0;
   double scale_;  ///< columns a second
 };
 

@@ -9,14 +9,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "pipeline/schedule/simulator.h"
 
 namespace trireme::pipeline {
 
 struct PictureOptions {
-  int columns = 120;  ///< at most, the ranks' names included; the time's scale follows
-  bool utf8 = true;   ///< else ASCII alone
+  int columns = 120;         ///< at most, the ranks' names included; the time's scale follows
+  bool utf8 = true;          ///< else ASCII alone
+  std::vector<int> ranks{};  ///< numbers of the rows; empty: from 0
 };
 
 std::string draw(const Schedule& schedule, const Timeline& timeline, const PictureOptions& options = {});

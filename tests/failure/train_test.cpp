@@ -26,6 +26,12 @@ TEST(Train, GoodRunWritesItsFolder) {
   const auto evaluated = run_process({TRIREME_COMMAND, "eval", run.dir(), run.config});
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
   EXPECT_NE(evaluated.out.find("accuracy"), std::string::npos) << evaluated.out;
+  EXPECT_EQ(run_process({TRIREME_COMMAND, "eval", run.dir()}).out, evaluated.out);
+  expect_only_refusal(run_process({TRIREME_COMMAND, "eval", run.dir() + "/model"}), 2, "name the TOML file too");
+
+  const auto again = run.train(2, {"--resume", "auto"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.out.find("steps are done; raise train.epochs"), std::string::npos) << again.out;
 }
 
 TEST(Train, RefusesAMissingDataFolder) {

@@ -36,12 +36,17 @@ TEST_F(Verify, TellsWhatDiffers) {
   for (const auto& [layouts, says] : {std::pair{"dp=1; dp=1,optimizer.lr=2e-3", "differs: "},  // weights alone
                                       {"tp=2; tp=2,optimizer.freeze=[\"classifier.bias\", \"cls_token\"]", "differs: "},
                                       {"dp=1; dp=2,run.seed=7; tp=2", "2 of 3 layouts compute the same"},
-                                      {"dp=1; tp=3; tp=2", "did not run (exit code 2)"}}) {
+                                      {"dp=1; dp=1,run.memory_mb=0.01; tp=2", "did not run (exit code 4)"}}) {
     const auto told = verify(layouts);
     EXPECT_EQ(told.code, 1) << layouts << told.out;
     EXPECT_NE(told.out.find(says), std::string::npos) << told.out;
   }
-  EXPECT_NE(verify("dp=1; tp=3").err.find("3 ranks cannot share 2 attention heads"), std::string::npos);
+}
+
+TEST_F(Verify, RefusesALayoutThatTheModelHasNotBeforeTheFirstRuns) {
+  expect_only_refusal(verify("dp=1; tp=3; tp=2"), 2,
+                      "--layouts: \"tp=3\": parallel.tp=3: 3 ranks cannot share 2 attention heads");
+  expect_only_refusal(verify("dp=1; pp=2,schedule=zbb"), 2, "--layouts: \"pp=2,schedule=zbb\": parallel.schedule");
 }
 
 TEST_F(Verify, RefusesWordsThatAreNoLayouts) {
