@@ -95,6 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
                Case{.name = "rare", .micro_batch = 2, .rare = true},
                Case{.name = "twice", .micro_batch = 2, .max_norm = 0.5, .twice = true},
                Case{.name = "twice_each", .micro_batch = 1, .max_norm = 0.5, .twice = true, .reduce_each = true},
+               Case{.name = "twice_rare", .micro_batch = 2, .adamw = false, .rare = true, .twice = true},
                Case{.name = "twice_recompute", .micro_batch = 2, .dropout = 0.2, .recompute = true, .twice = true},
                Case{.name = "adapted", .micro_batch = 2, .adapted = true}})),
     kName);

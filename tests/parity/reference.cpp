@@ -85,9 +85,7 @@ class Shared : public nn::Block {
 /// x + tanh(W x + b) for sample 3 alone; all others pass. The result is the same however samples meet in batches.
 class Rare : public nn::Block {
  public:
-  explicit Rare(std::int64_t width)
-      : linear_(register_module(
-            "linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = width, .out = width, .init_std = 0.2}))) {}
+  explicit Rare(std::shared_ptr<nn::Linear> linear) : linear_(register_module("linear", std::move(linear))) {}
   nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
     const auto mine = context.sample_ids.eq(3);
     if (!mine.any().item<bool>()) return inputs;
@@ -100,11 +98,15 @@ class Rare : public nn::Block {
   std::shared_ptr<nn::Linear> linear_;
 };
 
+std::shared_ptr<nn::Linear> square(std::int64_t width) {
+  return std::make_shared<nn::Linear>(nn::Linear::Options{.in = width, .out = width, .init_std = 0.2});
+}
+
 /// The inner model's blocks with a rare one between the first and the second.
 class WithRare : public nn::Model {
  public:
   WithRare(std::shared_ptr<nn::Model> inner, std::int64_t width) : inner_(register_module("inner", std::move(inner))) {
-    const auto rare = register_module("rare", std::make_shared<Rare>(width));
+    const auto rare = register_module("rare", std::make_shared<Rare>(square(width)));
     for (std::size_t i = 0; i < inner_->blocks().size(); ++i) {
       if (i == 1) add_block(rare);
       add_block(inner_->blocks()[i]);
@@ -117,14 +119,17 @@ class WithRare : public nn::Model {
   std::shared_ptr<nn::Model> inner_;
 };
 
-/// The inner model's blocks, the first of them then a block that runs twice, and another with the same weights at the
-/// end of the list but one.
+/// The inner model's blocks, the first of them then a block that runs twice; at the end of the list but one that block
+/// again, and another with the same weights. Or there a rare one alone, so that stages differ in whether they use them.
 class Twice : public nn::Model {
  public:
-  Twice(std::shared_ptr<nn::Model> inner, std::int64_t width) : inner_(register_module("inner", std::move(inner))) {
-    const auto linear = std::make_shared<nn::Linear>(nn::Linear::Options{.in = width, .out = width, .init_std = 0.2});
+  Twice(std::shared_ptr<nn::Model> inner, std::int64_t width, bool rare)
+      : inner_(register_module("inner", std::move(inner))) {
+    const auto linear = square(width);
     const auto block = register_module("shared", std::make_shared<Shared>(linear));
-    const auto other = register_module("other", std::make_shared<Shared>(linear));
+    std::shared_ptr<nn::Block> other = std::make_shared<Shared>(linear);
+    if (rare) other = std::make_shared<Rare>(linear);
+    register_module("other", other);
     const auto& blocks = inner_->blocks();
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       if (i == 1) {
@@ -132,7 +137,7 @@ class Twice : public nn::Model {
         add_block(block);
       }
       if (i + 1 == blocks.size()) {
-        add_block(block);
+        if (!rare) add_block(block);
         add_block(other);
       }
       add_block(blocks[i]);
@@ -277,8 +282,8 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   kind->resolve(&options, {.image_size = kPixels, .channels = 3, .classes = kClasses, .class_names = {}});
   std::shared_ptr<nn::Model> model = kind->make(&options);
   if (c.unused_block) model = std::make_shared<WithBystander>(model);
-  if (c.rare) model = std::make_shared<WithRare>(model, c.hidden);
-  if (c.twice) model = std::make_shared<Twice>(model, c.hidden);
+  if (c.rare && !c.twice) model = std::make_shared<WithRare>(model, c.hidden);
+  if (c.twice) model = std::make_shared<Twice>(model, c.hidden, c.rare);
   return model;
 }
 
