@@ -24,15 +24,15 @@
 namespace trireme::tests {
 namespace {
 
-constexpr std::int64_t kPixels = 12, kClasses = 5;
+constexpr std::int64_t kClasses = 5;
 
 /// Images of noise, each another, drawn by their number.
 class Noise : public data::Dataset {
  public:
-  explicit Noise(std::int64_t n) : n_(n) {}
+  Noise(std::int64_t n, std::int64_t pixels) : n_(n), pixels_(pixels) {}
   std::int64_t size() const override { return n_; }
   std::optional<data::Sample> get(std::int64_t index, std::int64_t, bool) override {
-    const auto whole = shard::Placement::whole("pixels", {3, kPixels, kPixels});
+    const auto whole = shard::Placement::whole("pixels", {3, pixels_, pixels_});
     data::Sample sample;
     sample.inputs = {
         shard::draw(shard::Init::normal(0, 1), 1000 + static_cast<std::uint64_t>(index), whole, at::kDouble, at::kCPU)};
@@ -41,7 +41,7 @@ class Noise : public data::Dataset {
   }
 
  private:
-  std::int64_t n_;
+  std::int64_t n_, pixels_;
 };
 
 /// Passes its input on; its parameters take no part.
@@ -261,11 +261,11 @@ struct TextbookOptimizer {
 
 }  // namespace
 
-std::shared_ptr<data::Dataset> make_data(const Case& c) { return std::make_shared<Noise>(c.samples); }
+std::shared_ptr<data::Dataset> make_data(const Case& c) { return std::make_shared<Noise>(c.samples, c.pixels); }
 
 std::shared_ptr<nn::Model> make_model(const Case& c) {
   if (c.adapted) {
-    const torch::nn::Linear first(3 * kPixels * kPixels, c.hidden), second(c.hidden, kClasses);
+    const torch::nn::Linear first(3 * c.pixels * c.pixels, c.hidden), second(c.hidden, kClasses);
     return nn::adapt(c.in_place ? torch::nn::Sequential(torch::nn::Flatten(), first, torch::nn::ReLU(true), second)
                                 : torch::nn::Sequential(torch::nn::Flatten(), first, torch::nn::Tanh(), second));
   }
@@ -279,7 +279,7 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   options.dropout = c.dropout;
   options.attention_dropout = c.dropout;
   const auto kind = models::all_models().at("vit");
-  kind->resolve(&options, {.image_size = kPixels, .channels = 3, .classes = kClasses, .class_names = {}});
+  kind->resolve(&options, {.image_size = c.pixels, .channels = 3, .classes = kClasses, .class_names = {}});
   std::shared_ptr<nn::Model> model = kind->make(&options);
   if (c.unused_block) model = std::make_shared<WithBystander>(model);
   if (c.rare && !c.twice) model = std::make_shared<WithRare>(model, c.hidden);

@@ -20,7 +20,7 @@ struct Case {
   double dropout = 0, max_norm = 0, smoothing = 0;  ///< smoothing: of the labels
   bool recompute = false;
   std::int64_t hidden = 24, mlp = 0, layers = 2, heads = 3;  ///< mlp 0: twice the hidden size
-  std::int64_t patch = 4;                                    ///< of 12 pixels: 10 tokens
+  std::int64_t pixels = 12, patch = 4;                       ///< of an image and of a patch: 10 tokens
   std::vector<std::string> freeze = {}, no_decay = {};
   std::string plugin = "";    ///< keys of the plugin's section
   bool unused_block = false;  ///< the model has parameters that no loss ever sees

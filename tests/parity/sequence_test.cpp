@@ -85,6 +85,24 @@ INSTANTIATE_TEST_SUITE_P(RingAttn, Tokens,
                                                  kCases)),
                          kName);
 
+/// 197, as images of 224 pixels have in patches of 16.
+const Case kManyTokens{.name = "many_tokens",
+                       .global_batch = 4,
+                       .steps = 1,
+                       .dropout = 0.2,
+                       .hidden = 12,
+                       .layers = 2,
+                       .pixels = 14,
+                       .patch = 1};
+
+INSTANTIATE_TEST_SUITE_P(Long, Tokens,
+                         testing::ValuesIn(cross({{"split_gather", 4, 1, 0, 4},
+                                                  {"ring", 4, 1, 0, 4},
+                                                  {"all_to_all", 1, 4, 0, 6},
+                                                  {"ring_attn", 1, 4}},
+                                                 {kManyTokens})),
+                         kName);
+
 /// What a mode must hold besides, each in few layouts.
 const std::vector<Case> kMore{
     Case{.name = "accumulate", .micro_batch = 1},
@@ -92,7 +110,7 @@ const std::vector<Case> kMore{
     Case{.name = "reduce_each_clip", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
     Case{.name = "freeze", .freeze = {"*embeddings*", "*layer.0.*", "*query*", "*intermediate*bias", "*norm*weight"}},
     Case{.name = "one_layer", .dropout = 0.2, .layers = 1},
-    Case{.name = "many_tokens", .global_batch = 4, .steps = 1, .dropout = 0.2, .hidden = 6, .layers = 3, .patch = 1},
+    kManyTokens,
     Case{.name = "two_tokens", .dropout = 0.2, .patch = 12},  // fewer than ranks
     Case{.name = "unused", .micro_batch = 1, .unused_block = true},
     Case{.name = "rare", .rare = true},
