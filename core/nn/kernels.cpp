@@ -23,7 +23,7 @@ KernelPlaces kernel_places(Model& model) {
     }
     if (dynamic_cast<LayerNorm*>(&module) != nullptr) ++places.norm;
     if (const auto* linear = dynamic_cast<Linear*>(&module)) places.pointwise += linear->options().gelu ? 1 : 0;
-    if (dynamic_cast<Dropout*>(&module) != nullptr) ++places.pointwise;
+    if (const auto* dropout = dynamic_cast<Dropout*>(&module)) places.pointwise += dropout->p() > 0 ? 1 : 0;
   });
   return places;
 }
