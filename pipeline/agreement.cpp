@@ -37,12 +37,22 @@ data::Batch example(const data::Batch& like, std::int64_t samples, c10::Device d
 void Executor::agree(const std::vector<data::Batch>& micro, bool training) {
   boundaries_.clear();
   for (const auto& batch : micro) {
-    const auto [at, fresh] = rules_.try_emplace(kind_of(batch, training));
-    boundaries_.push_back(&at->second);
-    if (!fresh) continue;
-    const auto two = sample(batch, 2, training), three = sample(batch, 3, training);
-    for (const auto& [stage, boundary] : two) at->second[stage] = BoundaryRule(boundary, three.at(stage));
+    const auto kind = kind_of(batch, training);
+    if (rules_.count(kind) == 0) {
+      const auto two = sample(batch, 2, training), three = sample(batch, 3, training);
+      std::map<int, BoundaryRule> rules;
+      for (const auto& [stage, boundary] : two) rules[stage] = BoundaryRule(boundary, three.at(stage));
+      rules_.emplace(kind, std::move(rules));  // whole, or not at all
+    }
+    boundaries_.push_back(&rules_.at(kind));
   }
+}
+
+/// What a stage passes on. Not what has a graph in the example: other samples may meet other weights.
+static Boundary passed_on(const Tensors& made, bool wanted) {
+  auto boundary = boundary_of(made);
+  for (auto& spec : boundary) spec.wants_grad = wanted && at::isFloatingType(spec.dtype);
+  return boundary;
 }
 
 /// What goes into this rank's stages and out of them.
@@ -53,8 +63,11 @@ std::map<int, Boundary> Executor::sample(const data::Batch& like, std::int64_t s
   for (int stage = 0; stage + 1 < schedule_->stages(); ++stage) {
     const auto here = schedule_->place_of(stage), next = schedule_->place_of(stage + 1);
     if (here.rank == links_.rank()) {
+      bool wanted = training && chunks_.trains(here.chunk);
+      if (stage > 0)
+        for (const auto& spec : out.at(stage)) wanted = wanted || spec.wants_grad;
       auto inputs = stage == 0 ? batch.inputs : changeable(zeros(out.at(stage), links_.device()));
-      out[stage + 1] = boundary_of(chunks_.probe(here.chunk, std::move(inputs), batch));
+      out[stage + 1] = passed_on(chunks_.probe(here.chunk, std::move(inputs), batch), wanted);
       if (next.rank != here.rank) links_.tell(next.rank, out[stage + 1]);
     } else if (next.rank == links_.rank()) {
       out[stage + 1] = links_.hear(here.rank);

@@ -32,6 +32,8 @@ class Chunks {
   virtual Tensors probe(int chunk, Tensors inputs, const data::Batch& batch) = 0;
   /// Where the last stage's backward pass begins, 0-dim.
   virtual at::Tensor loss(const Tensors& outputs, const data::Batch& batch) = 0;
+  /// Whether a chunk has weights that are trained: then its outputs want gradients, found or not.
+  [[nodiscard]] virtual bool trains(int chunk) const = 0;
   /// Around each action that makes gradients of a chunk's weights. `last`: of the step, for this chunk.
   virtual void before_weights(int chunk, bool last) = 0;
   virtual void after_weights(int chunk, bool last) = 0;

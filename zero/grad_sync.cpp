@@ -219,6 +219,7 @@ void GradSync::settle(int section, const Further& further) {
   const auto found = sections_.find(section);
   if (found == sections_.end()) return;
   TRIREME_CHECK(found->second.next == found->second.end, "section {} is waited for, and has not set out", section);
+  TRIREME_CHECK(found->second.settled == found->second.begin, "section {} has been waited for in part", section);
   settle_all(found->second, further);
 }
 

@@ -12,9 +12,9 @@
 // A bucket's life, once a reduction:  idle -> filling -> reducing -> done -> idle. Anything else is a LogicError.
 //
 // Memory, in gradients of P elements over N ranks: keeping full gradients (stage 1) P, and P/N that has arrived;
-// partitioned (stage 2) P/N and at most two buckets on their way, or P while passes accumulate under hold(). A
-// parameter without a gradient keeps its bucket, and those behind it, until the end of the pass. Traffic: P elements a
-// reduction, by reduce-scatter; over replicas an all-reduce of P/N more.
+// partitioned (stage 2) P/N and at most two buckets on their way, or P while passes accumulate under hold(), as those
+// of late sections do. A parameter without a gradient keeps its bucket, and those behind it, until the end of the pass.
+// Traffic: P elements a reduction, by reduce-scatter; over replicas an all-reduce of P/N more.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -72,8 +72,8 @@ class GradSync {
   void close(std::size_t bucket);
   /// A section's pass has ended: what did not come counts as zero, and the last buckets set out (unless held).
   void end_pass(int section = 0);
-  /// Waits for the reductions of a section whose buckets have all set out. `further` then changes in place this rank's
-  /// part [part_size] of what they brought, before it joins what earlier ones of the step did.
+  /// Waits for the reductions of a section whose buckets have all set out, at most two of them. `further` then changes
+  /// in place this rank's part [part_size] of what they brought, before it joins what earlier ones of the step did.
   void settle(int section, const Further& further);
   /// Held passes add up here and reduce nothing.
   void hold(bool on) { held_ = on; }

@@ -24,10 +24,12 @@ int run(const CheckCommand& command) {
     const auto ranks = static_cast<int>(layout.ranks());
     try {
       train::prepare(load_with_layout(command.config, command.set, layout), {.size = ranks, .local_size = ranks},
-                     models::all_models(), "", Log(0));
+                     models::all_models(), "", Log(/*rank=*/1));  // silent
     } catch (const ConfigError& error) {
       std::string what = error.what();
-      if (what.starts_with("--set ")) what.erase(0, 6);  // the layout has said it
+      for (const auto& set : command.set)
+        if (what.starts_with("--set " + set)) throw;  // the user's own word
+      if (what.starts_with("--set ")) what.erase(0, 6);
       throw ConfigError(fmt::format("--layouts: \"{}\": {}", layout.text, what));
     }
   }

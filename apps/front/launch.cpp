@@ -216,11 +216,6 @@ void become_worker(const std::vector<std::string>& arguments) {
 
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments) {
   auto command = mpirun_command(ranks, arguments);
-  tell_about_terminal();
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-  setenv("OMP_NUM_THREADS", std::to_string(threads > 0 ? threads : 1).c_str(), threads > 0 ? 1 : 0);
-  setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
   const auto words = pointers(command);
   // Held back until there is a child to pass them on to.
   const auto signals = passed_on();
@@ -228,7 +223,15 @@ int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::s
   handle_signals(true);
   const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child == 0) become_mpirun(words, parent);
+  if (child == 0) {
+    // Here, where the next run's ranks do not inherit it.
+    tell_about_terminal();
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMP_NUM_THREADS", std::to_string(threads > 0 ? threads : 1).c_str(), threads > 0 ? 1 : 0);
+    setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
+    become_mpirun(words, parent);
+  }
   child_process = child;
   sigprocmask(SIG_UNBLOCK, &signals, nullptr);
   if (child < 0) throw ConfigError(fmt::format("cannot start mpirun: {}", std::strerror(errno)));

@@ -19,13 +19,10 @@ namespace {
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments) {
   if (in_launched_world()) {
-    if (ranks) {
-      // Rank 0 says it for all, and its launcher ends the others.
-      if (launched_rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+    if (ranks)
       throw ConfigError(
           "--ranks stands beside a launcher (mpirun, srun or torchrun) that has started this process; remove one of "
           "the two");
-    }
     become_worker(arguments);  // every rank is here: the worker says what is wrong once
   }
   const auto config = config::load(path, set);
@@ -57,14 +54,19 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace trireme::apps
 
+// Rank 0 says it for all, and its launcher ends the others.
+static int say(const char* what, int code) {
+  if (trireme::apps::launched_rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+  trireme::apps::say_error(what);
+  return code;
+}
+
 int main(int argc, char** argv) {
   try {
     return trireme::apps::run(argc, argv);
   } catch (const trireme::Error& error) {
-    trireme::apps::say_error(error.what());
-    return static_cast<int>(error.code());
+    return say(error.what(), static_cast<int>(error.code()));
   } catch (const std::exception& error) {
-    trireme::apps::say_error(error.what());
-    return 1;
+    return say(error.what(), 1);
   }
 }

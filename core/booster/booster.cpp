@@ -24,6 +24,28 @@ Criterion weighs_samples(Criterion criterion) {
   };
 }
 
+/// Where the loss is computed of parts of the logits, nothing else can make sense of them.
+Criterion calls(std::shared_ptr<const nn::CrossEntropy> loss, Criterion criterion) {
+  return [loss = std::move(loss), criterion = std::move(criterion)](const nn::Tensors& outputs,
+                                                                    const data::Batch& batch) {
+    const auto before = loss->calls();
+    const auto check = [&] {
+      if (loss->calls() == before)
+        throw ConfigError(
+            "the criterion does not call ModelSource::loss, for which each rank keeps its part of the logits; call it, "
+            "or leave ModelSource::loss out and get whole logits");
+    };
+    try {
+      auto made = criterion(outputs, batch);
+      check();
+      return made;
+    } catch (const DataError&) {  // labels that are none of the part's classes, perhaps
+      check();
+      throw;
+    }
+  };
+}
+
 /// The inputs of the first sample that there is.
 nn::Tensors example_of(data::Dataset& data) {
   for (std::int64_t index = 0; index < data.size(); ++index)
@@ -75,7 +97,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   prefetch_ = loader_options.prefetch;
   Boosted run;
   run.criterion = weighs_samples(std::move(inputs.criterion));
-  if (inputs.source.loss) inputs.source.loss->compute_by({});  // as an earlier boost may have left it
+  const auto loss = inputs.source.loss;
   if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loader_options);
   const auto total =
@@ -84,6 +106,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   auto result = plugin_->boost(std::move(inputs.source), options_.boost, *mesh_, log_);
   run.model = std::move(result.model);
   run.optimizer = std::move(result.optimizer);
+  if (loss && loss->replaced()) run.criterion = calls(loss, std::move(run.criterion));
   return run;
 }
 

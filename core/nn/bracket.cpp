@@ -12,18 +12,19 @@ using torch::autograd::variable_list;
 
 variable_list Bracket::apply(variable_list&& gradients) {
   call_(part_);
-  return std::move(gradients);
+  return num_outputs() == 0 ? variable_list() : std::move(gradients);
 }
 
-Tensors on_backward(Tensors tensors, OnBackward call) {
+Tensors on_backward(Tensors tensors, OnBackward call, bool always) {
   torch::autograd::edge_list behind;
   const auto wants = [](const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); };
   for (const auto& tensor : tensors)
     if (wants(tensor)) behind.push_back(torch::autograd::impl::gradient_edge(tensor));
-  if (behind.empty()) return tensors;
+  const bool ends_here = behind.empty();
+  if (ends_here && !always) return tensors;
   const std::shared_ptr<Bracket> node(new Bracket(std::move(call), std::move(behind)), torch::autograd::deleteNode);
   for (auto& tensor : tensors) {
-    if (!wants(tensor)) continue;
+    if (!(ends_here ? tensor.defined() && tensor.is_floating_point() : wants(tensor))) continue;
     tensor = tensor.detach();
     torch::autograd::set_history(tensor, node);
   }

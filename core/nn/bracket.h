@@ -21,8 +21,9 @@ enum class BackwardPart {
 using OnBackward = std::function<void(BackwardPart part)>;
 
 /// The same tensors. When the backward pass comes to them, `call` runs once, before any gradient goes further back; in
-/// a pass in two, once in each part. Those that need no gradient pass by; when none does, `call` never runs.
-Tensors on_backward(Tensors tensors, OnBackward call);
+/// a pass in two, once in each part. Those that need no gradient pass by; when none does, `call` never runs, unless it
+/// is to run `always`: then the floating-point ones are made to need one, which ends here.
+Tensors on_backward(Tensors tensors, OnBackward call, bool always = false);
 
 /// Its node in the graph.
 class Bracket : public torch::autograd::Node {

@@ -3,6 +3,8 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
 
+#include <utility>
+
 #include "core/base/error.h"
 #include "core/nn/numbers.h"
 
@@ -18,6 +20,15 @@ Loss cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double la
   if (labels.size(0) == 0) return {logits.to(dtype).sum(), weight};
   if (labels.is_cpu()) check_labels(labels, logits.size(1));  // LibTorch's own words name no data; on a GPU it stops
   return {at::cross_entropy_loss(logits.to(dtype), labels, {}, at::Reduction::Sum, kNoLabel, label_smoothing), weight};
+}
+
+void CrossEntropy::compute_by(Compute instead, std::weak_ptr<const void> model) {
+  if (replaced())
+    throw ConfigError(
+        "ModelSource::loss is the loss of another boosted model that is still there; give each model a CrossEntropy of "
+        "its own");
+  instead_ = std::move(instead);
+  model_ = std::move(model);
 }
 
 }  // namespace trireme::nn

@@ -4,8 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
-#include <utility>
+#include <memory>
 
 namespace trireme::nn {
 
@@ -24,14 +25,21 @@ class CrossEntropy {
  public:
   explicit CrossEntropy(double label_smoothing = 0) : smoothing_(label_smoothing) {}
   Loss operator()(const at::Tensor& logits, const at::Tensor& labels) const {
-    return instead_ ? instead_(logits, labels, smoothing_) : cross_entropy(logits, labels, smoothing_);
+    ++calls_;
+    return replaced() ? instead_(logits, labels, smoothing_) : cross_entropy(logits, labels, smoothing_);
   }
   using Compute = std::function<Loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing)>;
-  void compute_by(Compute instead) { instead_ = std::move(instead); }
+  /// As long as `model` lives. @throws ConfigError when another one lives that has its own way.
+  void compute_by(Compute instead, std::weak_ptr<const void> model);
+  [[nodiscard]] bool replaced() const { return instead_ && !model_.expired(); }
+  /// How often it has been called.
+  [[nodiscard]] std::uint64_t calls() const { return calls_; }
 
  private:
   double smoothing_;
   Compute instead_;
+  std::weak_ptr<const void> model_;
+  mutable std::uint64_t calls_ = 0;
 };
 
 }  // namespace trireme::nn

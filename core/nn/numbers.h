@@ -7,7 +7,7 @@
 
 namespace trireme::nn {
 
-/// LibTorch's: the label of a sample that counts nothing in a loss.
+/// LibTorch's: the label of a sample that adds nothing to the sum of losses.
 inline constexpr std::int64_t kNoLabel = -100;
 
 /// Every element of `labels` is one of `classes`, or kNoLabel. On a GPU the host does not wait: the device stops.

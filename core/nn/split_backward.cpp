@@ -123,11 +123,12 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
       begin.into.push_back(root);
       ways.push_back(root.edge.function);
     }
-  if (!ways.empty()) add_fork(std::move(begin), ways);
+  const bool any = !ways.empty() && add_fork(begin, ways);
   const auto meets = [&](const Root& root) {
     return root.edge.is_valid() && graph.leads_to_input(root.edge.function.get());
   };
   whole_ = std::none_of(roots.begin(), roots.end(), meets);
+  if (whole_ && !any && !ways.empty()) forks_.push_back(std::move(begin));  // for the brackets on its way
   if (whole_) return;
 
   // No pass below puts a gradient at its weight by itself: whatever the engine comes by, the weights' come later.

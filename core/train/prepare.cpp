@@ -138,7 +138,13 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
     check_layout(p);
     p.kind = kinds.at(p.config.model.name);
     p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log);
-    resolve_model(p, !weights.empty());
+    try {
+      resolve_model(p, !weights.empty());
+    } catch (const ConfigError& error) {
+      const std::string what = error.what(), key = "model.weights: ";
+      if (weights.empty() || !what.starts_with(key)) throw;
+      throw ConfigError(fmt::format("{}: {}", weights, what.substr(key.size())));  // the command line has named them
+    }
     p.loss = std::make_shared<nn::CrossEntropy>(p.config.train.label_smoothing);
     check_pixels(p);
     check_batch(p);

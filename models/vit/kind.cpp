@@ -27,8 +27,9 @@ void take(const nlohmann::json& config, const char* name, const char* key, std::
   }
   if (option && *option != value)
     throw ConfigError(
-        fmt::format("[model] {} = {}, but the weights' config.json says {} = {}; leave {} out, or choose other weights",
-                    key, *option, name, value, cause != nullptr ? cause : key));
+        fmt::format("model.{}: {} = {}, but the weights' config.json says {} = {}; leave {} out, or choose other "
+                    "weights",
+                    cause != nullptr ? cause : key, key, *option, name, value, cause != nullptr ? cause : key));
   option = value;
 }
 

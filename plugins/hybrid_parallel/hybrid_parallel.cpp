@@ -120,7 +120,7 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
   const auto& o = options_;
   const auto why = why_not(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
   if (!why.text.empty()) config::fail(section, why.key, why.text);
-  if (!o.parallel_output && shardformer::classes_of(*source.model, *policy_for(source)) == 0)
+  if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, *policy_for(source)) == 0)
     config::fail(section, "parallel_output", "changes nothing: the policy gives no layer the role labels; remove it");
   check_kernels(section, o, o.mode(), *source.model);
   std::vector<pipeline::Stage> stages;
@@ -179,11 +179,13 @@ zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
 static bool lose_apart(const ModelSource& source, const comm::Group& tp) {
   const auto classes = shardformer::classes_of(*source.model, *policy_for(source));
   if (!source.loss || classes < 2) return false;
-  source.loss->compute_by([classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-    // A rank's part of two classes or more is never all of them; whole ones come from an evaluation.
-    return logits.size(-1) != classes ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
-                                      : nn::cross_entropy(logits, labels, smoothing);
-  });
+  source.loss->compute_by(
+      [classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+        // A rank's part of two classes or more is never all of them; whole ones come from an evaluation.
+        return logits.size(-1) != classes ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
+                                          : nn::cross_entropy(logits, labels, smoothing);
+      },
+      source.model);
   return true;
 }
 

@@ -37,8 +37,7 @@ struct HybridParallelOptions : ShardedKeys, KernelKeys, RecomputeKeys {
   [[nodiscard]] bool knows_stages() const {
     return pp_size == 1 || !num_layers_per_stage.empty() || pp_partition == "uniform";
   }
-  /// As schedules take it: 0 where none is given.
-  /// 0: the schedule's own.
+  /// As schedules take it; 0: the schedule's own number.
   [[nodiscard]] int chunks() const {
     return static_cast<int>(num_model_chunks.value_or(pp_style == "interleaved" ? 2 : 0));
   }

@@ -106,6 +106,14 @@ at::Tensor PipelinedModel::loss(const nn::Tensors& made, const data::Batch& batc
   return optimizer_->scaler().scale(model_->counted(loss.sum / batch.global_weight));
 }
 
+bool PipelinedModel::trains(int chunk) const {
+  const auto& [begin, end] = plan_.mine[static_cast<std::size_t>(chunk)];
+  for (auto block = begin; block < end; ++block)
+    for (const auto& parameter : model_->module().blocks()[static_cast<std::size_t>(block)]->parameters())
+      if (parameter.requires_grad()) return true;
+  return false;
+}
+
 void PipelinedModel::before_weights(int, bool last) {
   model_->sync().hold(held_ || (!last && !model_->reduces_each_microbatch()));
 }

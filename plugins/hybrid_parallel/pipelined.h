@@ -45,6 +45,7 @@ class PipelinedModel : public BoostedModel, public StepRunner, private pipeline:
   nn::Tensors forward(int chunk, nn::Tensors inputs, const data::Batch& batch) override;
   nn::Tensors probe(int chunk, nn::Tensors inputs, const data::Batch& batch) override;
   at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch) override;
+  bool trains(int chunk) const override;
   void before_weights(int chunk, bool last) override;
   void after_weights(int chunk, bool last) override;
   void take_shared();

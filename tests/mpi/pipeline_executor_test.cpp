@@ -82,6 +82,7 @@ class Multiply : public pipeline::Chunks {
   at::Tensor loss(const pipeline::Tensors& outputs, const data::Batch&) override { return outputs[0].sum(); }
   void before_weights(int, bool) override {}
   void after_weights(int, bool last) override { ended += last ? 1 : 0; }
+  bool trains(int) const override { return true; }
 
   at::Tensor lift = at::full({1}, 1.0, at::kDouble).set_requires_grad(true);  ///< so that inputs want a gradient
   pipeline::Tensors weights;

@@ -100,6 +100,25 @@ INSTANTIATE_TEST_SUITE_P(
                Case{.name = "adapted", .micro_batch = 2, .adapted = true}})),
     kName);
 
+// A first stage whose outputs have a graph in the microbatch with sample 3 alone: embeddings frozen, and the rare
+// block.
+INSTANTIATE_TEST_SUITE_P(
+    SeldomTrained, Pipeline,
+    testing::ValuesIn(
+        cross({{"1f1b", 2}, {"zb_h1", 2}, {"gpipe", 2}, {"1f1b", 2, 1, 2}, {"1f1b", 2, 1, 3}, {"zb_h1", 2, 1, 3}},
+              {Case{.name = "rare_alone",
+                    .micro_batch = 2,
+                    .freeze = {"*embeddings*", "*cls_token*", "*position*"},
+                    .plugin = "num_layers_per_stage = [2, 3]\nzero_bucket_size_in_m = 0.001",
+                    .rare = true},
+               Case{.name = "rare_alone_recomputed",
+                    .micro_batch = 2,
+                    .recompute = true,
+                    .freeze = {"*embeddings*", "*cls_token*", "*position*"},
+                    .plugin = "num_layers_per_stage = [2, 3]",
+                    .rare = true}})),
+    kName);
+
 // A stage whose first layer works in place: each layer is a stage, or each two.
 INSTANTIATE_TEST_SUITE_P(
     InPlace, Pipeline,

@@ -63,9 +63,11 @@ nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tens
   enter(*block);
   auto outputs = ShardedModel::run(block, std::move(inputs), context);
   leave();
+  // Always: whether these samples met a weight must not decide which gathers a rank takes part in.
   if (graph)
-    outputs =
-        nn::on_backward(std::move(outputs), [this, block](nn::BackwardPart part) { backward_entered(*block, part); });
+    outputs = nn::on_backward(
+        std::move(outputs), [this, block](nn::BackwardPart part) { backward_entered(*block, part); },
+        /*always=*/trained_.count(block.get()) != 0);
   return outputs;
 }
 

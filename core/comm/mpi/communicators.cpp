@@ -21,7 +21,11 @@ std::shared_ptr<const Channel> Communicators::take(const std::vector<int>& ranks
   const auto mine = std::find(ranks.begin(), ranks.end(), world_.rank);
   auto& slot = find(slots_[ranks]);
   if (mine == ranks.end()) return nullptr;
-  if (slot.comm == MPI_COMM_NULL) slot.comm = create(ranks, axis);
+  if (slot.comm == MPI_COMM_NULL) {
+    slot.spoiled = true;
+    slot.comm = create(ranks, axis);
+    slot.spoiled = false;
+  }
   auto channel = std::make_shared<Channel>(world_);
   channel->comm = slot.comm;
   channel->rank = static_cast<int>(mine - ranks.begin());
@@ -35,8 +39,9 @@ std::shared_ptr<const Channel> Communicators::take(const std::vector<int>& ranks
 /// All ranks reached this call with the same list: the communicators then match, and a wrong list is an error instead
 /// of a hang.
 void Communicators::agree(const std::vector<int>& ranks, const std::string& axis) {
-  std::int64_t mark = 1469598103934665603;
-  for (const int rank : ranks) mark = (mark ^ rank) * 1099511628211 & 0x7fffffffffffff;
+  std::uint64_t hash = 1469598103934665603;  // FNV-1a
+  for (const int rank : ranks) hash = (hash ^ static_cast<std::uint64_t>(rank)) * 1099511628211;
+  const auto mark = static_cast<std::int64_t>(hash >> 1);
   const auto both = largest(at::tensor({mark, -mark}, at::kLong));
   if (both[0].item<std::int64_t>() != mark || both[1].item<std::int64_t>() != -mark)
     throw CommError(
@@ -66,11 +71,13 @@ Communicators::Slot& Communicators::find(std::vector<Slot>& slots) {
 }
 
 bool Communicators::in_use(const Slot& slot) {
+  if (slot.spoiled) return true;
   if (slot.comm == MPI_COMM_NULL) return false;
   if (!slot.user.expired()) return true;
   int unreceived = 0;
-  engine_->exclusively([&] { MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, slot.comm, &unreceived, MPI_STATUS_IGNORE); });
-  return unreceived != 0;
+  const int code = engine_->exclusively(
+      [&] { return MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, slot.comm, &unreceived, MPI_STATUS_IGNORE); });
+  return code != MPI_SUCCESS || unreceived != 0;
 }
 
 /// All members are here by the agreement and call nothing else of MPI: these blocking calls cannot wait for long.

@@ -4,7 +4,7 @@
 // program that boosts many models one after the other would pile them up. Instead, when a group is made, the ranks of
 // the world agree on the first communicator of the same ranks, in the same order, that nobody uses any more.
 // A communicator is in use while its Channel lives (a backend or an operation under way holds it), and for good when a
-// message lies in it that nobody received: a later group must not meet it.
+// message lies in it that nobody received: a later group must not meet it. (NCCL's stay until the world ends.)
 #pragma once
 
 #include <map>
@@ -29,6 +29,7 @@ class Communicators {
   struct Slot {
     MPI_Comm comm = MPI_COMM_NULL;  // null on ranks that are not members
     std::weak_ptr<const Channel> user;
+    bool spoiled = false;  // this rank could not make it, others may have
   };
 
   void agree(const std::vector<int>& ranks, const std::string& axis);
