@@ -43,6 +43,19 @@ std::vector<std::string> parts(const std::string& text, char separator) {
   throw ConfigError(fmt::format("--layouts: \"{}\": {}", layout, what));
 }
 
+/// A layout says how ranks share the work. What changes the work itself would make all that follows look wrong.
+void check_shares(const std::string& layout, const std::string& key) {
+  static const std::set<std::string> of_all{"train.precision", "train.global_batch", "train.epochs", "train.max_steps",
+                                            "run.dir",         "run.resume"};
+  static const std::set<std::string> of_ranks{"data.workers", "data.prefetch", "data.cache_mb"};
+  const bool work = key.starts_with("model.") || key.starts_with("schedule.") ||
+                    (key.starts_with("data.") && !of_ranks.contains(key)) || of_all.contains(key);
+  if (work)
+    refuse(layout, fmt::format("{} is no matter of layout, and would make the numbers others; {}", key,
+                               key == "train.precision" ? "--precision names one for all"
+                                                        : "give it to all layouts by --set, or leave it out"));
+}
+
 std::int64_t number(const std::string& layout, const std::string& key, const std::string& value, std::int64_t least) {
   char* end = nullptr;
   const auto n = std::strtoll(value.c_str(), &end, 10);
@@ -52,6 +65,14 @@ std::int64_t number(const std::string& layout, const std::string& key, const std
 }
 
 }  // namespace
+
+void blame(const Layout& layout, const std::vector<std::string>& set, const ConfigError& error) {
+  std::string what = error.what();
+  for (const auto& assignment : set)
+    if (what.starts_with("--set " + assignment)) throw error;
+  if (what.starts_with("--set ")) what.erase(0, 6);
+  throw ConfigError(fmt::format("--layouts: \"{}\": {}", layout.text, what));
+}
 
 Layout parse_layout(const std::string& text) {
   Layout layout;
@@ -72,9 +93,10 @@ Layout parse_layout(const std::string& text) {
       layout.sp_mode = value;
     else if (key == "plugin")
       layout.plugin = value;
-    else if (key.find('.') != std::string::npos)
+    else if (key.find('.') != std::string::npos) {
+      check_shares(text, key);
       layout.set.push_back(fmt::format("{}={}", key, value));
-    else
+    } else
       refuse(text, fmt::format("no key \"{}\" (known: {}, or SECTION.KEY as --set takes it){}", key, text::join(kWords),
                                text::did_you_mean(key, kWords)));
   }

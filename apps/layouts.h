@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/config/run_config.h"
 
 namespace trireme::apps {
@@ -21,6 +22,10 @@ struct Layout {
     return dp * pp * tp * (sp_mode == "split_gather" || sp_mode == "ring" ? 1 : sp);
   }
 };
+
+/// Throws `error` again, met with this layout of the file and `set`, as one of --layouts: its words stand there, and
+/// not behind a --set. What the user has said by --set stays as it is.
+[[noreturn]] void blame(const Layout& layout, const std::vector<std::string>& set, const ConfigError& error);
 
 /// @throws ConfigError
 Layout parse_layout(const std::string& text);

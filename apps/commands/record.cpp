@@ -2,8 +2,6 @@
 // a run, and how far they are from another layout's.
 #include "core/train/record.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -26,11 +24,7 @@ int run(const CheckCommand& command) {
       train::prepare(load_with_layout(command.config, command.set, layout), {.size = ranks, .local_size = ranks},
                      models::all_models(), "", Log(/*rank=*/1));  // silent
     } catch (const ConfigError& error) {
-      std::string what = error.what();
-      for (const auto& set : command.set)
-        if (what.starts_with("--set " + set)) throw;  // the user's own word
-      if (what.starts_with("--set ")) what.erase(0, 6);
-      throw ConfigError(fmt::format("--layouts: \"{}\": {}", layout.text, what));
+      blame(layout, command.set, error);
     }
   }
   return 0;

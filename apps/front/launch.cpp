@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,20 +35,28 @@ std::string prefix() {
 
 bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
 
-// The mpirun of the MPI that Trireme was built with, else the first on PATH.
-std::string find_mpirun() {
-  if (is_program(TRIREME_MPIRUN)) return TRIREME_MPIRUN;
+// The program of this name that is first on PATH; "": there is none.
+std::string on_path(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::string rest = path == nullptr ? "" : path;
   while (!rest.empty()) {
     const auto colon = rest.find(':');
-    const auto candidate = rest.substr(0, colon) + "/mpirun";
+    const auto candidate = rest.substr(0, colon) + "/" + name;
     if (is_program(candidate)) return candidate;
     rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
   }
-  throw ConfigError(
-      "--ranks needs mpirun, which is not on this machine; install Open MPI (apt-get install openmpi-bin), or start "
-      "the ranks with srun or torchrun");
+  return "";
+}
+
+// The mpirun of the MPI that Trireme was built with, else the first on PATH.
+std::string find_mpirun() {
+  if (is_program(TRIREME_MPIRUN)) return TRIREME_MPIRUN;
+  const auto found = on_path("mpirun");
+  if (found.empty())
+    throw ConfigError(
+        "--ranks needs mpirun, which is not on this machine; install Open MPI (apt-get install openmpi-bin), or start "
+        "the ranks with srun or torchrun");
+  return found;
 }
 
 int cores() {
@@ -87,12 +96,36 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
+// Open MPI keeps files of a run there, and hangs where they do not fit.
+void check_scratch(std::int64_t ranks) {
+  constexpr double kMi = 1024 * 1024;
+  std::string folder = "/tmp";
+  for (const char* name : {"TMPDIR", "TEMP", "TMP"})
+    if (const char* named = std::getenv(name); named != nullptr && *named != '\0') {
+      folder = named;
+      break;
+    }
+  struct statvfs space {};
+  if (access(folder.c_str(), W_OK | X_OK) != 0 || statvfs(folder.c_str(), &space) != 0)
+    throw ConfigError(fmt::format("{}: {}; Open MPI keeps files there: set TMPDIR to a folder that can be written to",
+                                  folder, std::strerror(errno)));
+  const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / kMi;
+  const double needed = 8 + 2 * static_cast<double>(ranks);
+  if (left < needed)
+    throw ConfigError(
+        fmt::format("{}: {:.1f} MiB are free, and Open MPI wants {:.0f} MiB for {} ranks; free some space, "
+                    "or set TMPDIR to another folder",
+                    folder, left, needed, ranks));
+}
+
 std::vector<std::string> mpirun_command(std::int64_t ranks, const std::vector<std::string>& arguments) {
   // Quiet: mpirun's own words about a failed rank. We say it once, and shorter.
   std::vector<std::string> command{
       find_mpirun(), "-n", std::to_string(ranks), "--oversubscribe", "--bind-to", "none", "--quiet", "--stdin", "none"};
   const auto set = [&](const char* name, const char* value) { command.insert(command.end(), {"--mca", name, value}); };
   set("opal_signal", "6");  // a crash is told by its signal, without Open MPI's stack trace
+  // It wants a way to other hosts even where it needs none.
+  if (on_path("ssh").empty() && on_path("rsh").empty()) set("plm_rsh_agent", "/bin/sh");
   // A waiting rank spins; where ranks and their loader threads share cores that would take time from the others.
   if (2 * ranks > cores()) set("mpi_yield_when_idle", "1");
   if (!may_read_other_processes()) set("btl_vader_single_copy_mechanism", "none");
@@ -104,11 +137,18 @@ std::vector<std::string> mpirun_command(std::int64_t ranks, const std::vector<st
 // Signal handlers can reach nothing but statics.
 volatile sig_atomic_t child_process = 0;
 volatile sig_atomic_t last_signal = 0;
+constexpr unsigned kSecondsToEnd = 15;
 
 void on_signal(int number, siginfo_t* info, void*) {
   last_signal = number;
   // A key on the terminal reaches mpirun by itself; what was sent to this process alone is passed on.
   if (info->si_code <= 0 && child_process > 0) kill(static_cast<pid_t>(child_process), number);
+  if (number != SIGUSR1 && number != SIGUSR2) alarm(kSecondsToEnd);
+}
+
+// An mpirun that is stuck (on a full disk it may be) ends its ranks no more; killed, it takes them with it.
+void on_alarm(int) {
+  if (child_process > 0) kill(static_cast<pid_t>(child_process), SIGKILL);
 }
 
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -121,6 +161,7 @@ sigset_t passed_on() {
 }
 
 void handle_signals(bool ours) {
+  signal(SIGALRM, ours ? on_alarm : SIG_DFL);
   struct sigaction action {};
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   action.sa_sigaction = on_signal;
@@ -215,6 +256,7 @@ void become_worker(const std::vector<std::string>& arguments) {
 }
 
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments) {
+  check_scratch(ranks);
   auto command = mpirun_command(ranks, arguments);
   const auto words = pointers(command);
   // Held back until there is a child to pass them on to.
@@ -238,6 +280,7 @@ int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::s
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  alarm(0);
   return verdict_on(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 

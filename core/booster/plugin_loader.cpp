@@ -81,11 +81,15 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
   if (!fs::is_regular_file(path, error))
     throw ConfigError(fmt::format("parallel.plugin: {} is {}; give a plugin's .so", path,
                                   fs::is_directory(path, error) ? "a folder" : "not a file that can be read"));
-  refuse_mismatch(path);
+  try {
+    refuse_mismatch(path);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("parallel.plugin: {}", error.what()));
+  }
   void* handle = dlopen(fs::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) throw ConfigError(fmt::format("{}: cannot be loaded: {}", path, dlerror()));
+  if (handle == nullptr) throw ConfigError(fmt::format("parallel.plugin: {}: cannot be loaded: {}", path, dlerror()));
   const auto make = reinterpret_cast<Plugin* (*)()>(dlsym(handle, "trireme_plugin_make"));
-  if (make == nullptr) throw ConfigError(fmt::format("{}: exports no trireme_plugin_make", path));
+  if (make == nullptr) throw ConfigError(fmt::format("parallel.plugin: {}: exports no trireme_plugin_make", path));
   return std::unique_ptr<Plugin>(make());
 }
 

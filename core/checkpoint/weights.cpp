@@ -41,6 +41,11 @@ std::string find_weights(const std::string& place) {
   for (const auto& folder : {fs::path(place), fs::path(place) / "model"})
     for (const char* name : {kSingle, kIndex})
       if (fs::is_regular_file(folder / name, ignored)) return (folder / name).string();
+  const fs::path stored = fs::path(place) / "weights.safetensors";
+  if (fs::exists(stored, ignored) || fs::is_directory(fs::path(place) / "checkpoints", ignored))
+    throw CheckpointError(
+        fmt::format("{}: has no model yet, as a finished run has; name a checkpoint's file, {}", place,
+                    fs::exists(stored, ignored) ? stored.string() : place + "/checkpoints/step-N/weights.safetensors"));
   const bool pickled = fs::exists(fs::path(place) / "pytorch_model.bin", ignored);
   throw CheckpointError(fmt::format("{}: holds neither {} nor {}, nor a model folder with one{}", place, kSingle,
                                     kIndex,

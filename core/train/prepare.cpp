@@ -136,7 +136,11 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
     p.plugin->check(p.config, launch.size);
     comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
     check_layout(p);
-    p.kind = kinds.at(p.config.model.name);
+    try {
+      p.kind = kinds.at(p.config.model.name);
+    } catch (const ConfigError& error) {
+      config::fail(p.config.root.table("model"), "name", error.what());
+    }
     p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log);
     try {
       resolve_model(p, !weights.empty());

@@ -217,6 +217,9 @@ class Session {
   void finish() {
     // Taken up with nothing left to train, in the middle of an epoch.
     if (standing_.last.step != at().global_step) keep(evaluate(booster_, run_, *validation_, train().topk), {});
+    // Before the test: whatever is wrong with its samples, the training was not in vain.
+    const auto model_dir = folder_.dir() + "/model";
+    checkpoint::save_weights(model_dir, run_.model->weights(), p_.kind->to_hf(p_.model_options.get()), booster_.mesh());
     std::optional<EvalResult> test;
     if (p_.data.test) {
       auto loader = booster_.evaluation_loader(p_.data.test, p_.eval_batch);
@@ -224,8 +227,6 @@ class Session {
       record("test", *test);
     }
     const double seconds = since(begin_);
-    const auto model_dir = folder_.dir() + "/model";
-    checkpoint::save_weights(model_dir, run_.model->weights(), p_.kind->to_hf(p_.model_options.get()), booster_.mesh());
     const Outcome outcome{standing_, test, resumed_at_, seconds, skipped_samples(p_.data, world_)};
     const auto reports =
         comm::gather_text(world_.group(), world_.device(), rank_report(run_, world_, local_samples_).dump());

@@ -86,6 +86,8 @@ TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
   const ProcessOptions another_mpi{.environment = {"PMI_SIZE=2", "PMI_RANK=0"}};
   expect_only_refusal(trireme({"train", good, "--ranks", "2"}, another_mpi), 2, "--ranks stands beside a launcher");
   expect_only_refusal(trireme({"train", good}, another_mpi), 2, "PMI_SIZE=2");
+  expect_only_refusal(trireme({"train", good, "--ranks", "2"}, {.environment = {"TMPDIR=" + good}}), 2,
+                      "set TMPDIR to a folder that can be written to");
 }
 
 // The front needs no other part of Trireme to refuse: that is why it takes milliseconds, with any number of ranks.
