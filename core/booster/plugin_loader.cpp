@@ -83,8 +83,8 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
                                   fs::is_directory(path, error) ? "a folder" : "not a file that can be read"));
   try {
     refuse_mismatch(path);
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("parallel.plugin: {}", error.what()));
+  } catch (const ConfigError& mismatch) {
+    throw ConfigError(fmt::format("parallel.plugin: {}", mismatch.what()));
   }
   void* handle = dlopen(fs::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) throw ConfigError(fmt::format("parallel.plugin: {}: cannot be loaded: {}", path, dlerror()));
