@@ -40,15 +40,33 @@ TEST(Train, RefusesAMissingDataFolder) {
   EXPECT_FALSE(fs::exists(run.dir()));
 }
 
+/// Leaves as an image folder, one of whose files is no image.
+struct SpoiltLeaves {
+  explicit SpoiltLeaves(const std::string& split) {
+    const auto made = run_process(
+        {TRIREME_COMMAND, "data", "leaves", "--out", folder.path() + "/leaves", "--images", "60", "--size", "16"});
+    EXPECT_EQ(made.code, 0) << made.err;
+    victim = fs::directory_iterator(folder.path() + "/leaves/" + split + "/healthy")->path().string();
+    std::ofstream(victim, std::ios::binary) << "this is no image";
+  }
+  [[nodiscard]] std::string section() const {
+    return "[data]\nname = \"image_folder\"\nimage_size = 16\npath = \"" + folder.path() + "/leaves\"\n";
+  }
+  TemporaryFolder folder;
+  std::string victim;
+};
+
+TEST(Train, KeepsItsWeightsWhenATestImageIsBad) {
+  const SpoiltLeaves leaves("test");
+  const SmallRun run(leaves.section());
+  expect_refusal(run.train(2), 3, leaves.victim);
+  EXPECT_TRUE(fs::exists(run.dir() + "/model/model.safetensors"));
+}
+
 TEST(Train, NamesACorruptImage) {
-  const TemporaryFolder data;
-  const auto made = run_process(
-      {TRIREME_COMMAND, "data", "leaves", "--out", data.path() + "/leaves", "--images", "60", "--size", "16"});
-  ASSERT_EQ(made.code, 0) << made.err;
-  const auto victims = data.path() + "/leaves/train/healthy";
-  const auto victim = fs::directory_iterator(victims)->path().string();
-  std::ofstream(victim, std::ios::binary) << "this is no image";
-  const SmallRun run("[data]\nname = \"image_folder\"\nimage_size = 16\npath = \"" + data.path() + "/leaves\"\n");
+  const SpoiltLeaves leaves("train");
+  const auto& victim = leaves.victim;
+  const SmallRun run(leaves.section());
   for (const int ranks : {1, 2}) {
     expect_refusal(run.train(ranks), 3, victim);
     run.expect_nothing_half_written();
