@@ -106,11 +106,13 @@ int verify(const VerifyCommand& command) {
       if (set.rfind(key, 0) == 0)
         throw ConfigError(fmt::format("--set {}: is what {} says here; remove it", set, instead));
   std::vector<std::int64_t> threads;
-  for (const auto& layout : layouts) try {
+  for (const auto& layout : layouts) {
+    try {
       threads.push_back(load_with_layout(command.config, set_of(command), layout).run.threads);
     } catch (const ConfigError& error) {
       blame(layout, command.set, error);
     }
+  }
   std::vector<std::string> check{"check-layouts", command.config, "--layouts", command.layouts};
   for (const auto& set : set_of(command)) check.insert(check.end(), {"--set", set});
   if (const int code = run_ranks(1, threads.front(), check); code != 0) return code;

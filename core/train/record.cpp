@@ -22,10 +22,17 @@ std::string gradients_of(const std::string& folder, std::int64_t step) {
 
 double norm_of(const at::Tensor& tensor) { return at::linalg_vector_norm(tensor.to(at::kDouble)).item<double>(); }
 
-/// Of all tensors of a file.
-double norm_of(const checkpoint::SafeTensors& file) {
+/// Of each tensor of a file, by name.
+std::map<std::string, double> norms_of(const checkpoint::SafeTensors& file) {
+  std::map<std::string, double> norms;
+  for (const auto& [name, info] : file.tensors()) norms[name] = norm_of(file.read(name));
+  return norms;
+}
+
+/// Of all of them together.
+double norm_of(const std::map<std::string, double>& norms) {
   double squares = 0;
-  for (const auto& [name, info] : file.tensors()) squares += std::pow(norm_of(file.read(name)), 2);
+  for (const auto& [name, norm] : norms) squares += norm * norm;
   return std::sqrt(squares);
 }
 
@@ -36,10 +43,10 @@ std::set<std::string> all_but_zero(const std::string& folder, std::int64_t steps
   constexpr double kRounding = 1e-9;  // of all gradients
   std::set<std::string> quiet;
   for (std::int64_t step = 1; step <= steps; ++step) {
-    const checkpoint::SafeTensors file(gradients_of(folder, step));
-    const double all = norm_of(file);
-    for (const auto& [name, info] : file.tensors())
-      if (norm_of(file.read(name)) > kRounding * all)
+    const auto norms = norms_of(checkpoint::SafeTensors(gradients_of(folder, step)));
+    const double all = norm_of(norms);
+    for (const auto& [name, norm] : norms)
+      if (norm > kRounding * all)
         quiet.erase(name);
       else if (step == 1)
         quiet.insert(name);
@@ -52,15 +59,13 @@ Distance compare(const std::string& path, const std::string& reference, const ch
                  double least, const std::set<std::string>& without = {}) {
   const checkpoint::SafeTensors got(path), expected(reference);
   std::map<std::string, double> size;
-  double squares = 0;
   for (const auto& [name, info] : expected.tensors()) {
     const auto of = expected.read(name).to(at::kDouble);
     size[name] = norm_of(from == nullptr ? of : of - from->read(name).to(at::kDouble));
-    squares += size[name] * size[name];
   }
-  const double all = std::sqrt(squares);
+  const double all = norm_of(size);
   // fp16: a step that the loss scale skips, in both.
-  if (!std::isfinite(all) && !std::isfinite(norm_of(got))) return {};
+  if (!std::isfinite(all) && !std::isfinite(norm_of(norms_of(got)))) return {};
   Distance largest;
   for (const auto& [name, info] : expected.tensors()) {
     if (without.contains(name)) continue;

@@ -8,8 +8,6 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "core/base/error.h"
 #include "core/base/trace.h"
 #include "core/nn/block.h"
@@ -125,6 +123,7 @@ void PipelinedModel::after_weights(int chunk, bool) {
 
 /// Gradients of shared parameters add up like others that wait for further passes, in the dtype that these are kept in.
 void PipelinedModel::take_shared() {
+  if (shared_.empty()) return;
   const auto held = model_->no_sync();
   for (const auto& [shared, leaf] : shared_) {
     if (!model_->flat().leaves()[leaf].value.grad().defined()) continue;
@@ -134,7 +133,7 @@ void PipelinedModel::take_shared() {
 }
 
 void PipelinedModel::reduce_shared() {
-  if (held_) return;
+  if (shared_.empty() || held_) return;
   auto& sync = model_->sync();
   sync.hold(false);
   for (const auto& entry : shared_) sync.end_pass(plan_.late_section(entry.first));
