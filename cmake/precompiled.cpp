@@ -1,0 +1,1 @@
+// Nothing: the target that owns the precompiled headers needs a source.
