@@ -5,6 +5,7 @@
 #   TRIREME_VENV    where LibTorch lives (default ~/.cache/trireme/venv); several clones may share it
 #   Torch_DIR, CMAKE_PREFIX_PATH    a LibTorch of your own: then none is installed
 #   TRIREME_TORCH_SPEC    what pip is asked for (default torch==2.11.0)
+#   --toolkit-only  the CUDA compiler and nothing else, into TRIREME_VENV, also where the machine has one
 #
 # Exit codes: 0 ready; 2 something is needed that this script may not install (it says what, and the command);
 # 1 an installation failed (the end of its log is printed).
@@ -13,6 +14,12 @@ set -euo pipefail
 step=set-up
 # shellcheck source=scripts/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+toolkit_only=false
+case ${1:-} in
+  '') ;;
+  --toolkit-only) toolkit_only=true ;;
+  *) say "unexpected argument $1 (known: --toolkit-only)"; exit 2 ;;
+esac
 venv=${TRIREME_VENV:-$HOME/.cache/trireme/venv}
 torch_spec=${TRIREME_TORCH_SPEC:-torch==2.11.0}
 nvcc_spec='cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]==13.0.2'
@@ -140,11 +147,15 @@ install_nvcc() {
   mark nvcc "$nvcc_spec"
 }
 
-install_packages
 need=()
 torch=$(own_torch)
-[ -n "$torch" ] || installed torch "$torch_spec" || need+=(install_torch)
-system_nvcc || installed nvcc "$nvcc_spec" || need+=(install_nvcc)
+if [ "$toolkit_only" = true ]; then
+  installed nvcc "$nvcc_spec" || need+=(install_nvcc)
+else
+  install_packages
+  [ -n "$torch" ] || installed torch "$torch_spec" || need+=(install_torch)
+  system_nvcc || installed nvcc "$nvcc_spec" || need+=(install_nvcc)
+fi
 if [ ${#need[@]} -gt 0 ]; then
   mkdir -p "$(dirname "$venv")"
   exec 9>"$venv.lock"
