@@ -30,8 +30,9 @@ class Transport {
   /// What rank 0 answers to what each rank says: texts of less than 512 bytes. Collective over the world.
   /// @throws CommError.
   virtual std::string decide(const std::string& mine, const Answer& answer) = 0;
-  /// Groups joined from now on serve CUDA tensors too, through the host. Where NCCL is not to serve them.
-  virtual void stage_cuda() = 0;
+  /// Groups joined from now on serve CUDA tensors too, those of this device, through the host. Where NCCL is not to
+  /// serve them.
+  virtual void stage_cuda(c10::Device device) = 0;
   /// Ends all ranks, if this transport can.
   virtual void abort(int exit_code) noexcept = 0;
 };
@@ -40,6 +41,11 @@ class Transport {
 std::unique_ptr<Transport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds timeout);
 /// "Open MPI 4.1.4", or "no MPI".
 std::string mpi_built_with();
+
+/// To be called before anything asks CUDA's driver a question; what the user has set stays. Ranks whose messages are
+/// kernels (NCCL's) want every kernel loaded at the start, because to load one may wait for those that run, and they
+/// for a peer; and a queue to the device for each of their streams, so that a message does not hold up another kernel.
+void set_cuda_environment(int ranks);
 
 struct NcclOptions {
   std::chrono::milliseconds timeout;

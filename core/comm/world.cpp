@@ -165,7 +165,7 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
   std::unique_ptr<Transport> nccl;
   if (seating.way == Way::staged) {
     name += fmt::format(" through host memory: {}", seating.shared);
-    mpi->stage_cuda();
+    mpi->stage_cuda(device);
   } else if (seating.way == Way::nccl) {
     nccl = start_nccl(*library, info, options, device, mpi.get());
     name = nccl->name();

@@ -21,6 +21,7 @@ enum class Launcher { alone, mpirun, srun, torchrun };
 struct LaunchInfo {
   Launcher launcher = Launcher::alone;
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
+  std::string job{};  ///< the launcher's name for this run, the same on all ranks; "" where it gives none
   [[nodiscard]] std::string text() const;  ///< "mpirun, 4 ranks on 1 host"
 };
 LaunchInfo detect();

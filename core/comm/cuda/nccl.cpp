@@ -114,7 +114,7 @@ class NcclTransport final : public Transport {
     }
   }
 
-  void stage_cuda() override { TRIREME_CHECK(false, "NCCL does not go through the host"); }
+  void stage_cuda(c10::Device) override { TRIREME_CHECK(false, "NCCL does not go through the host"); }
 
   void abort(int) noexcept override {}  // torchrun's agent, or mpirun, ends the other ranks
 

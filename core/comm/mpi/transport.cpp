@@ -113,7 +113,10 @@ class MpiTransport final : public Transport {
     return static_cast<const char*>(answered[0].data_ptr());
   }
 
-  void stage_cuda() override { stage_cuda_ = true; }
+  void stage_cuda(c10::Device device) override {
+    stage_cuda_ = true;
+    engine_->use(device);
+  }
 
   void abort(int exit_code) noexcept override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
 
