@@ -26,7 +26,7 @@ const Executor::Ready& Executor::ready(int microbatches, bool training) {
     require_proven(schedule);
   else
     schedule = forward_only(schedule);
-  auto programs = lower(schedule);
+  auto programs = lower(schedule, links_.posting());
   at->second = {std::move(schedule), std::move(programs[static_cast<std::size_t>(links_.rank())])};
   return at->second;
 }

@@ -1,6 +1,7 @@
 #include "pipeline/links.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 namespace trireme::pipeline {
 
@@ -10,8 +11,33 @@ Tensors Incoming::take() {
   return std::exchange(tensors_, {});
 }
 
+std::vector<int> meeting_order(int rank, int size) {
+  std::vector<int> peers;
+  const auto add = [&](int peer) {
+    if (peer >= 0 && peer < size) peers.push_back(peer);
+  };
+  const bool even = rank % 2 == 0;
+  add(even ? rank + 1 : rank - 1);
+  add(even ? rank - 1 : rank + 1);
+  if (size > 2 && rank == 0) add(size - 1);
+  if (size > 2 && rank == size - 1) add(0);
+  return peers;
+}
+
 Links::Links(comm::Mesh& mesh, const std::string& axis)
-    : up_(mesh.group(axis)), down_(mesh.another(axis)), device_(mesh.world().device()) {}
+    : up_(mesh.group(axis)), down_(mesh.another(axis)), device_(mesh.world().device()) {
+  for (const int peer : meeting_order(rank(), size())) meet(peer);
+}
+
+/// A message up, and one down.
+void Links::meet(int peer) {
+  auto token = at::zeros({1}, at::TensorOptions(at::kByte).device(device_));
+  for (const bool up : {true, false})
+    if (up == (peer > rank()))
+      to(peer).send(token, peer);
+    else
+      from(peer).recv(token, peer);
+}
 
 void Links::send(int peer, const Tensors& tensors) {
   while (!sent_.empty() && sent_.front().done()) {

@@ -12,7 +12,7 @@
 namespace trireme::pipeline {
 namespace {
 
-/// What each rank did, told to all: of rank r, events[r].
+/// What each rank did, on the pipeline's rank 0: of rank r, events[r]. Nothing elsewhere.
 std::vector<std::vector<Event>> gather(const std::vector<Event>& mine, const comm::Group& line, c10::Device device) {
   auto told = nlohmann::json::array();
   for (const auto& [action, stage, begin, end] : mine)
@@ -52,6 +52,7 @@ std::string describe(const Event& event) {
 std::string picture_of(const Plan& plan, const std::vector<Event>& events, const comm::Group& line, c10::Device device,
                        int columns) {
   const auto all = gather(events, line, device);
+  if (all.empty()) return "";
   double begin = 1e300, end = 0;
   int microbatches = 0;
   for (const auto& of_rank : all) {

@@ -19,6 +19,7 @@ double clock_offset(World& world) {
     for (int round = 0; round < kRounds; ++round) {
       if (world.rank() == 0) {
         group.recv(time, other);
+        (void)time.item<double>();  // on a GPU, recv() orders the stream alone: the message may still be on its way
         time.fill_(trace::now());
         group.send(time, other);
       } else if (world.rank() == other) {

@@ -1,11 +1,26 @@
-// cuda_device_count(): asks the driver itself. LibTorch's own count would load libtorch_cuda.
+// What is done about CUDA without LibTorch: its own count of devices would load libtorch_cuda.
 #include <dlfcn.h>
 
+#include <cstdlib>
+
+#include "core/base/error.h"
+#include "core/comm/transport.h"
 #include "core/comm/world.h"
 
 namespace trireme::comm {
 
+void set_cuda_environment(int ranks) {
+  if (ranks == 1) return;
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+}
+
 int cuda_device_count() {
+  try {
+    set_cuda_environment(detect().size);
+  } catch (const ConfigError&) {
+    // Half an environment of a launcher is refused elsewhere.
+  }
   // The driver stays loaded once initialised: closing it is not supported by it.
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver == nullptr) return 0;

@@ -2,6 +2,7 @@
 #include "core/comm/group.h"
 
 #include "core/comm/group_state.h"
+#include "core/comm/parts.h"
 
 namespace trireme::comm {
 namespace {
@@ -113,6 +114,13 @@ Work Group::State::all_gather(const Tensors& outputs, const at::Tensor& input, b
   check_count("all_gather", outputs, "outputs");
   if (alone()) return copy_into(outputs[0], input);
   return run("all_gather", input, payload(outputs, ring()), [&](Call& call) {
+    if (call.by_nccl()) {
+      const Parts parts(outputs, call.options(input));
+      auto whole = parts.whole(), mine = parts.single(input, /*reads=*/true);
+      for (std::size_t r = 0; r < outputs.size(); ++r)
+        call.state->copy_back.emplace_back(parts.part(r), outputs[r].detach());
+      return call.backend->_allgather_base(whole, mine, {.asyncOp = later});
+    }
     std::vector<Tensors> to{call.outputs(outputs)};
     Tensors from{call.input(input)};
     return call.backend->allgather(to, from, {.asyncOp = later});
@@ -123,6 +131,13 @@ Work Group::State::reduce_scatter(const at::Tensor& output, const Tensors& input
   check_count("reduce_scatter", inputs, "inputs");
   if (alone()) return copy_into(output, inputs[0]);
   return run("reduce_scatter", output, payload(inputs, ring()), [&](Call& call) {
+    if (call.by_nccl()) {
+      const Parts parts(inputs, call.options(output));
+      for (std::size_t r = 0; r < inputs.size(); ++r) parts.part(r).copy_(inputs[r].detach());
+      auto whole = parts.whole(), mine = parts.single(output, /*reads=*/false);
+      call.state->copy_back.emplace_back(Parts::in_shape(mine, output.sizes()), output.detach());
+      return call.backend->_reduce_scatter_base(mine, whole, {.reduceOp = to_c10d(op), .asyncOp = later});
+    }
     Tensors to{call.output(output)};
     std::vector<Tensors> from{call.inputs(inputs)};
     return call.backend->reduce_scatter(to, from, {.reduceOp = to_c10d(op), .asyncOp = later});

@@ -90,14 +90,18 @@ struct Group::State {
       if (!backend) group.refuse(op, fmt::format("no transport for tensors on {}", like.device().str()));
     }
 
-    /// The tensor itself where the backend takes it. NCCL takes contiguous CUDA tensors and knows no int16.
+    [[nodiscard]] bool by_nccl() const { return backend == group.cuda && group.cuda_is_nccl; }
+    /// Of a copy of the tensor that NCCL takes: on its device, and it knows no int16.
+    [[nodiscard]] at::TensorOptions options(const at::Tensor& tensor) const {
+      return tensor.options()
+          .device(*backend->getBoundDeviceId())
+          .dtype(tensor.scalar_type() == at::kShort ? at::kInt : tensor.scalar_type());
+    }
+    /// The tensor itself where the backend takes it. NCCL takes contiguous CUDA tensors.
     at::Tensor take(const at::Tensor& tensor, bool reads, bool writes) {
-      if (backend != group.cuda || !group.cuda_is_nccl) return tensor;
-      const bool widen = tensor.scalar_type() == at::kShort;
-      if (tensor.is_cuda() && tensor.is_contiguous() && !widen) return tensor;
-      const auto options =
-          tensor.options().device(*backend->getBoundDeviceId()).dtype(widen ? at::kInt : tensor.scalar_type());
-      auto fresh = at::empty(tensor.sizes(), options.memory_format(c10::MemoryFormat::Contiguous));
+      if (!by_nccl()) return tensor;
+      if (tensor.is_cuda() && tensor.is_contiguous() && tensor.scalar_type() != at::kShort) return tensor;
+      auto fresh = at::empty(tensor.sizes(), options(tensor).memory_format(c10::MemoryFormat::Contiguous));
       if (reads) fresh.copy_(tensor.detach());
       if (writes) state->copy_back.emplace_back(fresh, tensor.detach());
       return fresh;

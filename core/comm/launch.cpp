@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 
@@ -56,6 +57,17 @@ int tasks_on_node(std::string_view list, int node, int fallback) {
   return fallback;
 }
 
+/// The values of these variables, joined; "" when the first is not set.
+std::string job_of(std::initializer_list<const char*> names) {
+  std::string job;
+  for (const char* name : names) {
+    const auto value = variable(name);
+    if (!value && job.empty()) return "";
+    job += value.value_or("") + ".";
+  }
+  return job;
+}
+
 LaunchInfo from_mpirun() {
   constexpr const char* kName = "mpirun";
   LaunchInfo info{.launcher = Launcher::mpirun,
@@ -63,6 +75,7 @@ LaunchInfo from_mpirun() {
                   .size = number(kName, "OMPI_COMM_WORLD_SIZE")};
   info.local_rank = number_or(kName, "OMPI_COMM_WORLD_LOCAL_RANK", info.rank);
   info.local_size = number_or(kName, "OMPI_COMM_WORLD_LOCAL_SIZE", info.size);
+  info.job = job_of({"PMIX_NAMESPACE"});
   return info;
 }
 
@@ -71,6 +84,7 @@ LaunchInfo from_torchrun() {
   LaunchInfo info{.launcher = Launcher::torchrun, .rank = number(kName, "RANK"), .size = number(kName, "WORLD_SIZE")};
   info.local_rank = number_or(kName, "LOCAL_RANK", info.rank);
   info.local_size = number_or(kName, "LOCAL_WORLD_SIZE", info.size);
+  info.job = job_of({"MASTER_PORT", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"});
   return info;
 }
 
@@ -83,6 +97,7 @@ LaunchInfo from_srun() {
   auto per_node = variable("SLURM_STEP_TASKS_PER_NODE");
   if (!per_node) per_node = variable("SLURM_TASKS_PER_NODE");
   info.local_size = tasks_on_node(per_node.value_or(""), number_or(kName, "SLURM_NODEID", 0), info.size);
+  info.job = job_of({"SLURM_JOB_ID", "SLURM_STEP_ID"});
   return info;
 }
 

@@ -108,19 +108,17 @@ Group Mesh::another(const std::string& axis) {
 }
 
 Group Mesh::make(const std::vector<std::string>& names) const {
-  // The sets are made in the same order on every rank.
-  std::map<std::vector<int>, std::vector<int>> sets;
-  for (int rank = 0; rank < world_.size(); ++rank) {
+  const auto others_of = [&](int rank) {
     auto at = coordinates(axes_, rank);
     for (std::size_t i = 0; i < axes_.size(); ++i)
       if (std::find(names.begin(), names.end(), axes_[i].first) != names.end()) at[i] = 0;
-    sets[at].push_back(rank);
-  }
-  Group mine;
-  const auto name = fmt::format("{}", fmt::join(names, "_"));
-  for (const auto& entry : sets)
-    if (auto made = world_.make_group(entry.second, name); made.valid()) mine = made;
-  return mine;
+    return at;
+  };
+  const auto here = others_of(world_.rank());
+  std::vector<int> mine;
+  for (int rank = 0; rank < world_.size(); ++rank)
+    if (others_of(rank) == here) mine.push_back(rank);
+  return world_.partition(mine, fmt::format("{}", fmt::join(names, "_")));
 }
 
 std::string Mesh::formula() const { return fmt::format("{} = {}", world_.size(), product(axes_)); }

@@ -18,6 +18,14 @@ Seat Seat::parse(const std::string& text) {
   return {text.substr(0, end), text.substr(end + 1)};
 }
 
+std::string Seating::text() const { return fmt::format("{}\n{}", static_cast<int>(way), shared); }
+
+Seating Seating::parse(const std::string& text) {
+  const auto end = text.find('\n');
+  TRIREME_CHECK(end == 1, "\"{}\" is no seating", text);
+  return {static_cast<Way>(text[0] - '0'), text.substr(end + 1)};
+}
+
 std::string host_identity() {
   char name[256] = {};
   if (gethostname(name, sizeof name - 1) != 0) name[0] = '\0';

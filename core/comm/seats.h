@@ -1,4 +1,4 @@
-// Seats: where the ranks sit, and which way their tensors go. Every rank decides by the same list, so all decide alike.
+// Seats: where the ranks sit, and which way their tensors go. Rank 0 decides for all.
 // Private to core/comm.
 #pragma once
 
@@ -23,6 +23,8 @@ enum class Way { cpu, nccl, staged };
 struct Seating {
   Way way = Way::cpu;
   std::string shared;  ///< staged: "4 ranks share 2 GPUs"
+  [[nodiscard]] std::string text() const;
+  static Seating parse(const std::string& text);
 };
 
 /// NCCL serves one rank a GPU; where ranks share one, CUDA tensors go through the host.

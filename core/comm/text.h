@@ -1,4 +1,4 @@
-// Text between ranks.
+// Text between ranks. `device`: where the group's tensors live.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,7 +10,11 @@
 
 namespace trireme::comm {
 
-/// Every rank's text, on every rank, by rank. Collective. `device`: where the group's tensors live.
+/// Every rank's text, by rank, on the group's rank 0; nothing on the others. Collective. Each travels in a message of
+/// the longest one's size.
 std::vector<std::string> gather_text(const Group& group, c10::Device device, const std::string& text);
+
+/// The text of the group's rank 0, on every rank. Collective.
+std::string broadcast_text(const Group& group, c10::Device device, const std::string& text);
 
 }  // namespace trireme::comm

@@ -9,9 +9,9 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "core/comm/meeting.h"
 #include "core/comm/world.h"
 
 namespace c10d {
@@ -24,13 +24,15 @@ class Transport {
  public:
   virtual ~Transport() = default;
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Gives `group` a backend of this transport. Collective over the world; `group` is null on the ranks that are not in
-  /// `ranks` (world ranks in group order). @throws CommError.
+  /// Gives `group`, this rank's group of a partition of the world, a backend of this transport. Collective over the
+  /// world. `ranks`: world ranks in group order; null and empty on a rank that is in no group. @throws CommError.
   virtual void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) = 0;
-  /// What each rank of the world says, in rank order. Collective over the world. @throws CommError.
-  virtual std::vector<std::string> gather(const std::string& mine) = 0;
-  /// Groups joined from now on serve CUDA tensors too, through the host. Where NCCL is not to serve them.
-  virtual void stage_cuda() = 0;
+  /// What rank 0 answers to what each rank says: texts of less than 512 bytes. Collective over the world.
+  /// @throws CommError.
+  virtual std::string decide(const std::string& mine, const Answer& answer) = 0;
+  /// Groups joined from now on serve CUDA tensors too, those of this device, through the host. Where NCCL is not to
+  /// serve them.
+  virtual void stage_cuda(c10::Device device) = 0;
   /// Ends all ranks, if this transport can.
   virtual void abort(int exit_code) noexcept = 0;
 };
@@ -40,11 +42,16 @@ std::unique_ptr<Transport> start_mpi(const LaunchInfo& info, std::chrono::millis
 /// "Open MPI 4.1.4", or "no MPI".
 std::string mpi_built_with();
 
+/// To be called before anything asks CUDA's driver a question; what the user has set stays. Ranks whose messages are
+/// kernels (NCCL's) want every kernel loaded at the start, because to load one may wait for those that run, and they
+/// for a peer; and a queue to the device for each of their streams, so that a message does not hold up another kernel.
+void set_cuda_environment(int ranks);
+
 struct NcclOptions {
   std::chrono::milliseconds timeout;
   c10::Device device;
-  /// Makes rank 0's address known to all (host, port); empty under torchrun, which sets MASTER_ADDR and MASTER_PORT.
-  std::function<std::pair<std::string, int>(const std::string&, int)> share_address;
+  /// Makes rank 0's address known to all; empty under torchrun, which sets MASTER_ADDR and MASTER_PORT.
+  std::function<Address(const Address&)> share_address;
 };
 
 /// libtrireme_cuda.so, loaded when CUDA is used: it brings LibTorch's CUDA library with it. Never unloaded.

@@ -38,7 +38,10 @@ void Work::wait() {
   try {
     if (state->work) state->work->wait();
     for (auto& [from, to] : state->copy_back) to.copy_(from, /*non_blocking=*/to.is_cuda());
-    if (state->begun > 0) trace::add(std::move(state->lane), std::move(state->traced), state->begun, trace::now());
+    if (state->begun > 0) {
+      trace::settle();  // on a GPU, wait() orders the stream alone
+      trace::add(std::move(state->lane), std::move(state->traced), state->begun, trace::now());
+    }
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {

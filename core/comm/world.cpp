@@ -39,22 +39,19 @@ class RunningWorld final : public World {
     TRIREME_CHECK(
         !ranks.empty() && distinct.size() == ranks.size() && *distinct.begin() >= 0 && *distinct.rbegin() < size(),
         "group {}: ranks [{}] of a world of {}", axis, fmt::join(ranks, ", "), size());
-    const auto place = std::find(ranks.begin(), ranks.end(), rank());
-    const bool member = place != ranks.end();
-    if (ranks.size() == 1) {  // nothing to send: no transport need know
-      auto single = Group::alone(axis, rank(), ledger_);
-      return member ? single : Group();
-    }
-    c10::intrusive_ptr<c10d::ProcessGroup> group;
-    if (member)
-      group = c10::make_intrusive<c10d::ProcessGroup>(static_cast<int>(place - ranks.begin()),
-                                                      static_cast<int>(ranks.size()));
-    if (mpi_) mpi_->join(group.get(), ranks, axis);
-    if (nccl_) nccl_->join(group.get(), ranks, axis);
-    if (!member) return {};
-    group->setGroupName(fmt::format("{}_{}", axis, groups_++));
-    group->setGroupDesc(axis);
-    return {group, ranks, axis, ledger_};
+    const bool member = distinct.count(rank()) != 0;
+    if (ranks.size() == 1) return member ? Group::alone(axis, rank(), ledger_) : Group();  // no transport need know
+    return join(member ? ranks : std::vector<int>(), axis);
+  }
+
+  Group partition(const std::vector<int>& mine, const std::string& axis) override {
+    const std::set<int> distinct(mine.begin(), mine.end());
+    TRIREME_CHECK(distinct.size() == mine.size() && distinct.count(rank()) != 0 && *distinct.begin() >= 0 &&
+                      *distinct.rbegin() < size(),
+                  "group {}: ranks [{}] on rank {} of a world of {}", axis, fmt::join(mine, ", "), rank(), size());
+    if (mine.size() > 1) return join(mine, axis);
+    (void)join({}, axis);  // others may be in larger groups
+    return Group::alone(axis, rank(), ledger_);
   }
 
   [[noreturn]] void abort(int exit_code) override {
@@ -64,6 +61,23 @@ class RunningWorld final : public World {
   }
 
  private:
+  /// By NCCL alone where it runs: its groups cost MPI no message, and CPU tensors go by the device.
+  Group join(const std::vector<int>& ranks, const std::string& axis) {
+    c10::intrusive_ptr<c10d::ProcessGroup> group;
+    const auto place = std::find(ranks.begin(), ranks.end(), rank());
+    if (place != ranks.end())
+      group = c10::make_intrusive<c10d::ProcessGroup>(static_cast<int>(place - ranks.begin()),
+                                                      static_cast<int>(ranks.size()));
+    if (nccl_)
+      nccl_->join(group.get(), ranks, axis);
+    else if (mpi_)
+      mpi_->join(group.get(), ranks, axis);
+    if (!group) return {};
+    group->setGroupName(fmt::format("{}_{}", axis, groups_++));
+    group->setGroupDesc(axis);
+    return {group, ranks, axis, ledger_};
+  }
+
   std::unique_ptr<Transport> mpi_, nccl_;
   int groups_ = 0;
 };
@@ -84,18 +98,29 @@ std::unique_ptr<Transport> start_nccl(const CudaLibrary& library, const LaunchIn
                                       c10::Device device, Transport* mpi) {
   NcclOptions nccl{.timeout = options.timeout, .device = device, .share_address = {}};
   if (mpi != nullptr)
-    nccl.share_address = [mpi](const std::string& host, int port) {
-      const auto of_rank_0 = mpi->gather(fmt::format("{} {}", port, host))[0];
+    nccl.share_address = [mpi](const Address& mine) {
+      const auto of_rank_0 = mpi->decide(fmt::format("{} {}", mine.port, mine.host),
+                                         [](const std::vector<std::string>& said) { return said[0]; });
       const auto space = of_rank_0.find(' ');
-      return std::pair(of_rank_0.substr(space + 1), std::atoi(of_rank_0.c_str()));
+      return Address{of_rank_0.substr(space + 1), std::atoi(of_rank_0.c_str())};
     };
   return library.start_nccl(info, nccl);
 }
 
+/// @throws ConfigError on every rank.
 Seating agree_on_way(Transport& transport, const Seat& mine) {
-  std::vector<Seat> seats;
-  for (const auto& text : transport.gather(mine.text())) seats.push_back(Seat::parse(text));
-  return choose_way(seats);
+  const std::string refused = "refused: ";
+  const auto answer = transport.decide(mine.text(), [&](const std::vector<std::string>& said) {
+    std::vector<Seat> seats;
+    for (const auto& text : said) seats.push_back(Seat::parse(text));
+    try {
+      return choose_way(seats).text();
+    } catch (const ConfigError& error) {
+      return refused + error.what();
+    }
+  });
+  if (answer.starts_with(refused)) throw ConfigError(answer.substr(refused.size()));
+  return Seating::parse(answer);
 }
 
 std::unique_ptr<World> start_torchrun(const CudaLibrary* library, const LaunchInfo& info, const WorldOptions& options,
@@ -140,7 +165,7 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
   std::unique_ptr<Transport> nccl;
   if (seating.way == Way::staged) {
     name += fmt::format(" through host memory: {}", seating.shared);
-    mpi->stage_cuda();
+    mpi->stage_cuda(device);
   } else if (seating.way == Way::nccl) {
     nccl = start_nccl(*library, info, options, device, mpi.get());
     name = nccl->name();

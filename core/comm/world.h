@@ -21,6 +21,7 @@ enum class Launcher { alone, mpirun, srun, torchrun };
 struct LaunchInfo {
   Launcher launcher = Launcher::alone;
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
+  std::string job{};  ///< the launcher's name for this run, the same on all ranks; "" where it gives none
   [[nodiscard]] std::string text() const;  ///< "mpirun, 4 ranks on 1 host"
 };
 LaunchInfo detect();
@@ -53,6 +54,9 @@ class World {
   /// A group of some ranks. Collective over ALL ranks of the world (every rank calls with the same list), the ranks
   /// outside get an empty Group. `axis` names it in errors and in the ledger.
   virtual Group make_group(const std::vector<int>& ranks, const std::string& axis) = 0;
+  /// This rank's group of a partition of the world: `mine` is the list of its members (this rank is one), the same on
+  /// each of them. Collective over ALL ranks, at the cost of one group: all parts are made at once.
+  virtual Group partition(const std::vector<int>& mine, const std::string& axis) = 0;
   /// Ends every rank at once after an error, with this exit code: for apps/ alone.
   [[noreturn]] virtual void abort(int exit_code) = 0;
   /// Calls, payload and wire bytes of this rank so far.

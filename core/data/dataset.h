@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/comm/world.h"
 #include "core/config/run_config.h"
 
 namespace trireme::data {
@@ -49,9 +50,11 @@ struct Datasets {
   std::shared_ptr<Dataset> train, validation, test;
 };
 
-/// Opens the source that options.name says, and checks it (splits, classes, no empty class) before any training.
+/// Opens the source that options.name says, and checks it (splits, classes, no empty class) before any training. A
+/// folder is listed by one rank of each host of `launch`, for all of them: every rank calls this.
 /// @throws DataError.
-Datasets open(const config::DataOptions& options, std::uint64_t seed, const Log& log);
+Datasets open(const config::DataOptions& options, std::uint64_t seed, const Log& log,
+              const comm::LaunchInfo& launch = {});
 
 /// Generates the leaf images into dir/{train,validation,test}/{healthy,angular_spots,rust}/*.png: three kinds of marks
 /// on leaves of varied shape, pose, hue and background. Same arguments, same bytes. 70/15/15 split, classes balanced.

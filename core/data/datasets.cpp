@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/comm/host_share.h"
 #include "core/data/dataset.h"
 #include "core/data/image_dataset.h"
 #include "core/data/image_folder.h"
@@ -64,17 +65,19 @@ Datasets from_sources(const std::map<Split, std::shared_ptr<PixelSource>>& sourc
   return out;
 }
 
-Datasets open_folder(const config::DataOptions& options, std::int64_t default_size, std::uint64_t seed,
-                     const Log& log) {
+Datasets open_folder(const config::DataOptions& options, std::int64_t default_size, std::uint64_t seed, const Log& log,
+                     const comm::LaunchInfo& launch) {
   const auto transform = transform_options(options, default_size);
-  auto listing = list_image_folder(options.path, log);
+  auto listing = parse_listing(comm::share_on_host(launch, "list " + options.path,
+                                                   [&] { return text_of(list_image_folder(options.path, log)); }));
   std::map<Split, std::shared_ptr<PixelSource>> sources;
   for (auto& [split, files] : listing.splits) sources[split] = folder_source(std::move(files));
   return from_sources(sources, std::move(listing.classes), transform, options, seed, log);
 }
 
-Datasets open_leaves(const config::DataOptions& options, std::uint64_t seed, const Log& log) {
-  if (!options.path.empty()) return open_folder(options, kLeafPixels, seed, log);
+Datasets open_leaves(const config::DataOptions& options, std::uint64_t seed, const Log& log,
+                     const comm::LaunchInfo& launch) {
+  if (!options.path.empty()) return open_folder(options, kLeafPixels, seed, log, launch);
   const auto transform = transform_options(options, kLeafPixels);
   std::map<Split, std::shared_ptr<PixelSource>> sources;
   for (const auto split : kSplits)
@@ -129,11 +132,11 @@ std::vector<at::Tensor> Dataset::empty_inputs() {
   throw DataError("the data set has no sample that can be read");
 }
 
-Datasets open(const config::DataOptions& options, std::uint64_t seed, const Log& log) {
+Datasets open(const config::DataOptions& options, std::uint64_t seed, const Log& log, const comm::LaunchInfo& launch) {
   if (options.on_bad_sample != "error" && options.on_bad_sample != "skip")
     bad_option("on_bad_sample", fmt::format("\"{}\" is neither \"error\" nor \"skip\"", options.on_bad_sample));
-  if (options.name == "image_folder") return open_folder(options, 224, seed, log);
-  if (options.name == "leaves") return open_leaves(options, seed, log);
+  if (options.name == "image_folder") return open_folder(options, 224, seed, log, launch);
+  if (options.name == "leaves") return open_leaves(options, seed, log, launch);
   if (options.name == "tensors") return open_tensors(options, seed, log);
   bad_option("name", fmt::format("no data set \"{}\" (known: image_folder, leaves, tensors)", options.name));
 }

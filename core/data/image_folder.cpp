@@ -132,6 +132,45 @@ FolderListing list_image_folder(const std::string& path, const Log& log) {
   return out;
 }
 
+// Each item ends with a zero byte, which no file name holds: how many classes, the classes, and for each split its
+// number, how many files, each file's label and name.
+std::string text_of(const FolderListing& listing) {
+  std::string out;
+  const auto put = [&out](const std::string& item) { out.append(item).push_back('\0'); };
+  put(std::to_string(listing.classes.size()));
+  for (const auto& name : listing.classes) put(name);
+  for (const auto& [split, files] : listing.splits) {
+    put(std::to_string(static_cast<int>(split)));
+    put(std::to_string(files.files.size()));
+    for (std::size_t i = 0; i < files.files.size(); ++i) {
+      put(std::to_string(files.labels[i]));
+      put(files.files[i]);
+    }
+  }
+  return out;
+}
+
+FolderListing parse_listing(const std::string& text) {
+  std::size_t at = 0;
+  const auto next = [&] {
+    const auto end = text.find('\0', at);
+    TRIREME_CHECK(end != std::string::npos, "a listing that ends in the middle of an item");
+    auto item = text.substr(at, end - at);
+    at = end + 1;
+    return item;
+  };
+  FolderListing out;
+  for (auto classes = std::stoll(next()); classes > 0; --classes) out.classes.push_back(next());
+  while (at < text.size()) {
+    auto& split = out.splits[static_cast<Split>(std::stoi(next()))];
+    for (auto files = std::stoll(next()); files > 0; --files) {
+      split.labels.push_back(std::stoll(next()));
+      split.files.push_back(next());
+    }
+  }
+  return out;
+}
+
 std::shared_ptr<PixelSource> folder_source(FolderSplit split) {
   return std::make_shared<FolderSource>(std::move(split));
 }

@@ -29,6 +29,10 @@ struct FolderListing {
 /// @throws DataError: no such folder, a split or class that is missing, empty or unknown to train.
 FolderListing list_image_folder(const std::string& path, const Log& log);
 
+/// A listing as bytes, and back: for the other ranks of a host.
+std::string text_of(const FolderListing& listing);
+FolderListing parse_listing(const std::string& text);
+
 std::shared_ptr<PixelSource> folder_source(FolderSplit split);
 
 }  // namespace trireme::data

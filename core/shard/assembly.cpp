@@ -52,42 +52,44 @@ Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.worl
     told.push_back(to_json(slice));
     held[slice.placement.name] = slice.value;
   }
-  std::map<std::string, std::size_t> index;
-  std::vector<std::vector<Piece>> pieces;
-  std::vector<Entry> entries;
+  std::map<std::string, std::pair<Entry, std::vector<Piece>>> found;
+  for (const auto& slice : mine)
+    if (held.count(slice.placement.name) != 0)
+      found[slice.placement.name].first = {slice.placement.name, slice.placement.shape, slice.value.scalar_type()};
   int rank = 0;
   for (const auto& text : comm::gather_text(world_.group(), world_.device(), told.dump())) {
     for (const auto& item : json::parse(text)) {
       auto placement = to_placement(item);
-      const auto [at, fresh] = index.try_emplace(placement.name, entries.size());
-      if (fresh) {
-        entries.push_back({placement.name, placement.shape, static_cast<at::ScalarType>(item.at("dtype").get<int>())});
-        pieces.emplace_back();
-      }
-      if (placement.local_numel() > 0) pieces[at->second].push_back({rank, std::move(placement)});
+      auto& [entry, pieces] = found[placement.name];
+      entry = {placement.name, placement.shape, static_cast<at::ScalarType>(item.at("dtype").get<int>())};
+      if (placement.local_numel() > 0) pieces.push_back({rank, std::move(placement)});
     }
     ++rank;
   }
-  for (const auto& [name, at] : index) {
-    std::int64_t found = 0;
-    for (const auto& piece : pieces[at]) found += piece.placement.local_numel();
-    TRIREME_CHECK(found == Placement::whole(name, entries[at].shape).full_numel(),
-                  "the ranks hold {} elements of {} that they should hold once", found, name);
-    entries_.push_back(std::move(entries[at]));
-    pieces_.push_back(std::move(pieces[at]));
+  for (auto& [name, what] : found) {
+    auto& [entry, pieces] = what;
+    if (world_.rank() == 0) {
+      std::int64_t elements = 0;
+      for (const auto& piece : pieces) elements += piece.placement.local_numel();
+      TRIREME_CHECK(elements == Placement::whole(name, entry.shape).full_numel(),
+                    "the ranks hold {} elements of {} that they should hold once", elements, name);
+    }
+    entries_.push_back(std::move(entry));
+    pieces_.push_back(std::move(pieces));
     mine_.push_back(held.count(name) != 0 ? held.at(name) : at::Tensor());
   }
 }
 
 at::Tensor Assembly::collect(std::size_t entry) const {
   const auto& [name, shape, dtype] = entries_.at(entry);
-  const bool root = world_.rank() == 0;
-  at::Tensor full;
-  if (root) full = at::empty(shape, dtype);
+  const auto& mine = mine_[entry];
+  if (world_.rank() != 0) {
+    if (mine.numel() > 0) world_.group().send(mine.detach().to(world_.device()).contiguous(), 0);
+    return {};
+  }
+  auto full = at::empty(shape, dtype);
   for (const auto& [rank, placement] : pieces_[entry]) {
-    if (rank == world_.rank() && !root) world_.group().send(mine_[entry].detach().to(world_.device()).contiguous(), 0);
-    if (!root) continue;
-    at::Tensor piece = mine_[entry];
+    auto piece = mine;
     if (rank != 0) {
       piece = at::empty(placement.local_shape(), at::TensorOptions(dtype).device(world_.device()));
       world_.group().recv(piece, rank);

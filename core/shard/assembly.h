@@ -13,7 +13,7 @@ namespace trireme::shard {
 
 class Assembly {
  public:
-  /// Collective over the mesh's world: tells all ranks who holds what. Of copies along an axis the first rank's counts.
+  /// Collective over the mesh's world: rank 0 learns who holds what. Of copies along an axis the first rank's counts.
   /// @throws LogicError when the slices of some tensor do not hold each of its elements once.
   Assembly(std::vector<Slice> mine, comm::Mesh& mesh);
 
@@ -22,9 +22,10 @@ class Assembly {
     std::vector<std::int64_t> shape;  ///< of the full tensor
     at::ScalarType dtype;
   };
-  /// The tensors of all ranks by name: the same list on every rank.
+  /// By name: on rank 0 the tensors of all ranks; on another those of which it holds a slice that counts.
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
-  /// Collective: the full tensor in rank 0's host memory; undefined on all others.
+  /// The full tensor in rank 0's host memory; undefined on all others. Each rank collects all of its entries, in an
+  /// order that all agree on: by name, for instance.
   [[nodiscard]] at::Tensor collect(std::size_t entry) const;
 
  private:
@@ -33,7 +34,7 @@ class Assembly {
     Placement placement;
   };
   std::vector<Entry> entries_;
-  std::vector<std::vector<Piece>> pieces_;  ///< of each entry, those that hold something
+  std::vector<std::vector<Piece>> pieces_;  ///< of each entry, those that hold something; on rank 0
   std::vector<at::Tensor> mine_;            ///< of each entry; undefined: nothing that counts
   comm::World& world_;
 };

@@ -141,7 +141,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
     } catch (const ConfigError& error) {
       config::fail(p.config.root.table("model"), "name", error.what());
     }
-    p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log);
+    p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log, launch);
     try {
       resolve_model(p, !weights.empty());
     } catch (const ConfigError& error) {

@@ -133,7 +133,7 @@ std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& 
                    Standing& standing) {
   if (config.run.resume.empty()) return "";
   const auto& world = booster.mesh().world();
-  const auto from = comm::gather_text(world.group(), world.device(), folder.start().from).front();
+  const auto from = comm::broadcast_text(world.group(), world.device(), folder.start().from);
   if (from.empty()) return "";
   const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
   const auto& record = stored.record();

@@ -38,15 +38,16 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
 }
 
 std::map<std::string, std::size_t> skipped_samples(const data::Datasets& data, const comm::World& world) {
-  std::map<std::string, std::size_t> counts;
+  nlohmann::json mine = nlohmann::json::object();
   for (const auto& [name, split] :
-       {std::pair{"train", data.train}, std::pair{"validation", data.validation}, std::pair{"test", data.test}}) {
-    const nlohmann::json mine = split ? split->skipped() : std::vector<std::int64_t>();
-    std::set<std::int64_t> all;
-    for (const auto& theirs : comm::gather_text(world.group(), world.device(), mine.dump()))
-      for (const auto& number : nlohmann::json::parse(theirs)) all.insert(number.get<std::int64_t>());
-    if (!all.empty()) counts[name] = all.size();
-  }
+       {std::pair{"train", data.train}, std::pair{"validation", data.validation}, std::pair{"test", data.test}})
+    if (split) mine[name] = split->skipped();
+  std::map<std::string, std::set<std::int64_t>> all;
+  for (const auto& text : comm::gather_text(world.group(), world.device(), mine.dump()))
+    for (const auto& [name, numbers] : nlohmann::json::parse(text).items())
+      for (const auto& number : numbers) all[name].insert(number.get<std::int64_t>());
+  std::map<std::string, std::size_t> counts;
+  for (const auto& [name, numbers] : all) counts[name] = numbers.size();
   return counts;
 }
 

@@ -9,16 +9,17 @@ namespace {
 
 class Lowering {
  public:
-  explicit Lowering(const Schedule& schedule) : schedule_(schedule), reader_(schedule.items(), -1) {
+  Lowering(const Schedule& schedule, Posting posting)
+      : schedule_(schedule), ahead_(posting == Posting::ahead ? 1 : 0), reader_(schedule.items(), -1) {
     for (int rank = 0; rank < schedule.ranks; ++rank) list_messages(rank);
   }
 
   Program program_of(int rank) {
     const auto& actions = schedule_.actions[static_cast<std::size_t>(rank)];
     Program out;
-    if (!actions.empty()) receive_for(rank, actions[0], out);
+    std::size_t posted = 0;  // so many actions have what they need
     for (std::size_t i = 0; i < actions.size(); ++i) {
-      if (i + 1 < actions.size()) receive_for(rank, actions[i + 1], out);
+      while (posted < actions.size() && posted <= i + ahead_) receive_for(rank, actions[posted++], out);
       out.push_back({Kind::compute, actions[i]});
       const int peer = other_rank(rank, target_stage(schedule_, rank, actions[i]));
       if (peer >= 0)
@@ -72,6 +73,7 @@ class Lowering {
   }
 
   const Schedule& schedule_;
+  std::size_t ahead_;        ///< by so many actions a receive stands before the one that needs it
   std::vector<int> reader_;  ///< by item: which action of its rank needs it; -1: none, or its receive is posted
   std::map<std::pair<int, int>, Lane> lanes_;  ///< by sender and receiver
 };
@@ -94,8 +96,8 @@ const char* name(Kind kind) {
   throw LogicError("a kind without a name");
 }
 
-std::vector<Program> lower(const Schedule& schedule) {
-  Lowering lowering(schedule);
+std::vector<Program> lower(const Schedule& schedule, Posting posting) {
+  Lowering lowering(schedule, posting);
   std::vector<Program> out;
   for (int rank = 0; rank < schedule.ranks; ++rank) out.push_back(lowering.program_of(rank));
   return out;

@@ -1,9 +1,9 @@
 // Program: a schedule with its messages: what one rank does, in order, computing and communicating.
 //
 // Everything but computing is posted and never waited for where it stands (isend, irecv); a compute instruction first
-// waits for its own receive. A send follows the action that makes its tensor; a receive stands at least one action
-// ahead of the one that needs it, so that the message can travel meanwhile. Between two stages of one rank (the turn of
-// the V, or one rank alone) nothing is sent: the executor hands the tensor over.
+// waits for its own receive. A send follows the action that makes its tensor; a receive is posted one action before the
+// one that needs it, so that the message can travel meanwhile, or directly before that one (Posting). Between two
+// stages of one rank (the turn of the V, or one rank alone) nothing is sent: the executor hands the tensor over.
 //
 // Order: what rank a sends to rank b is received by b in that same order, activations and gradients together, so a
 // transport without tags serves. One that carries out a rank's posts to a peer one after the other (NCCL: a
@@ -45,7 +45,14 @@ struct Instruction {
 
 using Program = std::vector<Instruction>;
 
+/// When a receive is posted.
+enum class Posting {
+  ahead,   ///< an action before the one that needs it, or earlier
+  at_use,  ///< behind all that the rank does before that one: where a posted receive holds a part of the device (NCCL's
+           ///< is a kernel that spins until the message is there)
+};
+
 /// The program of each rank. @throws LogicError when an action needs what no rank makes.
-std::vector<Program> lower(const Schedule& schedule);
+std::vector<Program> lower(const Schedule& schedule, Posting posting = Posting::ahead);
 
 }  // namespace trireme::pipeline

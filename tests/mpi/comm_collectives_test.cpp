@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/mesh.h"
+#include "core/comm/parts.h"
 #include "tests/mpi/comm_test.h"
 #include "tests/mpi/world.h"
 
@@ -204,6 +205,33 @@ TEST(Collectives, reduce_scatter_of_uneven_pieces) {
     EXPECT_TRUE(same(output, expected));
     group.reduce_scatter_async(later, inputs, ReduceOp::sum).wait();
     EXPECT_TRUE(same(later, expected));
+  });
+}
+
+TEST(Collectives, of_uneven_pieces_go_as_equal_parts) {  // as a Group over NCCL sends them
+  on_each_group([](const Group& group) {
+    const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
+    for (const auto type : all_types()) {
+      Tensors pieces, inputs, expected;
+      for (const int r : group.ranks()) {
+        const std::vector<std::int64_t> shape{2 * r, 3};  // rank 0: none
+        pieces.push_back(at::zeros(shape, type));
+        expected.push_back(values(r, shape, type));
+        inputs.push_back(values(me, shape, type, r));
+      }
+      const auto here = static_cast<std::size_t>(group.rank());
+      const comm::Parts gathered(pieces, pieces[0].options());
+      group.all_gather_into(gathered.whole(), gathered.single(expected[here], /*reads=*/true));
+      for (std::size_t r = 0; r < pieces.size(); ++r)
+        EXPECT_TRUE(same(gathered.part(r), expected[r])) << c10::toString(type);
+      const comm::Parts summed(inputs, pieces[0].options());
+      for (std::size_t r = 0; r < inputs.size(); ++r) summed.part(r).copy_(inputs[r]);
+      const auto mine = summed.single(pieces[here], /*reads=*/false);
+      group.reduce_scatter_into(mine, summed.whole());
+      EXPECT_TRUE(same(comm::Parts::in_shape(mine, pieces[here].sizes()),
+                       reduced(group, pieces[here].sizes(), type, ReduceOp::sum, me)))
+          << c10::toString(type);
+    }
   });
 }
 

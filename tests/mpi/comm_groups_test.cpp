@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/base/error.h"
 #include "tests/mpi/comm_test.h"
 #include "tests/mpi/world.h"
 
@@ -47,6 +48,33 @@ TEST(Groups, that_are_gone_leave_their_communicators_to_the_next) {
   }
   EXPECT_GT(made, 0);
   EXPECT_LE(communicators_made, made + 2);  // an operation may outlive its group by a moment
+}
+
+TEST(Groups, of_a_partition_are_made_at_once) {
+  const int n = world().size();
+  if (n == 1) GTEST_SKIP() << "a world of one has no communicators";
+  // Of uneven sizes, the last one alone on 3 and 7 ranks; in falling order, so that group ranks are not world ranks.
+  const auto pair_of = [n](int rank) {
+    std::vector<int> pair;
+    for (int r = std::min(n - 1, rank / 2 * 2 + 1); r >= rank / 2 * 2; --r) pair.push_back(r);
+    return pair;
+  };
+  const auto before = communicators_made;
+  for (int round = 0; round < 10; ++round) {
+    const auto group = world().partition(pair_of(world().rank()), "pair");
+    EXPECT_EQ(group.ranks(), pair_of(world().rank()));
+    auto tensor = at::full({2}, static_cast<float>(1 << world().rank()));
+    group.all_reduce(tensor);
+    float sum = 0;
+    for (const int r : group.ranks()) sum += static_cast<float>(1 << r);
+    EXPECT_TRUE(same(tensor, at::full({2}, sum)));
+  }
+  EXPECT_LE(communicators_made, before + 2);
+  // A rank that thinks of another partition is an error on every rank, not a hang.
+  auto mine = pair_of(world().rank());
+  if (world().rank() == 0) std::reverse(mine.begin(), mine.end());
+  EXPECT_THROW((void)world().partition(mine, "pair"), CommError);
+  EXPECT_THROW((void)world().partition(pair_of(world().rank()), world().rank() == 1 ? "one" : "other"), CommError);
 }
 
 TEST(Groups, that_live_side_by_side_have_communicators_of_their_own) {

@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "core/comm/mpi/engine.h"
+#include "core/comm/text.h"
 #include "core/comm/transport.h"
 #include "tests/mpi/comm_test.h"
 #include "tests/mpi/world.h"
@@ -203,17 +204,36 @@ TEST(Order, operations_that_are_ready_late_keep_their_places) {
     }
 }
 
-TEST(Transport, every_rank_hears_what_each_says) {
+TEST(Transport, rank_0_hears_what_each_says_and_answers_all) {
   if (world().size() == 1) GTEST_SKIP() << "a world of one starts no transport";
   world().group().barrier();  // the world's engine is idle: this one has MPI for itself
   const auto transport = comm::start_mpi(world().info(), std::chrono::seconds(60));
   const auto said = [](int rank) {
-    return std::string(static_cast<std::size_t>(rank * 90), 'x') + std::to_string(rank);
+    return std::string(static_cast<std::size_t>(rank * 60), 'x') + std::to_string(rank);
   };
-  std::vector<std::string> expected;
+  std::vector<std::string> expected, heard;
   for (int r = 0; r < world().size(); ++r) expected.push_back(said(r));
-  EXPECT_EQ(transport->gather(said(world().rank())), expected);
+  const auto answer = transport->decide(said(world().rank()), [&](const std::vector<std::string>& all) {
+    heard = all;
+    return std::string(511, 'a');
+  });
+  EXPECT_EQ(heard, world().rank() == 0 ? expected : std::vector<std::string>());
+  EXPECT_EQ(answer, std::string(511, 'a'));
   EXPECT_EQ(transport->name(), comm::mpi_built_with());
+}
+
+TEST(Text, goes_to_rank_0_and_from_it) {
+  for (const auto& [name, group] : groups()) {
+    SCOPED_TRACE(name);
+    const auto said = [](int world_rank) { return std::string(static_cast<std::size_t>(world_rank * 7), 'y'); };
+    std::vector<std::string> expected;
+    if (group.rank() == 0)
+      for (const int r : group.ranks()) expected.push_back(said(r));
+    EXPECT_EQ(comm::gather_text(group, at::kCPU, said(world().rank())), expected);
+    EXPECT_EQ(comm::broadcast_text(group, at::kCPU, "from " + std::to_string(world().rank())),
+              "from " + std::to_string(group.ranks()[0]));
+    EXPECT_EQ(comm::broadcast_text(group, at::kCPU, ""), "");
+  }
 }
 
 }  // namespace

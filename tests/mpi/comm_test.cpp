@@ -5,6 +5,8 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/where.h>
 
+#include <algorithm>
+
 #include "tests/mpi/world.h"
 
 namespace trireme::tests {
@@ -18,10 +20,8 @@ const std::vector<NamedGroup>& groups() {
     const int n = w.size();
     std::vector<NamedGroup> made{{"world", w.group()}, {"alone", Group::alone("alone", w.rank(), nullptr)}};
     const auto add = [&](const std::string& name, const std::vector<std::vector<int>>& sets) {
-      Group mine;
       for (const auto& set : sets)
-        if (auto group = set.empty() ? Group() : w.make_group(set, name); group.valid()) mine = group;
-      if (mine.valid()) made.push_back({name, mine});
+        if (std::find(set.begin(), set.end(), w.rank()) != set.end()) made.push_back({name, w.partition(set, name)});
     };
     std::vector<int> low, high, even, odd, reversed;
     for (int r = 0; r < n; ++r) {

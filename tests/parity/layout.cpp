@@ -82,12 +82,19 @@ Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
   const memory::OfHost not_the_run;
   const shard::Assembly assembly(slices, mesh);
   Named out;
+  auto list = nlohmann::json::array();
   for (std::size_t i = 0; i < assembly.entries().size(); ++i) {
-    auto full = assembly.collect(i);
-    const auto& entry = assembly.entries()[i];
-    if (!full.defined()) full = at::empty(entry.shape, entry.dtype);
+    const auto& [name, shape, dtype] = assembly.entries()[i];
+    if (auto full = assembly.collect(i); full.defined()) out[name] = full;
+    list.push_back({name, shape, static_cast<int>(dtype)});
+  }
+  // Rank 0 has them all, and shares them.
+  for (const auto& entry : nlohmann::json::parse(comm::broadcast_text(world().group(), at::kCPU, list.dump()))) {
+    auto& full = out[entry.at(0)];
+    if (!full.defined())
+      full =
+          at::empty(entry.at(1).get<std::vector<std::int64_t>>(), static_cast<at::ScalarType>(entry.at(2).get<int>()));
     world().group().broadcast(full, 0);
-    out[entry.name] = full.clone();
   }
   return out;
 }

@@ -6,11 +6,9 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <exception>
-#include <string_view>
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -28,14 +26,8 @@ std::string variable(const char* name, const char* otherwise = "") {
   return value == nullptr ? otherwise : value;
 }
 
-std::string host_of_rank_0(const LaunchInfo& info) {
-  char name[256] = {};
-  if (info.local_size == info.size || gethostname(name, sizeof name - 1) != 0) return "127.0.0.1";
-  return name;
-}
-
-/// The store that ranks meet at. Under torchrun its agent may already serve one; under mpirun rank 0 serves at a port
-/// that the system picks, and MPI tells the others.
+/// The store that ranks meet at. Under torchrun its agent may already serve one; under mpirun rank 0 serves one, and
+/// MPI tells the others where.
 c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchInfo& info, const NcclOptions& options) {
   c10d::TCPStoreOptions store{.isServer = info.rank == 0, .waitWorkers = false, .timeout = options.timeout};
   if (!options.share_address) {
@@ -50,12 +42,14 @@ c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchInfo& info, const NcclOpt
                                                   c10::make_intrusive<c10d::TCPStore>(host, store));
   }
   if (info.rank == 0) {
-    store.port = 0;
+    auto address = address_of_rank_0(info);
+    store.port = static_cast<std::uint16_t>(address.port);
     auto served = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store);
-    options.share_address(host_of_rank_0(info), served->getPort());
+    address.port = served->getPort();
+    options.share_address(address);
     return served;
   }
-  const auto [host, port] = options.share_address("", 0);
+  const auto [host, port] = options.share_address({});
   store.port = static_cast<std::uint16_t>(port);
   return c10::make_intrusive<c10d::TCPStore>(host, store);
 }
@@ -92,8 +86,9 @@ class NcclTransport final : public Transport {
   [[nodiscard]] std::string name() const override { return "NCCL " + c10d::getNcclVersion(); }
 
   void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) override {
-    const auto prefix = fmt::format("{}/{}", axis, groups_++);  // counted on every rank: the same on all
+    const int made = groups_++;  // on every rank: the same number on all
     if (group == nullptr) return;
+    const auto prefix = fmt::format("{}/{}/{}", axis, made, ranks.front());
     auto settings = c10d::ProcessGroupNCCL::Options::create();
     settings->timeout = options_.timeout;
     settings->group_name = prefix;
@@ -111,25 +106,15 @@ class NcclTransport final : public Transport {
     }
   }
 
-  std::vector<std::string> gather(const std::string& mine) override {
-    const auto key = fmt::format("gather/{}/", gathers_++);
-    std::vector<std::string> said;
+  std::string decide(const std::string& mine, const Answer& answer) override {
     try {
-      store_->set(key + std::to_string(rank_), std::vector<std::uint8_t>(mine.begin(), mine.end()));
-      for (int rank = 0; rank < size_; ++rank) {
-        const auto text = store_->get(key + std::to_string(rank));
-        said.emplace_back(text.begin(), text.end());
-      }
-      // Rank 0 may serve the store, and end on what it has read: it goes on when all have read.
-      if (store_->add(key + "read", 1) == size_) store_->set(key + "all", std::vector<std::uint8_t>{1});
-      if (rank_ == 0) store_->wait({key + "all"});
+      return decide_by_store(*store_, rank_, size_, fmt::format("decide/{}/", decided_++), mine, answer);
     } catch (const c10::Error& error) {
       throw CommError(fmt::format("the ranks did not meet for NCCL: {}", error.what_without_backtrace()));
     }
-    return said;
   }
 
-  void stage_cuda() override { TRIREME_CHECK(false, "NCCL does not go through the host"); }
+  void stage_cuda(c10::Device) override { TRIREME_CHECK(false, "NCCL does not go through the host"); }
 
   void abort(int) noexcept override {}  // torchrun's agent, or mpirun, ends the other ranks
 
@@ -139,7 +124,7 @@ class NcclTransport final : public Transport {
   int exceptions_at_start_ = std::uncaught_exceptions();
   c10::intrusive_ptr<c10d::Store> store_;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroupNCCL>> backends_;
-  int groups_ = 0, gathers_ = 0;
+  int groups_ = 0, decided_ = 0;
 };
 
 }  // namespace

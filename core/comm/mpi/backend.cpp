@@ -53,16 +53,8 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   call.check_one(tensors, "tensors");
   call.check_root(options.rootRank);
   const auto root = static_cast<int>(options.rootRank);
-  Round round;
-  if (rank_ == root) {
-    const auto piece = call.input(tensors[0]);
-    call.program.results.push_back(tensors[0]);
-    for (int i = 1; i < size_; ++i) round.sends.push_back({piece.data, piece.bytes, (root + i) % size_});
-  } else {
-    const auto piece = call.output(tensors[0]);
-    round.receives.push_back({piece.data, piece.bytes, root});
-  }
-  call.program.rounds.push_back(std::move(round));
+  if (rank_ == root) call.program.results.push_back(tensors[0]);
+  call.broadcast(root, rank_ == root ? call.input(tensors[0]) : call.output(tensors[0]));
   return call.start();
 }
 
@@ -280,8 +272,7 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   Call call(*this, c10d::OpType::BARRIER, "barrier", options.timeout, options.asyncOp);
-  const std::vector<Piece> nothing(static_cast<std::size_t>(size_));
-  call.exchange(nothing, nothing);
+  call.gather_all({}, std::vector<Piece>(static_cast<std::size_t>(size_)));
   return call.start();
 }
 

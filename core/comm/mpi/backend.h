@@ -1,7 +1,9 @@
 // The Open MPI transport as a c10d backend: what c10d's process groups, and through them c10d::Reducer, call.
 //
-// Every collective is a direct exchange in one or two rounds (see Operation). Reductions take the ranks in order, so
-// all ranks get the same bits, however a tensor is cut into buckets. Options' timeouts below zero mean the group's own.
+// A collective is a direct exchange in one or two rounds (see Operation); in a group of more than a few ranks small
+// messages go along trees instead, log2(N) of them a rank (see small_messages.cpp). Reductions take the ranks in order
+// either way, so all ranks get the same bits, however a tensor is cut into buckets. Options' timeouts below zero mean
+// the group's own.
 #pragma once
 
 #include <atomic>

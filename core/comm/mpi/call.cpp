@@ -11,9 +11,11 @@
 namespace trireme::comm::mpi {
 namespace {
 
-// Up to this many received bytes an all-reduce is one round, in which everyone gets everything; above it the ranks
-// share the work: two rounds, and half the bytes or less.
+// Up to this many received bytes an all-reduce of a few ranks is one round, in which everyone gets everything; above it
+// the ranks share the work: two rounds, and half the bytes or less.
 constexpr std::size_t kWholeExchange = 64u << 10;
+// No rank reduces less than this of a tensor: in a large group some reduce nothing, and messages are fewer and longer.
+constexpr std::size_t kLeastShare = 16u << 10;
 // A large reduction goes by chunks of this many bytes (all ranks' parts together): bounds the scratch memory, and the
 // chunk is still in the cache when it is added up.
 constexpr std::size_t kChunk = 4u << 20;
@@ -82,16 +84,12 @@ std::vector<Piece> Backend::Call::outputs(const Tensors& tensors) {
   return pieces;
 }
 
-std::vector<Piece> Backend::Call::cut(const Piece& whole, std::size_t element) const {
+std::vector<Piece> Backend::Call::cut(const Piece& whole, std::size_t element, std::size_t owners) const {
   const auto ranks = static_cast<std::size_t>(size);
   const auto count = whole.bytes / element;
+  const auto begin = [&](std::size_t r) { return count * (r * owners / ranks) / owners * element; };
   std::vector<Piece> parts(ranks);
-  std::size_t at = 0;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const auto part = (count / ranks + (r < count % ranks ? 1 : 0)) * element;
-    parts[r] = {whole.data + at, part};
-    at += part;
-  }
+  for (std::size_t r = 0; r < ranks; ++r) parts[r] = {whole.data + begin(r), begin(r + 1) - begin(r)};
   return parts;
 }
 
@@ -110,14 +108,14 @@ void Backend::Call::exchange(const std::vector<Piece>& to_each, const std::vecto
   program.rounds.push_back(std::move(round));
 }
 
-void Backend::Call::copy_own(Round& round, const Piece& from, const Piece& to) const {
+void Backend::Call::check_own(const Piece& from, const Piece& to) const {
   if (from.bytes != to.bytes)
     refuse(fmt::format("{} bytes from this rank to itself, {} expected", from.bytes, to.bytes));
-  if (from.data != to.data && from.bytes > 0) round.then = [from, to] { std::memcpy(to.data, from.data, from.bytes); };
 }
 
-void Backend::Call::gather_all(const Piece& mine, const std::vector<Piece>& from_each) {
-  exchange(std::vector<Piece>(static_cast<std::size_t>(size), mine), from_each);
+void Backend::Call::copy_own(Round& round, const Piece& from, const Piece& to) const {
+  check_own(from, to);
+  if (from.data != to.data && from.bytes > 0) round.then = [from, to] { std::memcpy(to.data, from.data, from.bytes); };
 }
 
 std::vector<const void*> Backend::Call::receive_all(Round& round, std::byte* scratch, std::size_t slot, const void* own,
@@ -143,12 +141,13 @@ void Backend::Call::reduce_parts(const std::vector<Piece>& to_each, const Piece&
   const auto slot = std::min(step, rounded(mine.bytes));
   auto* const received = scratch(peers * slot);
   const auto chunks = std::max<std::size_t>(1, (longest + step - 1) / step);
-  // Both sides know the length of each part, so both know which of its chunks exist; the first always does.
+  // Both sides know the length of each part, so both know which of its chunks exist. An empty part of a
+  // reduce-scatter is sent too: the receiver compares the sizes.
   const auto chunk_of = [&](const Piece& part, std::size_t k) -> Piece {
     const auto at = std::min(k * step, part.bytes);
     return {part.data + at, std::min(step, part.bytes - at)};
   };
-  const auto exists = [](const Piece& chunk, std::size_t k) { return k == 0 || chunk.bytes > 0; };
+  const auto exists = [back](const Piece& chunk, std::size_t k) { return chunk.bytes > 0 || (k == 0 && !back); };
   for (std::size_t k = 0; k < chunks + (back ? 1 : 0); ++k) {
     Round round;
     if (back && k > 0) {  // the reduced chunk of the round before goes to all
@@ -180,9 +179,17 @@ void Backend::Call::reduce_parts(const std::vector<Piece>& to_each, const Piece&
 
 void Backend::Call::all_reduce(const Piece& tensor, c10::ScalarType dtype, const c10d::ReduceOp& op) {
   const auto element = c10::elementSize(dtype);
-  const auto peers = static_cast<std::size_t>(size - 1);
-  if (tensor.bytes * peers > kWholeExchange) {
-    const auto parts = cut(tensor, element);
+  const auto ranks = static_cast<std::size_t>(size), peers = ranks - 1;
+  if (by_doubling(ranks * tensor.bytes)) {
+    const auto pieces = gather_by_doubling(tensor, std::vector<std::size_t>(ranks, tensor.bytes));
+    program.rounds.back().then = [dtype, op = op.op_, tensor, element,
+                                  sources = std::vector<const void*>(pieces.begin(), pieces.end())] {
+      combine(dtype, op, tensor.data, sources, tensor.bytes / element);
+    };
+    return;
+  }
+  if (size > kFewRanks || tensor.bytes * peers > kWholeExchange) {
+    const auto parts = cut(tensor, element, std::clamp<std::size_t>(tensor.bytes / kLeastShare, 1, ranks));
     return reduce_parts(parts, parts[static_cast<std::size_t>(rank)], dtype, op, true);
   }
   Round round;

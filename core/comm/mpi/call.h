@@ -15,6 +15,9 @@ struct Piece {
   std::size_t bytes = 0;
 };
 
+/// Up to this many ranks a direct exchange has fewer rounds and hardly more messages than any tree.
+constexpr int kFewRanks = 4;
+
 inline Piece piece_of(const at::Tensor& host) { return {static_cast<std::byte*>(host.data_ptr()), host.nbytes()}; }
 
 struct Backend::Call {
@@ -35,13 +38,20 @@ struct Backend::Call {
   std::vector<Piece> outputs(const Tensors& tensors);
 
   /// A tensor's memory cut into one part a rank: sizes differ by an element at most (equal where it divides).
-  [[nodiscard]] std::vector<Piece> cut(const Piece& whole, std::size_t element) const;
+  [[nodiscard]] std::vector<Piece> cut(const Piece& whole, std::size_t element) const {
+    return cut(whole, element, static_cast<std::size_t>(size));
+  }
+  /// ... for `owners` of the ranks, evenly spaced; the parts of the others are empty.
+  [[nodiscard]] std::vector<Piece> cut(const Piece& whole, std::size_t element, std::size_t owners) const;
 
   // Exchanges. Each appends rounds.
   void exchange(const std::vector<Piece>& to_each, const std::vector<Piece>& from_each);
   /// This rank's own part of an exchange: copied when the round is complete.
   void copy_own(Round& round, const Piece& from, const Piece& to) const;
+  void check_own(const Piece& from, const Piece& to) const;
   void gather_all(const Piece& mine, const std::vector<Piece>& from_each);
+  /// The root's piece to all, along a binomial tree in a large group.
+  void broadcast(int root, const Piece& piece);
   /// to_each[r] is this rank's contribution to rank r's part; `mine` receives the reduction of this rank's part.
   /// With `back` every part returns to all, in place of the contributions (an all-reduce).
   void reduce_parts(const std::vector<Piece>& to_each, const Piece& mine, c10::ScalarType type, c10d::ReduceOp op,
@@ -70,6 +80,11 @@ struct Backend::Call {
   std::vector<const void*> receive_all(Round& round, std::byte* scratch, std::size_t slot, const void* own,
                                        std::size_t bytes);
   std::byte* scratch(std::size_t bytes);
+  /// Whether a group is so large, and what each rank gives so small, that the number of messages is what costs.
+  [[nodiscard]] bool by_doubling(std::size_t bytes_of_all) const;
+  /// Every rank's piece on every rank, in log2(size) messages a rank. Returns where rank r's will be, for each r, once
+  /// the last of the rounds is complete. bytes[r]: the size of rank r's.
+  std::vector<const std::byte*> gather_by_doubling(const Piece& mine, const std::vector<std::size_t>& bytes);
 };
 
 }  // namespace trireme::comm::mpi

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <utility>
 
 #include "core/base/error.h"
@@ -17,10 +16,8 @@ Communicators::Communicators(std::shared_ptr<Engine> engine, const Channel& worl
     : engine_(std::move(engine)), world_(world), agreement_(std::move(agreement)) {}
 
 std::shared_ptr<const Channel> Communicators::take(const std::vector<int>& ranks, const std::string& axis) {
-  agree(ranks, axis);
-  const auto mine = std::find(ranks.begin(), ranks.end(), world_.rank);
-  auto& slot = find(slots_[ranks]);
-  if (mine == ranks.end()) return nullptr;
+  auto& slot = agree(ranks, axis);
+  if (ranks.empty()) return nullptr;
   if (slot.comm == MPI_COMM_NULL) {
     slot.spoiled = true;
     slot.comm = create(ranks, axis);
@@ -28,56 +25,53 @@ std::shared_ptr<const Channel> Communicators::take(const std::vector<int>& ranks
   }
   auto channel = std::make_shared<Channel>(world_);
   channel->comm = slot.comm;
-  channel->rank = static_cast<int>(mine - ranks.begin());
+  channel->rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), world_.rank) - ranks.begin());
   channel->size = static_cast<int>(ranks.size());
   channel->ranks = ranks;
   channel->axis = axis;
+  channel->traffic = slot.traffic;
   slot.user = channel;
   return channel;
 }
 
-/// All ranks reached this call with the same list: the communicators then match, and a wrong list is an error instead
-/// of a hang.
-void Communicators::agree(const std::vector<int>& ranks, const std::string& axis) {
+/// Of a group whose members give the same list the marks add up to zero. A wrong list is so an error on every rank
+/// instead of a hang.
+std::int64_t Communicators::mark(const std::vector<int>& ranks, const std::string& axis) const {
+  if (ranks.empty()) return 0;
   std::uint64_t hash = 1469598103934665603;  // FNV-1a
-  for (const int rank : ranks) hash = (hash ^ static_cast<std::uint64_t>(rank)) * 1099511628211;
-  const auto mark = static_cast<std::int64_t>(hash >> 1);
-  const auto both = largest(at::tensor({mark, -mark}, at::kLong));
-  if (both[0].item<std::int64_t>() != mark || both[1].item<std::int64_t>() != -mark)
-    throw CommError(
-        fmt::format("group {}: the ranks of the world gave different lists; here [{}]", axis, fmt::join(ranks, ", ")));
+  const auto add = [&hash](std::uint64_t value) { hash = (hash ^ value) * 1099511628211; };
+  for (const char c : axis) add(static_cast<unsigned char>(c));
+  for (const int rank : ranks) add(static_cast<std::uint64_t>(rank));
+  const bool first = ranks.front() == world_.rank;
+  return static_cast<std::int64_t>(first ? hash * (ranks.size() - 1) : ~hash + 1);
 }
 
-at::Tensor Communicators::largest(at::Tensor values) {
-  std::vector<at::Tensor> tensors{values};
+/// Added up over the world: zero when the slot may serve a partition in which this rank is in the group of `ranks`.
+/// Where nobody holds a group any more nothing is sent or received, and the difference of all that was sent and
+/// received is what nobody took.
+std::int64_t Communicators::claim(const Slot& slot, const std::vector<int>& ranks) {
+  constexpr std::int64_t kTaken = std::int64_t{1} << 40;
+  if (slot.spoiled || slot.ranks != ranks || !slot.user.expired()) return kTaken;
+  return slot.traffic->sent - slot.traffic->received;
+}
+
+Communicators::Slot& Communicators::agree(const std::vector<int>& ranks, const std::string& axis) {
+  auto sums = at::zeros({1 + static_cast<std::int64_t>(slots_.size())}, at::kLong);
+  auto* const sum = sums.mutable_data_ptr<std::int64_t>();
+  sum[0] = mark(ranks, axis);
+  for (std::size_t i = 0; i < slots_.size(); ++i) sum[1 + i] = claim(slots_[i], ranks);
+  std::vector<at::Tensor> tensors{sums};
   c10d::AllreduceOptions options;
-  options.reduceOp = c10d::ReduceOp::MAX;
   options.asyncOp = false;
   agreement_->allreduce(tensors, options)->wait();
-  return values;
-}
-
-Communicators::Slot& Communicators::find(std::vector<Slot>& slots) {
-  if (!slots.empty()) {
-    // After agree(), so that what other members sent in these groups has arrived.
-    const auto count = static_cast<std::int64_t>(slots.size());
-    auto used = at::zeros({count}, at::kLong);
-    for (std::int64_t i = 0; i < count; ++i) used[i] = in_use(slots[static_cast<std::size_t>(i)]) ? 1 : 0;
-    used = largest(used);
-    for (std::int64_t i = 0; i < count; ++i)
-      if (used[i].item<std::int64_t>() == 0) return slots[static_cast<std::size_t>(i)];
-  }
-  return slots.emplace_back();
-}
-
-bool Communicators::in_use(const Slot& slot) {
-  if (slot.spoiled) return true;
-  if (slot.comm == MPI_COMM_NULL) return false;
-  if (!slot.user.expired()) return true;
-  int unreceived = 0;
-  const int code = engine_->exclusively(
-      [&] { return MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, slot.comm, &unreceived, MPI_STATUS_IGNORE); });
-  return code != MPI_SUCCESS || unreceived != 0;
+  if (sum[0] != 0)
+    throw CommError(
+        fmt::format("group {}: the ranks of the world gave different lists; here [{}]", axis, fmt::join(ranks, ", ")));
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    if (sum[1 + i] == 0) return slots_[i];
+  auto& made = slots_.emplace_back();
+  made.ranks = ranks;
+  return made;
 }
 
 /// All members are here by the agreement and call nothing else of MPI: these blocking calls cannot wait for long.

@@ -1,5 +1,6 @@
 #include "core/comm/mpi/engine.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sys/prctl.h>
@@ -155,6 +156,10 @@ bool Engine::drive(const Operation& operation, std::optional<Clock::time_point> 
   return false;
 }
 
+void Engine::use(c10::Device device) {
+  if (device.is_cuda()) use_device_ = device.index();
+}
+
 void Engine::background() {
   pthread_setname_np(pthread_self(), "trireme-comm");
   prctl(PR_SET_TIMERSLACK, 1);  // in ns: the kernel's default of 50 us would triple the short sleeps
@@ -171,6 +176,8 @@ void Engine::background() {
       continue;
     }
     if (drivers_.load() == 0) {
+      if (const int device = use_device_.exchange(-1); device >= 0)
+        c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice({c10::kCUDA, static_cast<c10::DeviceIndex>(device)});
       const bool moved = try_poll();
       const auto now = Clock::now();
       if (moved) {

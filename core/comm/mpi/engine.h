@@ -6,6 +6,7 @@
 // operation never waits for the lock: it goes to a queue that whoever holds the lock empties.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <atomic>
@@ -43,6 +44,9 @@ class Engine {
     return body();
   }
   std::shared_ptr<std::byte> scratch(std::size_t bytes) { return scratch_->take(bytes); }
+  /// The device whose tensors operations copy from and to: the background thread makes it its current one. Without, it
+  /// would work in a context of its own on the first GPU.
+  void use(c10::Device device);
   /// Before MPI_Finalize: ends the thread; what is outstanding fails.
   void stop();
   /// After MPI_Finalize, when no late message can arrive any more: frees the buffers of failed operations.
@@ -73,6 +77,7 @@ class Engine {
   std::condition_variable wake_;
   std::atomic<bool> idle_{false};  // the thread sleeps until woken
   std::atomic<bool> stopping_{false};
+  std::atomic<int> use_device_{-1};  // CUDA device that the thread is to make its current one; -1: it has, or none
   std::shared_ptr<Scratch> scratch_ = std::make_shared<Scratch>();
   std::thread thread_;
 };

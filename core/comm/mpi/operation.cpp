@@ -73,6 +73,7 @@ void Operation::post(Round& round) {
                                  &requests_.emplace_back(MPI_REQUEST_NULL));
       if (code != MPI_SUCCESS)
         throw CommError(fmt::format("{}: sending to {}: {}", text(), peer_text(transfer.peer), mpi_text(code)));
+      ++channel_->traffic->sent;
     });
   pending_ = arrivals_.size() + requests_.size();
   posted_ = true;
@@ -94,6 +95,7 @@ bool Operation::match_from(int peer, const Arrival& arrival) {
   int code = MPI_Improbe(peer, program_.tag, channel_->comm, &found, &message, &status);
   if (code != MPI_SUCCESS) throw CommError(fmt::format("{}: looking for messages: {}", text(), mpi_text(code)));
   if (found == 0) return false;
+  ++channel_->traffic->received;
   source_ = status.MPI_SOURCE;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
   const bool fits = static_cast<std::size_t>(bytes) == arrival.bytes;

@@ -34,6 +34,11 @@ using Clock = std::chrono::steady_clock;
 class Engine;
 struct Lane;
 
+/// Messages of one communicator on this rank since it was made.
+struct Traffic {
+  std::atomic<std::int64_t> sent{0}, received{0};
+};
+
 /// The communicator of one group on this rank.
 struct Channel {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -41,6 +46,7 @@ struct Channel {
   std::vector<int> ranks;  ///< world ranks, in group order
   std::string axis;
   int tag_half = 0;  ///< tags below are the callers' own, from here on those of collectives
+  std::shared_ptr<Traffic> traffic = std::make_shared<Traffic>();
 };
 
 struct Transfer {

@@ -1,7 +1,6 @@
 // Starting and ending Open MPI, and the communicators of groups.
 #include "core/comm/transport.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <sys/uio.h>
@@ -97,23 +96,39 @@ class MpiTransport final : public Transport {
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::MPI);
   }
 
-  std::vector<std::string> gather(const std::string& mine) override {
-    constexpr std::size_t kLongest = 512;
-    TRIREME_CHECK(mine.size() < kLongest, "a text of {} bytes to be gathered", mine.size());
-    auto text = at::zeros({kLongest}, at::kByte), all = at::empty({world_.size, kLongest}, at::kByte);
-    std::memcpy(text.data_ptr(), mine.data(), mine.size());
-    agreement_->_allgather_base(all, text, {.asyncOp = false})->wait();
-    std::vector<std::string> said;
-    for (int rank = 0; rank < world_.size; ++rank)
-      said.emplace_back(static_cast<const char*>(all.data_ptr()) + static_cast<std::size_t>(rank) * kLongest);
-    return said;
+  std::string decide(const std::string& mine, const Answer& answer) override {
+    std::vector<at::Tensor> input{text_tensor(mine)}, answered{at::zeros({kLongest}, at::kByte)};
+    std::vector<std::vector<at::Tensor>> all;
+    if (world_.rank == 0) {
+      all.emplace_back();
+      for (int r = 0; r < world_.size; ++r) all[0].push_back(at::zeros({kLongest}, at::kByte));
+    }
+    agreement_->gather(all, input, {.asyncOp = false})->wait();
+    if (world_.rank == 0) {
+      std::vector<std::string> said;
+      for (const auto& text : all[0]) said.emplace_back(static_cast<const char*>(text.data_ptr()));
+      answered[0] = text_tensor(answer(said));
+    }
+    agreement_->broadcast(answered, {.asyncOp = false})->wait();
+    return static_cast<const char*>(answered[0].data_ptr());
   }
 
-  void stage_cuda() override { stage_cuda_ = true; }
+  void stage_cuda(c10::Device device) override {
+    stage_cuda_ = true;
+    engine_->use(device);
+  }
 
   void abort(int exit_code) noexcept override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
 
  private:
+  static constexpr std::int64_t kLongest = 512;
+  static at::Tensor text_tensor(const std::string& text) {
+    TRIREME_CHECK(static_cast<std::int64_t>(text.size()) < kLongest, "a text of {} bytes between ranks", text.size());
+    auto tensor = at::zeros({kLongest}, at::kByte);
+    std::memcpy(tensor.data_ptr(), text.data(), text.size());
+    return tensor;
+  }
+
   void check_world(const LaunchInfo& info) {
     if (info.size == world_.size && info.rank == world_.rank) return;
     const auto text = fmt::format(

@@ -43,6 +43,8 @@ class Environment {
                              "MASTER_ADDR",
                              "MASTER_PORT",
                              "TORCHELASTIC_RUN_ID",
+                             "TORCHELASTIC_RESTART_COUNT",
+                             "SLURM_JOB_ID",
                              "PMIX_RANK",
                              "PMIX_NAMESPACE",
                              "PMI_RANK",
@@ -90,20 +92,24 @@ TEST(Detect, reads_each_launcher) {
     Variables set;
     Launcher launcher;
     int rank, size, local_rank, local_size;
-    std::string text;
+    std::string text, job = "";
   };
   const Variables slurm_job = without(kSrun, "SLURM_STEP_ID");
   const std::vector<Case> cases{
       {{}, Launcher::alone, 0, 1, 0, 1, "1 process"},
       {kMpirun, Launcher::mpirun, 3, 4, 1, 2, "mpirun, 4 ranks on 2 hosts"},
-      {kTorchrun, Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts"},
-      {without(kTorchrun, "TORCHELASTIC_RUN_ID"), Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts"},
+      {with(kMpirun, {{"PMIX_NAMESPACE", "7241"}}), Launcher::mpirun, 3, 4, 1, 2, "mpirun, 4 ranks on 2 hosts",
+       "7241."},
+      {kTorchrun, Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts", "29500.h.none.."},
+      {without(kTorchrun, "TORCHELASTIC_RUN_ID"), Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts",
+       "29500.h..."},
+      {with(kSrun, {{"SLURM_JOB_ID", "9"}}), Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts", "9.0."},
       {kSrun, Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts"},
       // A batch script has a rank of Slurm's, but runs once.
       {slurm_job, Launcher::alone, 0, 1, 0, 1, "1 process"},
       // A launcher inside an srun step is the one that counts.
       {with(kSrun, kMpirun), Launcher::mpirun, 3, 4, 1, 2, "mpirun, 4 ranks on 2 hosts"},
-      {with(kSrun, kTorchrun), Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts"},
+      {with(kSrun, kTorchrun), Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts", "29500.h.none.."},
       // The step's size, not the job's.
       {with(kSrun, {{"SLURM_NTASKS", "16"}, {"SLURM_STEP_NUM_TASKS", "7"}}), Launcher::srun, 6, 7, 2, 3,
        "srun, 7 ranks on 3 hosts"},
@@ -131,6 +137,7 @@ TEST(Detect, reads_each_launcher) {
     EXPECT_EQ(info.local_rank, c.local_rank);
     EXPECT_EQ(info.local_size, c.local_size);
     EXPECT_EQ(info.text(), c.text);
+    EXPECT_EQ(info.job, c.job);
   }
 }
 
@@ -170,6 +177,28 @@ TEST(Detect, refuses_the_launcher_of_another_mpi) {
         EXPECT_NE(text.find(word), std::string::npos) << text;
     }
   }
+}
+
+TEST(Cuda, several_ranks_load_kernels_first_unless_the_user_says_otherwise) {
+  const char *loading = "CUDA_MODULE_LOADING", *connections = "CUDA_DEVICE_MAX_CONNECTIONS";
+  const auto value = [](const char* name) {
+    return std::string(std::getenv(name) == nullptr ? "" : std::getenv(name));
+  };
+  for (const char* name : {loading, connections}) unsetenv(name);
+  {
+    const Environment alone({});
+    (void)cuda_device_count();  // looks at the launcher's variables
+    EXPECT_EQ(value(loading) + value(connections), "");
+  }
+  const Environment several(kMpirun);
+  setenv(loading, "LAZY", 1);
+  (void)cuda_device_count();
+  EXPECT_EQ(value(loading), "LAZY");
+  EXPECT_EQ(value(connections), "32");
+  unsetenv(loading);
+  (void)cuda_device_count();
+  EXPECT_EQ(value(loading), "EAGER");
+  for (const char* name : {loading, connections}) unsetenv(name);
 }
 
 TEST(Seats, nccl_serves_where_no_two_ranks_share_a_device) {

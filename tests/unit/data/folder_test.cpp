@@ -3,6 +3,7 @@
 
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -68,6 +69,34 @@ TEST(ImageFolder, ListsClassesAndFilesInByteOrder) {
   sets = open(options_for(folder.path()), 1, Log(1));
   EXPECT_EQ(sets.validation->size(), 2);
   EXPECT_EQ(sets.test->get(0, 0, false)->label, 1);
+}
+
+TEST(ImageFolder, IsListedByOneRankOfAHost) {
+  const Folder folder;
+  put_all(folder);
+  put(folder, "train/a/\xff.png", 2);  // a name need not be text
+  const auto rank = [](int local_rank) {
+    comm::LaunchInfo info{comm::Launcher::mpirun, local_rank, 3, local_rank, 3};
+    info.job = fmt::format("folder test {}", ::getpid());
+    return info;
+  };
+  const auto options = options_for(folder.path());
+  const auto first = open(options, 1, Log(1), rank(0));
+  fs::rename(folder.path("validation"), folder.path("gone"));  // whoever lists again is refused
+  for (const int local_rank : {1, 2}) {
+    const auto sets = open(options, 1, Log(1), rank(local_rank));
+    EXPECT_EQ(sets.info.classes, first.info.classes);
+    ASSERT_EQ(sets.train->size(), 4);
+    EXPECT_EQ(sets.validation->size(), 2);
+    EXPECT_EQ(sets.test, nullptr);
+    for (std::int64_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(sets.train->label(i), first.train->label(i));
+      EXPECT_EQ(red_of(*sets.train->get(i, 0, false)), red_of(*first.train->get(i, 0, false)));
+    }
+  }
+  auto elsewhere = rank(0);
+  elsewhere.job += " of another run";
+  EXPECT_THROW(open(options, 1, Log(1), elsewhere), DataError);
 }
 
 TEST(ImageFolder, SaysWhatIsWrong) {

@@ -77,6 +77,66 @@ TEST(Program, ReceivesStandAnActionAheadAndSendsFollowTheirs) {
     }
 }
 
+TEST(Program, ReceivesAtUseStandDirectlyBeforeTheirs) {
+  for (const auto& c : all_cases(5, 8)) {
+    const auto schedule = c.schedule();
+    const auto programs = lower(schedule, Posting::at_use);
+    ASSERT_EQ(verify(schedule, programs).violation, "") << c.text();
+    for (const auto& program : programs) {
+      // Behind a receive come receives, and then what needs one of them: nothing computes, nothing is sent in between.
+      for (std::size_t i = 0; i < program.size(); ++i) {
+        if (!is_receive(program[i].kind)) continue;
+        auto next = i;
+        while (is_receive(program[next].kind)) ++next;
+        ASSERT_EQ(program[next].kind, Kind::compute) << c.text();
+        ASSERT_EQ(program[next].action, program[next - 1].action) << c.text();
+        i = next;
+      }
+    }
+  }
+}
+
+/// Plays ranks that meet their peers one after the other, each waiting until the other is there; how many never end.
+int stuck(std::vector<std::vector<int>> peers) {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t a = 0; a < peers.size(); ++a) {
+      if (peers[a].empty()) continue;
+      auto& theirs = peers[static_cast<std::size_t>(peers[a][0])];
+      if (theirs.empty() || theirs[0] != static_cast<int>(a)) continue;
+      peers[a].erase(peers[a].begin());
+      theirs.erase(theirs.begin());
+      moved = true;
+    }
+  }
+  return static_cast<int>(std::count_if(peers.begin(), peers.end(), [](const auto& left) { return !left.empty(); }));
+}
+
+TEST(Links, NeighboursMeetBeforeAnyScheduleNeedsThem) {
+  for (int ranks = 1; ranks <= 17; ++ranks) {
+    std::vector<std::vector<int>> peers;
+    for (int rank = 0; rank < ranks; ++rank) peers.push_back(meeting_order(rank, ranks));
+    EXPECT_EQ(stuck(peers), 0) << ranks;
+    for (const auto& c : all_cases(8, 4)) {
+      if (c.ranks != ranks) continue;
+      const auto programs = lower(c.schedule());
+      for (std::size_t rank = 0; rank < programs.size(); ++rank)
+        for (const auto& instruction : programs[rank])
+          ASSERT_TRUE(instruction.peer < 0 || std::count(peers[rank].begin(), peers[rank].end(), instruction.peer) == 1)
+              << c.text() << ": rank " << rank << " and " << instruction.peer;
+    }
+  }
+  // Why: where ranks meet at their first message instead, a step of the interleaved schedule does not begin.
+  std::vector<std::vector<int>> first;
+  for (const auto& program : lower(interleaved(3, 1, 2))) {
+    auto& peers = first.emplace_back();
+    for (const auto& instruction : program)
+      if (instruction.peer >= 0 && std::count(peers.begin(), peers.end(), instruction.peer) == 0)
+        peers.push_back(instruction.peer);
+  }
+  EXPECT_GT(stuck(first), 0);
+}
+
 TEST(Program, NothingIsSentWithinARank) {
   for (const auto& c : all_cases(1, 4)) {
     const auto programs = lower(c.schedule());

@@ -1,0 +1,140 @@
+#include "core/comm/host_share.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kServed = std::chrono::minutes(1);
+
+/// A file descriptor that is closed at the end.
+class Socket {
+ public:
+  explicit Socket(int fd = -1) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Socket open_socket() { return Socket(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+/// In the abstract namespace: no file is left behind.
+std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const auto length = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
+}
+
+bool same_user(const Socket& peer) {
+  ucred who{};
+  socklen_t length = sizeof who;
+  return getsockopt(peer.fd(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
+}
+
+bool send_all(const Socket& to, const void* data, std::size_t bytes) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const auto sent = send(to.fd(), at, bytes, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    at += sent;
+    bytes -= static_cast<std::size_t>(sent);
+  }
+  return true;
+}
+
+bool receive_all(const Socket& from, void* data, std::size_t bytes) {
+  auto* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const auto got = recv(from.fd(), at, bytes, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    at += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+/// Gives the text to so many others, and ends.
+void serve(Socket listening, const std::string& text, int others) {
+  const auto until = Clock::now() + kServed;
+  while (others > 0) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+    pollfd waiting{listening.fd(), POLLIN, 0};
+    if (left <= 0 || poll(&waiting, 1, static_cast<int>(left)) == 0) return;
+    const Socket other(accept4(listening.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (other.fd() < 0 || !same_user(other)) continue;
+    // The last one may go on to the next thing of this name as soon as it has this one.
+    if (--others == 0) listening = Socket();
+    const std::uint64_t size = text.size();
+    if (send_all(other, &size, sizeof size)) send_all(other, text.data(), text.size());
+  }
+}
+
+std::optional<std::string> fetch(const std::string& name, std::chrono::milliseconds patience) {
+  const auto [address, length] = address_of(name);
+  const auto until = Clock::now() + patience;
+  do {
+    const auto first = open_socket();
+    if (connect(first.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {  // it is not there yet
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      continue;
+    }
+    std::uint64_t size = 0;
+    if (!same_user(first) || !receive_all(first, &size, sizeof size)) return std::nullopt;
+    std::string text(size, '\0');
+    if (!receive_all(first, text.data(), text.size())) return std::nullopt;
+    return text;
+  } while (Clock::now() < until);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string share_on_host(const LaunchInfo& info, const std::string& name, const std::function<std::string()>& make,
+                          std::chrono::milliseconds patience) {
+  if (info.job.empty() || info.local_size == 1) return make();
+  const auto key = fmt::format("trireme/{}/{}/{:x}", geteuid(), info.job, std::hash<std::string>()(name));
+  if (info.local_rank != 0) {
+    auto text = fetch(key, patience);
+    return text ? *std::move(text) : make();
+  }
+  // Before the work, so that the others wait for it instead of doing it too.
+  auto listening = open_socket();
+  const auto [address, length] = address_of(key);
+  if (bind(listening.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(listening.fd(), info.local_size) != 0)
+    return make();
+  auto text = make();
+  std::thread(serve, std::move(listening), text, info.local_size - 1).detach();
+  return text;
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,57 @@
+#include "core/comm/meeting.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "core/base/error.h"
+
+namespace trireme::comm {
+
+Address address_of_rank_0(const LaunchInfo& info) {
+  Address address{"127.0.0.1", 0};
+  char name[256] = {};
+  const char* host = std::getenv("MASTER_ADDR");
+  if (host != nullptr && *host != '\0')
+    address.host = host;
+  else if (info.local_size < info.size && gethostname(name, sizeof name - 1) == 0)
+    address.host = name;
+  const char* port = std::getenv("MASTER_PORT");
+  if (port == nullptr || *port == '\0') return address;
+  char* end = nullptr;
+  const long number = std::strtol(port, &end, 10);
+  if (*end != '\0' || number < 1 || number > 65535)
+    throw ConfigError(
+        fmt::format("MASTER_PORT={}: expected a port number from 1 to 65535; unset it to use any free "
+                    "port",
+                    port));
+  address.port = static_cast<int>(number);
+  return address;
+}
+
+std::string decide_by_store(c10d::Store& store, int rank, int size, const std::string& key, const std::string& mine,
+                            const Answer& answer) {
+  const auto bytes = [](const std::string& text) { return std::vector<std::uint8_t>(text.begin(), text.end()); };
+  const auto read = [&](const std::string& name) {
+    const auto value = store.get(key + name);
+    return std::string(value.begin(), value.end());
+  };
+  std::string decided;
+  if (rank == 0) {
+    std::vector<std::string> said{mine};
+    for (int other = 1; other < size; ++other) said.push_back(read(std::to_string(other)));
+    decided = answer(said);
+    store.set(key + "answer", bytes(decided));
+  } else {
+    store.set(key + std::to_string(rank), bytes(mine));
+    decided = read("answer");
+  }
+  if (store.add(key + "read", 1) == size) store.set(key + "all", std::vector<std::uint8_t>{1});
+  if (rank == 0) store.wait({key + "all"});
+  return decided;
+}
+
+}  // namespace trireme::comm

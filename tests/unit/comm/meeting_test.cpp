@@ -1,0 +1,123 @@
+// How ranks find each other and agree through a store: what each of them asks of it, and where rank 0 is.
+#include "core/comm/meeting.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/comm/seats.h"
+
+namespace trireme::comm {
+namespace {
+
+thread_local int requests = 0;  // one thread is one rank
+
+class CountingStore final : public c10d::HashStore {
+ public:
+  using HashStore::set;
+  using HashStore::wait;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    ++requests;
+    HashStore::set(key, value);
+  }
+  std::vector<std::uint8_t> get(const std::string& key) override {
+    ++requests;
+    return HashStore::get(key);
+  }
+  std::int64_t add(const std::string& key, std::int64_t value) override {
+    ++requests;
+    return HashStore::add(key, value);
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    ++requests;
+    HashStore::wait(keys);
+  }
+};
+
+TEST(Meeting, rank_0_hears_all_and_each_rank_asks_a_few_times) {
+  for (const int size : {1, 2, 3, 8, 32}) {
+    CountingStore store;
+    std::vector<std::string> answers(static_cast<std::size_t>(size));
+    std::vector<int> asked(answers.size());
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < size; ++rank)
+      ranks.emplace_back([&, rank] {
+        answers[static_cast<std::size_t>(rank)] =
+            decide_by_store(store, rank, size, "first/", std::to_string(rank * rank), [](const auto& said) {
+              std::string all;
+              for (const auto& text : said) all += text + ";";
+              return all;
+            });
+        asked[static_cast<std::size_t>(rank)] = requests;
+      });
+    for (auto& thread : ranks) thread.join();
+    std::string expected;
+    for (int rank = 0; rank < size; ++rank) expected += std::to_string(rank * rank) + ";";
+    int total = 0;
+    for (std::size_t rank = 0; rank < answers.size(); ++rank) {
+      EXPECT_EQ(answers[rank], expected) << "rank " << rank << " of " << size;
+      if (rank > 0) {
+        EXPECT_LE(asked[rank], 4) << "rank " << rank << " of " << size;
+      }
+      total += asked[rank];
+    }
+    EXPECT_EQ(total, 4 * size) << size;
+  }
+}
+
+/// MASTER_ADDR and MASTER_PORT while it lives.
+struct Master {
+  Master(const char* host, const char* port) {
+    host == nullptr ? unsetenv("MASTER_ADDR") : setenv("MASTER_ADDR", host, 1);
+    port == nullptr ? unsetenv("MASTER_PORT") : setenv("MASTER_PORT", port, 1);
+  }
+  ~Master() {
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+  }
+};
+
+TEST(Meeting, rank_0_is_where_the_user_says) {
+  const LaunchInfo one_host{Launcher::mpirun, 0, 4, 0, 4}, two_hosts{Launcher::mpirun, 0, 4, 0, 2};
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  struct Row {
+    const char *host, *port;
+    LaunchInfo info;
+    std::string expected;
+    int expected_port;
+  };
+  const std::vector<Row> rows{{nullptr, nullptr, one_host, "127.0.0.1", 0},
+                              {nullptr, nullptr, two_hosts, name, 0},
+                              {"10.1.2.3", nullptr, two_hosts, "10.1.2.3", 0},
+                              {"ib0.node7", "29500", two_hosts, "ib0.node7", 29500},
+                              {"10.1.2.3", "", one_host, "10.1.2.3", 0}};
+  for (const auto& row : rows) {
+    const Master master(row.host, row.port);
+    const auto address = address_of_rank_0(row.info);
+    EXPECT_EQ(address.host, row.expected);
+    EXPECT_EQ(address.port, row.expected_port);
+  }
+  for (const char* port : {"none", "0", "70000", "80x"}) {
+    const Master master("10.1.2.3", port);
+    EXPECT_THROW((void)address_of_rank_0(two_hosts), ConfigError) << port;
+  }
+}
+
+TEST(Meeting, a_seating_travels_as_text) {
+  for (const auto& seating : {Seating{Way::cpu, ""}, Seating{Way::nccl, ""}, Seating{Way::staged, "4 ranks share 2"}}) {
+    const auto copy = Seating::parse(seating.text());
+    EXPECT_EQ(copy.way, seating.way);
+    EXPECT_EQ(copy.shared, seating.shared);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::comm
