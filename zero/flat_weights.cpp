@@ -137,7 +137,7 @@ void FlatWeights::fill_masters(const std::vector<nn::Declaration>& parameters, c
       auto placement = placement_of(parameter, bucket, i, rank, options_.axes);
       auto slice = cut(masters_[b], b, i);
       if (parameter.init) {
-        slice.copy_(shard::draw(*parameter.init, options_.seed, placement, options_.master, masters_[b].device()));
+        shard::draw_into(*parameter.init, options_.seed, placement, slice);
       } else {
         const auto whole = parameter.value.detach().to(options_.device, options_.master).contiguous();
         everyone.broadcast(whole, 0);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -32,6 +31,10 @@ constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return x ^ (x >> 31);
 }
 
+constexpr int kPhiloxRounds = 10;
+constexpr std::uint64_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
+constexpr std::uint32_t kPhiloxKeyStep0 = 0x9E3779B9, kPhiloxKeyStep1 = 0xBB67AE85;
+
 struct Four {
   std::uint32_t v[4];
 };
@@ -41,13 +44,13 @@ TRIREME_HOST_DEVICE constexpr Four philox(std::uint64_t key, std::uint64_t high,
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   Four c{{static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32), static_cast<std::uint32_t>(high),
           static_cast<std::uint32_t>(high >> 32)}};
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = 0xD2511F53ULL * c.v[0];
-    const std::uint64_t p1 = 0xCD9E8D57ULL * c.v[2];
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const std::uint64_t p0 = kPhiloxMultiplier0 * c.v[0];
+    const std::uint64_t p1 = kPhiloxMultiplier1 * c.v[2];
     c = Four{{static_cast<std::uint32_t>(p1 >> 32) ^ c.v[1] ^ k0, static_cast<std::uint32_t>(p1),
               static_cast<std::uint32_t>(p0 >> 32) ^ c.v[3] ^ k1, static_cast<std::uint32_t>(p0)}};
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
+    k0 += kPhiloxKeyStep0;
+    k1 += kPhiloxKeyStep1;
   }
   return c;
 }
@@ -60,13 +63,6 @@ TRIREME_HOST_DEVICE constexpr double to_unit(std::uint32_t word) {
 /// Uniform in (0, 1): number `index` of the stream `key`.
 constexpr double uniform(std::uint64_t key, std::uint64_t index, std::uint64_t high = 0) {
   return to_unit(philox(key, high, index >> 2).v[index & 3]);
-}
-
-/// Standard normal (Box-Muller): number `index` of the stream `key`.
-inline double normal(std::uint64_t key, std::uint64_t index, std::uint64_t high = 0) {
-  const Four f = philox(key, high, index >> 1);
-  const double radius = std::sqrt(-2.0 * std::log(to_unit(f.v[(index & 1) * 2])));
-  return radius * std::cos(6.283185307179586476925 * to_unit(f.v[(index & 1) * 2 + 1]));
 }
 
 /// A permutation of 0..n-1 by Fisher-Yates over the stream `key`. Depends on (key, n) alone.

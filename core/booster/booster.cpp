@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/tensor.h>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
@@ -65,10 +66,18 @@ std::unique_ptr<comm::World> launch(const comm::WorldOptions& options) {
 Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoosterOptions options)
     : world_(world), plugin_(std::move(plugin)), options_(std::move(options)), log_(world.rank()) {
   mesh_ = std::make_unique<comm::Mesh>(world_, plugin_->axes(world_.size()));
-  auto all_read =
-      at::full({1}, plugin_->reads_inputs(*mesh_) ? 1 : 0, at::TensorOptions(at::kInt).device(world.device()));
-  world.group().all_reduce(all_read, comm::ReduceOp::min);
-  all_read_inputs_ = all_read.item<int>() != 0;
+  const auto seed = static_cast<std::int64_t>(options_.boost.seed);
+  auto least = at::tensor({std::int64_t{plugin_->reads_inputs(*mesh_)}, seed, ~seed}).to(world.device());
+  world.group().all_reduce(least, comm::ReduceOp::min);
+  least = least.cpu();
+  const auto* values = least.const_data_ptr<std::int64_t>();
+  all_read_inputs_ = values[0] != 0;
+  // Weights, dropout and the order of samples are drawn on each rank and never compared.
+  if (values[1] != ~values[2])
+    throw ConfigError(
+        fmt::format("BoostOptions::seed is {} on one rank and {} on another; set the same seed on all "
+                    "ranks: each draws numbers of its own from it",
+                    static_cast<std::uint64_t>(values[1]), static_cast<std::uint64_t>(~values[2])));
 }
 
 data::LoaderOptions Booster::place(data::LoaderOptions options) const {

@@ -6,45 +6,27 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/nn/vector_widths.h"
+#include "core/base/random_lanes.h"
+#include "core/base/vector_widths.h"
 
 namespace trireme::nn {
 namespace {
 
-constexpr int kLanes = 16;  // calls of philox that run side by side
+using random::kLanes;
 
-/// random::philox() for kLanes quads from `quad` on, written so that the compiler uses vectors: out[4 * lane + word].
+/// Elements 4 * quad to 4 * (quad + kLanes) - 1 of a sample.
 TRIREME_VECTOR_WIDTHS void keep_lanes(std::uint64_t key, std::uint64_t sample, std::uint64_t quad,
                                       std::uint64_t threshold, bool* out) {
-  std::uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
-  for (int i = 0; i < kLanes; ++i) {
-    const std::uint64_t low = quad + static_cast<std::uint64_t>(i);
-    c0[i] = static_cast<std::uint32_t>(low);
-    c1[i] = static_cast<std::uint32_t>(low >> 32);
-    c2[i] = static_cast<std::uint32_t>(sample);
-    c3[i] = static_cast<std::uint32_t>(sample >> 32);
-  }
-  std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < kLanes; ++i) {
-      const std::uint64_t p0 = 0xD2511F53ULL * c0[i];
-      const std::uint64_t p1 = 0xCD9E8D57ULL * c2[i];
-      c0[i] = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
-      c1[i] = static_cast<std::uint32_t>(p1);
-      c2[i] = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
-      c3[i] = static_cast<std::uint32_t>(p0);
-    }
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
-  }
+  random::LaneWords words;
+  random::philox_lanes(key, sample, quad, words);
   // p < 1, so that the threshold is at most 2^32 - 1 + (p rounded up): compare in 32 bits where it fits.
   const auto bound = static_cast<std::uint32_t>(std::min<std::uint64_t>(threshold, 0xFFFFFFFFULL));
   const bool none = threshold > 0xFFFFFFFFULL;
   for (int i = 0; i < kLanes; ++i) {
-    out[4 * i] = c0[i] >= bound && !none;
-    out[4 * i + 1] = c1[i] >= bound && !none;
-    out[4 * i + 2] = c2[i] >= bound && !none;
-    out[4 * i + 3] = c3[i] >= bound && !none;
+    out[4 * i] = words.v[0][i] >= bound && !none;
+    out[4 * i + 1] = words.v[1][i] >= bound && !none;
+    out[4 * i + 2] = words.v[2][i] >= bound && !none;
+    out[4 * i + 3] = words.v[3][i] >= bound && !none;
   }
 }
 

@@ -8,8 +8,8 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
+#include "core/base/vector_widths.h"
 #include "core/nn/fused.h"
-#include "core/nn/vector_widths.h"
 
 namespace trireme::nn {
 namespace {

@@ -1,65 +1,83 @@
 #include "core/shard/init.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/shard/draw_values.h"
 
 namespace trireme::shard {
 namespace {
 
-// Inverse of the normal distribution function, by bisection-free rational approximation (P. J. Acklam, 2003; relative
-// error below 1.2e-9) and one step of Halley's method, which brings it to double precision.
-double inverse_normal(double p) {
-  static constexpr double a[] = {-3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
-                                 1.383577518672690e+02,  -3.066479806614716e+01, 2.506628277459239e+00};
-  static constexpr double b[] = {-5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02,
-                                 6.680131188771972e+01, -1.328068155288572e+01};
-  // Only the central region is needed: truncation at two deviations keeps p within [0.0227, 0.9773]; the
-  // approximation's tails begin at 0.02425, where this form is still good to 1e-8 before Halley's step.
-  const double q = p - 0.5, r = q * q;
-  double x = (((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * q /
-             (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
-  const double error = 0.5 * std::erfc(-x / 1.4142135623730951) - p;
-  const double u = error * 2.5066282746310002 * std::exp(x * x / 2);
-  return x - u / (1 + x * u / 2);
+using Runs = std::vector<Placement::Run>;
+
+/// What is drawn at a time where it is not drawn into its place: 4 MiB on the host, 256 MiB on a GPU.
+constexpr std::int64_t kHostChunk = 1 << 20, kDeviceChunk = 1 << 26;
+
+DrawOnDevice draw_on_device = nullptr;
+
+/// Of `runs`, which follow each other in the slice, those of local elements [begin, end), counted from `begin`.
+Runs runs_within(const Runs& runs, std::int64_t begin, std::int64_t end) {
+  Runs out;
+  auto run =
+      std::partition_point(runs.begin(), runs.end(), [&](const auto& r) { return r.local_begin + r.size <= begin; });
+  for (; run != runs.end() && run->local_begin < end; ++run) {
+    const std::int64_t first = std::max(begin, run->local_begin), last = std::min(end, run->local_begin + run->size);
+    out.push_back({run->full_begin + first - run->local_begin, first - begin, last - first});
+  }
+  return out;
 }
 
-double draw_one(const Init& init, std::uint64_t key, std::uint64_t element) {
-  switch (init.kind) {
-    case Init::Kind::zeros:
-      return 0;
-    case Init::Kind::ones:
-      return 1;
-    case Init::Kind::uniform:
-      return init.a + (init.b - init.a) * random::uniform(key, element);
-    case Init::Kind::normal:
-      return init.a + init.b * random::normal(key, element);
-    case Init::Kind::trunc_normal: {
-      // P(z <= -2) and P(z <= 2) of the standard normal.
-      constexpr double low = 0.022750131948179195, high = 0.9772498680518208;
-      return init.a + init.b * inverse_normal(low + (high - low) * random::uniform(key, element));
-    }
-  }
-  throw LogicError("an initialisation of no known kind");
+/// Local elements [begin, end) into `out`, in the threads that there are.
+void draw_on_host(const Init& init, std::uint64_t key, const Runs& runs, std::int64_t begin, std::int64_t end,
+                  float* out) {
+  at::parallel_for(begin, end, 1 << 15, [&](std::int64_t first, std::int64_t last) {
+    for (const auto& run : runs_within(runs, first, last))
+      draw_values(init, key, run.full_begin, run.size, out + (first - begin) + run.local_begin);
+  });
 }
 
 }  // namespace
 
+void draw_weights_by(DrawOnDevice draw) { draw_on_device = draw; }
+
+void draw_into(const Init& init, std::uint64_t seed, const Placement& placement, const at::Tensor& out) {
+  TRIREME_CHECK(out.is_contiguous() && out.numel() == placement.local_numel(), "{}: no memory for the slice",
+                placement.name);
+  const at::NoGradGuard no_grad;
+  if (init.kind == Init::Kind::zeros || init.kind == Init::Kind::ones) {
+    out.fill_(init.kind == Init::Kind::ones ? 1 : 0);
+    return;
+  }
+  const std::uint64_t key = random::mix(seed, random::hash(placement.name));
+  const auto runs = placement.runs();
+  const bool device_draws = out.is_cuda() && draw_on_device != nullptr;
+  const bool in_place = out.scalar_type() == at::kFloat;
+  if (in_place && device_draws) return draw_on_device(init, key, runs, out);
+  if (in_place && out.is_cpu()) return draw_on_host(init, key, runs, 0, out.numel(), out.data_ptr<float>());
+  const auto flat = out.view(-1);
+  const std::int64_t size = std::min(out.numel(), device_draws ? kDeviceChunk : kHostChunk);
+  const auto chunk = at::empty({size}, at::TensorOptions(at::kFloat).device(device_draws ? out.device() : at::kCPU));
+  for (std::int64_t begin = 0; begin < out.numel(); begin += size) {
+    const std::int64_t end = std::min(begin + size, out.numel());
+    const auto part = chunk.narrow(0, 0, end - begin);
+    if (device_draws)
+      draw_on_device(init, key, runs_within(runs, begin, end), part);
+    else
+      draw_on_host(init, key, runs, begin, end, part.data_ptr<float>());
+    flat.narrow(0, begin, end - begin).copy_(part);
+  }
+}
+
 at::Tensor draw(const Init& init, std::uint64_t seed, const Placement& placement, at::ScalarType dtype,
                 c10::Device device) {
-  auto values = at::empty({placement.local_numel()}, at::kDouble);
-  auto* out = values.data_ptr<double>();
-  const std::uint64_t key = random::mix(seed, random::hash(placement.name));
-  for (const auto& run : placement.runs())
-    at::parallel_for(0, run.size, 4096, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i)
-        out[run.local_begin + i] = draw_one(init, key, static_cast<std::uint64_t>(run.full_begin + i));
-    });
-  return values.view(placement.local_shape()).to(at::TensorOptions().dtype(dtype).device(device));
+  auto out = at::empty(placement.local_shape(), at::TensorOptions(dtype).device(device));
+  draw_into(init, seed, placement, out);
+  return out;
 }
 
 }  // namespace trireme::shard

@@ -6,27 +6,24 @@
 #include <c10/core/TensorOptions.h>
 
 #include <cstdint>
+#include <vector>
 
+#include "core/shard/distribution.h"
 #include "core/shard/placement.h"
 
 namespace trireme::shard {
 
-/// How a parameter starts.
-struct Init {
-  enum class Kind { zeros, ones, normal, trunc_normal, uniform } kind = Kind::zeros;
-  double a = 0;  ///< normal, trunc_normal: mean; uniform: low
-  double b = 0;  ///< normal, trunc_normal: standard deviation; uniform: high
-
-  static Init zeros() { return {Kind::zeros, 0, 0}; }
-  static Init ones() { return {Kind::ones, 0, 0}; }
-  static Init normal(double mean, double std) { return {Kind::normal, mean, std}; }
-  /// Normal, cut at two standard deviations (by the inverse distribution function: one uniform an element).
-  static Init trunc_normal(double mean, double std) { return {Kind::trunc_normal, mean, std}; }
-  static Init uniform(double low, double high) { return {Kind::uniform, low, high}; }
-};
-
-/// The rank's slice, drawn in double and rounded to `dtype`, on `device`.
+/// The rank's slice, drawn in single precision on `device` and converted to `dtype`.
 at::Tensor draw(const Init& init, std::uint64_t seed, const Placement& placement, at::ScalarType dtype,
                 c10::Device device);
+
+/// The same into memory that the caller has: `out` is contiguous, of placement.local_numel() elements.
+void draw_into(const Init& init, std::uint64_t seed, const Placement& placement, const at::Tensor& out);
+
+/// Draws `runs` of the stream `key` into `out` (float, contiguous, on a GPU), element full_begin + i to local_begin +
+/// i. libtrireme_cuda brings one when it is loaded; without it a GPU gets what the host has drawn.
+using DrawOnDevice = void (*)(const Init& init, std::uint64_t key, const std::vector<Placement::Run>& runs,
+                              const at::Tensor& out);
+void draw_weights_by(DrawOnDevice draw);
 
 }  // namespace trireme::shard

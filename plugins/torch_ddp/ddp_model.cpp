@@ -59,7 +59,7 @@ DdpModel::DdpModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> 
       reduced_.push_back(p.value);
     }
   if (reduced_.empty()) throw ConfigError("optimizer.freeze: every parameter is frozen; nothing is left to train");
-  same_start();
+  broadcast_buffers();
   if (!ddp_.static_graph) make_reducer(reduced_, names_);
   expected_.assign(reduced_.size(), true);
   watch_gradients();
@@ -96,13 +96,6 @@ void DdpModel::make_reducer(const std::vector<at::Tensor>& parameters,
   reducer_->register_comm_hook(std::make_unique<SumHook>(group_));
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
-}
-
-// Draws by name agree on their own; weights that a user made in his own module may not.
-void DdpModel::same_start() {
-  const at::NoGradGuard no_grad;
-  for (const auto& p : parameters()) group_.broadcast(p.value.detach(), 0);
-  broadcast_buffers();
 }
 
 void DdpModel::broadcast_buffers() {

@@ -1,8 +1,11 @@
 #include "plugins/torch_ddp/torch_ddp.h"
 
-#include "core/base/error.h"
+#include <set>
+#include <string>
+
 #include "core/booster/plugin_entry.h"
 #include "core/booster/replicated.h"
+#include "core/nn/parameters.h"
 #include "plugins/torch_ddp/ddp_model.h"
 
 namespace trireme::plugins {
@@ -20,7 +23,9 @@ const Fields<TorchDdpOptions>& torch_ddp_fields() {
                "same; "
                "costs a reading of all gradients.")
           .add("gradient_as_bucket_view", &TorchDdpOptions::gradient_as_bucket_view,
-               "Gradients are views into the buckets: saves one copy of all gradients in memory.")
+               "Gradients are views into the buckets that are reduced; false: gradients and buckets are separate "
+               "memory, "
+               "one more copy of all gradients.")
           .add("static_graph", &TorchDdpOptions::static_graph,
                "Every step uses the same parameters; unused ones are found once, in the first step.");
   return table;
@@ -36,16 +41,28 @@ void TorchDdp::check(const config::RunConfig& config, int) const {
                  "change nothing; set only one of the two");
 }
 
+/// Parameters whose first values may differ between ranks: those that are not drawn by name.
+static std::set<std::string> not_drawn(ModelSource& source) {
+  std::set<std::string> names;
+  for (const auto& parameter : nn::declarations(*source.model))
+    if (!parameter.init || !source.weights.empty()) names.insert(parameter.name);
+  return names;
+}
+
 BoostResult TorchDdp::boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) {
   const auto device = mesh.world().device();
+  const auto from_first_rank = not_drawn(source);
   auto parameters = materialize_whole(source, options, device, log);
   const auto& group = mesh.group("dp");
   std::unique_ptr<ReplicatedModel> model;
-  if (group.size() == 1)
+  if (group.size() == 1) {
     model = std::make_unique<ReplicatedModel>(std::move(source.model), std::move(parameters), options, device);
-  else
+  } else {
+    for (const auto& p : parameters)
+      if (from_first_rank.count(p.name) != 0) group.broadcast(p.value.detach(), 0);
     model =
         std::make_unique<DdpModel>(std::move(source.model), std::move(parameters), options, options_, device, group);
+  }
   auto optimizer = std::make_unique<ReplicatedOptimizer>(model->parameters(), options, mesh);
   return {std::move(model), std::move(optimizer)};
 }

@@ -15,7 +15,7 @@ struct TorchDdpOptions {
   std::int64_t bucket_cap_mb = 25;
   bool find_unused_parameters = false;
   bool check_reduction = false;
-  bool gradient_as_bucket_view = false;
+  bool gradient_as_bucket_view = true;
   bool static_graph = false;
 };
 

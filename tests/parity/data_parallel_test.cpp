@@ -32,23 +32,30 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
         Case{.name = "three_microbatches", .samples = 27, .global_batch = 12, .micro_batch = 2, .dropout = 0.1},
         Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
-        Case{.name = "bucket_view", .micro_batch = 1, .plugin = "gradient_as_bucket_view = true"},
+        Case{.name = "copied", .micro_batch = 1, .max_norm = 0.5, .plugin = "gradient_as_bucket_view = false"},
         Case{.name = "several_buckets", .samples = 19, .hidden = 60, .layers = 8, .plugin = "bucket_cap_mb = 1"},
-        Case{.name = "several_buckets_view",
+        Case{.name = "several_buckets_clip",
              .micro_batch = 1,
              .max_norm = 0.5,
              .recompute = true,
              .hidden = 60,
              .layers = 8,
-             .plugin = "bucket_cap_mb = 1\ngradient_as_bucket_view = true"},
+             .plugin = "bucket_cap_mb = 1"},
+        Case{.name = "several_buckets_copied",
+             .hidden = 60,
+             .layers = 8,
+             .plugin = "bucket_cap_mb = 1\ngradient_as_bucket_view = false"},
         Case{.name = "static_graph", .micro_batch = 1, .plugin = "static_graph = true"},
         Case{.name = "static_graph_recompute", .recompute = true, .plugin = "static_graph = true"},
         Case{.name = "check_reduction", .plugin = "check_reduction = true\nbroadcast_buffers = false"},
         Case{.name = "unused_found", .micro_batch = 1, .plugin = "find_unused_parameters = true", .unused_block = true},
         Case{.name = "rare_found", .plugin = "find_unused_parameters = true", .rare = true},
-        Case{.name = "unused_found_view",
-             .plugin = "find_unused_parameters = true\ngradient_as_bucket_view = true",
+        Case{.name = "unused_found_copied",
+             .plugin = "find_unused_parameters = true\ngradient_as_bucket_view = false",
              .unused_block = true},
+        Case{.name = "rare_found_copied",
+             .plugin = "find_unused_parameters = true\ngradient_as_bucket_view = false",
+             .rare = true},
         Case{.name = "unused_found_recompute",
              .micro_batch = 1,
              .recompute = true,
@@ -93,11 +100,18 @@ TEST(DataParallelRules, AStepThatOverflowsIsSkippedOnEveryRank) {
     EXPECT_TRUE(at::equal(trace.weights.at(name), value.to(at::kFloat))) << name;
 }
 
+// Without a loss scale nothing searches the gradients: the norm alone keeps a NaN out of weights and moments.
+TEST(DataParallelRules, AGradientThatIsNotFiniteChangesNothing) {
+  for (const char* precision : {"fp32", "fp64"})
+    for (const bool adamw : {true, false})
+      expect_not_finite_is_skipped({.name = "not_finite", .adamw = adamw, .max_norm = 0.5, .precision = precision});
+}
+
 // A bucket that misses a gradient is never sent: that must stop the step, in the first one, whatever the options.
 TEST(DataParallelRules, AParameterThatTakesNoPartIsNamed) {
   if (world().size() == 1) return;  // nothing is reduced
   for (const bool recompute : {false, true})
-    for (const char* options : {"", "check_reduction = true", "gradient_as_bucket_view = true"}) {
+    for (const char* options : {"", "check_reduction = true", "gradient_as_bucket_view = false"}) {
       Case c{.name = "unused", .recompute = recompute, .plugin = options, .unused_block = true};
       try {
         by_train_step(c);
@@ -159,6 +173,40 @@ TEST(DataParallelRules, LibTorchsGeneratorsFollowTheSeedAndTheRank) {
   auto from_first_rank = first.clone();
   world().group().broadcast(from_first_rank, 0);
   EXPECT_EQ(at::equal(first, from_first_rank), world().rank() == 0);
+}
+
+// What is drawn by name is the same on all ranks, and not sent; what users' own modules have made is the first rank's.
+TEST(DataParallelRules, OnlyWeightsThatMayDifferAreSentAtTheStart) {
+  for (const bool adapted : {false, true}) {
+    const Case c{.name = "start", .adapted = adapted};
+    Booster booster(world(), make_plugin(c), make_options(c));
+    auto inputs = make_inputs(c);
+    inputs.source.weights = "";
+    at::manual_seed(static_cast<std::uint64_t>(world().rank()));
+    if (adapted) inputs.source.model = make_model(c);
+    const auto before = sent("dp", "broadcast");
+    const auto run = booster.boost(std::move(inputs));
+    const auto elements = static_cast<std::uint64_t>(nn::parameter_count(run.model->module()));
+    EXPECT_EQ(sent("dp", "broadcast") - before, adapted && world().size() > 1 ? elements : 0U) << adapted;
+    for (const auto& slice : run.model->weights()) {
+      auto first = slice.value.detach().clone();
+      world().group().broadcast(first, 0);
+      EXPECT_TRUE(at::equal(first, slice.value.detach())) << slice.placement.name;
+    }
+  }
+}
+
+TEST(DataParallelRules, RanksWithOtherSeedsAreRefused) {
+  const Case c{.name = "seeds"};
+  auto options = make_options(c);
+  options.boost.seed = ~std::uint64_t{0} - (world().rank() == world().size() - 1 ? 1 : 0);
+  if (world().size() == 1) return;
+  try {
+    Booster booster(world(), make_plugin(c), options);
+    ADD_FAILURE() << "each rank would draw weights of its own";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("set the same seed on all ranks"), std::string::npos) << error.what();
+  }
 }
 
 // Gradients travel once a step, whatever the number of microbatches: payload of one model and one loss.

@@ -147,6 +147,12 @@ TEST(GeminiRules, MemoryAndTrafficAreTheFormulas) {
   }
 }
 
+TEST(GeminiRules, AGradientThatIsNotFiniteChangesNothing) {
+  for (const auto& c : cross({{"stage3", ""}, {"offload", "offload_optim_frac = 1\noffload_param_frac = 1"}},
+                             {Case{.name = "not_finite", .max_norm = 0.5, .precision = "fp32"}}))
+    expect_not_finite_is_skipped(c);
+}
+
 // Ranks without a sample gather with the others.
 TEST(GeminiRules, EvaluatesWithEmptyBatches) {
   const auto c = cross({{"stage3", ""}}, {Case{.name = "evaluation"}}).front();

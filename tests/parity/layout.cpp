@@ -2,9 +2,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
+
+#include <cmath>
+#include <limits>
 
 #include "core/base/memory.h"
 #include "core/booster/plugin_loader.h"
@@ -186,6 +190,41 @@ void expect_same(const Case& c, const Trace& expected) {
   check_weights(stepped, "by train_step");
   for (std::size_t step = 0; step < expected.losses.size(); ++step)
     EXPECT_NEAR(stepped.losses.at(step), expected.losses[step], kBound * expected.losses[step]) << "step " << step + 1;
+}
+
+void expect_not_finite_is_skipped(const Case& c) {
+  Booster booster(world(), make_plugin(c), make_options(c));
+  auto run = booster.boost(make_inputs(c));
+  bool spoil = false;
+  run.criterion = [&spoil, &run, plain = run.criterion](const nn::Tensors& outputs, const data::Batch& batch) {
+    auto loss = plain(outputs, batch);
+    const bool here = world().rank() == world().size() - 1 || run.model->runner() != nullptr;
+    if (spoil && here) loss.sum = loss.sum * std::numeric_limits<double>::quiet_NaN();
+    return loss;
+  };
+  const auto held = [&] {
+    auto slices = run.model->weights();
+    for (auto& slice : run.optimizer->state()) slices.push_back(std::move(slice));
+    std::vector<std::pair<std::string, at::Tensor>> out;
+    for (const auto& slice : slices) out.emplace_back(slice.placement.name, slice.value.detach().clone());
+    return out;
+  };
+  auto before = held();
+  for_steps(c, run, [&](const data::StepBatch& batch) {
+    spoil = run.step == 1;
+    const auto norm = booster.train_step(run, batch).result.grad_norm.item<double>();
+    EXPECT_EQ(std::isfinite(norm), !spoil) << c.name;
+    auto after = held();
+    bool changed = false;
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      const bool same = at::equal(before[i].second, after[i].second);
+      changed = changed || !same;
+      EXPECT_TRUE(same || !spoil) << c.name << ": " << after[i].first << " changed";
+    }
+    EXPECT_TRUE(changed || spoil) << c.name << ": step " << run.step << " was not taken";
+    before = std::move(after);
+  });
+  EXPECT_GT(run.step, 2);
 }
 
 void expect_evaluation_of_torch_ddp(const Case& c) {

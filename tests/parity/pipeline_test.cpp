@@ -153,6 +153,12 @@ TEST(PipelineRules, EveryGradientIsKeptInItsDtype) {
   }
 }
 
+TEST(PipelineRules, AGradientThatIsNotFiniteChangesNothing) {
+  for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"1f1b", 2, 1, 2}},
+                             {Case{.name = "not_finite", .micro_batch = 2, .max_norm = 0.5, .precision = "fp32"}}))
+    if (runs_here(c)) expect_not_finite_is_skipped(c);
+}
+
 TEST(PipelineRules, EvaluationIsThatOfTorchDdp) {
   for (const auto& c :
        cross({{"1f1b", 2}, {"zbv", 2}, {"interleaved", 2, 1, 0, kTwoChunks}, {"gpipe", 4}, {"1f1b", 2, 1, 3}},

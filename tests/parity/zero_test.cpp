@@ -126,6 +126,12 @@ TEST(ZeroRules, AStepThatOverflowsIsSkippedOnEveryRank) {
   }
 }
 
+TEST(ZeroRules, AGradientThatIsNotFiniteChangesNothing) {
+  for (const auto& c : cross({{"stage1", "stage = 1"}, {"stage2", "stage = 2"}, {"offload", "cpu_offload = true"}},
+                             {Case{.name = "not_finite", .micro_batch = 2, .max_norm = 0.5, .precision = "fp32"}}))
+    expect_not_finite_is_skipped(c);
+}
+
 // Bytes a rank and elements a step, by the formulas of docs/zero.md; N ranks, P elements, padding within 2 %.
 TEST(ZeroRules, MemoryAndTrafficAreTheFormulas) {
   const auto n = world().size();

@@ -1,13 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
 #include <numeric>
 #include <set>
 
 #include "core/base/error.h"
 #include "core/base/fields.h"
 #include "core/base/random.h"
+#include "core/base/random_lanes.h"
 #include "core/base/registry.h"
 #include "core/base/text.h"
 
@@ -28,16 +29,16 @@ TEST(Random, PhiloxMatchesThePublishedVectors) {
   EXPECT_EQ(ones.v[3], 0x6d5451fdU);
 }
 
-TEST(Random, NormalHasItsMoments) {
-  const int n = 20000;
-  double sum = 0, squares = 0;
-  for (int i = 0; i < n; ++i) {
-    const double x = random::normal(random::hash("weight"), static_cast<std::uint64_t>(i));
-    sum += x;
-    squares += x * x;
-  }
-  EXPECT_NEAR(sum / n, 0, 0.03);
-  EXPECT_NEAR(squares / n, 1, 0.05);
+TEST(Random, LanesArePhilox) {
+  for (const std::uint64_t low : {0ULL, 7ULL, (1ULL << 32) - 3, ~0ULL - random::kLanes})
+    for (const std::uint64_t high : {0ULL, 5ULL << 33}) {
+      random::LaneWords words;
+      random::philox_lanes(0x123456789abcdef0ULL, high, low, words);
+      for (int lane = 0; lane < random::kLanes; ++lane) {
+        const auto one = random::philox(0x123456789abcdef0ULL, high, low + static_cast<std::uint64_t>(lane));
+        for (int w = 0; w < 4; ++w) ASSERT_EQ(words.v[w][lane], one.v[w]) << low << " + " << lane;
+      }
+    }
 }
 
 TEST(Random, PermutationIsOneAndDependsOnItsKey) {

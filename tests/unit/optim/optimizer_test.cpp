@@ -146,6 +146,33 @@ TEST_P(Skipped, LeavesNoTrace) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor)) << a[i].key;
 }
 
+// Slot.skip leaves that slot alone as it is, also without found_inf: the same as no gradient for it in that step.
+TEST_P(Skipped, OneSlotAlone) {
+  const auto options = options_of(GetParam());
+  for (const bool with_found_inf : {false, true}) {
+    auto plain = make(options, make_groups(options, start_tensors(at::kFloat)));
+    auto skipping = make(options, make_groups(options, start_tensors(at::kFloat)));
+    for (std::size_t step = 0; step < 4; ++step) {
+      const bool skips = step == 0 || step == 2;
+      set_gradients(*plain, step);
+      set_gradients(*skipping, step);
+      auto& slot = skipping->groups()[0].slots[1];
+      slot.skip = at::full({}, skips ? 1.F : 0.F, at::kFloat);
+      if (skips) {
+        plain->groups()[0].slots[1].grad = at::Tensor();
+        slot.grad = at::full_like(slot.value.detach(), std::numeric_limits<float>::infinity());
+      }
+      plain->step(0.1);
+      skipping->step(0.1, with_found_inf ? at::zeros({}, at::kFloat) : at::Tensor());
+    }
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_TRUE(at::equal(plain->groups()[0].slots[i].value, skipping->groups()[0].slots[i].value)) << i;
+    const auto a = plain->state(), b = skipping->state();
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor)) << a[i].key;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Skipped,
                          ::testing::Values("adamw", "adam_l2", "sgd", "sgd_momentum", "sgd_nesterov", "sgd_dampening"));
 

@@ -87,6 +87,31 @@ TEST(BlockCosts, ATrialLeavesNothingBehind) {
       EXPECT_TRUE(tensor.equal(*was) && tensor.scalar_type() == (was++)->scalar_type() && !tensor.grad().defined());
 }
 
+/// A layer, and perhaps one that another block has too.
+struct Sharing : nn::Block {
+  Sharing(std::int64_t out, const std::shared_ptr<nn::Linear>& shared)
+      : own(register_module("own", std::make_shared<nn::Linear>(nn::Linear::Options{.in = 6, .out = out}))) {
+    if (shared) register_module("shared", shared);
+  }
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context&) override { return inputs; }
+  std::shared_ptr<nn::Linear> own;
+};
+
+// A tied parameter is charged to the first block that uses it, which holds it under its name; the last has a copy.
+TEST(BlockCosts, ATiedParameterIsTheFirstUsers) {
+  struct Tied : nn::Model {
+    Tied() {
+      const auto shared = std::make_shared<nn::Linear>(nn::Linear::Options{.in = 6, .out = 10});
+      add_block(register_module("start", std::make_shared<Sharing>(1, nullptr)));
+      add_block(register_module("embedding", std::make_shared<Sharing>(2, shared)));
+      add_block(register_module("middle", std::make_shared<Sharing>(3, nullptr)));
+      add_block(register_module("head", std::make_shared<Sharing>(4, shared)));
+      finish();
+    }
+  } model;
+  EXPECT_EQ(parameter_costs(model), (std::vector<double>{7, 14 + 70, 21, 28}));
+}
+
 /// One layer under two names.
 struct Both : nn::Block {
   Both() : one(register_module("one", std::make_shared<nn::Linear>(nn::Linear::Options{.in = 6, .out = 6}))) {

@@ -1,0 +1,37 @@
+// Weights that a GPU draws: the host's bits. Without a GPU nothing is tested, and that is said.
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "core/comm/world.h"
+#include "core/shard/init.h"
+
+namespace trireme::shard {
+namespace {
+
+TEST(DrawOnGpu, DrawsTheHostsBits) {
+  if (comm::cuda_device_count() == 0) {
+    std::cout << "NO GPU HERE: the kernel was compiled and linked, and not run\n";
+    return;
+  }
+  const auto world = comm::World::start(comm::detect(), {.device = "cuda"});  // loads libtrireme_cuda
+  auto columns = Placement::whole("columns", {301, 77});
+  columns.dim = 1;
+  columns.ranges = {{1, 14}, {20, 21}, {33, 77}};
+  auto flat = columns;
+  flat.flat = Range{5, 9001};
+  auto none = Placement::whole("none", {4});
+  none.flat = Range{2, 2};
+  for (const auto& init : {Init::normal(0.5, 2), Init::trunc_normal(0, 0.02), Init::uniform(-1, 3)})
+    for (const auto& placement :
+         {Placement::whole("one", {1}), Placement::whole("large", {1 << 21}), columns, flat, none})
+      for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+        const auto host = draw(init, 7, placement, dtype, at::kCPU);
+        const auto device = draw(init, 7, placement, dtype, world->device());
+        EXPECT_TRUE(device.is_cuda());
+        EXPECT_TRUE(device.cpu().equal(host)) << placement.name << ", " << at::toString(dtype);
+      }
+}
+
+}  // namespace
+}  // namespace trireme::shard
