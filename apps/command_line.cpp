@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "apps/report.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
@@ -44,6 +45,7 @@ struct Parsed {
   RecordCommand record;
   CheckCommand check;
   LeavesCommand leaves;
+  PluginsCommand plugins;
   ConfigCommand config;
 };
 
@@ -115,13 +117,17 @@ void add_data(CLI::App& app, Parsed& out) {
 
 void add_config(CLI::App& app, Parsed& out) {
   auto& command = *app.add_subcommand("config", "Show a file with all its options, or explain an option");
-  command.add_option("CONFIG", out.config.config, "The TOML file; not needed for --explain")->type_name("");
+  command
+      .add_option("CONFIG", out.config.config, "The TOML file; for --explain only where it names a plugin by its path")
+      ->type_name("");
   add_set(command, out.config.set);
   command.add_flag("--print", out.config.print, "Print every option as it stands after the file and --set");
   command.add_option("--explain", out.config.explain, "Explain an option (train.micro_batch) or a section (train)")
       ->type_name("KEY");
   command.add_flag("--markdown", out.config.markdown)->group("");
 }
+
+constexpr std::size_t kDescriptions = 34;  ///< the column where they begin
 
 std::string help_of(const CLI::App& app) {
   const CLI::App* deepest = &app;
@@ -130,7 +136,7 @@ std::string help_of(const CLI::App& app) {
     name += (name.empty() ? "" : " ") + deepest->get_name();
     deepest = deepest->get_subcommands().front();
   }
-  return deepest->help(name);
+  return fitted(deepest->help(name), kDescriptions);
 }
 
 std::string path_of(const CLI::App& app) {
@@ -231,7 +237,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
     if (leaves.seed < 0) refuse(app, fmt::format("--seed {}: must be at least 0", leaves.seed));
     return leaves;
   }
-  if (app.got_subcommand("plugins")) return PluginsCommand{};
+  if (app.got_subcommand("plugins")) return parsed.plugins;
   if (app.got_subcommand("env")) return EnvCommand{};
   const auto& config = parsed.config;
   if (config.config.empty() && config.explain.empty() && !config.markdown)
@@ -246,7 +252,7 @@ Command parse_command_line(int argc, const char* const* argv) {
   app.set_version_flag("--version", "trireme " TRIREME_VERSION)->description("Print the version and exit");
   app.set_help_all_flag("");
   app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
+  app.get_formatter()->column_width(kDescriptions);
   app.get_formatter()->label("SUBCOMMAND", "COMMAND");
   app.get_formatter()->label("REQUIRED", "");
   Parsed parsed;
@@ -256,13 +262,15 @@ Command parse_command_line(int argc, const char* const* argv) {
   add_record(app, parsed);
   add_check(app, parsed);
   add_data(app, parsed);
-  app.add_subcommand("plugins", "List the plugins and their options");
+  app.add_subcommand("plugins", "List the plugins and their options")
+      ->add_option("PLUGIN", parsed.plugins.plugins, "A name or a path to a .so; without it, all that are found")
+      ->type_name("");
   add_config(app, parsed);
   app.add_subcommand("env", "Print versions and devices, for a bug report");
   app.footer(kFooter);  // after the commands, which would take it over
   for (auto* command : app.get_subcommands([](CLI::App*) { return true; }))
     command->group(is_ours(*command) ? "" : "Commands");
-  if (argc == 1) return Answer{app.help()};
+  if (argc == 1) return Answer{fitted(app.help(), kDescriptions)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

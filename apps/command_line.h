@@ -43,7 +43,9 @@ struct LeavesCommand {
   std::string out;
   std::int64_t images = 900, size = 64, seed = 7;
 };
-struct PluginsCommand {};
+struct PluginsCommand {
+  std::vector<std::string> plugins;  ///< names or paths; empty: all that are found
+};
 struct ConfigCommand {
   std::string config;  ///< may be empty with explain or markdown
   std::vector<std::string> set;

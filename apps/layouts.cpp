@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "apps/config_file.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 
@@ -116,7 +117,7 @@ std::vector<Layout> parse_layouts(const std::string& text) {
 }
 
 config::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout) {
-  auto root = config::parse_file(path);
+  auto root = read_config(path);
   for (const auto& assignment : set) config::apply_override(root, assignment);
   root.tables.erase("parallel");
   root.tables.erase("plugin");

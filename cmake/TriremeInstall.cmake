@@ -64,6 +64,8 @@ foreach(folder core models shardformer pipeline zero plugins apps)
     FILES_MATCHING PATTERN "*.h")
 endforeach()
 
+install(FILES ${PROJECT_SOURCE_DIR}/trireme.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trireme)
+
 set_target_properties(trireme PROPERTIES INSTALL_RPATH "$ORIGIN;${_others}")
 target_include_directories(trireme INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/trireme>)
 target_compile_features(trireme INTERFACE cxx_std_20)

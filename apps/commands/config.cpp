@@ -1,7 +1,13 @@
 // trireme config
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
 
 #include "apps/commands/commands.h"
+#include "apps/config_file.h"
+#include "apps/report.h"
 #include "core/base/error.h"
 #include "core/booster/plugin_loader.h"
 #include "core/config/document.h"
@@ -12,25 +18,46 @@
 namespace trireme::apps {
 namespace {
 
-// Every table there is: those of core, of the models and of the built-in plugins. The owners live as long as this.
+// Every table there is: those of core, of the models, of the built-in plugins and of a file's own. The owners live as
+// long as this.
 struct AllTables {
   Registry<std::shared_ptr<nn::ModelKind>> models = models::all_models();
+  FieldTable model = config::model_fields();  ///< with the names of the models there are
   std::vector<std::unique_ptr<Plugin>> plugins;
   std::vector<const FieldTable*> tables = config::core_tables();
 
   AllTables() {
-    auto at = tables.begin() + 2;  // a model's own rows follow [model]
+    for (auto& field : model.fields)
+      if (field.key == "name") field.rules.choices = models.names();
+    const auto common =
+        std::find(tables.begin(), tables.end(), static_cast<const FieldTable*>(&config::model_fields()));
+    *common = &model;
+    auto at = std::next(common);  // a model's own rows follow [model]
     for (const auto& name : models.names()) at = std::next(tables.insert(at, &models.at(name)->fields()));
     for (const auto& file : list_plugins()) {
       try {
-        plugins.push_back(load_plugin(file.path));
+        add(load_plugin(file.path));
       } catch (const ConfigError&) {
         continue;  // `trireme plugins` tells why
       }
-      tables.push_back(&plugins.back()->fields());
     }
   }
+  void add(std::unique_ptr<Plugin> plugin) {
+    for (const auto* table : tables)
+      if (table->section == plugin->fields().section) return;
+    plugins.push_back(std::move(plugin));
+    tables.push_back(&plugins.back()->fields());
+  }
 };
+
+std::string explained(const ConfigCommand& command) {
+  AllTables all;
+  config::Table root;
+  if (!command.config.empty()) root = read_config(command.config);
+  for (const auto& assignment : command.set) config::apply_override(root, assignment);
+  all.add(load_plugin(config::read(root.table("parallel"), config::parallel_fields()).plugin));
+  return config::explain(all.tables, command.explain, terminal_columns(STDOUT_FILENO));
+}
 
 // The resolved file, with what the chosen model and plugin leave at its default.
 std::string resolved(config::RunConfig config) {
@@ -46,19 +73,18 @@ std::string resolved(config::RunConfig config) {
 
 int run(const ConfigCommand& command) {
   if (!command.explain.empty()) {
-    if (!command.config.empty()) config::load(command.config, command.set);
-    fmt::print("{}", config::explain(AllTables().tables, command.explain));
+    fmt::print("{}", explained(command));
     return 0;
   }
   if (command.markdown) {
     fmt::print("{}", config::document_markdown(AllTables().tables));
     return 0;
   }
-  const auto text = resolved(config::load(command.config, command.set));
+  const auto text = resolved(load_config(command.config, command.set));
   if (command.print)
     fmt::print("{}", text);
   else
-    fmt::print("{}: no error found (--print shows every option)\n", command.config);
+    fmt::print("{}", fitted(fmt::format("{}: no error found (--print shows every option)\n", command.config)));
   return 0;
 }
 

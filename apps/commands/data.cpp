@@ -2,14 +2,17 @@
 #include <fmt/format.h>
 
 #include "apps/commands/commands.h"
+#include "apps/report.h"
 #include "core/data/dataset.h"
 
 namespace trireme::apps {
 
 int run(const LeavesCommand& command) {
   data::write_leaves(command.out, command.images, command.size, static_cast<std::uint64_t>(command.seed));
-  fmt::print("{} leaves of {} x {} pixels in {}: train, validation and test; healthy, angular_spots and rust\n",
-             command.images, command.size, command.size, command.out);
+  fmt::print("{}",
+             fitted(fmt::format(
+                 "{} leaves of {} x {} pixels in {}: train, validation and test; healthy, angular_spots and rust\n",
+                 command.images, command.size, command.size, command.out)));
   return 0;
 }
 

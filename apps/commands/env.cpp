@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "apps/commands/commands.h"
+#include "apps/report.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
 #include "core/booster/plugin_loader.h"
@@ -103,7 +104,10 @@ std::string variables() {
 
 std::string nccl_version() { return fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH); }
 
-void row(const char* name, const std::string& value) { fmt::print("{:<15} {}\n", name, value); }
+void row(const char* name, const std::string& value) {
+  const auto columns = static_cast<std::size_t>(terminal_columns(STDOUT_FILENO));
+  fmt::print("{}", text::wrap(fmt::format("{:<15} {}\n", name, value), columns, 16));
+}
 
 }  // namespace
 

@@ -4,8 +4,12 @@
 #include <malloc.h>
 
 #include <cstdlib>
+#include <utility>
 
+#include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/train/prepare.h"
+#include "models/registry.h"
 
 namespace trireme::apps {
 
@@ -22,6 +26,14 @@ void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info)
     at::set_num_threads(static_cast<int>(config.run.threads));
   else if (info.local_size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
     at::set_num_threads(1);
+}
+
+bool checks_for(const std::optional<std::int64_t>& ranks) { return ranks.value_or(1) > 1 && comm::detect().size == 1; }
+
+void check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights) {
+  const auto size = static_cast<int>(ranks);
+  const Log silent(/*rank=*/1);  // the ranks will say what is no error
+  train::prepare(std::move(config), {.size = size, .local_size = size}, models::all_models(), weights, silent);
 }
 
 }  // namespace trireme::apps

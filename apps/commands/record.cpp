@@ -19,10 +19,8 @@ namespace trireme::apps {
 
 int run(const CheckCommand& command) {
   for (const auto& layout : parse_layouts(command.layouts)) {
-    const auto ranks = static_cast<int>(layout.ranks());
     try {
-      train::prepare(load_with_layout(command.config, command.set, layout), {.size = ranks, .local_size = ranks},
-                     models::all_models(), "", Log(/*rank=*/1));  // silent
+      check_for_ranks(load_with_layout(command.config, command.set, layout), layout.ranks(), "");
     } catch (const ConfigError& error) {
       blame(layout, command.set, error);
     }

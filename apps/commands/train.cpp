@@ -1,11 +1,14 @@
 // trireme train, trireme eval
+#include <unistd.h>
+
 #include <optional>
 
 #include "apps/commands/commands.h"
 #include "apps/commands/process.h"
+#include "apps/config_file.h"
+#include "apps/report.h"
 #include "apps/worker/ranks.h"
 #include "core/base/log.h"
-#include "core/config/run_config.h"
 #include "core/train/prepare.h"
 #include "core/train/run_folder.h"
 #include "core/train/session.h"
@@ -13,10 +16,14 @@
 
 namespace trireme::apps {
 int run(const TrainCommand& command) {
+  if (checks_for(command.ranks)) {
+    check_for_ranks(load_config(command.config, command.set), *command.ranks, "");
+    return 0;
+  }
   std::optional<train::Prepared> prepared;
   return run_on_ranks(
       [&](const comm::LaunchInfo& info) {
-        auto config = config::load(command.config, command.set);
+        auto config = load_config(command.config, command.set);
         const auto options = world_options(config);
         tune_process(config, info);
         prepared = train::prepare(std::move(config), info, models::all_models(), "", Log(info.rank));
@@ -27,21 +34,28 @@ int run(const TrainCommand& command) {
           config::fail(prepared->config.root.table("run"), "memory_mb",
                        "limits CPU ranks, and these ranks have GPUs; remove it");
         const auto folder = train::open_run(*prepared);
-        train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns()}, command.timeline);
+        train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns(STDOUT_FILENO)},
+                            command.timeline);
       });
 }
 
 int run(const EvalCommand& command) {
+  if (checks_for(command.ranks)) {
+    check_for_ranks(load_config(command.config, command.set), *command.ranks, command.weights);
+    return 0;
+  }
   std::optional<train::Prepared> prepared;
   return run_on_ranks(
       [&](const comm::LaunchInfo& info) {
-        auto config = config::load(command.config, command.set);
+        auto config = load_config(command.config, command.set);
         const auto options = world_options(config);
         tune_process(config, info);
         prepared = train::prepare(std::move(config), info, models::all_models(), command.weights, Log(info.rank));
         return options;
       },
-      [&](comm::World& world) { train::run_evaluation(std::move(*prepared), world, {.columns = terminal_columns()}); });
+      [&](comm::World& world) {
+        train::run_evaluation(std::move(*prepared), world, {.columns = terminal_columns(STDOUT_FILENO)});
+      });
 }
 
 }  // namespace trireme::apps

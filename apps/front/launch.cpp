@@ -1,22 +1,21 @@
 #include "apps/front/launch.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 
+#include "apps/front/child.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 
@@ -73,29 +72,6 @@ bool may_read_other_processes() {
   return process_vm_readv(getpid(), &target, 1, &source, 1, 0) == 1;
 }
 
-// Columns of the terminal behind a stream, 0 when it is none. mpirun gives the ranks pipes, so they cannot see it.
-std::string columns_of(int stream) {
-  winsize size{};
-  if (isatty(stream) == 0) return "0";
-  if (ioctl(stream, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return "80";
-  return std::to_string(size.ws_col);
-}
-
-void tell_about_terminal() {
-  setenv("TRIREME_TERMINAL", columns_of(STDOUT_FILENO).c_str(), 1);
-  setenv("TRIREME_TERMINAL_ERR", columns_of(STDERR_FILENO).c_str(), 1);
-  // OpenMP's threads spin while they wait unless told; beside loader threads and other ranks that costs more than it
-  // saves.
-  setenv("OMP_WAIT_POLICY", "passive", 0);
-}
-
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> out;
-  for (auto& word : words) out.push_back(word.data());
-  out.push_back(nullptr);
-  return out;
-}
-
 // Open MPI keeps files of a run there, and hangs where they do not fit.
 void check_scratch(std::int64_t ranks) {
   constexpr double kMi = 1024 * 1024;
@@ -134,54 +110,21 @@ std::vector<std::string> mpirun_command(std::int64_t ranks, const std::vector<st
   return command;
 }
 
-// Signal handlers can reach nothing but statics.
-volatile sig_atomic_t child_process = 0;
-volatile sig_atomic_t last_signal = 0;
-constexpr unsigned kSecondsToEnd = 15;
-
-void on_signal(int number, siginfo_t* info, void*) {
-  last_signal = number;
-  // A key on the terminal reaches mpirun by itself; what was sent to this process alone is passed on.
-  if (info->si_code <= 0 && child_process > 0) kill(static_cast<pid_t>(child_process), number);
-  if (number != SIGUSR1 && number != SIGUSR2) alarm(kSecondsToEnd);
-}
-
-// An mpirun that is stuck (on a full disk it may be) ends its ranks no more; killed, it takes them with it.
-void on_alarm(int) {
-  if (child_process > 0) kill(static_cast<pid_t>(child_process), SIGKILL);
-}
-
-constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-sigset_t passed_on() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : kPassedOn) sigaddset(&set, number);
-  return set;
-}
-
-void handle_signals(bool ours) {
-  signal(SIGALRM, ours ? on_alarm : SIG_DFL);
-  struct sigaction action {};
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
-  action.sa_sigaction = on_signal;
-  if (!ours) action.sa_handler = SIG_DFL;
-  for (const int number : kPassedOn) {
-    struct sigaction before {};
-    sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup's choice stands
-  }
-}
-
-// What mpirun, kept quiet, does not say: that a rank was ended by a signal.
-int verdict_on(int exit_code) {
-  const bool ends_ranks_alone = last_signal == SIGUSR1 || last_signal == SIGUSR2;  // a program may take them as news
-  if (last_signal != 0 && (!ends_ranks_alone || exit_code == 128 + last_signal)) {
+// What mpirun, kept quiet, does not say: that a rank, or mpirun itself, was ended by a signal.
+int verdict_on(const ChildEnd& end) {
+  const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // for a program that takes them as such
+  if (end.sent != 0 && (!news || end.code == 128 + end.sent)) {
     if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);  // the terminal's ^C, or a line of progress, stands there
-    say_error(fmt::format("stopped by signal {} ({})", static_cast<int>(last_signal), strsignal(last_signal)));
-    return 128 + last_signal;
+    say_error(fmt::format("stopped by signal {} ({})", end.sent, strsignal(end.sent)));
+    return 128 + end.sent;
   }
-  const int number = exit_code > 128 && exit_code < 128 + NSIG ? exit_code - 128 : 0;
+  const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
+  if (end.by_signal) {
+    say_error(
+        fmt::format("mpirun, which ran the ranks, was ended by signal {} ({}) from outside, and the ranks with it",
+                    number, strsignal(number)));
+    return end.code;
+  }
   switch (number) {
     case 0:
       break;
@@ -205,20 +148,7 @@ int verdict_on(int exit_code) {
     default:
       say_error(fmt::format("a rank was ended by signal {} ({})", number, strsignal(number)));
   }
-  return exit_code;
-}
-
-[[noreturn]] void become_mpirun(const std::vector<char*>& words, pid_t parent) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(1);
-  const int nothing = open("/dev/null", O_RDONLY);
-  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-  // What came since the fork, to a whole terminal say, ends this process here.
-  handle_signals(false);
-  const auto set = passed_on();
-  sigprocmask(SIG_UNBLOCK, &set, nullptr);
-  execv(words[0], words.data());
-  _exit(127);
+  return end.code;
 }
 
 }  // namespace
@@ -247,41 +177,41 @@ int launched_rank() {
   return 0;
 }
 
+// OpenMP's threads spin while they wait unless told; beside loader threads and other ranks that costs more than it
+// saves.
+static void prepare_process() {
+  export_terminal(in_launched_world());
+  setenv("OMP_WAIT_POLICY", "passive", 0);
+}
+
 void become_worker(const std::vector<std::string>& arguments) {
-  tell_about_terminal();
+  prepare_process();
   std::vector<std::string> command{worker_path()};
   command.insert(command.end(), arguments.begin(), arguments.end());
   execv(command[0].c_str(), pointers(command).data());
   throw ConfigError(fmt::format("cannot run {}: {}", command[0], std::strerror(errno)));
 }
 
-int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments) {
+int check(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{worker_path()};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  const auto end = run_child(std::move(command), prepare_process);
+  // One that a signal ended is no verdict on the configuration: the ranks will tell, unless the user has stopped it.
+  return end.sent != 0 ? verdict_on(end) : end.by_signal ? 0 : end.code;
+}
+
+int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {
   check_scratch(ranks);
   auto command = mpirun_command(ranks, arguments);
-  const auto words = pointers(command);
-  // Held back until there is a child to pass them on to.
-  const auto signals = passed_on();
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
-  handle_signals(true);
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child == 0) {
-    // Here, where the next run's ranks do not inherit it.
-    tell_about_terminal();
+  if (first == Check::yes)
+    if (const int code = check(arguments); code != 0) return code;
+  return verdict_on(run_child(std::move(command), [&] {
+    prepare_process();
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMP_NUM_THREADS", std::to_string(threads > 0 ? threads : 1).c_str(), threads > 0 ? 1 : 0);
     setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
-    become_mpirun(words, parent);
-  }
-  child_process = child;
-  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
-  if (child < 0) throw ConfigError(fmt::format("cannot start mpirun: {}", std::strerror(errno)));
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  alarm(0);
-  return verdict_on(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+  }));
 }
 
 }  // namespace trireme::apps

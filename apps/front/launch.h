@@ -1,4 +1,4 @@
-// Starting the worker: in place of this process, or N of them under mpirun.
+// Starting the worker: in place of this process, once to check, or N of them under mpirun.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,15 @@ int launched_rank();
 /// Becomes the worker with these arguments (argv[1] onwards). Returns only by @throws ConfigError.
 [[noreturn]] void become_worker(const std::vector<std::string>& arguments);
 
+/// Runs the worker once, in a process of its own, with arguments that ask it to check. Returns its exit code, 0:
+/// nothing is wrong.
+int check(const std::vector<std::string>& arguments);
+
+/// Whether one worker first checks what the ranks would all refuse, each of them after its start.
+enum class Check { no, yes };
+
 /// Runs `ranks` workers under mpirun until they end; passes signals on. Returns the exit code: that of the first rank
 /// that failed, or 128 + n after signal n. @throws ConfigError when mpirun is not installed.
-int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments);
+int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first);
 
 }  // namespace trireme::apps

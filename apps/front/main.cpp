@@ -1,72 +1,103 @@
 // `trireme`: understands the command line, refuses what is wrong in milliseconds, and starts the worker. It links
 // neither LibTorch nor libtrireme, whose start would be paid twice.
+#include <fmt/format.h>
+
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "apps/command_line.h"
+#include "apps/config_file.h"
 #include "apps/front/launch.h"
 #include "apps/front/verify.h"
 #include "apps/report.h"
 #include "core/base/error.h"
-#include "core/config/run_config.h"
 
 namespace trireme::apps {
 namespace {
 
-// train and eval: the file is checked before any process starts.
+// train and eval: the file is checked before any process starts, and all else before more than one does.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments) {
-  if (in_launched_world()) {
-    if (ranks)
+  if (in_launched_world()) become_worker(arguments);  // every rank is here: the worker says what is wrong once
+  keep_config(path);
+  const auto config = load_config(path, set);
+  if (ranks.value_or(1) == 1) become_worker(arguments);
+  return run_ranks(*ranks, config.run.threads, arguments, Check::yes);
+}
+
+int run(const Command& command, const std::vector<std::string>& arguments) {
+  if (const auto* answer = std::get_if<Answer>(&command)) {
+    std::fputs(fitted(answer->text).c_str(), stdout);
+    return check_output(0);
+  }
+  if (const auto* train = std::get_if<TrainCommand>(&command)) {
+    signal(SIGPIPE, SIG_IGN);  // a reader that goes away ends no training
+    return check_run_output(start(train->config, train->set, train->ranks, arguments));
+  }
+  if (const auto* eval = std::get_if<EvalCommand>(&command))
+    return check_output(start(eval->config, eval->set, eval->ranks, arguments));
+  if (const auto* layouts = std::get_if<VerifyCommand>(&command)) {
+    keep_config(layouts->config);
+    return check_output(verify(*layouts));
+  }
+  become_worker(arguments);
+}
+
+// What ranks that a launcher has started would do, and only one of them may.
+void refuse_beside_launcher(const Command& command) {
+  const auto refuse = [](const auto& of) {
+    if (of.ranks)
       throw ConfigError(
           "--ranks stands beside a launcher (mpirun, srun or torchrun) that has started this process; remove one of "
           "the two");
-    become_worker(arguments);  // every rank is here: the worker says what is wrong once
-  }
-  const auto config = config::load(path, set);
-  if (!ranks || *ranks == 1) become_worker(arguments);
-  return run_ranks(*ranks, config.run.threads, arguments);
+    if (!can_be_read_again(of.config))
+      throw ConfigError(
+          fmt::format("{}: every rank reads it, and it can be read but once; name a file on disk", of.config));
+  };
+  if (const auto* train = std::get_if<TrainCommand>(&command)) refuse(*train);
+  if (const auto* eval = std::get_if<EvalCommand>(&command)) refuse(*eval);
+  if (std::holds_alternative<VerifyCommand>(command))
+    throw ConfigError("verify starts the ranks of each layout itself; run it without mpirun, srun or torchrun");
+}
+
+int fail(const char* what, int code) {
+  say_error(what);
+  return code;
 }
 
 int run(int argc, char** argv) {
-  const auto command = parse_command_line(argc, argv);
-  if (const auto* answer = std::get_if<Answer>(&command)) {
-    std::fputs(answer->text.c_str(), stdout);
-    if (std::fflush(stdout) == 0) return 0;
-    say_error("standard output cannot be written");
-    return 1;
+  const bool launched = in_launched_world(), first = !launched || launched_rank() == 0;
+  std::optional<Command> command;
+  try {
+    command = parse_command_line(argc, argv);
+    if (launched) refuse_beside_launcher(*command);
+  } catch (const Error& error) {
+    // Every rank has the same words. The first one's code is the run's; a code of another would end it too soon.
+    return first ? fail(error.what(), static_cast<int>(error.code())) : 0;
   }
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (const auto* train = std::get_if<TrainCommand>(&command))
-    return start(train->config, train->set, train->ranks, arguments);
-  if (const auto* eval = std::get_if<EvalCommand>(&command))
-    return start(eval->config, eval->set, eval->ranks, arguments);
-  if (const auto* layouts = std::get_if<VerifyCommand>(&command)) {
-    if (in_launched_world())
-      throw ConfigError("verify starts the ranks of each layout itself; run it without mpirun, srun or torchrun");
-    return verify(*layouts);
+  const bool on_ranks = std::holds_alternative<TrainCommand>(*command) || std::holds_alternative<EvalCommand>(*command);
+  if (!first && !on_ranks) return 0;  // one process does what is done once
+  try {
+    return run(*command, {argv + 1, argv + argc});
+  } catch (const Error& error) {
+    if (!first) std::this_thread::sleep_for(std::chrono::seconds(3));  // most often the first rank says the same
+    return fail(error.what(), static_cast<int>(error.code()));
   }
-  become_worker(arguments);
 }
 
 }  // namespace
 }  // namespace trireme::apps
 
-// Rank 0 says it for all, and its launcher ends the others.
-static int say(const char* what, int code) {
-  if (trireme::apps::launched_rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
-  trireme::apps::say_error(what);
-  return code;
-}
-
 int main(int argc, char** argv) {
+  trireme::apps::keep_standard_streams();
   try {
     return trireme::apps::run(argc, argv);
-  } catch (const trireme::Error& error) {
-    return say(error.what(), static_cast<int>(error.code()));
   } catch (const std::exception& error) {
-    return say(error.what(), 1);
+    trireme::apps::say_error(error.what());
+    return 1;
   }
 }

@@ -15,6 +15,7 @@
 
 #include "apps/front/launch.h"
 #include "apps/layouts.h"
+#include "apps/report.h"
 #include "core/base/error.h"
 
 namespace trireme::apps {
@@ -92,7 +93,7 @@ std::vector<std::string> words_of(const VerifyCommand& command, const Layout& la
 }
 
 void say(const std::string& line) {
-  fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+  fmt::print("{}\n", fitted(line.substr(0, line.find_last_not_of(' ') + 1)));
   std::fflush(stdout);
 }
 
@@ -113,9 +114,9 @@ int verify(const VerifyCommand& command) {
       blame(layout, command.set, error);
     }
   }
-  std::vector<std::string> check{"check-layouts", command.config, "--layouts", command.layouts};
-  for (const auto& set : set_of(command)) check.insert(check.end(), {"--set", set});
-  if (const int code = run_ranks(1, threads.front(), check); code != 0) return code;
+  std::vector<std::string> checking{"check-layouts", command.config, "--layouts", command.layouts};
+  for (const auto& set : set_of(command)) checking.insert(checking.end(), {"--set", set});
+  if (const int code = check(checking); code != 0) return code;
   const auto bounds = bounds_of(command.precision);
   const Scratch scratch;
   std::size_t width = 6;
@@ -132,7 +133,7 @@ int verify(const VerifyCommand& command) {
   std::size_t same = 0;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& layout = layouts[i];
-    const int code = run_ranks(layout.ranks(), threads[i], words_of(command, layout, scratch, i));
+    const int code = run_ranks(layout.ranks(), threads[i], words_of(command, layout, scratch, i), Check::no);
     if ((code > 128 && code != 128 + SIGKILL) || (code != 0 && i == 0)) return code;  // 9: a rank's end, not ours
     if (code != 0) {
       line(layout.text, layout.ranks(), "", "", "", fmt::format("did not run (exit code {})", code));

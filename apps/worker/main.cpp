@@ -5,10 +5,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <variant>
 
@@ -32,13 +30,15 @@ int run_command(int argc, char** argv) {
       [](const auto& chosen) {
         using Chosen = std::decay_t<decltype(chosen)>;
         if constexpr (std::is_same_v<Chosen, Answer>) {
-          fmt::print("{}", chosen.text);
-          return 0;
+          fmt::print("{}", fitted(chosen.text));
+          return check_output(0);
         } else if constexpr (std::is_same_v<Chosen, VerifyCommand>) {
           throw ConfigError("verify is a command of trireme, not of its worker");
           return 0;
+        } else if constexpr (std::is_same_v<Chosen, TrainCommand>) {
+          return check_run_output(run(chosen));
         } else {
-          return run(chosen);
+          return check_output(run(chosen));
         }
       },
       command);
@@ -56,6 +56,7 @@ void quieten_libtorch() {
 
 int main(int argc, char** argv) {
   using namespace trireme::apps;
+  keep_standard_streams();
   std::set_terminate(on_terminate);
   signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes fails the write, which is told as a full disk is
   quieten_libtorch();
@@ -68,10 +69,6 @@ int main(int argc, char** argv) {
     const auto verdict = verdict_on(std::current_exception());
     say_error(verdict.message);
     code = verdict.exit_code;
-  }
-  if (std::fflush(stdout) != 0 && code == 0) {
-    say_error(fmt::format("standard output cannot be written: {}", std::strerror(errno)));
-    code = 1;
   }
   // Not exit(): unloading LibTorch takes time, and other ranks wait for this one's end.
   _exit(code);

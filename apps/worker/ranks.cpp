@@ -1,7 +1,6 @@
 #include "apps/worker/ranks.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,17 +15,21 @@
 namespace trireme::apps {
 namespace {
 
-// Long enough for rank 0 to have said the same and ended all, short enough for a person.
-void let_lower_ranks_speak(int rank) {
-  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(3000 + 100 * std::min(rank, 50)));
+// Long enough for rank 0 to have said the same and ended all, short enough for a person. Ranks that share cores start
+// the later, the more of them there are.
+void let_lower_ranks_speak(const comm::LaunchInfo& info) {
+  if (info.rank == 0) return;
+  const auto cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const auto wait = std::chrono::milliseconds(3000 + 100 * std::min(info.rank, 50));
+  std::this_thread::sleep_for(wait * std::max(1, info.local_size / cores));
 }
 
 // The first thread that meets an error speaks; the process ends with it.
-int say(const Verdict& verdict, int rank) {
+int say(const Verdict& verdict, const comm::LaunchInfo& info) {
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
-  let_lower_ranks_speak(rank);
-  say_error(verdict.message, rank > 0 ? fmt::format("rank {}: ", rank) : "");
+  let_lower_ranks_speak(info);
+  say_error(verdict.message, info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "");
   return verdict.exit_code;
 }
 
@@ -40,32 +43,25 @@ int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)
     info = comm::detect();
     world = comm::World::start(info, prepare(info));
   } catch (...) {
-    return say(verdict_on(std::current_exception()), info.rank);
+    return say(verdict_on(std::current_exception()), info);
   }
   try {
     body(*world);
   } catch (...) {
     // The world is still whole here: its destructor would wait for ranks that never come.
-    world->abort(say(verdict_on(std::current_exception()), info.rank));
+    world->abort(say(verdict_on(std::current_exception()), info));
   }
   return 0;
 }
 
 void end_with(const std::exception_ptr& error) {
-  int rank = 0;
+  comm::LaunchInfo info;
   try {
-    rank = comm::detect().rank;
+    info = comm::detect();
   } catch (const Error&) {
     // Then nobody else speaks either.
   }
-  _exit(say(verdict_on(error), rank));
-}
-
-int terminal_columns() {
-  if (const char* told = std::getenv("TRIREME_TERMINAL")) return std::max(0, std::atoi(told));
-  winsize size{};
-  if (isatty(STDOUT_FILENO) == 0 || std::getenv("OMPI_COMM_WORLD_RANK") != nullptr) return 0;
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  _exit(say(verdict_on(error), info));
 }
 
 }  // namespace trireme::apps

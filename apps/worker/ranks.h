@@ -24,7 +24,4 @@ int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)
 /// Ends this process on an exception that left a thread of its own (NCCL's watchdog, say): one message of all ranks'.
 [[noreturn]] void end_with(const std::exception_ptr& error);
 
-/// Columns of the terminal that standard output goes to, 0 when it is none: what the front has seen, else our own look.
-int terminal_columns();
-
 }  // namespace trireme::apps

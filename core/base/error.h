@@ -55,6 +55,12 @@ using CommError = ErrorOf<ExitCode::communication>;     ///< Names the operation
 using NonFiniteError = ErrorOf<ExitCode::non_finite>;   ///< A loss or a gradient that is not finite.
 using CheckpointError = ErrorOf<ExitCode::checkpoint>;  ///< Weights, checkpoints, the run folder: names the file.
 
+/// A call that a program may not make, or not now: what was called, and what to call instead.
+class UsageError : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
 namespace detail {
 [[noreturn]] inline void check_failed(const char* condition, const std::string& message, std::source_location where) {
   throw LogicError(fmt::format("{} (broken: {}; {}:{}). This is a bug in Trireme; please report it.", message,
@@ -70,4 +76,11 @@ namespace detail {
   do {                                                                                                        \
     if (!(condition)) [[unlikely]]                                                                            \
       ::trireme::detail::check_failed(#condition, fmt::format(__VA_ARGS__), std::source_location::current()); \
+  } while (false)
+
+/// Checks what a caller's own program must keep to; throws UsageError. The message says what it should do instead.
+#define TRIREME_REQUIRE(condition, ...)                      \
+  do {                                                       \
+    if (!(condition)) [[unlikely]]                           \
+      throw ::trireme::UsageError(fmt::format(__VA_ARGS__)); \
   } while (false)

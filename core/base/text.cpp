@@ -42,6 +42,30 @@ std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
+// One line that is too long. Spaces between words stay as they are, except where the line is broken.
+std::string wrap_line(std::string_view line, std::size_t columns, std::optional<std::size_t> hang) {
+  const auto lead = std::min(line.find_first_not_of(' '), line.size());
+  const std::string margin(std::min(hang.value_or(lead + 2), 2 * columns / 3), ' ');
+  std::string out(line.substr(0, lead));
+  std::size_t used = lead;
+  bool empty = true;  // the line that is being filled has no word yet
+  for (std::size_t at = lead; at < line.size();) {
+    const auto end = std::min(line.find(' ', at), line.size());
+    const auto next = std::min(line.find_first_not_of(' ', end), line.size());
+    const auto word = line.substr(at, end - at);
+    if (const auto begin = out.find_last_not_of(' '); !empty && used + width(word) > columns) {
+      out.erase(begin + 1);
+      out += "\n" + margin;
+      used = margin.size();
+    }
+    out += line.substr(at, next - at);
+    used += width(word) + (next - end);
+    empty = false;
+    at = next;
+  }
+  return out;
+}
+
 bool glob(std::string_view name, std::string_view pattern) {
   if (pattern.empty()) return name.empty();
   if (pattern[0] == '*') {
@@ -97,6 +121,24 @@ std::string first_few(std::span<const std::string> parts) {
   constexpr std::size_t kShown = 5;
   const auto out = join(parts.first(std::min(parts.size(), kShown)));
   return parts.size() > kShown ? fmt::format("{} and {} more", out, parts.size() - kShown) : out;
+}
+
+std::size_t width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::string wrap(std::string_view text, std::size_t columns, std::optional<std::size_t> hang) {
+  if (columns == 0) return std::string(text);
+  std::string out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const auto end = std::min(text.find('\n', at), text.size());
+    const auto line = text.substr(at, end - at);
+    out += width(line) <= columns ? std::string(line) : wrap_line(line, columns, hang);
+    if (end < text.size()) out += '\n';
+    at = end + 1;
+  }
+  return out;
 }
 
 std::string printable(std::string_view text) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,14 @@ std::string join(std::span<const std::string> parts, std::string_view separator 
 
 /// The first five, then how many were left out: "a, b, c, d, e and 3 more".
 std::string first_few(std::span<const std::string> parts);
+
+/// Lines of at most `columns` characters, broken at spaces. What goes on in a new line is indented by `hang`, or by two
+/// more than its line is. Lines that fit stay as they are, and words that no line holds stay whole. columns 0: as it
+/// is.
+std::string wrap(std::string_view text, std::size_t columns, std::optional<std::size_t> hang = std::nullopt);
+
+/// How many columns a UTF-8 text takes.
+std::size_t width(std::string_view text);
 
 /// The same text when it is UTF-8; bytes that are not become \xNN, so that a name can be told on any screen.
 std::string printable(std::string_view text);

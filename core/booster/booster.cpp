@@ -4,6 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/base/trace.h"
@@ -63,12 +65,14 @@ std::unique_ptr<comm::World> launch(const comm::WorldOptions& options) {
   return comm::World::start(comm::detect(), options);
 }
 
-Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoosterOptions options)
+Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options)
     : world_(world), plugin_(std::move(plugin)), options_(std::move(options)), log_(world.rank()) {
+  TRIREME_REQUIRE(plugin_ != nullptr, "Booster: the plugin is null; give one from load_plugin()");
+  check_options(options_);
   mesh_ = std::make_unique<comm::Mesh>(world_, plugin_->axes(world_.size()));
-  const auto seed = static_cast<std::int64_t>(options_.boost.seed);
-  auto least = at::tensor({std::int64_t{plugin_->reads_inputs(*mesh_)}, seed, ~seed}).to(world.device());
-  world.group().all_reduce(least, comm::ReduceOp::min);
+  const auto seed = static_cast<std::int64_t>(options_.seed);
+  auto least = at::tensor({std::int64_t{plugin_->reads_inputs(*mesh_)}, seed, ~seed}).to(world_.device());
+  world_.group().all_reduce(least, comm::ReduceOp::min);
   least = least.cpu();
   const auto* values = least.const_data_ptr<std::int64_t>();
   all_read_inputs_ = values[0] != 0;
@@ -80,39 +84,44 @@ Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoosterOpti
                     static_cast<std::uint64_t>(values[1]), static_cast<std::uint64_t>(~values[2])));
 }
 
-data::LoaderOptions Booster::place(data::LoaderOptions options) const {
+data::LoaderOptions Booster::loader_options() const {
   const auto& group = mesh_->group(plugin_->data_axes());
+  data::LoaderOptions options;
   options.dp_rank = group.rank();
   options.dp_size = group.size();
-  options.dtype = Precision::parse(options_.boost.train.precision).parameters;
-  options.device = world_.device();
+  options.seed = options_.seed;
   options.inputs = plugin_->reads_inputs(*mesh_);
   options.one_shape = !all_read_inputs_;
+  options.workers = options_.loading.workers;
+  options.prefetch = options_.loading.prefetch;
+  options.dtype = Precision::parse(options_.train.precision).parameters;
+  options.device = world_.device();
   return options;
 }
 
 Boosted Booster::boost(BoostInputs inputs) {
-  auto loader_options = place(inputs.loader);
-  if (loader_options.dp_size > loader_options.global_batch)
-    throw ConfigError(
-        fmt::format("train.global_batch: {} samples cannot be shared by {} data-parallel ranks; raise it to {} or "
-                    "start fewer ranks",
-                    loader_options.global_batch, loader_options.dp_size, loader_options.dp_size));
-  loader_options.micro_batch = plugin_->micro_batch(
-      loader_options.micro_batch, (loader_options.global_batch + loader_options.dp_size - 1) / loader_options.dp_size);
+  TRIREME_REQUIRE(inputs.source.model && inputs.criterion && inputs.data,
+                  "Booster::boost() takes a model, a criterion and data, and one of them is not set");
+  const auto& train = options_.train;
+  auto loading = loader_options();
+  data::check_shares(train.global_batch, loading.dp_size);
+  loading.global_batch = train.global_batch;
+  loading.micro_batch =
+      plugin_->micro_batch(train.micro_batch, (train.global_batch + loading.dp_size - 1) / loading.dp_size);
+  loading.shuffle = train.shuffle;
+  loading.augment = true;
+  loading.drop_last = train.drop_last;
   // What a user's own modules draw: repeatable, and another stream for each part of the data.
-  at::manual_seed(random::mix(options_.boost.seed, static_cast<std::uint64_t>(loader_options.dp_rank)));
-  workers_ = loader_options.workers;
-  prefetch_ = loader_options.prefetch;
+  at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(loading.dp_rank)));
   Boosted run;
   run.criterion = weighs_samples(std::move(inputs.criterion));
   const auto loss = inputs.source.loss;
   if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
-  run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loader_options);
-  const auto total =
-      inputs.total_steps > 0 ? inputs.total_steps : options_.boost.train.epochs * run.loader->steps_per_epoch();
-  run.schedule = std::make_unique<optim::LrSchedule>(options_.schedule, options_.boost.optimizer.lr, total);
-  auto result = plugin_->boost(std::move(inputs.source), options_.boost, *mesh_, log_);
+  run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loading);
+  const auto steps = train.epochs * run.loader->steps_per_epoch();
+  run.schedule = std::make_unique<optim::LrSchedule>(options_.schedule, options_.optimizer.lr,
+                                                     std::min(steps, train.max_steps.value_or(steps)));
+  auto result = plugin_->boost(std::move(inputs.source), options_, *mesh_, log_);
   run.model = std::move(result.model);
   run.optimizer = std::move(result.optimizer);
   if (loss && loss->replaced()) run.criterion = calls(loss, std::move(run.criterion));
@@ -173,14 +182,10 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
 
 std::unique_ptr<data::Loader> Booster::evaluation_loader(std::shared_ptr<data::Dataset> data,
                                                          std::int64_t batch) const {
-  data::LoaderOptions options;
-  options = place(options);
+  auto options = loader_options();
   options.micro_batch = batch;
   options.global_batch = batch * options.dp_size;
-  options.seed = options_.boost.seed;
   options.evaluation = true;
-  options.workers = workers_;
-  options.prefetch = prefetch_;
   return std::make_unique<data::Loader>(std::move(data), options);
 }
 

@@ -1,8 +1,8 @@
-// Booster: puts model, optimizer and data under a plugin. The face that a C++ program uses.
+// Booster: puts model, optimizer and data under a plugin. The face that a C++ program uses (docs/cpp.md).
 //
 //   auto world = trireme::launch();
-//   trireme::Booster booster(*world, trireme::load_plugin("torch_ddp"), {.boost = {.seed = 42}});
-//   auto run = booster.boost({.model = ..., .criterion = ..., .data = train_set, .loader = {...}});
+//   trireme::Booster booster(*world, trireme::load_plugin("torch_ddp"), {.train = {.global_batch = 64}});
+//   auto run = booster.boost({.source = {.model = ...}, .criterion = ..., .data = train_set});
 //   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
 //     run.loader->start_epoch(epoch);
 //     while (auto batch = run.loader->next()) {
@@ -29,17 +29,10 @@ namespace trireme {
 /// Detects how this process was started and brings its world up. One process alone is a world of one.
 std::unique_ptr<comm::World> launch(const comm::WorldOptions& options = {});
 
-struct BoosterOptions {
-  BoostOptions boost{};
-  config::ScheduleOptions schedule{};
-};
-
 struct BoostInputs {
   ModelSource source;
   Criterion criterion;
-  std::shared_ptr<data::Dataset> data;  ///< to train on
-  data::LoaderOptions loader{};         ///< rank, world size, dtype and device are filled in by boost()
-  std::int64_t total_steps = 0;         ///< of the whole training, for the schedule; 0: epochs x steps of an epoch
+  std::shared_ptr<data::Dataset> data;  ///< to train on; read with augment = true
 };
 
 struct Boosted {
@@ -60,7 +53,8 @@ struct TrainStep {
 
 class Booster {
  public:
-  Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoosterOptions options);
+  /// Collective. @throws ConfigError for options that break a rule, before any communication
+  Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options);
 
   /// Collective. @throws ConfigError, DataError, CheckpointError
   Boosted boost(BoostInputs inputs);
@@ -71,10 +65,19 @@ class Booster {
   at::Tensor forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs = nullptr);
   /// forward_backward(), clip and update; run.step goes up by one.
   TrainStep train_step(Boosted& run, const data::StepBatch& batch);
-  /// A loader for evaluation: this rank's part of the set, each sample once over all ranks. It decodes with as many
-  /// workers, as far ahead, as boost() was told for training.
+  /// A loader for evaluation: this rank's part of the set, each sample once over all ranks, read with augment = false.
   std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data, std::int64_t batch) const;
 
+  /// Writes all that run needs to go on as DIR/checkpoints/step-N, and keeps the newest `keep` there. Collective; rank
+  /// 0 writes. Returns the folder. @throws CheckpointError, as checkpoint::save_checkpoint() does
+  std::string save(Boosted& run, const std::string& dir, std::int64_t keep = 2);
+  /// Takes up the newest whole checkpoint of DIR, of any layout, in a run that has just been boosted; run.step then
+  /// counts its steps, and the loop goes on at run.loader->start_epoch(run.step / N, run.step % N), N =
+  /// steps_per_epoch(). False: DIR has none. Collective. @throws CheckpointError when it is of another model,
+  /// optimizer, order of samples or seed
+  bool load(Boosted& run, const std::string& dir);
+
+  [[nodiscard]] const BoostOptions& options() const { return options_; }
   [[nodiscard]] comm::Mesh& mesh() { return *mesh_; }
   [[nodiscard]] const comm::Group& data_group() { return mesh_->group(plugin_->data_axes()); }
   [[nodiscard]] const comm::Group& loss_group() { return mesh_->group(plugin_->loss_axes()); }
@@ -82,16 +85,16 @@ class Booster {
   [[nodiscard]] const Log& log() const { return log_; }
 
  private:
-  data::LoaderOptions place(data::LoaderOptions options) const;
+  /// What loaders of this rank have in common.
+  [[nodiscard]] data::LoaderOptions loader_options() const;
   static at::Tensor forward_backward_by_pieces(Boosted& run, const data::StepBatch& batch,
                                                std::vector<nn::Tensors>* outputs);
   comm::World& world_;
   std::unique_ptr<Plugin> plugin_;
-  BoosterOptions options_;
+  BoostOptions options_;
   Log log_;
   std::unique_ptr<comm::Mesh> mesh_;
   bool all_read_inputs_ = true;  ///< every rank, not the first stage of a pipeline alone
-  std::int64_t workers_ = data::LoaderOptions{}.workers, prefetch_ = data::LoaderOptions{}.prefetch;
 };
 
 }  // namespace trireme

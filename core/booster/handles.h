@@ -1,7 +1,7 @@
 // What Booster::boost() gives back: the model and the optimizer as the chosen plugin runs them.
 //
 //   for each step:  for each microbatch but the last: { auto guard = model.no_sync(); forward, criterion, backward }
-//                   the last: forward, criterion, backward          (here gradients are reduced)
+//                   the last: forward, criterion, backward          (here gradients are reduced, see gradients())
 //                   optimizer.step(lr); optimizer.zero_grad();
 #pragma once
 
@@ -70,7 +70,9 @@ class BoostedModel {
   /// writing to them, all ranks call weights_changed().
   virtual std::vector<shard::Slice> weights() = 0;
   virtual void weights_changed() {}
-  /// This rank's slices of the gradients, reduced, as they are between the backward pass and step(). Collective.
+  /// This rank's slices of the gradients between the backward pass and step(), reduced: the sum over the ranks of what
+  /// each has computed of the global batch, before the clip. So a plugin reduces when the last backward pass ends, the
+  /// one outside no_sync(), or here, and not first in step(): `trireme verify` compares them. Collective.
   virtual std::vector<shard::Slice> gradients() = 0;
   /// Bytes of weights that layers compute with, held by this rank; masters beside them belong to the optimizer.
   [[nodiscard]] virtual std::int64_t parameter_bytes() const = 0;

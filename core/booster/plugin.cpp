@@ -4,21 +4,55 @@
 
 namespace trireme {
 
-config::TrainOptions with_own_options(const Plugin& plugin, config::TrainOptions train) {
+void check_options(const BoostOptions& options) {
+  config::check_options(options.train);
+  config::check_options(options.optimizer);
+  config::check_options(options.schedule);
+  config::check_options(options.loading);
+}
+
+/// Sets the keys that a plugin's options have in common with `fields`.
+static void copy_options(const Plugin& plugin, const FieldTable& fields, void* to) {
   for (const auto& field : plugin.fields().fields) {
-    const auto* shared = config::train_fields().find(field.key);
+    const auto* shared = fields.find(field.key);
     const auto value = field.get(plugin.options());
-    if (shared != nullptr && !std::holds_alternative<std::monostate>(value)) shared->set(&train, value);
+    if (shared != nullptr && !std::holds_alternative<std::monostate>(value)) shared->set(to, value);
   }
+}
+
+config::TrainOptions with_own_options(const Plugin& plugin, config::TrainOptions train) {
+  copy_options(plugin, config::booster_train_fields(), &train);
   return train;
 }
+
+namespace {
+
+/// Keys of [parallel], and the plugin's keys that they stand for.
+constexpr std::pair<const char*, const char*> kShort[] = {{"pp", "pp_size"}, {"schedule", "pp_style"},
+                                                          {"sp", "sp_size"}, {"sp_mode", "sequence_parallelism_mode"},
+                                                          {"tp", "tp_size"}, {"zero", "zero_stage"}};
+
+/// Errors name a key as the user writes it. One that he has not written at all: as he writes the others.
+void name_keys_as_written(config::Table& section, const config::Table& parallel) {
+  bool writes_short = false, writes_long = false;
+  for (const auto& [brief, key] : kShort) {
+    const auto* entry = section.find(key);
+    writes_short = writes_short || parallel.find(brief) != nullptr;
+    writes_long = writes_long || (entry != nullptr && entry->written_as.empty());
+  }
+  for (const auto& [brief, key] : kShort) {
+    const auto* entry = section.find(key);
+    const bool is_short = entry == nullptr ? writes_short || !writes_long : !entry->written_as.empty();
+    if (is_short) section.written_elsewhere[key] = fmt::format("parallel.{}", brief);
+  }
+}
+
+}  // namespace
 
 void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config) {
   const auto* parallel = config.root.table("parallel");
   if (parallel == nullptr) return;
-  for (const auto& [brief, key] : {std::pair{"pp", "pp_size"}, std::pair{"schedule", "pp_style"},
-                                   std::pair{"sp", "sp_size"}, std::pair{"sp_mode", "sequence_parallelism_mode"},
-                                   std::pair{"tp", "tp_size"}, std::pair{"zero", "zero_stage"}}) {
+  for (const auto& [brief, key] : kShort) {
     const auto* written = parallel->find(brief);
     if (written == nullptr) continue;
     if (plugin.fields().find(key) == nullptr)
@@ -39,6 +73,8 @@ void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config) {
                                there->origin.text(), config::to_toml(there->value)));
     section.entries.emplace(key, config::Entry{written->value, written->origin, fmt::format("parallel.{}", brief)});
   }
+  if (plugin.fields().find("tp_size") == nullptr || config.plugin_table(plugin.name()) == nullptr) return;
+  name_keys_as_written(config.root.tables["plugin"].tables[plugin.name()], *parallel);
 }
 
 void adopt_train_options(const Plugin& plugin, config::RunConfig& config) {
@@ -54,7 +90,7 @@ void adopt_train_options(const Plugin& plugin, config::RunConfig& config) {
                    fmt::format("is {}, and train.{} ({}) is {}; say it once, or alike", config::to_toml(value),
                                field.key, there->origin.text(), config::to_toml(shared->get(&config.train))));
   }
-  config.train = with_own_options(plugin, config.train);
+  copy_options(plugin, config::train_fields(), &config.train);
   // A section's own reading cannot know the precision that [train] names.
   if (config.train.precision == "fp16" || section == nullptr) return;
   for (const auto& field : config::train_fields().fields)

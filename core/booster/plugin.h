@@ -22,12 +22,18 @@
 
 namespace trireme {
 
-/// The training options that a plugin must know. Read from [train], [optimizer] and [run].
+/// How to train: what Booster and plugins read beside the model, the loss and the data. Each field is a key of the TOML
+/// file (docs/config.md), does what it says there, and keeps to the same rules.
 struct BoostOptions {
-  config::TrainOptions train;
-  config::OptimizerOptions optimizer;
+  config::TrainOptions train{};  ///< epochs and max_steps are the schedule's length: the loop is the caller's
+  config::OptimizerOptions optimizer{};
+  config::ScheduleOptions schedule{};
+  config::LoadingOptions loading{};
+  /// All random draws: weights, order of samples, dropout, augmentation, and LibTorch's generators on the CPU.
   std::uint64_t seed = 42;
 };
+/// @throws ConfigError that names the key and its rule.
+void check_options(const BoostOptions& options);
 
 /// A model that has its declarations but, except for parameters a user made, no memory yet.
 struct ModelSource {
@@ -90,7 +96,7 @@ void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config);
 /// Keys of the plugin's section that [train] has too may be written in either, and count for both: what the section
 /// says is set in config.train. To be called after configure(). @throws ConfigError when both say differently.
 void adopt_train_options(const Plugin& plugin, config::RunConfig& config);
-/// The same for a program that configures the plugin itself: `train` with what the section says.
+/// The same for a program that configures the plugin itself: `train` with what the plugin's options say.
 config::TrainOptions with_own_options(const Plugin& plugin, config::TrainOptions train);
 
 }  // namespace trireme

@@ -22,7 +22,9 @@ fs::path own_folder() {
   return fs::absolute(info.dli_fname).parent_path();
 }
 
-std::string resolve(const std::string& name_or_path) {
+}  // namespace
+
+std::string plugin_path(const std::string& name_or_path) {
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".so")) return name_or_path;
   std::vector<std::string> known;
   for (const auto& file : list_plugins()) {
@@ -33,6 +35,8 @@ std::string resolve(const std::string& name_or_path) {
                                 known.empty() ? "none; is Trireme installed whole?" : text::join(known),
                                 text::did_you_mean(name_or_path, known)));
 }
+
+namespace {
 
 void refuse_mismatch(const std::string& path) {
   const auto theirs = read_note(path), ours = own_note();
@@ -76,7 +80,7 @@ std::vector<PluginFile> list_plugins() {
 }
 
 std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
-  const auto path = resolve(name_or_path);
+  const auto path = plugin_path(name_or_path);
   std::error_code error;
   if (!fs::is_regular_file(path, error))
     throw ConfigError(fmt::format("parallel.plugin: {} is {}; give a plugin's .so", path,
@@ -91,6 +95,17 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
   const auto make = reinterpret_cast<Plugin* (*)()>(dlsym(handle, "trireme_plugin_make"));
   if (make == nullptr) throw ConfigError(fmt::format("parallel.plugin: {}: exports no trireme_plugin_make", path));
   return std::unique_ptr<Plugin>(make());
+}
+
+std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options) {
+  auto plugin = load_plugin(name_or_path);
+  config::Table section;
+  section.path = plugin->fields().section;
+  section.origin.source = "the program's options";
+  for (const auto& [key, value] : options)
+    section.entries[key] = {value, {fmt::format("{}.{} = {}", section.path, key, config::to_toml(value))}};
+  plugin->configure(&section);
+  return plugin;
 }
 
 /// Null: it cannot be used here, as `trireme plugins` tells; nor can its section be read.

@@ -13,7 +13,7 @@
 #define TRIREME_COMPILER "g++ " TRIREME_DETAIL_VERSION_TEXT(__GNUC__)
 #endif
 /// Raised with every change to what a plugin sees of core.
-#define TRIREME_ABI "6"
+#define TRIREME_ABI "7"
 
 /// May be overridden on the command line to build a plugin that pretends to be of another version (the tests do).
 #ifndef TRIREME_NOTE_TEXT

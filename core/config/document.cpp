@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -36,24 +35,12 @@ std::string default_text(const Field& field) {
   return std::holds_alternative<std::monostate>(field.default_value) ? "unset" : to_toml(field.default_value);
 }
 
-// Words in lines of at most 100 columns, each after `indent` spaces.
-std::string wrapped(const std::string& words, std::size_t indent) {
-  const std::string margin(indent, ' ');
-  std::string out, line;
-  std::istringstream stream(words);
-  for (std::string word; stream >> word;) {
-    if (!line.empty() && indent + line.size() + 1 + word.size() > 100) {
-      out += margin + line + "\n";
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-  }
-  return out + margin + line + "\n";
-}
+constexpr int kReadable = 100;  // columns of a line
+int readable(int columns) { return columns > 0 ? std::min(columns, kReadable) : kReadable; }
 
 std::string explain_field(const FieldTable& table, const Field& field) {
-  std::string out = fmt::format("{}.{}\n{}  value    {}\n  default  {}\n", table.section, field.key,
-                                wrapped(field.text, 2), allowed_text(field), default_text(field));
+  std::string out = fmt::format("{}.{}\n  {}\n  value    {}\n  default  {}\n", table.section, field.key, field.text,
+                                allowed_text(field), default_text(field));
   if (field.rules.only) out += fmt::format("  applies  {}\n", only_text(field));
   return out;
 }
@@ -62,6 +49,38 @@ std::string explain_section(const FieldTable& table) {
   std::string out = fmt::format("[{}]  {}\n", table.section, table.text);
   for (const auto& field : table.fields) out += "\n" + explain_field(table, field);
   return out;
+}
+
+std::string explanation(const std::vector<const FieldTable*>& tables, const std::string& name) {
+  std::vector<std::string> known;
+  std::string section;  // [model] has two owners: the keys of all models, and those of each
+  const auto ends = [&](const std::string& full) { return full == name || full.ends_with("." + name); };
+  for (const auto* table : tables) {
+    if (ends(table->section)) section += (section.empty() ? "" : "\n") + explain_section(*table);
+    known.push_back(table->section);
+  }
+  if (!section.empty()) return section;
+  std::string same_key;
+  for (const auto* table : tables) {
+    for (const auto& field : table->fields) {
+      const auto full = table->section + "." + field.key;
+      if (full == name) return explain_field(*table, field);
+      if (ends(full)) same_key += (same_key.empty() ? "" : "\n") + explain_field(*table, field);
+      known.push_back(full);
+    }
+  }
+  if (!same_key.empty()) return same_key;  // a key without its section, or with the end of its name
+  auto near = text::did_you_mean(name, known);
+  if (near.empty() && name.starts_with("plugin.")) {
+    near = "; of a plugin that is outside the plugin folders, say where it is: --set parallel.plugin=PATH";
+  } else if (near.empty()) {
+    std::vector<std::string> sections;
+    for (const auto* table : tables)
+      if (std::find(sections.begin(), sections.end(), table->section) == sections.end())
+        sections.push_back(table->section);
+    near = fmt::format(" (sections: {})", text::join(sections));
+  }
+  throw ConfigError(fmt::format("--explain {}: no such option{}", name, near));
 }
 
 // A cell of a Markdown table: a bar would end it.
@@ -91,42 +110,15 @@ std::string bounds_text(const FieldRules& rules) {
   return text::join(parts, " and ");
 }
 
-std::string explain(const std::vector<const FieldTable*>& tables, const std::string& name) {
-  std::vector<std::string> known;
-  std::string section;  // [model] has two owners: the keys of all models, and those of each
-  const auto ends = [&](const std::string& full) { return full == name || full.ends_with("." + name); };
-  for (const auto* table : tables) {
-    if (ends(table->section)) section += (section.empty() ? "" : "\n") + explain_section(*table);
-    known.push_back(table->section);
-  }
-  if (!section.empty()) return section;
-  std::string same_key;
-  for (const auto* table : tables) {
-    for (const auto& field : table->fields) {
-      const auto full = table->section + "." + field.key;
-      if (full == name) return explain_field(*table, field);
-      if (ends(full)) same_key += (same_key.empty() ? "" : "\n") + explain_field(*table, field);
-      known.push_back(full);
-    }
-  }
-  if (!same_key.empty()) return same_key;  // a key without its section, or with the end of its name
-  auto near = text::did_you_mean(name, known);
-  if (near.empty()) {
-    std::vector<std::string> sections;
-    for (const auto* table : tables)
-      if (std::find(sections.begin(), sections.end(), table->section) == sections.end())
-        sections.push_back(table->section);
-    near = fmt::format(" (sections: {})", text::join(sections));
-  }
-  throw ConfigError(fmt::format("--explain {}: no such option{}", name, near));
+std::string explain(const std::vector<const FieldTable*>& tables, const std::string& name, int columns) {
+  return text::wrap(explanation(tables, name), static_cast<std::size_t>(readable(columns)));
 }
 
-std::string list_options(const FieldTable& table) {
+std::string list_options(const FieldTable& table, int columns) {
   std::string out;
   for (const auto& field : table.fields)
-    out +=
-        fmt::format("  {} = {}  ({})\n{}", field.key, default_text(field), allowed_text(field), wrapped(field.text, 6));
-  return out;
+    out += fmt::format("  {} = {}  ({})\n      {}\n", field.key, default_text(field), allowed_text(field), field.text);
+  return text::wrap(out, static_cast<std::size_t>(readable(columns)));
 }
 
 std::string document_markdown(const std::vector<const FieldTable*>& tables) {

@@ -24,12 +24,12 @@ void check_keys(const Table& section, const FieldTable& fields);
 /// The section of each core table, in the order of a user's file. [parallel] stands last.
 std::vector<const FieldTable*> core_tables();
 
-/// What `name` ("train.micro_batch", "train", "plugin.torch_ddp") is: its row, or the rows of its section.
-/// @throws ConfigError with the nearest name.
-std::string explain(const std::vector<const FieldTable*>& tables, const std::string& name);
+/// What `name` ("train.micro_batch", "train", "plugin.torch_ddp") is: its row, or the rows of its section, in lines of
+/// at most `columns` (0, or more than is good to read: 100). @throws ConfigError with the nearest name.
+std::string explain(const std::vector<const FieldTable*>& tables, const std::string& name, int columns = 0);
 
 /// The rows of a section, "key = default  (what may be written)" and the text below, for `trireme plugins`.
-std::string list_options(const FieldTable& table);
+std::string list_options(const FieldTable& table, int columns = 0);
 
 /// docs/config.md: a heading and a table for each section.
 std::string document_markdown(const std::vector<const FieldTable*>& tables);

@@ -123,6 +123,9 @@ void check_optimizer(const Table& section, const OptimizerOptions& optimizer) {
   if (optimizer.nesterov && optimizer.dampening != 0)
     fail(&section, "nesterov",
          fmt::format("needs dampening = 0, not {}; remove one of the two", to_toml(optimizer.dampening)));
+  if (!optimizer.no_decay.empty() && optimizer.weight_decay == 0)
+    fail(&section, "no_decay",
+         "changes nothing while weight_decay is 0; set optimizer.weight_decay, or remove no_decay");
   if (optimizer.dampening != 0 && optimizer.momentum == 0)
     fail(&section, "dampening", "changes nothing without momentum; set optimizer.momentum, or remove dampening");
   for (const auto* key : {"no_decay", "freeze"}) {
@@ -179,6 +182,24 @@ void read_model(const Table& root, RunConfig& config) {
 
 }  // namespace
 
+template <class T>
+static Table checked_section(const Fields<T>& fields, const T& options) {
+  auto section = as_section(fields, &options);
+  read<T>(&section, fields);
+  return section;
+}
+
+void check_options(const TrainOptions& options) {
+  check_train(checked_section(booster_train_fields(), options), options);
+}
+void check_options(const OptimizerOptions& options) {
+  check_optimizer(checked_section(optimizer_fields(), options), options);
+}
+void check_options(const ScheduleOptions& options) {
+  check_schedule(checked_section(schedule_fields(), options), options);
+}
+void check_options(const LoadingOptions& options) { checked_section(loading_fields(), options); }
+
 const Table* RunConfig::plugin_table(const std::string& name) const {
   const Table* plugins = root.table("plugin");
   return plugins == nullptr ? nullptr : plugins->table(name);
@@ -205,12 +226,6 @@ RunConfig from_table(Table root) {
   check_plugin(root, config.parallel);
   config.root = std::move(root);
   return config;
-}
-
-RunConfig load(const std::string& path, const std::vector<std::string>& overrides) {
-  Table root = parse_file(path);
-  for (const auto& assignment : overrides) apply_override(root, assignment);
-  return from_table(std::move(root));
 }
 
 std::string print(const RunConfig& config, const std::string& model_rows, const std::string& plugin_section) {

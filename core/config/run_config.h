@@ -24,7 +24,13 @@ struct RunOptions {
   double memory_mb = 0;               // of a CPU rank's tensors; 0: no limit
 };
 
-struct DataOptions {
+/// How a rank's samples are made ready; of [data].
+struct LoadingOptions {
+  std::int64_t workers = 1;   // threads of a rank that decode
+  std::int64_t prefetch = 2;  // steps made ready ahead
+};
+
+struct DataOptions : LoadingOptions {
   std::string name = "image_folder";  // image_folder | leaves | tensors
   std::string path = "";
   std::optional<std::int64_t> image_size;  // pixels; tensors: taken from the file; others: 224
@@ -33,31 +39,34 @@ struct DataOptions {
   bool flip = false;
   bool random_resized_crop = false;
   std::vector<double> crop_scale = {0.08, 1.0};
-  std::int64_t workers = 1;             // decode threads a rank
-  std::int64_t prefetch = 2;            // steps decoded ahead
   double cache_mb = 512;                // decoded images kept in memory, a rank
   std::string on_bad_sample = "error";  // error | skip
   std::int64_t images = 900;            // leaves: how many are generated, over all splits
   std::int64_t leaf_seed = 7;           // leaves: which ones
 };
 
+/// Of [train], what a training by Booster reads: the steps, how a step is run, and how long the schedule is.
 struct TrainOptions {
   std::int64_t epochs = 3;
   std::optional<std::int64_t> max_steps;
-  std::optional<double> max_seconds;
   std::int64_t global_batch = 32;
   std::optional<std::int64_t> micro_batch;  // a rank's samples a forward; unset: its whole share
-  std::optional<std::int64_t> eval_batch;   // a rank's samples a forward in evaluation; unset: 4 x micro_batch
   std::string precision = "fp32";           // fp32 | bf16 | fp16 | fp64
   double max_norm = 0;                      // 0: no clip
   bool shuffle = true;
   bool drop_last = false;
   bool recompute = false;
-  std::int64_t topk = 5;
-  double label_smoothing = 0;
   // The dynamic loss scale of fp16.
   double initial_scale = 65536, min_scale = 1, max_scale = 4294967296.0, growth_factor = 2, backoff_factor = 0.5;
   std::int64_t growth_interval = 1000, hysteresis = 2;
+};
+
+/// All of [train]: with what the command's own loop, loss and evaluation read.
+struct RunTrainOptions : TrainOptions {
+  std::optional<double> max_seconds;
+  std::optional<std::int64_t> eval_batch;  // a rank's samples a forward in evaluation; unset: 4 x micro_batch
+  std::int64_t topk = 5;
+  double label_smoothing = 0;
 };
 
 struct OptimizerOptions {
@@ -100,18 +109,28 @@ struct ModelOptions {
 
 const Fields<RunOptions>& run_fields();
 const Fields<DataOptions>& data_fields();
-const Fields<TrainOptions>& train_fields();
+const Fields<RunTrainOptions>& train_fields();
+/// The same rows for the parts of [train] and [data] that a program fills in.
+const Fields<TrainOptions>& booster_train_fields();
+const Fields<LoadingOptions>& loading_fields();
 const Fields<OptimizerOptions>& optimizer_fields();
 const Fields<ScheduleOptions>& schedule_fields();
 const Fields<ParallelOptions>& parallel_fields();
 const Fields<ModelOptions>& model_fields();
+
+/// The rules of a file, within a section and between its keys, for options that a program has filled in. Each names the
+/// key that breaks one: "optimizer.lr = -1: it must be at least 0". @throws ConfigError
+void check_options(const TrainOptions& options);
+void check_options(const OptimizerOptions& options);
+void check_options(const ScheduleOptions& options);
+void check_options(const LoadingOptions& options);
 
 struct RunConfig {
   Table root;  ///< what the user wrote, overrides applied; source of origins for later errors
   RunOptions run;
   ModelOptions model;
   DataOptions data;
-  TrainOptions train;
+  RunTrainOptions train;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   ParallelOptions parallel;
@@ -124,9 +143,8 @@ struct RunConfig {
   Table model_rest;
 };
 
-/// Reads the file, applies the overrides, fills every section and checks the rules that span keys. Touches no
-/// network and no process group. @throws ConfigError.
-RunConfig load(const std::string& path, const std::vector<std::string>& overrides);
+/// Fills every section from a parsed file and checks the rules that span keys. Touches no network and no process group.
+/// @throws ConfigError.
 RunConfig from_table(Table root);
 
 /// The resolved file: every key of the core sections; loading it gives an equal RunConfig. The owners of [model]'s own

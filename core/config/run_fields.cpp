@@ -8,6 +8,13 @@ namespace {
 // Beyond what any run needs, and far enough below 2^63 that products of two counts (epochs x steps) fit.
 constexpr double kMostSteps = 1e12, kMostSamples = 1e9;
 
+/// A row of `whole` for a struct that has a part of its keys: the same text, the same rules.
+template <class T, class M>
+void add_row_of(const FieldTable& whole, Fields<T>& rows, const char* key, M T::*member) {
+  const auto* row = whole.find(key);
+  rows.add(key, member, row->text, row->rules);
+}
+
 }  // namespace
 
 const Fields<RunOptions>& run_fields() {
@@ -93,8 +100,8 @@ const Fields<DataOptions>& data_fields() {
   return table;
 }
 
-const Fields<TrainOptions>& train_fields() {
-  using O = TrainOptions;
+const Fields<RunTrainOptions>& train_fields() {
+  using O = RunTrainOptions;
   const OnlyWith fp16{"precision", {"fp16"}};
   static const auto table =
       Fields<O>("train", "How long, in which batches and in which precision.")
@@ -223,6 +230,41 @@ const Fields<ParallelOptions>& parallel_fields() {
           .add("tp", &O::tp, "Tensor-parallel ranks: short for plugin.hybrid_parallel.tp_size.",
                {.min = 1, .max = 65536})
           .add("zero", &O::zero, "Stage of ZeRO: short for plugin.hybrid_parallel.zero_stage.", {.min = 0, .max = 3});
+  return table;
+}
+
+const Fields<TrainOptions>& booster_train_fields() {
+  static const auto table = [] {
+    Fields<TrainOptions> rows("train", train_fields().text);
+    const auto add = [&rows](const char* key, auto member) { add_row_of(train_fields(), rows, key, member); };
+    add("epochs", &TrainOptions::epochs);
+    add("max_steps", &TrainOptions::max_steps);
+    add("global_batch", &TrainOptions::global_batch);
+    add("micro_batch", &TrainOptions::micro_batch);
+    add("precision", &TrainOptions::precision);
+    add("max_norm", &TrainOptions::max_norm);
+    add("shuffle", &TrainOptions::shuffle);
+    add("drop_last", &TrainOptions::drop_last);
+    add("recompute", &TrainOptions::recompute);
+    add("initial_scale", &TrainOptions::initial_scale);
+    add("min_scale", &TrainOptions::min_scale);
+    add("max_scale", &TrainOptions::max_scale);
+    add("growth_factor", &TrainOptions::growth_factor);
+    add("backoff_factor", &TrainOptions::backoff_factor);
+    add("growth_interval", &TrainOptions::growth_interval);
+    add("hysteresis", &TrainOptions::hysteresis);
+    return rows;
+  }();
+  return table;
+}
+
+const Fields<LoadingOptions>& loading_fields() {
+  static const auto table = [] {
+    Fields<LoadingOptions> rows("data", data_fields().text);
+    add_row_of(data_fields(), rows, "workers", &LoadingOptions::workers);
+    add_row_of(data_fields(), rows, "prefetch", &LoadingOptions::prefetch);
+    return rows;
+  }();
   return table;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+
 #include "core/base/error.h"
 
 namespace trireme::config {
@@ -20,16 +22,38 @@ const Table* Table::table(const std::string& key) const {
 
 std::string place_of(const Table& section, const std::string& key) {
   const Entry* entry = section.find(key);
-  if (entry == nullptr) return fmt::format("{}: [{}] {}", section.origin.text(), section.path, key);
+  if (entry == nullptr) {
+    const auto known = section.written_elsewhere.find(key);
+    return known == section.written_elsewhere.end()
+               ? fmt::format("{}: [{}] {}", section.origin.text(), section.path, key)
+               : fmt::format("{}: {}", section.origin.text(), known->second);
+  }
   // An override already shows its key and value: "--set train.epochs=x".
   if (entry->origin.line == 0) return entry->origin.text();
   const auto name = entry->written_as.empty() ? fmt::format("{}.{}", section.path, key) : entry->written_as;
   return fmt::format("{}: {} = {}", entry->origin.text(), name, to_toml(entry->value));
 }
 
+/// Words of `text` that are keys which the user writes elsewhere, as he writes them.
+static std::string in_users_words(const Table& section, const std::string& text) {
+  const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    auto end = at;
+    while (end < text.size() &&
+           (in_word(text[end]) || (text[end] == '.' && end + 1 < text.size() && in_word(text[end + 1]))))
+      ++end;
+    const auto known = section.written_elsewhere.find(text.substr(at, end - at));
+    out += known == section.written_elsewhere.end() ? text.substr(at, end - at) : known->second;
+    if (end < text.size()) out += text[end++];
+    at = end;
+  }
+  return out;
+}
+
 void fail(const Table* section, const std::string& key, const std::string& what) {
   if (section == nullptr) throw ConfigError(fmt::format("{}: {}", key, what));
-  throw ConfigError(fmt::format("{}: {}", place_of(*section, key), what));
+  throw ConfigError(fmt::format("{}: {}", place_of(*section, key), in_users_words(*section, what)));
 }
 
 }  // namespace trireme::config

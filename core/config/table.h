@@ -33,6 +33,8 @@ struct Table {
   Origin origin;
   std::map<std::string, Entry> entries;
   std::map<std::string, Table> tables;
+  /// Keys that the user writes elsewhere, under these names ("tp_size": "parallel.tp"): errors speak of them so.
+  std::map<std::string, std::string> written_elsewhere{};
 
   [[nodiscard]] const Entry* find(const std::string& key) const;
   [[nodiscard]] const Table* table(const std::string& key) const;
@@ -55,6 +57,9 @@ T read(const Table* section, const Fields<T>& fields) {
   read_into(section, fields, &out);
   return out;
 }
+
+/// What a program has filled in, as a section: the values of `object` that differ from their defaults.
+Table as_section(const FieldTable& fields, const void* object);
 
 /// The ConfigError for a rule that spans keys: points at `key` of `section` if it was written, else at the section.
 /// `what` says the broken rule with its numbers and the remedy.

@@ -159,4 +159,14 @@ void read_into(const Table* section, const FieldTable& fields, void* out) {
   }
 }
 
+Table as_section(const FieldTable& fields, const void* object) {
+  Table section;
+  section.path = fields.section;
+  section.origin.source = "the program's options";
+  for (const auto& field : fields.fields)
+    if (const auto value = field.get(object); value != field.default_value)
+      section.entries[field.key] = {value, {fmt::format("{}.{} = {}", fields.section, field.key, to_toml(value))}};
+  return section;
+}
+
 }  // namespace trireme::config

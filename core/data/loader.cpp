@@ -40,15 +40,12 @@ SamplerOptions sampler_options(const Dataset& dataset, const LoaderOptions& o) {
 }
 
 void check(const Dataset& dataset, const LoaderOptions& o) {
-  TRIREME_CHECK(o.global_batch > 0 && o.micro_batch > 0 && 0 <= o.dp_rank && o.dp_rank < o.dp_size,
-                "global batch {}, micro batch {}, rank {} of {}", o.global_batch, o.micro_batch, o.dp_rank, o.dp_size);
-  TRIREME_CHECK(!o.evaluation || !(o.shuffle || o.augment || o.drop_last),
-                "evaluation sees each sample once, in order");
-  if (o.dp_size > o.global_batch)
-    throw ConfigError(
-        fmt::format("{} data-parallel ranks cannot share a global batch of {}; set train.global_batch to at "
-                    "least {} or use fewer ranks",
-                    o.dp_size, o.global_batch, o.dp_size));
+  TRIREME_REQUIRE(o.global_batch > 0 && o.micro_batch > 0 && 0 <= o.dp_rank && o.dp_rank < o.dp_size,
+                  "global batch {}, micro batch {}, rank {} of {}", o.global_batch, o.micro_batch, o.dp_rank,
+                  o.dp_size);
+  TRIREME_REQUIRE(!o.evaluation || !(o.shuffle || o.augment || o.drop_last),
+                  "evaluation sees each sample once, in order");
+  check_shares(o.global_batch, o.dp_size);
   if (dataset.size() == 0) throw DataError("the data set holds no samples");
   if (o.drop_last && dataset.size() < o.global_batch)
     throw DataError(
@@ -58,6 +55,14 @@ void check(const Dataset& dataset, const LoaderOptions& o) {
 }
 
 }  // namespace
+
+void check_shares(std::int64_t global_batch, int ranks) {
+  if (ranks > global_batch)
+    throw ConfigError(
+        fmt::format("train.global_batch: a global batch of {} cannot be shared by {} data-parallel ranks; use at least "
+                    "{}, or at most {} ranks",
+                    global_batch, ranks, ranks, global_batch));
+}
 
 struct Loader::State {
   State(std::shared_ptr<Dataset> set, LoaderOptions opts)
@@ -118,8 +123,9 @@ const LoaderOptions& Loader::options() const { return state_->options; }
 
 void Loader::start_epoch(std::int64_t epoch, std::int64_t first_step) {
   auto& s = *state_;
-  TRIREME_CHECK(epoch >= 0 && first_step >= 0 && first_step <= steps_per_epoch(), "epoch {}, step {} of {}", epoch,
-                first_step, steps_per_epoch());
+  TRIREME_REQUIRE(epoch >= 0 && first_step >= 0 && first_step <= steps_per_epoch(),
+                  "Loader::start_epoch({}, {}): epochs count from 0, and this one has {} steps", epoch, first_step,
+                  steps_per_epoch());
   s.order = s.sampler.order(epoch);
   s.started = true;
   s.epoch = epoch;
@@ -234,8 +240,9 @@ Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) con
     const auto at = static_cast<std::size_t>(position - job.plan.share.begin);
     if (!job.read[at]) continue;  // left out
     auto& sample = *job.read[at];
-    TRIREME_CHECK(!options.inputs || sample.inputs.size() == columns.size(), "a sample has {} inputs, others {}",
-                  sample.inputs.size(), columns.size());
+    if (options.inputs && sample.inputs.size() != columns.size())
+      throw DataError(fmt::format("sample {} has {} inputs, the first one {}; all must have as many", job.ids[at],
+                                  sample.inputs.size(), columns.size()));
     for (std::size_t k = 0; k < sample.inputs.size(); ++k) {
       const auto& input = columns[k].emplace_back(std::move(sample.inputs[k]));
       check_shape(input, options.one_shape ? empty_inputs[k].sizes().slice(1) : columns[k].front().sizes(),
@@ -271,7 +278,7 @@ Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) con
 
 std::optional<StepBatch> Loader::next() {
   auto& s = *state_;
-  TRIREME_CHECK(s.started, "start_epoch() comes before next()");
+  TRIREME_REQUIRE(s.started, "Loader::next() before Loader::start_epoch(); call start_epoch(epoch) first, each epoch");
   const auto begin = std::chrono::steady_clock::now();
   s.schedule(1);
   if (s.jobs.empty()) return std::nullopt;

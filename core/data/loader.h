@@ -40,6 +40,9 @@ struct LoaderOptions {
   c10::Device device = at::kCPU;
 };
 
+/// Each rank needs a sample of every global batch. @throws ConfigError
+void check_shares(std::int64_t global_batch, int ranks);
+
 /// Used by one thread; its workers are its own, and end with it, at any time.
 class Loader {
  public:

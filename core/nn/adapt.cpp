@@ -49,7 +49,10 @@ std::unique_ptr<Model> adapt(const torch::nn::Sequential& sequential) {
   std::vector<std::shared_ptr<Block>> blocks;
   for (auto& child : *sequential) {
     auto forward = [any = child](Tensors inputs, const Context&) mutable {
-      TRIREME_CHECK(inputs.size() == 1, "a child of a Sequential takes one tensor, not {}", inputs.size());
+      TRIREME_REQUIRE(inputs.size() == 1,
+                      "a child of an adapted Sequential takes one tensor, and {} were given; adapt the module with a "
+                      "forward function of your own, nn::adapt(module, forward)",
+                      inputs.size());
       return Tensors{any.forward(std::move(inputs[0]))};
     };
     blocks.push_back(std::make_shared<AdaptedBlock>(child.ptr(), std::move(forward)));

@@ -20,12 +20,13 @@ void Model::keep(std::vector<std::size_t> blocks, std::string axis) {
 }
 
 void Model::finish() {
-  TRIREME_CHECK(!blocks_.empty(), "a model has no blocks");
+  TRIREME_REQUIRE(!blocks_.empty(), "a model has no blocks; call add_block() before finish()");
   std::unordered_set<std::string> paths;
   std::unordered_set<const Layer*> named;
   const auto name = [&](Layer& layer, std::string path) {
     if (!named.insert(&layer).second) return;  // a shared layer keeps its first name
-    TRIREME_CHECK(paths.insert(path).second, "two layers have the path \"{}\"", path);
+    TRIREME_REQUIRE(paths.insert(path).second, "two layers have the path \"{}\"; register one under another name",
+                    path);
     layer.set_path(std::move(path));
   };
   named.insert(this);
@@ -39,8 +40,11 @@ void Model::finish() {
   for (const auto& parameter : parameters()) known.insert(parameter.unsafeGetTensorImpl());
   for (const auto& block : blocks_)
     for (const auto& item : block->named_parameters())
-      TRIREME_CHECK(known.count(item.value().unsafeGetTensorImpl()) != 0,
-                    "block \"{}\" has the parameter \"{}\", which the model does not name", block->path(), item.key());
+      TRIREME_REQUIRE(
+          known.count(item.value().unsafeGetTensorImpl()) != 0,
+          "block \"{}\" has the parameter \"{}\", which the model does not name; register the block, or the "
+          "layer that has it, as a module of the model",
+          block->path(), item.key());
 }
 
 }  // namespace trireme::nn

@@ -51,7 +51,7 @@ class Model : public Layer {
  protected:
   void add_block(std::shared_ptr<Block> block) { blocks_.push_back(std::move(block)); }
   /// To be called last in a model's constructor: tells each Layer its path. A block outside the module tree keeps the
-  /// path it was given, else is called "blocks.I". @throws LogicError when a block has a parameter that the model's
+  /// path it was given, else is called "blocks.I". @throws UsageError when a block has a parameter that the model's
   /// tree does not name, or when two layers have one path.
   void finish();
 

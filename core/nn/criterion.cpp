@@ -2,6 +2,7 @@
 
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
@@ -11,9 +12,9 @@
 namespace trireme::nn {
 
 Loss cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing) {
-  TRIREME_CHECK(logits.dim() == 2 && labels.dim() == 1 && logits.size(0) == labels.size(0),
-                "cross entropy of logits with {} rows and {} labels", logits.dim() == 2 ? logits.size(0) : -1,
-                labels.numel());
+  TRIREME_REQUIRE(logits.dim() == 2 && labels.dim() == 1 && logits.size(0) == labels.size(0),
+                  "cross_entropy() takes logits [samples, classes] and labels [samples], not [{}] and [{}]",
+                  fmt::join(logits.sizes(), ", "), fmt::join(labels.sizes(), ", "));
   const auto dtype = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto weight = static_cast<double>(labels.size(0));
   // The sum over no rows is an empty sum in LibTorch too, but its label smoothing divides by the rows.

@@ -31,6 +31,7 @@ class CrossEntropy {
   using Compute = std::function<Loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing)>;
   /// As long as `model` lives. @throws ConfigError when another one lives that has its own way.
   void compute_by(Compute instead, std::weak_ptr<const void> model);
+  [[nodiscard]] double label_smoothing() const { return smoothing_; }
   [[nodiscard]] bool replaced() const { return instead_ && !model_.expired(); }
   /// How often it has been called.
   [[nodiscard]] std::uint64_t calls() const { return calls_; }

@@ -8,7 +8,7 @@
 
 namespace trireme::nn {
 
-Dropout::Dropout(double p) : p_(p) { TRIREME_CHECK(p >= 0 && p < 1, "dropout {} is not in [0, 1)", p); }
+Dropout::Dropout(double p) : p_(p) { TRIREME_REQUIRE(p >= 0 && p < 1, "dropout {} is not in [0, 1)", p); }
 
 at::Tensor Dropout::mask(const Context& context, const Elements& elements, c10::Device device) const {
   return dropout_mask(dropout_key(context.seed, context.step, path()), p_, context.sample_ids, elements, device);
@@ -23,9 +23,9 @@ Elements Dropout::from(const at::Tensor& x, std::int64_t begin) {
 
 at::Tensor Dropout::mask_of(const at::Tensor& x, const Context& context) const {
   if (!active(context)) return {};
-  TRIREME_CHECK(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0),
-                "dropout \"{}\": the batch has {} samples, but the numbers of {} were given", path(), x.size(0),
-                context.sample_ids.defined() ? context.sample_ids.numel() : 0);
+  TRIREME_REQUIRE(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0),
+                  "dropout \"{}\": the batch has {} samples, but the numbers of {} were given", path(), x.size(0),
+                  context.sample_ids.defined() ? context.sample_ids.numel() : 0);
   return mask(context, held_ ? held_(x, context) : from(x, 0), x.device()).view(x.sizes());
 }
 

@@ -9,8 +9,8 @@
 namespace trireme::nn {
 
 Embedding::Embedding(const Options& options) : options_(options) {
-  TRIREME_CHECK(options.vocabulary >= 1 && options.features >= 1, "an embedding of {} words in {} features",
-                options.vocabulary, options.features);
+  TRIREME_REQUIRE(options.vocabulary >= 1 && options.features >= 1, "an embedding of {} words in {} features",
+                  options.vocabulary, options.features);
   declare("weight", weight, {options.vocabulary, options.features}, Init::normal(0, options.init_std));
 }
 

@@ -11,9 +11,9 @@
 namespace trireme::nn {
 
 Linear::Linear(const Options& options) : options_(options) {
-  TRIREME_CHECK(options.in % options.in_unit == 0 && options.out % options.out_unit == 0,
-                "{} -> {} features are no whole units of {} and {}", options.in, options.out, options.in_unit,
-                options.out_unit);
+  TRIREME_REQUIRE(options.in % options.in_unit == 0 && options.out % options.out_unit == 0,
+                  "{} -> {} features are no whole units of {} and {}", options.in, options.out, options.in_unit,
+                  options.out_unit);
   declare("weight", weight, {options.out, options.in}, Init::normal(0, options.init_std));
   if (options.bias) declare("bias", bias, {options.out}, Init::zeros());
 }

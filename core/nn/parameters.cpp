@@ -129,8 +129,8 @@ static void move_to(at::Tensor tensor, at::ScalarType dtype, c10::Device device)
 void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device) {
   for_each(model, [&](const Found& found) {
     if (!found.value.is_meta()) return move_to(found.value, dtype, device);
-    TRIREME_CHECK(found.site != nullptr, "the parameter \"{}\" has no memory and no layer that declares it",
-                  found.name);
+    TRIREME_REQUIRE(found.site != nullptr, "the parameter \"{}\" has no memory and no layer that declares it",
+                    found.name);
     const auto& declared = found.site->declared();
     found.site->layer->place(declared.name,
                              shard::draw(declared.init, seed, placement_of(found, model), dtype, device));

@@ -49,8 +49,6 @@ std::vector<ParamGroup> make_groups(const config::OptimizerOptions& options,
                                     const std::vector<NamedTensor>& parameters) {
   check_patterns("freeze", options.freeze, parameters);
   check_patterns("no_decay", options.no_decay, parameters);
-  if (!options.no_decay.empty() && options.weight_decay == 0)
-    throw ConfigError("optimizer.no_decay changes nothing while optimizer.weight_decay is 0; remove one of the two");
   ParamGroup decay{"decay", options.weight_decay, 1, {}}, no_decay{"no_decay", 0, 1, {}};
   for (const auto& [name, value] : parameters) {
     if (any_matches(options.freeze, name)) {
@@ -69,38 +67,10 @@ std::vector<ParamGroup> make_groups(const config::OptimizerOptions& options,
 }
 
 std::unique_ptr<Optimizer> make(const config::OptimizerOptions& options, std::vector<ParamGroup> groups) {
-  const config::OptimizerOptions defaults;
-  const auto unused = [&](bool changed, const char* key, const char* owner) {
-    if (changed)
-      throw ConfigError(
-          fmt::format("optimizer.{} changes nothing with optimizer.name = \"{}\"; remove it, or choose \"{}\"", key,
-                      options.name, owner));
-  };
-  if (options.name == "hybrid_adam") {
-    unused(options.momentum != defaults.momentum, "momentum", "sgd");
-    unused(options.nesterov, "nesterov", "sgd");
-    unused(options.dampening != defaults.dampening, "dampening", "sgd");
-    if (options.betas.size() != 2)
-      throw ConfigError(
-          fmt::format("optimizer.betas has {} numbers, and takes two: [0.9, 0.999]", options.betas.size()));
-    for (const double beta : options.betas)
-      if (!(beta >= 0 && beta < 1)) throw ConfigError(fmt::format("optimizer.betas: {} is not in [0, 1)", beta));
-    return std::make_unique<HybridAdam>(options, std::move(groups));
-  }
-  if (options.name == "sgd") {
-    unused(options.betas != defaults.betas, "betas", "hybrid_adam");
-    unused(options.eps != defaults.eps, "eps", "hybrid_adam");
-    unused(options.adamw != defaults.adamw, "adamw", "hybrid_adam");
-    if (options.nesterov && (options.momentum <= 0 || options.dampening != 0))
-      throw ConfigError("optimizer.nesterov needs optimizer.momentum above 0 and optimizer.dampening = 0");
-    if (options.dampening != 0 && options.momentum == 0)
-      throw ConfigError(
-          "optimizer.dampening changes nothing while optimizer.momentum is 0; set a momentum or remove it");
-    return std::make_unique<Sgd>(options, std::move(groups));
-  }
-  const std::vector<std::string> known{"hybrid_adam", "sgd"};
-  throw ConfigError(fmt::format("optimizer.name: no optimizer \"{}\" (known: {}){}", options.name, text::join(known),
-                                text::did_you_mean(options.name, known)));
+  config::check_options(options);
+  if (options.name == "sgd") return std::make_unique<Sgd>(options, std::move(groups));
+  TRIREME_CHECK(options.name == "hybrid_adam", "the optimizer \"{}\" has no code", options.name);
+  return std::make_unique<HybridAdam>(options, std::move(groups));
 }
 
 }  // namespace trireme::optim

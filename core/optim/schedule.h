@@ -7,8 +7,7 @@
 //   step        base x gamma^floor((s-w)/step_size)
 //   multi_step  base x gamma^(milestones at or before s): milestones are optimizer steps, warm-up included
 //   one_cycle   cosine arcs base/div_factor -> base at step pct_start T - 1 -> base/div_factor/final_div_factor
-// Without warm-up these are the curves of torch.optim.lr_scheduler. A key that the chosen schedule does not read must
-// stay at its default.
+// Without warm-up these are the curves of torch.optim.lr_scheduler.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,8 @@ namespace trireme::optim {
 
 class LrSchedule {
  public:
-  /// total_steps: of the whole training. @throws ConfigError for warm-up beyond it, steps and ratio both given, warm-up
-  /// with one_cycle (it has its own), a key that changes nothing, or a missing step_size or milestones.
+  /// total_steps: of the whole training. @throws ConfigError for what config::check_options() refuses, for a warm-up
+  /// beyond the training's end, or a drop before the warm-up's.
   LrSchedule(const config::ScheduleOptions& options, double base_lr, std::int64_t total_steps);
   /// The learning rate of optimizer step `step`, from 0.
   [[nodiscard]] double lr(std::int64_t step) const;

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <utility>
+#include <vector>
+
+#include "core/base/text.h"
 
 namespace trireme::train {
 namespace {
@@ -24,12 +27,45 @@ std::string bar(double share, int width) {
   return out;
 }
 
-std::string numbers(const Progress& p, double seconds_a_step) {
-  auto text = fmt::format("{}/{}  loss {:.4f}  lr {:.1e}  norm {:.2f}  {:.1f} img/s  data {:.0f} %  {} left", p.step,
-                          p.steps, p.loss, p.lr, p.grad_norm, p.samples_per_s, p.data_wait * 100,
-                          clock_text(seconds_a_step * static_cast<double>(p.total_left)));
-  if (p.skipped > 0) text += fmt::format("  {} skipped", p.skipped);
-  return text;
+/// What a line of progress says, in its order. Where the terminal is narrow, the parts with the highest rank go first.
+struct Part {
+  int rank;
+  std::string text;
+};
+
+std::vector<Part> parts_of(const Progress& p, double seconds_a_step) {
+  std::vector<Part> parts{{0, fmt::format("epoch {}/{}", p.epoch, p.epochs)},
+                          {0, fmt::format("{}/{}", p.step, p.steps)},
+                          {1, fmt::format("loss {:.4f}", p.loss)},
+                          {4, fmt::format("lr {:.1e}", p.lr)},
+                          {5, fmt::format("norm {:.2f}", p.grad_norm)},
+                          {2, fmt::format("{:.1f} img/s", p.samples_per_s)},
+                          {6, fmt::format("data {:.0f} %", p.data_wait * 100)},
+                          {0, clock_text(seconds_a_step * static_cast<double>(p.total_left)) + " left"}};
+  if (p.skipped > 0) parts.insert(parts.end() - 1, {3, fmt::format("{} skipped", p.skipped)});
+  return parts;
+}
+
+std::string joined(const std::vector<Part>& parts, std::size_t begin) {
+  std::string out;
+  for (std::size_t i = begin; i < parts.size(); ++i) out += (out.empty() ? "" : "  ") + parts[i].text;
+  return out;
+}
+
+/// One line of at most `columns`, with a bar where there is room: what does not fit would wrap, and a wrapped line
+/// cannot be redrawn. The remaining time stays to the last.
+std::string progress_line(std::vector<Part> parts, double share, int columns) {
+  const auto room = static_cast<std::size_t>(std::max(1, columns));
+  while (text::width(joined(parts, 0)) > room) {
+    const auto least =
+        std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
+    if (least->rank == 0) return joined({parts.back()}, 0).substr(0, room);
+    parts.erase(least);
+  }
+  const auto rest = joined(parts, 1);
+  const auto left = static_cast<int>(room) - static_cast<int>(parts.front().text.size() + rest.size()) - 2;
+  const auto between = left >= 6 ? " " + bar(share, std::min(left - 1, 30)) + " " : std::string("  ");
+  return parts.front().text + between + rest;
 }
 
 }  // namespace
@@ -47,8 +83,11 @@ void Console::clear_bar() {
 
 void Console::header(const std::string& first, const std::vector<std::pair<std::string, std::string>>& rows) {
   if (!active_) return;
-  std::string text = first + "\n";
-  for (const auto& [label, row] : rows) text += fmt::format("{:<9}{}\n", label, row);
+  constexpr std::size_t kLabel = 9;
+  const auto columns = static_cast<std::size_t>(terminal_.columns);
+  auto text = text::wrap(first, columns, kLabel) + "\n";
+  for (const auto& [label, row] : rows)
+    text += text::wrap(fmt::format("{:<{}}{}\n", label, kLabel, row), columns, kLabel);
   put(text);
 }
 
@@ -59,28 +98,21 @@ void Console::progress(const Progress& p, double seconds_a_step) {
   if (now - last_ < (terminal ? std::chrono::steady_clock::duration(kRedraw) : kPlainLine)) return;
   const bool first = last_ == std::chrono::steady_clock::time_point{};
   last_ = now;
-  const auto text = numbers(p, seconds_a_step);
+  auto parts = parts_of(p, seconds_a_step);
   if (!terminal) {
-    if (!first) put(fmt::format("epoch {}/{}  step {}\n", p.epoch, p.epochs, text));
+    parts[1].text = "step " + parts[1].text;
+    if (!first) put(joined(parts, 0) + "\n");
     return;
   }
-  const auto lead = fmt::format("epoch {}/{} ", p.epoch, p.epochs);
-  // What does not fit in the line would wrap, and a wrapped line cannot be redrawn.
-  const int room = terminal_.columns - 1 - static_cast<int>(lead.size()) - static_cast<int>(text.size()) - 1;
-  auto shown = lead;
-  if (room >= 5)
-    shown +=
-        bar(static_cast<double>(p.step) / static_cast<double>(std::max<std::int64_t>(1, p.steps)), std::min(room, 30)) +
-        " ";
-  shown += text.substr(0, static_cast<std::size_t>(std::max(0, terminal_.columns - 1 - static_cast<int>(lead.size()))));
-  put("\r\x1b[2K" + shown);
+  const double share = static_cast<double>(p.step) / static_cast<double>(std::max<std::int64_t>(1, p.steps));
+  put("\r\x1b[2K" + progress_line(std::move(parts), share, terminal_.columns - 1));
   bar_shown_ = true;
 }
 
 void Console::line(const std::string& text) {
   if (!active_) return;
   clear_bar();
-  put(text + "\n");
+  put(text::wrap(text, static_cast<std::size_t>(terminal_.columns)) + "\n");
 }
 
 }  // namespace trireme::train

@@ -10,6 +10,7 @@
 #include "core/booster/plugin_loader.h"
 #include "core/checkpoint/weights.h"
 #include "core/config/place.h"
+#include "core/data/loader.h"
 #include "core/data/sampler.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
@@ -40,11 +41,7 @@ void check_batch(Prepared& p) {
   const auto* section = p.config.root.table("train");
   const auto& train = p.config.train;
   const int dp = data_parallel_size(*p.plugin, p.launch.size);
-  if (dp > train.global_batch)
-    config::fail(section, "global_batch",
-                 fmt::format("a global batch of {} cannot be shared by {} data-parallel ranks; use at least {}, or at "
-                             "most {} ranks",
-                             train.global_batch, dp, dp, train.global_batch));
+  data::check_shares(train.global_batch, dp);
   if (train.drop_last && p.data.train->size() < train.global_batch)
     config::fail(section, "global_batch",
                  fmt::format("drop_last leaves no step: {} samples for a global batch of {}", p.data.train->size(),
@@ -168,11 +165,12 @@ ModelSource model_source(const Prepared& p) {
   return source;
 }
 
-BoosterOptions booster_options(const Prepared& p) {
-  return {.boost = {.train = p.config.train,
-                    .optimizer = p.config.optimizer,
-                    .seed = static_cast<std::uint64_t>(p.config.run.seed)},
-          .schedule = p.config.schedule};
+BoostOptions booster_options(const Prepared& p) {
+  return {.train = p.config.train,
+          .optimizer = p.config.optimizer,
+          .schedule = p.config.schedule,
+          .loading = p.config.data,
+          .seed = static_cast<std::uint64_t>(p.config.run.seed)};
 }
 
 Criterion classification(const Prepared& p) {
@@ -182,19 +180,7 @@ Criterion classification(const Prepared& p) {
 }
 
 BoostInputs training_inputs(const Prepared& p) {
-  const auto& train = p.config.train;
-  return {.source = model_source(p),
-          .criterion = classification(p),
-          .data = p.data.train,
-          .loader = {.global_batch = train.global_batch,
-                     .micro_batch = p.micro_batch,
-                     .seed = static_cast<std::uint64_t>(p.config.run.seed),
-                     .shuffle = train.shuffle,
-                     .augment = true,
-                     .drop_last = train.drop_last,
-                     .workers = p.config.data.workers,
-                     .prefetch = p.config.data.prefetch},
-          .total_steps = p.total_steps};
+  return {.source = model_source(p), .criterion = classification(p), .data = p.data.train};
 }
 
 std::string resolved_toml(const config::RunConfig& c, const Plugin& plugin, const nn::ModelKind& kind,

@@ -35,7 +35,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
 
 /// The model, without memory yet, with what it starts from.
 ModelSource model_source(const Prepared& prepared);
-BoosterOptions booster_options(const Prepared& prepared);
+BoostOptions booster_options(const Prepared& prepared);
 /// The model, its loss and the training data, as the file says.
 BoostInputs training_inputs(const Prepared& prepared);
 /// Cross-entropy with the run's label smoothing.

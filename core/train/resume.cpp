@@ -1,35 +1,18 @@
 #include "core/train/resume.h"
 
-#include <torch/version.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
-#include "core/base/version.h"
+#include "core/booster/run_state.h"
 #include "core/comm/text.h"
 #include "core/train/differences.h"
 #include "core/train/run_folder.h"
 
 namespace trireme::train {
 namespace {
-
-std::vector<double> to_doubles(const at::Tensor& tensor) {
-  const auto host = tensor.to(at::kCPU, at::kDouble).contiguous();
-  const auto* values = host.const_data_ptr<double>();
-  return {values, values + host.numel()};
-}
-
-void restore_scaler(optim::LossScaler& scaler, const checkpoint::TrainRecord& record) {
-  if (!scaler.enabled() || !record.loss_scale) return;
-  auto state = scaler.state();
-  auto* values = state.data_ptr<double>();
-  TRIREME_CHECK(static_cast<std::int64_t>(record.loss_scale->size()) == state.numel(), "a loss scale of another shape");
-  std::copy(record.loss_scale->begin(), record.loss_scale->end(), values);
-  scaler.set_state(state);
-}
 
 nlohmann::json to_json(const Evaluated& e) {
   return {{"epoch", e.epoch}, {"step", e.step}, {"accuracy", e.accuracy}, {"loss", e.loss}};
@@ -95,18 +78,14 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
 
 void save_standing(const Prepared& prepared, const std::string& run_dir, const std::string& config_toml,
                    Booster& booster, Boosted& run, const Standing& standing) {
-  checkpoint::CheckpointContents contents;
+  auto contents = contents_of(run);
   contents.record.progress = standing.at;
   contents.record.seed = prepared.config.run.seed;
-  if (run.optimizer->scaler().enabled()) contents.record.loss_scale = to_doubles(run.optimizer->scaler().state());
   contents.record.config = config_toml;
-  contents.record.versions = {{"trireme", TRIREME_VERSION}, {"libtorch", TORCH_VERSION}};
   contents.record.extra = {{"best", to_json(standing.best)},
                            {"last", to_json(standing.last)},
                            {"skipped", standing.skipped},
                            {"data", data_facts(prepared)}};
-  contents.weights = run.model->weights();
-  contents.optimizer = run.optimizer->state();
   checkpoint::save_checkpoint(run_dir, contents, prepared.config.run.keep_checkpoints, booster.mesh());
 }
 
@@ -137,15 +116,9 @@ std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& 
   if (from.empty()) return "";
   const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
   const auto& record = stored.record();
-  std::set<std::string> elsewhere;
-  for (const auto& parameter : nn::declarations_elsewhere(run.model->module())) elsewhere.insert(parameter.name);
-  stored.restore_weights(run.model->weights(), elsewhere);
-  run.model->weights_changed();
-  stored.restore_optimizer(run.optimizer->state(), elsewhere);
-  restore_scaler(run.optimizer->scaler(), record);
+  restore(run, stored);
   standing = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
               record.extra.at("skipped")};
-  run.step = standing.at.global_step;
   folder.go_on(standing.at.global_step);
   return from;
 }

@@ -66,7 +66,7 @@ class Session {
       for (auto& way : run_.model->memory_advice()) ways.push_back(std::move(way));
     return fmt::format(": {}, or use more ranks", text::join(ways));
   }
-  const config::TrainOptions& train() const { return p_.config.train; }
+  const config::RunTrainOptions& train() const { return p_.config.train; }
   checkpoint::Progress& at() { return standing_.at; }
   /// The epoch in progress or just ended, from 1.
   std::int64_t epoch_number() { return at().step_in_epoch == 0 && at().epoch > 0 ? at().epoch : at().epoch + 1; }
@@ -272,20 +272,14 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
   Console console(terminal, world.rank() == 0);
   auto options = booster_options(p);
   options.schedule = {};  // nothing is trained: its rules need not hold
+  options.train.drop_last = false;
   Booster booster(world, std::move(p.plugin), options);
   auto source = model_source(p);
   source.head_prefix.clear();  // a head that is not in the weights would be drawn at random and scored
   Boosted run;
   with_memory_remedy(
       [&] {
-        run = booster.boost({.source = std::move(source),
-                             .criterion = classification(p),
-                             .data = p.data.validation,
-                             .loader = {.global_batch = p.config.train.global_batch,
-                                        .micro_batch = p.micro_batch,
-                                        .workers = p.config.data.workers,
-                                        .prefetch = p.config.data.prefetch},
-                             .total_steps = p.total_steps});
+        run = booster.boost({.source = std::move(source), .criterion = classification(p), .data = p.data.validation});
       },
       [] {
         return ": let more ranks share out the weights, with parallel.plugin = \"hybrid_parallel\" and parallel.zero = "

@@ -1,8 +1,10 @@
-// A plugin of one's own: data parallelism that sends all gradients in one message when the step begins, optionally
-// rounded to bfloat16 on the way. Load it by its path:
+// A plugin of one's own: data parallelism that sends all gradients in one message when the last backward pass has
+// ended, optionally rounded to bfloat16 on the way. Load it by its path:
 //
 //   trireme train CONFIG.toml --ranks 2 --set parallel.plugin=/path/to/my_plugin.so --set plugin.my_plugin.wire=bf16
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <memory>
 #include <string>
@@ -26,39 +28,56 @@ const trireme::Fields<Options>& fields_of_options() {
   return table;
 }
 
+// The model knows whether this backward pass is the step's last one: no_sync() says that another follows.
+class OneMessageModel : public trireme::ReplicatedModel {
+ public:
+  using ReplicatedModel::ReplicatedModel;
+  trireme::ScopeGuard no_sync() override {
+    const bool before = std::exchange(held_, true);
+    return trireme::ScopeGuard([this, before] { held_ = before; });
+  }
+  bool held() const { return held_; }
+
+ private:
+  bool held_ = false;
+};
+
 // Each rank's gradients are sums over its share of the batch, divided by the weight of the whole global batch; so their
-// sum over the ranks is the gradient, and nothing is divided here.
+// sum over the ranks is the gradient, and nothing is divided here. They are reduced as soon as the last backward pass
+// has ended: gradients() and step() both find them so (core/booster/handles.h).
 class OneMessage : public trireme::ReplicatedOptimizer {
  public:
-  OneMessage(std::vector<trireme::nn::Parameter>& parameters, const trireme::BoostOptions& options,
-             trireme::comm::Mesh& mesh, bool half)
-      : ReplicatedOptimizer(parameters, options, mesh),
-        parameters_(parameters),
-        group_(mesh.group("dp")),
-        half_(half) {}
+  OneMessage(OneMessageModel& model, const trireme::BoostOptions& options, trireme::comm::Mesh& mesh, bool half)
+      : ReplicatedOptimizer(model.parameters(), options, mesh), model_(model), group_(mesh.group("dp")), half_(half) {}
 
-  trireme::StepResult step(double lr) override {
-    std::vector<at::Tensor> gradients, flat;
-    for (const auto& p : parameters_)
-      if (p.value.grad().defined()) {
-        gradients.push_back(p.value.grad());
-        flat.push_back(gradients.back().reshape({-1}));
-      }
-    if (group_.size() > 1 && !flat.empty()) {
-      auto message = at::cat(flat);
-      if (half_) message = message.to(at::kBFloat16);
-      group_.all_reduce(message);
-      std::int64_t begin = 0;
-      for (auto& gradient : gradients) {
-        gradient.copy_(message.narrow(0, begin, gradient.numel()).view_as(gradient));
-        begin += gradient.numel();
-      }
-    }
-    return ReplicatedOptimizer::step(lr);
+  void backward(const trireme::nn::Loss& loss, double global_weight) override {
+    ReplicatedOptimizer::backward(loss, global_weight);
+    if (!model_.held() && group_.size() > 1) reduce();
   }
 
  private:
-  std::vector<trireme::nn::Parameter>& parameters_;
+  void reduce() {
+    const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> gradients, flat;
+    for (auto& p : model_.parameters()) {
+      if (!p.value.requires_grad()) continue;
+      // Every rank sends the same message, also where its samples did not use a parameter.
+      if (!p.value.grad().defined()) p.value.mutable_grad() = at::zeros_like(p.value);
+      gradients.push_back(p.value.grad());
+      flat.push_back(gradients.back().reshape({-1}));
+    }
+    if (flat.empty()) return;
+    auto message = at::cat(flat);
+    if (half_) message = message.to(at::kBFloat16);
+    group_.all_reduce(message);
+    std::int64_t begin = 0;
+    for (auto& gradient : gradients) {
+      gradient.copy_(message.narrow(0, begin, gradient.numel()).view_as(gradient));
+      begin += gradient.numel();
+    }
+  }
+
+  OneMessageModel& model_;
   trireme::comm::Group group_;
   bool half_;
 };
@@ -82,9 +101,8 @@ class MyPlugin : public trireme::Plugin {
                              trireme::comm::Mesh& mesh, const trireme::Log& log) override {
     const auto device = mesh.world().device();
     auto parameters = trireme::materialize_whole(source, options, device, log);
-    auto model =
-        std::make_unique<trireme::ReplicatedModel>(std::move(source.model), std::move(parameters), options, device);
-    auto optimizer = std::make_unique<OneMessage>(model->parameters(), options, mesh, options_.wire == "bf16");
+    auto model = std::make_unique<OneMessageModel>(std::move(source.model), std::move(parameters), options, device);
+    auto optimizer = std::make_unique<OneMessage>(*model, options, mesh, options_.wire == "bf16");
     return {std::move(model), std::move(optimizer)};
   }
 

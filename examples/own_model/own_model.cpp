@@ -1,23 +1,20 @@
 // Trains the Reader (reader.h) in the layout that the command line gives, alone or under mpirun, srun, torchrun:
 //
-//   own_model [SECTION.KEY=VALUE]...       mpirun -n 4 own_model parallel.tp=2 parallel.pp=2 parallel.schedule=zbv
+//   own_model [SECTION.KEY=VALUE]...       mpirun --allow-run-as-root --oversubscribe -n 4 own_model parallel.tp=2
+//   parallel.pp=2
 //
 // In each layout the losses are the same.
 #include <ATen/ops/tensor.h>
 
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "core/base/error.h"
-#include "core/base/random.h"
-#include "core/booster/booster.h"
-#include "core/booster/plugin_loader.h"
-#include "core/nn/criterion.h"
-#include "core/train/evaluate.h"
 #include "reader.h"
+#include "trireme.h"
 
 namespace nn = trireme::nn;
 namespace data = trireme::data;
@@ -79,24 +76,18 @@ Run prepare(int argc, char** argv) {
   return run;
 }
 
-int train(Run given) {
+int train(Run given, trireme::comm::World& world) {
   const auto& train = given.config.train;
-  const auto world = trireme::launch();
   trireme::Booster booster(
-      *world, std::move(given.plugin),
-      {.boost = {.train = train, .optimizer = given.config.optimizer, .seed = 42}, .schedule = given.config.schedule});
+      world, std::move(given.plugin),
+      {.train = train, .optimizer = given.config.optimizer, .schedule = given.config.schedule, .seed = 42});
   const auto lines = std::make_shared<Lines>();
-  const auto dp = booster.data_group().size();
   trireme::BoostInputs inputs;
   inputs.source = std::move(given.source);
   inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
     return nn::cross_entropy(outputs[0], batch.labels);
   };
   inputs.data = lines;
-  inputs.loader = {.global_batch = train.global_batch,
-                   .micro_batch = booster.plugin().micro_batch(train.micro_batch, (train.global_batch + dp - 1) / dp),
-                   .seed = 42,
-                   .shuffle = true};
   auto run = booster.boost(std::move(inputs));
   booster.log().note("{}", booster.mesh().formula());
   for (const auto& note : run.model->notes()) booster.log().note("{}", note);
@@ -116,14 +107,15 @@ int train(Run given) {
 }
 
 int main(int argc, char** argv) {
-  bool alike = true;  // so far every rank meets the same errors: one says them
+  Run run;
   try {
-    auto run = prepare(argc, argv);
-    alike = false;
-    return train(std::move(run));
-  } catch (const trireme::Error& error) {
-    if (alike && trireme::comm::detect().rank != 0) return 0;  // rank 0's code is the run's; ours would end it too soon
+    run = prepare(argc, argv);
+  } catch (const std::exception& error) {
+    // Every rank meets the same: rank 0 says it, and its code is the run's. A code of another would end it too soon.
+    if (trireme::comm::detect().rank != 0) return 0;
     std::fprintf(stderr, "own_model: %s\n", error.what());
-    return static_cast<int>(error.code());
+    const auto* ours = dynamic_cast<const trireme::Error*>(&error);
+    return ours == nullptr ? 1 : static_cast<int>(ours->code());
   }
+  return trireme::run_program("own_model", [&](trireme::comm::World& world) { return train(std::move(run), world); });
 }

@@ -1,21 +1,17 @@
 // A training program of one's own: three spiral arms of points, told apart by a small net. Data, model and loop are
-// here; ranks, gradient reduction, mixed precision and the optimizer are Trireme's. Start it alone, or under mpirun
-// with any number of ranks: the losses that it prints are the same.
+// here; ranks, gradient reduction, mixed precision and the optimizer are Trireme's. The losses that it prints are the
+// same on any number of ranks:
+//
+//   spiral            mpirun --allow-run-as-root --oversubscribe -n 4 spiral
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <optional>
 
-#include "core/base/error.h"
-#include "core/booster/booster.h"
-#include "core/booster/plugin_loader.h"
-#include "core/nn/block.h"
-#include "core/nn/criterion.h"
-#include "core/nn/linear.h"
+#include "trireme.h"
 
 namespace nn = trireme::nn;
 namespace data = trireme::data;
@@ -71,26 +67,21 @@ class Net : public nn::Model {
   }
 };
 
-int train() {
-  const auto world = trireme::launch();
-  trireme::BoosterOptions options;
-  options.boost.train.epochs = 20;
-  options.boost.optimizer.lr = 1e-2;
-  options.schedule.name = "cosine";
-  trireme::Booster booster(*world, trireme::load_plugin("torch_ddp"), options);
-
+int train(trireme::comm::World& world) {
+  trireme::Booster booster(world, trireme::load_plugin("torch_ddp"),
+                           {.train = {.epochs = 20, .global_batch = 60, .micro_batch = 30},
+                            .optimizer = {.lr = 1e-2},
+                            .schedule = {.name = "cosine"},
+                            .seed = 42});
   const auto points = std::make_shared<Spirals>();
-  trireme::BoostInputs inputs;
-  inputs.source.model = std::make_shared<Net>();
-  inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
-    return nn::cross_entropy(outputs[0], batch.labels);
-  };
-  inputs.data = points;
-  inputs.loader = {.global_batch = 60, .micro_batch = 30, .seed = 42, .shuffle = true};
-  auto run = booster.boost(std::move(inputs));
+  auto run =
+      booster.boost({.source = {.model = std::make_shared<Net>()},
+                     .criterion = [](const nn::Tensors& outputs,
+                                     const data::Batch& batch) { return nn::cross_entropy(outputs[0], batch.labels); },
+                     .data = points});
 
   at::Tensor loss;
-  for (std::int64_t epoch = 0; epoch < options.boost.train.epochs; ++epoch) {
+  for (std::int64_t epoch = 0; epoch < booster.options().train.epochs; ++epoch) {
     run.loader->start_epoch(epoch);
     while (const auto batch = run.loader->next()) loss = booster.train_step(run, *batch).loss;
     booster.log().note("epoch {:2}  loss {:.6f}", epoch + 1, loss.item<double>());
@@ -98,7 +89,7 @@ int train() {
 
   // Each rank has its own share of the points: count what is right, and add up over the ranks.
   run.model->train(false);
-  auto right = at::zeros({1}, at::TensorOptions(at::kLong).device(world->device()));
+  auto right = at::zeros({1}, at::TensorOptions(at::kLong).device(world.device()));
   const auto test = booster.evaluation_loader(points, 90);
   test->start_epoch(0);
   while (const auto step = test->next())
@@ -109,11 +100,4 @@ int train() {
   return accuracy > 0.95 ? 0 : 1;
 }
 
-int main() {
-  try {
-    return train();
-  } catch (const trireme::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return static_cast<int>(error.code());
-  }
-}
+int main() { return trireme::run_program("spiral", train); }

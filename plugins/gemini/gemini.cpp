@@ -182,7 +182,8 @@ static std::vector<zero::Bucket> make_chunks(nn::Model& model, const GeminiOptio
 /// All that the first step's figures depend on, for memstats.
 static zero::RunKeys figures_hold_for(const GeminiOptions& o, const ModelSource& source, const BoostOptions& options,
                                       const std::vector<std::int64_t>& slices, const zero::GradGroups& groups) {
-  const auto& [train, optimizer, seed] = options;
+  const auto& train = options.train;
+  const auto& optimizer = options.optimizer;
   const auto share = share_of(train, groups.everyone.size());
   zero::RunKeys run;
   run["model.name"] = source.kind;
@@ -193,7 +194,7 @@ static zero::RunKeys figures_hold_for(const GeminiOptions& o, const ModelSource&
   say("train.global_batch", train.global_batch);
   say("train.micro_batch", std::min(train.micro_batch.value_or(share), share));
   say("train.recompute", train.recompute);
-  say("train.label_smoothing", train.label_smoothing);
+  if (source.loss) say("train.label_smoothing", source.loss->label_smoothing());
   say("optimizer.name", optimizer.name);
   say("optimizer.momentum", optimizer.momentum);
   say("optimizer.freeze", optimizer.freeze);

@@ -49,7 +49,9 @@ at::Tensor PipelinedModel::forward_backward(const data::StepBatch& batch, const 
 }
 
 nn::Tensors PipelinedModel::forward(const data::Batch& batch) {
-  TRIREME_CHECK(!at::GradMode::is_enabled(), "a pipeline trains by forward_backward(), see Booster");
+  TRIREME_REQUIRE(!at::GradMode::is_enabled(),
+                  "BoostedModel::forward() of a pipeline is for evaluation, under at::NoGradGuard; train by "
+                  "Booster::train_step() or forward_backward()");
   const int pieces = line_.size();  // whatever the batch: all data-parallel ranks gather weights equally often
   std::vector<data::Batch> micro;
   for (int i = 0; i < pieces; ++i) {

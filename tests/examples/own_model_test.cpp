@@ -2,12 +2,13 @@
 // code and its output as they are.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/examples/document.h"
 #include "tests/failure/process.h"
 
 namespace trireme::tests {
@@ -20,19 +21,6 @@ std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
   return words;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-std::string read(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(TRIREME_SOURCE_DIR "/" + path).rdbuf();
-  return text.str();
 }
 
 Outcome own_model(int ranks, const std::vector<std::string>& keys) {
@@ -96,22 +84,6 @@ TEST(OwnModel, TrainsAlikeInEachLayout) {
   }
 }
 
-/// What stands between ```LANGUAGE and ```.
-std::vector<std::string> fences(const std::string& document, const std::string& language) {
-  std::vector<std::string> out;
-  bool inside = false, wanted = false;
-  for (const auto& line : lines_of(document)) {
-    if (line.rfind("```", 0) == 0) {
-      inside = !inside;
-      wanted = inside && line == "```" + language;
-      if (wanted) out.emplace_back();
-    } else if (wanted) {
-      out.back() += line + "\n";
-    }
-  }
-  return out;
-}
-
 TEST(OwnModel, DocumentShowsItsCode) {
   const auto code = read("examples/own_model/reader.h") + read("examples/own_model/own_model.cpp");
   const auto shown = fences(read("docs/add-a-model.md"), "cpp");
@@ -128,8 +100,13 @@ TEST(OwnModel, DocumentShowsItsOutput) {
     for (const auto& line : lines_of(block)) {
       if (auto words = words_of(line); line.rfind("$ ", 0) == 0) {
         const bool many = words[1] == "mpirun";
-        const int ranks = many ? std::stoi(words[3]) : 1;
-        words.erase(words.begin(), words.begin() + (many ? 5 : 2));
+        const auto program = std::find(words.begin(), words.end(), "own_model");
+        ASSERT_NE(program, words.end()) << line;
+        const int ranks = many ? std::stoi(*(program - 1)) : 1;
+        if (many) {  // works as root, and with more ranks than cores
+          EXPECT_NE(line.find("mpirun --allow-run-as-root --oversubscribe -n "), std::string::npos) << line;
+        }
+        words.erase(words.begin(), program + 1);
         outcome = own_model(ranks, words);
         next_loss = 0;
         ++commands;

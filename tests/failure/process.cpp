@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -27,13 +29,44 @@ std::string content_of(const std::string& path) {
   return out.str();
 }
 
+/// A terminal that a child writes to, and what it wrote.
+struct Screen {
+  int master = -1, slave = -1;
+  std::string text;
+
+  void open_with(int columns) {
+    master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) throw std::runtime_error("no terminal");
+    slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    termios plain{};
+    tcgetattr(slave, &plain);
+    cfmakeraw(&plain);  // lines end as they were written
+    tcsetattr(slave, TCSANOW, &plain);
+    const winsize size{.ws_row = 24, .ws_col = static_cast<unsigned short>(columns), .ws_xpixel = 0, .ws_ypixel = 0};
+    ioctl(slave, TIOCSWINSZ, &size);
+  }
+  void read_now() {
+    char part[4096];
+    for (ssize_t n = 0; master >= 0 && (n = read(master, part, sizeof(part))) > 0;)
+      text.append(part, static_cast<std::size_t>(n));
+  }
+  ~Screen() {
+    if (master >= 0) close(master);
+    if (slave >= 0) close(slave);
+  }
+};
+
 [[noreturn]] void become(const std::vector<std::string>& command, const ProcessOptions& options,
-                         const std::string& folder) {
+                         const std::string& folder, const Screen& out, const Screen& err) {
   setpgid(0, 0);
   const auto redirect = [&](const std::string& path, int flags, int to) { dup2(open(path.c_str(), flags, 0600), to); };
   redirect("/dev/null", O_RDONLY, STDIN_FILENO);
   redirect(folder + "/out", O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
   redirect(folder + "/err", O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
+  if (options.columns > 0) {
+    dup2(out.slave, STDOUT_FILENO);
+    dup2(err.slave, STDERR_FILENO);
+  }
   for (const auto& variable : options.environment) {
     const auto equals = variable.find('=');
     if (equals == std::string::npos)
@@ -58,11 +91,16 @@ std::string content_of(const std::string& path) {
 
 Outcome run_process(const std::vector<std::string>& command, const ProcessOptions& options) {
   const TemporaryFolder folder;
+  Screen out, err;
+  if (options.columns > 0) {
+    out.open_with(options.columns);
+    err.open_with(options.columns);
+  }
   const auto begin = Clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error("fork failed");
-  if (child == 0) become(command, options, folder.path());
+  if (child == 0) become(command, options, folder.path(), out, err);
   Outcome outcome;
   bool called = !options.meanwhile;
   int status = 0;
@@ -71,6 +109,8 @@ Outcome run_process(const std::vector<std::string>& command, const ProcessOption
       called = true;
       options.meanwhile(child);
     }
+    out.read_now();
+    err.read_now();
     if (elapsed() > options.time_limit) {
       outcome.hung = true;
       kill(-child, SIGKILL);
@@ -81,8 +121,10 @@ Outcome run_process(const std::vector<std::string>& command, const ProcessOption
   }
   outcome.seconds = elapsed();
   outcome.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  outcome.out = content_of(folder.path() + "/out");
-  outcome.err = content_of(folder.path() + "/err");
+  out.read_now();
+  err.read_now();
+  outcome.out = content_of(folder.path() + "/out") + out.text;
+  outcome.err = content_of(folder.path() + "/err") + err.text;
   return outcome;
 }
 

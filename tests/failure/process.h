@@ -21,6 +21,7 @@ struct ProcessOptions {
   std::string folder{};                    ///< where it runs; "" for here
   double time_limit = 60;                  ///< seconds
   std::size_t file_limit = 0;              ///< bytes of any file it may write; 0: no limit
+  int columns = 0;                         ///< its output and errors go to terminals of this width; 0: to files
   /// Called once with the process id, about `after` seconds from the start.
   std::function<void(pid_t)> meanwhile{};
   double after = 0;

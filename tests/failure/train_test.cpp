@@ -105,7 +105,7 @@ TEST(Train, RefusesAPluginOfAnotherVersion) {
   const SmallRun run;
   // Each value that must agree is refused with both sides.
   const std::vector<std::pair<std::string, std::vector<std::string>>> stale{
-      {TRIREME_STALE_ABI, {"ABI 0", "ABI 6"}}, {TRIREME_STALE_VERSION, {"0.0.1", TRIREME_TEST_VERSION}}};
+      {TRIREME_STALE_ABI, {"ABI 0", "ABI 7"}}, {TRIREME_STALE_VERSION, {"0.0.1", TRIREME_TEST_VERSION}}};
   for (const auto& [file, values] : stale)
     for (const auto& value : values) expect_only_refusal(run.train(2, {"--set", "parallel.plugin=" + file}), 2, value);
   expect_only_refusal(run.train(1, {"--set", "parallel.plugin=torch_dpp"}), 2, "did you mean \"torch_ddp\"?");

@@ -11,7 +11,8 @@ cd "$work"
 
 cmake --install "$build" --prefix "$prefix" >install.log
 for file in bin/trireme lib/libtrireme.so lib/libtrireme_cuda.so libexec/trireme/trireme-worker \
-  lib/trireme/plugins/torch_ddp.so lib/cmake/Trireme/TriremeConfig.cmake include/trireme/core/booster/booster.h; do
+  lib/trireme/plugins/torch_ddp.so lib/cmake/Trireme/TriremeConfig.cmake include/trireme/core/booster/booster.h \
+  include/trireme/trireme.h; do
   [ -e "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 # What is installed must stand on its own: no library path may lead back into the build.
@@ -22,7 +23,7 @@ while read -r file; do
   fi
 done < <(find "$prefix" -type f \( -name '*.so*' -o -perm -100 \))
 
-for example in train_from_cpp own_model my_plugin own_policy; do
+for example in train_from_cpp own_model own_loop my_plugin own_policy; do
   cmake -S "$source/examples/$example" -B "$example" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$example.log" 2>&1 &&
     cmake --build "$example" >>"$example.log" 2>&1 || { cat "$example.log"; exit 1; }
 done
@@ -42,6 +43,12 @@ mpirun -n 2 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 own_model
   parallel.tp=2 2>own_tp.txt || { cat own_tp.txt; exit 1; }
 tail -n 4 own_alone.txt own_tp.txt
 [ "$(grep -o 'loss [0-9]*\.[0-9]\{9\}' own_alone.txt)" = "$(grep -o 'loss [0-9]*\.[0-9]\{9\}' own_tp.txt)" ]
+
+echo "== a loop of one's own, stopped and resumed on 2 ranks"
+own_loop/own_loop rings 2 2>own_loop.txt && mpirun --allow-run-as-root --oversubscribe -n 2 own_loop/own_loop rings \
+  2>>own_loop.txt || { cat own_loop.txt; exit 1; }
+grep -q 'goes on after step 26' own_loop.txt
+grep -q 'accuracy 100.0 %' own_loop.txt
 
 echo "== the installed command with the example plugins"
 "$prefix/bin/trireme" plugins | tee plugins.txt

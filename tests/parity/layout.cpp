@@ -64,8 +64,6 @@ BoostInputs make_inputs(const Case& c) {
     return (*loss)(outputs.front(), batch.labels);
   };
   inputs.data = make_data(c);
-  inputs.loader = make_loader(c);
-  inputs.total_steps = c.steps;
   return inputs;
 }
 

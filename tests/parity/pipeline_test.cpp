@@ -100,6 +100,18 @@ INSTANTIATE_TEST_SUITE_P(
                Case{.name = "adapted", .micro_batch = 2, .adapted = true}})),
     kName);
 
+// A parameter that three or four stages share: the parts of all add up, also of those in the middle.
+INSTANTIATE_TEST_SUITE_P(
+    SharedByAll, Pipeline,
+    testing::ValuesIn(cross({{"1f1b", 3}, {"zb_h1", 3}, {"zbv", 3}, {"gpipe", 4}, {"1f1b", 4}, {"zb_h1", 3, 1, 3}},
+                            {Case{.name = "everywhere",
+                                  .micro_batch = 2,
+                                  .max_norm = 0.5,
+                                  .plugin = "pp_partition = \"uniform\"\nzero_bucket_size_in_m = 0.001",
+                                  .twice = true,
+                                  .everywhere = true}})),
+    kName);
+
 // A first stage whose outputs have a graph in the microbatch with sample 3 alone: embeddings frozen, and the rare
 // block.
 INSTANTIATE_TEST_SUITE_P(

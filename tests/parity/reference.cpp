@@ -123,7 +123,7 @@ class WithRare : public nn::Model {
 /// again, and another with the same weights. Or there a rare one alone, so that stages differ in whether they use them.
 class Twice : public nn::Model {
  public:
-  Twice(std::shared_ptr<nn::Model> inner, std::int64_t width, bool rare)
+  Twice(std::shared_ptr<nn::Model> inner, std::int64_t width, bool rare, bool everywhere)
       : inner_(register_module("inner", std::move(inner))) {
     const auto linear = square(width);
     const auto block = register_module("shared", std::make_shared<Shared>(linear));
@@ -139,6 +139,8 @@ class Twice : public nn::Model {
       if (i + 1 == blocks.size()) {
         if (!rare) add_block(block);
         add_block(other);
+      } else if (everywhere && i > 1) {
+        add_block(block);
       }
       add_block(blocks[i]);
     }
@@ -283,7 +285,7 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   std::shared_ptr<nn::Model> model = kind->make(&options);
   if (c.unused_block) model = std::make_shared<WithBystander>(model);
   if (c.rare && !c.twice) model = std::make_shared<WithRare>(model, c.hidden);
-  if (c.twice) model = std::make_shared<Twice>(model, c.hidden, c.rare);
+  if (c.twice) model = std::make_shared<Twice>(model, c.hidden, c.rare, c.everywhere);
   return model;
 }
 
@@ -295,14 +297,19 @@ Named start(const Case& c) {
   return values;
 }
 
-BoosterOptions make_options(const Case& c) {
-  BoosterOptions options;
-  options.boost.seed = kSeed;
-  options.boost.train.precision = c.precision;
-  options.boost.train.initial_scale = c.initial_scale;
-  options.boost.train.max_norm = c.max_norm;
-  options.boost.train.recompute = c.recompute;
-  auto& optimizer = options.boost.optimizer;
+BoostOptions make_options(const Case& c) {
+  BoostOptions options;
+  options.seed = kSeed;
+  auto& train = options.train;
+  train.epochs = c.steps;
+  train.max_steps = c.steps;
+  train.global_batch = c.global_batch;
+  train.micro_batch = std::min(c.micro_batch, c.global_batch);
+  train.precision = c.precision;
+  if (c.precision == "fp16") train.initial_scale = c.initial_scale;
+  train.max_norm = c.max_norm;
+  train.recompute = c.recompute;
+  auto& optimizer = options.optimizer;
   optimizer.name = c.adamw ? "hybrid_adam" : "sgd";
   optimizer.lr = c.adamw ? 1e-2 : 5e-2;
   optimizer.weight_decay = 0.1;
@@ -330,7 +337,7 @@ Trace reference(const Case& c) {
   for (auto& p : parameters) p.value.detach().copy_(values.at(p.name));
   const auto data = make_data(c);
   const auto options = make_options(c);
-  TextbookOptimizer optimizer{c, options.boost.optimizer, {}, {}, {}};
+  TextbookOptimizer optimizer{c, options.optimizer, {}, {}, {}};
   Trace trace;
   std::vector<std::int64_t> order;
   for (std::int64_t step = 0; step < c.steps; ++step) {
@@ -363,7 +370,7 @@ Trace reference(const Case& c) {
     trace.norms.push_back(std::sqrt(square));
     if (c.max_norm > 0)
       for (auto& [name, grad] : gradients) grad = grad * std::min(1.0, c.max_norm / (std::sqrt(square) + 1e-6));
-    const double lr = options.boost.optimizer.lr * (1 - static_cast<double>(step) / static_cast<double>(c.steps));
+    const double lr = options.optimizer.lr * (1 - static_cast<double>(step) / static_cast<double>(c.steps));
     optimizer.step(parameters, gradients, lr);
   }
   for (const auto& p : parameters) trace.weights[p.name] = p.value.detach().clone();

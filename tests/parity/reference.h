@@ -28,6 +28,7 @@ struct Case {
   bool adapted = false;       ///< a user's own torch::nn::Sequential
   bool in_place = false;      ///< ... with a layer that changes its input
   bool twice = false;         ///< a block runs twice, and two blocks share a parameter
+  bool everywhere = false;    ///< ... and that block between all others, so that every stage has the parameter
   /// Instead of the ViT a model of words, with a head of its own or tied to the embedding.
   enum class Words { none, tied, untied } words = Words::none;
   std::string precision = "fp64";
@@ -55,7 +56,7 @@ std::shared_ptr<data::Dataset> make_data(const Case& c);
 std::shared_ptr<nn::Model> make_model(const Case& c);
 /// Random values for every parameter: a bias that starts at zero and has no gradient would be compared as noise.
 Named start(const Case& c);
-BoosterOptions make_options(const Case& c);
+BoostOptions make_options(const Case& c);
 data::LoaderOptions make_loader(const Case& c);
 
 /// What every layout must give.

@@ -81,6 +81,26 @@ TEST(Text, FirstFewTellsHowManyAreLeftOut) {
   EXPECT_EQ(text::first_few(Names{"a", "b", "c", "d", "e", "f", "g"}), "a, b, c, d, e and 2 more");
 }
 
+TEST(Text, WrapsAtSpaces) {
+  struct Row {
+    const char* text;
+    std::size_t columns;
+    std::optional<std::size_t> hang;
+    const char* wrapped;
+  };
+  for (const auto& [given, columns, hang, wrapped] :
+       std::vector<Row>{{"one two three", 0, std::nullopt, "one two three"},
+                        {"one two three", 13, std::nullopt, "one two three"},
+                        {"one two three", 12, std::nullopt, "one two\n  three"},
+                        {"one two three", 8, 0, "one two\nthree"},
+                        {"  a   b  longer\nshort", 9, std::nullopt, "  a   b\n    longer\nshort"},
+                        {"a/path/that/fits/nowhere x", 8, 2, "a/path/that/fits/nowhere\n  x"},
+                        {"caf\xC3\xA9 caf\xC3\xA9 x", 9, 0, "caf\xC3\xA9 caf\xC3\xA9\nx"},
+                        {"label    text goes on", 14, 9, "label    text\n         goes\n         on"},
+                        {"line\n", 2, std::nullopt, "line\n"}})
+    EXPECT_EQ(text::wrap(given, columns, hang), wrapped);
+}
+
 TEST(Text, PrintableKeepsUtf8AndShowsOtherBytes) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"leaf", "leaf"},

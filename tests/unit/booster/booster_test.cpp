@@ -1,8 +1,22 @@
-// What the Booster hands on to the loaders it makes.
+// What the Booster makes of its options, which ones it refuses, and the wrong calls of a program.
 #include "core/booster/booster.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/nn/adapt.h"
+#include "core/nn/block.h"
+#include "core/nn/criterion.h"
 
 namespace trireme {
 namespace {
@@ -26,6 +40,8 @@ class Bare : public Plugin {
   Fields<NoOptions> fields_{"plugin.bare", ""};
 };
 
+class Empty : public nn::Model {};
+
 class Blank : public data::Dataset {
  public:
   std::int64_t size() const override { return 8; }
@@ -34,18 +50,111 @@ class Blank : public data::Dataset {
   }
 };
 
-TEST(Booster, EvaluationDecodesAsTrainingDoes) {
+BoostInputs blank_inputs() {
+  return {.source = {.model = std::make_shared<Empty>()},
+          .criterion =
+              [](const nn::Tensors& outputs, const data::Batch&) {
+                return nn::Loss{outputs[0].sum(), 1};
+              },
+          .data = std::make_shared<Blank>()};
+}
+
+TEST(Booster, LoadersAreAsTheOptionsSay) {
   const auto world = launch();
-  Booster booster(*world, std::make_unique<Bare>(), {});
-  const auto set = std::make_shared<Blank>();
-  BoostInputs inputs;
-  inputs.data = set;
-  inputs.loader = {.global_batch = 4, .workers = 3, .prefetch = 5};
-  const auto run = booster.boost(std::move(inputs));
-  const auto options = booster.evaluation_loader(set, 2)->options();
-  EXPECT_EQ(options.workers, 3);
-  EXPECT_EQ(options.prefetch, 5);
-  EXPECT_TRUE(options.evaluation);
+  Booster booster(*world, std::make_unique<Bare>(),
+                  {.train = {.global_batch = 4, .micro_batch = 3, .shuffle = false, .drop_last = true},
+                   .loading = {.workers = 3, .prefetch = 5},
+                   .seed = 9});
+  const auto run = booster.boost(blank_inputs());
+  const auto& training = run.loader->options();
+  EXPECT_EQ(training.global_batch, 4);
+  EXPECT_EQ(training.micro_batch, 3);
+  EXPECT_EQ(training.seed, 9U);
+  EXPECT_FALSE(training.shuffle);
+  EXPECT_TRUE(training.drop_last);
+  EXPECT_TRUE(training.augment);
+  const auto evaluation = booster.evaluation_loader(std::make_shared<Blank>(), 2)->options();
+  for (const auto& options : {training, evaluation}) {
+    EXPECT_EQ(options.workers, 3);
+    EXPECT_EQ(options.prefetch, 5);
+  }
+  EXPECT_TRUE(evaluation.evaluation);
+  EXPECT_FALSE(evaluation.augment);
+}
+
+TEST(Booster, TheScheduleIsAsLongAsTheTraining) {
+  const auto world = launch();
+  const auto lr_of = [&](BoostOptions options) {  // 8 samples: 2 steps an epoch
+    options.train.global_batch = 4;
+    options.optimizer.lr = 1;
+    options.schedule.name = "linear";
+    Booster booster(*world, std::make_unique<Bare>(), options);
+    return booster.boost(blank_inputs()).schedule->lr(1);
+  };
+  EXPECT_DOUBLE_EQ(lr_of({.train = {.epochs = 5}}), 0.9);
+  EXPECT_DOUBLE_EQ(lr_of({.train = {.epochs = 5, .max_steps = 4}}), 0.75);
+}
+
+// The rules of the TOML file, for what a program has filled in: before anything is communicated or drawn.
+TEST(Booster, RefusesOptionsThatBreakARule) {
+  const auto world = launch();
+  const std::vector<std::pair<BoostOptions, const char*>> cases{
+      {{.optimizer = {.lr = -1}}, "optimizer.lr = -1.0: it must be at least 0"},
+      {{.optimizer = {.lr = NAN}}, "optimizer.lr = nan: it must be a finite number"},
+      {{.optimizer = {.name = "adam"}}, "optimizer.name = \"adam\": must be one of hybrid_adam, sgd"},
+      {{.optimizer = {.momentum = 0.9}}, "optimizer.momentum = 0.9: changes nothing with name = \"hybrid_adam\""},
+      {{.optimizer = {.no_decay = {"bias"}}}, "changes nothing while weight_decay is 0"},
+      {{.train = {.epochs = 0}}, "train.epochs = 0: it must be at least 1"},
+      {{.train = {.max_steps = 0}}, "train.max_steps = 0: it must be at least 1"},
+      {{.train = {.global_batch = 0}}, "train.global_batch = 0: it must be at least 1"},
+      {{.train = {.global_batch = 4, .micro_batch = 8}}, "train.micro_batch = 8: is more than global_batch = 4"},
+      {{.train = {.precision = "fp8"}}, "train.precision = \"fp8\": must be one of fp32, bf16, fp16, fp64"},
+      {{.train = {.max_norm = -1}}, "train.max_norm = -1.0: it must be at least 0"},
+      {{.train = {.initial_scale = 8}}, "train.initial_scale = 8.0: changes nothing with precision = \"fp32\""},
+      {{.schedule = {.name = "step"}}, "the program's options: [schedule] step_size: is required"},
+      {{.schedule = {.name = "cosine", .gamma = 0.5}}, "schedule.gamma = 0.5: changes nothing"},
+      {{.loading = {.workers = 0}}, "data.workers = 0: it must be at least 1"},
+      {{.loading = {.prefetch = 0}}, "data.prefetch = 0: it must be at least 1"}};
+  for (const auto& [options, says] : cases) {
+    SCOPED_TRACE(says);
+    try {
+      const Booster booster(*world, std::make_unique<Bare>(), options);
+      ADD_FAILURE() << "accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+    }
+  }
+}
+
+template <class Call>
+std::string usage_error(Call call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.code(), ExitCode::config);
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+// A program's wrong call is told as such, and not as a bug of ours.
+TEST(Booster, TellsWrongCalls) {
+  const auto world = launch();
+  EXPECT_NE(usage_error([&] { Booster(*world, nullptr, {}); }).find("the plugin is null"), std::string::npos);
+  Booster booster(*world, std::make_unique<Bare>(), {.train = {.global_batch = 4}});
+  EXPECT_NE(usage_error([&] { booster.boost({}); }).find("takes a model, a criterion and data"), std::string::npos);
+  auto run = booster.boost(blank_inputs());
+  EXPECT_NE(usage_error([&] { run.loader->next(); }).find("call start_epoch(epoch) first"), std::string::npos);
+  EXPECT_NE(usage_error([&] { run.loader->start_epoch(0, 3); }).find("this one has 2 steps"), std::string::npos);
+  const auto model = nn::adapt(torch::nn::Sequential(torch::nn::Linear(2, 3)));
+  const auto x = at::ones({1, 2});
+  EXPECT_NE(usage_error([&] {
+              model->forward({x, x}, {});
+            }).find("takes one tensor, and 2 were given"),
+            std::string::npos);
+  EXPECT_NE(usage_error([&] { nn::cross_entropy(x, at::zeros({3}, at::kLong)); }).find("[1, 2] and [3]"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -89,9 +89,9 @@ TEST(Dropout, ScalesWhatItKeepsAndIsTheIdentityElse) {
   EXPECT_TRUE(Dropout(0).forward(x, train).is_same(x));
   const Context none{.training = true, .sample_ids = at::empty({0}, at::kLong)};
   EXPECT_EQ(dropout.forward(x.narrow(0, 0, 0), none).sizes(), (at::IntArrayRef{0, 5, 6}));
-  EXPECT_THROW(dropout.forward(x, {.training = true}), LogicError);
-  EXPECT_THROW(dropout.forward(x, {.training = true, .sample_ids = ids({1})}), LogicError);
-  EXPECT_THROW(Dropout(1.0), LogicError);
+  EXPECT_THROW(dropout.forward(x, {.training = true}), UsageError);
+  EXPECT_THROW(dropout.forward(x, {.training = true, .sample_ids = ids({1})}), UsageError);
+  EXPECT_THROW(Dropout(1.0), UsageError);
 }
 
 TEST(Dropout, OfASliceIsTheSliceOfTheWhole) {

@@ -88,7 +88,7 @@ TEST(Model, RefusesABlockWhoseParametersItDoesNotName) {
       finish();
     }
   };
-  EXPECT_THROW(Hidden(), LogicError);
+  EXPECT_THROW(Hidden(), UsageError);
 }
 
 TEST(Materialize, ASliceIsTheSliceOfTheWholeDraw) {

@@ -63,30 +63,30 @@ TEST(Groups, Refusals) {
       {[](auto& o) { o.freeze = {"zzzzzzzzzzzzzzzzzzzzzzz"}; }, "parameters are called vit.embeddings.cls_token"},
       {[](auto& o) { o.freeze = {""}; }, "matches no parameter"},
       {[](auto& o) { o.freeze = {"*"}; }, "nothing is left to train"},
-      {[](auto& o) { o.no_decay = {"bias"}; }, "optimizer.weight_decay is 0"},
+      {[](auto& o) { o.no_decay = {"bias"}; }, "changes nothing while weight_decay is 0"},
       {[](auto& o) { o.name = "hybrid_adan"; }, "did you mean \"hybrid_adam\"?"},
-      {[](auto& o) { o.momentum = 0.9; }, "optimizer.momentum changes nothing"},
-      {[](auto& o) { o.nesterov = true; }, "optimizer.nesterov changes nothing"},
-      {[](auto& o) { o.betas = {0.9}; }, "takes two"},
+      {[](auto& o) { o.momentum = 0.9; }, "optimizer.momentum = 0.9: changes nothing"},
+      {[](auto& o) { o.nesterov = true; }, "optimizer.nesterov = true: changes nothing"},
+      {[](auto& o) { o.betas = {0.9}; }, "must have 2 elements, not 1"},
       {[](auto& o) {
          o.betas = {0.9, 1.0};
        },
-       "not in [0, 1)"},
+       "each number must be at least 0 and below 1"},
       {[](auto& o) {
          o.name = "sgd";
          o.eps = 1;
        },
-       "optimizer.eps changes nothing"},
+       "optimizer.eps = 1"},
       {[](auto& o) {
          o.name = "sgd";
          o.adamw = false;
        },
-       "optimizer.adamw changes nothing"},
+       "optimizer.adamw = false: changes nothing"},
       {[](auto& o) {
          o.name = "sgd";
          o.nesterov = true;
        },
-       "needs optimizer.momentum"},
+       "needs momentum above 0"},
       {[](auto& o) {
          o.name = "sgd";
          o.nesterov = true;
@@ -98,7 +98,7 @@ TEST(Groups, Refusals) {
          o.name = "sgd";
          o.dampening = 0.1;
        },
-       "optimizer.dampening changes nothing"},
+       "changes nothing without momentum"},
   };
   for (const auto& [change, says] : rows) {
     config::OptimizerOptions options;

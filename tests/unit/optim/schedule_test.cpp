@@ -96,23 +96,23 @@ TEST(Schedule, Refusals) {
          o.warmup_steps = 5;
          o.warmup_ratio = 0.1;
        },
-       "both set"},
+       "stands beside warmup_ratio"},
       {[](auto& o) { o.warmup_steps = 101; },
        "schedule.warmup_steps asks for 101 steps of warm-up, and the training has 100"},
-      {[](auto& o) { o.warmup_ratio = 1.5; }, "schedule.warmup_ratio"},
-      {[](auto& o) { o.warmup_steps = -1; }, "schedule.warmup_steps"},
+      {[](auto& o) { o.warmup_ratio = 1.5; }, "schedule.warmup_ratio = 1.5: it must be at least 0 and below 1"},
+      {[](auto& o) { o.warmup_steps = -1; }, "schedule.warmup_steps = -1: it must be at least 0"},
       {[](auto& o) {
          o.name = "one_cycle";
          o.warmup_steps = 5;
        },
-       "schedule.pct_start"},
-      {[](auto& o) { o.name = "step"; }, "schedule.step_size = 0"},
-      {[](auto& o) { o.name = "multi_step"; }, "schedule.milestones is empty"},
+       "schedule.warmup_steps = 5: changes nothing with name = \"one_cycle\""},
+      {[](auto& o) { o.name = "step"; }, "[schedule] step_size: is required"},
+      {[](auto& o) { o.name = "multi_step"; }, "[schedule] milestones: are required"},
       {[](auto& o) {
          o.name = "multi_step";
          o.milestones = {5, 5};
        },
-       "does not come after"},
+       "must ascend"},
       {[](auto& o) {
          o.name = "multi_step";
          o.milestones = {5};
@@ -123,14 +123,14 @@ TEST(Schedule, Refusals) {
          o.name = "cosine";
          o.step_size = 4;
        },
-       "schedule.step_size changes nothing"},
+       "schedule.step_size = 4: changes nothing"},
       {[](auto& o) { o.min_lr_factor = 0.1; },
-       "schedule.min_lr_factor changes nothing with schedule.name = \"constant\""},
+       "schedule.min_lr_factor = 0.1: changes nothing with name = \"constant\""},
       {[](auto& o) {
          o.name = "linear";
          o.gamma = 0.5;
        },
-       "schedule.gamma changes nothing"},
+       "schedule.gamma = 0.5: changes nothing"},
       {[](auto&) {}, "no optimizer step", 0},
   };
   for (const auto& [change, says, total] : rows) {

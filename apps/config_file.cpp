@@ -1,0 +1,59 @@
+#include "apps/config_file.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "core/base/error.h"
+
+namespace trireme::apps {
+namespace {
+
+constexpr const char* kKept = "TRIREME_CONFIG";  ///< where the text is; set by the front alone
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream out;
+  if (file) out << file.rdbuf();
+  if (!file) throw ConfigError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  return out.str();
+}
+
+}  // namespace
+
+bool can_be_read_again(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode);
+}
+
+void keep_config(const std::string& path) {
+  unsetenv(kKept);
+  if (can_be_read_again(path)) return;
+  const auto text = content_of(path);
+  // It is open as long as this process or what it becomes is there, and the ranks end before it.
+  const int kept = memfd_create("config", 0);
+  if (kept < 0 || write(kept, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    throw ConfigError(
+        fmt::format("{}: its text cannot be kept for the ranks: {}; name a file on disk", path, std::strerror(errno)));
+  setenv(kKept, fmt::format("/proc/{}/fd/{}", getpid(), kept).c_str(), 1);
+}
+
+config::Table read_config(const std::string& path) {
+  const char* kept = std::getenv(kKept);
+  return kept == nullptr ? config::parse_file(path) : config::parse_text(content_of(kept), path);
+}
+
+config::RunConfig load_config(const std::string& path, const std::vector<std::string>& set) {
+  auto root = read_config(path);
+  for (const auto& assignment : set) config::apply_override(root, assignment);
+  return config::from_table(std::move(root));
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,162 @@
+#include "apps/front/child.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "core/base/error.h"
+
+namespace trireme::apps {
+namespace {
+
+// Signal handlers can reach nothing but statics.
+volatile sig_atomic_t child_process = 0;
+volatile sig_atomic_t last_signal = 0;
+constexpr unsigned kSecondsToEnd = 15;
+
+void on_signal(int number, siginfo_t* info, void*) {
+  last_signal = number;
+  // A key on the terminal reaches the child by itself; what was sent to this process alone is passed on.
+  if (info->si_code <= 0 && child_process > 0) kill(static_cast<pid_t>(child_process), number);
+  if (number != SIGUSR1 && number != SIGUSR2) alarm(kSecondsToEnd);
+}
+
+// An mpirun that is stuck (on a full disk it may be) ends its ranks no more; killed, it takes them with it.
+void on_alarm(int) {
+  if (child_process > 0) kill(static_cast<pid_t>(child_process), SIGKILL);
+}
+
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+sigset_t passed_on() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kPassedOn) sigaddset(&set, number);
+  return set;
+}
+
+void handle_signals(bool ours) {
+  signal(SIGALRM, ours ? on_alarm : SIG_DFL);
+  struct sigaction action {};
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  action.sa_sigaction = on_signal;
+  if (!ours) action.sa_handler = SIG_DFL;
+  for (const int number : kPassedOn) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup's choice stands
+  }
+}
+
+/// A stream of the child's on its way to ours.
+struct Stream {
+  std::FILE* to;
+  int read_end = -1, write_end = -1;
+
+  explicit Stream(std::FILE* out) : to(out) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw ConfigError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+    read_end = ends[0];
+    write_end = ends[1];
+  }
+  ~Stream() {
+    close_end(read_end);
+    close_end(write_end);
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  static void close_end(int& end) {
+    if (end >= 0) close(end);
+    end = -1;
+  }
+  /// What is there now; closes at the end.
+  void pass_on() {
+    std::array<char, 16384> text{};
+    const auto length = read(read_end, text.data(), text.size());
+    if (length < 0 && errno == EINTR) return;
+    if (length <= 0) return close_end(read_end);
+    std::fwrite(text.data(), 1, static_cast<std::size_t>(length), to);  // output_error() tells when it fails
+    std::fflush(to);
+  }
+};
+
+/// Until both streams have ended; or the child has, and nothing more is in them, for others may hold their ends.
+int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams) {
+  constexpr int kLook = 200;  // milliseconds
+  int status = 0;
+  bool ended = false;
+  while (streams[0].read_end >= 0 || streams[1].read_end >= 0) {
+    std::array<pollfd, 2> waiting{};
+    for (std::size_t i = 0; i < 2; ++i) waiting[i] = {streams[i].read_end, POLLIN, 0};
+    const int ready = poll(waiting.data(), waiting.size(), ended ? 0 : kLook);
+    for (std::size_t i = 0; ready > 0 && i < 2; ++i)
+      if (waiting[i].revents != 0) streams[i].pass_on();
+    if (ready > 0) continue;
+    if (ended) return status;
+    ended = waitpid(child, &status, WNOHANG) == child;
+  }
+  while (!ended && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+[[noreturn]] void become(const std::vector<char*>& words, pid_t parent, const std::array<Stream, 2>& streams) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
+  dup2(streams[0].write_end, STDOUT_FILENO);
+  dup2(streams[1].write_end, STDERR_FILENO);
+  // What came since the fork, to a whole terminal say, ends this process here.
+  signal(SIGPIPE, SIG_DFL);
+  handle_signals(false);
+  const auto set = passed_on();
+  sigprocmask(SIG_UNBLOCK, &set, nullptr);
+  execv(words[0], words.data());
+  _exit(127);
+}
+
+}  // namespace
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (auto& word : words) out.push_back(word.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+ChildEnd run_child(std::vector<std::string> words, const std::function<void()>& prepare) {
+  const auto arguments = pointers(words);
+  std::array<Stream, 2> streams{Stream(stdout), Stream(stderr)};
+  // Held back until there is a child to pass them on to.
+  const auto signals = passed_on();
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  handle_signals(true);
+  if (last_signal != 0 && last_signal != SIGUSR1 && last_signal != SIGUSR2)  // between one child and the next
+    return {128 + last_signal, false, last_signal};
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) {
+    prepare();  // here, where the next child does not inherit it
+    become(arguments, parent, streams);
+  }
+  child_process = child;
+  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+  if (child < 0) throw ConfigError(fmt::format("cannot start {}: {}", words[0], std::strerror(errno)));
+  for (auto& stream : streams) Stream::close_end(stream.write_end);
+  const int status = pass_on_until_end(child, streams);
+  alarm(0);
+  child_process = 0;
+  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), WIFSIGNALED(status), last_signal};
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,96 @@
+#include "core/booster/run_state.h"
+
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/base/version.h"
+#include "core/comm/text.h"
+
+namespace trireme {
+namespace {
+
+std::vector<double> to_doubles(const at::Tensor& tensor) {
+  const auto host = tensor.to(at::kCPU, at::kDouble).contiguous();
+  const auto* values = host.const_data_ptr<double>();
+  return {values, values + host.numel()};
+}
+
+void restore_scaler(optim::LossScaler& scaler, const checkpoint::TrainRecord& record) {
+  if (!scaler.enabled() || !record.loss_scale) return;
+  auto state = scaler.state();
+  auto* values = state.data_ptr<double>();
+  TRIREME_CHECK(static_cast<std::int64_t>(record.loss_scale->size()) == state.numel(), "a loss scale of another shape");
+  std::copy(record.loss_scale->begin(), record.loss_scale->end(), values);
+  scaler.set_state(state);
+}
+
+/// What decides which samples a step has: a run that goes on must have the same.
+nlohmann::json order_of_samples(const BoostOptions& options, const Boosted& run) {
+  const auto& train = options.train;
+  return {{"seed", options.seed},
+          {"train.global_batch", train.global_batch},
+          {"train.shuffle", train.shuffle},
+          {"train.drop_last", train.drop_last},
+          {"samples of the data set", run.loader->size()}};
+}
+
+}  // namespace
+
+checkpoint::CheckpointContents contents_of(Boosted& run) {
+  checkpoint::CheckpointContents contents;
+  if (run.optimizer->scaler().enabled()) contents.record.loss_scale = to_doubles(run.optimizer->scaler().state());
+  contents.record.versions = {{"trireme", TRIREME_VERSION}, {"libtorch", TORCH_VERSION}};
+  contents.weights = run.model->weights();
+  contents.optimizer = run.optimizer->state();
+  return contents;
+}
+
+void restore(Boosted& run, const checkpoint::Checkpoint& stored) {
+  std::set<std::string> elsewhere;
+  for (const auto& parameter : nn::declarations_elsewhere(run.model->module())) elsewhere.insert(parameter.name);
+  stored.restore_weights(run.model->weights(), elsewhere);
+  run.model->weights_changed();
+  stored.restore_optimizer(run.optimizer->state(), elsewhere);
+  restore_scaler(run.optimizer->scaler(), stored.record());
+  run.step = stored.record().progress.global_step;
+}
+
+std::string Booster::save(Boosted& run, const std::string& dir, std::int64_t keep) {
+  auto contents = contents_of(run);
+  const auto steps = run.loader->steps_per_epoch();
+  contents.record.progress = {.epoch = run.step / steps, .step_in_epoch = run.step % steps, .global_step = run.step};
+  contents.record.seed = static_cast<std::int64_t>(options_.seed);
+  contents.record.config = config::print_section(config::booster_train_fields(), &options_.train) + "\n" +
+                           config::print_section(config::optimizer_fields(), &options_.optimizer) + "\n" +
+                           config::print_section(config::schedule_fields(), &options_.schedule);
+  contents.record.extra = {{"order", order_of_samples(options_, run)}};
+  return checkpoint::save_checkpoint(dir, contents, keep, *mesh_);
+}
+
+bool Booster::load(Boosted& run, const std::string& dir) {
+  // One rank looks, so that all take the same.
+  const auto mine = world_.rank() == 0 ? checkpoint::latest_checkpoint(dir, log_) : std::string();
+  const auto folder = comm::gather_text(world_.group(), world_.device(), mine).front();
+  if (folder.empty()) return false;
+  const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
+  const auto order = order_of_samples(options_, run);
+  const auto& extra = stored.record().extra;
+  if (const auto before = extra.find("order"); before != extra.end())
+    for (const auto& [what, now] : order.items())
+      if (before->at(what) != now)
+        throw CheckpointError(
+            fmt::format("{}: the order of the samples would change: {} is {}, and the checkpoint has {}; set it back, "
+                        "or start anew "
+                        "from its weights: ModelSource::weights = \"{}/weights.safetensors\"",
+                        folder, what, json_text(now), json_text(before->at(what)), folder));
+  restore(run, stored);
+  return true;
+}
+
+}  // namespace trireme

@@ -1,0 +1,81 @@
+// A torch::nn::Module, a data set, a loss and a loop of one's own, and a training that goes on where it stopped:
+//
+//   own_loop RUN_DIR [EPOCHS]            mpirun --allow-run-as-root --oversubscribe -n 4 own_loop RUN_DIR [EPOCHS]
+//
+// docs/cpp.md goes through it piece by piece.
+#include <ATen/ops/tensor.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/linear.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trireme.h"
+
+namespace nn = trireme::nn;
+namespace data = trireme::data;
+
+// Points on two rings; which ring is the class. Sample i is always the same.
+class Rings : public data::Dataset {
+ public:
+  std::int64_t size() const override { return 600; }
+  std::optional<data::Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
+    const auto key = trireme::random::mix(trireme::random::hash("rings"), static_cast<std::uint64_t>(index));
+    double angle = 2 * M_PI * trireme::random::uniform(key, 0);
+    const double noise = 0.2 * trireme::random::uniform(key, 1);
+    if (augment)  // turned by a little, by another angle each epoch
+      angle += 0.1 * trireme::random::uniform(key, 2 + static_cast<std::uint64_t>(epoch));
+    data::Sample sample;
+    sample.label = index % 2;
+    const double radius = (sample.label == 0 ? 0.5 : 1.0) + noise;
+    sample.inputs = {at::tensor({radius * std::cos(angle), radius * std::sin(angle)}, at::kFloat)};
+    return sample;
+  }
+};
+
+// Focal loss (Lin et al. 2017): samples that the model is sure of count less.
+nn::Loss focal(const nn::Tensors& outputs, const data::Batch& batch) {
+  const auto log_p = outputs[0].log_softmax(-1).gather(1, batch.labels.unsqueeze(1));
+  const auto losses = -(1 - log_p.exp()).square() * log_p;
+  return {losses.sum(), static_cast<double>(batch.size())};
+}
+
+int train(trireme::comm::World& world, const std::string& dir, std::int64_t epochs) {
+  const trireme::BoostOptions options{.train = {.epochs = 8, .global_batch = 48, .micro_batch = 12, .max_norm = 1.0},
+                                      .optimizer = {.lr = 1e-2, .weight_decay = 0.01, .no_decay = {"bias"}},
+                                      .schedule = {.name = "cosine", .warmup_ratio = 0.1},
+                                      .seed = 7};
+  trireme::Booster booster(world, trireme::load_plugin("low_level_zero", {{"stage", 2}, {"norm_type", "inf"}}),
+                           options);
+
+  at::manual_seed(options.seed);  // LibTorch's layers draw their weights as they are made
+  torch::nn::Sequential net(torch::nn::Linear(2, 32), torch::nn::GELU(), torch::nn::Linear(32, 32), torch::nn::GELU(),
+                            torch::nn::Linear(32, 2));
+  const auto rings = std::make_shared<Rings>();
+  auto run = booster.boost({.source = {.model = nn::adapt(net)}, .criterion = focal, .data = rings});
+
+  if (booster.load(run, dir)) booster.log().note("goes on after step {}", run.step);
+  const auto steps = run.loader->steps_per_epoch();
+  for (auto epoch = run.step / steps; epoch < std::min(epochs, options.train.epochs); ++epoch) {
+    at::Tensor loss;
+    run.loader->start_epoch(epoch, run.step % steps);
+    while (const auto batch = run.loader->next()) loss = booster.train_step(run, *batch).loss;
+    booster.log().note("epoch {}  loss {:.12f}", epoch + 1, loss.item<double>());
+    booster.save(run, dir);
+  }
+
+  const auto score = trireme::train::evaluate(booster, run, *booster.evaluation_loader(rings, 60), /*topk=*/1);
+  booster.log().note("accuracy {:.1f} %", 100 * score.accuracy);
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  return trireme::run_program("own_loop", [&](trireme::comm::World& world) {
+    if (argc < 2 || argc > 3) throw trireme::ConfigError("usage: own_loop RUN_DIR [EPOCHS]");
+    return train(world, argv[1], argc == 3 ? std::atoll(argv[2]) : 8);
+  });
+}

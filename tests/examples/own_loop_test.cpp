@@ -1,0 +1,82 @@
+// examples/own_loop: a training that stops goes on as if it had not, also on other ranks; docs/cpp.md shows its code as
+// it is. And examples/my_plugin, which `trireme verify` finds right.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/examples/document.h"
+#include "tests/failure/process.h"
+
+namespace trireme::tests {
+namespace {
+
+const ProcessOptions kOptions{.environment = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+                                              "OMP_NUM_THREADS=1", "TRIREME_PLUGIN_PATH=" TRIREME_TEST_PLUGINS},
+                              .folder = "",
+                              .time_limit = 120};
+
+/// As the example and its page say.
+Outcome own_loop(int ranks, std::vector<std::string> words) {
+  std::vector<std::string> command;
+  if (ranks > 1) command = {TRIREME_TEST_MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", std::to_string(ranks)};
+  command.emplace_back(OWN_LOOP);
+  command.insert(command.end(), words.begin(), words.end());
+  return run_process(command, kOptions);
+}
+
+TEST(OwnLoop, GoesOnAsIfItHadNotStopped) {
+  const TemporaryFolder folder;
+  const auto straight = own_loop(1, {folder.path() + "/straight"});
+  ASSERT_EQ(straight.code, 0) << straight.err;
+  const auto expected = lines_of(straight.err);
+  ASSERT_EQ(expected.size(), 9U) << straight.err;
+  EXPECT_EQ(expected.back(), "accuracy 100.0 %");
+
+  for (const int ranks : {1, 4}) {
+    const auto dir = folder.path() + "/stopped" + std::to_string(ranks);
+    ASSERT_EQ(own_loop(1, {dir, "3"}).code, 0);
+    const auto rest = own_loop(ranks, {dir});
+    ASSERT_EQ(rest.code, 0) << rest.err;
+    const auto got = lines_of(rest.err);
+    ASSERT_EQ(got.size(), 7U) << rest.err;
+    EXPECT_EQ(got[0], "goes on after step 39");
+    for (std::size_t i = 1; i < 6; ++i) {
+      const auto& wanted = expected[i + 2];
+      EXPECT_EQ(got[i].substr(0, 7), wanted.substr(0, 7));
+      const auto loss = [](const std::string& line) { return std::stod(line.substr(line.find("loss ") + 5)); };
+      if (ranks == 1)
+        EXPECT_EQ(got[i], wanted);
+      else  // sums in fp32 in another order
+        EXPECT_NEAR(loss(got[i]), loss(wanted), 1e-3 * loss(wanted));
+    }
+  }
+  const auto none = own_loop(1, {});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_EQ(none.err, "own_loop: usage: own_loop RUN_DIR [EPOCHS]\n");
+}
+
+TEST(OwnLoop, DocumentShowsItsCode) {
+  const auto code = read("examples/own_loop/own_loop.cpp") + read("examples/own_loop/CMakeLists.txt");
+  const auto shown = fences(read("docs/cpp.md"), "cpp");
+  EXPECT_GE(shown.size(), 9U);
+  for (const auto& block : shown) EXPECT_NE(code.find(block), std::string::npos) << block;
+}
+
+TEST(MyPlugin, IsRightToVerify) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("run.toml",
+                                 "[run]\ndevice = \"cpu\"\n[model]\nname = \"vit\"\nhidden_size = 16\nnum_layers = 1\n"
+                                 "num_heads = 2\nintermediate_size = 32\npatch_size = 8\n[data]\nname = \"leaves\"\n"
+                                 "images = 60\nimage_size = 16\n[train]\nglobal_batch = 8\n");
+  const std::string mine = "plugin=" MY_PLUGIN;
+  const auto told = run_process(
+      {TRIREME_COMMAND, "verify", file, "--layouts", "dp=1; dp=2," + mine + "; dp=2,train.micro_batch=1," + mine},
+      kOptions);
+  EXPECT_EQ(told.code, 0) << told.out << told.err;
+  EXPECT_NE(told.out.find("all 3 layouts compute the same"), std::string::npos) << told.out;
+}
+
+}  // namespace
+}  // namespace trireme::tests

@@ -1,0 +1,254 @@
+// Every rule that spans keys, or a key and the number of ranks, with the phase that checks it. Each is refused once,
+// with the key and the remedy, before any rank starts: by the front alone, in milliseconds, where the file says it;
+// else by one process that checks for all ranks, with the plugin, the data and the model.
+#include "tests/failure/counted_front.h"
+#include "tests/failure/small_run.h"
+
+namespace trireme::tests {
+namespace {
+
+enum class Phase { front, check };
+
+struct Row {
+  std::vector<std::string> sets;
+  const char* says;
+  int ranks = 8;
+  Phase phase = Phase::check;
+  int code = 2;
+};
+
+class Refusals : public testing::Test {
+ protected:
+  void expect_refused(const std::vector<Row>& rows, const std::string& plugin = "") const {
+    for (const auto& [sets, says, ranks, phase, code] : rows) {
+      SCOPED_TRACE(sets.front());
+      std::vector<std::string> words{front_.command(), "train", run_.config, "--ranks", std::to_string(ranks)};
+      if (!plugin.empty()) words.insert(words.end(), {"--set", "parallel.plugin=" + plugin});
+      for (const auto& set : sets) words.insert(words.end(), {"--set", set});
+      expect_only_refusal(run_process(words), code, says);
+      EXPECT_EQ(front_.started(),
+                phase == Phase::front ? std::vector<std::string>() : std::vector<std::string>{"none"});
+      EXPECT_FALSE(fs::exists(run_.dir()));
+    }
+  }
+  SmallRun run_;
+  CountedFront front_;
+};
+
+TEST_F(Refusals, OfTheFile) {
+  constexpr auto kFront = Phase::front;
+  const auto rule = [](std::vector<std::string> sets, const char* says) {
+    return Row{std::move(sets), says, 8, kFront};
+  };
+  expect_refused({
+      rule({"run.dir="}, "run.dir=: is empty"),
+      rule({"run.checkpoint_every=5", "run.keep_checkpoints=0"}, "changes nothing, because keep_checkpoints = 0"),
+      rule({"data.name=image_folder", "data.path="}, "is required with name = \"image_folder\""),
+      rule({"data.path=somewhere", "data.leaf_seed=3"}, "data.path names leaves that are drawn already"),
+      rule({"data.on_bad_sample=skip"}, "changes nothing with leaves that are drawn in memory"),
+      rule({"data.random_resized_crop=true", "data.crop_scale=[0.9, 0.1]"}, "must be the least part first"),
+      rule({"data.crop_scale=[0.5, 1.0]"}, "changes nothing with random_resized_crop = false"),
+      rule({"train.micro_batch=9"}, "train.micro_batch=9: is more than global_batch = 8"),
+      rule({"train.min_scale=4"}, "changes nothing with precision = \"fp32\""),
+      rule({"train.precision=fp16", "train.initial_scale=2", "train.min_scale=4"}, "breaks min_scale <= initial_scale"),
+      rule({"train.precision=fp16", "train.max_scale=4"}, "breaks initial_scale <= max_scale"),
+      rule({"optimizer.momentum=0.9"}, "changes nothing with name = \"hybrid_adam\""),
+      rule({"optimizer.name=sgd", "optimizer.eps=1e-3"}, "changes nothing with name = \"sgd\""),
+      rule({"optimizer.name=sgd", "optimizer.nesterov=true"}, "needs momentum above 0"),
+      rule({"optimizer.name=sgd", "optimizer.momentum=0.9", "optimizer.nesterov=true", "optimizer.dampening=0.1"},
+           "needs dampening = 0, not 0.1"),
+      rule({"optimizer.name=sgd", "optimizer.dampening=0.1"}, "changes nothing without momentum"),
+      rule({"optimizer.freeze=[\"\"]"}, "holds an empty name"),
+      rule({"optimizer.no_decay=[\"\"]", "optimizer.weight_decay=0.1"}, "holds an empty name"),
+      rule({"optimizer.no_decay=[\"bias\"]"}, "changes nothing while weight_decay is 0"),
+      rule({"schedule.warmup_steps=2", "schedule.warmup_ratio=0.1"}, "stands beside warmup_ratio"),
+      rule({"schedule.name=step"}, "is required with name = \"step\""),
+      rule({"schedule.name=multi_step"}, "are required with name = \"multi_step\""),
+      rule({"schedule.name=multi_step", "schedule.milestones=[4, 4]"}, "must ascend, each step once"),
+      rule({"schedule.step_size=4"}, "changes nothing with name = \"constant\""),
+      rule({"schedule.name=one_cycle", "schedule.warmup_steps=2"}, "changes nothing with name = \"one_cycle\""),
+      rule({"parallel.plugin="}, "is empty; name a plugin"),
+      rule({"plugin.torch_dpp.static_graph=true"}, "did you mean \"torch_ddp\"?"),
+      rule({"parallel.zero=4"}, "parallel.zero=4: it must be at least 0 and at most 3"),
+      rule({"parallel.tp=0"}, "must be at least 1"),
+      rule({"parallel.ttp=2"}, "no key \"ttp\" in [parallel]; did you mean \"tp\"?"),
+      rule({"parallel.pp_size=2"}, "no key \"pp_size\" in [parallel]; did you mean \"pp\"?"),
+      rule({"parallel.num_model_chunks=2"},
+           "a plugin's own keys stand in [plugin.NAME]  (trireme config --explain num"),
+  });
+}
+
+TEST_F(Refusals, OfRanksDataAndModel) {
+  const auto cases = std::vector<Row>{
+      {{"train.epochs=1"}, "a global batch of 8 cannot be shared by 64 data-parallel ranks; use at least 64", 64},
+      {{"parallel.dp=2"}, "leaves 8 of 8 ranks for data parallelism; set dp = 8, or start 2 ranks"},
+      {{"plugin.gemini.max_prefetch=1"}, "is of the plugin \"gemini\", and this run has \"torch_ddp\""},
+      {{"plugin.torch_ddp.static_graph=true", "plugin.torch_ddp.find_unused_parameters=true"},
+       "set only one of the two"},
+      {{"parallel.plugin=nothing"}, "no plugin \"nothing\" (known: "},
+      {{"model.name=vitt"}, "vitt"},
+      {{"data.path=/nowhere/leaves"}, "/nowhere/leaves", 8, Phase::check, 3},
+      {{"train.drop_last=true", "train.global_batch=100"},
+       "drop_last leaves no step: 42 samples for a global batch of 100"},
+      {{"schedule.warmup_steps=1000"}, "asks for 1000 steps of warm-up, and the training has 6"},
+      {{"schedule.name=multi_step", "schedule.milestones=[1]", "schedule.warmup_steps=3"}, "it must be at least 3"},
+      {{"optimizer.freeze=[\"bais\"]"}, "\"bais\" matches no parameter; did you mean \"bias\"?"},
+      {{"optimizer.freeze=[\"*\"]"}, "nothing is left to train"},
+      {{"model.patch_size=7"}, "patch_size"},
+      {{"model.weights=/nowhere/weights"}, "/nowhere/weights", 8, Phase::check, 7},
+  };
+  expect_refused(cases);
+}
+
+TEST_F(Refusals, OfPlugins) {
+  const std::string zero = "plugin.low_level_zero.", gemini = "plugin.gemini.", hybrid = "plugin.hybrid_parallel.";
+  const std::vector<Row> rows{
+      {{zero + "stage=3"}, "stage=3: there is no stage 3 here: 1 and 2 are what this plugin does", 2},
+      {{zero + "stage=0"}, "must be at least 1"},
+      {{zero + "stagee=1"}, "no key \"stagee\" in [plugin.low_level_zero]; did you mean \"stage\"?"},
+      {{zero + "extra_dp_size=2"}, "3 ranks cannot be 2 groups of one size; choose a divisor of 3", 3},
+      {{zero + "no_sync=true"}, "changes nothing in stage 1"},
+      {{zero + "stage=2", zero + "no_sync=true"}, "changes nothing: a step has one microbatch"},
+      {{zero + "cast_inputs=false"}, "changes nothing in fp32"},
+      {{zero + "extra_dp_size=2"}, "leaves one of the 2 ranks a group, and nothing is shared out", 2},
+      {{zero + "master_weights=false"}, "changes nothing in fp32"},
+      {{zero + "precision=fp16", "train.precision=bf16"}, "say it once, or alike"},
+      {{zero + "max_norm=1.0", "train.max_norm=2.0"}, "say it once, or alike"},
+      {{zero + "initial_scale=8.0"}, "changes nothing in fp32: the loss scale is of fp16"},
+      {{zero + "precision=fp64", zero + "grad_accum_dtype=bf16"}, "would round the gradients of an fp64 run"},
+      {{zero + "communication_dtype=fp32"}, "changes nothing: gradients are fp32 anyway"},
+      {{zero + "norm_type=\"3\""}, "3"},
+      {{zero + "reduce_bucket_size_in_m=0"}, "reduce_bucket_size_in_m"},
+      {{gemini + "shard_param_frac=1.5"}, "must be at least 0 and at most 1"},
+      {{gemini + "offload_optim_frac=-0.1"}, "must be at least 0 and at most 1"},
+      {{gemini + "offload_param_frac=0.5", gemini + "offload_optim_frac=0.25"},
+       "is more than offload_optim_frac = 0.25",
+       2},
+      {{gemini + "offload_param_frac=0.5", gemini + "offload_optim_frac=1", gemini + "shard_param_frac=0.25"},
+       "is more than shard_param_frac = 0.25"},
+      {{gemini + "strict_ddp_mode=true", gemini + "shard_param_frac=0.5"}, "set only one"},
+      {{gemini + "max_prefetch=1", gemini + "shard_param_frac=0"}, "changes nothing"},
+      {{gemini + "hidden_dim=64", gemini + "chunk_config=1000"}, "changes nothing when chunk_config gives the size"},
+      {{gemini + "extra_dp_size=2"}, "3 ranks cannot be 2 groups", 3},
+      {{gemini + "enable_gradient_accumulation=true"}, "changes nothing: a step has one microbatch"},
+      {{gemini + "force_outputs_fp32=false"}, "changes nothing in fp32"},
+      {{gemini + "chunk_config=0"}, "must be at least 1"},
+      {{gemini + "placement_policy=auto"}, "set run.memory_mb to what a rank's tensors may take"},
+      {{gemini + "placement_policy=auto", gemini + "offload_optim_frac=0.5"},
+       "is what placement_policy = \"auto\" decides"},
+      {{gemini + "steady_cuda_cap_ratio=0.5"}, "it is for auto; remove it"},
+      {{gemini + "memstats=some.json"}, "it is for auto; remove it"},
+      {{gemini + "placement_policy=auto", "run.memory_mb=100", gemini + "memstats=nowhere/some.json"},
+       "there is no folder \"nowhere\""},
+      {{gemini + "placement_policy=auto", "run.memory_mb=100", gemini + "memstats=" + run_.dir() + "/some.json"},
+       "which the next run moves aside; name a file beside it"},
+      {{gemini + "pin_memory=false"}, "changes nothing where nothing is offloaded"},
+      {{"parallel.tp=2"},
+       "parallel.tp=2: ranks = dp x pp x sp x tp, and 3 is no multiple of 2 (tp = 2); start 4 ranks",
+       3},
+      {{"parallel.pp=2"},
+       "parallel.pp=2: ranks = dp x pp x sp x tp, and 3 is no multiple of 2 (pp = 2); start 4 ranks",
+       3},
+      {{"parallel.pp=2", "parallel.tp=2"}, "3 is no multiple of 4 (pp = 2 and tp = 2); start 4 ranks", 3},
+      {{"parallel.pp=4"}, "parallel.pp=4: 3 blocks cannot be 4 stages", 4},
+      {{"parallel.pp=2", hybrid + "num_layers_per_stage=[1, 3]"}, "num_layers_per_stage=[1, 3]: ", 2},
+      {{"parallel.pp=2", "parallel.schedule=1f1"}, "1f1b", 2},
+      {{"parallel.schedule=gpipe"}, "changes nothing: there is no pipeline"},
+      {{"parallel.pp=2", "parallel.schedule=interleaved"}, "parallel.pp=2: 3 blocks cannot be 4 stages", 2},
+      {{"parallel.pp=2", "parallel.schedule=interleaved", hybrid + "num_model_chunks=1"},
+       "interleaved with 1 is 1f1b",
+       2},
+      {{"parallel.pp=2", "parallel.schedule=zbv"}, "3 blocks cannot be 4 stages", 2},
+      {{"parallel.pp=2", "parallel.schedule=interleaved", hybrid + "num_model_chunks=2"},
+       "num_model_chunks=2: 3 blocks cannot be 4 stages",
+       2},
+      {{"parallel.pp=2", hybrid + "num_microbatches=5"}, "8 samples a rank cannot be 5 parts", 2},
+      {{"parallel.pp=2", hybrid + "num_microbatches=2", "train.micro_batch=2"}, "say the same thing in two ways", 2},
+      {{"parallel.pp=2", hybrid + "microbatch_size=2", "train.micro_batch=1"}, "say it once, or alike", 2},
+      {{hybrid + "num_model_chunks=2"}, "changes nothing: there is no pipeline"},
+      {{"parallel.pp=2", "parallel.zero=1"}, "changes nothing: pp = 2 leaves no data-parallel ranks", 2},
+      {{hybrid + "tp_size=3"}, "3 ranks cannot share 2 attention heads; choose at most 2", 3},
+      {{"parallel.tp=2", "parallel.dp=2"}, "leaves 1 of 2 ranks for data parallelism; set dp = 1, or start 4 ranks", 2},
+      {{"parallel.tp=2", hybrid + "tp_size=1"}, "parallel.tp=2: plugin.hybrid_parallel.tp_size (", 2},
+      {{"parallel.tp=2", "parallel.zero=1"}, "changes nothing: tp = 2 leaves no data-parallel ranks", 2},
+      {{"parallel.tp=2", "parallel.zero=3"}, "changes nothing: tp = 2 leaves no data-parallel ranks", 2},
+      {{hybrid + "zero_stage=4"}, "must be at least 0 and at most 3"},
+      {{"parallel.zero=3", "parallel.plugin=gemini"}, "the plugin \"gemini\" has no such choice", 2},
+      {{hybrid + "parallel_output=false"}, "changes nothing: tp_size is 1"},
+      {{hybrid + "overlap_allgather=true"}, "changes nothing with zero_stage = 0"},
+      {{"parallel.tp=2", hybrid + "communication_dtype=bf16"}, "no data-parallel ranks to reduce gradients over", 2},
+      {{"parallel.sp=2"}, "2 ranks are to share each sample, and nothing says how; set parallel.sp_mode", 2},
+      {{"parallel.sp_mode=split_gather"},
+       "and parallel.tp is 1; set parallel.tp to 2 or more, or choose a mode with ranks",
+       2},
+      {{"parallel.sp_mode=ring_attn"}, "changes nothing with parallel.sp = 1; set parallel.sp to 2 or more", 2},
+      {{"parallel.sp_mode=ulysses"}, "ulysses"},
+      {{"parallel.tp=2", "parallel.sp=4", "parallel.sp_mode=ring"},
+       "ring reuses the 2 ranks of parallel.tp; leave parallel.sp",
+       2},
+      {{"parallel.sp=3", "parallel.sp_mode=all_to_all"},
+       "parallel.sp=3: all_to_all gives each of 3 ranks attention heads, and there are only 2; choose parallel.sp at "
+       "most "
+       "2, or the mode",
+       3},
+      {{"parallel.tp=2", "parallel.sp=2", "parallel.sp_mode=all_to_all"},
+       "each of 2 ranks attention heads, and a tensor-parallel rank has only 1",
+       4},
+      {{"parallel.sp=2", "parallel.sp_mode=ring_attn"}, "and 3 is no multiple of 2 (sp = 2); start 4 ranks", 3},
+      {{"parallel.sp=2", "parallel.sp_mode=ring_attn", "parallel.dp=2"}, "leaves 1 of 2 ranks for data parallelism", 2},
+      {{hybrid + "enable_sequence_parallelism=true"}, "says yes, and nothing says how; set sequence_parallelism_mode"},
+      {{hybrid + "enable_sequence_parallelism=false", "parallel.tp=2", "parallel.sp_mode=ring"},
+       "says no, and parallel.sp_mode is \"ring\"",
+       2},
+      {{hybrid + "enable_all_optimization=true", hybrid + "enable_jit_fused=false"},
+       "enable_jit_fused=false: is false, and enable_all_optimization turns it on; leave one of the two out"},
+      {{hybrid + "enable_sequence_overlap=false"}, "changes nothing: no tokens are shared out"},
+      {{"parallel.sp=2", "parallel.sp_mode=all_to_all", hybrid + "enable_sequence_overlap=true"},
+       "all_to_all has nothing to compute while it sends",
+       2},
+      {{hybrid + "enable_flash_attention=true", "model.attention_dropout=0.1"},
+       "cannot be had with dropout of attention probabilities"},
+      {{"parallel.sp=2", "parallel.sp_mode=ring_attn", hybrid + "enable_flash_attention=false"},
+       "changes nothing: ring_attn is an attention of its own",
+       2},
+      {{hybrid + "recompute_ratio=0.5"}, "recompute_ratio=0.5: changes nothing without recompute"},
+      {{hybrid + "recompute_ratio=0.5", "train.recompute=true", hybrid + "recompute_layers_per_stage=[1]"},
+       "say the same thing in two ways; leave one"},
+      {{hybrid + "recompute_layers_per_stage=[0]", "train.recompute=true"}, "leaves no block to recompute"},
+      {{hybrid + "recompute_layers_per_stage=[1, 1]", "train.recompute=true"}, "2 numbers for 1 stages; give one a"},
+      {{"parallel.pp=2", hybrid + "recompute_layers_per_stage=[1, 3]", "train.recompute=true"},
+       "and pp_partition = \"flops\" decides which these are; set num_layers_per_stage too, or recompute_ratio",
+       2},
+      {{"parallel.pp=2", hybrid + "recompute_layers_per_stage=[1, 3]", "train.recompute=true",
+        hybrid + "pp_partition=uniform"},
+       "recompute_layers_per_stage=[1, 3]: stage 1 has",
+       2},
+      {{zero + "stage=1", "parallel.tp=1"}, "the plugin \"low_level_zero\" has no such choice"},
+  };
+  for (const auto& row : rows) {
+    const auto begins = [&](const std::string& with) { return row.sets.front().rfind(with, 0) == 0; };
+    // [parallel] chooses hybrid_parallel by its keys.
+    expect_refused({row}, begins("parallel.") ? ""
+                          : begins(gemini)    ? "gemini"
+                          : begins(hybrid)    ? "hybrid_parallel"
+                                              : "low_level_zero");
+  }
+}
+
+// Errors speak of a key as the user writes it.
+TEST_F(Refusals, NameKeysAsTheyAreWritten) {
+  const std::string hybrid = "plugin.hybrid_parallel.";
+  expect_refused({
+      {{"parallel.sp_mode=split_gather"}, "and parallel.tp is 1; set parallel.tp to 2 or more, or choose a mode with"},
+      {{"parallel.sp=2"}, "nothing says how; set parallel.sp_mode (one of"},
+      {{"parallel.tp=2", hybrid + "sp_size=2"},
+       "hybrid_parallel.sp_size=2: 2 ranks are to share each sample, and nothing "
+       "says how; set parallel.sp_mode"},
+  });
+  expect_refused({{{hybrid + "sequence_parallelism_mode=ring"}, "and tp_size is 1; set tp_size to 2 or more"},
+                  {{hybrid + "sp_size=2"}, "nothing says how; set sequence_parallelism_mode"}},
+                 "hybrid_parallel");
+}
+
+}  // namespace
+}  // namespace trireme::tests

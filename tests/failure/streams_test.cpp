@@ -1,0 +1,228 @@
+// What the command reads and where it prints: a configuration that can be read but once, output that is closed or full,
+// terminals of any width, launchers of the user's.
+#include <fstream>
+#include <sstream>
+
+#include "tests/failure/counted_front.h"
+#include "tests/failure/small_run.h"
+
+namespace trireme::tests {
+namespace {
+
+Outcome shell(const std::string& line) { return run_process({"bash", "-c", line}); }
+
+std::size_t lines_in(const std::string& path) {
+  std::ifstream file(path);
+  std::size_t count = 0;
+  for (std::string line; std::getline(file, line);) ++count;
+  return count;
+}
+
+TEST(Streams, ReadAConfigurationOnce) {
+  const SmallRun run;
+  const std::string command = TRIREME_COMMAND;
+  for (const std::string ranks : {"1", "2"}) {
+    const auto more = " --ranks " + ranks + " --set run.dir=" + run.dir() + ranks;
+    for (const auto& line : {"cat " + run.config + " | " + command + " train /dev/stdin" + more,
+                             command + " train <(cat " + run.config + ")" + more}) {
+      SCOPED_TRACE(line);
+      const auto outcome = shell(line);
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      EXPECT_TRUE(fs::exists(run.dir() + ranks + "/summary.json"));
+    }
+    // Messages name the file as it was given, whoever finds the mistake.
+    for (const auto& [line, says] : {std::pair{"echo '[train]'; echo 'epochs = 0'", "/dev/stdin:2:1: train.epochs = 0"},
+                                     {"cat %; echo '[optimizer]'; echo 'freeze = [\"bais\"]'", "/dev/stdin:"}}) {
+      std::string input = line;
+      if (const auto at = input.find('%'); at != std::string::npos) input.replace(at, 1, run.config);
+      expect_only_refusal(shell("(" + input + ") | " + command + " train /dev/stdin" + more), 2, says);
+    }
+  }
+  const auto verified =
+      shell("cat " + run.config + " | " + command + " verify /dev/stdin --layouts 'dp=1; dp=2' --steps 1");
+  EXPECT_EQ(verified.code, 0) << verified.err;
+}
+
+// Training goes on, all that it records is whole, and the loss is said at the end, on any number of ranks.
+TEST(Streams, TrainingNeedsNoOutput) {
+  const SmallRun run;
+  for (const std::string ranks : {"1", "2"})
+    for (const auto& [to, reason] : {std::pair{">&-", "Bad file descriptor"},
+                                     {">/dev/full", "No space left on device"},
+                                     {"| true", "Broken pipe"}}) {
+      SCOPED_TRACE(ranks + " ranks " + to);
+      fs::remove_all(run.dir());
+      const auto outcome = shell("set -o pipefail; sleep 0.2; " + std::string(TRIREME_COMMAND) + " train " +
+                                 run.config + " --ranks " + ranks + " " + to);
+      expect_only_refusal(outcome, 0, std::string("standard output could not be written: ") + reason);
+      EXPECT_EQ(lines_in(run.dir() + "/metrics.jsonl"), 8U);  // 6 steps, validation and test
+      EXPECT_TRUE(fs::exists(run.dir() + "/model/model.safetensors"));
+      std::ifstream summary(run.dir() + "/summary.json");
+      EXPECT_EQ(summary.peek(), '{') << "another file's number was standard output's";
+    }
+  // A command whose result is what it prints has failed.
+  for (const std::string words : {"config --explain train", "--help", "plugins", "eval " + run.dir() + " --ranks 2"})
+    for (const auto* to : {">&-", ">/dev/full"})
+      expect_only_refusal(shell(std::string(TRIREME_COMMAND) + " " + words + " " + to), 7,
+                          "standard output cannot be written");
+}
+
+std::size_t width_of(const std::string& line) {
+  return static_cast<std::size_t>(
+      std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::vector<std::string> words_in(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+/// What stands on the screen: a line that is redrawn counts with what it was last, and each drawing must fit.
+void expect_fits(const std::string& text, int columns) {
+  std::size_t begin = 0;
+  const auto check = [&](std::string line) {
+    if (const auto clear = line.find("\x1b[2K"); clear != std::string::npos) line = line.substr(clear + 4);
+    const bool one_word = line.find_first_of(' ', line.find_first_not_of(' ')) == std::string::npos;
+    EXPECT_TRUE(one_word || width_of(line) <= static_cast<std::size_t>(columns)) << columns << " columns: " << line;
+  };
+  for (std::size_t at = 0; at <= text.size(); ++at)
+    if (at == text.size() || text[at] == '\n' || text[at] == '\r') {
+      check(text.substr(begin, at - begin));
+      begin = at + 1;
+    }
+}
+
+TEST(Streams, NothingBreaksInMidWordOnANarrowTerminal) {
+  const SmallRun run(kLeaves, "epochs = 2\nglobal_batch = 8\n");
+  const std::vector<std::vector<std::string>> commands{{"--help"},
+                                                       {"train", "--help"},
+                                                       {"config", "--explain", "train"},
+                                                       {"config", "--explain", "plugin.hybrid_parallel"},
+                                                       {"plugins", "torch_ddp"},
+                                                       {"env"},
+                                                       {"train", run.config, "--ranks", "two"},
+                                                       {"train", run.config, "--set", "train.micro_batch=9"},
+                                                       {"train", run.config, "--set", "optimizer.freeze=[\"bais\"]"}};
+  for (auto command : commands) {
+    command.insert(command.begin(), TRIREME_COMMAND);
+    SCOPED_TRACE(command[1] + " " + (command.size() > 2 ? command.back() : ""));
+    const auto wide = run_process(command, {.columns = 1000});
+    for (const int columns : {40, 60, 80}) {
+      const auto narrow = run_process(command, {.columns = columns});
+      EXPECT_EQ(narrow.code, wide.code);
+      for (const auto& [got, whole] : {std::pair{narrow.out, wide.out}, {narrow.err, wide.err}}) {
+        expect_fits(got, columns);
+        if (command[1] != "env") {  // free memory changes
+          EXPECT_EQ(words_in(got), words_in(whole));
+        }
+      }
+    }
+  }
+  for (const int columns : {40, 60, 80}) {
+    const auto trained =
+        run.train(2, {"--timeline", "--set", "parallel.pp=2", "--set", "train.micro_batch=2"}, {.columns = columns});
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    expect_fits(trained.out, columns);
+    EXPECT_NE(trained.out.find("rank 1  "), std::string::npos) << "the picture is missing: " << trained.out;
+    std::size_t bars = 0;
+    for (std::size_t at = 0; (at = trained.out.find("\x1b[2Kepoch ", at)) != std::string::npos; ++at) {
+      const auto line = trained.out.substr(at, trained.out.find('\r', at) - at);
+      EXPECT_NE(line.find(" left"), std::string::npos) << line;
+      ++bars;
+    }
+    EXPECT_GT(bars, 0U) << trained.out;
+  }
+}
+
+const ProcessOptions kRoot{.environment = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}};
+
+std::vector<std::string> under_mpirun(std::vector<std::string> words) {
+  words.insert(words.begin(), {TRIREME_TEST_MPIRUN, "-n", "3", "--oversubscribe", "--quiet", TRIREME_COMMAND});
+  return words;
+}
+
+// mpirun may give its ranks terminals of its own, of which it makes pipes or files again.
+TEST(Streams, NoProgressBarUnderTheUsersLauncher) {
+  const SmallRun run(kLeaves, "epochs = 2\nglobal_batch = 8\n");
+  auto options = kRoot;
+  options.columns = 80;
+  const auto outcome = run_process(under_mpirun({"train", run.config}), options);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("done in"), std::string::npos) << outcome.out;
+}
+
+TEST(Streams, OneRankSpeaksUnderTheUsersLauncher) {
+  const SmallRun run;
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"plugins", "torch_ddp"},
+                                                {"config", run.config},
+                                                {"config", "--explain", "train.epochs"},
+                                                {"--version"},
+                                                {"data", "leaves", "--out", run.dir() + "/leaves", "--images", "30"}}) {
+    SCOPED_TRACE(words.front());
+    auto alone = words;
+    alone.insert(alone.begin(), TRIREME_COMMAND);
+    const auto several = run_process(under_mpirun(words), kRoot);
+    EXPECT_EQ(several.code, 0) << several.err;
+    fs::remove_all(run.dir() + "/leaves");
+    EXPECT_EQ(several.out, run_process(alone).out);
+  }
+  for (const auto& [words, says] :
+       {std::pair{std::vector<std::string>{"train", run.config, "--ranks", "2"}, "--ranks stands beside a launcher"},
+        {{"eval", run.config, run.config, "--ranks", "2"}, "--ranks stands beside a launcher"},
+        {{"train", run.config, "--rank", "2"}, "no option --rank; did you mean \"--ranks\"?"},
+        {{"config", run.config, "--set", "train.epohcs=1"}, "no key \"epohcs\""},
+        {{"verify", run.config, "--layouts", "dp=1; dp=2"}, "run it without mpirun"},
+        {{"train", "/dev/stdin"}, "/dev/stdin: every rank reads it"},
+        {{"train", run.config, "--set", "train.global_batch=2"}, "cannot be shared by 3 data-parallel ranks"}})
+    expect_only_refusal(run_process(under_mpirun(words), kRoot), 2, says);
+}
+
+TEST(Streams, AnMpirunThatIsKilledIsNoLackOfMemory) {
+  const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
+  const auto outcome = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+                                   run.wait_for_steps();
+                                   for (const pid_t id : processes_with(run.config)) {
+                                     std::ifstream status("/proc/" + std::to_string(id) + "/stat");
+                                     std::string number, name, state;
+                                     pid_t parent = 0;
+                                     status >> number >> name >> state >> parent;
+                                     if (parent == front) kill(id, SIGKILL);
+                                   }
+                                 }});
+  expect_refusal(outcome, 137, "mpirun, which ran the ranks, was ended by signal 9");
+  EXPECT_EQ(outcome.err.find("memory"), std::string::npos) << outcome.err;
+  run.expect_all_gone();
+}
+
+TEST(Streams, ExplainAPluginThatIsNamedByItsPath) {
+  const SmallRun run;
+  const auto plugin = fs::path(TRIREME_COMMAND).parent_path().parent_path() / "lib/trireme/plugins/torch_ddp.so";
+  fs::create_directories(run.dir());
+  const auto mine = run.dir() + "/mine.so";
+  fs::copy_file(plugin, mine);
+  const auto listed = run_process({TRIREME_COMMAND, "plugins", mine});
+  EXPECT_EQ(listed.code, 0) << listed.err;
+  EXPECT_NE(listed.out.find(mine), std::string::npos) << listed.out;
+  EXPECT_NE(listed.out.find("bucket_cap_mb = 25"), std::string::npos) << listed.out;
+  EXPECT_EQ(listed.out.find("gemini"), std::string::npos) << listed.out;
+  expect_only_refusal(run_process({TRIREME_COMMAND, "plugins", "gemmini"}), 2, "did you mean \"gemini\"?");
+
+  // As if no folder had it.
+  const ProcessOptions options{};
+  const auto key = std::string("plugin.torch_ddp.bucket_cap_mb");
+  const auto explained =
+      run_process({TRIREME_COMMAND, "config", "--explain", key, "--set", "parallel.plugin=" + mine}, options);
+  EXPECT_EQ(explained.code, 0) << explained.err;
+  EXPECT_NE(explained.out.find("default  25"), std::string::npos) << explained.out;
+  expect_only_refusal(run_process({TRIREME_COMMAND, "config", "--explain", "plugin.mine"}), 2,
+                      "say where it is: --set parallel.plugin=PATH");
+  const auto model = run_process({TRIREME_COMMAND, "config", "--explain", "model.name"});
+  EXPECT_EQ(model.code, 0) << model.err;
+  EXPECT_NE(model.out.find("value    \"vit\""), std::string::npos) << model.out;
+}
+
+}  // namespace
+}  // namespace trireme::tests
