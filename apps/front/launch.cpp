@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -16,39 +15,17 @@
 #include <utility>
 
 #include "apps/front/child.h"
+#include "apps/front/libraries.h"
+#include "apps/front/programs.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 
 namespace trireme::apps {
 namespace {
 
-// The folder above the one that this program stands in: the build folder, or the prefix of the installation.
-std::string prefix() {
-  char path[PATH_MAX];
-  const auto length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-  if (length < 0) throw ConfigError("cannot read /proc/self/exe to find the worker program; is /proc mounted?");
-  const std::string program(path, static_cast<std::size_t>(length));
-  const auto folder = program.substr(0, program.rfind('/'));
-  return folder.substr(0, folder.rfind('/'));
-}
-
-bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
-
-// The program of this name that is first on PATH; "": there is none.
-std::string on_path(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::string rest = path == nullptr ? "" : path;
-  while (!rest.empty()) {
-    const auto colon = rest.find(':');
-    const auto candidate = rest.substr(0, colon) + "/" + name;
-    if (is_program(candidate)) return candidate;
-    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
-  }
-  return "";
-}
-
-// The mpirun of the MPI that Trireme was built with, else the first on PATH.
+// That of a bundle, else of the MPI that Trireme was built with, else the first on PATH.
 std::string find_mpirun() {
+  if (const auto bundled = bundled_mpirun(prefix()); !bundled.empty()) return bundled;
   if (is_program(TRIREME_MPIRUN)) return TRIREME_MPIRUN;
   const auto found = on_path("mpirun");
   if (found.empty())
@@ -185,6 +162,7 @@ static void prepare_process() {
 }
 
 void become_worker(const std::vector<std::string>& arguments) {
+  set_library_paths(prefix());
   prepare_process();
   std::vector<std::string> command{worker_path()};
   command.insert(command.end(), arguments.begin(), arguments.end());
@@ -202,6 +180,7 @@ int check(const std::vector<std::string>& arguments) {
 
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {
   check_scratch(ranks);
+  set_library_paths(prefix());
   auto command = mpirun_command(ranks, arguments);
   if (first == Check::yes)
     if (const int code = check(arguments); code != 0) return code;

@@ -1,0 +1,154 @@
+#include "apps/front/libraries.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <glob.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "apps/front/programs.h"
+#include "core/base/error.h"
+#include "core/base/version.h"
+
+namespace trireme::apps {
+namespace {
+
+constexpr const char* kVersion = TRIREME_TORCH_VERSION;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+bool is_libtorch(const std::string& folder) { return exists(folder + "/lib/libtorch_cpu.so"); }
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// "2.11.0", as its CMake package says, which wheels and archives of LibTorch both hold; "": it does not say.
+std::string version_of(const std::string& folder) {
+  const auto text = contents(folder + "/share/cmake/Torch/TorchConfigVersion.cmake");
+  const std::string before = "PACKAGE_VERSION \"";
+  const auto begin = text.find(before);
+  if (begin == std::string::npos) return "";
+  const auto from = begin + before.size();
+  return text.substr(from, text.find_first_of("+\"", from) - from);
+}
+
+// The first folder that fits and holds a LibTorch; "": none.
+std::string first_libtorch(const std::string& pattern) {
+  glob_t found{};
+  std::string folder;
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0)
+    for (std::size_t i = 0; i < found.gl_pathc && folder.empty(); ++i)
+      if (is_libtorch(found.gl_pathv[i])) folder = found.gl_pathv[i];
+  globfree(&found);
+  return folder;
+}
+
+/// A place that may hold LibTorch: a folder, or a pattern of folders.
+struct Place {
+  std::string pattern, source;
+  bool linked = false;
+};
+
+std::vector<Place> places(const std::string& prefix) {
+  std::vector<Place> all;
+  auto linked = contents(prefix + "/share/trireme/libtorch");
+  while (!linked.empty() && linked.back() == '\n') linked.pop_back();
+  if (!linked.empty()) all.push_back({linked, "the LibTorch that Trireme was built with", true});
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const auto root = environment(name); !root.empty())
+      all.push_back({root + "/lib/python3*/site-packages/torch", fmt::format("the Python environment {}", root)});
+  if (const auto python = on_path("python3"); !python.empty()) {
+    const auto bin = python.substr(0, python.rfind('/'));
+    const auto root = bin.substr(0, bin.rfind('/'));
+    for (const char* below : {"/lib/python3*/site-packages/torch", "/local/lib/python3*/dist-packages/torch",
+                              "/lib/python3/dist-packages/torch"})
+      all.push_back({root + below, fmt::format("the packages of {}", python)});
+    if (const auto home = environment("HOME"); !home.empty())
+      all.push_back({home + "/.local/lib/python3*/site-packages/torch", fmt::format("the packages of {}", python)});
+  }
+  for (const auto& folder : {prefix + "/libtorch", prefix.substr(0, prefix.rfind('/')) + "/libtorch"})
+    all.push_back({folder, "the folder beside Trireme"});
+  return all;
+}
+
+std::string remedy() {
+  return fmt::format(
+      "install it with `pip install torch=={0}` in a Python environment and activate that, unpack a LibTorch {0} beside "
+      "Trireme, or set TRIREME_TORCH to a folder that holds lib/libtorch_cpu.so",
+      kVersion);
+}
+
+void check_version(const LibTorch& torch) {
+  const auto version = version_of(torch.folder);
+  if (version == kVersion) return;
+  throw ConfigError(fmt::format("{} ({}) is LibTorch {}, and Trireme {} needs {}: {}", torch.folder, torch.source,
+                                version.empty() ? "of an unknown version" : version, TRIREME_VERSION, kVersion,
+                                remedy()));
+}
+
+void put_first(const char* variable, const std::string& folders) {
+  const auto old = environment(variable);
+  setenv(variable, (old.empty() ? folders : folders + ":" + old).c_str(), 1);
+}
+
+std::string bundled_mpi(const std::string& prefix) { return prefix + "/lib/trireme/openmpi"; }
+
+}  // namespace
+
+LibTorch find_libtorch(const std::string& prefix) {
+  LibTorch found;
+  if (const auto named = environment("TRIREME_TORCH"); !named.empty()) {
+    found = {named, "named by TRIREME_TORCH"};
+    if (!is_libtorch(named))
+      throw ConfigError(fmt::format(
+          "TRIREME_TORCH is {}, and there is no lib/libtorch_cpu.so in it; set it to the folder of a LibTorch {}, or "
+          "unset it",
+          named, kVersion));
+    check_version(found);
+    return found;
+  }
+  std::vector<std::string> looked;
+  for (const auto& place : places(prefix)) {
+    found = {first_libtorch(place.pattern), place.source, place.linked};
+    if (!found.folder.empty()) {
+      check_version(found);
+      return found;
+    }
+    if (looked.empty() || looked.back() != place.source) looked.push_back(place.source);
+  }
+  throw ConfigError(fmt::format("Trireme {} needs LibTorch {}, which is not in {}: {}", TRIREME_VERSION, kVersion,
+                                fmt::join(looked, ", nor in "), remedy()));
+}
+
+std::string bundled_mpirun(const std::string& prefix) {
+  const auto path = bundled_mpi(prefix) + "/bin/mpirun";
+  return is_program(path) ? path : "";
+}
+
+void set_library_paths(const std::string& prefix) {
+  const auto torch = find_libtorch(prefix);
+  std::string folders = torch.linked ? "" : torch.folder + "/lib";
+  const auto mpi = bundled_mpi(prefix);
+  if (exists(mpi)) {
+    folders = mpi + "/lib" + (folders.empty() ? "" : ":" + folders);
+    // Open MPI and PMIx look for their components where they were installed once, unless told.
+    for (const auto& [variable, below] : {std::pair{"OPAL_PREFIX", ""}, {"OPAL_LIBDIR", "/lib"},
+                                          {"OPAL_PKGLIBDIR", "/lib/openmpi3"}, {"OPAL_BINDIR", "/bin"},
+                                          {"OPAL_DATADIR", "/share"}, {"OPAL_PKGDATADIR", "/share/openmpi"},
+                                          {"OPAL_SYSCONFDIR", "/etc"}, {"PMIX_PREFIX", "/pmix"}})
+      setenv(variable, (mpi + below).c_str(), 1);
+  }
+  if (!folders.empty()) put_first("LD_LIBRARY_PATH", folders);
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,35 @@
+#include "apps/front/programs.h"
+
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+
+#include "core/base/error.h"
+
+namespace trireme::apps {
+
+std::string prefix() {
+  char path[PATH_MAX];
+  const auto length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  if (length < 0) throw ConfigError("cannot read /proc/self/exe to find the worker program; is /proc mounted?");
+  const std::string program(path, static_cast<std::size_t>(length));
+  const auto folder = program.substr(0, program.rfind('/'));
+  return folder.substr(0, folder.rfind('/'));
+}
+
+bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
+
+std::string on_path(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::string rest = path == nullptr ? "" : path;
+  while (!rest.empty()) {
+    const auto colon = rest.find(':');
+    const auto candidate = rest.substr(0, colon) + "/" + name;
+    if (is_program(candidate)) return candidate;
+    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
+  }
+  return "";
+}
+
+}  // namespace trireme::apps

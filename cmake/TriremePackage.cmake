@@ -1,0 +1,23 @@
+# Packages of the product: `bundle`, one relocatable archive with all but LibTorch and glibc; and CPack's .deb, which
+# leaves Open MPI and the image libraries to the system.
+if(TRIREME_WITH_MPI)
+  set(_bundle ${PROJECT_BINARY_DIR}/trireme-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}.tar.zst)
+  add_custom_target(bundle
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/bundle.sh ${PROJECT_BINARY_DIR} ${_bundle} ${CMAKE_COMMAND}
+    DEPENDS trireme_product USES_TERMINAL VERBATIM)
+endif()
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME trireme)
+set(CPACK_PACKAGE_VENDOR "The Trireme developers")
+set(CPACK_PACKAGE_CONTACT "The Trireme developers <trireme@localhost>")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libstdc++6, libturbojpeg0, libpng16-16, libopenmpi3, openmpi-bin")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3-venv")
+set(CPACK_PACKAGE_DESCRIPTION "Hybrid-parallel training in C++
+ The command trireme trains models on 1 to N ranks from one TOML file; the library
+ serves training programs in C++. LibTorch ${Torch_VERSION} is not included: the command takes the
+ torch package of the active Python environment, or the folder in TRIREME_TORCH.")
+include(CPack)

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Makes the relocatable archive of a build: the command, libraries, plugins, headers, CMake package and configurations,
+# with the shared libraries they need besides glibc and LibTorch (Open MPI's runtime and components, libturbojpeg, libpng).
+#   bundle.sh BUILD ARCHIVE [CMAKE]        called by: cmake --build build/release --target bundle
+# Exit code 1: a library is missing, or the archive is larger than 50 MB.
+set -euo pipefail
+step=bundle
+# shellcheck source=scripts/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+build=$(cd "$1" && pwd)
+archive=$2
+cmake=${3:-cmake}
+limit_mb=50
+name=$(basename "$archive" .tar.zst)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tree=$work/$name
+
+command -v patchelf >/dev/null || { say "patchelf is missing: run scripts/setup.sh"; exit 1; }
+"$cmake" --install "$build" --prefix "$tree" --strip >/dev/null
+rm "$tree/share/trireme/libtorch"  # the front looks for one on the machine it is on
+cp -r "$root/configs" "$tree/share/trireme/"
+cp "$root/README.md" "$root/LICENSE" "$root/CHANGELOG.md" "$tree/"
+
+# --- Open MPI: the launcher, its daemon, and the components that need no network library of their own ----------------
+mpi=$tree/lib/trireme/openmpi
+ompi() { ompi_info --path "$1" --parsable | cut -d: -f3; }
+mkdir -p "$mpi/bin" "$mpi/lib/openmpi3" "$mpi/share" "$mpi/etc" "$mpi/pmix/lib" "$mpi/pmix/share"
+cp "$(readlink -f "$(ompi bindir)/mpirun")" "$mpi/bin/mpirun"
+cp "$(ompi bindir)/orted" "$mpi/bin/orted"
+cp -rL "$(ompi pkgdatadir)" "$mpi/share/openmpi"
+for component in "$(ompi pkglibdir)"/mca_*.so; do
+  case $(basename "$component") in
+    *_ucx.so | *_ofi.so | *_psm*.so | *_openib.so | *monitoring* | mca_io_* | mca_fs_* | mca_fcoll_* | mca_fbtl_* | \
+      mca_sharedfp_* | mca_memheap_* | mca_scoll_* | mca_spml_* | mca_sshmem_* | mca_atomic_* | *_flux.so) ;;
+    *) cp "$component" "$mpi/lib/openmpi3/" ;;
+  esac
+done
+pmix=$(dirname "$(readlink -f "$(ldconfig -p | awk '/libpmix\.so\.2 / {print $NF; exit}')")")
+[ -d "$pmix/pmix" ] || pmix=$pmix/pmix2/lib
+if [ -d "$pmix/pmix" ]; then
+  cp -r "$pmix/pmix" "$mpi/pmix/lib/"
+  cp -r "$pmix/../share/pmix" "$mpi/pmix/share/"
+fi
+
+# --- the shared libraries that all of these need ----------------------------------------------------------------------
+programs() { find "$tree" -type f \( -name '*.so*' -o -perm -100 \) -exec sh -c 'head -c 4 "$1" | grep -q ELF' _ {} \; -print; }
+# Lines "name => path" of what the system gives; glibc, the compiler's runtime, LibTorch and CUDA stay where they are.
+needed() {
+  programs | while read -r file; do ldd "$file" 2>/dev/null || true; done | awk '/=>/ {print $1, $3}' | sort -u |
+    grep -vE '^(ld-linux|libc|libm|libdl|libpthread|librt|libutil|libresolv|libstdc\+\+|libgcc_s|libgomp)[-.]' |
+    grep -vE '^(libtrireme|libtorch|libc10|libcu|libnv|libnccl|libcaffe2|libshm)'
+}
+while read -r library path; do
+  [ -f "$path" ] || { say "$library is needed and was not found"; exit 1; }
+  [ -e "$mpi/lib/$library" ] || cp -L "$path" "$mpi/lib/$library"
+done < <(needed)
+
+# --- where each looks for the others ----------------------------------------------------------------------------------
+programs | while read -r file; do
+  up=$(realpath --relative-to="$(dirname "$file")" "$tree/lib")
+  patchelf --set-rpath "\$ORIGIN/$up:\$ORIGIN/$up/trireme/openmpi/lib:\$ORIGIN/$up/../libtorch/lib" "$file"
+done
+strip --strip-unneeded "$mpi"/lib/*.so* "$mpi"/lib/openmpi3/*.so "$mpi"/bin/* 2>/dev/null || true
+
+rm -f "$archive"
+(cd "$work" && "$cmake" -E tar cf "$archive" --zstd "$name")
+size=$(du -m --apparent-size "$archive" | cut -f1)
+say "$archive: $size MB"
+if [ "$size" -gt "$limit_mb" ]; then
+  say "that is more than $limit_mb MB"
+  exit 1
+fi
