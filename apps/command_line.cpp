@@ -1,11 +1,11 @@
 #include "apps/command_line.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "apps/eval_target.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -62,10 +62,11 @@ void add_train(CLI::App& app, Parsed& out) {
 
 void add_eval(CLI::App& app, Parsed& out) {
   auto& command = *app.add_subcommand("eval", "Evaluate weights on the validation and test samples");
-  command.add_option("WEIGHTS", out.eval.weights, "A run folder, or weights in Hugging Face's layout")
+  command.add_option("WEIGHTS", out.eval.weights, "A run folder, a checkpoint, or weights in Hugging Face's layout")
       ->type_name("")
       ->required();
-  command.add_option("CONFIG", out.eval.config, "The TOML file; without it, the run folder's own")->type_name("");
+  command.add_option("CONFIG", out.eval.config, "The TOML file; without it, the run's or checkpoint's own")
+      ->type_name("");
   add_set(command, out.eval.set);
   command.add_option("--ranks", out.eval.ranks, kRanksHelp)->type_name("N");
 }
@@ -197,12 +198,16 @@ void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) 
     refuse(app, fmt::format("--ranks {}: must be at least 1 and at most 4096", *ranks));
 }
 
-/// What an evaluation of a run folder reads when no file is named.
-std::string config_of_run(const CLI::App& app, const std::string& folder) {
-  const auto file = folder + "/config.toml";
-  if (access(file.c_str(), R_OK) != 0)
-    refuse(app, fmt::format("{} is no run folder with a config.toml; name the TOML file too", folder));
-  return file;
+/// Finds what is to be evaluated and, when no file is named, the configuration that it keeps.
+void resolve_eval(const CLI::App& app, EvalCommand& eval) {
+  const auto target = find_eval_target(eval.weights);
+  eval.own_config = eval.config.empty();
+  if (eval.own_config && target.config.empty())
+    refuse(app, fmt::format("{} is no run folder or checkpoint, which keep a config.toml; name the TOML file too",
+                            eval.weights));
+  if (eval.own_config) eval.config = target.config;
+  eval.weights = target.weights;
+  eval.is_checkpoint = target.is_checkpoint;
 }
 
 Command finish(CLI::App& app, Parsed& parsed) {
@@ -213,7 +218,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
   }
   if (app.got_subcommand("eval")) {
     check_ranks(app, parsed.eval.ranks);
-    if (parsed.eval.config.empty()) parsed.eval.config = config_of_run(app, parsed.eval.weights);
+    resolve_eval(app, parsed.eval);
     return parsed.eval;
   }
   if (app.got_subcommand("verify")) {

@@ -17,8 +17,10 @@ struct TrainCommand {
   bool timeline = false;
 };
 struct EvalCommand {
-  std::string weights;  ///< a run folder, or weights in Hugging Face's layout
-  std::string config;   ///< if not named, the run folder's
+  std::string weights;         ///< what find_eval_target() made of the user's word
+  std::string config;          ///< if not named, the run's or the checkpoint's own
+  bool own_config = false;     ///< it was not named
+  bool is_checkpoint = false;  ///< `weights` is a checkpoint's folder
   std::vector<std::string> set;
   std::optional<std::int64_t> ranks;
 };

@@ -1,4 +1,4 @@
-// trireme train, trireme eval
+// trireme train
 #include <unistd.h>
 
 #include <optional>
@@ -36,25 +36,6 @@ int run(const TrainCommand& command) {
         const auto folder = train::open_run(*prepared);
         train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns(STDOUT_FILENO)},
                             command.timeline);
-      });
-}
-
-int run(const EvalCommand& command) {
-  if (checks_for(command.ranks)) {
-    check_for_ranks(load_config(command.config, command.set), *command.ranks, command.weights);
-    return 0;
-  }
-  std::optional<train::Prepared> prepared;
-  return run_on_ranks(
-      [&](const comm::LaunchInfo& info) {
-        auto config = load_config(command.config, command.set);
-        const auto options = world_options(config);
-        tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, models::all_models(), command.weights, Log(info.rank));
-        return options;
-      },
-      [&](comm::World& world) {
-        train::run_evaluation(std::move(*prepared), world, {.columns = terminal_columns(STDOUT_FILENO)});
       });
 }
 

@@ -17,6 +17,7 @@
 #include "apps/layouts.h"
 #include "apps/report.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace trireme::apps {
 namespace {
@@ -126,8 +127,8 @@ int verify(const VerifyCommand& command) {
     say(fmt::format("{:<{}}  {:<5}  {:<7}  {:<8}  {:<7}  {}", name, width, ranks, loss, gradient, weight, rest));
   };
   const auto small = [](double value) { return fmt::format("{:.1e}", value); };
-  say(fmt::format("{}: {} steps in {}, and the largest differences from \"{}\"", command.config, command.steps,
-                  command.precision, layouts.front().text));
+  say(fmt::format("{}: {} in {}, and the largest differences from \"{}\"", command.config,
+                  text::counted(command.steps, "step"), command.precision, layouts.front().text));
   line("layout", "ranks", "loss", "gradient", "weight", "");
   line("", "", small(bounds.loss), small(bounds.gradient), small(bounds.weight), "at most");
   std::size_t same = 0;

@@ -52,7 +52,7 @@ using ConfigError = ErrorOf<ExitCode::config>;   ///< The user's file or flags: 
 using DataError = ErrorOf<ExitCode::data>;       ///< A sample, a split or a folder: names the file.
 using OutOfMemoryError = ErrorOf<ExitCode::out_of_memory>;
 using CommError = ErrorOf<ExitCode::communication>;     ///< Names the operation, group, sequence number, peer.
-using NonFiniteError = ErrorOf<ExitCode::non_finite>;   ///< A loss or a gradient that is not finite.
+using NonFiniteError = ErrorOf<ExitCode::non_finite>;   ///< A loss, gradient or loaded weight.
 using CheckpointError = ErrorOf<ExitCode::checkpoint>;  ///< Weights, checkpoints, the run folder: names the file.
 
 /// A call that a program may not make, or not now: what was called, and what to call instead.

@@ -103,6 +103,10 @@ std::string thousands(std::int64_t n) {
   return (n < 0 ? "-" : "") + digits;
 }
 
+std::string counted(std::int64_t n, std::string_view noun) {
+  return fmt::format("{} {}{}", thousands(n), noun, n == 1 ? "" : "s");
+}
+
 std::string bytes(double n) {
   static constexpr std::array<const char*, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;

@@ -19,6 +19,9 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> can
 /// 1034 -> "1,034".
 std::string thousands(std::int64_t n);
 
+/// "1 epoch", "1,034 epochs": the number with its noun, which takes an s unless there is one of it.
+std::string counted(std::int64_t n, std::string_view noun);
+
 /// Bytes for people, powers of 1024: 1536 -> "1.5 KiB".
 std::string bytes(double n);
 

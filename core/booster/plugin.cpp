@@ -47,6 +47,9 @@ void name_keys_as_written(config::Table& section, const config::Table& parallel)
   }
 }
 
+/// Whether it was given by --set.
+bool is_set(const config::Entry& entry) { return entry.origin.line == 0; }
+
 }  // namespace
 
 void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config) {
@@ -67,10 +70,16 @@ void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config) {
       section.path = "plugin." + plugin.name();
       section.origin = parallel->origin;
     }
-    if (const auto* there = section.find(key); there != nullptr && there->value != written->value)
-      config::fail(parallel, brief,
-                   fmt::format("plugin.{}.{} ({}) is {}; say it once, or alike", plugin.name(), key,
-                               there->origin.text(), config::to_toml(there->value)));
+    if (const auto there = section.entries.find(key);
+        there != section.entries.end() && there->second.value != written->value) {
+      if (is_set(*written) == is_set(there->second))
+        config::fail(parallel, brief,
+                     fmt::format("plugin.{}.{} ({}) is {}; say it once, or alike", plugin.name(), key,
+                                 there->second.origin.text(), config::to_toml(there->second.value)));
+      // --set is for this run alone, and beats the file under either name.
+      if (is_set(there->second)) continue;
+      section.entries.erase(there);
+    }
     section.entries.emplace(key, config::Entry{written->value, written->origin, fmt::format("parallel.{}", brief)});
   }
   if (plugin.fields().find("tp_size") == nullptr || config.plugin_table(plugin.name()) == nullptr) return;

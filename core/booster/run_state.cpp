@@ -76,7 +76,7 @@ std::string Booster::save(Boosted& run, const std::string& dir, std::int64_t kee
 bool Booster::load(Boosted& run, const std::string& dir) {
   // One rank looks, so that all take the same.
   const auto mine = world_.rank() == 0 ? checkpoint::latest_checkpoint(dir, log_) : std::string();
-  const auto folder = comm::gather_text(world_.group(), world_.device(), mine).front();
+  const auto folder = comm::broadcast_text(world_.group(), world_.device(), mine);
   if (folder.empty()) return false;
   const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
   const auto order = order_of_samples(options_, run);

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,22 @@ void sync_folder(const std::string& path) {
   // Some network file systems cannot sync a folder; they have no later time to lose the name, either.
   if (result != 0 && error != EINVAL && error != ENOTSUP)
     throw CheckpointError(fmt::format("{}: cannot be synced to disk: {}", path, std::strerror(error)));
+}
+
+/// Calls `use(data, size)` on the file's bytes, in order. @throws CheckpointError when it cannot be read.
+template <class Use>
+void for_each_chunk(const std::string& path, const Use& use) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  const std::unique_ptr<const int, void (*)(const int*)> closed(&file, [](const int* open) { ::close(*open); });
+  std::vector<char> chunk(kChunk / 16);
+  for (;;) {
+    const ::ssize_t got = ::read(file, chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw CheckpointError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+    if (got == 0) return;
+    use(chunk.data(), static_cast<std::size_t>(got));
+  }
 }
 
 }  // namespace
@@ -123,44 +140,38 @@ FileDigest write_file(const std::string& path, std::string_view content) {
 }
 
 std::string read_file(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
   std::string content;
-  std::vector<char> chunk(kChunk / 16);
-  for (;;) {
-    const ::ssize_t got = ::read(file, chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      const int error = errno;
-      ::close(file);
-      throw CheckpointError(fmt::format("{}: cannot be read: {}", path, std::strerror(error)));
-    }
-    if (got == 0) break;
-    content.append(chunk.data(), static_cast<std::size_t>(got));
-  }
-  ::close(file);
+  for_each_chunk(path, [&](const char* data, std::size_t size) { content.append(data, size); });
   return content;
 }
 
 FileDigest digest_file(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
   FileDigest digest;
-  std::vector<char> chunk(kChunk / 4);
-  for (;;) {
-    const ::ssize_t got = ::read(file, chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      const int error = errno;
-      ::close(file);
-      throw CheckpointError(fmt::format("{}: cannot be read: {}", path, std::strerror(error)));
-    }
-    if (got == 0) break;
-    digest.crc32 = crc32(digest.crc32, chunk.data(), static_cast<std::size_t>(got));
-    digest.bytes += static_cast<std::uint64_t>(got);
-  }
-  ::close(file);
+  for_each_chunk(path, [&](const char* data, std::size_t size) {
+    digest.crc32 = crc32(digest.crc32, data, size);
+    digest.bytes += size;
+  });
   return digest;
+}
+
+static void copy_file(const std::string& from, const std::string& to) {
+  FileWriter out(to);
+  for_each_chunk(from, [&](const char* data, std::size_t size) { out.write(data, size); });
+  out.commit();
+}
+
+void link_file(const std::string& from, const std::string& to) {
+  const auto temporary = fmt::format("{}.{}.tmp", to, ::getpid());
+  ::unlink(temporary.c_str());
+  if (::link(from.c_str(), temporary.c_str()) != 0) return copy_file(from, to);
+  if (::rename(temporary.c_str(), to.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    throw CheckpointError(
+        fmt::format("{}: cannot be put in its place: {}; {}", to, std::strerror(error), remedy(error, to)));
+  }
+  ::unlink(temporary.c_str());  // rename() leaves it where both were one file already
+  sync_folder(parent_of(to));
 }
 
 bool lies_in(const std::string& path, const std::string& folder) {

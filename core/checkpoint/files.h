@@ -48,6 +48,10 @@ std::string read_file(const std::string& path);
 /// Size and sum of a file as it is now.
 FileDigest digest_file(const std::string& path);
 
+/// Makes `to` another name of the file `from`, whole or not at all, replacing what is there; where the file system
+/// cannot link, a copy. Neither is ever written in place afterwards: FileWriter replaces files.
+void link_file(const std::string& from, const std::string& to);
+
 /// Whether `path` is `folder` or lies in it, there or not, links followed.
 bool lies_in(const std::string& path, const std::string& folder);
 /// Makes a folder and those above it.

@@ -23,6 +23,7 @@ constexpr const char* kWeights = "weights.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kState = "state.json";
 constexpr const char* kConfig = "config.toml";
+constexpr const char* kBest = "best.safetensors";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kTemporary = ".tmp";
 
@@ -97,7 +98,7 @@ TrainRecord read_record(const std::string& folder) {
   try {
     const auto state = json::parse(read_file(path));
     if (const int format = state.at("format"); format != kFormat)
-      throw CheckpointError(fmt::format("{}: format {}, and this version reads format {}", path, format, kFormat));
+      throw CheckpointError(fmt::format("{}: format {}, but this version reads format {}", path, format, kFormat));
     const auto& p = state.at("progress");
     record.progress = {p.at("epoch"), p.at("step_in_epoch"), p.at("global_step"), p.at("samples")};
     record.seed = state.at("seed");
@@ -111,6 +112,18 @@ TrainRecord read_record(const std::string& folder) {
   return record;
 }
 
+void verify_file(const std::string& path, std::uint64_t bytes, const std::string& crc, Verify how) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) throw CheckpointError(fmt::format("{}: {}, but the manifest lists it", path, error.message()));
+  if (size != bytes)
+    throw CheckpointError(fmt::format("{} {}: {} bytes, but the manifest says {}", path,
+                                      size < bytes ? "is truncated" : "has grown", size, bytes));
+  if (how == Verify::sizes) return;
+  if (const auto sum = hex(digest_file(path).crc32); sum != crc)
+    throw CheckpointError(fmt::format("{} is damaged: CRC-32 {}, but the manifest says {}", path, sum, crc));
+}
+
 void verify(const std::string& folder, Verify how) {
   const auto manifest_path = inside(folder, kManifest);
   json files;
@@ -118,21 +131,12 @@ void verify(const std::string& folder, Verify how) {
     const auto manifest = json::parse(read_file(manifest_path));
     if (const int format = manifest.at("format"); format != kFormat)
       throw CheckpointError(
-          fmt::format("{}: format {}, and this version reads format {}", manifest_path, format, kFormat));
+          fmt::format("{}: format {}, but this version reads format {}", manifest_path, format, kFormat));
     files = manifest.at("files");
-    for (const char* name : {kWeights, kOptimizer, kState, kConfig}) {
-      const auto path = inside(folder, name);
-      const auto bytes = files.at(name).at("bytes").get<std::uint64_t>();
-      const auto crc = files.at(name).at("crc32").get<std::string>();
-      std::error_code error;
-      const auto size = fs::file_size(path, error);
-      if (error) throw CheckpointError(fmt::format("{}: {} (the manifest tells of it)", path, error.message()));
-      if (size != bytes)
-        throw CheckpointError(fmt::format("{}: torn: {} bytes, and the manifest says {}", path, size, bytes));
-      if (how == Verify::sizes) continue;
-      if (const auto sum = hex(digest_file(path).crc32); sum != crc)
-        throw CheckpointError(fmt::format("{}: damaged: CRC-32 {}, and the manifest says {}", path, sum, crc));
-    }
+    for (const char* name : {kWeights, kOptimizer, kState, kConfig}) static_cast<void>(files.at(name));
+    for (const auto& [name, told] : files.items())
+      verify_file(inside(folder, name), told.at("bytes").get<std::uint64_t>(), told.at("crc32").get<std::string>(),
+                  how);
   } catch (const json::exception& error) {
     throw CheckpointError(fmt::format("{}: not a manifest: {}", manifest_path, error.what()));
   }
@@ -196,6 +200,11 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
     if (!writes) return folder;
     files[kState] = write_file(inside(temporary, kState), state_text(contents.record));
     files[kConfig] = write_file(inside(temporary, kConfig), contents.record.config);
+    for (const auto& [file, text] : contents.texts) files[file] = write_file(inside(temporary, file), text);
+    if (!contents.best.empty()) {
+      link_file(contents.best, inside(temporary, kBest));
+      files[kBest] = contents.best_digest;
+    }
     json manifest{{"format", kFormat}, {"files", json::object()}};
     for (const auto& [file, digest] : files)
       manifest["files"][file] = {{"bytes", digest.bytes}, {"crc32", hex(digest.crc32)}};
@@ -229,14 +238,24 @@ std::vector<std::string> set_aside_after(const std::string& run_dir, std::int64_
 
 std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
   const auto root = inside(run_dir, "checkpoints");
+  std::vector<std::string> damaged, why;
+  std::string found;
   for (const auto& name : whole_checkpoints(root)) {
     try {
-      return Checkpoint(inside(root, name)).folder();
+      found = Checkpoint(inside(root, name)).folder();
+      break;
     } catch (const CheckpointError& error) {
-      log.warn("{} is passed over: {}", name, error.what());
+      damaged.push_back(name);
+      why.emplace_back(error.what());
     }
   }
-  return "";
+  if (found.empty() && !damaged.empty())
+    throw CheckpointError(
+        fmt::format("{}: no checkpoint is intact ({}): {}; restore one of them, or start anew without "
+                    "--resume",
+                    root, text::join(damaged), text::join(why, "; ")));
+  for (std::size_t i = 0; i < damaged.size(); ++i) log.warn("{} skipped: {}", damaged[i], why[i]);
+  return found;
 }
 
 Checkpoint::Checkpoint(const std::string& folder, Verify how)
@@ -244,6 +263,12 @@ Checkpoint::Checkpoint(const std::string& folder, Verify how)
       record_(read_record(folder)),
       weights_(inside(folder, kWeights)),
       optimizer_(inside(folder, kOptimizer)) {}
+
+std::string Checkpoint::best() const {
+  auto path = inside(folder_, kBest);
+  std::error_code none;
+  return fs::exists(path, none) ? path : "";
+}
 
 void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> values,
                          const std::set<std::string>& elsewhere, const char* what) const {

@@ -5,6 +5,8 @@
 //                               optimizer.safetensors  full tensors, "<parameter>.<key>" ("....weight.exp_avg")
 //                               state.json             progress, seed, loss scale, versions, the caller's own JSON
 //                               config.toml            the resolved config
+//                               best.safetensors       weights of the best epoch so far, where there is one: a link
+//                               config.json, ...       what an exported model has beside its tensors
 //                               manifest.json          size and CRC-32 of each of the others; written last
 // A checkpoint is written as step-00000042.tmp and renamed when complete: a name without .tmp is a whole one. Files
 // hold full tensors, so that any layout loads what any other wrote. Older ones are removed only after the newer stands.
@@ -48,6 +50,9 @@ struct CheckpointContents {
   TrainRecord record;
   std::vector<shard::Slice> weights;
   std::vector<shard::Slice> optimizer;
+  std::map<std::string, std::string> texts;  ///< further files, by name ("config.json"); for rank 0 alone
+  std::string best;                          ///< a file with the weights of the best epoch, or ""; for rank 0 alone
+  FileDigest best_digest;                    ///< of that file
 };
 
 /// Both lists as checkpoints name them. A state tensor with its parameter's slice's shape has its placement; others are
@@ -72,8 +77,9 @@ enum class Verify {
   content,  ///< and its CRC-32: reads every byte
 };
 
-/// The newest complete and intact checkpoint of the run, or "" when there is none. Torn ones are passed over with one
+/// The newest complete and intact checkpoint of the run, or "" when the run has none. Damaged ones are skipped with one
 /// warning each, which names the file, what it should be and what it is. Reads every byte of the one it returns.
+/// @throws CheckpointError when all are damaged: says so of each.
 std::string latest_checkpoint(const std::string& run_dir, const Log& log);
 
 /// An open checkpoint.
@@ -84,6 +90,8 @@ class Checkpoint {
 
   [[nodiscard]] const std::string& folder() const { return folder_; }
   [[nodiscard]] const TrainRecord& record() const { return record_; }
+  /// The file with the weights of the best epoch so far; "" when the run had none.
+  [[nodiscard]] std::string best() const;
   /// Fills values with their slices, bit for bit. Names, shapes and dtypes must be the checkpoint's. `elsewhere`: names
   /// of the model's parameters that other ranks restore.
   /// @throws CheckpointError that lists what differs; then nothing has changed.

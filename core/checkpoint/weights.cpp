@@ -1,17 +1,18 @@
 #include "core/checkpoint/weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/base/error.h"
-#include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/safetensors.h"
 
@@ -20,9 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
-constexpr const char* kConfig = "config.json";
 
 nlohmann::json read_json(const std::string& path) {
   try {
@@ -39,15 +38,15 @@ std::string find_weights(const std::string& place) {
   if (!fs::is_directory(place, ignored))
     throw CheckpointError(fmt::format("{}: no such file or folder to load weights from", place));
   for (const auto& folder : {fs::path(place), fs::path(place) / "model"})
-    for (const char* name : {kSingle, kIndex})
+    for (const char* name : {kModelTensors, kIndex})
       if (fs::is_regular_file(folder / name, ignored)) return (folder / name).string();
-  const fs::path stored = fs::path(place) / "weights.safetensors";
-  if (fs::exists(stored, ignored) || fs::is_directory(fs::path(place) / "checkpoints", ignored))
-    throw CheckpointError(
-        fmt::format("{}: has no model yet, as a finished run has; name a checkpoint's file, {}", place,
-                    fs::exists(stored, ignored) ? stored.string() : place + "/checkpoints/step-N/weights.safetensors"));
+  if (const fs::path stored = fs::path(place) / "weights.safetensors"; fs::exists(stored, ignored))
+    return stored.string();
+  if (fs::is_directory(fs::path(place) / "checkpoints", ignored))
+    throw CheckpointError(fmt::format(
+        "{0}: has no model yet, as a finished run has; name a checkpoint of it, {0}/checkpoints/step-N", place));
   const bool pickled = fs::exists(fs::path(place) / "pytorch_model.bin", ignored);
-  throw CheckpointError(fmt::format("{}: holds neither {} nor {}, nor a model folder with one{}", place, kSingle,
+  throw CheckpointError(fmt::format("{}: holds neither {} nor {}, nor a model folder with one{}", place, kModelTensors,
                                     kIndex,
                                     pickled ? "; pytorch_model.bin is not read: save it as safetensors first" : ""));
 }
@@ -120,6 +119,11 @@ struct Fit {
   std::string name;  ///< in the file
 };
 
+/// A sum is not finite where a value is not; only then is it worth a look at each (a sum may overflow).
+bool all_finite(const at::Tensor& values) {
+  return values.numel() == 0 || std::isfinite(values.sum().item<double>()) || at::isfinite(values).all().item<bool>();
+}
+
 /// What is wrong with the file's tensor for this parameter; "" when it fits.
 std::string misfit(const TensorInfo& info, const nn::Parameter& parameter) {
   if (info.shape != parameter.placement.shape)
@@ -132,10 +136,19 @@ std::string misfit(const TensorInfo& info, const nn::Parameter& parameter) {
 
 }  // namespace
 
-nlohmann::json read_model_config(const std::string& folder_or_file) {
-  const auto path = fs::path(find_weights(folder_or_file)).parent_path() / kConfig;
+std::string beside_weights(const std::string& folder_or_file, const std::string& name) {
+  return (fs::path(find_weights(folder_or_file)).parent_path() / name).string();
+}
+
+nlohmann::json read_beside_weights(const std::string& folder_or_file, const std::string& name) {
+  const auto path = beside_weights(folder_or_file, name);
   if (!fs::exists(path)) return nullptr;
-  return read_json(path.string());
+  return read_json(path);
+}
+
+bool has_weights_under(const std::string& folder_or_file, const std::string& prefix) {
+  const auto names = Source(find_weights(folder_or_file)).names();
+  return std::any_of(names.begin(), names.end(), [&](const auto& name) { return name.starts_with(prefix); });
 }
 
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& here,
@@ -164,7 +177,9 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
   }
   if (!missing.empty() || !misfits.empty()) {
     std::string text;
-    if (!missing.empty()) text += fmt::format("; {} tensors are missing: {}", missing.size(), text::first_few(missing));
+    if (!missing.empty())
+      text += fmt::format("; {} missing: {}", text::counted(static_cast<std::int64_t>(missing.size()), "tensor"),
+                          text::first_few(missing));
     if (!misfits.empty()) text += fmt::format("; {} do not fit: {}", misfits.size(), text::first_few(misfits));
     throw CheckpointError(
         fmt::format("{}: these are not weights of this model{}; check [model], or leave model.weights "
@@ -178,23 +193,31 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
     TRIREME_CHECK(parameter->value.defined() && !parameter->value.is_meta() &&
                       parameter->value.sizes().vec() == parameter->placement.local_shape(),
                   "{}: not materialised as its placement says", parameter->name);
-    parameter->value.copy_(file->read(name, parameter->placement));
+    const auto values = file->read(name, parameter->placement);
+    if (!all_finite(values))
+      throw NonFiniteError(
+          fmt::format("{}: tensor \"{}\" holds a NaN or an infinity; these weights are of a training that diverged: "
+                      "take earlier ones",
+                      path, name));
+    parameter->value.copy_(values);
   }
   if (!fresh.empty()) log.note("weights  {}: a fresh head: {}", path, text::first_few(fresh));
   std::vector<std::string> unused;
   for (auto& name : source.names())
     if (known.count(name) == 0) unused.push_back(std::move(name));
   if (!unused.empty())
-    log.warn("{}: {} tensors that this model has no place for are left out: {}", path, unused.size(),
-             text::first_few(unused));
+    log.warn("{}: {} without a place in this model, left out: {}", path,
+             text::counted(static_cast<std::int64_t>(unused.size()), "tensor"), text::first_few(unused));
 }
 
-void save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
-                  const nlohmann::json& model_config, comm::Mesh& mesh) {
+FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
+                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh) {
   const bool writes = mesh.world().rank() == 0;
   if (writes) make_folder(folder);
-  write_slices((fs::path(folder) / kSingle).string(), weights, mesh, {{"format", "pt"}});
-  if (writes) write_file((fs::path(folder) / kConfig).string(), json_text(model_config, 2) + "\n");
+  const auto digest = write_slices((fs::path(folder) / kModelTensors).string(), weights, mesh, {{"format", "pt"}});
+  if (writes)
+    for (const auto& [name, text] : texts) write_file((fs::path(folder) / name).string(), text);
+  return digest;
 }
 
 }  // namespace trireme::checkpoint

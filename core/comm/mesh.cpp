@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace trireme::comm {
 namespace {
@@ -34,9 +35,9 @@ std::string remedy(const Axes& axes, int world_size, std::int64_t total) {
   for (const auto& [name, size] : axes) {
     const auto others = total / size;
     if (others > 0 && world_size % others == 0)
-      return fmt::format("set {} to {}, or start {} ranks", name, world_size / others, total);
+      return fmt::format("set {} to {}, or start {}", name, world_size / others, text::counted(total, "rank"));
   }
-  return fmt::format("start {} ranks, or choose sizes whose product is {}", total, world_size);
+  return fmt::format("start {}, or choose sizes whose product is {}", text::counted(total, "rank"), world_size);
 }
 
 }  // namespace
@@ -50,8 +51,8 @@ void Mesh::validate(const Axes& axes, int world_size) {
     total *= size;
   }
   if (total != world_size)
-    throw ConfigError(fmt::format("{} = {}, but the world has {} rank{}; {}", product(axes), total, world_size,
-                                  world_size == 1 ? "" : "s", remedy(axes, world_size, total)));
+    throw ConfigError(fmt::format("{} = {}, but the world has {}; {}", product(axes), total,
+                                  text::counted(world_size, "rank"), remedy(axes, world_size, total)));
 }
 
 Mesh::Mesh(World& world, Axes axes) : world_(world), axes_(std::move(axes)) {

@@ -56,8 +56,9 @@ const Fields<ModelOptions>& model_fields() {
       Fields<O>("model", "Which model. The other keys of the section belong to the model that is named here.")
           .add("name", &O::name, "The model.")
           .add("weights", &O::weights,
-               "Weights to start from: a folder or a .safetensors file in Hugging Face's layout; empty draws fresh "
-               "ones.");
+               "Weights to start from: a folder or a .safetensors file in Hugging Face's layout, a checkpoint, or a "
+               "model "
+               "of the Hub in the local cache (google/vit-base-patch16-224); empty draws fresh ones.");
   return table;
 }
 
@@ -79,9 +80,13 @@ const Fields<DataOptions>& data_fields() {
                "Pixels a side that images are resized to; unset: 224 for image_folder, 48 for leaves, and the size of "
                "the file for tensors, which are never resized.",
                {.min = 1, .max = 65536})
-          .add("mean", &O::mean, "Taken from the red, green and blue of a pixel, on a scale from 0 to 1.",
+          .add("mean", &O::mean,
+               "Taken from the red, green and blue of a pixel, on a scale from 0 to 1; unset beside loaded weights: "
+               "what "
+               "their preprocessor_config.json says.",
                {.length = 3})
-          .add("std", &O::std, "What red, green and blue are divided by after that.", {.above = 0, .length = 3})
+          .add("std", &O::std, "What red, green and blue are divided by after that; unset: likewise.",
+               {.above = 0, .length = 3})
           .add("flip", &O::flip, "Half of the training images are mirrored, left to right.")
           .add("random_resized_crop", &O::random_resized_crop,
                "Training images are cut at random and resized, instead of being resized whole.")
@@ -132,7 +137,9 @@ const Fields<RunTrainOptions>& train_fields() {
                "about a third more time.")
           .add("topk", &O::topk, "Evaluation also counts a sample as right when its class is among the best k.",
                {.min = 1, .max = kMostSamples})
-          .add("label_smoothing", &O::label_smoothing, "The part of each label that is spread over all classes.",
+          .add("label_smoothing", &O::label_smoothing,
+               "The part of each label that is spread over all classes, in training; the loss of an evaluation is "
+               "without it.",
                {.min = 0, .below = 1})
           .add("initial_scale", &O::initial_scale, "fp16: the loss scale at the start.", {.above = 0, .only = fp16})
           .add("min_scale", &O::min_scale, "fp16: the loss scale never falls below it.", {.above = 0, .only = fp16})

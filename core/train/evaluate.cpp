@@ -14,7 +14,8 @@
 
 namespace trireme::train {
 
-static EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk) {
+static EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk,
+                              const Criterion& criterion) {
   const auto begin = std::chrono::steady_clock::now();
   const at::NoGradGuard no_grad;
   run.model->train(false);
@@ -27,7 +28,7 @@ static EvalResult run_through(Booster& booster, Boosted& run, data::Loader& load
       // Also on a rank without samples: a model whose weights are gathered needs every rank.
       const auto outputs = run.model->forward(batch);
       if (batch.size() == 0 || outputs.empty()) continue;
-      const auto loss = run.criterion(outputs, batch);
+      const auto loss = criterion(outputs, batch);
       const auto& logits = outputs.front();
       result.k = std::min<std::int64_t>(topk, logits.size(-1));
       const auto best = std::get<1>(logits.topk(result.k, -1));
@@ -51,9 +52,10 @@ static EvalResult run_through(Booster& booster, Boosted& run, data::Loader& load
   return result;
 }
 
-EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk) {
+EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk,
+                    const Criterion& criterion) {
   EvalResult result;
-  with_memory_remedy([&] { result = run_through(booster, run, loader, topk); },
+  with_memory_remedy([&] { result = run_through(booster, run, loader, topk, criterion ? criterion : run.criterion); },
                      [&] {
                        const auto batch = loader.options().micro_batch;
                        return batch == 1

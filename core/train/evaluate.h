@@ -15,8 +15,9 @@ struct EvalResult {
   double seconds = 0;
 };
 
-/// Collective over the data-parallel ranks; the model is left in evaluation mode. @throws DataError (no sample),
-/// OutOfMemoryError
-EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk);
+/// Collective over the data-parallel ranks; the model is left in evaluation mode. `criterion`: null for the training's
+/// own. @throws DataError (no sample), OutOfMemoryError
+EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk,
+                    const Criterion& criterion = nullptr);
 
 }  // namespace trireme::train

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
+#include <algorithm>
+
 #include "core/base/text.h"
 #include "core/base/version.h"
+#include "core/nn/parameters.h"
 
 namespace trireme::train {
 namespace {
@@ -29,11 +32,22 @@ std::string run_line(const Prepared& p, Boosted& run, std::int64_t total_steps) 
   const auto cut = train.micro_batch.value_or(0) > p.micro_batch
                        ? fmt::format("; micro_batch {} is more than a rank's share", *train.micro_batch)
                        : std::string();
-  return fmt::format(
-      "{} epochs of {} examples, global batch {} ({} x {} a rank{}), {} steps, {}; {}, {}; seed {}; into {}",
-      train.epochs, text::thousands(run.loader->size()), train.global_batch, micro, p.micro_batch, cut,
-      text::thousands(total_steps), train.precision, run.optimizer->describe(), run.schedule->describe(),
-      p.config.run.seed, p.config.run.dir);
+  return fmt::format("{} of {}, global batch {} ({} x {} a rank{}), {}, {}; {}, {}; seed {}; into {}",
+                     text::counted(train.epochs, "epoch"), text::counted(run.loader->size(), "example"),
+                     train.global_batch, micro, p.micro_batch, cut, text::counted(total_steps, "step"), train.precision,
+                     run.optimizer->describe(), run.schedule->describe(), p.config.run.seed, p.config.run.dir);
+}
+
+std::string parameters_of(nn::Model& model, const std::vector<std::string>& freeze) {
+  const auto count = nn::parameter_count(model);
+  const auto text = text::counted(count, "parameter");
+  if (freeze.empty()) return text;
+  std::int64_t frozen = 0;
+  for (const auto& declared : {nn::declarations(model), nn::declarations_elsewhere(model)})
+    for (const auto& [name, placement, init, value] : declared)
+      if (std::any_of(freeze.begin(), freeze.end(), [&](const auto& pattern) { return text::matches(name, pattern); }))
+        frozen += placement.full_numel();
+  return fmt::format("{}: {} trained, {} frozen", text, text::thousands(count - frozen), text::thousands(frozen));
 }
 
 }  // namespace
@@ -55,8 +69,8 @@ std::string plugin_line(const Plugin& plugin) {
 }
 
 void print_header(Console& console, const Prepared& p, Booster& booster, Boosted& run, std::int64_t total_steps) {
-  const auto count = nn::parameter_count(run.model->module());
-  auto model = fmt::format("{}, {} parameters", p.config.model.name, text::thousands(count));
+  auto model =
+      fmt::format("{}, {}", p.config.model.name, parameters_of(run.model->module(), p.config.optimizer.freeze));
   if (!p.weights.empty()) model += fmt::format("; from {}", p.weights);
   std::vector<std::pair<std::string, std::string>> lines{
       {"layout", fmt::format("{}   {}", booster.mesh().formula(), plugin_line(booster.plugin()))}};

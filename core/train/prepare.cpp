@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/plugin_loader.h"
+#include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
 #include "core/config/place.h"
 #include "core/data/loader.h"
@@ -16,6 +17,7 @@
 #include "core/nn/parameters.h"
 #include "core/optim/optimizer.h"
 #include "core/optim/schedule.h"
+#include "core/train/pretrained.h"
 
 namespace trireme::train {
 namespace {
@@ -32,20 +34,26 @@ void check_layout(const Prepared& p) {
   const auto dp = data_parallel_size(*p.plugin, p.launch.size);
   const auto wanted = p.config.parallel.dp.value_or(dp);
   if (wanted != dp)
-    config::fail(p.config.root.table("parallel"), "dp",
-                 fmt::format("the layout leaves {} of {} ranks for data parallelism; set dp = {}, or start {} ranks",
-                             dp, p.launch.size, dp, p.launch.size / dp * wanted));
+    config::fail(
+        p.config.root.table("parallel"), "dp",
+        fmt::format("the layout leaves {} of {} for data parallelism; set dp = {}, or start {}", dp,
+                    text::counted(p.launch.size, "rank"), dp, text::counted(p.launch.size / dp * wanted, "rank")));
 }
 
-void check_batch(Prepared& p) {
+/// `trains`: an evaluation has no global batch, and takes what serves its ranks.
+void check_batch(Prepared& p, bool trains) {
   const auto* section = p.config.root.table("train");
-  const auto& train = p.config.train;
+  auto& train = p.config.train;
   const int dp = data_parallel_size(*p.plugin, p.launch.size);
+  if (!trains) {
+    train.global_batch = std::max<std::int64_t>(train.global_batch, dp);
+    train.drop_last = false;
+  }
   data::check_shares(train.global_batch, dp);
   if (train.drop_last && p.data.train->size() < train.global_batch)
     config::fail(section, "global_batch",
-                 fmt::format("drop_last leaves no step: {} samples for a global batch of {}", p.data.train->size(),
-                             train.global_batch));
+                 fmt::format("drop_last leaves no step: {} for a global batch of {}",
+                             text::counted(p.data.train->size(), "sample"), train.global_batch));
   const std::int64_t share = (train.global_batch + dp - 1) / dp;
   p.micro_batch = p.plugin->micro_batch(train.micro_batch, share);
   p.eval_batch = train.eval_batch.value_or(4 * p.micro_batch);
@@ -79,36 +87,27 @@ void check_training(Prepared& p, bool trains) {
   optim::make_groups(p.config.optimizer, names);
 }
 
-/// The names of the labels in a stored model's configuration, in order; empty where it has none but "LABEL_0", ...
-std::vector<std::string> stored_classes(const nlohmann::json& stored) {
-  std::vector<std::string> names;
-  const auto labels = stored.find("id2label");
-  if (labels == stored.end() || !labels->is_object()) return names;
-  for (std::size_t i = 0; i < labels->size(); ++i) {
-    const auto name = labels->value(std::to_string(i), std::string());
-    if (name.empty() || name == fmt::format("LABEL_{}", i)) return {};
-    names.push_back(name);
-  }
-  return names;
-}
-
-/// Scores of a model on classes that it does not know say nothing.
-void check_classes(const Prepared& p, const nlohmann::json& stored) {
-  const auto names = stored_classes(stored);
-  const auto& classes = p.data.info.classes;
-  if (!names.empty() && names != classes)
-    throw ConfigError(
-        fmt::format("{}: the model tells apart {}, and the data has the classes {}; evaluate on data with "
-                    "the model's classes",
-                    p.weights, text::join(names), text::join(classes)));
+/// The samples, as the weights want them.
+void open_data(Prepared& p, bool evaluation, const Log& log) {
+  const auto own = p.config.data;
+  const auto adopted = adopt_preprocessor(p, log);
+  p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log, p.launch);
+  if (!p.data.info.normalised)
+    p.config.data = own;
+  else if (!adopted.empty())
+    log.note("{}", adopted);
+  adopt_labels(p, evaluation, log);
 }
 
 void resolve_model(Prepared& p, bool evaluation) {
   p.model_options = p.kind->default_options();
   config::read_into(&p.config.model_table(), p.kind->fields(), p.model_options.get());
   if (!p.weights.empty()) {
-    const auto stored = checkpoint::read_model_config(p.weights);
-    if (evaluation && !stored.is_null()) check_classes(p, stored);
+    const auto head = p.kind->head_prefix();
+    if (evaluation && !head.empty() && !checkpoint::has_weights_under(p.weights, head))
+      throw CheckpointError(fmt::format(
+          "{0}: no classifier head in these weights; train one first, from model.weights = \"{0}\"", p.weights));
+    const auto stored = checkpoint::read_beside_weights(p.weights);
     if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored))
       config::fail(p.config.root.table("model"), "weights",
                    fmt::format("{} holds a model of another kind than \"{}\"", p.weights, p.config.model.name));
@@ -127,7 +126,8 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   Prepared p;
   p.config = std::move(config);
   p.launch = launch;
-  p.weights = weights.empty() ? p.config.model.weights : weights;
+  p.weights = checkpoint::locate_weights(weights.empty() ? p.config.model.weights : weights);
+  const bool trains = weights.empty();  // an evaluation names its weights
   config::with_place(p.config.root, [&] {
     p.plugin = configured_plugin(p.config);
     p.plugin->check(p.config, launch.size);
@@ -138,9 +138,9 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
     } catch (const ConfigError& error) {
       config::fail(p.config.root.table("model"), "name", error.what());
     }
-    p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log, launch);
+    open_data(p, !trains, log);
     try {
-      resolve_model(p, !weights.empty());
+      resolve_model(p, !trains);
     } catch (const ConfigError& error) {
       const std::string what = error.what(), key = "model.weights: ";
       if (weights.empty() || !what.starts_with(key)) throw;
@@ -148,8 +148,8 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
     }
     p.loss = std::make_shared<nn::CrossEntropy>(p.config.train.label_smoothing);
     check_pixels(p);
-    check_batch(p);
-    check_training(p, weights.empty());  // an evaluation names its weights
+    check_batch(p, trains);
+    check_training(p, trains);
   });
   return p;
 }
@@ -179,12 +179,20 @@ Criterion classification(const Prepared& p) {
   };
 }
 
+Criterion plain_classification() {
+  return [](const nn::Tensors& outputs, const data::Batch& batch) {
+    return nn::cross_entropy(outputs.front(), batch.labels);
+  };
+}
+
 BoostInputs training_inputs(const Prepared& p) {
   return {.source = model_source(p), .criterion = classification(p), .data = p.data.train};
 }
 
-std::string resolved_toml(const config::RunConfig& c, const Plugin& plugin, const nn::ModelKind& kind,
+std::string resolved_toml(config::RunConfig c, const Plugin& plugin, const nn::ModelKind& kind,
                           const void* model_options) {
+  // The plugin's section says in long what these say in short.
+  c.parallel = {.plugin = c.parallel.plugin, .dp = c.parallel.dp};
   const auto model = config::print_section(kind.fields(), model_options);
   // The model's own keys continue [model]: its header line is already there.
   return config::print(c, model.substr(model.find('\n') + 1), config::print_section(plugin.fields(), plugin.options()));

@@ -40,9 +40,11 @@ BoostOptions booster_options(const Prepared& prepared);
 BoostInputs training_inputs(const Prepared& prepared);
 /// Cross-entropy with the run's label smoothing.
 Criterion classification(const Prepared& prepared);
+/// Cross-entropy as an evaluation tells it: without label smoothing, of whole logits.
+Criterion plain_classification();
 
 /// The whole configuration, defaults and all, as TOML that can be run again.
-std::string resolved_toml(const config::RunConfig& config, const Plugin& plugin, const nn::ModelKind& kind,
+std::string resolved_toml(config::RunConfig config, const Plugin& plugin, const nn::ModelKind& kind,
                           const void* model_options);
 
 }  // namespace trireme::train

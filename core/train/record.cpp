@@ -55,8 +55,9 @@ std::set<std::string> all_but_zero(const std::string& folder, std::int64_t steps
 }
 
 /// Of each tensor: |got - expected| / max(|expected - from|, least x the norm of all of these). `from`: null for zero.
+/// What is not finite is infinitely far; `may_skip`: unless both are so, in a step that both have skipped.
 Distance compare(const std::string& path, const std::string& reference, const checkpoint::SafeTensors* from,
-                 double least, const std::set<std::string>& without = {}) {
+                 double least, bool may_skip, const std::set<std::string>& without = {}) {
   const checkpoint::SafeTensors got(path), expected(reference);
   std::map<std::string, double> size;
   for (const auto& [name, info] : expected.tensors()) {
@@ -64,8 +65,7 @@ Distance compare(const std::string& path, const std::string& reference, const ch
     size[name] = norm_of(from == nullptr ? of : of - from->read(name).to(at::kDouble));
   }
   const double all = norm_of(size);
-  // fp16: a step that the loss scale skips, in both.
-  if (!std::isfinite(all) && !std::isfinite(norm_of(norms_of(got)))) return {};
+  if (may_skip && !std::isfinite(all) && !std::isfinite(norm_of(norms_of(got)))) return {};
   Distance largest;
   for (const auto& [name, info] : expected.tensors()) {
     if (without.contains(name)) continue;
@@ -131,13 +131,14 @@ Difference compare_records(const std::string& folder, const std::string& referen
   for (std::size_t i = 0; i < expected.size(); ++i) {
     out.loss = worse(out.loss, i < got.size() ? std::abs(got[i] - expected[i]) / std::abs(expected[i]) : INFINITY);
     const auto step = static_cast<std::int64_t>(i) + 1;
-    const auto of = compare(gradients_of(folder, step), gradients_of(reference, step), nullptr, coarse ? 0.1 : 1e-6);
+    const auto of = compare(gradients_of(folder, step), gradients_of(reference, step), nullptr, coarse ? 0.1 : 1e-6,
+                            /*may_skip=*/coarse);
     if (of.value > out.gradient.value) out.gradient = of;
   }
   const checkpoint::SafeTensors start(reference + "/start.safetensors");
   const auto steps = static_cast<std::int64_t>(expected.size());
   out.weight = compare(folder + "/weights.safetensors", reference + "/weights.safetensors", coarse ? &start : nullptr,
-                       coarse ? 1 : 1e-3, all_but_zero(reference, steps));
+                       coarse ? 1 : 1e-3, /*may_skip=*/false, all_but_zero(reference, steps));
   return out;
 }
 

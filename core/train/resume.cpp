@@ -7,8 +7,11 @@
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/booster/run_state.h"
+#include "core/checkpoint/files.h"
 #include "core/comm/text.h"
 #include "core/train/differences.h"
+#include "core/train/export.h"
+#include "core/train/pretrained.h"
 #include "core/train/run_folder.h"
 
 namespace trireme::train {
@@ -74,19 +77,40 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
   if (!found.told.empty()) start.notes.push_back(fmt::format("changed   {}", text::join(found.told)));
 }
 
+/// That all was done before, and its results are in the folder; "" when anything is missing.
+std::string nothing_left(const Prepared& p, const checkpoint::Checkpoint& stored) {
+  const auto& at = stored.record().progress;
+  const auto& dir = p.config.run.dir;
+  if (!is_checkpoint_of(dir, stored.folder()) ||
+      !(at.global_step >= p.total_steps || at.epoch >= p.config.train.epochs))
+    return "";
+  std::error_code none;
+  const auto summary = (std::filesystem::path(dir) / "summary.json").string();
+  if (!std::filesystem::exists(summary, none)) return "";
+  const auto told = nlohmann::json::parse(checkpoint::read_file(summary), nullptr, /*allow_exceptions=*/false);
+  if (!told.is_object() || told.value("steps", std::int64_t{-1}) != at.global_step) return "";
+  return fmt::format("resume    from {}: nothing is left to do, {}; raise train.epochs (or max_steps) to train further",
+                     stored.folder(),
+                     at.global_step == 1 ? "its one step is done"
+                                         : fmt::format("all {} steps are done", text::thousands(at.global_step)));
+}
+
 }  // namespace
 
-void save_standing(const Prepared& prepared, const std::string& run_dir, const std::string& config_toml,
-                   Booster& booster, Boosted& run, const Standing& standing) {
+void save_standing(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
+                   const Standing& standing, const BestModel& best) {
   auto contents = contents_of(run);
   contents.record.progress = standing.at;
   contents.record.seed = prepared.config.run.seed;
-  contents.record.config = config_toml;
+  contents.record.config = folder.config_toml();
   contents.record.extra = {{"best", to_json(standing.best)},
                            {"last", to_json(standing.last)},
                            {"skipped", standing.skipped},
                            {"data", data_facts(prepared)}};
-  checkpoint::save_checkpoint(run_dir, contents, prepared.config.run.keep_checkpoints, booster.mesh());
+  contents.texts = model_texts(prepared);
+  contents.best = best.file();
+  contents.best_digest = best.digest();
+  checkpoint::save_checkpoint(folder.dir(), contents, prepared.config.run.keep_checkpoints, booster.mesh());
 }
 
 Start find_start(const Prepared& p, const std::string& config_toml) {
@@ -105,11 +129,12 @@ Start find_start(const Prepared& p, const std::string& config_toml) {
   // Every byte is read against its checksum once; the newest has been, when it was looked for.
   const checkpoint::Checkpoint stored(start.from, newest ? checkpoint::Verify::sizes : checkpoint::Verify::content);
   check_same_training(p, config_toml, stored, start);
+  start.done = nothing_left(p, stored);
   return start;
 }
 
 std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& booster, Boosted& run,
-                   Standing& standing) {
+                   Standing& standing, BestModel& best) {
   if (config.run.resume.empty()) return "";
   const auto& world = booster.mesh().world();
   const auto from = comm::broadcast_text(world.group(), world.device(), folder.start().from);
@@ -119,6 +144,9 @@ std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& 
   restore(run, stored);
   standing = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
               record.extra.at("skipped")};
+  // Of a checkpoint without them nobody has the best weights: the best is sought anew.
+  if (stored.best().empty()) standing.best = standing.last = {};
+  best.take(booster, stored.best());
   folder.go_on(standing.at.global_step);
   return from;
 }

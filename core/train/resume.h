@@ -11,6 +11,7 @@
 
 namespace trireme::train {
 
+class BestModel;
 class RunFolder;
 
 /// An evaluation on the validation split.
@@ -27,27 +28,29 @@ struct Standing {
   std::int64_t skipped = 0;  ///< steps that the loss scale skipped
 };
 
-/// Writes run_dir/checkpoints/step-N, whole or not at all, and deletes the oldest beyond run.keep_checkpoints.
+/// Writes RUN/checkpoints/step-N, whole or not at all, and deletes the oldest beyond run.keep_checkpoints.
 /// Collective.
 /// @throws CheckpointError
-void save_standing(const Prepared& prepared, const std::string& run_dir, const std::string& config_toml,
-                   Booster& booster, Boosted& run, const Standing& standing);
+void save_standing(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
+                   const Standing& standing, const BestModel& best);
 
 /// Where a run begins.
 struct Start {
   std::string from;                ///< a checkpoint that is whole and fits this run, or ""
   std::vector<std::string> notes;  ///< lines for the screen
+  std::string done{};              ///< nothing is left to do: a line that says so; else ""
 };
 
-/// As [run] resume says: "" starts anew; "auto" takes the newest intact checkpoint of the run, if there is one; a run's
-/// folder must have one; any other folder must be one. For one rank to call. @throws CheckpointError also when the
-/// checkpoint's run had another order of samples or meaning of a step: names the keys, both values and the remedy.
+/// As [run] resume says: "" starts anew; "auto" takes the newest intact checkpoint of the run, or starts anew where it
+/// has none at all; a run's folder must have one; any other folder must be one. For one rank to call. @throws
+/// CheckpointError also when the checkpoint's run had another order of samples or meaning of a step: names the keys,
+/// both values and the remedy.
 Start find_start(const Prepared& prepared, const std::string& config_toml);
 
-/// Puts the run where the folder's checkpoint stood, and cuts what the folder tells of later steps. Returns the
-/// checkpoint, or "" for a run that starts anew. Collective: every rank takes what rank 0 found. @throws
-/// CheckpointError
+/// Puts the run where the folder's checkpoint stood, its best weights included, and cuts what the folder tells of later
+/// steps. Returns the checkpoint, or "" for a run that starts anew. Collective: every rank takes what rank 0 found.
+/// @throws CheckpointError
 std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& booster, Boosted& run,
-                   Standing& standing);
+                   Standing& standing, BestModel& best);
 
 }  // namespace trireme::train

@@ -18,6 +18,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/files.h"
 #include "core/config/place.h"
+#include "core/train/export.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -37,7 +38,7 @@ std::string free_name(const std::string& dir) {
 /// Whether an earlier run left anything here. A folder that holds other things is nobody's to move. @throws ConfigError
 bool holds_a_run(const fs::path& dir) {
   static const std::set<std::string> ours{"config.toml", "metrics.jsonl", "summary.json", kTimelineFile,
-                                          "model",       "checkpoints",   ".lock"};
+                                          kLastModel,    kBestModel,      "checkpoints",  ".lock"};
   std::error_code none;
   if (!fs::exists(dir, none)) return false;
   if (!fs::is_directory(dir, none))
@@ -51,13 +52,6 @@ bool holds_a_run(const fs::path& dir) {
     any = any || name != ".lock";
   }
   return any;
-}
-
-/// Whether `checkpoint` is dir/checkpoints/NAME.
-bool is_checkpoint_of(const fs::path& dir, const std::string& checkpoint) {
-  std::error_code none;
-  const auto path = fs::canonical(checkpoint, none);
-  return !none && fs::equivalent(path.parent_path(), dir / "checkpoints", none);
 }
 
 /// Whether a run that stands at `step` still has this line to tell of.
@@ -86,6 +80,12 @@ std::int64_t cut_metrics(const std::string& path, std::int64_t step) {
 }
 
 }  // namespace
+
+bool is_checkpoint_of(const std::string& dir, const std::string& checkpoint) {
+  std::error_code none;
+  const auto path = fs::canonical(checkpoint, none);
+  return !none && fs::equivalent(path.parent_path(), fs::path(dir) / "checkpoints", none);
+}
 
 RunFolder::RunFolder(const std::string& dir, std::string config_toml, Start start, bool active)
     : dir_(fs::path(dir).lexically_normal().string()),
@@ -171,9 +171,25 @@ static void check_weights_stay(const Prepared& p) {
                              p.config.run.dir));
 }
 
+/// The configuration as the folder keeps it: it serves from any folder, and repeats the run from its start.
+static config::RunConfig from_anywhere(const Prepared& p) {
+  const auto absolute = [](std::string& path) {
+    if (!path.empty()) path = fs::absolute(path).lexically_normal().string();
+  };
+  auto config = p.config;
+  absolute(config.run.dir);
+  config.run.resume.clear();
+  absolute(config.data.path);
+  config.model.weights = p.weights;
+  absolute(config.model.weights);
+  const auto& plugin = config.parallel.plugin;
+  if (plugin.find('/') != std::string::npos || plugin.ends_with(".so")) absolute(config.parallel.plugin);
+  return config;
+}
+
 std::unique_ptr<RunFolder> open_run(const Prepared& p) {
   check_weights_stay(p);
-  const auto toml = resolved_toml(p.config, *p.plugin, *p.kind, p.model_options.get());
+  const auto toml = resolved_toml(from_anywhere(p), *p.plugin, *p.kind, p.model_options.get());
   const bool first = p.launch.rank == 0;
   std::unique_ptr<RunFolder> folder;
   config::with_place(p.config.root, [&] {

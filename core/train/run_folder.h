@@ -1,5 +1,5 @@
-// The folder of a run: config.toml, metrics.jsonl, summary.json, model/, checkpoints/, and timeline.json where one was
-// asked for. Written by rank 0 alone.
+// The folder of a run: config.toml, metrics.jsonl, summary.json, model/, model-best/, checkpoints/, and timeline.json
+// where one was asked for. Written by rank 0 alone.
 //
 // metrics.jsonl: one object a line, with `kind` (step | eval | event) and `time` (Unix seconds); numbers keep 17
 // digits. A run tells each step once: one that is resumed drops the lines of what it does again.
@@ -14,6 +14,9 @@
 #include "core/train/resume.h"
 
 namespace trireme::train {
+
+/// Whether `checkpoint` is dir/checkpoints/NAME.
+bool is_checkpoint_of(const std::string& dir, const std::string& checkpoint);
 
 /// What --timeline writes, in the folder.
 inline constexpr const char* kTimelineFile = "timeline.json";

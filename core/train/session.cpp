@@ -12,9 +12,11 @@
 #include "core/base/version.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/text.h"
+#include "core/train/export.h"
 #include "core/train/finite_watch.h"
 #include "core/train/header.h"
 #include "core/train/out_of_memory.h"
+#include "core/train/pretrained.h"
 #include "core/train/readback.h"
 #include "core/train/resume.h"
 #include "core/train/run_folder.h"
@@ -26,7 +28,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 /// One training run. Members are what its steps share; run() reads from top to bottom.
 class Session {
@@ -38,9 +39,12 @@ class Session {
         world_(world),
         folder_(folder),
         console_(terminal, world.rank() == 0),
+        best_model_(folder.dir(), model_texts(p_)),
         booster_(world, std::move(p_.plugin), booster_options(p_)) {}
 
   void run() {
+    if (const auto done = comm::broadcast_text(world_.group(), world_.device(), folder_.start().done); !done.empty())
+      return console_.line(done);
     with_memory_remedy([this] { run_all(); }, [this] { return remedy(); });
   }
 
@@ -77,12 +81,11 @@ class Session {
     watch_.emplace(run_.optimizer->scaler().enabled());
     validation_ = booster_.evaluation_loader(p_.data.validation, p_.eval_batch);
     print_header(console_, p_, booster_, run_, total_steps_);
-    if (const auto from = resume(p_.config, folder_, booster_, run_, standing_); !from.empty()) {
+    if (const auto from = resume(p_.config, folder_, booster_, run_, standing_, best_model_); !from.empty()) {
       console_.line(at().global_step < total_steps_
                         ? fmt::format("resume    from {}: epoch {}, step {}", from, at().epoch + 1, at().global_step)
-                        : fmt::format("resume    from {}: all {} steps are done; raise train.epochs (or max_steps) to "
-                                      "train further",
-                                      from, at().global_step));
+                        : fmt::format("resume    from {}: all {} done; evaluation and export are left", from,
+                                      text::counted(at().global_step, "step")));
       folder_.metric({{"kind", "event"}, {"event", "resume"}, {"from", from}, {"step", at().global_step}});
     }
     for (const auto& note : folder_.start().notes) console_.line(note);
@@ -129,18 +132,25 @@ class Session {
       if (every > 0 && at().global_step % every == 0 && here < run_.loader->steps_per_epoch()) save();
     }
     readback_.drain();
-    const auto eval = evaluate(booster_, run_, *validation_, train().topk);
+    const auto eval = score(*validation_);
     FiniteWatch::validation(epoch_number(), eval.loss);
     const double train_loss = loss_sum / std::max(1.0, samples), seconds = since(epoch_begin);
     console_.line(fmt::format("epoch {:<3} train {:.4f}   validation {:.4f}   accuracy {}   {:.1f} s", epoch_number(),
-                              train_loss, eval.loss, percent(eval.accuracy), seconds));
+                              train_loss, eval.loss, percent_text(eval.accuracy), seconds));
     keep(eval, {{"train_loss", train_loss}, {"epoch_seconds", seconds}});
   }
 
+  EvalResult score(data::Loader& loader) {
+    return evaluate(booster_, run_, loader, train().topk, plain_classification());
+  }
+
   void keep(const EvalResult& eval, nlohmann::json line) {
-    record("validation", eval, std::move(line));
     standing_.last = {epoch_number(), at().global_step, eval.accuracy, eval.loss};
-    if (standing_.best.epoch == 0 || eval.accuracy > standing_.best.accuracy) standing_.best = standing_.last;
+    record("validation", eval, standing_.last, std::move(line));
+    // The first of equals stays.
+    if (standing_.best.epoch > 0 && eval.accuracy <= standing_.best.accuracy) return;
+    standing_.best = standing_.last;
+    best_model_.save(booster_, run_);
   }
 
   /// Tells a step when its numbers are on the host, and stops the run when they are not finite.
@@ -196,15 +206,16 @@ class Session {
   void save() {
     readback_.drain();
     if (p_.config.run.keep_checkpoints == 0) return;
-    save_standing(p_, folder_.dir(), folder_.config_toml(), booster_, run_, standing_);
+    save_standing(p_, folder_, booster_, run_, standing_, best_model_);
     world_.group().barrier();
   }
 
-  void record(const char* split, const EvalResult& eval, nlohmann::json line = nlohmann::json::object()) {
+  /// `of`: when the weights were what they are.
+  void record(const char* split, const EvalResult& eval, const Evaluated& of, nlohmann::json line) {
     line.update({{"kind", "eval"},
                  {"split", split},
-                 {"step", at().global_step},
-                 {"epoch", epoch_number()},
+                 {"step", of.step},
+                 {"epoch", of.epoch},
                  {"loss", eval.loss},
                  {"accuracy", eval.accuracy},
                  {"top_k", eval.top_k},
@@ -215,32 +226,31 @@ class Session {
   }
 
   void finish() {
-    // Taken up with nothing left to train, in the middle of an epoch.
-    if (standing_.last.step != at().global_step) keep(evaluate(booster_, run_, *validation_, train().topk), {});
+    // Resumed with nothing left to train, in the middle of an epoch.
+    if (standing_.last.step != at().global_step) keep(score(*validation_), nlohmann::json::object());
     // Before the test: whatever is wrong with its samples, the training was not in vain.
-    const auto model_dir = folder_.dir() + "/model";
-    checkpoint::save_weights(model_dir, run_.model->weights(), p_.kind->to_hf(p_.model_options.get()), booster_.mesh());
-    std::optional<EvalResult> test;
-    if (p_.data.test) {
-      auto loader = booster_.evaluation_loader(p_.data.test, p_.eval_batch);
-      test = evaluate(booster_, run_, *loader, train().topk);
-      record("test", *test);
-    }
-    const double seconds = since(begin_);
-    const Outcome outcome{standing_, test, resumed_at_, seconds, skipped_samples(p_.data, world_)};
+    checkpoint::save_weights(fmt::format("{}/{}", folder_.dir(), kLastModel), run_.model->weights(), model_texts(p_),
+                             booster_.mesh());
+    Outcome outcome{.standing = standing_, .run_dir = folder_.dir(), .resumed_at = resumed_at_};
+    if (p_.data.test) score_test(outcome);
+    if (at().epoch < train().epochs)
+      outcome.stopped_by = at().global_step >= total_steps_ ? "train.max_steps" : "train.max_seconds";
+    outcome.seconds = since(begin_);
+    outcome.skipped_samples = skipped_samples(p_.data, world_);
     const auto reports =
         comm::gather_text(world_.group(), world_.device(), rank_report(run_, world_, local_samples_).dump());
     folder_.summary(run_summary(outcome, booster_, reports));
-    auto text = fmt::format("done in {:.1f} s", seconds);
-    if (at().epoch < train().epochs)
-      text += fmt::format(", stopped by train.{}", at().global_step >= total_steps_ ? "max_steps" : "max_seconds");
-    text +=
-        fmt::format(": best validation accuracy {} (epoch {})", percent(standing_.best.accuracy), standing_.best.epoch);
-    if (test) text += fmt::format(", test {}", percent(test->accuracy));
-    if (standing_.skipped > 0) text += fmt::format(", {} steps skipped by the loss scale", standing_.skipped);
-    for (const auto& [split, count] : outcome.skipped_samples)
-      text += fmt::format(", {} unreadable in {} skipped", count, split);
-    console_.line(fmt::format("{}; weights in {}", text, model_dir));
+    for (const auto& line : closing_lines(outcome)) console_.line(line);
+  }
+
+  /// The test, of what is exported: of the last weights, and of the best where these are others.
+  void score_test(Outcome& outcome) {
+    const auto loader = booster_.evaluation_loader(p_.data.test, p_.eval_batch);
+    outcome.test = score(*loader);
+    record("test", *outcome.test, standing_.last, {{"weights", "last"}});
+    if (outcome.best_is_last() || !best_model_.load(booster_, run_)) return;
+    outcome.best_test = score(*loader);
+    record("test", *outcome.best_test, standing_.best, {{"weights", "best"}});
   }
 
   Prepared p_;
@@ -249,6 +259,7 @@ class Session {
   comm::World& world_;
   RunFolder& folder_;
   Console console_;
+  BestModel best_model_;
   Booster booster_;
   Boosted run_;
   std::unique_ptr<data::Loader> validation_;
@@ -266,35 +277,6 @@ class Session {
 
 void run_training(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal, bool timeline) {
   Session(std::move(prepared), world, folder, terminal, timeline).run();
-}
-
-EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
-  Console console(terminal, world.rank() == 0);
-  auto options = booster_options(p);
-  options.schedule = {};  // nothing is trained: its rules need not hold
-  options.train.drop_last = false;
-  Booster booster(world, std::move(p.plugin), options);
-  auto source = model_source(p);
-  source.head_prefix.clear();  // a head that is not in the weights would be drawn at random and scored
-  Boosted run;
-  with_memory_remedy(
-      [&] {
-        run = booster.boost({.source = std::move(source), .criterion = classification(p), .data = p.data.validation});
-      },
-      [] {
-        return ": let more ranks share out the weights, with parallel.plugin = \"hybrid_parallel\" and parallel.zero = "
-               "3";
-      });
-  EvalResult last;
-  for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
-    if (!split) continue;
-    auto loader = booster.evaluation_loader(split, p.eval_batch);
-    last = evaluate(booster, run, *loader, p.config.train.topk);
-    console.line(fmt::format("{:<11} {} samples   loss {:.4f}   accuracy {}   top-{} {}   {:.1f} s", name,
-                             text::thousands(last.samples), last.loss, percent(last.accuracy), last.k,
-                             percent(last.top_k), last.seconds));
-  }
-  return last;
 }
 
 }  // namespace trireme::train

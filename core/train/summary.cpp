@@ -7,8 +7,10 @@
 #include <set>
 
 #include "core/base/memory.h"
+#include "core/base/text.h"
 #include "core/base/version.h"
 #include "core/comm/text.h"
+#include "core/train/export.h"
 
 namespace trireme::train {
 
@@ -51,13 +53,39 @@ std::map<std::string, std::size_t> skipped_samples(const data::Datasets& data, c
   return counts;
 }
 
+std::string percent_text(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+static std::string exported(const Evaluated& of, const std::optional<EvalResult>& test, const std::string& where) {
+  return fmt::format("validation accuracy {}{}; weights in {}", percent_text(of.accuracy),
+                     test ? fmt::format(", test {}", percent_text(test->accuracy)) : "", where);
+}
+
+std::vector<std::string> closing_lines(const Outcome& o) {
+  const auto& standing = o.standing;
+  auto done = fmt::format("done in {:.1f} s", o.seconds);
+  if (!o.stopped_by.empty()) done += fmt::format(", stopped by {}", o.stopped_by);
+  if (standing.skipped > 0)
+    done += fmt::format(", {} skipped by the loss scale", text::counted(standing.skipped, "step"));
+  for (const auto& [split, count] : o.skipped_samples)
+    done += fmt::format(", {} unreadable in {} skipped", count, split);
+  const auto last = fmt::format("{}/{}", o.run_dir, kLastModel), best = fmt::format("{}/{}", o.run_dir, kBestModel);
+  if (o.best_is_last())
+    return {done, fmt::format("best      epoch {}, the last: {} and {}", standing.best.epoch,
+                              exported(standing.last, o.test, last), best)};
+  return {done, fmt::format("last      epoch {}: {}", standing.last.epoch, exported(standing.last, o.test, last)),
+          fmt::format("best      epoch {}: {}", standing.best.epoch, exported(standing.best, o.best_test, best))};
+}
+
 nlohmann::json run_summary(const Outcome& outcome, Booster& booster, const std::vector<std::string>& rank_reports) {
   const auto& standing = outcome.standing;
   const auto& world = booster.mesh().world();
   auto ranks = nlohmann::json::array();
   for (const auto& report : rank_reports) ranks.push_back(nlohmann::json::parse(report));
   nlohmann::json out{
-      {"final", {{"validation_loss", standing.last.loss}, {"validation_accuracy", standing.last.accuracy}}},
+      {"final",
+       {{"epoch", standing.last.epoch},
+        {"validation_loss", standing.last.loss},
+        {"validation_accuracy", standing.last.accuracy}}},
       {"best",
        {{"epoch", standing.best.epoch},
         {"validation_accuracy", standing.best.accuracy},
@@ -76,10 +104,15 @@ nlohmann::json run_summary(const Outcome& outcome, Booster& booster, const std::
         {"device", world.device().str()},
         {"plugin", booster.plugin().name()}}},
       {"ranks", ranks}};
-  if (outcome.test) {
-    out["final"]["test_loss"] = outcome.test->loss;
-    out["final"]["test_accuracy"] = outcome.test->accuracy;
-  }
+  const auto test = [](nlohmann::json& of, const EvalResult& result) {
+    of["test_loss"] = result.loss;
+    of["test_accuracy"] = result.accuracy;
+  };
+  if (outcome.test) test(out["final"], *outcome.test);
+  if (outcome.best_is_last() && outcome.test)
+    test(out["best"], *outcome.test);
+  else if (outcome.best_test)
+    test(out["best"], *outcome.best_test);
   return out;
 }
 

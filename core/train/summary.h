@@ -27,11 +27,21 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
 /// What the run came to, beside what the ranks tell of themselves.
 struct Outcome {
   const Standing& standing;
-  std::optional<EvalResult> test;
+  std::string run_dir;
   std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start
   double seconds = 0;
-  std::map<std::string, std::size_t> skipped_samples;
+  std::optional<EvalResult> test{};       ///< of the last weights
+  std::optional<EvalResult> best_test{};  ///< of the best epoch's, where these are others
+  std::string stopped_by{};               ///< the key that ended it before its last epoch, or ""
+  std::map<std::string, std::size_t> skipped_samples{};
+
+  /// Whether the last weights are those of the best epoch.
+  [[nodiscard]] bool best_is_last() const { return standing.best.step == standing.last.step; }
 };
+/// 0.957 -> "95.7 %"
+std::string percent_text(double share);
+/// The last lines of the screen: the time, then what is exported, each with its own scores.
+std::vector<std::string> closing_lines(const Outcome& outcome);
 nlohmann::json run_summary(const Outcome& outcome, Booster& booster, const std::vector<std::string>& rank_reports);
 
 }  // namespace trireme::train

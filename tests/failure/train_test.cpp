@@ -27,7 +27,6 @@ TEST(Train, GoodRunWritesItsFolder) {
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
   EXPECT_NE(evaluated.out.find("accuracy"), std::string::npos) << evaluated.out;
   EXPECT_EQ(run_process({TRIREME_COMMAND, "eval", run.dir()}).out, evaluated.out);
-  expect_only_refusal(run_process({TRIREME_COMMAND, "eval", run.dir() + "/model"}), 2, "name the TOML file too");
 
   const auto again = run.train(2, {"--resume", "auto"});
   EXPECT_EQ(again.code, 0) << again.err;
@@ -163,6 +162,23 @@ TEST(Train, TellsWhatIsNotFinite) {
 TEST(Train, TellsThatMemoryIsOut) {
   const SmallRun run;  // more than the address space, so that no machine can promise it
   expect_refusal(run.train(2, {"--set", "model.intermediate_size=4000000000000"}), 4, "out of memory");
+}
+
+// Before there is a training that could tell its own remedy: here while labels are read.
+TEST(Train, TellsThatMemoryIsOutWhileLoading) {
+  constexpr int kSamples = 1000;
+  const auto header =
+      "{\"labels\":{\"dtype\":\"I64\",\"shape\":[" + std::to_string(kSamples) + "],\"data_offsets\":[0," +
+      std::to_string(8 * kSamples) + "]},\"pixel_values\":{\"dtype\":\"U8\",\"shape\":[" + std::to_string(kSamples) +
+      ",3,8,8],\"data_offsets\":[" + std::to_string(8 * kSamples) + "," + std::to_string((8 + 192) * kSamples) + "]}}";
+  std::string length(8, '\0');
+  for (std::size_t i = 0; i < 2; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xFF);
+  const TemporaryFolder data;
+  for (const auto* split : {"train", "validation"})
+    data.write(std::string(split) + ".safetensors", length + header + std::string((8 + 192) * kSamples, '\0'));
+  const SmallRun run("[data]\nname = \"tensors\"\npath = \"" + data.path() + "\"\n");
+  for (const int ranks : {1, 2})
+    expect_only_refusal(run.train(ranks, {"--set", "run.memory_mb=0.005"}), 4, "out of memory (run.memory_mb: ");
 }
 
 TEST(Train, RefusesMissingWeightsAndCheckpoints) {

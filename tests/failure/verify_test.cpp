@@ -43,6 +43,10 @@ TEST_F(Verify, TellsWhatDiffers) {
   }
 }
 
+TEST_F(Verify, TellsThatMemoryIsOut) {
+  expect_refusal(verify("dp=1; dp=2", {"--set", "run.memory_mb=0.01"}), 4, "out of memory (run.memory_mb: ");
+}
+
 TEST_F(Verify, RoundingIsNoDifference) {
   // Adam makes steps of a key bias' gradient, which is zero but for rounding; with decay in the gradient they grow.
   const auto told =

@@ -1,11 +1,14 @@
 """Checks that a model folder written by trireme (a run's model/) is Hugging Face's: transformers loads it with no
-missing, unexpected or misshapen key, and gives the same logits on random images in float64, within 1e-10 of their norm.
+missing, unexpected or misshapen key, and gives the same logits on random images in float64, within 1e-10 of their norm;
+and that its image-classification pipeline loads it, prepares images as preprocessor_config.json says, and with --data
+classifies a folder of images (CLASS/*) as well as `trireme eval` says: the accuracy is printed.
 
 Run:  cmake --build --preset release --target vit_logits
-      python tests/golden/check_export.py runs/leaves_vit/model [--tool PATH] [--images 8]
-Needs torch, transformers 5 and safetensors. Exit status 0: all equal; 1: not, and what differs is printed.
+      python tests/golden/check_export.py runs/leaves_vit/model [--tool PATH] [--images 8] [--data data/leaves/test]
+Needs torch, transformers 5, Pillow and safetensors. Exit status 0: all equal; 1: not, and what differs is printed.
 """
 import argparse
+import json
 import pathlib
 import subprocess
 import sys
@@ -13,9 +16,22 @@ import tempfile
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import ViTForImageClassification
+from transformers import ViTForImageClassification, pipeline
 
 ROOT = pathlib.Path(__file__).parents[2]
+
+
+def check_pipeline(folder, data):
+    """What is wrong with it; prints its accuracy on data/CLASS/*."""
+    classify = pipeline("image-classification", model=folder)
+    written = json.loads((pathlib.Path(folder) / "preprocessor_config.json").read_text())
+    problems = [f"{key}: {getattr(classify.image_processor, key)} instead of {written[key]}"
+                for key in ("image_mean", "image_std") if list(getattr(classify.image_processor, key)) != written[key]]
+    images = sorted(pathlib.Path(data).glob("*/*")) if data else []
+    right = sum(classify(str(path), top_k=1)[0]["label"] == path.parent.name for path in images)
+    if images:
+        print(f"{data}: {right} of {len(images)} images right, {100 * right / len(images):.1f} %")
+    return problems
 
 
 def main():
@@ -23,6 +39,7 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--tool", default=ROOT / "build/release/tests/unit/models/vit_logits")
     parser.add_argument("--images", type=int, default=8)
+    parser.add_argument("--data")
     args = parser.parse_args()
 
     model, info = ViTForImageClassification.from_pretrained(
@@ -43,6 +60,7 @@ def main():
     difference = ((ours - theirs).norm() / theirs.norm()).item()
     if not difference <= 1e-10:
         problems.append(f"logits differ by {difference:.3g} of their norm")
+    problems += check_pipeline(args.folder, args.data)
     print(f"{args.folder}: {sum(p.numel() for p in model.parameters()):,} parameters, labels "
           f"{list(config.id2label.values())}, logits {tuple(theirs.shape)}, relative difference {difference:.3g}")
     print(*problems or ["equal"], sep="\n")

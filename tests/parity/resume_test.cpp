@@ -85,6 +85,7 @@ class Resume : public testing::Test {
     std::istringstream lines(bytes_of(root_ / name / "metrics.jsonl"));
     for (std::string text; std::getline(lines, text);) {
       const auto line = nlohmann::json::parse(text);
+      if (line.value("weights", "") == "best") continue;  // of an earlier step, told at the end
       if (line.at("kind") == kind && line.value("split", "") == split) steps.push_back(line.at("step"));
     }
     return steps;
@@ -287,7 +288,7 @@ TEST_F(Resume, AFinishedRunKeepsItsResult) {
   train("run", 1, kConstant + "--resume auto");
   const auto again = summary("run");
   for (const auto* key : {"final", "best", "steps", "samples"}) EXPECT_EQ(again[key], first[key]) << key;
-  EXPECT_EQ(again["resumed_at_step"], 18);
+  EXPECT_EQ(again, first) << "nothing was left to do";
   EXPECT_EQ(told("run", "eval", "validation"), (std::vector<int>{6, 12, 18}));
   train("copy", 1, kConstant + "--resume " + (root_ / "run").string());  // a run: its newest
   EXPECT_EQ(summary("copy")["resumed_at_step"], 18);

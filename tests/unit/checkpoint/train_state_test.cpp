@@ -1,4 +1,4 @@
-// Checkpoints of a training: exact resume, torn folders passed over, retention, failures that leave nothing.
+// Checkpoints of a training: exact resume, damaged folders skipped, retention, failures that leave nothing.
 #include "core/checkpoint/train_state.h"
 
 #include <ATen/ops/arange.h>
@@ -94,6 +94,26 @@ TEST(TrainState, SlicesOfWhatWasSavedWhole) {
   EXPECT_TRUE(at::equal(slice, at::arange(5, 9, at::kFloat)));
 }
 
+// The best epoch's weights travel with each checkpoint, as a link where that can be, and whatever becomes of the file.
+TEST(TrainState, HoldsTheBestWeightsAndTheModelsOwnFiles) {
+  const TestFolder run;
+  Training t("sgd");
+  EXPECT_EQ(Checkpoint(save_checkpoint(run.path(), t.contents(1), 9, alone())).best(), "");
+  auto contents = t.contents(2);
+  contents.best = run / "best.safetensors";
+  contents.best_digest = write_file(contents.best, "first");
+  contents.texts = {{"config.json", "{}"}};
+  const Checkpoint first(save_checkpoint(run.path(), contents, 9, alone()));
+  EXPECT_EQ(fs::hard_link_count(contents.best), 2U);
+  write_file(contents.best, "second");
+  EXPECT_EQ(bytes_of(first.best()), "first");
+  EXPECT_EQ(bytes_of(first.folder() + "/config.json"), "{}");
+  link_file(first.best(), contents.best);
+  EXPECT_EQ(bytes_of(contents.best), "first");
+  link_file(first.best(), contents.best);  // both are one file already
+  EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"best.safetensors", "checkpoints"}));
+}
+
 TEST(TrainState, MismatchesAreListed) {
   const TestFolder run;
   Training a("hybrid_adam");
@@ -151,7 +171,7 @@ TEST(TrainState, ARunThatGoesBackSetsLaterOnesAside) {
                                                       "step-00000020.aside.2"}));
 }
 
-TEST(TrainState, TornOnesArePassedOver) {
+TEST(TrainState, DamagedOnesAreSkipped) {
   const auto replace = [](const std::string& path, const std::string& from, const std::string& to) {
     auto text = bytes_of(path);
     ASSERT_NE(text.find(from), std::string::npos);
@@ -163,26 +183,32 @@ TEST(TrainState, TornOnesArePassedOver) {
   };
   const std::vector<Row> rows{
       {[](const auto& f) { fs::resize_file(f + "/weights.safetensors", 100); },
-       {"weights.safetensors: torn: 100 bytes, and the manifest says "}},
+       {"weights.safetensors is truncated: 100 bytes, but the manifest says "}},
+      {[](const auto& f) { put_bytes(f + "/config.toml", bytes_of(f + "/config.toml") + "#"); },
+       {"config.toml has grown: ", "but the manifest says "}},
+      {[](const auto& f) { fs::resize_file(f + "/best.safetensors", 5); }, {"best.safetensors is truncated: 5 bytes"}},
       {[](const auto& f) {
          auto bytes = bytes_of(f + "/optimizer.safetensors");
          bytes.back() = static_cast<char>(bytes.back() ^ 4);
          put_bytes(f + "/optimizer.safetensors", bytes);
        },
-       {"optimizer.safetensors: damaged: CRC-32 ", ", and the manifest says "}},
+       {"optimizer.safetensors is damaged: CRC-32 ", ", but the manifest says "}},
       {[](const auto& f) { fs::remove(f + "/state.json"); }, {"state.json: No such file"}},
       {[](const auto& f) { fs::remove(f + "/manifest.json"); }, {"manifest.json: cannot be opened"}},
       {[](const auto& f) { put_bytes(f + "/manifest.json", ""); }, {"manifest.json: not a manifest"}},
       {[](const auto& f) { put_bytes(f + "/manifest.json", R"({"format":1,"files":[]})"); }, {"not a manifest"}},
       {[&](const auto& f) { replace(f + "/manifest.json", "\"config.toml\"", "\"konfig.toml\""); }, {"not a manifest"}},
       {[&](const auto& f) { replace(f + "/manifest.json", "\"format\": 1", "\"format\": 2"); }, {"format 2"}},
-      {[&](const auto& f) { replace(f + "/config.toml", "dir", "dar"); }, {"config.toml: damaged"}},
+      {[&](const auto& f) { replace(f + "/config.toml", "dir", "dar"); }, {"config.toml is damaged"}},
   };
   const TestFolder run;
   Training t("hybrid_adam");
   const auto old = save_checkpoint(run.path(), t.contents(1), 9, alone());
   for (const auto& [tear, says] : rows) {
-    const auto folder = save_checkpoint(run.path(), t.contents(2), 9, alone());
+    auto contents = t.contents(2);
+    contents.best = run / "best";
+    contents.best_digest = write_file(contents.best, "the best weights");  // torn with the link
+    const auto folder = save_checkpoint(run.path(), contents, 9, alone());
     ASSERT_EQ(latest_checkpoint(run.path(), Log()), folder);
     tear(folder);
     expect_error([&, f = folder] { const Checkpoint checkpoint(f); }, says);
@@ -195,7 +221,12 @@ TEST(TrainState, TornOnesArePassedOver) {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
     for (const auto& part : says) EXPECT_NE(text.find(part), std::string::npos) << text;
   }
-  fs::remove_all(old);
+  // None is left that could be taken: starting anew would move away what may still be saved.
+  fs::remove(old + "/manifest.json");
+  expect_error([&] { (void)latest_checkpoint(run.path(), Log(1)); },
+               {"no checkpoint is intact (step-00000002, step-00000001)", "config.toml is damaged",
+                old + "/manifest.json: cannot be opened", "start anew without --resume"});
+  fs::remove_all(run / "checkpoints");
   EXPECT_EQ(latest_checkpoint(run.path(), Log(1)), "");
   expect_error([&] { const Checkpoint checkpoint(old); }, {"no such checkpoint folder"});
 }

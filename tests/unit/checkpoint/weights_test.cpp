@@ -7,6 +7,7 @@
 #include <ATen/ops/full_like.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/checkpoint/safetensors.h"
@@ -91,16 +92,13 @@ void expect_loaded(const std::string& place, const std::string& expected_log = "
 
 TEST(Weights, EveryPlace) {
   const TestFolder run;
-  save_weights(run / "model", slices(full_model()), {{"model_type", "vit"}, {"hidden_size", 4}}, alone());
+  save_weights(run / "model", slices(full_model()), {{kModelConfig, R"({"hidden_size": 4})"}}, alone());
   EXPECT_EQ(names_in(run / "model"), (std::vector<std::string>{"config.json", "model.safetensors"}));
   EXPECT_EQ(SafeTensors(run / "model/model.safetensors").metadata().at("format"), "pt");
   for (const auto& place : {run.path(), run / "model", run / "model/model.safetensors"}) {
     expect_loaded(place);
-    EXPECT_EQ(read_model_config(place)["hidden_size"], 4);
+    EXPECT_EQ(read_beside_weights(place)["hidden_size"], 4);
   }
-  // A class's name from a folder that is not UTF-8 must not cost the weights.
-  save_weights(run / "odd", slices(full_model()), {{"id2label", {{"0", "caf\xE9"}}}}, alone());
-  EXPECT_EQ(read_model_config(run / "odd")["id2label"]["0"], "caf\xEF\xBF\xBD");
   // Shards with an index.
   nlohmann::json index{{"metadata", {{"total_size", 1}}}, {"weight_map", nlohmann::json::object()}};
   make_folder(run / "sharded");
@@ -113,7 +111,7 @@ TEST(Weights, EveryPlace) {
   write_file(run / "sharded/model.safetensors.index.json", index.dump());
   expect_loaded(run / "sharded");
   expect_loaded(run / "sharded/model.safetensors.index.json");
-  EXPECT_TRUE(read_model_config(run / "sharded").is_null());
+  EXPECT_TRUE(read_beside_weights(run / "sharded").is_null());
 }
 
 TEST(Weights, BaseModelWithoutPrefix) {
@@ -122,13 +120,13 @@ TEST(Weights, BaseModelWithoutPrefix) {
   for (std::size_t i = 0; i < 3; ++i) tensors.push_back({kModel[i].first.substr(4), stored(i)});
   write_safetensors(folder / "base.safetensors", tensors);
   expect_loaded(folder / "base.safetensors", "a fresh head: classifier.weight, classifier.bias", false);
-  expect_loaded(folder / "base.safetensors",
-                "1 tensors that this model has no place for are left out: pooler.dense.bias", false);
+  expect_loaded(folder / "base.safetensors", "1 tensor without a place in this model, left out: pooler.dense.bias",
+                false);
   tensors.pop_back();  // not everything fits: no guess is made
   write_safetensors(folder / "base.safetensors", tensors);
   auto parameters = fresh_parameters();
   expect_error([&] { load_weights(folder / "base.safetensors", parameters, "classifier.", Log()); },
-               {"3 tensors are missing: vit.embeddings.cls_token"});
+               {"3 tensors missing: vit.embeddings.cls_token"});
 }
 
 TEST(Weights, NewHeadForOtherLabels) {
@@ -159,6 +157,47 @@ TEST(Weights, SlicesAndConversion) {
   }
 }
 
+TEST(Weights, ACheckpointsFolderIsAPlace) {
+  const TestFolder folder;
+  std::vector<NamedValue> tensors;
+  for (std::size_t i = 0; i < kModel.size(); ++i) tensors.push_back({kModel[i].first, stored(i)});
+  make_folder(folder / "run/checkpoints/step-00000004");
+  write_safetensors(folder / "run/checkpoints/step-00000004/weights.safetensors", tensors);
+  expect_loaded(folder / "run/checkpoints/step-00000004");
+  auto parameters = fresh_parameters();
+  expect_error([&] { load_weights(folder / "run", parameters, "", Log()); },
+               {"has no model yet", "name a checkpoint of it, " + (folder / "run/checkpoints/step-N")});
+  EXPECT_TRUE(has_weights_under(folder / "run/checkpoints/step-00000004", "classifier."));
+  EXPECT_FALSE(has_weights_under(folder / "run/checkpoints/step-00000004", "pooler."));
+}
+
+// In every dtype; sums of large numbers that overflow are no infinity of the weights.
+TEST(Weights, WhatIsNotFiniteIsNamed) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+    const TestFolder folder;
+    const auto write = [&](double value) {
+      auto full = full_model();
+      for (auto& [name, tensor] : full) tensor = tensor.to(dtype);
+      full[1].second[2][3] = value;
+      full[4].second.fill_(dtype == at::kHalf ? 6e4 : 1e38);
+      save_weights(folder.path(), slices(full), {}, alone());
+    };
+    write(1);
+    auto parameters = fresh_parameters(dtype);
+    EXPECT_NO_THROW(load_weights(folder.path(), parameters, "", Log()));
+    for (const double bad : {NAN, -INFINITY}) {
+      write(bad);
+      try {
+        load_weights(folder.path(), parameters, "", Log());
+        ADD_FAILURE() << "accepted " << bad << " in " << dtype;
+      } catch (const NonFiniteError& error) {
+        EXPECT_NE(std::string(error.what()).find("\"vit.encoder.layer.0.output.dense.weight\""), std::string::npos)
+            << error.what();
+      }
+    }
+  }
+}
+
 TEST(Weights, Refusals) {
   const TestFolder folder;
   auto parameters = fresh_parameters();
@@ -177,7 +216,7 @@ TEST(Weights, Refusals) {
   full[2].first = "vit.layernorm.biass";
   save_weights(folder.path(), slices(full), {}, alone());
   expect_error(load(folder.path()),
-               {"1 tensors are missing: vit.layernorm.bias",
+               {"1 tensor missing: vit.layernorm.bias",
                 "1 do not fit: vit.encoder.layer.0.output.dense.weight [4, 6] (the file has [6, 4])"});
   EXPECT_EQ(parameters[0].value.min().item<float>(), -1) << "nothing may change when something does not fit";
   full = full_model();
@@ -188,10 +227,10 @@ TEST(Weights, Refusals) {
   for (int i = 0; i < 9; ++i)
     many.push_back({fmt::format("x.{}", i), at::full({1}, 0), shard::Placement::whole("", {1})});
   expect_error([&] { load_weights(folder.path(), many, "", Log()); },
-               {"9 tensors are missing: x.0, x.1, x.2, x.3, x.4 and 4 more"});
+               {"9 tensors missing: x.0, x.1, x.2, x.3, x.4 and 4 more"});
 
   put_bytes(folder / "config.json", "{");
-  expect_error([&] { (void)read_model_config(folder.path()); }, {"config.json: not JSON"});
+  expect_error([&] { (void)read_beside_weights(folder.path()); }, {"config.json: not JSON"});
   for (const char* map : {"[]", "{}", R"({"weight_map": {"a": 3}})", R"({"weight_map": {"a": "../a"}})",
                           R"({"weight_map": {"a": "/etc/passwd"}})", R"({"weight_map": {"a": "model.safetensors"}})",
                           R"({"weight_map": {"a": "gone.safetensors"}})", "nonsense"}) {

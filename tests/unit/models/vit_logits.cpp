@@ -20,7 +20,7 @@ namespace {
 void run(const std::string& folder, const std::string& inputs, const std::string& out) {
   const at::NoGradGuard no_grad;
   const auto pixels = SafeTensorsFile(inputs).read("pixel_values");
-  const auto config = checkpoint::read_model_config(folder);
+  const auto config = checkpoint::read_beside_weights(folder);
   const auto kind = models::all_models().at("vit");
   const auto options = kind->default_options();
   if (config.is_null() || !kind->from_hf(options.get(), config)) throw CheckpointError(folder + " holds no vit");

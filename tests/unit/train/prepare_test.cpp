@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/train/pretrained.h"
 #include "models/registry.h"
 #include "tests/unit/data/folder.h"
 
@@ -83,24 +84,136 @@ TEST(Prepare, AMicrobatchIsAtMostARanksShare) {
   EXPECT_EQ(prepared(kGood, {}, 3).micro_batch, 3);
 }
 
-// Weights that are evaluated: their classes must be the data's (angular_spots, healthy, rust).
-TEST(Prepare, AModelIsEvaluatedOnTheClassesItKnows) {
-  const auto good = prepared(kGood, {});
-  auto stored = good.kind->to_hf(good.model_options.get());
-  const auto says = [&](const std::vector<std::string>& names) {
-    stored["id2label"] = nlohmann::json::object();
-    for (std::size_t i = 0; i < names.size(); ++i) stored["id2label"][std::to_string(i)] = names[i];
-    const Folder folder;
-    folder.write("config.json", stored.dump());
-    folder.write("model.safetensors", "");  // not read here
-    return message_of<ConfigError>([&] { prepared(kGood, {}, 1, folder.path()); });
+/// Weights of the kind of kGood in a folder, with a head or not; no values are read here.
+class Weights {
+ public:
+  explicit Weights(const std::string& head = "classifier.bias") {
+    folder_.write("model.safetensors",
+                  data::testing_tools::safetensors({{head, "F32", "3", bytes_of(std::vector<float>(3, 0.0F))}}));
+    const auto good = prepared(kGood, {});
+    config_ = good.kind->to_hf(good.model_options.get());
+    config_.erase("id2label");
+    write(config_, "config.json");
+  }
+  void write(const nlohmann::json& json, const std::string& name) const { folder_.write(name, json.dump()); }
+  void name(const std::vector<std::string>& classes) {
+    config_["id2label"] = nlohmann::json::object();
+    for (std::size_t i = 0; i < classes.size(); ++i) config_["id2label"][std::to_string(i)] = classes[i];
+    write(config_, "config.json");
+  }
+  [[nodiscard]] std::string path(const std::string& name = "") const { return folder_.path(name); }
+
+ private:
+  Folder folder_;
+  nlohmann::json config_;
+};
+
+std::vector<std::int64_t> labels_of(data::Dataset& split) {
+  std::vector<std::int64_t> labels;
+  for (std::int64_t i = 0; i < split.size(); ++i) {
+    labels.push_back(split.label(i));
+    EXPECT_EQ(split.get(i, 0, false)->label, labels.back());
+  }
+  return labels;
+}
+
+// The data's classes are angular_spots, healthy and rust.
+TEST(Prepare, ClassesAreNumberedAsTheWeightsSay) {
+  Weights weights;
+  const auto plain = prepared(kGood, {});
+  for (const bool evaluates : {true, false}) {
+    const auto with = [&] {
+      return evaluates ? prepared(kGood, {}, 1, weights.path()) : prepared(kGood, {"model.weights=" + weights.path()});
+    };
+    for (const auto& names :
+         {std::vector<std::string>{"angular_spots", "healthy", "rust"}, {"LABEL_0", "LABEL_1", "LABEL_2"}}) {
+      weights.name(names);
+      EXPECT_EQ(with().data.info.classes, plain.data.info.classes);
+    }
+    weights.name({"healthy", "rust", "angular_spots"});
+    const auto mapped = with();
+    EXPECT_EQ(mapped.data.info.classes, (std::vector<std::string>{"healthy", "rust", "angular_spots"}));
+    for (const auto& [ours, theirs] : {std::pair{plain.data.train, mapped.data.train},
+                                       {plain.data.validation, mapped.data.validation},
+                                       {plain.data.test, mapped.data.test}}) {
+      auto expected = labels_of(*ours);
+      for (auto& label : expected) label = (label + 2) % 3;
+      EXPECT_EQ(labels_of(*theirs), expected);
+    }
+    EXPECT_EQ(mapped.kind->to_hf(mapped.model_options.get())["id2label"]["0"], "healthy");
+    for (const auto& names :
+         {std::vector<std::string>{"a", "b", "c"}, {"a", "b", "c", "d"}, {"healthy", "healthy", "rust"}}) {
+      weights.name(names);
+      const auto message = message_of<ConfigError>([&] { with(); });
+      EXPECT_EQ(message.find("for the classes " + names[0]) != std::string::npos, evaluates) << message;
+      EXPECT_EQ(message.find("angular_spots, healthy, rust") != std::string::npos, evaluates) << message;
+    }
+  }
+}
+
+TEST(Prepare, AnEvaluationNeedsAHead) {
+  const Weights base("vit.layernorm.bias");
+  EXPECT_EQ(message_of<CheckpointError>([&] { prepared(kGood, {}, 1, base.path()); }),
+            fmt::format("{0}: no classifier head in these weights; train one first, from model.weights = \"{0}\"",
+                        base.path()));
+  EXPECT_NO_THROW(prepared(kGood, {"model.weights=" + base.path()}));
+}
+
+TEST(Prepare, ImagesAreNormalisedAsTheWeightsSay) {
+  const Weights weights;
+  const auto file = weights.path("preprocessor_config.json");
+  const std::vector<double> mean{0.485, 0.456, 0.406}, std{0.229, 0.224, 0.225};
+  const auto with = [&](const std::vector<std::string>& more) {
+    auto set = more;
+    set.push_back("model.weights=" + weights.path());
+    return prepared(kGood, set);
   };
-  EXPECT_EQ(says({"angular_spots", "healthy", "rust"}), "no error");
-  EXPECT_EQ(says({"LABEL_0", "LABEL_1", "LABEL_2"}), "no error");
-  for (const auto& names : {std::vector<std::string>{"healthy", "angular_spots", "rust"}, {"a", "b", "c", "d"}}) {
-    const auto message = says(names);
-    EXPECT_NE(message.find("tells apart " + names[0]), std::string::npos) << message;
-    EXPECT_NE(message.find("angular_spots, healthy, rust"), std::string::npos) << message;
+  using List = std::vector<double>;
+  const struct {
+    const char* stored;
+    List mean, std;
+  } rows[] = {
+      {R"({"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})", mean, std},
+      {R"({"image_mean": [0.485, 0.456, 0.406], "image_std": 0.25, "rescale_factor": 0.00392156862745098})",
+       mean,
+       {0.25, 0.25, 0.25}},
+      {R"({"do_normalize": false})", {0, 0, 0}, {1, 1, 1}},
+      {R"({"do_rescale": false, "image_mean": [127.5, 127.5, 127.5], "image_std": [51, 51, 51]})",
+       {0.5, 0.5, 0.5},
+       {0.2, 0.2, 0.2}},
+      {R"({"image_processor_type": "ViTImageProcessor"})", {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}},
+  };
+  for (const auto& row : rows) {
+    weights.write(nlohmann::json::parse(row.stored), "preprocessor_config.json");
+    const auto got = with({});
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(got.config.data.mean[i], row.mean[i], 1e-12) << row.stored;
+      EXPECT_NEAR(got.config.data.std[i], row.std[i], 1e-12) << row.stored;
+    }
+    // It acts on the pixels, and goes with the weights.
+    const auto before = prepared(kGood, {}).data.train->get(0, 0, false)->inputs[0];
+    const auto after = got.data.train->get(0, 0, false)->inputs[0];
+    EXPECT_NEAR(after[1][3][4].item<double>(), (before[1][3][4].item<double>() * 0.5 + 0.5 - row.mean[1]) / row.std[1],
+                1e-5);
+    const auto written = nlohmann::json::parse(model_texts(got).at("preprocessor_config.json"));
+    EXPECT_EQ(written["image_mean"].get<List>(), got.config.data.mean);
+    EXPECT_EQ(written["image_std"].get<List>(), got.config.data.std);
+    EXPECT_EQ(written["size"], (nlohmann::json{{"height", 16}, {"width", 16}}));
+    EXPECT_EQ(written["do_resize"], true);
+  }
+  weights.write(nlohmann::json::parse(rows[0].stored), "preprocessor_config.json");
+  EXPECT_NO_THROW(with({"data.mean=[0.485, 0.456, 0.406]"}));
+  EXPECT_EQ(message_of<ConfigError>([&] { with({"data.mean=[0.5, 0.5, 0.5]"}); }),
+            fmt::format("--set data.mean=[0.5, 0.5, 0.5]: conflicts with image_mean = [0.485, 0.456, 0.406] in {}, by "
+                        "which the weights were trained; remove data.mean, or change that file",
+                        file));
+  EXPECT_NE(message_of<ConfigError>([&] {
+              prepared(kGood, {"data.std=[1, 1, 1]"}, 1, weights.path());
+            }).find("conflicts with image_std = [0.229, 0.224, 0.225] in " + file),
+            std::string::npos);
+  for (const auto* bad : {"{\"image_mean\": [1, 2]}", "{\"image_std\": 0}", "{\"image_mean\": \"half\"}", "[]"}) {
+    weights.write(nlohmann::json::parse(bad), "preprocessor_config.json");
+    EXPECT_EQ(message_of<CheckpointError>([&] { with({}); }).rfind(file + ": ", 0), 0U) << bad;
   }
 }
 

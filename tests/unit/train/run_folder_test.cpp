@@ -41,7 +41,8 @@ class RunFolders : public testing::Test {
 TEST_F(RunFolders, AnEarlierRunIsMovedAside) {
   begin()->metric({{"kind", "event"}});
   fs::create_directories(dir() + "/checkpoints/step-00000001");
-  for (const char* made : {"summary.json", kTimelineFile}) write(fs::path(dir()) / made);
+  for (const char* made : {"summary.json", kTimelineFile, "model-best/model.safetensors"})
+    write(fs::path(dir()) / made);
   const auto second = begin();
   ASSERT_EQ(second->start().notes.size(), 1U);
   EXPECT_NE(second->start().notes[0].find(dir() + ".1"), std::string::npos);

@@ -1,0 +1,105 @@
+// trireme eval
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "apps/commands/commands.h"
+#include "apps/commands/process.h"
+#include "apps/config_file.h"
+#include "apps/report.h"
+#include "apps/worker/ranks.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
+#include "core/booster/plugin_loader.h"
+#include "core/checkpoint/train_state.h"
+#include "core/comm/mesh.h"
+#include "core/config/run_config.h"
+#include "core/train/prepare.h"
+#include "core/train/session.h"
+#include "models/registry.h"
+
+namespace trireme::apps {
+namespace {
+
+bool sets_layout(const std::vector<std::string>& set) {
+  return std::any_of(set.begin(), set.end(), [](const auto& each) { return each.starts_with("parallel."); });
+}
+
+void drop_layout(config::Table& root) {
+  root.tables.erase("parallel");
+  root.tables.erase("plugin");
+}
+
+/// Whether the layout can run on so many ranks: only their number can be wrong with a run's own.
+bool fits(config::RunConfig config, int ranks) {
+  try {
+    const auto plugin = configured_plugin(config);
+    plugin->check(config, ranks);
+    comm::Mesh::validate(plugin->axes(ranks), ranks);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+/// The configuration to evaluate with. A run's own was made for the ranks it trained on; the weights are the same in
+/// every layout, so on other ranks, or with a layout by --set, they are evaluated in another.
+config::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& log) {
+  if (!command.own_config) return load_config(command.config, command.set);
+  auto root = config::parse_file(command.config);
+  if (sets_layout(command.set)) drop_layout(root);
+  if (const auto parallel = root.tables.find("parallel"); parallel != root.tables.end())
+    parallel->second.entries.erase("dp");  // a check of the training's ranks
+  for (const auto& assignment : command.set) config::apply_override(root, assignment);
+  auto config = config::from_table(root);
+  if (sets_layout(command.set) || fits(config, ranks)) return config;
+  log.note("layout   the run's own ({}) does not fit {}: evaluated with data parallelism", config.parallel.plugin,
+           text::counted(ranks, "rank"));
+  drop_layout(root);
+  return config::from_table(std::move(root));
+}
+
+/// @throws CheckpointError when it is not whole; rank 0 reads every byte.
+void check_checkpoint(const EvalCommand& command, const comm::LaunchInfo& info) {
+  const bool first = info.rank == 0;
+  try {
+    const checkpoint::Checkpoint stored(command.weights,
+                                        first ? checkpoint::Verify::content : checkpoint::Verify::sizes);
+    const auto& at = stored.record().progress;
+    if (!first) return;
+    fmt::print("weights   {}: epoch {}, after {}\n", command.weights, at.step_in_epoch == 0 ? at.epoch : at.epoch + 1,
+               text::counted(at.global_step, "step"));
+    std::fflush(stdout);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(fmt::format("{}; name another checkpoint of the run", error.what()));
+  }
+}
+
+}  // namespace
+
+int run(const EvalCommand& command) {
+  if (checks_for(command.ranks)) {
+    const auto ranks = static_cast<int>(*command.ranks);
+    check_for_ranks(eval_config(command, ranks, Log(/*rank=*/1)), ranks, command.weights);
+    return 0;
+  }
+  std::optional<train::Prepared> prepared;
+  return run_on_ranks(
+      [&](const comm::LaunchInfo& info) {
+        if (command.is_checkpoint) check_checkpoint(command, info);
+        auto config = eval_config(command, info.size, Log(info.rank));
+        const auto options = world_options(config);
+        tune_process(config, info);
+        prepared = train::prepare(std::move(config), info, models::all_models(), command.weights, Log(info.rank));
+        return options;
+      },
+      [&](comm::World& world) {
+        train::run_evaluation(std::move(*prepared), world, {.columns = terminal_columns(STDOUT_FILENO)});
+      });
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,75 @@
+#include "core/checkpoint/hub_cache.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/checkpoint/files.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+/// The commit that refs/main names, else the only one there is; "" for none.
+std::string commit_of(const fs::path& model) {
+  std::error_code none;
+  if (fs::is_regular_file(model / "refs" / "main", none)) {
+    auto commit = read_file((model / "refs" / "main").string());
+    commit.erase(commit.find_last_not_of(" \n") + 1);
+    if (fs::is_directory(model / "snapshots" / commit, none)) return commit;
+  }
+  std::vector<std::string> commits;
+  for (const auto& entry : fs::directory_iterator(model / "snapshots", none))
+    commits.push_back(entry.path().filename().string());
+  return commits.size() == 1 ? commits.front() : "";
+}
+
+}  // namespace
+
+std::string hub_cache() {
+  if (const auto cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const auto home = variable("HF_HOME"); !home.empty()) return (fs::path(home) / "hub").string();
+  const auto xdg = variable("XDG_CACHE_HOME");
+  const auto caches = xdg.empty() ? fs::path(variable("HOME")) / ".cache" : fs::path(xdg);
+  return (caches / "huggingface" / "hub").string();
+}
+
+bool is_hub_name(const std::string& place) {
+  const auto allowed = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
+  };
+  // Paths begin with a dot or a slash where they must not be mistaken for a name.
+  return !place.empty() && place.front() != '.' && place.front() != '/' && place.back() != '/' &&
+         std::count(place.begin(), place.end(), '/') <= 1 && std::all_of(place.begin(), place.end(), allowed);
+}
+
+std::string locate_weights(const std::string& place) {
+  std::error_code none;
+  if (!is_hub_name(place) || fs::exists(place, none)) return place;
+  const auto cache = hub_cache();
+  const auto model = fs::path(cache) / ("models--" + replaced(place, "/", "--"));
+  if (const auto commit = commit_of(model); !commit.empty()) return (model / "snapshots" / commit).string();
+  if (place.find('/') == std::string::npos) return place;
+  throw CheckpointError(
+      fmt::format("{0}: no such file or folder, and the Hugging Face cache ({1}) has no model of that name; to "
+                  "download one from the "
+                  "Hub: hf download {0} config.json model.safetensors preprocessor_config.json",
+                  place, cache));
+}
+
+}  // namespace trireme::checkpoint

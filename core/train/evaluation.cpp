@@ -1,0 +1,38 @@
+// `trireme eval`: loss and scores of given weights.
+#include <fmt/format.h>
+
+#include "core/base/text.h"
+#include "core/train/out_of_memory.h"
+#include "core/train/session.h"
+
+namespace trireme::train {
+
+EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
+  Console console(terminal, world.rank() == 0);
+  auto options = booster_options(p);
+  options.schedule = {};  // nothing is trained: its rules need not hold
+  Booster booster(world, std::move(p.plugin), options);
+  auto source = model_source(p);
+  source.head_prefix.clear();  // a head that is not in the weights would be drawn at random and scored
+  Boosted run;
+  with_memory_remedy(
+      [&] {
+        run = booster.boost({.source = std::move(source), .criterion = classification(p), .data = p.data.validation});
+      },
+      [] {
+        return ": let more ranks share out the weights, with parallel.plugin = \"hybrid_parallel\" and parallel.zero = "
+               "3";
+      });
+  EvalResult last;
+  for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
+    if (!split) continue;
+    auto loader = booster.evaluation_loader(split, p.eval_batch);
+    last = evaluate(booster, run, *loader, p.config.train.topk, plain_classification());
+    console.line(fmt::format("{:<11} {}   loss {:.4f}   accuracy {:.1f} %   top-{} {:.1f} %   {:.1f} s", name,
+                             text::counted(last.samples, "sample"), last.loss, 100 * last.accuracy, last.k,
+                             100 * last.top_k, last.seconds));
+  }
+  return last;
+}
+
+}  // namespace trireme::train

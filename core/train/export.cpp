@@ -1,0 +1,56 @@
+#include "core/train/export.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/weights.h"
+
+namespace trireme::train {
+
+namespace fs = std::filesystem;
+
+BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::string> texts)
+    : dir_((fs::path(run_dir) / kBestModel).string()), texts_(std::move(texts)) {}
+
+void BestModel::save(Booster& booster, Boosted& run) {
+  digest_ = checkpoint::save_weights(dir_, run.model->weights(), texts_, booster.mesh());
+  if (booster.mesh().world().rank() == 0) file_ = (fs::path(dir_) / checkpoint::kModelTensors).string();
+}
+
+void BestModel::take(Booster& booster, const std::string& file) {
+  if (booster.mesh().world().rank() != 0) return;
+  if (file.empty()) {
+    std::error_code ignored;
+    fs::remove_all(dir_, ignored);
+    return;
+  }
+  checkpoint::make_folder(dir_);
+  file_ = (fs::path(dir_) / checkpoint::kModelTensors).string();
+  checkpoint::link_file(file, file_);
+  for (const auto& [name, text] : texts_) checkpoint::write_file((fs::path(dir_) / name).string(), text);
+  digest_ = checkpoint::digest_file(file_);
+}
+
+bool BestModel::load(Booster& booster, Boosted& run) const {
+  const auto& world = booster.mesh().world();
+  const auto options = at::TensorOptions(at::kLong).device(world.device());
+  auto bytes = at::full({}, static_cast<std::int64_t>(digest_.bytes), options);
+  world.group().broadcast(bytes, 0);
+  const auto path = (fs::path(dir_) / checkpoint::kModelTensors).string();
+  std::error_code none;
+  const auto size = fs::file_size(path, none);
+  auto readable = at::full({}, !none && static_cast<std::int64_t>(size) == bytes.item<std::int64_t>() ? 1 : 0, options);
+  world.group().all_reduce(readable, comm::ReduceOp::min);
+  if (readable.item<std::int64_t>() == 0) return false;
+  const checkpoint::SafeTensors stored(path);
+  const at::NoGradGuard no_grad;
+  for (auto& [placement, value] : run.model->weights()) value.copy_(stored.read(placement.name, placement));
+  run.model->weights_changed();
+  return true;
+}
+
+}  // namespace trireme::train

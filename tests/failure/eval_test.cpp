@@ -1,0 +1,206 @@
+// `trireme eval` and weights from elsewhere: what may be named, from where, on how many ranks, and what is refused.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "tests/failure/metrics.h"
+
+namespace trireme::tests {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Outcome eval(Words words, const ProcessOptions& options = {}) {
+  words.insert(words.begin(), {TRIREME_COMMAND, "eval"});
+  return run_process(words, options);
+}
+
+/// "loss 1.2345   accuracy 33.3 %" of the split; "" where it is not told.
+std::string score_in(const Outcome& outcome, const std::string& split = "validation") {
+  for (const auto& line : lines_of(outcome.out))
+    if (line.starts_with(split + " "))
+      return line.substr(line.find("loss "), line.find("   top-") - line.find("loss "));
+  return "";
+}
+
+std::string score_of(const Words& words, const ProcessOptions& options = {}) {
+  const auto outcome = eval(words, options);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return score_in(outcome);
+}
+
+void train_well(const SmallRun& run, int ranks, const Words& words = {}) {
+  const auto outcome = run.train(ranks, words);
+  ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+}
+
+/// A safetensors file whose bytes can be changed.
+class Tensors {
+ public:
+  explicit Tensors(const std::string& path) : path_(path), bytes_(content_of(path)) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, bytes_.data(), sizeof length);
+    data_ = 8 + length;
+    header_ = nlohmann::json::parse(bytes_.substr(8, length));
+  }
+  ~Tensors() { std::ofstream(path_, std::ios::binary) << bytes_; }
+  /// Of float32.
+  float* values(const std::string& name) {
+    return reinterpret_cast<float*>(bytes_.data() + data_ + header_.at(name).at("data_offsets")[0].get<std::size_t>());
+  }
+  void rename(const std::string& from, const std::string& to) {  // of the same length
+    for (auto at = bytes_.find(from); at < data_; at = bytes_.find(from)) bytes_.replace(at, from.size(), to);
+  }
+
+ private:
+  std::string path_, bytes_;
+  std::size_t data_ = 0;
+  nlohmann::json header_;
+};
+
+TEST(Eval, ARunServesFromAnyFolder) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(run_process({TRIREME_COMMAND, "data", "leaves", "--out", folder.path() + "/leaves", "--images", "60",
+                         "--size", "16"})
+                .code,
+            0);
+  folder.write("run.toml",
+               std::string("[run]\ndir = \"out\"\ndevice = \"cpu\"\n") + kModel +
+                   "[data]\nname = \"image_folder\"\nimage_size = 16\npath = \"leaves\"\n[train]\nepochs = 1\n");
+  const ProcessOptions there{.folder = folder.path()}, elsewhere{.folder = "/"};
+  ASSERT_EQ(run_process({TRIREME_COMMAND, "train", "run.toml"}, there).code, 0);
+  const auto run = folder.path() + "/out";
+  const auto expected = score_of({"out"}, there);
+  EXPECT_NE(expected, "");
+  for (const auto* part : {"", "/", "/model", "/model-best", "/checkpoints/step-00000002"})
+    EXPECT_EQ(score_of({run + part}, elsewhere), expected) << part;
+  // A run that was resumed: its file starts it anew.
+  const auto resumed =
+      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=2"}, there);
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(content_of(run + "/config.toml").find("resume = \"\"\n"), std::string::npos);
+  EXPECT_NE(content_of(run + "/config.toml").find("path = \"" + folder.path() + "/leaves\"\n"), std::string::npos);
+  // Mere weights have no file of their own.
+  fs::copy(run + "/model", folder.path() + "/mere");
+  expect_only_refusal(eval({folder.path() + "/mere"}), 2, "name the TOML file too");
+}
+
+TEST(Eval, AnInterruptedRunIsItsNewestCheckpointWithItsOwnConfiguration) {
+  const SmallRun run;
+  train_well(run, 1, {"--set", "run.checkpoint_every=2", "--set", "run.keep_checkpoints=9"});
+  const auto newest = run.dir() + "/checkpoints/step-00000006";
+  const auto expected = score_of({run.dir()});
+  fs::remove_all(run.dir() + "/model");
+  fs::create_directories(run.dir() + "/checkpoints/step-00000008.tmp");
+  std::ofstream(run.dir() + "/config.toml", std::ios::app) << "[nonsense]\n";  // the checkpoint's is read
+  const auto outcome = eval({run.dir()});
+  EXPECT_EQ(score_in(outcome), expected) << outcome.err;
+  EXPECT_NE(outcome.out.find("weights   " + newest + ": epoch 1, after 6 steps\n"), std::string::npos) << outcome.out;
+  EXPECT_EQ(score_of({newest, "--ranks", "2"}), expected);
+  EXPECT_NE(score_of({run.dir() + "/checkpoints/step-00000002"}), expected);
+  fs::resize_file(newest + "/weights.safetensors", 100);
+  for (const auto* ranks : {"1", "2"})
+    expect_refusal(eval({run.dir(), "--ranks", ranks}), 7, "weights.safetensors is truncated: 100 bytes");
+  fs::remove_all(run.dir() + "/checkpoints");
+  expect_only_refusal(eval({run.dir()}), 7, "this run has neither a model nor a checkpoint yet");
+}
+
+// A parallel run's weights are the same in every layout; its global batch is of no concern.
+TEST(Eval, OnAnyNumberOfRanks) {
+  const SmallRun run(kLeaves, "epochs = 1\nglobal_batch = 2\n");
+  train_well(
+      run, 4,
+      {"--set", "parallel.tp=2", "--set", "parallel.pp=2", "--set", "parallel.dp=1", "--set", "train.micro_batch=1"});
+  const auto expected = score_of({run.dir(), "--ranks", "4"});
+  const auto alone = eval({run.dir()});
+  EXPECT_EQ(score_in(alone), expected) << alone.err;
+  EXPECT_NE(
+      alone.err.find("layout   the run's own (hybrid_parallel) does not fit 1 rank: evaluated with data parallelism"),
+      std::string::npos)
+      << alone.err;
+  EXPECT_EQ(score_of({run.dir(), "--ranks", "3"}), expected) << "more ranks than a batch has samples";
+  EXPECT_EQ(score_of({run.dir(), "--ranks", "2", "--set", "parallel.plugin=gemini"}), expected);
+  EXPECT_EQ(score_of({run.dir(), "--ranks", "2", "--set", "parallel.tp=2"}), expected);
+  EXPECT_EQ(score_of({run.dir(), run.config, "--ranks", "3"}), expected);
+  // --set beats the file under either name.
+  for (const auto* set : {"parallel.tp=1", "plugin.hybrid_parallel.tp_size=1"}) {
+    const auto other = run_process({TRIREME_COMMAND, "train", run.dir() + "/config.toml", "--ranks", "2", "--set", set,
+                                    "--set", "train.max_steps=1", "--set", "run.dir=" + run.folder.path() + "/other"});
+    EXPECT_EQ(other.code, 0) << other.err;
+    EXPECT_NE(other.out.find("2 = dp 1 x pp 2 x sp 1 x tp 1"), std::string::npos) << other.out;
+  }
+}
+
+TEST(Eval, WeightsThatAreNotFiniteAreNamed) {
+  const SmallRun run;
+  train_well(run, 1);
+  {
+    Tensors file(run.dir() + "/model/model.safetensors");
+    file.values("vit.layernorm.weight")[3] = NAN;
+  }
+  const std::string says = "model.safetensors: tensor \"vit.layernorm.weight\" holds a NaN or an infinity";
+  for (const int ranks : {1, 2}) {
+    expect_refusal(eval({run.dir(), "--ranks", std::to_string(ranks)}), 6, says);
+    expect_refusal(run.train(ranks, {"--set", "model.weights=" + run.dir() + "/model", "--set",
+                                     "run.dir=" + run.folder.path() + "/other"}),
+                   6, says);
+  }
+}
+
+TEST(Eval, ABaseModelHasNoHeadToScore) {
+  const SmallRun run;
+  train_well(run, 1);
+  Tensors(run.dir() + "/model/model.safetensors").rename("\"classifier.", "\"klassifier.");
+  for (const int ranks : {1, 2})
+    expect_only_refusal(eval({run.dir(), "--ranks", std::to_string(ranks)}), 7,
+                        "no classifier head in these weights; train one first");
+}
+
+// The same classes under other numbers: the rows of the head, and the names in config.json, in another order.
+TEST(Weights, LabelsInAnotherOrderAreMapped) {
+  const SmallRun run;
+  train_well(run, 1, {"--set", "optimizer.lr=1e-2"});
+  const auto expected = score_of({run.dir()});
+  const auto other = run.folder.path() + "/other";
+  fs::copy(run.dir() + "/model", other);
+  {
+    Tensors file(other + "/model.safetensors");
+    auto *weight = file.values("classifier.weight"), *bias = file.values("classifier.bias");
+    std::swap_ranges(weight, weight + 16, weight + 16);
+    std::swap(bias[0], bias[1]);
+    auto config = json_of(other + "/config.json");
+    std::swap(config["id2label"]["0"], config["id2label"]["1"]);
+    std::ofstream(other + "/config.json") << config;
+  }
+  const auto outcome = eval({other, run.config});
+  EXPECT_EQ(score_in(outcome), expected) << outcome.err;
+  const auto note = "labels   numbered as in " + other + ": 0 healthy, 1 angular_spots, 2 rust\n";
+  EXPECT_EQ(outcome.err, note);
+  const auto trained = run.train(1, {"--set", "model.weights=" + other, "--set", "optimizer.lr=0"});
+  EXPECT_EQ(trained.err, note);
+  EXPECT_EQ(json_of(run.dir() + "/model/config.json")["id2label"]["0"], "healthy");
+  EXPECT_EQ(score_of({run.dir()}), expected);
+  EXPECT_EQ(score_of({run.dir() + "/checkpoints/step-00000006"}), expected);
+}
+
+TEST(Weights, FromTheHubsCache) {
+  const SmallRun run;
+  train_well(run, 1);
+  const auto model = run.folder.path() + "/hub/models--someone--leaves";
+  fs::create_directories(model + "/snapshots");
+  fs::create_directories(model + "/refs");
+  fs::copy(run.dir() + "/model", model + "/snapshots/abc");
+  std::ofstream(model + "/refs/main") << "abc";
+  const ProcessOptions cached{.environment = {"HF_HUB_CACHE=" + run.folder.path() + "/hub"}};
+  const auto trained = run.train(2, {"--set", "model.weights=someone/leaves"}, cached);
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.out.find("; from " + model + "/snapshots/abc\n"), std::string::npos) << trained.out;
+  EXPECT_NE(content_of(run.dir() + "/config.toml").find("weights = \"" + model + "/snapshots/abc\"\n"),
+            std::string::npos);
+  expect_only_refusal(run.train(2, {"--set", "model.weights=someone/else"}, cached), 7,
+                      "hf download someone/else config.json model.safetensors preprocessor_config.json");
+}
+
+}  // namespace
+}  // namespace trireme::tests

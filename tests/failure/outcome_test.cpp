@@ -1,0 +1,243 @@
+// What a run says of itself, and what it leaves: each number is of the weights it stands beside.
+#include <cmath>
+
+#include "tests/failure/metrics.h"
+
+namespace trireme::tests {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words sets(std::initializer_list<std::string> assignments, Words words = {}) {
+  for (const auto& assignment : assignments) words.insert(words.end(), {"--set", assignment});
+  return words;
+}
+
+void train_well(const SmallRun& run, int ranks, const Words& words) {
+  const auto outcome = run.train(ranks, words);
+  ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+}
+
+// 42 samples in batches of 8: the sixth has 2.
+TEST(Metrics, AreWhatAHandComputes) {
+  const SmallRun run(kLeaves, "epochs = 2\nglobal_batch = 8\n");
+  train_well(
+      run, 2,
+      sets({"schedule.name=linear", "schedule.warmup_steps=3", "schedule.min_lr_factor=0.1", "optimizer.lr=2e-3"}));
+  const auto steps = metrics_of(run.dir(), "step"), epochs = metrics_of(run.dir(), "eval", "validation");
+  ASSERT_EQ(steps.size(), 12U);
+  ASSERT_EQ(epochs.size(), 2U);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const double step = static_cast<double>(i), way = (step - 3) / 9;
+    EXPECT_EQ(steps[i]["step"], i + 1);
+    EXPECT_EQ(steps[i]["samples"], i % 6 == 5 ? 2 : 8);
+    EXPECT_NEAR(steps[i]["lr"], step < 3 ? 2e-3 * (step + 1) / 3 : 2e-3 * (0.1 + 0.9 * (1 - way)), 1e-15) << i;
+  }
+  for (std::size_t epoch = 0; epoch < 2; ++epoch) {
+    double weighted = 0, plain = 0;
+    for (std::size_t i = 6 * epoch; i < 6 * epoch + 6; ++i) {
+      weighted += steps[i]["loss"].get<double>() * steps[i]["samples"].get<double>() / 42;
+      plain += steps[i]["loss"].get<double>() / 6;
+    }
+    EXPECT_NEAR(epochs[epoch]["train_loss"], weighted, 1e-12);
+    EXPECT_GT(std::abs(weighted - plain), 1e-6) << "the last batch must matter here";
+  }
+}
+
+TEST(Metrics, OfAnEvaluationAreWithoutLabelSmoothing) {
+  std::vector<double> validation, train;
+  for (const auto* smoothing : {"0", "0.3"}) {
+    const SmallRun run;
+    train_well(run, 1, sets({"optimizer.lr=0", std::string("train.label_smoothing=") + smoothing}));
+    validation.push_back(json_of(run.dir() + "/summary.json")["final"]["validation_loss"]);
+    train.push_back(metrics_of(run.dir(), "eval", "validation").back()["train_loss"]);
+  }
+  EXPECT_EQ(validation[0], validation[1]);
+  EXPECT_NE(train[0], train[1]);
+}
+
+TEST(Outcome, TheFirstOfEqualEpochsIsTheBest) {
+  const SmallRun run(kLeaves, "epochs = 3\nglobal_batch = 8\n");
+  const auto outcome = run.train(1, sets({"optimizer.lr=0"}));
+  const auto summary = json_of(run.dir() + "/summary.json");
+  EXPECT_EQ(summary["best"]["epoch"], 1);
+  EXPECT_EQ(summary["final"]["epoch"], 3);
+  EXPECT_NE(outcome.out.find("\nlast      epoch 3: validation accuracy "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("\nbest      epoch 1: validation accuracy "), std::string::npos) << outcome.out;
+}
+
+TEST(Outcome, OneEpochOfOneStepIsToldAsOne) {
+  const SmallRun run;
+  const auto outcome = run.train(1, sets({"train.max_steps=1", "optimizer.freeze=[\"encoder\", \"cls_token\"]"}));
+  EXPECT_NE(outcome.out.find("1 epoch of 42 examples"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find(", 1 step, "), std::string::npos) << outcome.out;
+  // Of a layer: 4 x (16 x 16 + 16) + (32 x 16 + 32) + (16 x 32 + 16) + 4 x 16; of the token 16.
+  EXPECT_NE(outcome.out.find(" trained, 2,240 frozen\n"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("\nbest      epoch 1, the last: validation accuracy "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("weights in " + run.dir() + "/model and " + run.dir() + "/model-best\n"),
+            std::string::npos)
+      << outcome.out;
+  EXPECT_EQ(content_of(run.dir() + "/model/model.safetensors"),
+            content_of(run.dir() + "/model-best/model.safetensors"));
+}
+
+/// The last epoch's steps are so large that it is worse than those before.
+const Words kSpoilt = sets({"schedule.name=multi_step", "schedule.milestones=[12]", "schedule.gamma=500"});
+
+/// The lines of an evaluation, by split: "loss 1.2345   accuracy 33.3 %".
+std::map<std::string, std::string> evaluated(const std::string& weights, int ranks) {
+  const auto outcome = run_process({TRIREME_COMMAND, "eval", weights, "--ranks", std::to_string(ranks)});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::map<std::string, std::string> out;
+  for (const auto& line : lines_of(outcome.out)) {
+    const auto begin = line.find("loss "), end = line.find("   top-");
+    if (begin != std::string::npos && end != std::string::npos)
+      out[line.substr(0, line.find(' '))] = line.substr(begin, end - begin);
+  }
+  return out;
+}
+
+std::string told(const nlohmann::json& of, const std::string& split) {
+  char text[80];
+  std::snprintf(text, sizeof text, "loss %.4f   accuracy %.1f %%", of[split + "_loss"].get<double>(),
+                100 * of[split + "_accuracy"].get<double>());
+  return text;
+}
+
+// In every layout: the weights of the two folders give the numbers that the summary tells of them.
+TEST(Outcome, LastAndBestAreEachScoredByTheirOwnWeights) {
+  const std::vector<std::pair<int, Words>> layouts{
+      {1, {}},
+      {2, sets({"parallel.plugin=low_level_zero", "plugin.low_level_zero.stage=2", "train.precision=bf16"})},
+      {2, sets({"parallel.plugin=gemini"})},
+      {2, sets({"parallel.tp=2"})},
+      {4, sets({"parallel.tp=2", "parallel.pp=2", "train.micro_batch=2"})}};
+  for (const auto& [ranks, words] : layouts) {
+    SCOPED_TRACE(testing::PrintToString(words));
+    const SmallRun run(kLeaves, "epochs = 3\nglobal_batch = 8\n");
+    auto all = kSpoilt;
+    all.insert(all.end(), words.begin(), words.end());
+    train_well(run, ranks, all);
+    const auto summary = json_of(run.dir() + "/summary.json");
+    EXPECT_LT(summary["best"]["epoch"], 3);
+    EXPECT_NE(summary["best"]["test_loss"], summary["final"]["test_loss"]);
+    for (const auto& [folder, part] : {std::pair{"/model-best", "best"}, {"/model", "final"}}) {
+      auto found = evaluated(run.dir() + folder, ranks);
+      for (const auto* split : {"validation", "test"}) EXPECT_EQ(found[split], told(summary[part], split)) << folder;
+    }
+    const auto tests = metrics_of(run.dir(), "eval", "test");
+    ASSERT_EQ(tests.size(), 2U);
+    EXPECT_EQ(tests[0]["weights"], "last");
+    EXPECT_EQ(tests[1]["weights"], "best");
+    EXPECT_EQ(tests[1]["epoch"], summary["best"]["epoch"]);
+  }
+}
+
+TEST(Outcome, TheBestWeightsSurviveAResume) {
+  const auto words = [](std::initializer_list<std::string> more) { return sets(more, kSpoilt); };
+  const std::string train = "epochs = 3\nglobal_batch = 8\n";
+  const SmallRun whole(kLeaves, train), run(kLeaves, train);
+  train_well(whole, 1, kSpoilt);
+  const auto expected = json_of(whole.dir() + "/summary.json")["best"];
+  const auto best = content_of(whole.dir() + "/model-best/model.safetensors");
+  const auto expect_same = [&](const std::string& dir) {
+    EXPECT_EQ(json_of(dir + "/summary.json")["best"], expected);
+    EXPECT_TRUE(content_of(dir + "/model-best/model.safetensors") == best) << dir;
+    EXPECT_TRUE(fs::exists(dir + "/model-best/config.json"));
+  };
+  train_well(run, 1, words({"train.max_steps=12", "run.checkpoint_every=4", "run.keep_checkpoints=9"}));
+  const auto resume = [&](int ranks, const std::string& from, std::initializer_list<std::string> more = {}) {
+    auto all = words(more);
+    all.insert(all.end(), {"--resume", from});
+    train_well(run, ranks, all);
+  };
+  // Whatever stands in its place: a checkpoint brings its own.
+  fs::remove_all(run.dir() + "/model-best");
+  resume(1, "auto");
+  expect_same(run.dir());
+  // Into another folder, and back to before there was a best.
+  resume(2, run.dir() + "/checkpoints/step-00000012", {"run.dir=" + run.folder.path() + "/other"});
+  EXPECT_TRUE(content_of(run.folder.path() + "/other/model-best/model.safetensors") == best);
+  resume(1, run.dir() + "/checkpoints/step-00000004");
+  expect_same(run.dir());
+}
+
+TEST(Outcome, AResumedRunWithNothingLeftToDoChangesNothing) {
+  const SmallRun run;
+  train_well(run, 1, {});
+  std::map<std::string, std::string> before;
+  for (const auto* file : {"summary.json", "metrics.jsonl", "config.toml", "model/model.safetensors"})
+    before[file] = content_of(run.dir() + "/" + file);
+  for (const int ranks : {1, 2}) {
+    const auto again = run.train(ranks, {"--resume", "auto"});
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(lines_of(again.out).size(), 1U) << again.out;
+    EXPECT_NE(again.out.find("nothing is left to do, all 6 steps are done; raise train.epochs"), std::string::npos)
+        << again.out;
+    for (const auto& [file, content] : before) EXPECT_TRUE(content_of(run.dir() + "/" + file) == content) << file;
+  }
+  // Ended between its last checkpoint and its results: these are made.
+  fs::remove(run.dir() + "/summary.json");
+  fs::remove_all(run.dir() + "/model");
+  const auto rest = run.train(1, {"--resume", "auto"});
+  EXPECT_NE(rest.out.find("all 6 steps done; evaluation and export are left"), std::string::npos) << rest.out;
+  EXPECT_TRUE(content_of(run.dir() + "/model/model.safetensors") == before["model/model.safetensors"]);
+  EXPECT_EQ(metrics_of(run.dir(), "eval", "test").size(), 1U);
+}
+
+TEST(Outcome, NoNewStartOverDamagedCheckpoints) {
+  const SmallRun run;
+  train_well(run, 1, sets({"run.checkpoint_every=2"}));
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(run.dir() + "/checkpoints")) {
+    fs::resize_file(entry.path() / "weights.safetensors", 100);
+    found.push_back((entry.path() / "weights.safetensors").string());
+  }
+  ASSERT_EQ(found.size(), 2U);
+  for (const int ranks : {1, 2}) {
+    const auto outcome = run.train(ranks, {"--resume", "auto"});
+    for (const auto& file : found) expect_refusal(outcome, 7, file + " is truncated: 100 bytes");
+  }
+  EXPECT_FALSE(fs::exists(run.dir() + ".1"));
+  EXPECT_TRUE(fs::exists(run.dir() + "/summary.json"));
+}
+
+// Both ranks meet it, in different epochs.
+TEST(Outcome, AnUnreadableSampleIsCountedOnce) {
+  const TemporaryFolder folder;
+  const auto leaves = folder.path() + "/leaves";
+  ASSERT_EQ(run_process({TRIREME_COMMAND, "data", "leaves", "--out", leaves, "--images", "60", "--size", "16"}).code,
+            0);
+  const auto victim = fs::directory_iterator(leaves + "/train/healthy")->path();
+  std::ofstream(victim, std::ios::binary) << "this is no image";
+  const SmallRun run("[data]\nname = \"image_folder\"\nimage_size = 16\npath = \"" + leaves + "\"\n",
+                     "epochs = 8\nglobal_batch = 8\n");
+  const auto outcome = run.train(2, sets({"data.on_bad_sample=skip"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const auto* rank : {"rank 0: ", "rank 1: "})
+    EXPECT_NE(outcome.err.find(rank + std::string("a sample is skipped: ") + victim.string()), std::string::npos)
+        << outcome.err;
+  EXPECT_EQ(json_of(run.dir() + "/summary.json")["skipped_samples"], (nlohmann::json{{"train", 1}}));
+  EXPECT_NE(outcome.out.find(", 1 unreadable in train skipped\n"), std::string::npos) << outcome.out;
+}
+
+// The tutorial's file, with a smaller model, smaller images and two steps.
+TEST(Outcome, TheTutorialsFileRuns) {
+  const TemporaryFolder folder;
+  const auto leaves = folder.path() + "/leaves", dir = folder.path() + "/run";
+  ASSERT_EQ(run_process({TRIREME_COMMAND, "data", "leaves", "--out", leaves, "--images", "60", "--size", "32"}).code,
+            0);
+  auto words = sets({"run.dir=" + dir, "run.device=cpu", "data.path=" + leaves, "data.image_size=32",
+                     "model.weights=", "model.hidden_size=24", "model.num_layers=4", "model.num_heads=2",
+                     "model.intermediate_size=48", "train.max_steps=2"},
+                    {TRIREME_COMMAND, "train", TRIREME_SOURCE_DIR "/configs/beans_vit_tutorial.toml", "--ranks", "4"});
+  const auto outcome = run_process(words, {.time_limit = 120});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const auto* says : {"4 = dp 1 x pp 2 x sp 1 x tp 2", "global batch 32 (32 x 1 a rank)", "fp16"})
+    EXPECT_NE(outcome.out.find(says), std::string::npos) << says << "\n" << outcome.out;
+  EXPECT_EQ(json_of(dir + "/summary.json")["steps"], 2);
+  EXPECT_EQ(json_of(dir + "/summary.json")["skipped_steps"], 0);
+}
+
+}  // namespace
+}  // namespace trireme::tests
