@@ -10,6 +10,7 @@ trireme_add_check(docs ${Python3_EXECUTABLE} scripts/check_docs.py)
 trireme_add_check(format scripts/format.sh --check)
 trireme_add_check(checks ${Python3_EXECUTABLE} tests/lint/checks_test.py)
 trireme_add_check(scripts bash -n scripts/common.sh scripts/setup.sh scripts/format.sh scripts/check_config_page.sh
+  scripts/bundle.sh scripts/check_fresh.sh tests/install/bundle.sh tests/install/configure.sh
   tests/install/consume.sh quickstart.sh test.sh .ci/run)
 
 # Installs, builds the examples against what was installed, runs them.
@@ -18,6 +19,16 @@ if(TARGET trireme_front AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
     COMMAND ${PROJECT_SOURCE_DIR}/tests/install/consume.sh ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
   set_tests_properties(install_and_consume PROPERTIES LABELS install TIMEOUT 600 PROCESSORS 2)
 endif()
+
+# The bundle is made, unpacked in another place, and trains with a LibTorch that it finds.
+if(TARGET bundle AND NOT TRIREME_SANITIZE)
+  add_test(NAME bundle_test
+    COMMAND ${PROJECT_SOURCE_DIR}/tests/install/bundle.sh ${PROJECT_BINARY_DIR} ${TORCH_INSTALL_PREFIX})
+  set_tests_properties(bundle_test PROPERTIES LABELS install TIMEOUT 600 PROCESSORS 2)
+endif()
+add_test(NAME configure_as_users_do
+  COMMAND ${PROJECT_SOURCE_DIR}/tests/install/configure.sh ${PROJECT_SOURCE_DIR} ${TORCH_INSTALL_PREFIX})
+set_tests_properties(configure_as_users_do PROPERTIES LABELS install TIMEOUT 900 SKIP_RETURN_CODE 77)
 
 # docs/config.md is generated from the field tables.
 if(TARGET trireme_front)

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Makes the bundle of a build, unpacks it in another place, and trains with it on 2 ranks, hidden from the build, from the
+# system's Open MPI and from every LibTorch but the one that it is told of.
+#   bundle.sh BUILD LIBTORCH
+set -euo pipefail
+build=$(cd "$1" && pwd)
+torch=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+version=$(sed -n 's/.*TRIREME_VERSION "\(.*\)"/\1/p' "$source/core/base/version.h")
+
+"$source/scripts/bundle.sh" "$build" "$work/trireme-$version-linux-x86_64.tar.zst"
+cd "$work"
+cmake -E tar xf "trireme-$version-linux-x86_64.tar.zst"
+mv "trireme-$version-linux-x86_64" moved
+for path in bin/trireme share/trireme/configs/leaves_vit.toml include/trireme/core/booster/booster.h \
+  lib/cmake/Trireme/TriremeConfig.cmake lib/trireme/plugins/gemini.so lib/trireme/openmpi/bin/mpirun; do
+  [ -e "moved/$path" ] || { echo "not in the bundle: $path"; exit 1; }
+done
+
+# No library of the system's Open MPI, and no path of this machine, is in what the programs load.
+export TRIREME_TORCH=$torch
+if grep -rlF "$build" moved --include='*.so*' --include='trireme*'; then echo "these name the build folder"; exit 1; fi
+LD_LIBRARY_PATH=$work/moved/lib/trireme/openmpi/lib:$torch/lib ldd moved/libexec/trireme/trireme-worker \
+  moved/lib/trireme/openmpi/bin/mpirun moved/lib/trireme/openmpi/lib/openmpi3/*.so >loaded.txt
+if grep -E 'not found|libmpi.*=> /(usr|lib)|libopen-.*=> /(usr|lib)|libpmix.*=> /(usr|lib)' loaded.txt; then
+  echo "not from the bundle"
+  exit 1
+fi
+PATH=/usr/bin:/bin moved/bin/trireme train moved/share/trireme/configs/leaves_vit.toml --ranks 2 --set train.max_steps=3 \
+  --set data.images=120 --set run.dir="$work/run" 2>&1 | tee trained.txt
+grep -q 'mpirun, 2 ranks' trained.txt
+moved/bin/trireme eval run
+# Without one, it says what to do.
+if env -u TRIREME_TORCH -u VIRTUAL_ENV -u CONDA_PREFIX HOME="$work" PATH=/nowhere moved/bin/trireme env 2>none.txt; then exit 1; fi
+grep -q 'pip install torch' none.txt
