@@ -83,7 +83,8 @@ std::vector<Place> places(const std::string& prefix) {
 
 std::string remedy() {
   return fmt::format(
-      "install it with `pip install torch=={0}` in a Python environment and activate that, unpack a LibTorch {0} beside "
+      "install it with `pip install torch=={0}` in a Python environment and activate that, unpack a LibTorch {0} "
+      "beside "
       "Trireme, or set TRIREME_TORCH to a folder that holds lib/libtorch_cpu.so",
       kVersion);
 }
@@ -142,10 +143,14 @@ void set_library_paths(const std::string& prefix) {
   if (exists(mpi)) {
     folders = mpi + "/lib" + (folders.empty() ? "" : ":" + folders);
     // Open MPI and PMIx look for their components where they were installed once, unless told.
-    for (const auto& [variable, below] : {std::pair{"OPAL_PREFIX", ""}, {"OPAL_LIBDIR", "/lib"},
-                                          {"OPAL_PKGLIBDIR", "/lib/openmpi3"}, {"OPAL_BINDIR", "/bin"},
-                                          {"OPAL_DATADIR", "/share"}, {"OPAL_PKGDATADIR", "/share/openmpi"},
-                                          {"OPAL_SYSCONFDIR", "/etc"}, {"PMIX_PREFIX", "/pmix"}})
+    for (const auto& [variable, below] : {std::pair{"OPAL_PREFIX", ""},
+                                          {"OPAL_LIBDIR", "/lib"},
+                                          {"OPAL_PKGLIBDIR", "/lib/openmpi3"},
+                                          {"OPAL_BINDIR", "/bin"},
+                                          {"OPAL_DATADIR", "/share"},
+                                          {"OPAL_PKGDATADIR", "/share/openmpi"},
+                                          {"OPAL_SYSCONFDIR", "/etc"},
+                                          {"PMIX_PREFIX", "/pmix"}})
       setenv(variable, (mpi + below).c_str(), 1);
   }
   if (!folders.empty()) put_first("LD_LIBRARY_PATH", folders);

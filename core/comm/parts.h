@@ -32,7 +32,7 @@ class Parts {
   }
   /// The part of the r-th tensor in its shape: a view.
   [[nodiscard]] at::Tensor part(std::size_t r) const {
-    return in_shape(whole_[static_cast<std::int64_t>(r)], shapes_[r]);
+    return in_shape(whole_.select(0, static_cast<std::int64_t>(r)), shapes_[r]);
   }
   /// The beginning of a part, as a tensor of this shape: a view.
   [[nodiscard]] static at::Tensor in_shape(const at::Tensor& part, at::IntArrayRef shape) {

@@ -1,16 +1,14 @@
 #include "core/comm/text.h"
 
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 
 #include <cstdint>
 #include <cstring>
 
 namespace trireme::comm {
 namespace {
-
-constexpr std::int64_t kLength = sizeof(std::int64_t);  // of the number before a text
 
 at::Tensor number(std::int64_t n, c10::Device device) {
   return at::full({1}, n, at::TensorOptions(at::kLong).device(device));
@@ -22,29 +20,35 @@ at::Tensor bytes_of(const std::string& text) {
   return bytes;
 }
 
+/// Every rank's tensor on rank 0, of the sizes that it gives there.
+std::vector<at::Tensor> gather(const Group& group, const at::Tensor& mine, const std::vector<std::int64_t>& sizes) {
+  std::vector<at::Tensor> all;
+  for (const auto size : sizes) all.push_back(at::empty({size}, mine.options()));
+  group.gather(all, mine, 0);
+  return all;
+}
+
 }  // namespace
 
 std::vector<std::string> gather_text(const Group& group, c10::Device device, const std::string& text) {
-  const auto size = static_cast<std::int64_t>(text.size());
-  auto longest = number(size, device);
-  group.all_reduce(longest, ReduceOp::max);
-  // One size for all: NCCL gathers nothing else.
-  auto mine = at::zeros({kLength + longest.item<std::int64_t>()}, at::kByte);
-  auto* const start = static_cast<std::byte*>(mine.data_ptr());
-  std::memcpy(start, &size, sizeof size);
-  std::memcpy(start + kLength, text.data(), text.size());
-  std::vector<at::Tensor> all;
-  if (group.rank() == 0)
-    for (int r = 0; r < group.size(); ++r)
-      all.push_back(at::empty(mine.sizes(), at::TensorOptions(at::kByte).device(device)));
-  group.gather(all, mine.to(device), 0);
+  const auto ranks = static_cast<std::size_t>(group.rank() == 0 ? group.size() : 0);
+  auto bytes = bytes_of(text);
+  std::vector<std::int64_t> lengths;
+  for (const auto& length : gather(group, number(bytes.numel(), device), std::vector<std::int64_t>(ranks, 1)))
+    lengths.push_back(length.item<std::int64_t>());
+  auto sizes = lengths;
+  if (device.is_cuda()) {  // NCCL gathers tensors of one size
+    auto longest = number(bytes.numel(), device);
+    group.all_reduce(longest, ReduceOp::max);
+    const auto size = longest.item<std::int64_t>();
+    bytes = at::constant_pad_nd(bytes, {0, size - bytes.numel()}).to(device);
+    sizes.assign(ranks, size);
+  }
   std::vector<std::string> out;
-  for (const auto& part : all) {
-    const auto host = part.to(at::kCPU);
-    const auto* begin = static_cast<const char*>(host.const_data_ptr());
-    std::int64_t length = 0;
-    std::memcpy(&length, begin, sizeof length);
-    out.emplace_back(begin + kLength, static_cast<std::size_t>(length));
+  const auto all = gather(group, bytes, sizes);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto host = all[r].to(at::kCPU);
+    out.emplace_back(static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(lengths[r]));
   }
   return out;
 }

@@ -10,8 +10,8 @@
 
 namespace trireme::comm {
 
-/// Every rank's text, by rank, on the group's rank 0; nothing on the others. Collective. Each travels in a message of
-/// the longest one's size.
+/// Every rank's text, by rank, on the group's rank 0; nothing on the others. Collective. Two messages a rank; over NCCL
+/// each is as long as the longest.
 std::vector<std::string> gather_text(const Group& group, c10::Device device, const std::string& text);
 
 /// The text of the group's rank 0, on every rank. Collective.

@@ -1,23 +1,34 @@
 // Groups that come and go: what one leaves behind serves the next, and nothing of it is met there.
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <mpi.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/comm/text.h"
 #include "tests/mpi/comm_test.h"
 #include "tests/mpi/world.h"
 
 namespace {
 int communicators_made = 0;
-}
+std::atomic<std::int64_t> messages_sent{0};
+}  // namespace
 
-/// MPI's profiling interface: the library calls this one.
+// MPI's profiling interface: the library calls these.
 extern "C" int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made) {
   ++communicators_made;
   return PMPI_Comm_create_group(comm, group, tag, made);
+}
+extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                         MPI_Request* request) {
+  ++messages_sent;
+  return PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
 namespace trireme::tests {
@@ -75,6 +86,48 @@ TEST(Groups, of_a_partition_are_made_at_once) {
   if (world().rank() == 0) std::reverse(mine.begin(), mine.end());
   EXPECT_THROW((void)world().partition(mine, "pair"), CommError);
   EXPECT_THROW((void)world().partition(pair_of(world().rank()), world().rank() == 1 ? "one" : "other"), CommError);
+}
+
+/// How many messages all ranks of the world send for one call each.
+std::int64_t messages_of(const std::function<void()>& call) {
+  const auto before = messages_sent.load();
+  call();
+  auto total = at::full({1}, messages_sent.load() - before, at::kLong);
+  world().group().all_reduce(total);
+  return total.item<std::int64_t>();
+}
+
+// The formulas of docs/scale.md.
+TEST(Messages, are_as_many_as_the_formulas_say) {
+  const auto& group = world().group();
+  const std::int64_t n = group.size();
+  std::int64_t doublings = 0, power = 1;
+  for (; (std::int64_t{1} << doublings) < n; ++doublings)
+    if (2 * power <= n) power *= 2;
+  const auto everyone_to_each = n * (n - 1), one_each = n - 1;
+  const auto small = n > 4 ? n * doublings : everyone_to_each;
+  // Sums of integers, which come to the same in any order; the ranks beyond a power of two send and hear once.
+  const auto integers = n > 4 ? power * (doublings - (power < n ? 1 : 0)) + 2 * (n - power) : everyone_to_each;
+  const auto bytes = [](std::int64_t count) { return at::zeros({count}, at::kByte); };
+  EXPECT_EQ(messages_of([&] { group.barrier(); }), small);
+  EXPECT_EQ(messages_of([&] { group.all_reduce(at::zeros({8})); }), small);
+  EXPECT_EQ(messages_of([&] { group.all_reduce(bytes(8)); }), integers);
+  EXPECT_EQ(messages_of([&] { group.all_gather_into(bytes(8 * n), bytes(8)); }), small);
+  EXPECT_EQ(messages_of([&] { group.broadcast(bytes(1 << 20), 0); }), one_each);
+  std::vector<at::Tensor> all(static_cast<std::size_t>(group.rank() == 0 ? n : 0), bytes(8));
+  EXPECT_EQ(messages_of([&] { group.gather(all, bytes(8), 0); }), one_each);
+  EXPECT_EQ(messages_of([&] { (void)comm::gather_text(group, at::kCPU, "text"); }), 2 * one_each);
+  EXPECT_EQ(messages_of([&] { (void)comm::broadcast_text(group, at::kCPU, "text"); }), 2 * one_each);
+  EXPECT_EQ(messages_of([&] { (void)world().make_group(everyone(), "all"); }), n > 1 ? integers : 0);
+  const auto pair = world().rank() / 2 * 2;  // alone at the end of an odd number
+  const auto partner = std::min<int>(static_cast<int>(n) - 1, pair + 1);
+  const auto mine = partner == pair ? std::vector<int>{pair} : std::vector<int>{pair, partner};
+  EXPECT_EQ(messages_of([&] { (void)world().partition(mine, "pairs"); }), n > 1 ? integers : 0);
+  // Longer ones: shared out to all ranks, or, where the shares would be short, to some.
+  EXPECT_EQ(messages_of([&] { group.all_reduce(bytes(1 << 20)); }), 2 * everyone_to_each);
+  if (n > 4) {
+    EXPECT_EQ(messages_of([&] { group.all_reduce(bytes(40 << 10)); }), 2 * 2 * one_each);
+  }
 }
 
 TEST(Groups, that_live_side_by_side_have_communicators_of_their_own) {

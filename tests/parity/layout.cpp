@@ -9,10 +9,12 @@
 
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "core/base/memory.h"
 #include "core/booster/plugin_loader.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/comm/text.h"
 #include "core/nn/block.h"
 #include "core/nn/criterion.h"
 #include "core/shard/assembly.h"

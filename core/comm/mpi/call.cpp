@@ -181,6 +181,8 @@ void Backend::Call::all_reduce(const Piece& tensor, c10::ScalarType dtype, const
   const auto element = c10::elementSize(dtype);
   const auto ranks = static_cast<std::size_t>(size), peers = ranks - 1;
   if (by_doubling(ranks * tensor.bytes)) {
+    const bool any_order = c10::isIntegralType(dtype, /*includeBool=*/true) && op.op_ != c10d::ReduceOp::AVG;
+    if (any_order) return reduce_by_doubling(tensor, dtype, op.op_);
     const auto pieces = gather_by_doubling(tensor, std::vector<std::size_t>(ranks, tensor.bytes));
     program.rounds.back().then = [dtype, op = op.op_, tensor, element,
                                   sources = std::vector<const void*>(pieces.begin(), pieces.end())] {

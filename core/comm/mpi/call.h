@@ -85,6 +85,8 @@ struct Backend::Call {
   /// Every rank's piece on every rank, in log2(size) messages a rank. Returns where rank r's will be, for each r, once
   /// the last of the rounds is complete. bytes[r]: the size of rank r's.
   std::vector<const std::byte*> gather_by_doubling(const Piece& mine, const std::vector<std::size_t>& bytes);
+  /// An all-reduce in as many messages and fewer bytes, for what comes to the same bits in any order.
+  void reduce_by_doubling(const Piece& tensor, c10::ScalarType type, c10d::ReduceOp::RedOpType op);
 };
 
 }  // namespace trireme::comm::mpi

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/comm/mpi/call.h"
+#include "core/comm/mpi/combine.h"
 
 namespace trireme::comm::mpi {
 namespace {
@@ -43,6 +44,35 @@ std::vector<const std::byte*> Backend::Call::gather_by_doubling(const Piece& min
   std::vector<const std::byte*> pieces(ranks);
   for (std::size_t i = 0; i < ranks; ++i) pieces[(me + i) % ranks] = all + begin[i];
   return pieces;
+}
+
+// Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005: in round k each
+// rank adds up what the rank 2^k away has. Ranks beyond the largest power of two give theirs to one below, and hear
+// the result from it.
+void Backend::Call::reduce_by_doubling(const Piece& tensor, c10::ScalarType dtype, c10d::ReduceOp::RedOpType op) {
+  int power = 1;
+  while (2 * power <= size) power *= 2;
+  const auto count = tensor.bytes / c10::elementSize(dtype);
+  auto* const theirs = scratch(tensor.bytes);
+  const auto add_round = [&](int to, int from, std::byte* into) {
+    Round round;
+    if (to >= 0) round.sends.push_back({tensor.data, tensor.bytes, to});
+    if (from >= 0) round.receives.push_back({into, tensor.bytes, from});
+    if (into == theirs)
+      round.then = [dtype, op, tensor, theirs, count] {
+        const void* both[] = {tensor.data, theirs};
+        combine(dtype, op, tensor.data, both, count);
+      };
+    program.rounds.push_back(std::move(round));
+  };
+  if (rank >= power) {
+    add_round(rank - power, -1, nullptr);
+    return add_round(-1, rank - power, tensor.data);
+  }
+  const bool has_more = rank + power < size;
+  if (has_more) add_round(-1, rank + power, theirs);
+  for (int bit = 1; bit < power; bit *= 2) add_round(rank ^ bit, rank ^ bit, theirs);
+  if (has_more) add_round(rank + power, -1, nullptr);
 }
 
 void Backend::Call::gather_all(const Piece& mine, const std::vector<Piece>& from_each) {

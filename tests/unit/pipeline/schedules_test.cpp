@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "pipeline/links.h"
 #include "pipeline/schedule/program.h"
+#include "pipeline/schedule/verifier.h"
 #include "tests/unit/pipeline/cases.h"
 
 namespace trireme::pipeline {
