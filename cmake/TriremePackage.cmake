@@ -7,6 +7,10 @@ if(TRIREME_WITH_MPI)
     DEPENDS trireme_product USES_TERMINAL VERBATIM)
 endif()
 
+# The .deb looks for LibTorch on the machine it is on, as the bundle does.
+file(WRITE ${PROJECT_BINARY_DIR}/package/forget_libtorch.cmake
+  "file(GLOB_RECURSE linked \${CPACK_TEMPORARY_INSTALL_DIRECTORY}/*/share/trireme/libtorch)\nfile(REMOVE \${linked})\n")
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_BINARY_DIR}/package/forget_libtorch.cmake)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME trireme)
 set(CPACK_PACKAGE_VENDOR "The Trireme developers")
@@ -21,3 +25,6 @@ set(CPACK_PACKAGE_DESCRIPTION "Hybrid-parallel training in C++
  serves training programs in C++. LibTorch ${Torch_VERSION} is not included: the command takes the
  torch package of the active Python environment, or the folder in TRIREME_TORCH.")
 include(CPack)
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # a package needs the product, not the tests
+add_custom_target(deb COMMAND ${CMAKE_CPACK_COMMAND} --config ${PROJECT_BINARY_DIR}/CPackConfig.cmake
+  WORKING_DIRECTORY ${PROJECT_BINARY_DIR} DEPENDS trireme_product USES_TERMINAL VERBATIM)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the bundle of a build, unpacks it in another place, and trains with it on 2 ranks, hidden from the build, from the
+# Makes the .deb and the bundle of a build, unpacks the bundle in another place, and trains with it on 2 ranks, hidden from the build, from the
 # system's Open MPI and from every LibTorch but the one that it is told of.
 #   bundle.sh BUILD LIBTORCH
 set -euo pipefail
@@ -35,3 +35,10 @@ moved/bin/trireme eval run
 # Without one, it says what to do.
 if env -u TRIREME_TORCH -u VIRTUAL_ENV -u CONDA_PREFIX HOME="$work" PATH=/nowhere moved/bin/trireme env 2>none.txt; then exit 1; fi
 grep -q 'pip install torch' none.txt
+
+echo "== the .deb, unpacked"
+cpack --config "$build/CPackConfig.cmake" -B "$work/deb" >deb.log 2>&1 || { cat deb.log; exit 1; }
+dpkg-deb -I deb/trireme_*.deb | grep -E 'Package|Version|Depends'
+dpkg -x deb/trireme_*.deb unpacked
+unpacked/usr/bin/trireme env
+[ ! -e unpacked/usr/share/trireme/libtorch ]
