@@ -45,9 +45,11 @@ std::map<std::string, std::size_t> skipped_samples(const data::Datasets& data, c
        {std::pair{"train", data.train}, std::pair{"validation", data.validation}, std::pair{"test", data.test}})
     if (split) mine[name] = split->skipped();
   std::map<std::string, std::set<std::int64_t>> all;
-  for (const auto& text : comm::gather_text(world.group(), world.device(), mine.dump()))
-    for (const auto& [name, numbers] : nlohmann::json::parse(text).items())
+  for (const auto& text : comm::gather_text(world.group(), world.device(), mine.dump())) {
+    const auto theirs = nlohmann::json::parse(text);  // items() refers to it
+    for (const auto& [name, numbers] : theirs.items())
       for (const auto& number : numbers) all[name].insert(number.get<std::int64_t>());
+  }
   std::map<std::string, std::size_t> counts;
   for (const auto& [name, numbers] : all) counts[name] = numbers.size();
   return counts;
