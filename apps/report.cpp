@@ -47,6 +47,8 @@ void export_terminal(bool launched) {
     setenv(variable_of(stream), std::to_string(launched ? 0 : columns_of(stream)).c_str(), 1);
 }
 
+void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
 std::string fitted(const std::string& text) {
   return text::wrap(text, static_cast<std::size_t>(terminal_columns(STDOUT_FILENO)));
 }
@@ -78,9 +80,9 @@ void keep_standard_streams() {
 }
 
 std::string output_error() {
-  errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return "";
-  return errno == 0 ? "a write failed" : std::strerror(errno);
+  // The reason of a write long ago is forgotten; another line has it too.
+  return write(STDOUT_FILENO, "\n", 1) < 0 ? std::strerror(errno) : "a write failed";
 }
 
 int check_output(int code) {

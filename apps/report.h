@@ -23,6 +23,9 @@ int terminal_columns(int stream);
 /// Tells the processes that this one starts: `launched`: another launcher has started this one, and has its output.
 void export_terminal(bool launched);
 
+/// Writes to standard output. What cannot be written is lost, and told at the end: see check_output().
+void put(const std::string& text);
+
 /// Text for standard output, broken at words where that is a terminal.
 std::string fitted(const std::string& text);
 /// The same of a help text whose descriptions begin in that column: they stay in it, or stand below their names.

@@ -73,18 +73,18 @@ std::string resolved(config::RunConfig config) {
 
 int run(const ConfigCommand& command) {
   if (!command.explain.empty()) {
-    fmt::print("{}", explained(command));
+    put(explained(command));
     return 0;
   }
   if (command.markdown) {
-    fmt::print("{}", config::document_markdown(AllTables().tables));
+    put(config::document_markdown(AllTables().tables));
     return 0;
   }
   const auto text = resolved(load_config(command.config, command.set));
   if (command.print)
-    fmt::print("{}", text);
+    put(text);
   else
-    fmt::print("{}", fitted(fmt::format("{}: no error found (--print shows every option)\n", command.config)));
+    put(fitted(fmt::format("{}: no error found (--print shows every option)\n", command.config)));
   return 0;
 }
 

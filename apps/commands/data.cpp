@@ -9,10 +9,9 @@ namespace trireme::apps {
 
 int run(const LeavesCommand& command) {
   data::write_leaves(command.out, command.images, command.size, static_cast<std::uint64_t>(command.seed));
-  fmt::print("{}",
-             fitted(fmt::format(
-                 "{} leaves of {} x {} pixels in {}: train, validation and test; healthy, angular_spots and rust\n",
-                 command.images, command.size, command.size, command.out)));
+  put(fitted(
+      fmt::format("{} leaves of {} x {} pixels in {}: train, validation and test; healthy, angular_spots and rust\n",
+                  command.images, command.size, command.size, command.out)));
   return 0;
 }
 

@@ -106,7 +106,7 @@ std::string nccl_version() { return fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MIN
 
 void row(const char* name, const std::string& value) {
   const auto columns = static_cast<std::size_t>(terminal_columns(STDOUT_FILENO));
-  fmt::print("{}", text::wrap(fmt::format("{:<15} {}\n", name, value), columns, 16));
+  put(text::wrap(fmt::format("{:<15} {}\n", name, value), columns, 16));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ std::string description(const std::string& name_or_path, const std::string& path
 int run(const PluginsCommand& command) {
   const char* separator = "";
   const auto print = [&separator](const std::string& text) {
-    fmt::print("{}{}", separator, text);
+    put(separator + text);
     separator = "\n";
   };
   for (const auto& wanted : command.plugins) print(description(wanted, plugin_path(wanted)));

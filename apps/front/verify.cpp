@@ -94,7 +94,7 @@ std::vector<std::string> words_of(const VerifyCommand& command, const Layout& la
 }
 
 void say(const std::string& line) {
-  fmt::print("{}\n", fitted(line.substr(0, line.find_last_not_of(' ') + 1)));
+  put(fitted(line.substr(0, line.find_last_not_of(' ') + 1)) + "\n");
   std::fflush(stdout);
 }
 

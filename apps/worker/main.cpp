@@ -1,6 +1,5 @@
 // trireme-worker: what `trireme` starts, once or as many ranks. It links libtrireme and LibTorch, and does the work.
 #include <c10/util/Logging.h>
-#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <variant>
 
 #include "apps/commands/commands.h"
+#include "apps/report.h"
 #include "apps/worker/ranks.h"
 #include "core/base/error.h"
 
@@ -30,7 +30,7 @@ int run_command(int argc, char** argv) {
       [](const auto& chosen) {
         using Chosen = std::decay_t<decltype(chosen)>;
         if constexpr (std::is_same_v<Chosen, Answer>) {
-          fmt::print("{}", fitted(chosen.text));
+          put(fitted(chosen.text));
           return check_output(0);
         } else if constexpr (std::is_same_v<Chosen, VerifyCommand>) {
           throw ConfigError("verify is a command of trireme, not of its worker");

@@ -30,9 +30,9 @@ namespace trireme {
 std::unique_ptr<comm::World> launch(const comm::WorldOptions& options = {});
 
 struct BoostInputs {
-  ModelSource source;
-  Criterion criterion;
-  std::shared_ptr<data::Dataset> data;  ///< to train on; read with augment = true
+  ModelSource source{};
+  Criterion criterion{};
+  std::shared_ptr<data::Dataset> data{};  ///< to train on; read with augment = true
 };
 
 struct Boosted {

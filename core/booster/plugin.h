@@ -37,11 +37,11 @@ void check_options(const BoostOptions& options);
 
 /// A model that has its declarations but, except for parameters a user made, no memory yet.
 struct ModelSource {
-  std::shared_ptr<nn::Model> model;
-  std::string weights;      ///< "" or a folder or file in Hugging Face layout
-  std::string head_prefix;  ///< parameters that may be drawn anew when the weights lack them
-  std::string kind{};       ///< of a model of ours ("vit"), for plugins that know its layers
-  nn::Policy policy{};      ///< how to cut a user's own model, or one of ours in another way
+  std::shared_ptr<nn::Model> model{};
+  std::string weights{};      ///< "" or a folder or file in Hugging Face layout
+  std::string head_prefix{};  ///< parameters that may be drawn anew when the weights lack them
+  std::string kind{};         ///< of a model of ours ("vit"), for plugins that know its layers
+  nn::Policy policy{};        ///< how to cut a user's own model, or one of ours in another way
   /// The loss, where the criterion is this one of the model's first output and the labels, and nothing else looks at
   /// the outputs in training; null: it is another, and gets whole outputs.
   std::shared_ptr<nn::CrossEntropy> loss{};

@@ -48,11 +48,11 @@ struct DataOptions : LoadingOptions {
 /// Of [train], what a training by Booster reads: the steps, how a step is run, and how long the schedule is.
 struct TrainOptions {
   std::int64_t epochs = 3;
-  std::optional<std::int64_t> max_steps;
+  std::optional<std::int64_t> max_steps{};
   std::int64_t global_batch = 32;
-  std::optional<std::int64_t> micro_batch;  // a rank's samples a forward; unset: its whole share
-  std::string precision = "fp32";           // fp32 | bf16 | fp16 | fp64
-  double max_norm = 0;                      // 0: no clip
+  std::optional<std::int64_t> micro_batch{};  // a rank's samples a forward; unset: its whole share
+  std::string precision = "fp32";             // fp32 | bf16 | fp16 | fp64
+  double max_norm = 0;                        // 0: no clip
   bool shuffle = true;
   bool drop_last = false;
   bool recompute = false;
@@ -75,23 +75,23 @@ struct OptimizerOptions {
   double weight_decay = 0;
   std::vector<double> betas = {0.9, 0.999};
   double eps = 1e-8;
-  bool adamw = true;                  // decoupled weight decay; false: Adam with L2
-  double momentum = 0;                // sgd
-  bool nesterov = false;              // sgd
-  double dampening = 0;               // sgd
-  std::vector<std::string> no_decay;  // name patterns without weight decay
-  std::vector<std::string> freeze;    // name patterns that are not trained
+  bool adamw = true;                    // decoupled weight decay; false: Adam with L2
+  double momentum = 0;                  // sgd
+  bool nesterov = false;                // sgd
+  double dampening = 0;                 // sgd
+  std::vector<std::string> no_decay{};  // name patterns without weight decay
+  std::vector<std::string> freeze{};    // name patterns that are not trained
 };
 
 struct ScheduleOptions {
   std::string name = "constant";  // constant|linear|cosine|step|multi_step|polynomial|one_cycle
-  std::optional<std::int64_t> warmup_steps;
+  std::optional<std::int64_t> warmup_steps{};
   double warmup_ratio = 0;
-  double min_lr_factor = 0;              // the floor of linear, cosine and polynomial, as a part of lr
-  std::int64_t step_size = 0;            // step: steps between drops
-  std::vector<std::int64_t> milestones;  // multi_step: steps of the drops
-  double gamma = 0.1;                    // step, multi_step: factor of a drop
-  double power = 1;                      // polynomial
+  double min_lr_factor = 0;                // the floor of linear, cosine and polynomial, as a part of lr
+  std::int64_t step_size = 0;              // step: steps between drops
+  std::vector<std::int64_t> milestones{};  // multi_step: steps of the drops
+  double gamma = 0.1;                      // step, multi_step: factor of a drop
+  double power = 1;                        // polynomial
   double div_factor = 25, final_div_factor = 1e4, pct_start = 0.3;  // one_cycle
 };
 
