@@ -125,6 +125,7 @@ void add_config(CLI::App& app, Parsed& out) {
   command.add_flag("--print", out.config.print, "Print every option as it stands after the file and --set");
   command.add_option("--explain", out.config.explain, "Explain an option (train.micro_batch) or a section (train)")
       ->type_name("KEY");
+  command.add_flag("--explain-all", out.config.explain_all, "Explain every option of every section");
   command.add_flag("--markdown", out.config.markdown)->group("");
 }
 
@@ -245,7 +246,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("plugins")) return parsed.plugins;
   if (app.got_subcommand("env")) return EnvCommand{};
   const auto& config = parsed.config;
-  if (config.config.empty() && config.explain.empty() && !config.markdown)
+  if (config.config.empty() && config.explain.empty() && !config.explain_all && !config.markdown)
     refuse(app, "name a TOML file, or --explain KEY");
   return config;
 }

@@ -53,6 +53,7 @@ struct ConfigCommand {
   std::vector<std::string> set;
   bool print = false;
   std::string explain;
+  bool explain_all = false;
   bool markdown = false;  ///< writes docs/config.md to standard output
 };
 struct EnvCommand {};

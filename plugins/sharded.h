@@ -31,24 +31,25 @@ void add_sharded_options(Fields<O>& table, bool stage3 = false) {
   using K = ShardedKeys;
   const FieldRules dtype{.choices = {"same", "fp32", "bf16", "fp16"}};
   table
-      .add("norm_type", &K::norm_type, "The gradient norm that is told and clipped: 2, or inf for the largest value.",
+      .add("norm_type", &K::norm_type,
+           "The gradient norm that is reported and clipped: 2, or inf for the largest absolute value.",
            {.choices = {"2", "inf"}})
       .add("communication_dtype", &K::communication_dtype,
-           "What gradients travel as: their own numbers (same), or rounded to these.", dtype)
+           "The dtype in which gradients are communicated; same: the dtype of the gradients.", dtype)
       .add("grad_accum_dtype", &K::grad_accum_dtype,
-           "What gradients are kept and added up as: their own numbers (same), or these.", dtype)
+           "The dtype in which gradients are accumulated; same: the dtype of the gradients.", dtype)
       .add("overlap_communication", &K::overlap_communication,
-           "Send each full bucket while the backward pass goes on; false: all of them when it has ended.")
+           "true: reduce each full bucket during the backward pass; false: reduce all of them after it.")
       .add("overlap_allgather", &K::overlap_allgather,
-           std::string("Let new weights arrive during the next forward pass, which waits block by block; false: before "
-                       "the step ends.") +
-               (stage3 ? " zero_stage = 3: send for the next block's weights while one runs." : ""))
+           std::string("true: gather updated weights during the next forward pass, block by block; false: before the "
+                       "step ends.") +
+               (stage3 ? " With zero_stage = 3: gather the next block's weights while one is computed." : ""))
       .add("cpu_offload", &K::cpu_offload,
-           "Keep optimizer state and the weights that it updates in host memory, and update them there.")
+           "Keep optimizer state and master weights in host memory, and update them there.")
       .add("master_weights", &K::master_weights,
-           "bf16 and fp16: update fp32 copies of the weights; false: the 16-bit weights themselves, with 16-bit "
-           "state, which is too narrow for Adam in fp16.")
-      .add("verbose", &K::verbose, "Print each bucket: what is in it and how much of it a rank owns.");
+           "bf16 and fp16: true updates fp32 copies of the weights; false updates the 16-bit weights directly, with "
+           "16-bit optimizer state, which is too narrow for Adam in fp16.")
+      .add("verbose", &K::verbose, "Print each bucket: its parameters, and how much of it a rank owns.");
   add_train_options(table);
 }
 

@@ -27,19 +27,19 @@ template <class O>
 void add_train_options(Fields<O>& table) {
   table
       .add("precision", &TrainKeys::precision,
-           "The numbers of weights, gradients and products; bf16 and fp16 keep fp32 masters of the owned slices.",
+           "Precision of weights, gradients and matrix products; bf16 and fp16 keep fp32 master weights of the slice "
+           "that a rank owns.",
            {.choices = {"fp32", "bf16", "fp16", "fp64"}})
-      .add("max_norm", &TrainKeys::max_norm,
-           "The gradient is scaled down to this norm when it is longer; 0 never does.", {.min = 0})
-      .add("initial_scale", &TrainKeys::initial_scale, "fp16: the loss scale at the start.", {.above = 0})
-      .add("min_scale", &TrainKeys::min_scale, "fp16: the loss scale never falls below it.", {.above = 0})
-      .add("max_scale", &TrainKeys::max_scale, "fp16: the loss scale never grows beyond it.", {.above = 0})
-      .add("growth_factor", &TrainKeys::growth_factor, "fp16: what the scale is multiplied by to grow.", {.above = 1})
-      .add("backoff_factor", &TrainKeys::backoff_factor, "fp16: what the scale is multiplied by to fall.",
-           {.above = 0, .below = 1})
-      .add("growth_interval", &TrainKeys::growth_interval, "fp16: good steps in a row after which the scale grows.",
-           {.min = 1})
-      .add("hysteresis", &TrainKeys::hysteresis, "fp16: overflows after which the scale falls.", {.min = 1});
+      .add("max_norm", &TrainKeys::max_norm, "Clip the gradient to this norm; 0 never clips.", {.min = 0})
+      .add("initial_scale", &TrainKeys::initial_scale, "fp16: the initial loss scale.", {.above = 0})
+      .add("min_scale", &TrainKeys::min_scale, "fp16: the smallest loss scale.", {.above = 0})
+      .add("max_scale", &TrainKeys::max_scale, "fp16: the largest loss scale.", {.above = 0})
+      .add("growth_factor", &TrainKeys::growth_factor, "fp16: the factor by which the loss scale grows.", {.above = 1})
+      .add("backoff_factor", &TrainKeys::backoff_factor,
+           "fp16: the factor by which the loss scale shrinks after an overflow.", {.above = 0, .below = 1})
+      .add("growth_interval", &TrainKeys::growth_interval,
+           "fp16: consecutive steps without overflow after which the loss scale grows.", {.min = 1})
+      .add("hysteresis", &TrainKeys::hysteresis, "fp16: overflows after which the loss scale shrinks.", {.min = 1});
 }
 
 inline bool is_half(const std::string& precision) { return precision == "bf16" || precision == "fp16"; }

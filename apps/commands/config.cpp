@@ -59,6 +59,14 @@ std::string explained(const ConfigCommand& command) {
   return config::explain(all.tables, command.explain, terminal_columns(STDOUT_FILENO));
 }
 
+std::string all_explained() {
+  const AllTables all;
+  std::string text;
+  for (const auto* table : all.tables)
+    text += config::explain({table}, table->section, terminal_columns(STDOUT_FILENO)) + "\n";
+  return text;
+}
+
 // The resolved file, with what the chosen model and plugin leave at its default.
 std::string resolved(config::RunConfig config) {
   const auto kinds = models::all_models();
@@ -74,6 +82,10 @@ std::string resolved(config::RunConfig config) {
 int run(const ConfigCommand& command) {
   if (!command.explain.empty()) {
     put(explained(command));
+    return 0;
+  }
+  if (command.explain_all) {
+    put(all_explained());
     return 0;
   }
   if (command.markdown) {

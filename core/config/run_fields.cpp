@@ -20,45 +20,45 @@ void add_row_of(const FieldTable& whole, Fields<T>& rows, const char* key, M T::
 const Fields<RunOptions>& run_fields() {
   using O = RunOptions;
   static const auto table =
-      Fields<O>("run", "Where a run writes, what it runs on, and how it can be repeated.")
-          .add("dir", &O::dir, "The run folder: resolved config, metrics, weights and checkpoints go there.")
+      Fields<O>("run", "The run folder, the device, the seed and checkpoints.")
+          .add("dir", &O::dir,
+               "The run folder, which receives the resolved configuration, metrics, weights and checkpoints.")
           .add("seed", &O::seed,
-               "The number that all random draws start from: weights, order of samples, augmentation, dropout.",
+               "Seed of all random numbers: initial weights, order of the samples, augmentation and dropout.",
                {.min = 0})
-          .add("device", &O::device, "What computes; auto takes GPUs when there are any.",
+          .add("device", &O::device,
+               "The device to compute on; auto uses the GPUs of the machine, or the CPU if it has none.",
                {.choices = {"auto", "cpu", "cuda"}})
           .add("resume", &O::resume,
-               "Where to go on from: a checkpoint folder, a run folder (its newest complete checkpoint), or auto for "
-               "the run "
-               "folder itself; empty starts anew.")
+               "What to resume from: a checkpoint folder, a run folder (its newest complete checkpoint), or auto for "
+               "this run folder; empty starts a new run.")
           .add("threads", &O::threads,
-               "Compute threads of a rank; 0 is what OMP_NUM_THREADS says, else one when ranks share a machine, else "
-               "all cores.",
+               "Compute threads per rank. 0 takes OMP_NUM_THREADS if it is set, else 1 if several ranks share a "
+               "machine, else all cores.",
                {.min = 0, .max = 4096})
           .add("checkpoint_every", &O::checkpoint_every,
                "Optimizer steps between checkpoints; 0 writes one at the end of each epoch.",
                {.min = 0, .max = kMostSteps})
-          .add("keep_checkpoints", &O::keep_checkpoints, "How many of the newest checkpoints stay; 0 writes none.",
-               {.min = 0, .max = 1e6})
+          .add("keep_checkpoints", &O::keep_checkpoints,
+               "Number of checkpoints to keep, the newest ones; 0 writes none.", {.min = 0, .max = 1e6})
           .add("memory_mb", &O::memory_mb,
-               "The most that a CPU rank's tensors may take at once, MiB, as if it were a device's memory: decoded "
-               "images "
-               "and what a plugin offloads to the host do not count. 0 is no limit.",
+               "Memory limit of a CPU rank's tensors in MiB, which stands for the memory of a device. Decoded images "
+               "and what a plugin offloads to the host do not count. 0 sets no limit.",
                {.min = 0, .max = 1e9})
-          .add("timeout_s", &O::timeout_s, "Seconds after which a rank that waits for the others gives up.",
-               {.max = 1e7, .above = 0});
+          .add("timeout_s", &O::timeout_s,
+               "Seconds that a rank waits for the others before the run ends with an error.", {.max = 1e7, .above = 0});
   return table;
 }
 
 const Fields<ModelOptions>& model_fields() {
   using O = ModelOptions;
   static const auto table =
-      Fields<O>("model", "Which model. The other keys of the section belong to the model that is named here.")
-          .add("name", &O::name, "The model.")
+      Fields<O>("model", "The model. The other keys of this section are options of the model that name selects.")
+          .add("name", &O::name, "The kind of model.")
           .add("weights", &O::weights,
                "Weights to start from: a folder or a .safetensors file in Hugging Face's layout, a checkpoint, or a "
-               "model "
-               "of the Hub in the local cache (google/vit-base-patch16-224); empty draws fresh ones.");
+               "model of the Hub that is in the local cache (google/vit-base-patch16-224). Empty initializes new "
+               "weights.");
   return table;
 }
 
@@ -67,41 +67,44 @@ const Fields<DataOptions>& data_fields() {
   const OnlyWith pictures{"name", {"image_folder", "leaves"}};
   const OnlyWith leaves{"name", {"leaves"}};
   static const auto table =
-      Fields<O>("data", "The samples: where they are and how they are prepared.")
+      Fields<O>("data", "The data set and its preprocessing.")
           .add("name", &O::name,
-               "image_folder: train, validation and test folders of one folder a class; leaves: drawn leaves, made on "
-               "the fly; tensors: train, validation and test .safetensors files with pixel_values and labels.",
+               "image_folder: train, validation and test folders with one subfolder per class; leaves: generated "
+               "images of leaves; tensors: train, validation and test .safetensors files with pixel_values and labels.",
                {.choices = {"image_folder", "leaves", "tensors"}})
           .add("path", &O::path,
-               "The folder of the data set; required for image_folder and tensors. For leaves, a folder that trireme "
-               "data "
-               "leaves has made; empty draws them in memory.")
+               "The folder of the data set; required for image_folder and tensors. For leaves, a folder that `trireme "
+               "data leaves` has written; empty generates the leaves in memory.")
           .add("image_size", &O::image_size,
-               "Pixels a side that images are resized to; unset: 224 for image_folder, 48 for leaves, and the size of "
-               "the file for tensors, which are never resized.",
+               "Images are resized to this many pixels per side. Unset: 224 for image_folder, 48 for leaves, and the "
+               "size in the file for tensors, which are never resized.",
                {.min = 1, .max = 65536})
           .add("mean", &O::mean,
-               "Taken from the red, green and blue of a pixel, on a scale from 0 to 1; unset beside loaded weights: "
-               "what "
-               "their preprocessor_config.json says.",
+               "Mean of the red, green and blue channels, subtracted from pixel values between 0 and 1. Unset: the "
+               "values in the preprocessor_config.json of loaded weights, else the default.",
                {.length = 3})
-          .add("std", &O::std, "What red, green and blue are divided by after that; unset: likewise.",
+          .add("std", &O::std,
+               "Standard deviation of the red, green and blue channels, by which pixel values are divided. Unset: as "
+               "for mean.",
                {.above = 0, .length = 3})
-          .add("flip", &O::flip, "Half of the training images are mirrored, left to right.")
+          .add("flip", &O::flip, "Mirror each training image left to right with a probability of one half.")
           .add("random_resized_crop", &O::random_resized_crop,
-               "Training images are cut at random and resized, instead of being resized whole.")
-          .add("crop_scale", &O::crop_scale, "The least and the greatest part of an image's area that a cut takes.",
+               "Cut a random part of each training image and resize that, instead of resizing the whole image.")
+          .add("crop_scale", &O::crop_scale,
+               "The smallest and the largest fraction of the image's area that a random crop covers.",
                {.max = 1, .above = 0, .length = 2, .only = OnlyWith{"random_resized_crop", {"true"}}})
-          .add("workers", &O::workers, "Threads of a rank that decode images.", {.min = 1, .max = 1024})
-          .add("prefetch", &O::prefetch, "Steps whose samples are made ready ahead.", {.min = 1, .max = 1024})
-          .add("cache_mb", &O::cache_mb, "Memory of a rank for decoded images, MiB; 0 decodes them anew each epoch.",
+          .add("workers", &O::workers, "Threads per rank that decode images.", {.min = 1, .max = 1024})
+          .add("prefetch", &O::prefetch, "Number of steps whose samples are loaded ahead.", {.min = 1, .max = 1024})
+          .add("cache_mb", &O::cache_mb,
+               "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch.",
                {.min = 0, .max = 1e9, .only = pictures})
           .add("on_bad_sample", &O::on_bad_sample,
-               "A file that cannot be decoded ends the run (error) or is left out and counted (skip).",
+               "What happens when a file cannot be decoded: error ends the run; skip leaves the sample out and counts "
+               "it.",
                {.choices = {"error", "skip"}})
-          .add("images", &O::images, "How many leaves are drawn, over all splits.",
+          .add("images", &O::images, "Number of generated leaves over all splits.",
                {.min = 30, .max = 10'000'000, .only = leaves})
-          .add("leaf_seed", &O::leaf_seed, "Which leaves are drawn.", {.min = 0, .only = leaves});
+          .add("leaf_seed", &O::leaf_seed, "Seed of the generated leaves.", {.min = 0, .only = leaves});
   return table;
 }
 
@@ -109,48 +112,52 @@ const Fields<RunTrainOptions>& train_fields() {
   using O = RunTrainOptions;
   const OnlyWith fp16{"precision", {"fp16"}};
   static const auto table =
-      Fields<O>("train", "How long, in which batches and in which precision.")
+      Fields<O>("train", "Length of the training, batch sizes and precision.")
           .add("epochs", &O::epochs, "Passes over the training samples.", {.min = 1, .max = 1e9})
-          .add("max_steps", &O::max_steps, "Ends the run after so many optimizer steps, if that comes sooner.",
+          .add("max_steps", &O::max_steps,
+               "Stop after this many optimizer steps, if that is before the last epoch ends.",
                {.min = 1, .max = kMostSteps})
-          .add("max_seconds", &O::max_seconds, "Ends the run after so many seconds of training, if that comes sooner.",
-               {.above = 0})
-          .add("global_batch", &O::global_batch, "Samples of an optimizer step, over all ranks.",
+          .add("max_seconds", &O::max_seconds,
+               "Stop after this many seconds of training, if that is before the last epoch ends.", {.above = 0})
+          .add("global_batch", &O::global_batch, "Samples per optimizer step, over all ranks.",
                {.min = 1, .max = kMostSamples})
           .add("micro_batch", &O::micro_batch,
-               "Samples that a rank takes through the model at once; a rank's share of the global batch is split into "
-               "such parts, whose gradients add up. Unset: the whole share.",
+               "Samples per forward pass of a rank. A rank's share of the global batch is split into microbatches of "
+               "this size, whose gradients are accumulated. Unset: the whole share.",
                {.min = 1, .max = kMostSamples})
           .add("eval_batch", &O::eval_batch,
-               "Samples that a rank takes through the model at once in evaluation. Unset: four times micro_batch.",
+               "Samples per forward pass of a rank in evaluation. Unset: four times micro_batch.",
                {.min = 1, .max = kMostSamples})
           .add("precision", &O::precision,
-               "The numbers of the forward and backward pass; bf16 and fp16 keep fp32 weights and run the heavy "
-               "operations in 16 bits, fp16 with a dynamic loss scale.",
+               "Precision of the forward and backward pass. bf16 and fp16 keep fp32 weights and run matrix products, "
+               "convolutions and attention in 16 bits; fp16 uses a dynamic loss scale.",
                {.choices = {"fp32", "bf16", "fp16", "fp64"}})
-          .add("max_norm", &O::max_norm, "The gradient is scaled down to this norm when it is longer; 0 never does.",
-               {.min = 0})
-          .add("shuffle", &O::shuffle, "Training samples come in a new seeded order each epoch.")
-          .add("drop_last", &O::drop_last, "Leaves out the last samples of an epoch when they fill no global batch.")
+          .add("max_norm", &O::max_norm, "Clip the gradient to this norm; 0 never clips.", {.min = 0})
+          .add("shuffle", &O::shuffle, "Shuffle the training samples in each epoch, by the seed.")
+          .add("drop_last", &O::drop_last,
+               "Leave out the last samples of an epoch when they do not fill a global batch.")
           .add("recompute", &O::recompute,
-               "Keeps only the inputs of each block and computes the rest again in the backward pass: less memory, "
-               "about a third more time.")
-          .add("topk", &O::topk, "Evaluation also counts a sample as right when its class is among the best k.",
+               "Activation checkpointing: keep only the inputs of each block and compute the rest again in the "
+               "backward pass. Less memory, about a third more time.")
+          .add("topk", &O::topk,
+               "Evaluation also reports the share of samples whose class is among the k highest scores.",
                {.min = 1, .max = kMostSamples})
           .add("label_smoothing", &O::label_smoothing,
-               "The part of each label that is spread over all classes, in training; the loss of an evaluation is "
-               "without it.",
+               "Label smoothing of the training loss: the fraction of each label that is spread over all classes. "
+               "Evaluation does not use it.",
                {.min = 0, .below = 1})
-          .add("initial_scale", &O::initial_scale, "fp16: the loss scale at the start.", {.above = 0, .only = fp16})
-          .add("min_scale", &O::min_scale, "fp16: the loss scale never falls below it.", {.above = 0, .only = fp16})
-          .add("max_scale", &O::max_scale, "fp16: the loss scale never grows beyond it.", {.above = 0, .only = fp16})
-          .add("growth_factor", &O::growth_factor, "fp16: what the scale is multiplied by to grow.",
+          .add("initial_scale", &O::initial_scale, "fp16: the initial loss scale.", {.above = 0, .only = fp16})
+          .add("min_scale", &O::min_scale, "fp16: the smallest loss scale.", {.above = 0, .only = fp16})
+          .add("max_scale", &O::max_scale, "fp16: the largest loss scale.", {.above = 0, .only = fp16})
+          .add("growth_factor", &O::growth_factor, "fp16: the factor by which the loss scale grows.",
                {.above = 1, .only = fp16})
-          .add("backoff_factor", &O::backoff_factor, "fp16: what the scale is multiplied by to fall.",
+          .add("backoff_factor", &O::backoff_factor,
+               "fp16: the factor by which the loss scale shrinks after an overflow.",
                {.above = 0, .below = 1, .only = fp16})
-          .add("growth_interval", &O::growth_interval, "fp16: good steps in a row after which the scale grows.",
+          .add("growth_interval", &O::growth_interval,
+               "fp16: consecutive steps without overflow after which the loss scale grows.",
                {.min = 1, .max = kMostSteps, .only = fp16})
-          .add("hysteresis", &O::hysteresis, "fp16: overflows after which the scale falls.",
+          .add("hysteresis", &O::hysteresis, "fp16: overflows after which the loss scale shrinks.",
                {.min = 1, .max = kMostSteps, .only = fp16});
   return table;
 }
@@ -160,25 +167,25 @@ const Fields<OptimizerOptions>& optimizer_fields() {
   const OnlyWith adam{"name", {"hybrid_adam"}};
   const OnlyWith sgd{"name", {"sgd"}};
   static const auto table =
-      Fields<O>("optimizer", "How gradients change the weights.")
+      Fields<O>("optimizer", "The optimizer.")
           .add("name", &O::name, "hybrid_adam: AdamW or Adam, fused; sgd: gradient descent with momentum.",
                {.choices = {"hybrid_adam", "sgd"}})
-          .add("lr", &O::lr, "The learning rate, before the schedule.", {.min = 0})
-          .add("weight_decay", &O::weight_decay, "How strongly weights are pulled to zero.", {.min = 0})
-          .add("betas", &O::betas, "Decay of the running means of the gradient and of its square.",
+          .add("lr", &O::lr, "The learning rate that the schedule starts from.", {.min = 0})
+          .add("weight_decay", &O::weight_decay, "Weight decay.", {.min = 0})
+          .add("betas", &O::betas, "Decay rates of the running averages of the gradient and of its square.",
                {.min = 0, .below = 1, .length = 2, .only = adam})
-          .add("eps", &O::eps, "Added to the divisor of a step.", {.min = 0, .only = adam})
+          .add("eps", &O::eps, "Added to the denominator of the update, for numerical stability.",
+               {.min = 0, .only = adam})
           .add("adamw", &O::adamw,
-               "Weight decay acts on the weights (AdamW); false adds it to the gradient (Adam with an L2 term).",
+               "true: weight decay is applied to the weights (AdamW); false: it is added to the gradient (Adam with L2 "
+               "regularization).",
                {.only = adam})
-          .add("momentum", &O::momentum, "The part of the last step that is kept.", {.min = 0, .below = 1, .only = sgd})
-          .add("nesterov", &O::nesterov, "Nesterov's momentum; needs momentum above 0 and no dampening.", {.only = sgd})
-          .add("dampening", &O::dampening, "The part of a gradient that does not enter the momentum.",
-               {.min = 0, .max = 1, .only = sgd})
-          .add("no_decay", &O::no_decay,
-               "Names of parameters without weight decay: a part of the name, or a pattern with *.")
-          .add("freeze", &O::freeze,
-               "Names of parameters that are not trained: a part of the name, or a pattern with *.");
+          .add("momentum", &O::momentum, "Momentum factor.", {.min = 0, .below = 1, .only = sgd})
+          .add("nesterov", &O::nesterov, "Use Nesterov momentum; needs momentum above 0 and dampening 0.",
+               {.only = sgd})
+          .add("dampening", &O::dampening, "Dampening of the momentum.", {.min = 0, .max = 1, .only = sgd})
+          .add("no_decay", &O::no_decay, "Parameters without weight decay: parts of their names, or patterns with *.")
+          .add("freeze", &O::freeze, "Parameters that are not trained: parts of their names, or patterns with *.");
   return table;
 }
 
@@ -190,30 +197,31 @@ const Fields<ScheduleOptions>& schedule_fields() {
   const OnlyWith multi_step{"name", {"multi_step"}};
   const OnlyWith one_cycle{"name", {"one_cycle"}};
   static const auto table =
-      Fields<O>("schedule", "How the learning rate changes, optimizer step by optimizer step.")
+      Fields<O>("schedule", "The learning-rate schedule, evaluated at each optimizer step.")
           .add("name", &O::name,
-               "constant; linear or cosine down to the floor; step and multi_step drop it; polynomial; one_cycle rises "
-               "and falls once.",
+               "constant; linear or cosine decay to min_lr_factor; step and multi_step decay in drops; polynomial "
+               "decay; one_cycle rises once and falls once.",
                {.choices = {"constant", "linear", "cosine", "step", "multi_step", "polynomial", "one_cycle"}})
-          .add("warmup_steps", &O::warmup_steps, "Steps in which the rate first rises from 0; instead of warmup_ratio.",
+          .add("warmup_steps", &O::warmup_steps, "Steps of linear warm-up from 0; an alternative to warmup_ratio.",
                {.min = 0, .max = kMostSteps, .only = warmed})
-          .add("warmup_ratio", &O::warmup_ratio, "The same as a part of all steps.",
+          .add("warmup_ratio", &O::warmup_ratio, "Warm-up as a fraction of all steps; an alternative to warmup_steps.",
                {.min = 0, .below = 1, .only = warmed})
-          .add("min_lr_factor", &O::min_lr_factor, "The floor of the rate, as a part of lr.",
+          .add("min_lr_factor", &O::min_lr_factor, "The learning rate at the end, as a fraction of lr.",
                {.min = 0, .max = 1, .only = floored})
           .add("step_size", &O::step_size, "Steps between two drops; required.",
                {.min = 0, .max = kMostSteps, .only = step})
-          .add("milestones", &O::milestones, "The steps of the drops, ascending; required.",
+          .add("milestones", &O::milestones,
+               "The steps at which the learning rate drops, in ascending order; required.",
                {.min = 1, .max = kMostSteps, .only = multi_step})
-          .add("gamma", &O::gamma, "What a drop multiplies the rate by.",
+          .add("gamma", &O::gamma, "The factor by which each drop multiplies the learning rate.",
                {.above = 0, .only = OnlyWith{"name", {"step", "multi_step"}}})
-          .add("power", &O::power, "The exponent of the descent; 1 is a straight line.",
+          .add("power", &O::power, "The exponent of the decay; 1 is linear.",
                {.above = 0, .only = OnlyWith{"name", {"polynomial"}}})
-          .add("div_factor", &O::div_factor, "lr is the peak; the rate starts at lr / div_factor.",
+          .add("div_factor", &O::div_factor, "The learning rate starts at lr / div_factor; lr is its peak.",
                {.min = 1, .only = one_cycle})
-          .add("final_div_factor", &O::final_div_factor, "The rate ends at its start / final_div_factor.",
-               {.min = 1, .only = one_cycle})
-          .add("pct_start", &O::pct_start, "The part of all steps in which the rate rises.",
+          .add("final_div_factor", &O::final_div_factor,
+               "The learning rate ends at its initial value / final_div_factor.", {.min = 1, .only = one_cycle})
+          .add("pct_start", &O::pct_start, "The fraction of all steps in which the learning rate rises.",
                {.above = 0, .below = 1, .only = one_cycle});
   return table;
 }
@@ -221,22 +229,25 @@ const Fields<ScheduleOptions>& schedule_fields() {
 const Fields<ParallelOptions>& parallel_fields() {
   using O = ParallelOptions;
   static const auto table =
-      Fields<O>("parallel", "How the ranks share the work.")
+      Fields<O>("parallel", "How the work is distributed over the ranks.")
           .add("plugin", &O::plugin,
-               "The plugin that lays the model over the ranks: the name of a built-in one, or a path to a .so; its "
-               "options stand in [plugin.NAME]. Unset beside another key of this section than dp: hybrid_parallel.")
+               "How the model is distributed over the ranks: the name of a built-in plugin, or the path of a .so. The "
+               "plugin's options are in [plugin.NAME]. Unset: hybrid_parallel if this section has a key besides dp, "
+               "else torch_ddp.")
           .add("dp", &O::dp,
-               "Data-parallel ranks. They are what the others leave of all ranks: a number here is checked, so that a "
-               "file cannot run in another layout than it was written for.",
+               "Number of data-parallel ranks. It follows from the number of ranks and the other keys; a value given "
+               "here is checked, so that a file cannot run in another layout by mistake.",
                {.min = 1, .max = 65536})
-          .add("pp", &O::pp, "Pipeline ranks: short for plugin.hybrid_parallel.pp_size.", {.min = 1, .max = 65536})
-          .add("schedule", &O::schedule, "Of the pipeline: short for plugin.hybrid_parallel.pp_style.")
-          .add("sp", &O::sp, "Sequence-parallel ranks: short for plugin.hybrid_parallel.sp_size.",
+          .add("pp", &O::pp, "Number of pipeline ranks; short for plugin.hybrid_parallel.pp_size.",
                {.min = 1, .max = 65536})
-          .add("sp_mode", &O::sp_mode, "Short for plugin.hybrid_parallel.sequence_parallelism_mode.")
-          .add("tp", &O::tp, "Tensor-parallel ranks: short for plugin.hybrid_parallel.tp_size.",
+          .add("schedule", &O::schedule, "The pipeline schedule; short for plugin.hybrid_parallel.pp_style.")
+          .add("sp", &O::sp, "Number of sequence-parallel ranks; short for plugin.hybrid_parallel.sp_size.",
                {.min = 1, .max = 65536})
-          .add("zero", &O::zero, "Stage of ZeRO: short for plugin.hybrid_parallel.zero_stage.", {.min = 0, .max = 3});
+          .add("sp_mode", &O::sp_mode,
+               "The mode of sequence parallelism; short for plugin.hybrid_parallel.sequence_parallelism_mode.")
+          .add("tp", &O::tp, "Number of tensor-parallel ranks; short for plugin.hybrid_parallel.tp_size.",
+               {.min = 1, .max = 65536})
+          .add("zero", &O::zero, "ZeRO stage; short for plugin.hybrid_parallel.zero_stage.", {.min = 0, .max = 3});
   return table;
 }
 

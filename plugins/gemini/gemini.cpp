@@ -21,63 +21,63 @@ Fields<GeminiOptions> make_fields() {
   const OnlyWith automatic{"placement_policy", {"auto"}};
   auto table =
       Fields<O>("plugin.gemini",
-                "ZeRO stage 3. Keys that [train] has too may be written in either; the loss scale's in the one that "
-                "says fp16.")
-          .add(
-              "chunk_config", &O::chunk_config,
-              "A chunk is closed when it holds so many elements; no chunk spans two blocks. Unset: a size is searched.",
-              {.min = 1})
-          .add("min_chunk_size_m", &O::min_chunk_size_m, "The search begins here, in units of 2^20 elements.",
-               {.max = 1e6, .above = 0})
-          .add("search_range_m", &O::search_range_m, "How far the search goes beyond, in units of 2^20 elements.",
-               {.min = 0, .max = 1e6})
-          .add("hidden_dim", &O::hidden_dim, "The step of the search, in elements: the model's width is a good one.",
-               {.min = 64})
+                "ZeRO stage 3. A key that [train] has as well may be set in either section; those of the loss scale in "
+                "the section that sets fp16.")
+          .add("chunk_config", &O::chunk_config,
+               "Size of a chunk of weights in elements; a chunk never spans two blocks. Unset: a good size is searched "
+               "for.",
+               {.min = 1})
+          .add("min_chunk_size_m", &O::min_chunk_size_m,
+               "The smallest chunk size of the search, in units of 2^20 elements.", {.max = 1e6, .above = 0})
+          .add("search_range_m", &O::search_range_m,
+               "The range of the search above min_chunk_size_m, in units of 2^20 elements.", {.min = 0, .max = 1e6})
+          .add("hidden_dim", &O::hidden_dim,
+               "The step of the search in elements; the model's hidden size is a good value.", {.min = 64})
           .add("placement_policy", &O::placement_policy,
-               "static: the three fractions below say what lies on the device. auto: the device is filled as far as it "
-               "goes, by what the first step measures; a CPU rank's device is run.memory_mb.",
+               "static: the three *_frac keys say what is kept on the device. auto: the device is filled according to "
+               "what the first step measures; the device of a CPU rank has run.memory_mb.",
                {.choices = {"static", "auto"}})
           .add("warmup_non_model_data_ratio", &O::warmup_non_model_data_ratio,
-               "The part of the device that the first step may need for other things than slices of weights.",
+               "The fraction of the device's memory that is reserved for activations and other data in the first step.",
                {.min = 0, .max = 1, .only = automatic})
           .add("steady_cuda_cap_ratio", &O::steady_cuda_cap_ratio,
-               "The part of the device that may be used after the first step.",
+               "The fraction of the device's memory that may be used after the first step.",
                {.max = 1, .above = 0, .only = automatic})
           .add("gpu_margin_mem_ratio", &O::gpu_margin_mem_ratio,
-               "The part of what the fullest moment leaves free that masters and optimizer state get; the rest of them "
-               "is updated in host memory.",
+               "The fraction of the memory left free at the peak that master weights and optimizer state may use; the "
+               "others are updated in host memory.",
                {.min = 0, .max = 1, .only = automatic})
           .add("memstats", &O::memstats,
-               "A file of what a first step measured: read where it is there, so that no step is spent on measuring, "
-               "else written. Empty: neither.",
+               "A file with the memory statistics of a first step: read if it exists, so that no step is spent on "
+               "measuring, else written. Empty: no file.",
                {.only = automatic})
           .add("pin_memory", &O::pin_memory,
-               "Beside a GPU, what is offloaded lies in pinned host memory: faster copies, less memory for others.")
+               "With a GPU, keep offloaded data in pinned host memory: faster copies, but less memory for other "
+               "programs.")
           .add("shard_param_frac", &O::shard_param_frac,
-               "The part of the weights that is shared out; the rest stays whole on every rank: less traffic, more "
-               "memory.",
+               "The fraction of the weights that is partitioned; the others stay whole on every rank: less "
+               "communication, more memory.",
                {.min = 0, .max = 1})
           .add("offload_optim_frac", &O::offload_optim_frac,
-               "The part of masters and optimizer state that is kept, and updated, in host memory.",
+               "The fraction of master weights and optimizer state that is kept, and updated, in host memory.",
                {.min = 0, .max = 1})
           .add("offload_param_frac", &O::offload_param_frac,
-               "The part of the weights whose slices are kept in host memory; at most offload_optim_frac and "
+               "The fraction of the weights whose slices are kept in host memory; at most offload_optim_frac and "
                "shard_param_frac.",
                {.min = 0, .max = 1})
-          .add("max_prefetch", &O::max_prefetch, "Blocks whose weights are sent for before they are needed.",
+          .add("max_prefetch", &O::max_prefetch, "Number of blocks whose weights are gathered ahead.",
                {.min = 0, .max = 1024})
           .add("master_weights", &O::master_weights,
-               "bf16 and fp16: update fp32 copies of the weights; false: the 16-bit weights themselves, with 16-bit "
-               "state, "
-               "which is too narrow for Adam in fp16.")
+               "bf16 and fp16: true updates fp32 copies of the weights; false updates the 16-bit weights directly, "
+               "with 16-bit optimizer state, which is too narrow for Adam in fp16.")
           .add("force_outputs_fp32", &O::force_outputs_fp32,
                "bf16 and fp16: the criterion gets the model's outputs in fp32; false: in 16 bits.")
-          .add("strict_ddp_mode", &O::strict_ddp_mode, "Every rank keeps all weights, as shard_param_frac = 0 does.")
+          .add("strict_ddp_mode", &O::strict_ddp_mode, "Every rank keeps all weights, as with shard_param_frac = 0.")
           .add("enable_gradient_accumulation", &O::enable_gradient_accumulation,
-               "With several microbatches a step, hold whole gradients and reduce once, for less traffic and more "
-               "memory; false: reduce after each.")
+               "With several microbatches per step. true: accumulate whole gradients and reduce once, for less "
+               "communication and more memory; false: reduce after each microbatch.")
           .add("enable_async_reduce", &O::enable_async_reduce,
-               "Reduce each full chunk while the backward pass goes on; false: all of them when it has ended.")
+               "true: reduce each full chunk during the backward pass; false: reduce all of them after it.")
           .add("extra_dp_size", &O::extra_dp_size,
                "So many groups of ranks that each share out a copy of their own: more memory, less traffic far away.",
                {.min = 1})

@@ -35,18 +35,17 @@ void add_kernel_options(Fields<O>& table) {
       .add("enable_all_optimization", &K::enable_all_optimization,
            "Turns on the four enable_* keys below, where the model has what they are for.")
       .add("enable_flash_attention", &K::enable_flash_attention,
-           "false: attention forms its scores in memory. true: it must not, else the run is refused. Unset: LibTorch's "
-           "flash or memory-efficient kernel where there is one for the device and precision, and no dropout of "
-           "probabilities.")
+           "true: attention must use LibTorch's flash or memory-efficient kernel, and the run is refused where there "
+           "is none. false: attention scores are computed in memory. Unset: the fast kernel if there is one for the "
+           "device and precision and attention has no dropout.")
       .add("enable_fused_normalization", &K::enable_fused_normalization,
-           "The residual sum and the layer norm behind it are one step. On a GPU one kernel; on a CPU it gains nothing "
+           "Compute the residual sum and the layer norm after it in one step. One kernel on a GPU; no gain on a CPU "
            "(docs/parallelism.md).")
       .add("enable_jit_fused", &K::enable_jit_fused,
-           "Bias and (exact) GELU are one step, and so are dropout and the residual sum. On a GPU one kernel each; on "
-           "a CPU the second is one pass, which pays with dropout.")
+           "Compute bias and exact GELU in one step, and dropout and the residual sum in one step. One kernel each on "
+           "a GPU; on a CPU only the second is faster, and only with dropout.")
       .add("enable_sequence_overlap", &K::enable_sequence_overlap,
-           "What split_gather, ring and ring_attn send travels while products are computed; false: they wait for it. "
-           "Unset: true.");
+           "Overlap the communication of split_gather, ring and ring_attn with matrix products. Unset: true.");
 }
 
 /// Rules that need the keys alone. @throws ConfigError

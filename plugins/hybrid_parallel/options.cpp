@@ -25,64 +25,66 @@ std::vector<std::string> mode_names() {
 
 void add_tensor_options(Fields<O>& rows) {
   rows.add("tp_size", &O::tp_size,
-           "So many ranks, neighbours, share each layer: attention heads, the MLP's width, the classes. Sizes "
-           "need not divide evenly. Short: parallel.tp.",
+           "Number of tensor-parallel ranks, neighbours in rank order, over which attention heads, the MLP's width and "
+           "the classes are split. Sizes need not divide evenly. Short form: parallel.tp.",
            {.min = 1, .max = 65536})
       .add("parallel_output", &O::parallel_output,
-           "In training, logits stay cut over the ranks of tp_size, and the loss is computed of them so: four "
-           "numbers a sample are sent. false: the logits are gathered, as for a program's own loss.")
+           "true: in training the logits stay split over the tensor-parallel ranks, and the loss is computed in "
+           "parallel, which sends four numbers per sample. false: the logits are gathered, which a criterion in C++ "
+           "needs.")
       .add("sp_size", &O::sp_size,
-           "So many ranks share the tokens of each sample. split_gather and ring share them out over the ranks "
-           "of tp_size, and need no telling; all_to_all and ring_attn have ranks of their own. Short: "
-           "parallel.sp.",
+           "Number of ranks over which the tokens of each sample are split. The modes split_gather and ring use the "
+           "tensor-parallel ranks, and do not need this key; all_to_all and ring_attn use sp_size ranks in addition. "
+           "Short form: parallel.sp.",
            {.min = 1, .max = 65536})
       .add("sequence_parallelism_mode", &O::sequence_parallelism_mode,
-           "How tokens are shared out. split_gather: between tensor-parallel layers; ring: the same, in hops "
-           "beside the products; all_to_all: everywhere, attention by heads; ring_attn: everywhere, keys and "
-           "values travel. Unset: not. Short: parallel.sp_mode.",
+           "How tokens are split. split_gather: between tensor-parallel layers; ring: the same, with communication in "
+           "steps that overlap with the matrix products; all_to_all: in all layers, attention is split by heads; "
+           "ring_attn: in all layers, keys and values travel around a ring. Unset: no sequence parallelism. Short "
+           "form: parallel.sp_mode.",
            {.choices = mode_names()})
       .add("enable_sequence_parallelism", &O::enable_sequence_parallelism,
-           "Whether tokens are shared out. Unset: when sequence_parallelism_mode says how.");
+           "Whether sequence parallelism is used. Unset: yes if sequence_parallelism_mode is set.");
 }
 
 void add_pipeline_options(Fields<O>& rows) {
   rows.add("pp_size", &O::pp_size,
-           "So many ranks run the model's blocks one after the other, each its own. Short: parallel.pp.",
+           "Number of ranks of a pipeline. Each runs a part of the model's blocks. Short form: parallel.pp.",
            {.min = 1, .max = 4096})
       .add("pp_style", &O::pp_style,
-           "The order in which a pipeline's ranks take the microbatches. interleaved and zbv give each rank "
-           "several stages; zb_h1 and zbv put off weight gradients to where a rank would wait. Short: "
-           "parallel.schedule.",
+           "The pipeline schedule. interleaved and zbv give each rank several stages; zb_h1 and zbv (zero bubble) "
+           "delay weight gradients to fill idle time. Short form: parallel.schedule.",
            {.choices = pipeline::schedule_names()})
-      .add("num_model_chunks", &O::num_model_chunks, "interleaved: stages on each rank. Unset: 2.",
-           {.min = 1, .max = 4096})
+      .add("num_model_chunks", &O::num_model_chunks, "interleaved: stages per rank. Unset: 2.", {.min = 1, .max = 4096})
       .add("num_microbatches", &O::num_microbatches,
-           "Into so many parts a rank's share of the global batch is cut; wins over microbatch_size. Unset, with "
-           "a pipeline and no other word on it: four times pp_size, or one a sample.",
+           "Number of microbatches into which a rank's share of the global batch is split; takes precedence over "
+           "microbatch_size. Unset, with a pipeline and without microbatch_size: four times pp_size, or one per sample "
+           "if there are fewer samples.",
            {.min = 1, .max = 1e9})
-      .add("microbatch_size", &O::microbatch_size, "The same as train.micro_batch: samples of each part.",
+      .add("microbatch_size", &O::microbatch_size, "Samples per microbatch; the same as train.micro_batch.",
            {.min = 1, .max = 1e9})
       .add("num_layers_per_stage", &O::num_layers_per_stage,
-           "Blocks of each stage, in forward order, the first (embeddings) and the last (head) counted. Empty: by "
-           "pp_partition.",
+           "Number of blocks of each stage in forward order, the first (embeddings) and the last (head) included. "
+           "Empty: chosen by pp_partition.",
            {.min = 1, .max = 1e6})
       .add("pp_partition", &O::pp_partition,
-           "What stages have as much of as can be: flops: a sample's forward operations; timed: seconds, each "
-           "block tried before the first step; parameters; uniform: blocks, those in the middle one more.",
+           "How blocks are distributed over the stages. flops: by the operations of a forward pass; timed: by the time "
+           "of each block, measured before the first step; parameters: by their number of parameters; uniform: the "
+           "same number of blocks, one more in the middle stages if needed.",
            {.choices = {"flops", "timed", "parameters", "uniform"}})
       .add("dp_outside", &O::dp_outside,
-           "Order of the ranks: dp x pp x sp x tp; false: pp x dp x sp x tp, where data-parallel ranks are "
-           "closer.");
+           "true: the rank order is dp x pp x sp x tp; false: pp x dp x sp x tp, which puts data-parallel ranks closer "
+           "together.");
 }
 
 void add_zero_options(Fields<O>& rows) {
   rows.add("zero_stage", &O::zero_stage,
-           "Over the data-parallel ranks: 0 shares out nothing, 1 the optimizer's state, 2 the gradients too, 3 "
-           "the weights too, gathered block by block. Short: parallel.zero.",
+           "ZeRO stage over the data-parallel ranks: 0 partitions nothing, 1 optimizer state, 2 gradients as well, 3 "
+           "weights as well, which are gathered block by block. Short form: parallel.zero.",
            {.min = 0, .max = 3})
       .add("zero_bucket_size_in_m", &O::zero_bucket_size_in_m,
-           "Size of a gradient bucket, in units of 2^20 elements. Unset: 12, or an eighth of what a rank holds if "
-           "that is smaller than 96. zero_stage = 3: of a chunk of weights, which ends with its block too.",
+           "Size of a gradient bucket in units of 2^20 elements. Unset: 12, or an eighth of the rank's parameters if "
+           "that is smaller. With zero_stage = 3, the size of a chunk of weights; a chunk never spans two blocks.",
            {.max = 1e6, .above = 0});
 }
 
@@ -92,9 +94,9 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
   static const auto table = [] {
     Fields<O> rows(
         "plugin.hybrid_parallel",
-        "Tensor, sequence and pipeline parallelism, and data parallelism with ZeRO over what they leave: ranks "
-        "= dp x pp x sp x tp. Keys that [train] has too may be written in either; the loss scale's in the one "
-        "that says fp16.");
+        "Tensor, sequence and pipeline parallelism, with data parallelism and ZeRO over the other ranks: ranks "
+        "= dp x pp x sp x tp. A key that [train] has as well may be set in either section; those of the loss scale in "
+        "the section that sets fp16.");
     add_tensor_options(rows);
     add_pipeline_options(rows);
     add_zero_options(rows);

@@ -7,27 +7,27 @@ namespace trireme::plugins {
 const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
   using O = LowLevelZeroOptions;
   static const auto table = [] {
-    auto rows =
-        Fields<O>(
-            "plugin.low_level_zero",
-            "ZeRO stages 1 and 2. Keys that [train] has too may be written in either; the loss scale's in the one "
-            "that says fp16.")
-            .add("stage", &O::stage,
-                 "1 shares out the optimizer's state; 2 the gradients too. Stage 3, weights as well: the plugin "
-                 "gemini, or parallel.zero = 3 without a plugin's name.",
-                 {.min = 1})
-            .add("reduce_bucket_size_in_m", &O::reduce_bucket_size_in_m,
-                 "Size of a gradient bucket, in units of 2^20 elements. Unset: 12, or an eighth of a model that is "
-                 "smaller than 96.",
-                 {.max = 1e6, .above = 0})
-            .add("cast_inputs", &O::cast_inputs,
-                 "Bring floating-point inputs to the precision of the run; false: the model does so itself.")
-            .add("no_sync", &O::no_sync,
-                 "Stage 2 with several microbatches a step: hold whole gradients and reduce once, for less traffic and "
-                 "more memory; false: reduce after each.")
-            .add("extra_dp_size", &O::extra_dp_size,
-                 "So many groups of ranks that each share out a copy of their own: more memory, less traffic far away.",
-                 {.min = 1});
+    auto rows = Fields<O>("plugin.low_level_zero",
+                          "ZeRO stages 1 and 2. A key that [train] has as well may be set in either section; those of "
+                          "the loss scale in the section that sets fp16.")
+                    .add("stage", &O::stage,
+                         "ZeRO stage: 1 partitions optimizer state, 2 gradients as well. For stage 3, which partitions "
+                         "weights as well, use the plugin gemini, or parallel.zero = 3 without parallel.plugin.",
+                         {.min = 1})
+                    .add("reduce_bucket_size_in_m", &O::reduce_bucket_size_in_m,
+                         "Size of a gradient bucket in units of 2^20 elements. Unset: 12, or an eighth of the model's "
+                         "parameters if that is smaller.",
+                         {.max = 1e6, .above = 0})
+                    .add("cast_inputs", &O::cast_inputs,
+                         "true: convert floating-point inputs to the precision of the run; false: the model converts "
+                         "them itself.")
+                    .add("no_sync", &O::no_sync,
+                         "Stage 2 with several microbatches per step. true: accumulate whole gradients and reduce "
+                         "once, for less communication and more memory; false: reduce after each microbatch.")
+                    .add("extra_dp_size", &O::extra_dp_size,
+                         "Number of replicas of the partitioned state: the ranks form this many groups, each of which "
+                         "holds all of it. More memory, less communication over slow links.",
+                         {.min = 1});
     add_sharded_options(rows);
     return rows;
   }();

@@ -97,9 +97,9 @@ TEST_F(LibTorchSearch, ABundlesMpiIsToldItsPlace) {
   const auto torch = libtorch("libtorch");
   const auto mpi = prefix + "/lib/trireme/openmpi";
   fs::create_directories(mpi + "/bin");
-  script(prefix + "/libexec/trireme/trireme-worker", "echo \"$LD_LIBRARY_PATH $OPAL_PREFIX $OPAL_PKGLIBDIR $PMIX_PREFIX\"");
-  EXPECT_EQ(run({}).out,
-            mpi + "/lib:" + torch + "/lib " + mpi + " " + mpi + "/lib/openmpi3 " + mpi + "/pmix\n");
+  script(prefix + "/libexec/trireme/trireme-worker",
+         "echo \"$LD_LIBRARY_PATH $OPAL_PREFIX $OPAL_PKGLIBDIR $PMIX_PREFIX\"");
+  EXPECT_EQ(run({}).out, mpi + "/lib:" + torch + "/lib " + mpi + " " + mpi + "/lib/openmpi3 " + mpi + "/pmix\n");
 }
 
 }  // namespace
