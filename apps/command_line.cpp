@@ -28,8 +28,10 @@ Ranks are started by --ranks, mpirun, srun or torchrun. Exit codes: 0 done, 1 a 
 command line, 3 data, 4 out of memory, 5 communication, 6 not finite, 7 checkpoint, 128 + n signal n (docs/errors.md).
 )";
 
-constexpr const char* kSetHelp = "One option of the file: a TOML value, or a bare word as text; may be given again";
-constexpr const char* kRanksHelp = "Start so many ranks here (mpirun underneath); one a GPU when there are GPUs";
+constexpr const char* kSetHelp =
+    "Override one option of the file. The value is TOML, or a bare word for a text. May be given several times";
+constexpr const char* kRanksHelp =
+    "Number of ranks to start on this machine (with mpirun); one per GPU where there are GPUs";
 
 // CLI11 would take the words after `--set a=b` as further values.
 void add_set(CLI::App& command, std::vector<std::string>& set) {
@@ -54,10 +56,13 @@ void add_train(CLI::App& app, Parsed& out) {
   command.add_option("CONFIG", out.train.config, "The TOML file")->type_name("")->required();
   add_set(command, out.train.set);
   command.add_option("--ranks", out.train.ranks, kRanksHelp)->type_name("N");
-  command.add_option("--resume", out.resume, "Go on from a checkpoint folder; auto: from the newest of the run folder")
+  command
+      .add_option("--resume", out.resume,
+                  "Resume from a checkpoint folder; auto: from the newest checkpoint in the run folder")
       ->type_name("auto|DIR");
-  command.add_flag("--timeline", out.train.timeline,
-                   "Write what every rank did in three steps to the run folder's timeline.json, and draw a pipeline");
+  command.add_flag(
+      "--timeline", out.train.timeline,
+      "Record what every rank does in three steps in the run folder's timeline.json, and draw the pipeline");
 }
 
 void add_eval(CLI::App& app, Parsed& out) {
@@ -75,15 +80,15 @@ void add_verify(CLI::App& app, Parsed& out) {
   auto& command = *app.add_subcommand("verify", "Prove that layouts compute the same: losses, gradients, weights");
   command.add_option("CONFIG", out.verify.config, "The TOML file")->type_name("")->required();
   command
-      .add_option(
-          "--layouts", out.verify.layouts,
-          "Two or more, separated by semicolons; each is compared with the first: \"dp=1; tp=2; dp=2,tp=2,zero=1; "
-          "plugin=gemini,dp=2\"")
+      .add_option("--layouts", out.verify.layouts,
+                  "Two or more layouts, separated by semicolons; each is compared with the first: \"dp=1; tp=2; "
+                  "dp=2,tp=2,zero=1; plugin=gemini,dp=2\"")
       ->type_name("LAYOUTS")
       ->required();
   command.add_option("--steps", out.verify.steps, "Steps to train")->type_name("N")->capture_default_str();
   command
-      .add_option("--precision", out.verify.precision, "fp64, where no rounding hides a mistake; fp32, bf16 or fp16")
+      .add_option("--precision", out.verify.precision,
+                  "fp64, in which rounding cannot hide an error; fp32, bf16 or fp16")
       ->type_name("P")
       ->capture_default_str();
   add_set(command, out.verify.set);
@@ -109,20 +114,23 @@ void add_check(CLI::App& app, Parsed& out) {
 void add_data(CLI::App& app, Parsed& out) {
   auto& data = *app.add_subcommand("data", "Make data sets");
   data.require_subcommand(1);
-  auto& leaves = *data.add_subcommand("leaves", "Draw leaves, healthy or with marks, as an image folder");
-  leaves.add_option("--out", out.leaves.out, "The folder to make")->type_name("DIR")->required();
-  leaves.add_option("--images", out.leaves.images, "How many, over all splits")->type_name("N")->capture_default_str();
+  auto& leaves = *data.add_subcommand("leaves", "Generate images of healthy and diseased leaves, as an image folder");
+  leaves.add_option("--out", out.leaves.out, "The folder to create")->type_name("DIR")->required();
+  leaves.add_option("--images", out.leaves.images, "Number of images over all splits")
+      ->type_name("N")
+      ->capture_default_str();
   leaves.add_option("--size", out.leaves.size, "Pixels a side")->type_name("PX")->capture_default_str();
   leaves.add_option("--seed", out.leaves.seed, "Which leaves")->type_name("S")->capture_default_str();
 }
 
 void add_config(CLI::App& app, Parsed& out) {
-  auto& command = *app.add_subcommand("config", "Show a file with all its options, or explain an option");
+  auto& command = *app.add_subcommand("config", "Check a file, print all its options, or explain an option");
   command
-      .add_option("CONFIG", out.config.config, "The TOML file; for --explain only where it names a plugin by its path")
+      .add_option("CONFIG", out.config.config,
+                  "The TOML file; with --explain only needed when it names a plugin by its path")
       ->type_name("");
   add_set(command, out.config.set);
-  command.add_flag("--print", out.config.print, "Print every option as it stands after the file and --set");
+  command.add_flag("--print", out.config.print, "Print the value of every option, defaults included");
   command.add_option("--explain", out.config.explain, "Explain an option (train.micro_batch) or a section (train)")
       ->type_name("KEY");
   command.add_flag("--explain-all", out.config.explain_all, "Explain every option of every section");
@@ -185,13 +193,13 @@ std::vector<std::string> commands_of(CLI::App& app) {
   if (!commands.empty())
     refuse(app, fmt::format("no command \"{}\" (known: {}){}", word, text::join(commands),
                             text::did_you_mean(word, commands)));
-  refuse(app, fmt::format("\"{}\" is one word too many", word));
+  refuse(app, fmt::format("unexpected argument \"{}\"", word));
 }
 
 [[noreturn]] void refuse_missing(CLI::App& app) {
   CLI::App* deepest = &app;
   while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
-  refuse(app, fmt::format("a command is missing (known: {})", text::join(commands_of(*deepest))));
+  refuse(app, fmt::format("no command given (known: {})", text::join(commands_of(*deepest))));
 }
 
 void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) {
@@ -204,7 +212,7 @@ void resolve_eval(const CLI::App& app, EvalCommand& eval) {
   const auto target = find_eval_target(eval.weights);
   eval.own_config = eval.config.empty();
   if (eval.own_config && target.config.empty())
-    refuse(app, fmt::format("{} is no run folder or checkpoint, which keep a config.toml; name the TOML file too",
+    refuse(app, fmt::format("{} is not a run folder or checkpoint with a config.toml; name the TOML file as well",
                             eval.weights));
   if (eval.own_config) eval.config = target.config;
   eval.weights = target.weights;
@@ -247,7 +255,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("env")) return EnvCommand{};
   const auto& config = parsed.config;
   if (config.config.empty() && config.explain.empty() && !config.explain_all && !config.markdown)
-    refuse(app, "name a TOML file, or --explain KEY");
+    refuse(app, "name a TOML file, or use --explain KEY");
   return config;
 }
 
@@ -269,7 +277,7 @@ Command parse_command_line(int argc, const char* const* argv) {
   add_check(app, parsed);
   add_data(app, parsed);
   app.add_subcommand("plugins", "List the plugins and their options")
-      ->add_option("PLUGIN", parsed.plugins.plugins, "A name or a path to a .so; without it, all that are found")
+      ->add_option("PLUGIN", parsed.plugins.plugins, "The name of a plugin, or the path of a .so; default: all plugins")
       ->type_name("");
   add_config(app, parsed);
   app.add_subcommand("env", "Print versions and devices, for a bug report");

@@ -52,9 +52,9 @@ void check_shares(const std::string& layout, const std::string& key) {
   const bool work = key.starts_with("model.") || key.starts_with("schedule.") ||
                     (key.starts_with("data.") && !of_ranks.contains(key)) || of_all.contains(key);
   if (work)
-    refuse(layout, fmt::format("{} is no matter of layout, and would make the numbers others; {}", key,
-                               key == "train.precision" ? "--precision names one for all"
-                                                        : "give it to all layouts by --set, or leave it out"));
+    refuse(layout, fmt::format("{} would change the numbers and does not belong in a layout; {}", key,
+                               key == "train.precision" ? "use --precision, which applies to all layouts"
+                                                        : "use --set, which applies to all layouts, or remove it"));
 }
 
 std::int64_t number(const std::string& layout, const std::string& key, const std::string& value, std::int64_t least) {
@@ -83,7 +83,7 @@ Layout parse_layout(const std::string& text) {
       {"dp", &layout.dp}, {"pp", &layout.pp}, {"sp", &layout.sp}, {"tp", &layout.tp}, {"zero", &layout.zero}};
   for (const auto& word : parts(text, ',')) {
     const auto equals = word.find('=');
-    if (equals == std::string::npos) refuse(text, fmt::format("\"{}\" is no KEY=VALUE", word));
+    if (equals == std::string::npos) refuse(text, fmt::format("\"{}\" is not KEY=VALUE", word));
     const auto key = trimmed(word.substr(0, equals)), value = trimmed(word.substr(equals + 1));
     if (!seen.insert(key).second) refuse(text, fmt::format("{} is given twice", key));
     if (const auto axis = sizes.find(key); axis != sizes.end())
@@ -102,8 +102,8 @@ Layout parse_layout(const std::string& text) {
                                text::did_you_mean(key, kWords)));
   }
   if (!layout.plugin.empty() && layout.plugin != "hybrid_parallel" && (layout.ranks() > layout.dp || layout.zero > 0))
-    refuse(text,
-           fmt::format("pp, sp, tp and zero are of hybrid_parallel, not of \"{}\"; leave plugin out", layout.plugin));
+    refuse(text, fmt::format("pp, sp, tp and zero are options of hybrid_parallel, not of \"{}\"; remove plugin",
+                             layout.plugin));
   return layout;
 }
 
@@ -112,7 +112,8 @@ std::vector<Layout> parse_layouts(const std::string& text) {
   for (const auto& part : parts(text, ';'))
     if (!part.empty()) layouts.push_back(parse_layout(part));
   if (layouts.size() < 2)
-    throw ConfigError("--layouts: name two or more, separated by semicolons: \"dp=1; dp=2; tp=2; dp=2,tp=2,zero=1\"");
+    throw ConfigError(
+        "--layouts: give two or more layouts, separated by semicolons: \"dp=1; dp=2; tp=2; dp=2,tp=2,zero=1\"");
   return layouts;
 }
 

@@ -68,7 +68,7 @@ void check_sharded_options(const config::Table* section, const ShardedKeys& keys
   };
   for (const auto& [key, value] : {std::pair{"communication_dtype", keys.communication_dtype},
                                    std::pair{"grad_accum_dtype", keys.grad_accum_dtype}}) {
-    refuse(value == precision, key, fmt::format("changes nothing: gradients are {} anyway; remove it", precision));
+    refuse(value == precision, key, fmt::format("has no effect: gradients are {} anyway; remove it", precision));
     refuse(precision == "fp64" && value != "same", key, "would round the gradients of an fp64 run; remove it");
   }
 }

@@ -59,7 +59,7 @@ inline void check_holding(const config::Table* section, const char* key, bool ho
                           const config::TrainOptions& train) {
   if (holds && microbatches(train, 1) == 1)
     config::fail(section, key,
-                 "changes nothing: a step has one microbatch, and reduces once anyway; remove it, or set "
+                 "has no effect: a step has one microbatch, and reduces once anyway; remove it, or set "
                  "train.micro_batch to less than a rank's share of global_batch");
 }
 
@@ -74,21 +74,19 @@ inline void check_masters(const config::Table* section, bool master_weights, con
   if (!master_weights && !is_half(precision))
     config::fail(
         section, "master_weights",
-        fmt::format("changes nothing in {}, whose weights are updated themselves; remove it, or choose bf16 or "
-                    "fp16",
-                    precision));
+        fmt::format("has no effect in {}, which has no master weights; remove it, or choose bf16 or fp16", precision));
 }
 
 /// @throws ConfigError
 inline void check_copies(const config::Table* section, std::int64_t copies, int world_size) {
   if (world_size % copies != 0)
     config::fail(section, "extra_dp_size",
-                 fmt::format("{} ranks cannot be {} groups of one size; choose a divisor of {}", world_size, copies,
+                 fmt::format("{} ranks cannot form {} groups of equal size; choose a divisor of {}", world_size, copies,
                              world_size));
   if (world_size > 1 && copies == world_size)
     config::fail(section, "extra_dp_size",
-                 fmt::format("leaves one of the {} ranks a group, and nothing is shared out; choose a smaller divisor, "
-                             "or parallel.plugin = \"torch_ddp\"",
+                 fmt::format("makes groups of one of the {} ranks, so that nothing is partitioned; choose a smaller "
+                             "divisor, or parallel.plugin = \"torch_ddp\"",
                              world_size));
 }
 
@@ -100,7 +98,7 @@ inline std::int64_t mebi(double value) { return std::max<std::int64_t>(1, std::l
 inline BoostOptions with_section(const Plugin& plugin, const TrainKeys& options, BoostOptions given) {
   if (options.precision && *options.precision != given.train.precision)
     throw ConfigError(
-        fmt::format("plugin.{}.precision: \"{}\", and the options of the training say \"{}\"; set both alike",
+        fmt::format("plugin.{}.precision: \"{}\", but train.precision is \"{}\"; set both to the same value",
                     plugin.name(), *options.precision, given.train.precision));
   given.train = with_own_options(plugin, given.train);
   return given;

@@ -60,14 +60,14 @@ void check_scratch(std::int64_t ranks) {
     }
   struct statvfs space {};
   if (access(folder.c_str(), W_OK | X_OK) != 0 || statvfs(folder.c_str(), &space) != 0)
-    throw ConfigError(fmt::format("{}: {}; Open MPI keeps files there: set TMPDIR to a folder that can be written to",
+    throw ConfigError(fmt::format("{}: {}; Open MPI needs a temporary folder: set TMPDIR to one that can be written to",
                                   folder, std::strerror(errno)));
   const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / kMi;
   const double needed = 8 + 2 * static_cast<double>(ranks);
   if (left < needed)
     throw ConfigError(
-        fmt::format("{}: {:.1f} MiB are free, and Open MPI wants {:.0f} MiB for {} ranks; free some space, "
-                    "or set TMPDIR to another folder",
+        fmt::format("{}: {:.1f} MiB are free, and Open MPI needs {:.0f} MiB for {} ranks; free some space, or set "
+                    "TMPDIR to another folder",
                     folder, left, needed, ranks));
 }
 
@@ -97,9 +97,8 @@ int verdict_on(const ChildEnd& end) {
   }
   const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
   if (end.by_signal) {
-    say_error(
-        fmt::format("mpirun, which ran the ranks, was ended by signal {} ({}) from outside, and the ranks with it",
-                    number, strsignal(number)));
+    say_error(fmt::format("mpirun was ended by signal {} ({}) from outside, and its ranks with it", number,
+                          strsignal(number)));
     return end.code;
   }
   switch (number) {
@@ -107,8 +106,8 @@ int verdict_on(const ChildEnd& end) {
       break;
     case SIGKILL:
       say_error(
-          "a rank was killed (signal 9), most often because the machine ran out of memory: take fewer ranks, a "
-          "smaller train.micro_batch, or train.recompute = true");
+          "a rank was killed (signal 9), most often because the machine ran out of memory: use fewer ranks, a smaller "
+          "train.micro_batch, or train.recompute = true");
       break;
     case SIGSEGV:
     case SIGBUS:

@@ -52,11 +52,11 @@ void refuse_beside_launcher(const Command& command) {
   const auto refuse = [](const auto& of) {
     if (of.ranks)
       throw ConfigError(
-          "--ranks stands beside a launcher (mpirun, srun or torchrun) that has started this process; remove one of "
-          "the two");
+          "--ranks conflicts with the launcher (mpirun, srun or torchrun) that started this process; use only one of "
+          "them");
     if (!can_be_read_again(of.config))
-      throw ConfigError(
-          fmt::format("{}: every rank reads it, and it can be read but once; name a file on disk", of.config));
+      throw ConfigError(fmt::format(
+          "{}: every rank has to read this file, which can be read only once; name a file on disk", of.config));
   };
   if (const auto* train = std::get_if<TrainCommand>(&command)) refuse(*train);
   if (const auto* eval = std::get_if<EvalCommand>(&command)) refuse(*eval);

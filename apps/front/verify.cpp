@@ -106,7 +106,7 @@ int verify(const VerifyCommand& command) {
     for (const auto& [key, instead] :
          {std::pair{"parallel.", "--layouts"}, {"plugin.", "--layouts"}, {"train.precision=", "--precision"}})
       if (set.rfind(key, 0) == 0)
-        throw ConfigError(fmt::format("--set {}: is what {} says here; remove it", set, instead));
+        throw ConfigError(fmt::format("--set {}: use {} for this in verify; remove it", set, instead));
   std::vector<std::int64_t> threads;
   for (const auto& layout : layouts) {
     try {

@@ -66,7 +66,7 @@ class Counting final : public c10::Allocator {
     const Header header{of_host ? 0 : static_cast<std::int64_t>(bytes)};
     if (!take(header.counted))
       TORCH_CHECK_WITH(OutOfMemoryError, false,
-                       fmt::format("run.memory_mb: {:.1f} MiB more are needed, {:.1f} of {:.1f} MiB are held",
+                       fmt::format("run.memory_mb: {:.1f} MiB more are needed, and {:.1f} of {:.1f} MiB are in use",
                                    mib(header.counted), mib(held()), mib(the_limit.load())));
     try {
       auto* block = static_cast<std::byte*>(c10::alloc_cpu(bytes + kHeader));
@@ -110,7 +110,7 @@ std::optional<std::string> exhausted(const std::exception_ptr& error) {
   } catch (const c10::Error& torch) {
     return told(torch.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    return "the machine gives no more";
+    return "the machine has no more memory";
   } catch (const std::exception& other) {
     return told(other.what());
   } catch (...) {

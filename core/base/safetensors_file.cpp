@@ -107,7 +107,7 @@ void SafeTensorsFile::parse_header() {
   std::uint64_t length = 0;
   std::memcpy(&length, map_, kPrefix);
   if (length > kMaxHeader || length > size_ - kPrefix)
-    fail(fmt::format("not a safetensors file, or cut short: it promises a header of {} bytes, and has {}", length,
+    fail(fmt::format("not a safetensors file, or truncated: its header should have {} bytes, and {} are there", length,
                      size_ - kPrefix));
   data_begin_ = kPrefix + static_cast<std::size_t>(length);
   const auto* text = reinterpret_cast<const char*>(map_ + kPrefix);
@@ -161,7 +161,7 @@ void SafeTensorsFile::add_tensor(const std::string& name, const void* json_entry
   std::uint64_t product = 1;
   bool empty = false;
   for (const auto& extent : value["shape"]) {
-    if (!extent.is_number_unsigned()) bad("a dim of its shape is not a whole number from 0");
+    if (!extent.is_number_unsigned()) bad("a dimension of its shape is not a non-negative integer");
     const auto n = extent.get<std::uint64_t>();
     if (n > kMost || (n > 0 && product > kMost / n)) bad("its shape has too many elements");
     if (n == 0) empty = true;
@@ -169,12 +169,12 @@ void SafeTensorsFile::add_tensor(const std::string& name, const void* json_entry
     entry.shape.push_back(static_cast<std::int64_t>(n));
   }
   for (const auto& offset : value["data_offsets"])
-    if (!offset.is_number_unsigned()) bad("an offset is not a whole number from 0");
+    if (!offset.is_number_unsigned()) bad("an offset is not a non-negative integer");
   entry.begin = value["data_offsets"][0].get<std::uint64_t>();
   entry.end = value["data_offsets"][1].get<std::uint64_t>();
   const std::uint64_t data_size = size_ - data_begin_;
   if (entry.begin > entry.end || entry.end > data_size)
-    bad(fmt::format("its bytes {}..{} lie outside the {} bytes of data (is the file cut short?)", entry.begin,
+    bad(fmt::format("its bytes {}..{} lie outside the {} bytes of data (is the file truncated?)", entry.begin,
                     entry.end, data_size));
   const auto needed = empty ? 0 : product * c10::elementSize(entry.dtype);
   if (entry.end - entry.begin != needed)

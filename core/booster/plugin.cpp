@@ -59,10 +59,11 @@ void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config) {
     const auto* written = parallel->find(brief);
     if (written == nullptr) continue;
     if (plugin.fields().find(key) == nullptr)
-      config::fail(parallel, brief,
-                   fmt::format("the plugin \"{}\" has no such choice; set parallel.plugin = \"hybrid_parallel\", or "
-                               "remove {}",
-                               plugin.name(), brief));
+      config::fail(
+          parallel, brief,
+          fmt::format(
+              "the plugin \"{}\" does not have this option; set parallel.plugin = \"hybrid_parallel\", or remove {}",
+              plugin.name(), brief));
     auto& plugins = config.root.tables["plugin"];
     if (plugins.path.empty()) plugins.path = "plugin";
     auto& section = plugins.tables[plugin.name()];
@@ -73,9 +74,10 @@ void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config) {
     if (const auto there = section.entries.find(key);
         there != section.entries.end() && there->second.value != written->value) {
       if (is_set(*written) == is_set(there->second))
-        config::fail(parallel, brief,
-                     fmt::format("plugin.{}.{} ({}) is {}; say it once, or alike", plugin.name(), key,
-                                 there->second.origin.text(), config::to_toml(there->second.value)));
+        config::fail(
+            parallel, brief,
+            fmt::format("plugin.{}.{} ({}) is {}; set only one of them, or both to the same value", plugin.name(), key,
+                        there->second.origin.text(), config::to_toml(there->second.value)));
       // --set is for this run alone, and beats the file under either name.
       if (is_set(there->second)) continue;
       section.entries.erase(there);
@@ -96,8 +98,9 @@ void adopt_train_options(const Plugin& plugin, config::RunConfig& config) {
     if (there == nullptr || std::holds_alternative<std::monostate>(value)) continue;
     if (shared->get(&config.train) != value)
       config::fail(section, field.key,
-                   fmt::format("is {}, and train.{} ({}) is {}; say it once, or alike", config::to_toml(value),
-                               field.key, there->origin.text(), config::to_toml(shared->get(&config.train))));
+                   fmt::format("is {}, and train.{} ({}) is {}; set only one of them, or both to the same value",
+                               config::to_toml(value), field.key, there->origin.text(),
+                               config::to_toml(shared->get(&config.train))));
   }
   copy_options(plugin, config::train_fields(), &config.train);
   // A section's own reading cannot know the precision that [train] names.
@@ -105,7 +108,7 @@ void adopt_train_options(const Plugin& plugin, config::RunConfig& config) {
   for (const auto& field : config::train_fields().fields)
     if (field.rules.only && field.rules.only->key == "precision" && section->find(field.key) != nullptr)
       config::fail(section, field.key,
-                   fmt::format("changes nothing in {}: the loss scale is of fp16", config.train.precision));
+                   fmt::format("has no effect in {}: only fp16 has a loss scale", config.train.precision));
 }
 
 }  // namespace trireme

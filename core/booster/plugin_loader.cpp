@@ -32,7 +32,7 @@ std::string plugin_path(const std::string& name_or_path) {
     known.push_back(file.name);
   }
   throw ConfigError(fmt::format("parallel.plugin: no plugin \"{}\" (known: {}; or a path to a .so){}", name_or_path,
-                                known.empty() ? "none; is Trireme installed whole?" : text::join(known),
+                                known.empty() ? "none; is the installation complete?" : text::join(known),
                                 text::did_you_mean(name_or_path, known)));
 }
 
@@ -129,20 +129,19 @@ void check_plugin_sections(const config::RunConfig& config, const std::string& c
     if (name == chosen) continue;
     const auto file = std::find_if(files.begin(), files.end(), [&](const auto& f) { return f.name == name; });
     if (file == files.end())
-      throw ConfigError(fmt::format("{}: [{}] is the section of no plugin here{}  (trireme plugins)",
+      throw ConfigError(fmt::format("{}: [{}] is not the section of any plugin{}  (trireme plugins)",
                                     section.origin.text(), section.path, text::did_you_mean(name, known)));
     if (const auto plugin = plugin_if_usable(file->path)) plugin->configure(&section);
     // A section of a file may wait for its day, if the plugin is named; what is said on the command line is meant now.
     for (const auto& [key, entry] : section.entries)
       if (entry.origin.line == 0)
-        throw ConfigError(
-            fmt::format("{}: is of the plugin \"{}\", and this run has \"{}\"; remove it, or add --set "
-                        "parallel.plugin={}",
-                        entry.origin.text(), name, chosen, name));
+        throw ConfigError(fmt::format(
+            "{}: belongs to the plugin \"{}\", but this run uses \"{}\"; remove it, or add --set parallel.plugin={}",
+            entry.origin.text(), name, chosen, name));
     if (!named && !section.entries.empty())
       throw ConfigError(
-          fmt::format("{}: [{}] changes nothing: no key names its plugin, and the run has \"{}\"; set "
-                      "parallel.plugin = \"{}\", or remove the section",
+          fmt::format("{}: [{}] has no effect, because this run uses the plugin \"{}\"; set parallel.plugin = \"{}\", "
+                      "or remove the section",
                       section.origin.text(), section.path, chosen, name));
   }
 }

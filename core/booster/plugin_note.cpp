@@ -51,7 +51,7 @@ class Image {
   }
   void require(std::uint64_t offset, std::uint64_t size) const {
     if (offset > bytes_.size() || size > bytes_.size() - offset)
-      throw ConfigError(fmt::format("{}: not a shared object (it ends too early)", path_));
+      throw ConfigError(fmt::format("{}: not a shared object (truncated)", path_));
   }
   [[nodiscard]] std::uint64_t size() const { return bytes_.size(); }
 

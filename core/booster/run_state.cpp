@@ -85,9 +85,8 @@ bool Booster::load(Boosted& run, const std::string& dir) {
     for (const auto& [what, now] : order.items())
       if (before->at(what) != now)
         throw CheckpointError(
-            fmt::format("{}: the order of the samples would change: {} is {}, and the checkpoint has {}; set it back, "
-                        "or start anew "
-                        "from its weights: ModelSource::weights = \"{}/weights.safetensors\"",
+            fmt::format("{}: the order of the samples would change: {} is {}, but {} in the checkpoint; restore it, or "
+                        "start a new run from its weights: ModelSource::weights = \"{}/weights.safetensors\"",
                         folder, what, json_text(now), json_text(before->at(what)), folder));
   restore(run, stored);
   return true;

@@ -127,7 +127,7 @@ FileDigest FileWriter::commit() {
   // A full disk may show only here: network file systems write late.
   if (::fsync(file_) != 0) fail("cannot be synced to disk", errno);
   if (::close(std::exchange(file_, -1)) != 0) fail("cannot be closed", errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in its place", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be renamed into place", errno);
   temporary_.clear();
   sync_folder(parent_of(path_));
   return digest_;
@@ -168,7 +168,7 @@ void link_file(const std::string& from, const std::string& to) {
     const int error = errno;
     ::unlink(temporary.c_str());
     throw CheckpointError(
-        fmt::format("{}: cannot be put in its place: {}; {}", to, std::strerror(error), remedy(error, to)));
+        fmt::format("{}: cannot be renamed into place: {}; {}", to, std::strerror(error), remedy(error, to)));
   }
   ::unlink(temporary.c_str());  // rename() leaves it where both were one file already
   sync_folder(parent_of(to));
@@ -187,15 +187,15 @@ void make_folder(const std::string& path) {
   std::filesystem::create_directories(path, error);
   if (error)
     throw CheckpointError(
-        fmt::format("{}: the folder cannot be made: {}; {}", path, error.message(), remedy(error.value(), path)));
+        fmt::format("{}: the folder cannot be created: {}; {}", path, error.message(), remedy(error.value(), path)));
 }
 
 void publish_folder(const std::string& from, const std::string& to) {
   sync_folder(from);
   if (std::filesystem::exists(to)) {
     const auto refuse = [&](int error) {
-      throw CheckpointError(fmt::format("{}: cannot be put in place of the folder that is there: {}; {}", to,
-                                        std::strerror(error), remedy(error, to)));
+      throw CheckpointError(fmt::format("{}: cannot replace the folder that is there: {}; {}", to, std::strerror(error),
+                                        remedy(error, to)));
     };
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
       if (errno != EINVAL && errno != ENOSYS) refuse(errno);
@@ -210,7 +210,7 @@ void publish_folder(const std::string& from, const std::string& to) {
     std::filesystem::remove_all(from, ignored);
   } else if (::rename(from.c_str(), to.c_str()) != 0) {
     throw CheckpointError(
-        fmt::format("{}: cannot be put in its place: {}; {}", to, std::strerror(errno), remedy(errno, to)));
+        fmt::format("{}: cannot be renamed into place: {}; {}", to, std::strerror(errno), remedy(errno, to)));
   }
   sync_folder(parent_of(to));
 }

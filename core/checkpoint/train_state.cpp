@@ -251,8 +251,7 @@ std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
   }
   if (found.empty() && !damaged.empty())
     throw CheckpointError(
-        fmt::format("{}: no checkpoint is intact ({}): {}; restore one of them, or start anew without "
-                    "--resume",
+        fmt::format("{}: no checkpoint is intact ({}): {}; restore one of them, or start a new run without --resume",
                     root, text::join(damaged), text::join(why, "; ")));
   for (std::size_t i = 0; i < damaged.size(); ++i) log.warn("{} skipped: {}", damaged[i], why[i]);
   return found;
@@ -292,8 +291,8 @@ void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> valu
     if (known.count(name) == 0 && !of_others(name)) wrong.push_back(fmt::format("{} is only in the checkpoint", name));
   if (!wrong.empty())
     throw CheckpointError(
-        fmt::format("{}: {} of this run's {} do not match: {}; resume with the model, optimizer and "
-                    "precision that wrote it, or start anew from its weights (model.weights)",
+        fmt::format("{}: {} of this run's {} do not match: {}; resume with the model, optimizer and precision that "
+                    "wrote it, or start a new run from its weights (model.weights)",
                     file.path(), wrong.size(), what, text::first_few(wrong)));
   const at::NoGradGuard no_grad;
   for (auto& [placement, value] : values) {

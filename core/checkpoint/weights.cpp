@@ -43,8 +43,8 @@ std::string find_weights(const std::string& place) {
   if (const fs::path stored = fs::path(place) / "weights.safetensors"; fs::exists(stored, ignored))
     return stored.string();
   if (fs::is_directory(fs::path(place) / "checkpoints", ignored))
-    throw CheckpointError(fmt::format(
-        "{0}: has no model yet, as a finished run has; name a checkpoint of it, {0}/checkpoints/step-N", place));
+    throw CheckpointError(
+        fmt::format("{0}: this run has no model yet; name one of its checkpoints, {0}/checkpoints/step-N", place));
   const bool pickled = fs::exists(fs::path(place) / "pytorch_model.bin", ignored);
   throw CheckpointError(fmt::format("{}: holds neither {} nor {}, nor a model folder with one{}", place, kModelTensors,
                                     kIndex,
@@ -68,7 +68,7 @@ class Source {
     for (const auto& [name, file] : map->items()) {
       const auto file_name = file.is_string() ? file.get<std::string>() : "";
       if (file_name.empty() || file_name.find('/') != std::string::npos)
-        throw CheckpointError(fmt::format("{}: \"{}\" does not lead to a file beside the index", path, name));
+        throw CheckpointError(fmt::format("{}: \"{}\" is not a file beside the index", path, name));
       auto& shard = opened[file_name];
       if (shard == nullptr) {
         files_.push_back(std::make_unique<SafeTensors>((fs::path(path).parent_path() / file_name).string()));
@@ -182,8 +182,8 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
                           text::first_few(missing));
     if (!misfits.empty()) text += fmt::format("; {} do not fit: {}", misfits.size(), text::first_few(misfits));
     throw CheckpointError(
-        fmt::format("{}: these are not weights of this model{}; check [model], or leave model.weights "
-                    "empty to start fresh",
+        fmt::format("{}: these are not weights of this model{}; check [model], or leave model.weights empty to start "
+                    "from new weights",
                     path, text));
   }
 
@@ -196,8 +196,8 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
     const auto values = file->read(name, parameter->placement);
     if (!all_finite(values))
       throw NonFiniteError(
-          fmt::format("{}: tensor \"{}\" holds a NaN or an infinity; these weights are of a training that diverged: "
-                      "take earlier ones",
+          fmt::format("{}: tensor \"{}\" contains a NaN or an infinity: the training that wrote these weights "
+                      "diverged; use earlier ones",
                       path, name));
     parameter->value.copy_(values);
   }
@@ -206,7 +206,7 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
   for (auto& name : source.names())
     if (known.count(name) == 0) unused.push_back(std::move(name));
   if (!unused.empty())
-    log.warn("{}: {} without a place in this model, left out: {}", path,
+    log.warn("{}: {} not in this model, ignored: {}", path,
              text::counted(static_cast<std::int64_t>(unused.size()), "tensor"), text::first_few(unused));
 }
 

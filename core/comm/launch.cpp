@@ -104,7 +104,7 @@ LaunchInfo from_srun() {
 /// Processes of another MPI's launcher (MPICH, Intel MPI: Hydra) would each think that they are alone, and write over
 /// each other's run.
 void refuse_other_mpi() {
-  constexpr const char* kName = "mpiexec (of MPICH or a kin of it)";
+  constexpr const char* kName = "mpiexec (of MPICH or a derivative)";
   const int size = number_or(kName, "PMI_SIZE", 1);
   if (size > 1)
     throw ConfigError(

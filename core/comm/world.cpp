@@ -85,7 +85,7 @@ class RunningWorld final : public World {
 bool wants_cuda(const std::string& device, int available) {
   if (device == "cpu") return false;
   if (device == "auto") return available > 0;
-  if (device != "cuda") throw ConfigError(fmt::format("device \"{}\": it is auto, cpu or cuda", device));
+  if (device != "cuda") throw ConfigError(fmt::format("device \"{}\": must be auto, cpu or cuda", device));
   if (available == 0)
     throw ConfigError(
         "device \"cuda\", but the CUDA driver shows no device here; use \"auto\" or \"cpu\", or see "
@@ -134,8 +134,8 @@ std::unique_ptr<World> start_torchrun(const CudaLibrary* library, const LaunchIn
   const auto seating = agree_on_way(*nccl, seat);
   if (seating.way != Way::nccl)
     throw ConfigError(
-        fmt::format("under torchrun {}, and NCCL serves one rank a GPU; start one rank for each GPU, or use mpirun "
-                    "(Trireme then goes through the host)",
+        fmt::format("under torchrun {}, but NCCL needs one GPU per rank; start one rank per GPU, or use mpirun "
+                    "(communication then goes through host memory)",
                     seating.shared));
   auto name = nccl->name();
   return std::make_unique<RunningWorld>(info, device, std::move(name), nullptr, std::move(nccl));

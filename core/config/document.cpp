@@ -72,7 +72,7 @@ std::string explanation(const std::vector<const FieldTable*>& tables, const std:
   if (!same_key.empty()) return same_key;  // a key without its section, or with the end of its name
   auto near = text::did_you_mean(name, known);
   if (near.empty() && name.starts_with("plugin.")) {
-    near = "; of a plugin that is outside the plugin folders, say where it is: --set parallel.plugin=PATH";
+    near = "; for a plugin outside the plugin folders, give its path: --set parallel.plugin=PATH";
   } else if (near.empty()) {
     std::vector<std::string> sections;
     for (const auto* table : tables)
@@ -123,11 +123,10 @@ std::string list_options(const FieldTable& table, int columns) {
 
 std::string document_markdown(const std::vector<const FieldTable*>& tables) {
   std::string out =
-      "# Options of the TOML file\n\n"
-      "This page is made from the tables that the program reads options with (`trireme config --markdown`); a test "
-      "fails when it is stale.\n\n"
-      "Every key may also be given on the command line: `--set train.epochs=5`. A key that is unknown, of the wrong "
-      "type or out of its range is an error that says where it stands; so is a key that would change nothing.\n";
+      "# Options of the TOML file\n\nThis page is made from the tables that the program reads options with (`trireme "
+      "config --markdown`); a test fails when it is stale.\n\nEvery key may also be given on the command line: `--set "
+      "train.epochs=5`. A key that is unknown, of the wrong type or out of its range is an error that names the place; "
+      "so is a key that would have no effect.\n";
   for (const auto* table : tables) {
     out += fmt::format("\n## [{}]\n\n{}\n\n", table->section, table->text);
     if (table->fields.empty()) continue;

@@ -42,8 +42,8 @@ void check_root(const Table& root) {
     throw ConfigError(fmt::format(
         "{}: {}", entry.origin.text(),
         is_section ? fmt::format("{} is a section; write [{}] and its keys below", key, key)
-                   : fmt::format("\"{}\" stands outside any section{}", key,
-                                 owner.empty() ? std::string() : fmt::format("; it belongs into [{}]", owner))));
+                   : fmt::format("\"{}\" is outside any section{}", key,
+                                 owner.empty() ? std::string() : fmt::format("; it belongs in [{}]", owner))));
   }
   // In the order of the file.
   const Table* unknown = nullptr;
@@ -62,15 +62,15 @@ void check_misplaced(const Table& section, const FieldTable& fields) {
   for (const auto& [key, entry] : section.entries) {
     if (fields.find(key) != nullptr || !text::nearest(key, fields.keys()).empty()) continue;
     if (const auto owner = owner_of(key); !owner.empty())
-      throw ConfigError(fmt::format("{}: no key \"{}\" in [{}]; it belongs into [{}]", entry.origin.text(), key,
-                                    section.path, owner));
+      throw ConfigError(
+          fmt::format("{}: no key \"{}\" in [{}]; it belongs in [{}]", entry.origin.text(), key, section.path, owner));
     if (section.path != "parallel") continue;
     const auto brief = key.substr(0, key.find("_size"));
     throw ConfigError(fmt::format(
         "{}: no key \"{}\" in [parallel]; {}", entry.origin.text(), key,
         brief != key && fields.find(brief) != nullptr
             ? fmt::format("did you mean \"{}\"?", brief)
-            : fmt::format("a plugin's own keys stand in [plugin.NAME]  (trireme config --explain {})", key)));
+            : fmt::format("a plugin's own keys belong in [plugin.NAME]  (trireme config --explain {})", key)));
   }
 }
 
@@ -85,7 +85,7 @@ void check_run(const Table& section, const RunOptions& run) {
   if (run.dir.empty()) fail(&section, "dir", "is empty; name the folder the run writes to");
   if (run.checkpoint_every > 0 && run.keep_checkpoints == 0)
     fail(&section, "checkpoint_every",
-         "changes nothing, because keep_checkpoints = 0 keeps none; set run.keep_checkpoints to 1 or more");
+         "has no effect, because keep_checkpoints = 0 keeps none; set run.keep_checkpoints to 1 or more");
 }
 
 void check_data(const Table& section, const DataOptions& data) {
@@ -94,12 +94,11 @@ void check_data(const Table& section, const DataOptions& data) {
   const bool drawn = data.name == "leaves" && data.path.empty();
   for (const auto* key : {"images", "leaf_seed"})
     if (data.name == "leaves" && !drawn && section.find(key) != nullptr)
-      fail(&section, key,
-           "changes nothing, because data.path names leaves that are drawn already; remove one of the two");
+      fail(&section, key, "has no effect, because data.path names leaves that exist already; remove one of the two");
   if (drawn && data.on_bad_sample == "skip")
-    fail(&section, "on_bad_sample", "changes nothing with leaves that are drawn in memory; remove it");
+    fail(&section, "on_bad_sample", "has no effect with leaves that are generated in memory; remove it");
   if (data.crop_scale[0] > data.crop_scale[1])
-    fail(&section, "crop_scale", "must be the least part first, then the greatest");
+    fail(&section, "crop_scale", "must be the smaller fraction first, then the larger");
 }
 
 void check_train(const Table& section, const TrainOptions& train) {
@@ -124,10 +123,9 @@ void check_optimizer(const Table& section, const OptimizerOptions& optimizer) {
     fail(&section, "nesterov",
          fmt::format("needs dampening = 0, not {}; remove one of the two", to_toml(optimizer.dampening)));
   if (!optimizer.no_decay.empty() && optimizer.weight_decay == 0)
-    fail(&section, "no_decay",
-         "changes nothing while weight_decay is 0; set optimizer.weight_decay, or remove no_decay");
+    fail(&section, "no_decay", "has no effect while weight_decay is 0; set optimizer.weight_decay, or remove no_decay");
   if (optimizer.dampening != 0 && optimizer.momentum == 0)
-    fail(&section, "dampening", "changes nothing without momentum; set optimizer.momentum, or remove dampening");
+    fail(&section, "dampening", "has no effect without momentum; set optimizer.momentum, or remove dampening");
   for (const auto* key : {"no_decay", "freeze"}) {
     const auto& patterns = std::string(key) == "freeze" ? optimizer.freeze : optimizer.no_decay;
     if (std::find(patterns.begin(), patterns.end(), "") != patterns.end())
@@ -137,14 +135,15 @@ void check_optimizer(const Table& section, const OptimizerOptions& optimizer) {
 
 void check_schedule(const Table& section, const ScheduleOptions& schedule) {
   if (schedule.warmup_steps && schedule.warmup_ratio != 0)
-    fail(&section, "warmup_steps", "stands beside warmup_ratio; remove one of the two");
+    fail(&section, "warmup_steps",
+         fmt::format("conflicts with {}; set only one of them", place_of(section, "warmup_ratio")));
   if (schedule.name == "step" && schedule.step_size == 0)
     fail(&section, "step_size", "is required with name = \"step\": the steps between two drops, 1 or more");
   const auto& milestones = schedule.milestones;
   if (schedule.name == "multi_step" && milestones.empty())
     fail(&section, "milestones", "are required with name = \"multi_step\": the steps of the drops");
   if (std::adjacent_find(milestones.begin(), milestones.end(), std::greater_equal<>()) != milestones.end())
-    fail(&section, "milestones", "must ascend, each step once");
+    fail(&section, "milestones", "must be in ascending order, each step once");
 }
 
 // [plugin.NAME] of a name that no run has is found by the plugin loader; a slip in the chosen one is found here.
@@ -156,8 +155,7 @@ void check_plugin(const Table& root, const ParallelOptions& parallel) {
   if (!plugins->entries.empty()) {
     const auto& [key, entry] = *plugins->entries.begin();
     throw ConfigError(
-        fmt::format("{}: no key \"{}\" in [plugin]; a plugin's options stand in its own section, here "
-                    "[plugin.{}]",
+        fmt::format("{}: no key \"{}\" in [plugin]; a plugin's options belong in its own section, [plugin.{}]",
                     entry.origin.text(), key, parallel.plugin));
   }
   if (plugins->table(parallel.plugin) != nullptr) return;

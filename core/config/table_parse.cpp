@@ -94,8 +94,8 @@ FieldValue value_of(const toml::node& node, const std::string& where, const std:
     }
     default:
       throw ConfigError(
-          fmt::format("{}: {} is {}, which no option holds; write a number, a text, true, false or a list", where, key,
-                      kind_of(node)));
+          fmt::format("{}: {} is {}, which no option accepts; write a number, a text, true, false or a list", where,
+                      key, kind_of(node)));
   }
 }
 
@@ -167,7 +167,7 @@ Table parse_text(std::string_view text, const std::string& source) {
 Table parse_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    throw ConfigError(fmt::format("{}: is a folder; give the TOML file itself", path));
+    throw ConfigError(fmt::format("{}: is a folder; name the TOML file itself", path));
   std::ifstream file(path, std::ios::binary);
   if (!file) throw ConfigError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
   std::ostringstream text;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -53,6 +54,13 @@ std::optional<FieldValue> as_text(const Entry& entry, const Field& field) {
   return entry.origin.source.substr(entry.origin.source.find('=') + 1);
 }
 
+// A number that no double can hold, such as 1e400, which TOML takes for no number.
+bool beyond_double(const std::string& text) {
+  char* end = nullptr;
+  return !text.empty() && std::isinf(std::strtod(text.c_str(), &end)) && *end == '\0' &&
+         text.find_first_of("0123456789") != std::string::npos;
+}
+
 bool in_bounds(double value, const FieldRules& rules) {
   return std::isfinite(value) && (!rules.min || value >= *rules.min) && (!rules.max || value <= *rules.max) &&
          (!rules.above || value > *rules.above) && (!rules.below || value < *rules.below);
@@ -98,6 +106,8 @@ void read_field(const Table& section, const Field& field, const Entry& entry, vo
   auto value = as_type(entry.value, field.type);
   if (!value) value = as_text(entry, field);
   if (!value) {
+    if (const auto* written = std::get_if<std::string>(&entry.value); written != nullptr && beyond_double(*written))
+      refuse(section, field, "is out of range");
     const bool quote = field.type == index_of<std::string>();
     refuse(section, field,
            fmt::format(
@@ -154,7 +164,7 @@ void read_into(const Table* section, const FieldTable& fields, void* out) {
     if (section->find(field.key) == nullptr || applies(fields, field, out)) continue;
     const auto& only = *field.rules.only;
     refuse(*section, field,
-           fmt::format("changes nothing with {} = {}: it is for {}; remove it", only.key,
+           fmt::format("has no effect with {} = {}: it is for {}; remove it", only.key,
                        to_toml(fields.find(only.key)->get(out)), text::join(only.values, ", ")));
   }
 }

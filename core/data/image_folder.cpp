@@ -128,7 +128,7 @@ FolderListing list_image_folder(const std::string& path, const Log& log) {
   for (const auto& [split, folder] : folders)
     if (is_folder(folder)) out.splits[split] = list_split(folder, train, out.classes, &passed_over);
   if (passed_over > 0)
-    log.note("data: {} files under {} are not .jpg, .jpeg or .png and were passed over", passed_over, path);
+    log.note("data: {} files under {} are not .jpg, .jpeg or .png and were ignored", passed_over, path);
   return out;
 }
 

@@ -34,7 +34,7 @@ void check(std::int64_t images, std::int64_t size) {
     throw DataError(fmt::format("leaves: {} images are too few for three splits of {} classes; ask for at least 20",
                                 images, kLeafClasses));
   if (size < 16 || size > 4096)
-    throw DataError(fmt::format("leaves: {} x {} pixels; a leaf is drawn in 16 to 4096 pixels a side", size, size));
+    throw DataError(fmt::format("leaves: {} x {} pixels; a leaf has 16 to 4096 pixels per side", size, size));
 }
 
 }  // namespace
@@ -63,8 +63,7 @@ void write_leaves(const std::string& dir, std::int64_t images, std::int64_t size
   check(images, size);
   std::error_code ignored;
   if (std::filesystem::is_directory(dir, ignored) && !std::filesystem::is_empty(dir, ignored))
-    throw DataError(
-        fmt::format("{}: is not empty, and the leaves would mix with what is there; name a new folder", dir));
+    throw DataError(fmt::format("{}: the folder is not empty; name a new one", dir));
   const auto names = leaf_classes();
   for (const auto split : {Split::train, Split::validation, Split::test}) {
     const auto folder = std::filesystem::path(dir) / name_of(split);

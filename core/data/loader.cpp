@@ -49,8 +49,8 @@ void check(const Dataset& dataset, const LoaderOptions& o) {
   if (dataset.size() == 0) throw DataError("the data set holds no samples");
   if (o.drop_last && dataset.size() < o.global_batch)
     throw DataError(
-        fmt::format("{} samples do not fill one global batch of {}, and train.drop_last leaves nothing of "
-                    "them; set it to false or train.global_batch to at most {}",
+        fmt::format("{} samples do not fill one global batch of {}, and train.drop_last = true leaves none; set it to "
+                    "false, or train.global_batch to at most {}",
                     dataset.size(), o.global_batch, dataset.size()));
 }
 
@@ -227,9 +227,10 @@ void Loader::State::assemble(Job& job) const {
 /// `wanted`: of the first sample of the microbatch, or with one_shape of the data set.
 void Loader::State::check_shape(const at::Tensor& input, at::IntArrayRef wanted, std::int64_t sample) const {
   if (input.sizes() == wanted) return;
-  const auto* remedy = options.one_shape ? "in a pipeline, where the later stages read no inputs, all must be alike"
-                                         : "samples of a microbatch must be alike; set train.micro_batch to 1";
-  throw DataError(fmt::format("sample {} has the shape [{}], another one [{}]; {}", sample,
+  const auto* remedy =
+      options.one_shape ? "in a pipeline all samples must have one shape, because later stages do not read the inputs"
+                        : "the samples of a microbatch must have one shape; set train.micro_batch to 1";
+  throw DataError(fmt::format("sample {} has shape [{}], another one has [{}]; {}", sample,
                               fmt::join(input.sizes(), ", "), fmt::join(wanted, ", "), remedy));
 }
 
@@ -241,8 +242,8 @@ Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) con
     if (!job.read[at]) continue;  // left out
     auto& sample = *job.read[at];
     if (options.inputs && sample.inputs.size() != columns.size())
-      throw DataError(fmt::format("sample {} has {} inputs, the first one {}; all must have as many", job.ids[at],
-                                  sample.inputs.size(), columns.size()));
+      throw DataError(fmt::format("sample {} has {} inputs, the first one has {}; all must have the same number",
+                                  job.ids[at], sample.inputs.size(), columns.size()));
     for (std::size_t k = 0; k < sample.inputs.size(); ++k) {
       const auto& input = columns[k].emplace_back(std::move(sample.inputs[k]));
       check_shape(input, options.one_shape ? empty_inputs[k].sizes().slice(1) : columns[k].front().sizes(),

@@ -50,7 +50,7 @@ TensorDataset::TensorDataset(const std::string& file, TransformOptions transform
   read_labels();
   if (size() != shape[0])
     throw DataError(
-        fmt::format("{}: {} images (pixel_values) and {} labels; give each image one", file, shape[0], size()));
+        fmt::format("{}: {} images (pixel_values) and {} labels; each image needs one", file, shape[0], size()));
   if (size() == 0) throw DataError(fmt::format("{}: holds no samples", file));
 }
 
@@ -100,7 +100,8 @@ Sample TensorDataset::read(std::int64_t index, std::int64_t epoch, bool augment)
   }
   if (dtype_ != at::kDouble) image = image.to(at::kFloat);
   if (!at::isfinite(image).all().item<bool>())
-    throw DataError(fmt::format("{}: pixel_values of sample {} holds a value that is not finite", file_.path(), index));
+    throw DataError(
+        fmt::format("{}: pixel_values of sample {} contains a value that is not finite", file_.path(), index));
   if (chance.crop)
     image =
         at::_upsample_bilinear2d_aa(

@@ -2,30 +2,37 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_assert_async.h>
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 
 namespace trireme::nn {
 namespace {
 
-void check(const at::Tensor& fine, const std::string& wrong) {
-  if (!fine.is_cpu()) return at::_assert_async(fine.all(), wrong);
-  if (!fine.all().item<bool>()) throw DataError(wrong);
-}
-
 at::Tensor in_range(const at::Tensor& numbers, std::int64_t count) {
   return numbers.ge(0).logical_and_(numbers.lt(count));
+}
+
+// `what`: of the numbers. On a GPU the message cannot name the value, for the host does not wait.
+void check(const at::Tensor& numbers, const at::Tensor& good, const char* what, std::int64_t count) {
+  const auto all_good = good.all();
+  if (!numbers.is_cpu())
+    return at::_assert_async(all_good,
+                             fmt::format("a sample has a {} out of range; expected 0 to {}", what, count - 1));
+  if (all_good.item<bool>()) return;
+  const auto bad = numbers.masked_select(good.logical_not());
+  throw DataError(
+      fmt::format("a sample has {} {}; expected 0 to {}", what, bad.view({-1})[0].item<std::int64_t>(), count - 1));
 }
 
 }  // namespace
 
 void check_labels(const at::Tensor& labels, std::int64_t classes) {
-  check(in_range(labels, classes).logical_or_(labels.eq(kNoLabel)),
-        fmt::format("a sample's label is none of the {} classes", classes));
+  check(labels, in_range(labels, classes).logical_or_(labels.eq(kNoLabel)), "label", classes);
 }
 
 void check_words(const at::Tensor& words, std::int64_t vocabulary) {
-  check(in_range(words, vocabulary), fmt::format("a sample has a word that is none of the {} known", vocabulary));
+  check(words, in_range(words, vocabulary), "token id", vocabulary);
 }
 
 }  // namespace trireme::nn

@@ -44,7 +44,7 @@ Factor step_drops(const config::ScheduleOptions& o, std::int64_t warm) {
 
 Factor milestone_drops(const config::ScheduleOptions& o, std::int64_t warm) {
   if (o.milestones.front() < warm)
-    throw ConfigError(fmt::format("schedule.milestones: {} lies before the end of the warm-up; it must be at least {}",
+    throw ConfigError(fmt::format("schedule.milestones: {} is before the end of the warm-up; it must be at least {}",
                                   o.milestones.front(), warm));
   return [at = o.milestones, gamma = o.gamma](std::int64_t step) {
     return std::pow(gamma, static_cast<double>(std::upper_bound(at.begin(), at.end(), step) - at.begin()));

@@ -63,10 +63,9 @@ void check_pixels(const Prepared& p) {
   if (p.data.info.normalised) return;
   const config::DataOptions defaults;
   const auto refuse = [&](const char* key) {
-    config::fail(
-        p.config.root.table("data"), key,
-        fmt::format("changes nothing: the pixel_values in {} are no uint8 and are taken as they are; remove it",
-                    p.config.data.path));
+    config::fail(p.config.root.table("data"), key,
+                 fmt::format("has no effect: the pixel_values in {} are not uint8 and are used as they are; remove it",
+                             p.config.data.path));
   };
   if (p.config.data.mean != defaults.mean) refuse("mean");
   if (p.config.data.std != defaults.std) refuse("std");
@@ -110,7 +109,7 @@ void resolve_model(Prepared& p, bool evaluation) {
     const auto stored = checkpoint::read_beside_weights(p.weights);
     if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored))
       config::fail(p.config.root.table("model"), "weights",
-                   fmt::format("{} holds a model of another kind than \"{}\"", p.weights, p.config.model.name));
+                   fmt::format("{} contains a model that is not a \"{}\"", p.weights, p.config.model.name));
   }
   const auto& info = p.data.info;
   p.kind->resolve(p.model_options.get(), {.image_size = info.image_size,

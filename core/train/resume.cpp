@@ -52,8 +52,8 @@ void check_same_numbers(const config::Table& now, const config::Table& before, c
   const auto [there, keys_there] = updated_in(before);
   if (here != there)
     throw CheckpointError(
-        fmt::format("{}: holds weights in {} ({}), and this run updates them in {} ({}). Set that back, or start anew "
-                    "from its weights: model.weights = \"{}/weights.safetensors\"",
+        fmt::format("{}: holds weights in {} ({}), and this run updates them in {} ({}). Restore that setting, or "
+                    "start a new run from its weights: model.weights = \"{}/weights.safetensors\"",
                     folder, there, keys_there, here, keys, folder));
 }
 
@@ -68,11 +68,11 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
     if (facts.at(what) != before)
       found.refused.push_back(fmt::format("{}: {} (it was {})", what, json_text(facts.at(what)), json_text(before)));
   if (!found.refused.empty())
-    throw CheckpointError(fmt::format(
-        "{}: this run cannot go on from it, because the order of the samples or the meaning of a step would "
-        "change: {}. Set back what differs, or start anew from its weights: model.weights = "
-        "\"{}/weights.safetensors\"",
-        stored.folder(), text::join(found.refused), stored.folder()));
+    throw CheckpointError(
+        fmt::format("{}: this run cannot be resumed from it, because the order of the samples or the meaning of a step "
+                    "would change: {}. Restore the old values, or start a new run from its weights: model.weights = "
+                    "\"{}/weights.safetensors\"",
+                    stored.folder(), text::join(found.refused), stored.folder()));
   check_same_numbers(now, earlier, stored.folder());
   if (!found.told.empty()) start.notes.push_back(fmt::format("changed   {}", text::join(found.told)));
 }
@@ -121,9 +121,10 @@ Start find_start(const Prepared& p, const std::string& config_toml) {
   const bool newest = start.from == "auto" || is_run;
   if (newest) start.from = checkpoint::latest_checkpoint(is_run ? start.from : p.config.run.dir, Log(p.launch.rank));
   if (start.from.empty() && is_run)
-    throw CheckpointError(fmt::format("{}: no whole checkpoint is in its checkpoints folder", p.config.run.resume));
+    throw CheckpointError(
+        fmt::format("{}: there is no complete checkpoint in its checkpoints folder", p.config.run.resume));
   if (start.from.empty()) {
-    start.notes.push_back(fmt::format("resume    no checkpoint in {}: the run starts anew", p.config.run.dir));
+    start.notes.push_back(fmt::format("resume    no checkpoint in {}: a new run starts", p.config.run.dir));
     return start;
   }
   // Every byte is read against its checksum once; the newest has been, when it was looked for.

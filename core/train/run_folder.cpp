@@ -47,8 +47,8 @@ bool holds_a_run(const fs::path& dir) {
   for (const auto& entry : fs::directory_iterator(dir, none)) {
     const auto name = entry.path().filename().string();
     if (!ours.contains(name) && !name.ends_with(".tmp"))
-      throw ConfigError(fmt::format("run.dir: {} holds \"{}\", which is no part of a run; name a folder of its own",
-                                    dir.string(), name));
+      throw ConfigError(
+          fmt::format("run.dir: {} holds \"{}\", which is not part of a run; name another folder", dir.string(), name));
     any = any || name != ".lock";
   }
   return any;
@@ -115,7 +115,7 @@ void RunFolder::lock() {
   // File systems without locks (some network ones) go unguarded.
   if (flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw ConfigError(
-        fmt::format("run.dir: another run is writing in {}; wait for its end or name another folder", dir_));
+        fmt::format("run.dir: another run is writing in {}; wait until it ends, or name another folder", dir_));
 }
 
 void RunFolder::move_earlier_run() {
@@ -124,7 +124,7 @@ void RunFolder::move_earlier_run() {
   fs::rename(dir_, moved_to, error);
   if (error)
     throw CheckpointError(
-        fmt::format("{}: an earlier run is there and cannot be moved to {}: {}", dir_, moved_to, error.message()));
+        fmt::format("{}: the earlier run there cannot be moved to {}: {}", dir_, moved_to, error.message()));
   start_.notes.push_back(fmt::format("earlier   run moved to {}", moved_to));
 }
 
@@ -167,7 +167,7 @@ void RunFolder::summary(const nlohmann::json& content) {
 static void check_weights_stay(const Prepared& p) {
   if (!p.weights.empty() && checkpoint::lies_in(p.weights, p.config.run.dir))
     config::fail(p.config.root.table("model"), "weights",
-                 fmt::format("{} lies in run.dir ({}), which a new run moves aside; name another run.dir", p.weights,
+                 fmt::format("{} is inside run.dir ({}), which a new run moves aside; set another run.dir", p.weights,
                              p.config.run.dir));
 }
 

@@ -85,15 +85,15 @@ void resolve(Options& options, const nn::InputSpec& inputs) {
   must_divide("model.hidden_size", *options.hidden_size, "model.num_heads", *options.num_heads);
   must_divide("data.image_size", options.image_size, "model.patch_size", *options.patch_size);
   if (options.image_size < 1 || options.classes < 1)
-    throw ConfigError(fmt::format("the data give images of {} pixels and {} classes: a vit needs at least 1 of each",
+    throw ConfigError(fmt::format("the data has images of {} pixels and {} classes: a vit needs at least 1 of each",
                                   options.image_size, options.classes));
   if (options.weights_image_size && *options.weights_image_size != options.image_size)
-    throw ConfigError(fmt::format(
-        "model.weights: are for images of {0} pixels, the data have {1}; set data.image_size = {0} (positions are not "
-        "interpolated)",
-        *options.weights_image_size, options.image_size));
+    throw ConfigError(
+        fmt::format("model.weights: these weights are for {0}-pixel images, but data.image_size is {1}; set "
+                    "data.image_size = {0} (positions are not interpolated)",
+                    *options.weights_image_size, options.image_size));
   if (options.weights_channels && *options.weights_channels != options.channels)
-    throw ConfigError(fmt::format("model.weights: are for images of {} channels, the data have {}",
+    throw ConfigError(fmt::format("model.weights: these weights are for images of {} channels, but the data has {}",
                                   *options.weights_channels, options.channels));
 }
 

@@ -79,7 +79,8 @@ Fields<GeminiOptions> make_fields() {
           .add("enable_async_reduce", &O::enable_async_reduce,
                "true: reduce each full chunk during the backward pass; false: reduce all of them after it.")
           .add("extra_dp_size", &O::extra_dp_size,
-               "So many groups of ranks that each share out a copy of their own: more memory, less traffic far away.",
+               "Number of replicas of the partitioned state: the ranks form this many groups, each of which holds all "
+               "of it. More memory, less communication over slow links.",
                {.min = 1})
           .add("verbose", &O::verbose, "Print each chunk: what is in it and how much of it a rank owns.");
   add_train_options(table);
@@ -126,7 +127,7 @@ void Gemini::configure(const config::Table* section) {
   for (const char* key : {"shard_param_frac", "offload_optim_frac", "offload_param_frac", "strict_ddp_mode"})
     refuse(is_auto && changed(key), key, "is what placement_policy = \"auto\" decides; remove one of them");
   refuse(changed("pin_memory") && !is_auto && o.offload_optim_frac == 0, "pin_memory",
-         "changes nothing where nothing is offloaded; remove it, or set offload_optim_frac");
+         "has no effect where nothing is offloaded; remove it, or set offload_optim_frac");
   refuse(o.offload_param_frac > o.offload_optim_frac, "offload_param_frac",
          fmt::format("is more than offload_optim_frac = {}: weights in host memory are updated there, so their "
                      "optimizer state must be there too; raise offload_optim_frac to {}",
@@ -138,9 +139,9 @@ void Gemini::configure(const config::Table* section) {
   refuse(o.strict_ddp_mode && (changed("shard_param_frac") || o.offload_param_frac > 0), "strict_ddp_mode",
          "keeps all weights on every rank, and shard_param_frac or offload_param_frac says otherwise; set only one");
   refuse(o.max_prefetch > 0 && (o.strict_ddp_mode || o.shard_param_frac == 0), "max_prefetch",
-         "changes nothing where all weights stay on every rank; remove it");
+         "has no effect where all weights stay on every rank; remove it");
   for (const char* key : {"search_range_m", "min_chunk_size_m", "hidden_dim"})
-    refuse(o.chunk_config && changed(key), key, "changes nothing when chunk_config gives the size; remove one of them");
+    refuse(o.chunk_config && changed(key), key, "has no effect when chunk_config gives the size; remove one of them");
 }
 
 void Gemini::check(const config::RunConfig& config, int world_size) const {
@@ -165,7 +166,7 @@ void Gemini::check(const config::RunConfig& config, int world_size) const {
         fmt::format("cannot be written: there is no folder \"{}\"; make it, or name another", folder.string()));
   if (!options_.force_outputs_fp32 && !is_half(config.train.precision))
     config::fail(section, "force_outputs_fp32",
-                 fmt::format("changes nothing in {}; remove it, or choose bf16 or fp16", config.train.precision));
+                 fmt::format("has no effect in {}; remove it, or choose bf16 or fp16", config.train.precision));
 }
 
 std::vector<std::pair<std::string, int>> Gemini::axes(int world_size) const {
@@ -257,8 +258,8 @@ void Gemini::describe(zero::GatheredModel& model, int parts, bool accumulates, c
                          text::thousands(nn::parameter_count(model.module())), model.flat().buckets().size()));
   if (options_.enable_gradient_accumulation)
     model.note(accumulates
-                   ? "whole gradients are held over the microbatches of a step, and reduced once"
-                   : "enable_gradient_accumulation changes nothing on so many ranks: a step has one microbatch");
+                   ? "whole gradients are accumulated over the microbatches of a step, and reduced once"
+                   : "enable_gradient_accumulation has no effect on this number of ranks: a step has one microbatch");
   if (model.keeper() != nullptr) model.note(model.keeper()->describe());
   if (options_.verbose)
     for (const auto& line : model.flat().describe("chunk")) log.note("{}", line);

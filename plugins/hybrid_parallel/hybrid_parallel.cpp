@@ -84,23 +84,25 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
   // Gradients are summed over, and ZeRO shares out over, data- and sequence-parallel ranks.
   const bool reduces = dp * o.sp() > 1 || world_size == 1;
   if (o.zero_stage > 0 && !reduces)
-    config::fail(section, "zero_stage",
-                 fmt::format("changes nothing: {} leaves no data-parallel ranks to share anything out; remove it, or "
-                             "start {} ranks",
-                             taken(o), 2 * world_size));
+    config::fail(
+        section, "zero_stage",
+        fmt::format(
+            "has no effect: {} leaves no data-parallel ranks to share anything out; remove it, or start {} ranks",
+            taken(o), 2 * world_size));
   if (o.overlap_allgather && o.zero_stage == 0)
     config::fail(section, "overlap_allgather",
-                 "changes nothing with zero_stage = 0, where no weights are gathered; remove it, or share out more");
+                 "has no effect with zero_stage = 0, where no weights are gathered; remove it, or share out more");
   for (const char* key : {"communication_dtype", "overlap_communication"})
     if (!reduces && is_changed(fields(), key, &o))
-      config::fail(section, key,
-                   fmt::format("changes nothing: {} leaves no data-parallel ranks to reduce gradients over; remove it, "
-                               "or start {} ranks",
-                               taken(o), 2 * world_size));
+      config::fail(
+          section, key,
+          fmt::format(
+              "has no effect: {} leaves no data-parallel ranks to reduce gradients over; remove it, or start {} ranks",
+              taken(o), 2 * world_size));
   if (o.tp_size == 1 && !o.parallel_output)
-    config::fail(section, "parallel_output", "changes nothing: tp_size is 1, and logits are whole anyway; remove it");
+    config::fail(section, "parallel_output", "has no effect: tp_size is 1, and logits are whole anyway; remove it");
   if (dp == 1 && !o.dp_outside)
-    config::fail(section, "dp_outside", "changes nothing: there are no data-parallel ranks; remove it");
+    config::fail(section, "dp_outside", "has no effect: there are no data-parallel ranks; remove it");
   if (o.inner() > 1 && config.data.on_bad_sample == "skip")
     config::fail(config.root.table("data"), "on_bad_sample",
                  fmt::format("\"skip\" is left to each rank, and with {} several ranks must see the same samples; "
@@ -121,7 +123,7 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
   const auto why = why_not(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
   if (!why.text.empty()) config::fail(section, why.key, why.text);
   if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, *policy_for(source)) == 0)
-    config::fail(section, "parallel_output", "changes nothing: the policy gives no layer the role labels; remove it");
+    config::fail(section, "parallel_output", "has no effect: the policy gives no layer the role labels; remove it");
   check_kernels(section, o, o.mode(), *source.model);
   std::vector<pipeline::Stage> stages;
   try {

@@ -58,10 +58,9 @@ void check_kernels(const config::Table* section, const KernelKeys& keys, Sequenc
   if (!keys.enable_sequence_overlap) return;
   if (mode == Sequence::none)
     config::fail(section, kOverlap.first,
-                 "changes nothing: no tokens are shared out; remove it, or set sequence_parallelism_mode");
+                 "has no effect: no tokens are shared out; remove it, or set sequence_parallelism_mode");
   if (!shardformer::overlaps(mode))
-    config::fail(section, kOverlap.first,
-                 "changes nothing: all_to_all has nothing to compute while it sends; remove it");
+    config::fail(section, kOverlap.first, "has no effect: all_to_all has nothing to compute while it sends; remove it");
 }
 
 void check_kernels(const config::Table* section, const KernelKeys& keys, Sequence mode, nn::Model& model) {
@@ -70,10 +69,10 @@ void check_kernels(const config::Table* section, const KernelKeys& keys, Sequenc
        {std::tuple{kFlash, places.attention, "attention layer"}, std::tuple{kNorm, places.norm, "layer norm"},
         std::tuple{kJit, places.pointwise, "dropout, and no linear layer with GELU"}})
     if (keys.*key.second && count == 0)
-      config::fail(section, key.first, fmt::format("changes nothing: the model has no {}; remove it", what));
+      config::fail(section, key.first, fmt::format("has no effect: the model has no {}; remove it", what));
   if (keys.enable_flash_attention && mode == Sequence::ring_attn)
     config::fail(section, kFlash.first,
-                 "changes nothing: ring_attn is an attention of its own, which never holds all scores; remove it");
+                 "has no effect: ring_attn is an attention of its own, which never holds all scores; remove it");
   if (keys.enable_flash_attention.value_or(false) && places.attention_with_dropout > 0)
     config::fail(section, kFlash.first,
                  "cannot be had with dropout of attention probabilities, whose mask is the same in every layout and "

@@ -126,21 +126,21 @@ void check_sequence(const config::Table* section, const HybridParallelOptions& o
   const auto names = text::join(mode_names());
   const char* const kMode = "sequence_parallelism_mode";
   refuse(o.enable_sequence_parallelism.value_or(on) && !on, "enable_sequence_parallelism",
-         fmt::format("says yes, and nothing says how; set {} (one of {})", kMode, names));
+         fmt::format("is true, but no mode is set; set {} to one of {}", kMode, names));
   refuse(!o.enable_sequence_parallelism.value_or(on) && on, "enable_sequence_parallelism",
-         fmt::format("says no, and {} is \"{}\"; leave one of the two out", kMode,
+         fmt::format("is false, but {} is \"{}\"; set only one of the two", kMode,
                      o.sequence_parallelism_mode.value_or("")));
   refuse(o.sp_size.value_or(1) > 1 && !on, "sp_size",
-         fmt::format("{} ranks are to share each sample, and nothing says how; set {} (one of {})",
-                     o.sp_size.value_or(1), kMode, names));
+         fmt::format("{} ranks would share each sample, but no mode is set; set {} to one of {}", o.sp_size.value_or(1),
+                     kMode, names));
   if (!on) return;
   if (!shardformer::reuses_tensor(o.mode()))
-    return refuse(o.sp_size.value_or(1) == 1, kMode, "changes nothing with sp_size = 1; set sp_size to 2 or more");
+    return refuse(o.sp_size.value_or(1) == 1, kMode, "has no effect with sp_size = 1; set sp_size to 2 or more");
   refuse(o.tp_size == 1, kMode,
-         "shares out the tokens over the tensor-parallel ranks, and tp_size is 1; set tp_size to 2 or more, or choose "
-         "a mode with ranks of its own and sp_size");
+         "splits the tokens over the tensor-parallel ranks, but tp_size is 1; set tp_size to 2 or more, or choose a "
+         "mode that uses sp_size");
   refuse(o.sp_size.value_or(o.tp_size) != o.tp_size, "sp_size",
-         fmt::format("{} reuses the {} ranks of tp_size; leave sp_size out, or set it to {}",
+         fmt::format("{} reuses the {} ranks of tp_size; remove sp_size, or set it to {}",
                      o.sequence_parallelism_mode.value_or(""), o.tp_size, o.tp_size));
 }
 
@@ -150,16 +150,17 @@ void check_pipeline(const config::Table* section, const HybridParallelOptions& o
   if (o.pp_size == 1)
     for (const char* key : {"pp_style", "num_model_chunks", "num_layers_per_stage", "pp_partition", "dp_outside"})
       if (changed(key))
-        config::fail(section, key, "changes nothing: there is no pipeline; remove it, or set pp_size to 2 or more");
+        config::fail(section, key, "has no effect: there is no pipeline; remove it, or set pp_size to 2 or more");
   if (!o.num_layers_per_stage.empty() && changed("pp_partition"))
-    config::fail(section, "pp_partition", "changes nothing beside num_layers_per_stage; leave one");
+    config::fail(section, "pp_partition", "has no effect when num_layers_per_stage is set; set only one of them");
   const auto& wanted = train.micro_batch;
   if (wanted && o.microbatch_size.value_or(*wanted) != *wanted)
     config::fail(section, "microbatch_size",
-                 fmt::format("is {}, and train.micro_batch is {}; say it once, or alike", *o.microbatch_size, *wanted));
+                 fmt::format("is {}, and train.micro_batch is {}; set only one of them, or both to the same value",
+                             *o.microbatch_size, *wanted));
   if (wanted && o.num_microbatches)
     config::fail(section, "num_microbatches",
-                 fmt::format("and train.micro_batch ({}) say the same thing in two ways; leave one", *wanted));
+                 fmt::format("conflicts with train.micro_batch ({}); set only one of them", *wanted));
   try {
     pipeline::make_schedule(o.pp_style, static_cast<int>(o.pp_size), o.chunks(), 1);
   } catch (const ConfigError& error) {
@@ -175,8 +176,8 @@ std::string why_not_parts(std::int64_t share, std::int64_t parts) {
   const auto each = (share + parts - 1) / parts, made = (share + each - 1) / each;
   return made == parts ? ""
                        : fmt::format(
-                             "{} samples a rank cannot be {} parts that are alike but for the last; choose {}, "
-                             "or another train.global_batch",
+                             "{} samples per rank cannot be split into {} microbatches of one size, but for the last; "
+                             "choose {}, or another train.global_batch",
                              share, parts, made);
 }
 

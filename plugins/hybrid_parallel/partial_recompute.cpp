@@ -11,10 +11,9 @@ void check_recompute(const config::Table* section, const RecomputeKeys& keys, bo
   const bool ratio = keys.recompute_ratio < 1, counts = !keys.recompute_layers_per_stage.empty();
   for (const auto& [set, key] : {std::pair{ratio, "recompute_ratio"}, {counts, "recompute_layers_per_stage"}})
     if (set && !recompute)
-      config::fail(section, key, "changes nothing without recompute; remove it, or set train.recompute = true");
+      config::fail(section, key, "has no effect without recompute; remove it, or set train.recompute = true");
   if (ratio && counts)
-    config::fail(section, "recompute_ratio",
-                 "and recompute_layers_per_stage say the same thing in two ways; leave one");
+    config::fail(section, "recompute_ratio", "conflicts with recompute_layers_per_stage; set only one of them");
 }
 
 std::vector<bool> recomputed_blocks(const config::Table* section, const RecomputeKeys& keys,
@@ -23,7 +22,7 @@ std::vector<bool> recomputed_blocks(const config::Table* section, const Recomput
   const char* const kCounts = "recompute_layers_per_stage";
   if (!counts.empty() && counts.size() != stages.size())
     config::fail(section, kCounts,
-                 fmt::format("{} numbers for {} stages; give one a stage", counts.size(), stages.size()));
+                 fmt::format("{} numbers for {} stages; give one per stage", counts.size(), stages.size()));
   std::vector<bool> recomputed;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const auto blocks = stages[s].size();

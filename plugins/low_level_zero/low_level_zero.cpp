@@ -37,11 +37,10 @@ const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
 void LowLevelZero::configure(const config::Table* section) {
   options_ = config::read(section, low_level_zero_fields());
   if (options_.stage > 2)
-    config::fail(
-        section, "stage",
-        fmt::format("there is no stage {} here: 1 and 2 are what this plugin does; for weights that are shared "
-                    "out too, set parallel.plugin = \"gemini\", or parallel.zero = 3 in place of parallel.plugin",
-                    options_.stage));
+    config::fail(section, "stage",
+                 fmt::format("stage {} is not supported: this plugin has stages 1 and 2; to partition the weights as "
+                             "well, set parallel.plugin = \"gemini\", or parallel.zero = 3 in place of parallel.plugin",
+                             options_.stage));
 }
 
 void LowLevelZero::check(const config::RunConfig& config, int world_size) const {
@@ -53,11 +52,11 @@ void LowLevelZero::check(const config::RunConfig& config, int world_size) const 
     if (wrong) config::fail(section, key, why);
   };
   refuse(options_.no_sync && options_.stage == 1, "no_sync",
-         "changes nothing in stage 1, which holds whole gradients anyway and reduces once a step; remove it, or set "
-         "stage = 2");
+         "has no effect in stage 1, which accumulates whole gradients anyway and reduces once per step; remove it, or "
+         "set stage = 2");
   check_holding(section, "no_sync", options_.no_sync, config.train);
   refuse(!options_.cast_inputs && !is_half(precision), "cast_inputs",
-         fmt::format("changes nothing in {}, as which inputs come anyway; remove it", precision));
+         fmt::format("has no effect in {}, the dtype in which inputs arrive; remove it", precision));
 }
 
 std::vector<std::pair<std::string, int>> LowLevelZero::axes(int world_size) const {
@@ -73,9 +72,10 @@ BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, c
                          .norm_axes = {"dp"}};
   auto result = boost_sharded(source, with_section(*this, options_, given), options_, plan, groups, mesh, log);
   if (options_.no_sync)
-    result.model->note(microbatches(given.train, groups.everyone.size()) > 1
-                           ? "no_sync: whole gradients are held over the microbatches of a step, and reduced once"
-                           : "no_sync changes nothing on so many ranks: a step has one microbatch");
+    result.model->note(
+        microbatches(given.train, groups.everyone.size()) > 1
+            ? "no_sync: whole gradients are accumulated over the microbatches of a step, and reduced once"
+            : "no_sync has no effect on this number of ranks: a step has one microbatch");
   return {std::move(result.model), std::move(result.optimizer)};
 }
 

@@ -38,7 +38,7 @@ void TorchDdp::check(const config::RunConfig& config, int) const {
   if (options_.static_graph && options_.find_unused_parameters)
     config::fail(section, "find_unused_parameters",
                  "static_graph finds the unused parameters once, in the first step, so find_unused_parameters would "
-                 "change nothing; set only one of the two");
+                 "have no effect; set only one of the two");
 }
 
 /// Parameters whose first values may differ between ranks: those that are not drawn by name.

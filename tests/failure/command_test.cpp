@@ -37,17 +37,17 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
        "(trireme "
        "--help)"},
       {{"train"}, "CONFIG is required  (trireme train --help)"},
-      {{"train", good, "more"}, "\"more\" is one word too many  (trireme train --help)"},
+      {{"train", good, "more"}, "unexpected argument \"more\"  (trireme train --help)"},
       {{"train", good, "--rank", "2"}, "no option --rank; did you mean \"--ranks\"?  (trireme train --help)"},
       {{"train", good, "--ranks", "0"}, "--ranks 0: must be at least 1 and at most 4096"},
       {{"train", good, "--ranks", "-2"}, "--ranks -2: must be at least 1"},
       {{"train", good, "--ranks", "two"}, "two"},
-      {{"data"}, "a command is missing (known: leaves)  (trireme data --help)"},
+      {{"data"}, "no command given (known: leaves)  (trireme data --help)"},
       {{"data", "leaves", "--out", "x", "--images", "1"}, "--images 1: must be at least 30"},
       {{"data", "leaves", "--out", "x", "--images", "9223372036854775807"}, "at least 30 and at most 10000000"},
       {{"data", "leaves", "--out", "x", "--size", "15"}, "--size 15: must be at least 16 and at most 4096"},
       {{"data", "leaves", "--out", "x", "--size", "4097"}, "--size 4097: must be at least 16 and at most 4096"},
-      {{"config"}, "name a TOML file, or --explain KEY"},
+      {{"config"}, "name a TOML file, or use --explain KEY"},
       {{"train", good, "--set", "train.epohcs=5"},
        "--set train.epohcs=5: no key \"epohcs\" in [train]; did you mean \"epochs\"?  (trireme config --explain "
        "train)"},
@@ -82,9 +82,9 @@ TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
   expect_only_refusal(trireme({"train", "/nowhere/a.toml"}), 2, "/nowhere/a.toml: cannot be read: No such file");
   const auto good = folder.write("good.toml", kGood);
   expect_only_refusal(trireme({"train", good, "--ranks", "2"}, {.environment = {"OMPI_COMM_WORLD_SIZE=2"}}), 2,
-                      "--ranks stands beside a launcher");
+                      "--ranks conflicts with the launcher");
   const ProcessOptions another_mpi{.environment = {"PMI_SIZE=2", "PMI_RANK=0"}};
-  expect_only_refusal(trireme({"train", good, "--ranks", "2"}, another_mpi), 2, "--ranks stands beside a launcher");
+  expect_only_refusal(trireme({"train", good, "--ranks", "2"}, another_mpi), 2, "--ranks conflicts with the launcher");
   expect_only_refusal(trireme({"train", good}, another_mpi), 2, "PMI_SIZE=2");
   expect_only_refusal(trireme({"train", good, "--ranks", "2"}, {.environment = {"TMPDIR=" + good}}), 2,
                       "set TMPDIR to a folder that can be written to");
@@ -136,7 +136,7 @@ TEST(Command, ExplainsAndPrintsOptions) {
                       "no key \"bucket_cap\" in [plugin.torch_ddp]");
   for (const auto* command : {"config", "train"})
     expect_only_refusal(trireme({command, good, "--set", "plugin.nothing_such.x=3"}), 2,
-                        "--set plugin.nothing_such.x=3: [plugin.nothing_such] is the section of no plugin here");
+                        "--set plugin.nothing_such.x=3: [plugin.nothing_such] is not the section of any plugin");
   expect_only_refusal(trireme({"config", good, "--print", "--set", "model.hiden_size=3"}), 2,
                       "no key \"hiden_size\" in [model]; did you mean \"hidden_size\"?");
 }

@@ -66,7 +66,7 @@ TEST(Plugins, ReadTheSectionsOfThoseThatAreNotChosen) {
         {"low_level_zero.stage=two", "must be an integer, not text"},
         {"gemini.shard_param_frac=2", "must be at least 0 and at most 1"},
         {"low_level_zero.stage=2", "is of the plugin \"low_level_zero\", and this run has \"torch_ddp\"; remove it"},
-        {"low_level_zer.stage=2", "[plugin.low_level_zer] is the section of no plugin here; did you mean"}})
+        {"low_level_zer.stage=2", "[plugin.low_level_zer] is not the section of any plugin; did you mean"}})
     expect_only_refusal(run.train(1, {"--set", std::string("plugin.") + set}), 2, says);
   EXPECT_FALSE(fs::exists(run.dir()));
   const std::string sections = "[plugin.gemini]\nmax_prefetch = 1\n[plugin.torch_ddp]\nbucket_cap_mb = 2\n";
@@ -77,8 +77,7 @@ TEST(Plugins, ReadTheSectionsOfThoseThatAreNotChosen) {
   };
   const std::string named = "[parallel]\nplugin = \"torch_ddp\"\n";
   expect_only_refusal(check("stge = 2\n", named), 2, "several.toml:17:1: no key \"stge\"");
-  expect_only_refusal(check("stage = 2\n", ""), 2,
-                      "changes nothing: no key names its plugin, and the run has \"torch_");
+  expect_only_refusal(check("stage = 2\n", ""), 2, "has no effect: no key names its plugin, and the run has \"torch_");
   const auto good = check("stage = 2\n", named);
   EXPECT_EQ(good.code, 0) << good.err;
 }

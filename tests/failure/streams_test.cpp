@@ -170,8 +170,8 @@ TEST(Streams, OneRankSpeaksUnderTheUsersLauncher) {
     EXPECT_EQ(several.out, run_process(alone).out);
   }
   for (const auto& [words, says] :
-       {std::pair{std::vector<std::string>{"train", run.config, "--ranks", "2"}, "--ranks stands beside a launcher"},
-        {{"eval", run.config, run.config, "--ranks", "2"}, "--ranks stands beside a launcher"},
+       {std::pair{std::vector<std::string>{"train", run.config, "--ranks", "2"}, "--ranks conflicts with the launcher"},
+        {{"eval", run.config, run.config, "--ranks", "2"}, "--ranks conflicts with the launcher"},
         {{"train", run.config, "--rank", "2"}, "no option --rank; did you mean \"--ranks\"?"},
         {{"config", run.config, "--set", "train.epohcs=1"}, "no key \"epohcs\""},
         {{"verify", run.config, "--layouts", "dp=1; dp=2"}, "run it without mpirun"},

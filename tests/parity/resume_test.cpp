@@ -312,7 +312,7 @@ TEST_F(Resume, AutoWithoutACheckpointStartsAnew) {
   train("run", 1, "--set train.max_steps=3 --resume auto");
   EXPECT_EQ(told("run.1", "step"), up_to(2));
   EXPECT_EQ(told("run", "step"), up_to(3));
-  EXPECT_NE(log("run").find("the run starts anew\n"), std::string::npos) << log("run");
+  EXPECT_NE(log("run").find("a new run starts\n"), std::string::npos) << log("run");
   // A checkpoint of another folder: what is in this one is another run.
   train("other", 1, "--set train.max_steps=4 --resume " + checkpoint("run", "step-00000003"));
   train("other", 1, "--set train.max_steps=5 --resume " + checkpoint("run", "step-00000003"));

@@ -34,8 +34,8 @@ Keeper::Keeper(const comm::Group& everyone, c10::Device device, KeeperOptions op
   capacity_ = least.item<std::int64_t>();
   if (capacity_ == 0)
     throw ConfigError(
-        "plugin.gemini.placement_policy: \"auto\" fills a device's memory, and CPU ranks have none: set "
-        "run.memory_mb to what a rank's tensors may take (a program: memory::count()), or choose \"static\"");
+        "plugin.gemini.placement_policy: \"auto\" fills a device's memory, and CPU ranks have none: set run.memory_mb "
+        "to the memory of a rank's tensors (in C++: memory::count()), or choose \"static\"");
   if (!options_.stats_path.empty()) stats_ = MemoryStats::read(options_.stats_path, options_.run, options_.chunks);
   read_ = stats_.has_value();
 }

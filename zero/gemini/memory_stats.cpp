@@ -14,7 +14,7 @@ namespace trireme::zero {
 
 [[noreturn]] static void refuse(const std::string& path, const std::string& why) {
   throw ConfigError(fmt::format(
-      "plugin.gemini.memstats: \"{}\" is no file of memory statistics ({}); remove it, or name another", path, why));
+      "plugin.gemini.memstats: \"{}\" is not a file of memory statistics ({}); remove it, or name another", path, why));
 }
 
 /// @throws ConfigError unless both are of the same run

@@ -67,7 +67,7 @@ class NcclTransport final : public Transport {
     try {
       store_ = rendezvous(info, options);
     } catch (const c10::Error& error) {
-      throw CommError(fmt::format("the ranks did not meet for NCCL: {}", error.what_without_backtrace()));
+      throw CommError(fmt::format("the ranks could not connect for NCCL: {}", error.what_without_backtrace()));
     }
     options_.share_address = nullptr;  // it lives as long as the start
   }
@@ -110,7 +110,7 @@ class NcclTransport final : public Transport {
     try {
       return decide_by_store(*store_, rank_, size_, fmt::format("decide/{}/", decided_++), mine, answer);
     } catch (const c10::Error& error) {
-      throw CommError(fmt::format("the ranks did not meet for NCCL: {}", error.what_without_backtrace()));
+      throw CommError(fmt::format("the ranks could not connect for NCCL: {}", error.what_without_backtrace()));
     }
   }
 

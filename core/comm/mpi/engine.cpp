@@ -104,7 +104,7 @@ void Engine::check_deadlines(Operations& finished) {
       continue;
     }
     operation.fail(std::make_exception_ptr(CommError(fmt::format(
-        "{}: nothing from {} within {:.3g} s; that rank is late, stuck or gone, or makes other calls", operation.text(),
+        "{}: nothing from {} within {:.3g} s; that rank is slow, stuck or gone, or made other calls", operation.text(),
         operation.pending_peers(), static_cast<double>(operation.program_.timeout.count()) / 1000))));
     if (operation.has_requests()) broken_.push_back(active_[i]);
     retire(i, finished);

@@ -69,7 +69,7 @@ TEST(Table, HoldsEveryKindOfValueWithItsOrigin) {
 TEST(Table, RefusesWhatIsNotTomlOrFitsNoOption) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"[opt]\nx = 1979-05-27\n",
-       "a.toml:2:1: opt.x is a date or a time, which no option holds; write a number, a text, true, false or a list"},
+       "a.toml:2:1: opt.x is a date or a time, which no option accepts; write a number, a text, true, false or a list"},
       {"[opt]\nx = {a = 1}\n", "a.toml:2:1: opt.x is an inline table; write it as a section, [opt.x]"},
       {"[opt]\nx = [1, 'a']\n", "a.toml:2:1: opt.x must be a list of one kind: numbers or texts"},
       {"[opt]\nx = [[1], [2]]\n", "a.toml:2:1: opt.x must be a list of one kind: numbers or texts"},
@@ -86,7 +86,7 @@ TEST(Table, RefusesWhatIsNotTomlOrFitsNoOption) {
         << message_of([&] { parse_text(text, "a.toml"); });
   EXPECT_EQ(message_of([] { parse_file("/nowhere/a.toml"); }),
             "/nowhere/a.toml: cannot be read: No such file or directory");
-  EXPECT_EQ(message_of([] { parse_file("/tmp"); }), "/tmp: is a folder; give the TOML file itself");
+  EXPECT_EQ(message_of([] { parse_file("/tmp"); }), "/tmp: is a folder; name the TOML file itself");
 }
 
 TEST(Read, FillsAStructAndKeepsDefaults) {
@@ -126,7 +126,7 @@ TEST(Read, SaysWhatIsWrongWhereAndWhatToDo) {
       {"pair = [0.1, 1.0]",
        "opt.pair = [0.1, 1.0]: each number must be at least 0 and below 1  (trireme config --explain opt.pair)"},
       {"extra = 9",
-       "opt.extra = 9: changes nothing with mode = \"fast\": it is for exact; remove it  (trireme config --explain "
+       "opt.extra = 9: has no effect with mode = \"fast\": it is for exact; remove it  (trireme config --explain "
        "opt.extra)"},
   };
   for (const auto& [line, expected] : cases)

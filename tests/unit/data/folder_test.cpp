@@ -177,8 +177,8 @@ TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
   auto sets = open(options, 1, Log(1));
   EXPECT_EQ(message_of([&] { sets.train->get(0, 0, true); }),
             bad +
-                ": the file is empty; repair or remove it, or set data.on_bad_sample = \"skip\" to go on without it, "
-                "where ranks share no sample");
+                ": the file is empty; repair or remove it, or set data.on_bad_sample = \"skip\" to go on without it "
+                "(not where several ranks share a sample)");
 
   options.on_bad_sample = "skip";
   std::FILE* lines = std::tmpfile();

@@ -162,8 +162,8 @@ TEST(Tensors, SaysWhatIsWrong) {
   EXPECT_TRUE(sets.train->get(0, 0, false).has_value());
   EXPECT_EQ(message_of([&] { sets.train->get(1, 0, false); }),
             path +
-                ": pixel_values of sample 1 holds a value that is not finite; repair or remove it, or set "
-                "data.on_bad_sample = \"skip\" to go on without it, where ranks share no sample");
+                ": pixel_values of sample 1 contains a value that is not finite; repair or remove it, or set "
+                "data.on_bad_sample = \"skip\" to go on without it (not where several ranks share a sample)");
 }
 
 }  // namespace

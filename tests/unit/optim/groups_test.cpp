@@ -63,10 +63,10 @@ TEST(Groups, Refusals) {
       {[](auto& o) { o.freeze = {"zzzzzzzzzzzzzzzzzzzzzzz"}; }, "parameters are called vit.embeddings.cls_token"},
       {[](auto& o) { o.freeze = {""}; }, "matches no parameter"},
       {[](auto& o) { o.freeze = {"*"}; }, "nothing is left to train"},
-      {[](auto& o) { o.no_decay = {"bias"}; }, "changes nothing while weight_decay is 0"},
+      {[](auto& o) { o.no_decay = {"bias"}; }, "has no effect while weight_decay is 0"},
       {[](auto& o) { o.name = "hybrid_adan"; }, "did you mean \"hybrid_adam\"?"},
-      {[](auto& o) { o.momentum = 0.9; }, "optimizer.momentum = 0.9: changes nothing"},
-      {[](auto& o) { o.nesterov = true; }, "optimizer.nesterov = true: changes nothing"},
+      {[](auto& o) { o.momentum = 0.9; }, "optimizer.momentum = 0.9: has no effect"},
+      {[](auto& o) { o.nesterov = true; }, "optimizer.nesterov = true: has no effect"},
       {[](auto& o) { o.betas = {0.9}; }, "must have 2 elements, not 1"},
       {[](auto& o) {
          o.betas = {0.9, 1.0};
@@ -81,7 +81,7 @@ TEST(Groups, Refusals) {
          o.name = "sgd";
          o.adamw = false;
        },
-       "optimizer.adamw = false: changes nothing"},
+       "optimizer.adamw = false: has no effect"},
       {[](auto& o) {
          o.name = "sgd";
          o.nesterov = true;
@@ -98,7 +98,7 @@ TEST(Groups, Refusals) {
          o.name = "sgd";
          o.dampening = 0.1;
        },
-       "changes nothing without momentum"},
+       "has no effect without momentum"},
   };
   for (const auto& [change, says] : rows) {
     config::OptimizerOptions options;

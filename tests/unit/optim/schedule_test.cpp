@@ -96,7 +96,7 @@ TEST(Schedule, Refusals) {
          o.warmup_steps = 5;
          o.warmup_ratio = 0.1;
        },
-       "stands beside warmup_ratio"},
+       "; set only one of them"},
       {[](auto& o) { o.warmup_steps = 101; },
        "schedule.warmup_steps asks for 101 steps of warm-up, and the training has 100"},
       {[](auto& o) { o.warmup_ratio = 1.5; }, "schedule.warmup_ratio = 1.5: it must be at least 0 and below 1"},
@@ -105,7 +105,7 @@ TEST(Schedule, Refusals) {
          o.name = "one_cycle";
          o.warmup_steps = 5;
        },
-       "schedule.warmup_steps = 5: changes nothing with name = \"one_cycle\""},
+       "schedule.warmup_steps = 5: has no effect with name = \"one_cycle\""},
       {[](auto& o) { o.name = "step"; }, "[schedule] step_size: is required"},
       {[](auto& o) { o.name = "multi_step"; }, "[schedule] milestones: are required"},
       {[](auto& o) {
@@ -123,14 +123,13 @@ TEST(Schedule, Refusals) {
          o.name = "cosine";
          o.step_size = 4;
        },
-       "schedule.step_size = 4: changes nothing"},
-      {[](auto& o) { o.min_lr_factor = 0.1; },
-       "schedule.min_lr_factor = 0.1: changes nothing with name = \"constant\""},
+       "schedule.step_size = 4: has no effect"},
+      {[](auto& o) { o.min_lr_factor = 0.1; }, "schedule.min_lr_factor = 0.1: has no effect with name = \"constant\""},
       {[](auto& o) {
          o.name = "linear";
          o.gamma = 0.5;
        },
-       "schedule.gamma = 0.5: changes nothing"},
+       "schedule.gamma = 0.5: has no effect"},
       {[](auto&) {}, "no optimizer step", 0},
   };
   for (const auto& [change, says, total] : rows) {

@@ -54,7 +54,7 @@ TEST(Prepare, RefusesWhatTheTrainingCouldNotDo) {
       {{"optimizer.freeze=[\"encodr\"]"}, "\"encodr\" matches no parameter; did you mean \"encoder\"?"},
       {{"optimizer.freeze=[\"*\"]"}, "* matches all 24 parameters; nothing is left to train"},
       {{"optimizer.no_decay=[\"bias\"]", "optimizer.weight_decay=0"},
-       "changes nothing while optimizer.weight_decay is 0"},
+       "has no effect while optimizer.weight_decay is 0"},
       {{"schedule.warmup_steps=13"}, "asks for 13 steps of warm-up, and the training has 12; lower it"},
       {{"schedule.name=multi_step", "schedule.warmup_steps=5", "schedule.milestones=[4]"},
        "4 lies before the first full-rate step"},
@@ -233,7 +233,7 @@ TEST(Prepare, MeanAndStdAreForPixelsInBytes) {
         prepared(text, {"data.name=tensors", "data.path=" + folder.path(), set});
       });
       const bool refused = !bytes && set.find("0.5, 0.5, 0.5") == std::string::npos;
-      EXPECT_EQ(message.rfind("--set " + set + ": changes nothing: the pixel_values in " + folder.path(), 0) == 0,
+      EXPECT_EQ(message.rfind("--set " + set + ": has no effect: the pixel_values in " + folder.path(), 0) == 0,
                 refused)
           << message;
       if (!refused) {
