@@ -199,7 +199,7 @@ TEST(DataParallelRules, OnlyWeightsThatMayDifferAreSentAtTheStart) {
 TEST(DataParallelRules, RanksWithOtherSeedsAreRefused) {
   const Case c{.name = "seeds"};
   auto options = make_options(c);
-  options.boost.seed = ~std::uint64_t{0} - (world().rank() == world().size() - 1 ? 1 : 0);
+  options.seed = ~std::uint64_t{0} - (world().rank() == world().size() - 1 ? 1 : 0);
   if (world().size() == 1) return;
   try {
     Booster booster(world(), make_plugin(c), options);

@@ -306,7 +306,10 @@ BoostOptions make_options(const Case& c) {
   train.global_batch = c.global_batch;
   train.micro_batch = std::min(c.micro_batch, c.global_batch);
   train.precision = c.precision;
-  if (c.precision == "fp16") train.initial_scale = c.initial_scale;
+  if (c.precision == "fp16") {
+    train.initial_scale = c.initial_scale;
+    train.max_scale = std::max(train.max_scale, c.initial_scale);
+  }
   train.max_norm = c.max_norm;
   train.recompute = c.recompute;
   auto& optimizer = options.optimizer;
