@@ -1,5 +1,8 @@
 #include "core/booster/plugin.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/base/error.h"
 
 namespace trireme {
@@ -34,12 +37,10 @@ constexpr std::pair<const char*, const char*> kShort[] = {{"pp", "pp_size"}, {"s
 
 /// Errors name a key as the user writes it. One that he has not written at all: as he writes the others.
 void name_keys_as_written(config::Table& section, const config::Table& parallel) {
-  bool writes_short = false, writes_long = false;
-  for (const auto& [brief, key] : kShort) {
-    const auto* entry = section.find(key);
-    writes_short = writes_short || parallel.find(brief) != nullptr;
-    writes_long = writes_long || (entry != nullptr && entry->written_as.empty());
-  }
+  const bool writes_short = std::any_of(std::begin(kShort), std::end(kShort),
+                                        [&](const auto& pair) { return parallel.find(pair.first) != nullptr; });
+  const bool writes_long = std::any_of(section.entries.begin(), section.entries.end(),
+                                       [](const auto& entry) { return entry.second.written_as.empty(); });
   for (const auto& [brief, key] : kShort) {
     const auto* entry = section.find(key);
     const bool is_short = entry == nullptr ? writes_short || !writes_long : !entry->written_as.empty();

@@ -16,7 +16,9 @@ class CountedFront {
     namespace fs = std::filesystem;
     fs::create_directories(folder_.path() + "/bin");
     fs::copy_file(TRIREME_COMMAND, command());
-    const auto worker = fs::path(TRIREME_COMMAND).parent_path().parent_path() / "libexec/trireme/trireme-worker";
+    const auto built = fs::path(TRIREME_COMMAND).parent_path().parent_path();
+    fs::create_directory_symlink(built / "share", folder_.path() + "/share");  // where it learns which LibTorch it has
+    const auto worker = built / "libexec/trireme/trireme-worker";
     const auto script =
         folder_.write("libexec/trireme/trireme-worker", "#!/bin/sh\necho \"${OMPI_COMM_WORLD_RANK-none}\" >>" +
                                                             starts() + "\nexec " + worker.string() + " \"$@\"\n");

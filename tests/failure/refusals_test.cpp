@@ -43,7 +43,7 @@ TEST_F(Refusals, OfTheFile) {
   expect_refused({
       rule({"run.dir="}, "run.dir=: is empty"),
       rule({"run.checkpoint_every=5", "run.keep_checkpoints=0"}, "has no effect, because keep_checkpoints = 0"),
-      rule({"data.name=image_folder", "data.path="}, "is required with name = \"image_folder\""),
+      rule({"data.path=somewhere", "data.images=60"}, "data.path names leaves that are drawn already"),
       rule({"data.path=somewhere", "data.leaf_seed=3"}, "data.path names leaves that are drawn already"),
       rule({"data.on_bad_sample=skip"}, "has no effect with leaves that are generated in memory"),
       rule({"data.random_resized_crop=true", "data.crop_scale=[0.9, 0.1]"}, "must be the least part first"),
@@ -78,6 +78,12 @@ TEST_F(Refusals, OfTheFile) {
   });
 }
 
+TEST(RefusalsOfData, WantTheirFolder) {
+  const SmallRun run("[data]\nname = \"image_folder\"\n");
+  expect_only_refusal(run.train(8), 2, "is required with name = \"image_folder\"");
+  expect_only_refusal(run.train(8, {"--set", "data.path=/nowhere/leaves"}), 3, "/nowhere/leaves");
+}
+
 TEST_F(Refusals, OfRanksDataAndModel) {
   const auto cases = std::vector<Row>{
       {{"train.epochs=1"}, "a global batch of 8 cannot be shared by 64 data-parallel ranks; use at least 64", 64},
@@ -87,7 +93,6 @@ TEST_F(Refusals, OfRanksDataAndModel) {
        "set only one of the two"},
       {{"parallel.plugin=nothing"}, "no plugin \"nothing\" (known: "},
       {{"model.name=vitt"}, "vitt"},
-      {{"data.path=/nowhere/leaves"}, "/nowhere/leaves", 8, Phase::check, 3},
       {{"train.drop_last=true", "train.global_batch=100"},
        "drop_last leaves no step: 42 samples for a global batch of 100"},
       {{"schedule.warmup_steps=1000"}, "asks for 1000 steps of warm-up, and the training has 6"},
