@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 
 #include "apps/commands/commands.h"
@@ -63,20 +62,22 @@ config::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& 
   return config::from_table(std::move(root));
 }
 
-/// @throws CheckpointError when it is not whole; rank 0 reads every byte.
-void check_checkpoint(const EvalCommand& command, const comm::LaunchInfo& info) {
-  const bool first = info.rank == 0;
+/// The checkpoint that is to be evaluated, once it is known to be whole. @throws CheckpointError
+checkpoint::Checkpoint open_checkpoint(const EvalCommand& command, checkpoint::Verify how) {
   try {
-    const checkpoint::Checkpoint stored(command.weights,
-                                        first ? checkpoint::Verify::content : checkpoint::Verify::sizes);
-    const auto& at = stored.record().progress;
-    if (!first) return;
-    fmt::print("weights   {}: epoch {}, after {}\n", command.weights, at.step_in_epoch == 0 ? at.epoch : at.epoch + 1,
-               text::counted(at.global_step, "step"));
-    std::fflush(stdout);
+    return checkpoint::Checkpoint(command.weights, how);
   } catch (const CheckpointError& error) {
     throw CheckpointError(fmt::format("{}; name another checkpoint of the run", error.what()));
   }
+}
+
+/// Rank 0 reads every byte, and says what is evaluated.
+void show_checkpoint(const EvalCommand& command, int rank) {
+  const auto stored = open_checkpoint(command, rank == 0 ? checkpoint::Verify::content : checkpoint::Verify::sizes);
+  if (rank != 0) return;
+  const auto& at = stored.record().progress;
+  put(fmt::format("weights   {}: epoch {}, after {}\n", command.weights,
+                  at.step_in_epoch == 0 ? at.epoch : at.epoch + 1, text::counted(at.global_step, "step")));
 }
 
 }  // namespace
@@ -84,13 +85,14 @@ void check_checkpoint(const EvalCommand& command, const comm::LaunchInfo& info) 
 int run(const EvalCommand& command) {
   if (checks_for(command.ranks)) {
     const auto ranks = static_cast<int>(*command.ranks);
+    if (command.is_checkpoint) open_checkpoint(command, checkpoint::Verify::sizes);
     check_for_ranks(eval_config(command, ranks, Log(/*rank=*/1)), ranks, command.weights);
     return 0;
   }
   std::optional<train::Prepared> prepared;
   return run_on_ranks(
       [&](const comm::LaunchInfo& info) {
-        if (command.is_checkpoint) check_checkpoint(command, info);
+        if (command.is_checkpoint) show_checkpoint(command, info.rank);
         auto config = eval_config(command, info.size, Log(info.rank));
         const auto options = world_options(config);
         tune_process(config, info);

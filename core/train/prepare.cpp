@@ -191,10 +191,9 @@ BoostInputs training_inputs(const Prepared& p) {
 std::string resolved_toml(config::RunConfig c, const Plugin& plugin, const nn::ModelKind& kind,
                           const void* model_options) {
   // The plugin's section says in long what these say in short.
-  config::ParallelOptions unsaid;
-  unsaid.plugin = c.parallel.plugin;
-  unsaid.dp = c.parallel.dp;
-  c.parallel = unsaid;
+  auto& parallel = c.parallel;
+  for (auto* size : {&parallel.pp, &parallel.sp, &parallel.tp, &parallel.zero}) size->reset();
+  for (auto* name : {&parallel.schedule, &parallel.sp_mode}) name->reset();
   const auto model = config::print_section(kind.fields(), model_options);
   // The model's own keys continue [model]: its header line is already there.
   return config::print(c, model.substr(model.find('\n') + 1), config::print_section(plugin.fields(), plugin.options()));

@@ -54,7 +54,9 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
       {{"train", good, "--set", "train.epochs=many"}, "--set train.epochs=many: must be an integer, not text"},
       {{"train", good, "--set", "epochs=5"}, "write --set SECTION.KEY=VALUE"},
       {{"train", good, "--set"}, "--set"},
-      {{"eval", "runs/x"}, "runs/x is no run folder with a config.toml; name the TOML file too  (trireme eval --help)"},
+      {{"eval", "runs/x"},
+       "runs/x is no run folder or checkpoint, which keep a config.toml; name the TOML file too  (trireme eval "
+       "--help)"},
   };
   for (const auto& [words, expected] : cases) {
     SCOPED_TRACE(expected);

@@ -54,10 +54,10 @@ TEST(Prepare, RefusesWhatTheTrainingCouldNotDo) {
       {{"optimizer.freeze=[\"encodr\"]"}, "\"encodr\" matches no parameter; did you mean \"encoder\"?"},
       {{"optimizer.freeze=[\"*\"]"}, "* matches all 24 parameters; nothing is left to train"},
       {{"optimizer.no_decay=[\"bias\"]", "optimizer.weight_decay=0"},
-       "has no effect while optimizer.weight_decay is 0"},
+       "has no effect while weight_decay is 0; set optimizer.weight_decay"},
       {{"schedule.warmup_steps=13"}, "asks for 13 steps of warm-up, and the training has 12; lower it"},
       {{"schedule.name=multi_step", "schedule.warmup_steps=5", "schedule.milestones=[4]"},
-       "4 lies before the first full-rate step"},
+       "4 is before the end of the warm-up; it must be at least 5"},
   };
   for (const auto& c : cases) {
     const auto message = message_of<ConfigError>([&] { prepared(kGood, c.set); });

@@ -38,7 +38,7 @@ Difference between(const Record& got, const Record& expected, bool coarse = fals
 TEST(Record, WhatIsNotFiniteDiffers) {
   const auto same = between({}, {});
   EXPECT_EQ(same.loss + same.gradient.value + same.weight.value, 0);
-  for (const double bad : {std::nan(""), INFINITY, -INFINITY})
+  for (const double bad : {std::nan(""), double{INFINITY}, double{-INFINITY}})
     for (const bool coarse : {false, true})
       for (const bool in_reference : {false, true}) {
         const auto compare = [&](const Record& odd) {
