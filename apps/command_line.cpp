@@ -88,7 +88,7 @@ void add_verify(CLI::App& app, Parsed& out) {
   command.add_option("--steps", out.verify.steps, "Steps to train")->type_name("N")->capture_default_str();
   command
       .add_option("--precision", out.verify.precision,
-                  "fp64, in which rounding cannot hide an error; fp32, bf16 or fp16")
+                  "fp64, in which rounding cannot hide an error; fp32, tf32, bf16 or fp16")
       ->type_name("P")
       ->capture_default_str();
   add_set(command, out.verify.set);
@@ -232,7 +232,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
   }
   if (app.got_subcommand("verify")) {
     const auto& precision = parsed.verify.precision;
-    const std::vector<std::string> known{"fp64", "fp32", "bf16", "fp16"};
+    const std::vector<std::string> known{"fp64", "fp32", "tf32", "bf16", "fp16"};
     if (std::find(known.begin(), known.end(), precision) == known.end())
       refuse(app, fmt::format("--precision {}: must be one of {}", precision, text::join(known)));
     // Training makes the last digits' differences grow from step to step, on one rank too.

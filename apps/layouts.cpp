@@ -15,7 +15,7 @@
 namespace trireme::apps {
 namespace {
 
-const std::vector<std::string> kWords{"dp", "pp", "sp", "tp", "zero", "schedule", "sp_mode", "plugin"};
+const std::vector<std::string> kWords{"dp", "pp", "sp", "tp", "zero", "schedule", "sp_mode", "plugin", "device"};
 
 std::string trimmed(const std::string& text) {
   const auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
@@ -94,6 +94,8 @@ Layout parse_layout(const std::string& text) {
       layout.sp_mode = value;
     else if (key == "plugin")
       layout.plugin = value;
+    else if (key == "device")
+      layout.set.push_back("run.device=" + config::to_toml(value));
     else if (key.find('.') != std::string::npos) {
       check_shares(text, key);
       layout.set.push_back(fmt::format("{}={}", key, value));

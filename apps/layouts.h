@@ -10,13 +10,13 @@
 
 namespace trireme::apps {
 
-/// "dp=2,tp=2,zero=1", "pp=4,schedule=zbv", "plugin=gemini,dp=3,plugin.gemini.max_prefetch=1".
+/// "dp=2,tp=2,zero=1", "pp=4,schedule=zbv", "dp=1,device=cpu", "plugin=gemini,dp=3,plugin.gemini.max_prefetch=1".
 struct Layout {
   std::string text;
   std::string plugin;  ///< "": hybrid_parallel
   std::int64_t dp = 1, pp = 1, sp = 1, tp = 1, zero = 0;
   std::string schedule, sp_mode;  ///< "": the plugin's own choice
-  std::vector<std::string> set;   ///< other keys, as --set takes them
+  std::vector<std::string> set;   ///< other keys, as --set takes them; device among them
   /// The modes split_gather and ring work among the tensor-parallel ranks, and have none of their own.
   [[nodiscard]] std::int64_t ranks() const {
     return dp * pp * tp * (sp_mode == "split_gather" || sp_mode == "ring" ? 1 : sp);

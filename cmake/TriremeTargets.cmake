@@ -38,6 +38,7 @@ if(TRIREME_PRECOMPILE)
     target_link_libraries(trireme_headers_of_${kind} PRIVATE trireme_options)
     target_precompile_headers(trireme_headers_of_${kind} PRIVATE ${_${kind}})
   endforeach()
+  target_compile_options(trireme_headers_of_tests PRIVATE -DGTEST_HAS_PTHREAD=1)  # as GTest::gtest has it, or no test takes them
 endif()
 
 # trireme_precompiled(target tensors|modules|tests): its files start with the precompiled headers of that kind.

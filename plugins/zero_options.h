@@ -29,7 +29,7 @@ void add_train_options(Fields<O>& table) {
       .add("precision", &TrainKeys::precision,
            "Precision of weights, gradients and matrix products; bf16 and fp16 keep fp32 master weights of the slice "
            "that a rank owns.",
-           {.choices = {"fp32", "bf16", "fp16", "fp64"}})
+           {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}})
       .add("max_norm", &TrainKeys::max_norm, "Clip the gradient to this norm; 0 never clips.", {.min = 0})
       .add("initial_scale", &TrainKeys::initial_scale, "fp16: the initial loss scale.", {.above = 0})
       .add("min_scale", &TrainKeys::min_scale, "fp16: the smallest loss scale.", {.above = 0})

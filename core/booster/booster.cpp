@@ -69,6 +69,7 @@ Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOption
     : world_(world), plugin_(std::move(plugin)), options_(std::move(options)), log_(world.rank()) {
   TRIREME_REQUIRE(plugin_ != nullptr, "Booster: the plugin is null; give one from load_plugin()");
   check_options(options_);
+  set_float32_products(Precision::parse(options_.train.precision), world_.device());
   mesh_ = std::make_unique<comm::Mesh>(world_, plugin_->axes(world_.size()));
   const auto seed = static_cast<std::int64_t>(options_.seed);
   auto least = at::tensor({std::int64_t{plugin_->reads_inputs(*mesh_)}, seed, ~seed}).to(world_.device());

@@ -13,12 +13,19 @@ struct Precision {
   at::ScalarType compute = at::kFloat;     ///< dtype of matrix products; another than `parameters`: by autocast
   at::ScalarType loss = at::kFloat;        ///< dtype that a criterion gets the outputs in
   bool loss_scale = false;
-  /// fp32 | bf16 | fp16 | fp64. @throws ConfigError
+  bool tf32 = false;  ///< CUDA multiplies fp32 matrices in TF32: fp32's range, 10 bits of mantissa
+  /// fp32 | tf32 | bf16 | fp16 | fp64. @throws ConfigError
   static Precision parse(const std::string& name);
   /// The same numbers without autocast: half-precision parameters, for an engine that keeps masters beside them.
   static Precision pure(const std::string& name);
   [[nodiscard]] bool autocasts() const { return parameters != compute; }
 };
+
+constexpr const char* kTf32OnCpu = "\"tf32\" is how CUDA GPUs multiply matrices, and this run is on the CPU; set fp32";
+
+/// Sets, for the process, how CUDA multiplies and convolves fp32 tensors: in TF32 if the precision says so, else in
+/// full fp32. LibTorch's own default convolves in TF32. @throws ConfigError for tf32 on a CPU.
+void set_float32_products(const Precision& precision, c10::Device device);
 
 /// Autocast while it lives (when the precision asks for it), restored and its weight cache cleared at the end.
 class AutocastScope {

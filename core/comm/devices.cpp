@@ -1,5 +1,6 @@
 // What is done about CUDA without LibTorch: its own count of devices would load libtorch_cuda.
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 
@@ -29,6 +30,17 @@ int cuda_device_count() {
   int count = 0;
   if (init == nullptr || get_count == nullptr || init(0) != 0 || get_count(&count) != 0) return 0;
   return count;
+}
+
+bool wants_cuda(const std::string& device, int available) {
+  if (device == "cpu") return false;
+  if (device == "auto") return available > 0;
+  if (device != "cuda") throw ConfigError(fmt::format("device \"{}\": must be auto, cpu or cuda", device));
+  if (available == 0)
+    throw ConfigError(
+        "device \"cuda\", but the CUDA driver shows no device here; use \"auto\" or \"cpu\", or see "
+        "CUDA_VISIBLE_DEVICES");
+  return true;
 }
 
 }  // namespace trireme::comm

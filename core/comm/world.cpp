@@ -82,17 +82,6 @@ class RunningWorld final : public World {
   int groups_ = 0;
 };
 
-bool wants_cuda(const std::string& device, int available) {
-  if (device == "cpu") return false;
-  if (device == "auto") return available > 0;
-  if (device != "cuda") throw ConfigError(fmt::format("device \"{}\": must be auto, cpu or cuda", device));
-  if (available == 0)
-    throw ConfigError(
-        "device \"cuda\", but the CUDA driver shows no device here; use \"auto\" or \"cpu\", or see "
-        "CUDA_VISIBLE_DEVICES");
-  return true;
-}
-
 /// NCCL over all ranks, rank 0's address spread by MPI where that runs.
 std::unique_ptr<Transport> start_nccl(const CudaLibrary& library, const LaunchInfo& info, const WorldOptions& options,
                                       c10::Device device, Transport* mpi) {

@@ -51,7 +51,7 @@ struct TrainOptions {
   std::optional<std::int64_t> max_steps{};
   std::int64_t global_batch = 32;
   std::optional<std::int64_t> micro_batch{};  // a rank's samples a forward; unset: its whole share
-  std::string precision = "fp32";             // fp32 | bf16 | fp16 | fp64
+  std::string precision = "fp32";             // fp32 | tf32 | bf16 | fp16 | fp64
   double max_norm = 0;                        // 0: no clip
   bool shuffle = true;
   bool drop_last = false;

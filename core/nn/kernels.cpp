@@ -23,8 +23,9 @@ KernelPlaces kernel_places(Model& model) {
     }
     if (dynamic_cast<LayerNorm*>(&module) != nullptr) ++places.norm;
     if (const auto* linear = dynamic_cast<Linear*>(&module)) places.pointwise += linear->options().gelu ? 1 : 0;
-    if (const auto* dropout = dynamic_cast<Dropout*>(&module)) places.pointwise += dropout->p() > 0 ? 1 : 0;
+    if (const auto* dropout = dynamic_cast<Dropout*>(&module)) places.dropout += dropout->p() > 0 ? 1 : 0;
   });
+  places.pointwise += places.dropout;
   return places;
 }
 

@@ -17,6 +17,7 @@ void choose_kernels(Model& model, const Kernels& kernels);
 /// How many layers have each choice.
 struct KernelPlaces {
   int attention = 0, norm = 0, pointwise = 0;
+  int dropout = 0;  ///< of the pointwise ones, those that are a dropout
   int attention_with_dropout = 0;
 };
 KernelPlaces kernel_places(Model& model);

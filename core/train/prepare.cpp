@@ -8,8 +8,11 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/plugin_loader.h"
+#include "core/booster/precision.h"
 #include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
+#include "core/comm/transport.h"
+#include "core/comm/world.h"
 #include "core/config/place.h"
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
@@ -57,6 +60,15 @@ void check_batch(Prepared& p, bool trains) {
   const std::int64_t share = (train.global_batch + dp - 1) / dp;
   p.micro_batch = p.plugin->micro_batch(train.micro_batch, share);
   p.eval_batch = train.eval_batch.value_or(4 * p.micro_batch);
+}
+
+/// What the ranks would refuse once they run. The driver is asked only where its answer matters.
+void check_device(const Prepared& p) {
+  const auto& device = p.config.run.device;
+  const bool tf32 = Precision::parse(p.config.train.precision).tf32;
+  if (device != "cuda" && !tf32) return;
+  const bool cuda = comm::wants_cuda(device, device == "cpu" ? 0 : comm::cuda_device_count());
+  if (tf32 && !cuda) config::fail(p.config.root.table("train"), "precision", kTf32OnCpu);
 }
 
 void check_pixels(const Prepared& p) {
@@ -130,6 +142,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   config::with_place(p.config.root, [&] {
     p.plugin = configured_plugin(p.config);
     p.plugin->check(p.config, launch.size);
+    check_device(p);
     comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
     check_layout(p);
     try {

@@ -41,8 +41,8 @@ void Readback::poll() {
   }
 }
 
-void Readback::drain() {
-  while (!pending_.empty()) finish_front(true);
+void Readback::drain_to(std::size_t left) {
+  while (pending_.size() > left) finish_front(true);
 }
 
 }  // namespace trireme::train

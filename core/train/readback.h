@@ -19,8 +19,9 @@ class Readback {
   void add(const std::vector<at::Tensor>& scalars, Then then);
   /// Calls what is ready; at most kLag steps stay behind.
   void poll();
-  /// Waits for all of it.
-  void drain();
+  /// Waits for all of it, or for all but the last `left`.
+  void drain() { drain_to(0); }
+  void drain_to(std::size_t left);
 
  private:
   static constexpr std::size_t kLag = 16;

@@ -36,7 +36,8 @@ nlohmann::json data_facts(const Prepared& p) {
 std::pair<std::string, std::string> updated_in(const config::Table& run) {
   const auto precision = std::get<std::string>(run.table("train")->find("precision")->value);
   auto keys = fmt::format("train.precision = \"{}\"", precision);
-  if (precision == "fp32" || precision == "fp64") return {precision, keys};
+  if (precision == "fp64") return {precision, keys};
+  if (precision == "fp32" || precision == "tf32") return {"fp32", keys};
   // Half precision has fp32 masters, unless the plugin was told to do without.
   if (const auto* plugins = run.table("plugin"))
     for (const auto& [name, section] : plugins->tables)

@@ -1,6 +1,5 @@
 #include "core/train/session.h"
 
-#include <ATen/ops/full.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "core/base/version.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/text.h"
+#include "core/train/deadline.h"
 #include "core/train/export.h"
 #include "core/train/finite_watch.h"
 #include "core/train/header.h"
@@ -40,7 +40,8 @@ class Session {
         folder_(folder),
         console_(terminal, world.rank() == 0),
         best_model_(folder.dir(), model_texts(p_)),
-        booster_(world, std::move(p_.plugin), booster_options(p_)) {}
+        booster_(world, std::move(p_.plugin), booster_options(p_)),
+        deadline_(world, Deadline::lag_on(world.device())) {}
 
   void run() {
     if (const auto done = comm::broadcast_text(world_.group(), world_.device(), folder_.start().done); !done.empty())
@@ -193,14 +194,9 @@ class Session {
                   });
   }
 
-  /// The same answer on every rank: the clock of rank 0 decides.
   bool should_stop() {
     if (at().global_step >= total_steps_) return true;
-    if (!train().max_seconds) return false;
-    auto over = at::full({}, since(begin_) >= *train().max_seconds ? 1 : 0,
-                         at::TensorOptions(at::kInt).device(world_.device()));
-    world_.group().broadcast(over, 0);
-    return over.item<int>() != 0;
+    return train().max_seconds && deadline_.passed(since(begin_) >= *train().max_seconds);
   }
 
   void save() {
@@ -264,6 +260,7 @@ class Session {
   Boosted run_;
   std::unique_ptr<data::Loader> validation_;
   Readback readback_;
+  Deadline deadline_;
   std::optional<FiniteWatch> watch_;
   std::optional<Timeline> timeline_;
   Standing standing_;

@@ -33,7 +33,7 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
           {"gradient_bytes", run.optimizer->gradient_bytes()},
           {"optimizer_bytes", run.optimizer->state_bytes() - run.optimizer->host_state_bytes()},
           {"optimizer_host_bytes", run.optimizer->host_state_bytes()},
-          {"peak_tensor_bytes", memory::peak()},
+          {"peak_tensor_bytes", world.device().is_cpu() ? memory::peak() : memory::Meter(world.device()).peak()},
           {"peak_rss_bytes", peak_rss_bytes()},
           {"samples", samples},
           {"comm", comm}};

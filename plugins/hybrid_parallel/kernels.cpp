@@ -35,7 +35,7 @@ const nn::SelfAttention* an_attention(nn::Model& model) {
 
 std::string attention_line(nn::Model& model, const KernelKeys& keys, at::ScalarType dtype, c10::Device device) {
   constexpr std::int64_t kTokens = 128;  // any number: the choice is by head size, type and device
-  if (!keys.kernels().attention) return "attention forms its scores";
+  if (!keys.enable_flash_attention.value_or(true)) return "attention forms its scores";
   if (nn::kernel_places(model).attention_with_dropout > 0) return "attention forms its scores, for their dropout";
   const auto& layer = *an_attention(model);
   const auto kernel = nn::attention_kernel(layer.heads(), kTokens, layer.head_size(), dtype, device);
@@ -81,8 +81,8 @@ void check_kernels(const config::Table* section, const KernelKeys& keys, Sequenc
 
 std::string choose_kernels(nn::Model& model, const KernelKeys& keys, Sequence mode, at::ScalarType dtype,
                            c10::Device device) {
-  const auto kernels = keys.kernels();
   const auto places = nn::kernel_places(model);
+  const auto kernels = keys.kernels(places, device);
   const bool own = nn::has_own_kernels(device);
   nn::choose_kernels(model, kernels);
   std::vector<std::string> chosen;
@@ -94,6 +94,10 @@ std::string choose_kernels(nn::Model& model, const KernelKeys& keys, Sequence mo
   if (kernels.pointwise && places.pointwise > 0)
     chosen.push_back(own ? "bias and GELU, dropout and sum by kernels of their own"
                          : "bias and GELU by LibTorch's kernels, dropout and sum in one pass");
+  if (keys.enable_all_optimization && device.is_cuda() && !kernels.norm && !kernels.pointwise)
+    chosen.emplace_back(
+        "norms, GELU and dropout by LibTorch's kernels: ours are not measured on GPUs yet, and "
+        "enable_fused_normalization and enable_jit_fused turn them on");
   if (!keys.overlap()) chosen.emplace_back("tokens are waited for as they are sent");
   return chosen.empty() ? ""
                         : fmt::format("kernels ({}): {}", device.is_cuda() ? "GPU" : "CPU", fmt::join(chosen, "; "));

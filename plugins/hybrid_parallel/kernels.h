@@ -14,15 +14,18 @@
 
 namespace trireme::plugins {
 
-/// Unset: as enable_all_optimization says, and without it as fast as it is without asking.
+/// Unset: as enable_all_optimization says, and without it as fast as it is without asking. enable_all_optimization
+/// turns on what was measured to be faster on the kind of device (bench/records/kernels_cpu.md): on CPUs, steps with
+/// dropout fused, and no norm. On GPUs none has been measured yet, so that their keys alone turn ours on.
 struct KernelKeys {
   bool enable_all_optimization = false;
   std::optional<bool> enable_flash_attention, enable_fused_normalization, enable_jit_fused, enable_sequence_overlap;
 
-  [[nodiscard]] nn::Kernels kernels() const {
+  [[nodiscard]] nn::Kernels kernels(const nn::KernelPlaces& places, c10::Device device) const {
+    const bool faster = enable_all_optimization && device.is_cpu() && places.dropout > 0;
     return {.attention = enable_flash_attention.value_or(true),
-            .norm = enable_fused_normalization.value_or(enable_all_optimization),
-            .pointwise = enable_jit_fused.value_or(enable_all_optimization)};
+            .norm = enable_fused_normalization.value_or(false),
+            .pointwise = enable_jit_fused.value_or(faster)};
   }
   [[nodiscard]] bool overlap() const { return enable_sequence_overlap.value_or(true); }
 };
@@ -33,7 +36,10 @@ void add_kernel_options(Fields<O>& table) {
   using K = KernelKeys;
   table
       .add("enable_all_optimization", &K::enable_all_optimization,
-           "Turns on the four enable_* keys below, where the model has what they are for.")
+           "Turns on those of the four enable_* keys below that were measured to be faster on this kind of device, "
+           "where "
+           "the model has what they are for: flash attention and overlap everywhere, enable_jit_fused on CPUs for a "
+           "model with dropout. Our GPU kernels have not been measured yet: set their keys to use them.")
       .add("enable_flash_attention", &K::enable_flash_attention,
            "true: attention must use LibTorch's flash or memory-efficient kernel, and the run is refused where there "
            "is none. false: attention scores are computed in memory. Unset: the fast kernel if there is one for the "

@@ -97,9 +97,9 @@ TEST(Collectives, megabytes_go_by_chunks) {
     tensor = mine.clone();
     group.reduce(tensor, 0);
     EXPECT_TRUE(same(tensor, group.rank() == 0 ? sum : mine));
-    const auto all = at::zeros({3 * group.size(), 700'001});
+    const auto all = at::zeros({3 * group.size(), 700'001}, on());
     group.all_gather_into(all, mine);
-    auto part = at::zeros(shape);
+    auto part = at::zeros(shape, on());
     group.reduce_scatter_into(part, all, ReduceOp::max);
     EXPECT_TRUE(same(part, values(group.ranks()[static_cast<std::size_t>(group.rank())], shape, at::kFloat)));
   }
@@ -142,7 +142,7 @@ TEST(Collectives, all_gather_into) {
       for (const auto& c : cases(type)) {
         auto whole_shape = c.shape;
         whole_shape[0] *= group.size();
-        auto output = laid_out(at::zeros(whole_shape, type), c.layout);
+        auto output = laid_out(at::zeros(whole_shape, on(type)), c.layout);
         group.all_gather_into(output, laid_out(values(me, c.shape, type), c.layout));
         for (int r = 0; r < group.size(); ++r)
           EXPECT_TRUE(same(output.narrow(0, r * c.shape[0], c.shape[0]),
@@ -159,7 +159,8 @@ TEST(Collectives, all_gather_of_uneven_pieces) {
     for (const auto type : all_types()) {
       for (const bool later : {false, true}) {
         Tensors outputs;
-        for (const int r : group.ranks()) outputs.push_back(laid_out(at::zeros(shape_of(r), type), Layout::transposed));
+        for (const int r : group.ranks())
+          outputs.push_back(laid_out(at::zeros(shape_of(r), on(type)), Layout::transposed));
         if (later)
           group.all_gather_async(outputs, values(me, shape_of(me), type)).wait();
         else
@@ -183,7 +184,7 @@ TEST(Collectives, reduce_scatter_into) {
           if (!defined(type, op)) continue;
           Case whole = c;
           whole.shape[0] *= group.size();
-          auto output = laid_out(at::zeros(c.shape, type), c.layout);
+          auto output = laid_out(at::zeros(c.shape, on(type)), c.layout);
           group.reduce_scatter_into(output, laid_out(values(me, whole.shape, type), c.layout), op);
           ASSERT_TRUE(
               same(output, reduced(group, whole.shape, type, op).narrow(0, group.rank() * c.shape[0], c.shape[0])))
@@ -200,7 +201,7 @@ TEST(Collectives, reduce_scatter_of_uneven_pieces) {
     Tensors inputs;
     for (int r = 0; r < group.size(); ++r) inputs.push_back(values(me, shape_of(r), at::kDouble, r));
     const auto expected = reduced(group, shape_of(group.rank()), at::kDouble, ReduceOp::sum, group.rank());
-    auto output = at::zeros(shape_of(group.rank()), at::kDouble), later = at::zeros_like(output);
+    auto output = at::zeros(shape_of(group.rank()), on(at::kDouble)), later = at::zeros_like(output);
     group.reduce_scatter(output, inputs, ReduceOp::sum);
     EXPECT_TRUE(same(output, expected));
     group.reduce_scatter_async(later, inputs, ReduceOp::sum).wait();
@@ -215,7 +216,7 @@ TEST(Collectives, of_uneven_pieces_go_as_equal_parts) {  // as a Group over NCCL
       Tensors pieces, inputs, expected;
       for (const int r : group.ranks()) {
         const std::vector<std::int64_t> shape{2 * r, 3};  // rank 0: none
-        pieces.push_back(at::zeros(shape, type));
+        pieces.push_back(at::zeros(shape, on(type)));
         expected.push_back(values(r, shape, type));
         inputs.push_back(values(me, shape, type, r));
       }
@@ -243,11 +244,11 @@ TEST(Collectives, gather_and_scatter) {
         const int root = group.size() - 1;
         Tensors all;
         if (group.rank() == root)
-          for (int r = 0; r < group.size(); ++r) all.push_back(laid_out(at::zeros(c.shape, type), c.layout));
+          for (int r = 0; r < group.size(); ++r) all.push_back(laid_out(at::zeros(c.shape, on(type)), c.layout));
         group.gather(all, laid_out(values(me, c.shape, type), c.layout), root);
         for (std::size_t r = 0; r < all.size(); ++r)
           EXPECT_TRUE(same(all[r], values(group.ranks()[r], c.shape, type))) << c10::toString(type);
-        auto back = laid_out(at::zeros(c.shape, type), c.layout);
+        auto back = laid_out(at::zeros(c.shape, on(type)), c.layout);
         group.scatter(back, all, root);
         EXPECT_TRUE(same(back, values(me, c.shape, type))) << c10::toString(type);
       }
@@ -262,7 +263,7 @@ TEST(Collectives, all_to_all_of_uneven_pieces) {
       Tensors inputs, outputs;
       for (int r = 0; r < group.size(); ++r) {
         inputs.push_back(piece(group.rank(), r));
-        outputs.push_back(at::zeros({r + 2 * group.rank()}, type));
+        outputs.push_back(at::zeros({r + 2 * group.rank()}, on(type)));
       }
       group.all_to_all(outputs, inputs);
       for (int r = 0; r < group.size(); ++r)
@@ -272,17 +273,18 @@ TEST(Collectives, all_to_all_of_uneven_pieces) {
 }
 
 TEST(Collectives, send_and_receive_by_tag) {
+  TRIREME_ONLY_OVER_MPI("NCCL has no tags");
   on_each_group([](const Group& group) {
     const int n = group.size(), me = group.rank();
     if (n == 1) {
-      EXPECT_THROW(group.send(at::zeros({1}), 0), CommError);
+      EXPECT_THROW(group.send(at::zeros({1}, on()), 0), CommError);
       return;
     }
     const int next = (me + 1) % n, before = (me + n - 1) % n;
     for (const auto type : all_types())
       for (const auto& c : cases(type)) {
         // The receives are posted in the opposite order of the sends: the tag decides.
-        auto first = laid_out(at::zeros(c.shape, type), c.layout), second = at::zeros(c.shape, type);
+        auto first = laid_out(at::zeros(c.shape, on(type)), c.layout), second = at::zeros(c.shape, on(type));
         auto send_a = group.send_async(values(me, c.shape, type, 1), next, 11);
         auto send_b = group.send_async(laid_out(values(me, c.shape, type, 2), c.layout), next, 12);
         auto recv_b = group.recv_async(second, before, 12);
@@ -307,10 +309,11 @@ TEST(Collectives, parameters_that_require_a_gradient_are_written) {
 }
 
 TEST(Collectives, sums_of_floats_have_the_same_bits_however_they_are_cut) {
+  TRIREME_ONLY_OVER_MPI("NCCL sums in an order of its own");
   const auto& group = world().group();
   // Not representable, of very different sizes: the order of summation shows in the last bits.
   const auto numbers = [](int rank, std::int64_t count) {
-    return (at::arange(count, at::kFloat) * 0.37f + static_cast<float>(rank)).sin() * (rank == 1 ? 1e4f : 0.1f);
+    return (at::arange(count, on()) * 0.37f + static_cast<float>(rank)).sin() * (rank == 1 ? 1e4f : 0.1f);
   };
   for (const std::int64_t count : {100, 20'000, 1'500'000}) {
     auto whole = numbers(group.rank(), count);
@@ -341,9 +344,10 @@ TEST(Mesh, groups_hold_the_ranks_that_differ_along_their_axes) {
     all.push_back(r);
   }
   const auto ranks_of = [&](const comm::Group& group) {  // through the wire, not from the list alone
-    auto out = at::zeros({group.size()}, at::kInt);
-    group.all_gather_into(out, at::full({1}, w.rank(), at::kInt));
-    return std::vector<int>(out.data_ptr<int>(), out.data_ptr<int>() + out.numel());
+    auto out = at::zeros({group.size()}, on(at::kInt));
+    group.all_gather_into(out, at::full({1}, w.rank(), on(at::kInt)));
+    const auto host = out.cpu();
+    return std::vector<int>(host.const_data_ptr<int>(), host.const_data_ptr<int>() + host.numel());
   };
   EXPECT_EQ(ranks_of(mesh.group("tp")), tp);
   EXPECT_EQ(ranks_of(mesh.group("dp")), dp);
@@ -370,11 +374,11 @@ TEST(Ledger, books_each_call_with_its_payload_and_the_wire_of_a_ring) {
   for (int r = 0; r < w.size(); ++r) all.push_back(r);
   const auto group = w.make_group(all, "booked");
   const auto n = static_cast<std::uint64_t>(w.size());
-  group.all_reduce(at::zeros({12}));
-  group.all_reduce(at::zeros({12}));
-  group.broadcast(at::zeros({10}, at::kByte), 0);
-  group.all_gather_into(at::zeros({12 * w.size()}), at::zeros({12}));
-  group.reduce_scatter_into(at::zeros({12}), at::zeros({12 * w.size()}));
+  group.all_reduce(at::zeros({12}, on()));
+  group.all_reduce(at::zeros({12}, on()));
+  group.broadcast(at::zeros({10}, on(at::kByte)), 0);
+  group.all_gather_into(at::zeros({12 * w.size()}, on()), at::zeros({12}, on()));
+  group.reduce_scatter_into(at::zeros({12}, on()), at::zeros({12 * w.size()}, on()));
   group.barrier();
   const auto totals = w.ledger().totals();
   if (n == 1) {

@@ -65,7 +65,7 @@ TEST(Concurrency, many_operations_on_many_groups_in_other_orders_on_each_rank) {
         const std::vector<std::int64_t> shape{i % 4 == 3 ? 100'001 : 17 * i};
         const auto mine = values(me, shape, at::kFloat, i);
         if (i % 3 == 2) {
-          auto output = at::zeros({shape[0] * group.size()});
+          auto output = at::zeros({shape[0] * group.size()}, on());
           Tensors parts;
           for (const int r : group.ranks()) parts.push_back(values(r, shape, at::kFloat, i));
           flights.push_back({&group, output, at::cat(parts), group.all_gather_into_async(output, mine)});
@@ -88,14 +88,14 @@ TEST(Concurrency, many_operations_on_many_groups_in_other_orders_on_each_rank) {
 TEST(Concurrency, the_next_operation_does_not_meet_the_rounds_of_the_last) {
   // Even ranks send the second operation's message before the last one of the first, odd ranks after it.
   for (const auto& [name, group] : groups()) {
-    auto first = at::full({100'000}, 1.0f), second = at::full({3}, 2.0f);
+    auto first = at::full({100'000}, 1.0f, on()), second = at::full({3}, 2.0f, on());
     auto long_work = group.all_reduce_async(first);
     if (group.rank() % 2 == 1) std::this_thread::sleep_for(milliseconds(30));
     auto short_work = group.all_reduce_async(second);
     short_work.wait();
     long_work.wait();
-    EXPECT_TRUE(same(first, at::full({100'000}, static_cast<float>(group.size())))) << name;
-    EXPECT_TRUE(same(second, at::full({3}, 2.0f * static_cast<float>(group.size())))) << name;
+    EXPECT_TRUE(same(first, at::full({100'000}, static_cast<float>(group.size()), on()))) << name;
+    EXPECT_TRUE(same(second, at::full({3}, 2.0f * static_cast<float>(group.size()), on()))) << name;
   }
 }
 
@@ -104,30 +104,30 @@ TEST(Concurrency, a_group_is_made_while_others_are_in_use) {
   // it.
   const auto& group = world().group();
   const int n = group.size();
-  auto tensor = at::full({400'000}, 1.0f);
+  auto tensor = at::full({400'000}, 1.0f, on());
   Work work;
   if (group.rank() % 2 == 0) work = group.all_reduce_async(tensor);
   const auto made = world().make_group(everyone(), "late");
   if (group.rank() % 2 == 1) work = group.all_reduce_async(tensor);
-  auto other = at::full({3}, 2.0f);
+  auto other = at::full({3}, 2.0f, on());
   made.all_reduce(other);
   work.wait();
-  EXPECT_TRUE(same(tensor, at::full({400'000}, static_cast<float>(n))));
-  EXPECT_TRUE(same(other, at::full({3}, 2.0f * static_cast<float>(n))));
+  EXPECT_TRUE(same(tensor, at::full({400'000}, static_cast<float>(n), on())));
+  EXPECT_TRUE(same(other, at::full({3}, 2.0f * static_cast<float>(n), on())));
 }
 
 TEST(Concurrency, a_large_all_reduce_completes_while_the_rank_computes) {
   const auto& group = world().group();
-  auto tensor = at::full({10'000'000}, 1.0f);  // 40 MB
+  auto tensor = at::full({10'000'000}, 1.0f, on());  // 40 MB
   auto work = group.all_reduce_async(tensor);
   // Computes, never waits: the operation must come to its end by itself.
-  auto matrix = at::full({64, 64}, 1.0f / 64);
+  auto matrix = at::full({64, 64}, 1.0f / 64, on());
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!work.done() && std::chrono::steady_clock::now() < limit)
     for (int i = 0; i < 50; ++i) matrix = matrix.matmul(matrix);
   ASSERT_TRUE(work.done());
   work.wait();
-  EXPECT_TRUE(same(tensor, at::full({10'000'000}, static_cast<float>(group.size()))));
+  EXPECT_TRUE(same(tensor, at::full({10'000'000}, static_cast<float>(group.size()), on())));
   EXPECT_NEAR(matrix[0][0].item<float>(), 1.0f / 64, 1e-4);
 }
 
@@ -135,7 +135,7 @@ TEST(C10d, futures_complete_by_themselves_and_yield_the_tensors) {
   const auto& group = world().group();
   if (group.size() == 1) GTEST_SKIP() << "a world of one has no process group";
   const auto process_group = group.process_group();
-  Tensors first{at::full({5}, 1.0f)}, second{at::full({3'000'000}, 1.0f)};
+  Tensors first{at::full({5}, 1.0f, on())}, second{at::full({3'000'000}, 1.0f, on())};
   auto early = process_group->allreduce(first)->getFuture();
   auto chained = process_group->allreduce(second)->getFuture()->then(
       [](c10::ivalue::Future& done) { return c10::IValue(done.value().toTensorVector()[0] / 2); },
@@ -144,15 +144,16 @@ TEST(C10d, futures_complete_by_themselves_and_yield_the_tensors) {
   EXPECT_EQ(early->value().toTensorVector().size(), 1u);
   EXPECT_TRUE(early->value().toTensorVector()[0].is_alias_of(first[0]));
   chained->waitAndThrow();
-  EXPECT_TRUE(same(chained->value().toTensor(), at::full({3'000'000}, 0.5f * static_cast<float>(group.size()))));
+  EXPECT_TRUE(same(chained->value().toTensor(), at::full({3'000'000}, 0.5f * static_cast<float>(group.size()), on())));
   auto work = process_group->allreduce(first);
   work->wait();
   EXPECT_TRUE(work->isSuccess());
   EXPECT_TRUE(work->getFuture()->completed());
-  EXPECT_TRUE(same(first[0], at::full({5}, static_cast<float>(group.size() * group.size()))));
+  EXPECT_TRUE(same(first[0], at::full({5}, static_cast<float>(group.size() * group.size()), on())));
 }
 
 TEST(C10d, the_dispatcher_reaches_every_collective) {
+  TRIREME_ONLY_OVER_MPI("NCCL receives from no unnamed rank");
   for (const auto& [name, group] : groups()) {
     const auto pg = group.process_group();
     if (!pg) continue;
@@ -178,36 +179,37 @@ TEST(C10d, the_dispatcher_reaches_every_collective) {
     pg->reduce(one, {.rootRank = 0})->wait();
     EXPECT_TRUE(same(one[0], me == 0 ? sum(4) : mine(4)));
     std::vector<Tensors> lists(1);
-    for (int r = 0; r < n; ++r) lists[0].push_back(at::zeros({4}));
+    for (int r = 0; r < n; ++r) lists[0].push_back(at::zeros({4}, on()));
     one = {mine(4)};
     pg->allgather(lists, one)->wait();
     for (int r = 0; r < n; ++r) EXPECT_TRUE(same(lists[0][static_cast<std::size_t>(r)], of(r, 4)));
     std::vector<Tensors> columns;
-    for (int r = 0; r < n; ++r) columns.push_back({at::zeros({2}), at::zeros({3})});
+    for (int r = 0; r < n; ++r) columns.push_back({at::zeros({2}, on()), at::zeros({3}, on())});
     Tensors two{mine(2, 1), mine(3, 2)};
     pg->allgather_coalesced(columns, two)->wait();
     for (int r = 0; r < n; ++r)
       EXPECT_TRUE(same(columns[static_cast<std::size_t>(r)][0], of(r, 2, 1)) &&
                   same(columns[static_cast<std::size_t>(r)][1], of(r, 3, 2)));
-    Tensors wholes{at::zeros({2 * n}), at::zeros({3 * n})};
+    Tensors wholes{at::zeros({2 * n}, on()), at::zeros({3 * n}, on())};
     pg->allgather_into_tensor_coalesced(wholes, two)->wait();
     for (int r = 0; r < n; ++r)
       EXPECT_TRUE(same(wholes[0].narrow(0, 2 * r, 2), of(r, 2, 1)) && same(wholes[1].narrow(0, 3 * r, 3), of(r, 3, 2)));
-    Tensors parts{at::zeros({2}), at::zeros({3})}, fulls{mine(2 * n, 1), mine(3 * n, 2)};
+    Tensors parts{at::zeros({2}, on()), at::zeros({3}, on())}, fulls{mine(2 * n, 1), mine(3 * n, 2)};
     pg->reduce_scatter_tensor_coalesced(parts, fulls)->wait();
     EXPECT_TRUE(same(parts[0], sum(2 * n, 1).narrow(0, 2 * me, 2)) &&
                 same(parts[1], sum(3 * n, 2).narrow(0, 3 * me, 3)));
     // Rank a sends b + 1 rows of two to rank b.
     std::vector<std::int64_t> out_splits(static_cast<std::size_t>(n), me + 1), in_splits;
     for (int r = 0; r < n; ++r) in_splits.push_back(r + 1);
-    auto input = at::full({n * (n + 1) / 2, 2}, static_cast<float>(me)), output = at::zeros({n * (me + 1), 2});
+    auto input = at::full({n * (n + 1) / 2, 2}, static_cast<float>(me), on()),
+         output = at::zeros({n * (me + 1), 2}, on());
     pg->alltoall_base(output, input, out_splits, in_splits)->wait();
     for (int r = 0; r < n; ++r)
-      EXPECT_TRUE(same(output.narrow(0, r * (me + 1), me + 1), at::full({me + 1, 2}, static_cast<float>(r))));
+      EXPECT_TRUE(same(output.narrow(0, r * (me + 1), me + 1), at::full({me + 1, 2}, static_cast<float>(r), on())));
     if (me == 0) {
       std::vector<bool> heard(static_cast<std::size_t>(n));
       for (int i = 1; i < n; ++i) {
-        Tensors any{at::zeros({1})};
+        Tensors any{at::zeros({1}, on())};
         auto work = pg->recvAnysource(any, 5);
         work->wait();
         EXPECT_EQ(any[0].item<float>(), static_cast<float>(work->sourceRank()));
@@ -215,7 +217,7 @@ TEST(C10d, the_dispatcher_reaches_every_collective) {
       }
       EXPECT_EQ(std::count(heard.begin(), heard.end(), true), n - 1);
     } else {
-      Tensors number{at::full({1}, static_cast<float>(me))};
+      Tensors number{at::full({1}, static_cast<float>(me), on())};
       pg->send(number, 0, 5)->wait();
     }
     pg->barrier()->wait();
@@ -223,62 +225,66 @@ TEST(C10d, the_dispatcher_reaches_every_collective) {
 }
 
 TEST(Failure, a_rank_that_never_joins_is_named) {
+  TRIREME_ONLY_OVER_MPI("after a timeout NCCL ends the process");
   const auto group = impatient("lonely", milliseconds(400));
   const int n = group.size();
   if (n > 1 && group.rank() != n - 1) {
-    const auto text = error_of([&] { group.all_reduce(at::zeros({8})); });
+    const auto text = error_of([&] { group.all_reduce(at::zeros({8}, on())); });
     expect_words(text, {"all_reduce", "group lonely", "sequence 1", "within 0.4 s"});
     // A few ranks hear from each other; of many, those that wait for this one name it, and others name those.
     if (n <= 4) expect_words(text, {"rank " + std::to_string(n - 1)});
     // Through a future, as c10d::Reducer waits.
-    Tensors tensors{at::zeros({8})};
+    Tensors tensors{at::zeros({8}, on())};
     auto future = group.process_group()->allreduce(tensors)->getFuture();
     expect_words(error_of([&] { future->waitAndThrow(); }), {"sequence 2"});
     EXPECT_TRUE(future->hasError());
   }
-  auto still = at::ones({1});
+  auto still = at::ones({1}, on());
   world().group().all_reduce(still);  // other groups go on
   EXPECT_EQ(still.item<float>(), static_cast<float>(n));
 }
 
 TEST(Failure, a_wait_may_give_up_without_ending_the_operation) {
+  TRIREME_ONLY_OVER_MPI("after a timeout NCCL ends the process");
   const auto& group = world().group();
   if (group.size() == 1) GTEST_SKIP() << "nothing is late in a world of one";
   const int last = group.size() - 1;
-  Tensors tensors{at::ones({4})};
+  Tensors tensors{at::ones({4}, on())};
   if (group.rank() == last) std::this_thread::sleep_for(milliseconds(150));
   auto work = group.process_group()->allreduce(tensors);
   if (group.rank() != last) expect_words(error_of([&] { work->wait(milliseconds(10)); }), {"all_reduce", "0.01 s"});
   work->wait();
-  EXPECT_TRUE(same(tensors[0], at::full({4}, static_cast<float>(group.size()))));
+  EXPECT_TRUE(same(tensors[0], at::full({4}, static_cast<float>(group.size()), on())));
 }
 
 TEST(Failure, different_sizes_are_told) {
+  TRIREME_ONLY_OVER_MPI("NCCL does not compare sizes");
   if (world().size() == 1) GTEST_SKIP() << "no other rank to differ from";
   for (const std::int64_t more : {1, 100'000}) {
     const auto group = impatient("uneven", milliseconds(2000));
-    const auto text = error_of([&] { group.all_reduce(at::zeros({4 + more * group.rank()})); });
+    const auto text = error_of([&] { group.all_reduce(at::zeros({4 + more * group.rank()}, on())); });
     expect_words(text, {"all_reduce", "group uneven", "bytes", "shapes"});
     world().group().barrier();
   }
 }
 
 TEST(Failure, wrong_calls_are_refused_before_anything_is_sent) {
+  TRIREME_ONLY_OVER_MPI("NCCL has words of its own");
   const auto& group = world().group();
-  expect_words(error_of([&] { group.all_gather_into(at::zeros({group.size() * 2 + 1}), at::zeros({2})); }),
+  expect_words(error_of([&] { group.all_gather_into(at::zeros({group.size() * 2 + 1}, on()), at::zeros({2}, on())); }),
                {"all_gather", "world"});
-  expect_words(error_of([&] { group.broadcast(at::zeros({1}), group.size()); }), {"no rank"});
+  expect_words(error_of([&] { group.broadcast(at::zeros({1}, on()), group.size()); }), {"no rank"});
   expect_words(error_of([&] { group.all_to_all({}, {}); }), {"outputs"});
   if (group.size() == 1) return;
-  expect_words(error_of([&] { group.all_reduce(at::zeros({1}, at::kBool), ReduceOp::avg); }), {"bool"});
-  expect_words(error_of([&] { group.all_reduce(at::zeros({1}, at::kComplexFloat)); }), {"ComplexFloat"});
-  expect_words(error_of([&] { group.send(at::zeros({1}), (group.rank() + 1) % group.size(), -1); }), {"tag -1"});
+  expect_words(error_of([&] { group.all_reduce(at::zeros({1}, on(at::kBool)), ReduceOp::avg); }), {"bool"});
+  expect_words(error_of([&] { group.all_reduce(at::zeros({1}, on(at::kComplexFloat))); }), {"ComplexFloat"});
+  expect_words(error_of([&] { group.send(at::zeros({1}, on()), (group.rank() + 1) % group.size(), -1); }), {"tag -1"});
   // Every rank names itself first: no two agree.
   expect_words(error_of([&] {
                  (void)world().make_group({group.rank(), (group.rank() + 1) % group.size()}, "odd");
                }),
                {"odd", "different lists"});
-  auto still = at::ones({1});
+  auto still = at::ones({1}, on());
   group.all_reduce(still);
   EXPECT_EQ(still.item<float>(), static_cast<float>(group.size()));
 }

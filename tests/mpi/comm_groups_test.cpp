@@ -37,12 +37,13 @@ namespace {
 using comm::Group;
 
 void expect_sum_over(const Group& group) {
-  auto tensor = at::full({3}, 1.0f);
+  auto tensor = at::full({3}, 1.0f, on());
   group.all_reduce(tensor);
-  EXPECT_TRUE(same(tensor, at::full({3}, static_cast<float>(group.size()))));
+  EXPECT_TRUE(same(tensor, at::full({3}, static_cast<float>(group.size()), on())));
 }
 
 TEST(Groups, that_are_gone_leave_their_communicators_to_the_next) {
+  TRIREME_ONLY_OVER_MPI("counts communicators");
   if (world().size() == 1) GTEST_SKIP() << "a world of one has no communicators";
   auto first_only = everyone();
   first_only.pop_back();  // the last rank is no member
@@ -62,6 +63,7 @@ TEST(Groups, that_are_gone_leave_their_communicators_to_the_next) {
 }
 
 TEST(Groups, of_a_partition_are_made_at_once) {
+  TRIREME_ONLY_OVER_MPI("counts communicators");
   const int n = world().size();
   if (n == 1) GTEST_SKIP() << "a world of one has no communicators";
   // Of uneven sizes, the last one alone on 3 and 7 ranks; in falling order, so that group ranks are not world ranks.
@@ -74,11 +76,11 @@ TEST(Groups, of_a_partition_are_made_at_once) {
   for (int round = 0; round < 10; ++round) {
     const auto group = world().partition(pair_of(world().rank()), "pair");
     EXPECT_EQ(group.ranks(), pair_of(world().rank()));
-    auto tensor = at::full({2}, static_cast<float>(1 << world().rank()));
+    auto tensor = at::full({2}, static_cast<float>(1 << world().rank()), on());
     group.all_reduce(tensor);
     float sum = 0;
     for (const int r : group.ranks()) sum += static_cast<float>(1 << r);
-    EXPECT_TRUE(same(tensor, at::full({2}, sum)));
+    EXPECT_TRUE(same(tensor, at::full({2}, sum, on())));
   }
   EXPECT_LE(communicators_made, before + 2);
   // A rank that thinks of another partition is an error on every rank, not a hang.
@@ -92,13 +94,14 @@ TEST(Groups, of_a_partition_are_made_at_once) {
 std::int64_t messages_of(const std::function<void()>& call) {
   const auto before = messages_sent.load();
   call();
-  auto total = at::full({1}, messages_sent.load() - before, at::kLong);
+  auto total = at::full({1}, messages_sent.load() - before, on(at::kLong));
   world().group().all_reduce(total);
   return total.item<std::int64_t>();
 }
 
 // The formulas of docs/scale.md.
 TEST(Messages, are_as_many_as_the_formulas_say) {
+  TRIREME_ONLY_OVER_MPI("counts messages");
   const auto& group = world().group();
   const std::int64_t n = group.size();
   std::int64_t doublings = 0, power = 1;
@@ -108,16 +111,16 @@ TEST(Messages, are_as_many_as_the_formulas_say) {
   const auto small = n > 4 ? n * doublings : everyone_to_each;
   // Sums of integers, which come to the same in any order; the ranks beyond a power of two send and hear once.
   const auto integers = n > 4 ? power * (doublings - (power < n ? 1 : 0)) + 2 * (n - power) : everyone_to_each;
-  const auto bytes = [](std::int64_t count) { return at::zeros({count}, at::kByte); };
+  const auto bytes = [](std::int64_t count) { return at::zeros({count}, on(at::kByte)); };
   EXPECT_EQ(messages_of([&] { group.barrier(); }), small);
-  EXPECT_EQ(messages_of([&] { group.all_reduce(at::zeros({8})); }), small);
+  EXPECT_EQ(messages_of([&] { group.all_reduce(at::zeros({8}, on())); }), small);
   EXPECT_EQ(messages_of([&] { group.all_reduce(bytes(8)); }), integers);
   EXPECT_EQ(messages_of([&] { group.all_gather_into(bytes(8 * n), bytes(8)); }), small);
   EXPECT_EQ(messages_of([&] { group.broadcast(bytes(1 << 20), 0); }), one_each);
   std::vector<at::Tensor> all(static_cast<std::size_t>(group.rank() == 0 ? n : 0), bytes(8));
   EXPECT_EQ(messages_of([&] { group.gather(all, bytes(8), 0); }), one_each);
-  EXPECT_EQ(messages_of([&] { (void)comm::gather_text(group, at::kCPU, "text"); }), 2 * one_each);
-  EXPECT_EQ(messages_of([&] { (void)comm::broadcast_text(group, at::kCPU, "text"); }), 2 * one_each);
+  EXPECT_EQ(messages_of([&] { (void)comm::gather_text(group, world().device(), "text"); }), 2 * one_each);
+  EXPECT_EQ(messages_of([&] { (void)comm::broadcast_text(group, world().device(), "text"); }), 2 * one_each);
   EXPECT_EQ(messages_of([&] { (void)world().make_group(everyone(), "all"); }), n > 1 ? integers : 0);
   const auto pair = world().rank() / 2 * 2;  // alone at the end of an odd number
   const auto partner = std::min<int>(static_cast<int>(n) - 1, pair + 1);
@@ -137,26 +140,27 @@ TEST(Groups, that_live_side_by_side_have_communicators_of_their_own) {
   // In other orders on each rank: one that were another's would mix them up.
   std::vector<at::Tensor> tensors;
   std::vector<comm::Work> works(groups.size());
-  for (std::size_t i = 0; i < groups.size(); ++i) tensors.push_back(at::full({5}, static_cast<float>(i)));
+  for (std::size_t i = 0; i < groups.size(); ++i) tensors.push_back(at::full({5}, static_cast<float>(i), on()));
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto which = world().rank() % 2 == 0 ? i : groups.size() - 1 - i;
     works[which] = groups[which].all_reduce_async(tensors[which]);
   }
   for (auto& work : works) work.wait();
   for (std::size_t i = 0; i < groups.size(); ++i)
-    EXPECT_TRUE(same(tensors[i], at::full({5}, static_cast<float>(i) * static_cast<float>(world().size()))));
+    EXPECT_TRUE(same(tensors[i], at::full({5}, static_cast<float>(i) * static_cast<float>(world().size()), on())));
 }
 
 TEST(Groups, do_not_meet_messages_that_nobody_received) {
+  TRIREME_ONLY_OVER_MPI("NCCL does not forget them");
   if (world().size() == 1) GTEST_SKIP() << "nobody to send to";
   const auto talk = [](float value, bool receive) {
     const auto group = world().make_group(everyone(), "talk");
-    auto tensor = at::full({3}, value);
+    auto tensor = at::full({3}, value, on());
     if (group.rank() == 0) group.send(tensor, 1);
     if (group.rank() == 1 && receive) {
       tensor.zero_();
       group.recv(tensor, 0);
-      EXPECT_TRUE(same(tensor, at::full({3}, value)));
+      EXPECT_TRUE(same(tensor, at::full({3}, value, on())));
     }
   };
   talk(1, /*receive=*/false);  // a step that an error cut short

@@ -47,11 +47,12 @@ float value_of(int from, std::size_t message) {
 void expect_in_order(const Tensors& received, int from) {
   Order wrong;
   for (std::size_t i = 0; i < received.size(); ++i)
-    if (!same(received[i], at::full(received[i].sizes(), value_of(from, i)))) wrong.push_back(i);
+    if (!same(received[i], at::full(received[i].sizes(), value_of(from, i), received[i].options()))) wrong.push_back(i);
   EXPECT_EQ(wrong, Order{}) << "messages that are another's";
 }
 
 TEST(Order, receives_under_one_tag_get_their_own_messages) {
+  TRIREME_ONLY_OVER_MPI("NCCL wants sends and receives started in matching order");
   constexpr std::size_t kMessages = 60;
   for (const auto& [name, group] : groups()) {
     if (group.size() == 1) continue;
@@ -64,8 +65,8 @@ TEST(Order, receives_under_one_tag_get_their_own_messages) {
         std::vector<Work> works(2 * kMessages);
         for (std::size_t i = 0; i < kMessages; ++i) {
           // Ranks take turns in what they start first, so that messages come early and late.
-          received.push_back(at::zeros({elements}));
-          sent.push_back(at::full({elements}, value_of(group.rank(), i)));
+          received.push_back(at::zeros({elements}, on()));
+          sent.push_back(at::full({elements}, value_of(group.rank(), i), on()));
           const auto receive = [&] { works[i] = group.recv_async(received[i], before, 3); };
           const auto send = [&] { works[kMessages + i] = group.send_async(sent[i], next, 3); };
           if ((static_cast<std::size_t>(group.rank()) + i / 8) % 2 == 0) {
@@ -84,17 +85,18 @@ TEST(Order, receives_under_one_tag_get_their_own_messages) {
 }
 
 TEST(Order, a_receive_from_any_takes_its_turn) {
+  TRIREME_ONLY_OVER_MPI("NCCL receives from no unnamed rank");
   const auto& group = world().group();
   if (group.size() == 1) GTEST_SKIP() << "nobody to receive from";
   const auto process_group = group.process_group();
   constexpr int kTag = 6;
   if (group.rank() != 0) {
-    for (std::size_t i = 0; i < 3; ++i) group.send(at::full({5}, value_of(group.rank(), i)), 0, kTag);
+    for (std::size_t i = 0; i < 3; ++i) group.send(at::full({5}, value_of(group.rank(), i), on()), 0, kTag);
     group.barrier();
     return;
   }
   // From rank 1, from anyone (first messages of the others, or rank 1's second), and from rank 1 again.
-  Tensors first{at::zeros({5})}, any{at::zeros({5})}, last{at::zeros({5})};
+  Tensors first{at::zeros({5}, on())}, any{at::zeros({5}, on())}, last{at::zeros({5}, on())};
   auto first_work = process_group->recv(first, 1, kTag);
   auto any_work = process_group->recvAnysource(any, kTag);
   auto last_work = process_group->recv(last, 1, kTag);
@@ -102,40 +104,41 @@ TEST(Order, a_receive_from_any_takes_its_turn) {
   any_work->wait();
   first_work->wait();
   const int source = any_work->sourceRank();
-  EXPECT_TRUE(same(first[0], at::full({5}, value_of(1, 0))));
-  EXPECT_TRUE(same(any[0], at::full({5}, value_of(source, source == 1 ? 1 : 0))));
-  EXPECT_TRUE(same(last[0], at::full({5}, value_of(1, source == 1 ? 2 : 1))));
+  EXPECT_TRUE(same(first[0], at::full({5}, value_of(1, 0), on())));
+  EXPECT_TRUE(same(any[0], at::full({5}, value_of(source, source == 1 ? 1 : 0), on())));
+  EXPECT_TRUE(same(last[0], at::full({5}, value_of(1, source == 1 ? 2 : 1), on())));
   std::vector<std::size_t> heard(static_cast<std::size_t>(group.size()), 0);
   heard[1] = source == 1 ? 3 : 2;
   if (source != 1) heard[static_cast<std::size_t>(source)] = 1;
   for (int peer = 1; peer < group.size(); ++peer)
     for (auto i = heard[static_cast<std::size_t>(peer)]; i < 3; ++i) {
-      auto tensor = at::zeros({5});
+      auto tensor = at::zeros({5}, on());
       group.recv(tensor, peer, kTag);
-      EXPECT_TRUE(same(tensor, at::full({5}, value_of(peer, i)))) << "message " << i << " of rank " << peer;
+      EXPECT_TRUE(same(tensor, at::full({5}, value_of(peer, i), on()))) << "message " << i << " of rank " << peer;
     }
   group.barrier();
 }
 
 TEST(Order, receives_from_any_do_not_wait_for_the_silent) {
+  TRIREME_ONLY_OVER_MPI("NCCL receives from no unnamed rank");
   // Rank 1 sends only when rank 0 has heard another: the older receive from rank 1 may not hold up the one from anyone.
   const auto& group = world().group();
   if (group.size() < 3) GTEST_SKIP() << "takes three ranks";
   constexpr int kTag = 7;
   if (group.rank() == 0) {
-    Tensors one{at::zeros({2})}, any{at::zeros({2})};
+    Tensors one{at::zeros({2}, on())}, any{at::zeros({2}, on())};
     auto one_work = group.process_group()->recv(one, 1, kTag);
     auto any_work = group.process_group()->recvAnysource(any, kTag);
     any_work->wait();
     EXPECT_EQ(any_work->sourceRank(), 2);
-    group.send(at::zeros({1}), 1, kTag);
+    group.send(at::zeros({1}, on()), 1, kTag);
     one_work->wait();
-    EXPECT_TRUE(same(one[0], at::full({2}, 1.0f)));
+    EXPECT_TRUE(same(one[0], at::full({2}, 1.0f, on())));
   } else if (group.rank() == 1) {
-    group.recv(at::zeros({1}), 0, kTag);
-    group.send(at::full({2}, 1.0f), 0, kTag);
+    group.recv(at::zeros({1}, on()), 0, kTag);
+    group.send(at::full({2}, 1.0f, on()), 0, kTag);
   } else if (group.rank() == 2) {
-    group.send(at::full({2}, 2.0f), 0, kTag);
+    group.send(at::full({2}, 2.0f, on()), 0, kTag);
   }
   group.barrier();
 }
@@ -191,7 +194,7 @@ TEST(Order, operations_that_are_ready_late_keep_their_places) {
       Tensors received;
       for (std::size_t i = 0; i < kMessages; ++i) {
         const auto ready = [&copied, is_late = i < late] { return !is_late || copied.load(); };
-        received.push_back(at::zeros({9}));
+        received.push_back(at::zeros({9}));  // in host memory, as what is staged
         works.push_back(own.start(c10d::OpType::RECV, received[i], before,
                                   sends_late ? std::function<bool()>() : std::function<bool()>(ready)));
         works.push_back(own.start(c10d::OpType::SEND, at::full({9}, value_of(world().rank(), i)), next,
@@ -229,10 +232,10 @@ TEST(Text, goes_to_rank_0_and_from_it) {
     std::vector<std::string> expected;
     if (group.rank() == 0)
       for (const int r : group.ranks()) expected.push_back(said(r));
-    EXPECT_EQ(comm::gather_text(group, at::kCPU, said(world().rank())), expected);
-    EXPECT_EQ(comm::broadcast_text(group, at::kCPU, "from " + std::to_string(world().rank())),
+    EXPECT_EQ(comm::gather_text(group, world().device(), said(world().rank())), expected);
+    EXPECT_EQ(comm::broadcast_text(group, world().device(), "from " + std::to_string(world().rank())),
               "from " + std::to_string(group.ranks()[0]));
-    EXPECT_EQ(comm::broadcast_text(group, at::kCPU, ""), "");
+    EXPECT_EQ(comm::broadcast_text(group, world().device(), ""), "");
   }
 }
 

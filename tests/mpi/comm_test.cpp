@@ -48,8 +48,7 @@ at::Tensor values(int rank, at::IntArrayRef shape, at::ScalarType type, int salt
   for (const auto size : shape) count *= size;
   const auto index = at::arange(count, at::kLong);
   const auto numbers = ((index * 7 + rank * 5 + salt * 3).remainder(3) + 1).reshape(shape);
-  if (type == at::kBool) return numbers.remainder(2).to(at::kBool);
-  return numbers.to(type);
+  return (type == at::kBool ? numbers.remainder(2) : numbers).to(world().device(), type);
 }
 
 at::Tensor reduced(const Group& group, at::IntArrayRef shape, at::ScalarType type, ReduceOp op, int salt) {
@@ -82,8 +81,12 @@ bool same(const at::Tensor& actual, const at::Tensor& expected) {
 }
 
 const std::vector<at::ScalarType>& all_types() {
-  static const std::vector<at::ScalarType> types{at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
-                                                 at::kInt,    at::kShort, at::kChar, at::kByte,     at::kBool};
+  static const auto types = [] {
+    std::vector<at::ScalarType> all{at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
+                                    at::kInt,    at::kChar,  at::kByte, at::kBool};
+    if (!over_nccl()) all.push_back(at::kShort);  // which NCCL has not
+    return all;
+  }();
   return types;
 }
 

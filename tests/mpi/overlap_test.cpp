@@ -101,6 +101,7 @@ Seconds backward_time(BoostedModel& model) {
 }
 
 TEST(Overlap, a_backward_pass_hides_the_transfer_of_gradients) {
+  TRIREME_ONLY_ON_CPU("the host sleeps in place of compute");
   torch::nn::Sequential layers;
   for (int i = 0; i < kBlocks; ++i) layers->push_back(SlowLayer());
   std::shared_ptr<nn::Model> network = nn::adapt(layers);

@@ -16,6 +16,7 @@
 
 #include "pipeline/executor.h"
 #include "pipeline/schedule/schedule.h"
+#include "tests/mpi/world.h"
 
 namespace trireme::tests {
 
@@ -60,13 +61,13 @@ class Multiply : public pipeline::Chunks {
  public:
   Multiply(const Schedule& schedule, int rank, Seconds pace) : schedule_(schedule), rank_(rank), pace_(pace) {
     for (int chunk = 0; chunk < schedule.chunks; ++chunk)
-      weights.push_back(at::full({1}, schedule.stage_of(rank, chunk) + 2, at::kDouble).set_requires_grad(true));
+      weights.push_back(at::full({1}, schedule.stage_of(rank, chunk) + 2, on(at::kDouble)).set_requires_grad(true));
   }
   pipeline::Tensors forward(int chunk, pipeline::Tensors inputs, const data::Batch& batch) override {
     const int stage = schedule_.stage_of(rank_, chunk);
-    if (stage == 0) inputs = {inputs[0] * lift, batch.sample_ids, inputs[0] * lift};
+    if (stage == 0) inputs = {inputs[0] * lift, batch.sample_ids.to(inputs[0].device()), inputs[0] * lift};
     if (!probing_) {
-      EXPECT_TRUE(inputs.at(1).equal(batch.sample_ids));
+      EXPECT_TRUE(inputs.at(1).cpu().equal(batch.sample_ids));
     }
     const auto pace = probing_ ? Seconds{} : pace_;
     auto y = Paced::apply(inputs[0], weights[static_cast<std::size_t>(chunk)], pace.forward, pace.input, pace.weight);
@@ -83,7 +84,7 @@ class Multiply : public pipeline::Chunks {
   void after_weights(int, bool last) override { ended += last ? 1 : 0; }
   bool trains(int) const override { return true; }
 
-  at::Tensor lift = at::full({1}, 1.0, at::kDouble).set_requires_grad(true);  ///< so that inputs want a gradient
+  at::Tensor lift = at::full({1}, 1.0, on(at::kDouble)).set_requires_grad(true);  ///< so that inputs want a gradient
   pipeline::Tensors weights;
   int ended = 0;
 
@@ -99,8 +100,8 @@ inline std::vector<data::Batch> batches(int microbatches, std::int64_t samples) 
   for (int m = 0; m < microbatches; ++m) {
     data::Batch batch;
     const auto size = m + 1 == microbatches ? samples - 1 : samples;  // the last is ragged, or empty
-    batch.inputs = {at::arange(1, 1 + size, at::kDouble) + m};
-    batch.labels = at::arange(size, at::kLong);
+    batch.inputs = {at::arange(1, 1 + size, on(at::kDouble)) + m};
+    batch.labels = at::arange(size, on(at::kLong));
     batch.sample_ids = at::arange(size, at::kLong) + 10 * m;
     out.push_back(std::move(batch));
   }

@@ -65,6 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, PipelineExecutor,
 
 // What a rank holds follows from the schedule, not from how many microbatches a step has.
 TEST(PipelineExecutorMemory, DoesNotGrowWithTheMicrobatches) {
+  TRIREME_ONLY_ON_CPU("counts the host's memory");
   if (world().size() < 2) return;
   comm::Mesh mesh(world(), {{"pp", world().size()}});
   memory::count();

@@ -144,8 +144,8 @@ TEST(DataParallelRules, EvaluationCountsEachSampleOnce) {
     labels.push_back(sample->label);
   }
   const at::NoGradGuard no_grad;
-  const auto logits = run.model->module().forward({at::stack(images)}, {}).at(0);
-  const auto wanted = at::tensor(labels).unsqueeze(1);
+  const auto logits = run.model->module().forward({at::stack(images).to(world().device())}, {}).at(0);
+  const auto wanted = at::tensor(labels).to(world().device()).unsqueeze(1);
   const auto loss = -logits.log_softmax(-1).gather(1, wanted).mean().item<double>();
   const auto hits = [&](std::int64_t k) {
     return std::get<1>(logits.topk(k, -1)).eq(wanted).sum().item<double>() / static_cast<double>(labels.size());
@@ -166,7 +166,7 @@ TEST(DataParallelRules, LibTorchsGeneratorsFollowTheSeedAndTheRank) {
   const auto draw = [&] {
     Booster booster(world(), make_plugin(c), make_options(c));
     const auto run = booster.boost(make_inputs(c));
-    return at::rand({3}, at::kDouble);
+    return at::rand({3}, on(at::kDouble));
   };
   const auto first = draw();
   EXPECT_TRUE(at::equal(first, draw()));

@@ -52,7 +52,10 @@ Run run(const Case& c) {
 
 class GeminiAuto : public testing::Test {
  protected:
-  void SetUp() override { memory::count(); }
+  void SetUp() override {
+    TRIREME_ONLY_ON_CPU("limits the host's memory");
+    memory::count();
+  }
   void TearDown() override { memory::count(); }
   /// From now on a rank has `times` what `c` needs.
   static void limit(const Case& c, double times) {

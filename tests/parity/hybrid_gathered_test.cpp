@@ -160,6 +160,7 @@ double peak_of_a_step(const Case& c) {
 
 // In a pipeline too gradients leave when their block is through, not when the stage is: then all of them are held.
 TEST(HybridGatheredRules, GradientsLeaveBlockByBlock) {
+  TRIREME_ONLY_ON_CPU("counts the host's memory");
   for (const auto* keys : {"", "pp_style = \"gpipe\"", "pp_style = \"zb_h1\""}) {
     if (world().size() != 4) return;
     SCOPED_TRACE(keys);

@@ -18,8 +18,8 @@ TEST(LabelLoss, IsCrossEntropy) {
       for (const double smoothing : {0.0, 0.3}) {
         SCOPED_TRACE(testing::Message() << classes << " classes, " << samples << " samples, smoothing " << smoothing);
         at::manual_seed(7);
-        const auto whole = (at::randn({samples, classes}, at::kDouble) * 30).set_requires_grad(true);
-        auto labels = at::arange(samples, at::kLong) % classes;
+        const auto whole = (at::randn({samples, classes}, on(at::kDouble)) * 30).set_requires_grad(true);
+        auto labels = at::arange(samples, on(at::kLong)) % classes;
         if (samples > 2) labels[1] = -100;  // has no label, and counts nothing
         const auto expected = nn::cross_entropy(whole, labels, smoothing);
         (expected.sum * 0.7).backward();

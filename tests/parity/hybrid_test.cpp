@@ -84,6 +84,8 @@ INSTANTIATE_TEST_SUITE_P(
                                             "true"}})),
     kName);
 
+constexpr const char* kAllKernels = "enable_fused_normalization = true\nenable_jit_fused = true";
+
 // Each choice of kernels by itself; the ladder has them all together in every kind of layout.
 INSTANTIATE_TEST_SUITE_P(
     Kernels, Hybrid,
@@ -98,7 +100,8 @@ INSTANTIATE_TEST_SUITE_P(
                Case{.name = "all_frozen",
                     .dropout = 0.2,
                     .freeze = {"*layernorm_after.weight", "*intermediate*bias", "*layer.0.attention*"},
-                    .plugin = "enable_all_optimization = true"},
+                    .plugin = kAllKernels},
+               Case{.name = "all_optimization", .dropout = 0.2, .plugin = "enable_all_optimization = true"},
                Case{.name = "half_recompute",
                     .micro_batch = 2,
                     .dropout = 0.2,
@@ -112,7 +115,7 @@ class HybridPrecision : public testing::TestWithParam<Rounding> {};
 TEST_P(HybridPrecision, StaysNearFloat64) {
   for (const auto& c :
        cross({{2, 0}, {2, 2}, {2, 3}},
-             {Case{.name = "easy"}, Case{.name = "fused", .plugin = "enable_all_optimization = true"},
+             {Case{.name = "easy"}, Case{.name = "fused", .plugin = kAllKernels},
               Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
     if (runs_here(c)) expect_near_float64(c, GetParam());
 }

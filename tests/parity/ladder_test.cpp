@@ -18,7 +18,9 @@ struct Rung {
 };
 
 /// Words that stand for keys.
-const std::map<std::string, std::string> kKeys{{"optimized", "enable_all_optimization = true"},
+const std::map<std::string, std::string> kKeys{{"optimized",
+                                                "enable_all_optimization = true\nenable_fused_normalization = true\n"
+                                                "enable_jit_fused = true"},
                                                {"norm", "enable_fused_normalization = true"},
                                                {"jit", "enable_jit_fused = true"},
                                                {"scores", "enable_flash_attention = false"},

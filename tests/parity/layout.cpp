@@ -93,12 +93,15 @@ Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
     list.push_back({name, shape, static_cast<int>(dtype)});
   }
   // Rank 0 has them all, and shares them.
-  for (const auto& entry : nlohmann::json::parse(comm::broadcast_text(world().group(), at::kCPU, list.dump()))) {
+  for (const auto& entry :
+       nlohmann::json::parse(comm::broadcast_text(world().group(), world().device(), list.dump()))) {
     auto& full = out[entry.at(0)];
     if (!full.defined())
       full =
           at::empty(entry.at(1).get<std::vector<std::int64_t>>(), static_cast<at::ScalarType>(entry.at(2).get<int>()));
-    world().group().broadcast(full, 0);
+    const auto sent = full.to(world().device());
+    world().group().broadcast(sent, 0);
+    full = sent.cpu();
   }
   return out;
 }

@@ -14,7 +14,7 @@ BoostInputs make_inputs(const Case& c);
 /// By the pieces of the interface, so that gradients can be seen between backward pass and step.
 Trace by_pieces(const Case& c);
 Trace by_train_step(const Case& c);
-/// Full tensors from the ranks' slices, on every rank. Collective.
+/// Full tensors from the ranks' slices, on every rank and on the CPU, whose reference they are compared to. Collective.
 Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh);
 /// Contract C1: both ways against the reference, every gradient, norm, loss and weight.
 void expect_same_as_one_process(const Case& c);

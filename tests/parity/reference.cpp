@@ -89,7 +89,7 @@ class Rare : public nn::Block {
   nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
     const auto mine = context.sample_ids.eq(3);
     if (!mine.any().item<bool>()) return inputs;
-    const auto mask = mine.to(inputs[0].scalar_type()).view({-1, 1, 1});
+    const auto mask = mine.to(inputs[0].options()).view({-1, 1, 1});
     inputs[0] = inputs[0] + mask * linear_->forward(inputs[0], context).tanh();
     return inputs;
   }

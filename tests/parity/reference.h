@@ -1,5 +1,5 @@
 // The reference of contract C1: one process, no plugin, no booster, no optimizer of ours. A loop as a textbook has it,
-// in float64, over the whole global batch at once.
+// in float64, over the whole global batch at once, on the CPU whatever device the layouts are on.
 #pragma once
 
 #include <map>

@@ -19,6 +19,7 @@
 #include <sstream>
 
 #include "core/checkpoint/safetensors.h"
+#include "tests/mpi/device.h"
 
 namespace trireme::tests {
 namespace {
@@ -28,7 +29,6 @@ namespace fs = std::filesystem;
 // Dropout, flips, a ragged last batch, momentum in both moments, an epoch's end on both sides of the cut.
 const char* const kConfig = R"(
 [run]
-device = "cpu"
 checkpoint_every = 4
 keep_checkpoints = 9
 [model]
@@ -67,7 +67,8 @@ class Resume : public testing::Test {
   /// The exit code, and what was said in NAME.log.
   int try_train(const std::string& name, int ranks, const std::string& more) const {
     const auto command = std::string(TRIREME_COMMAND) + " train " + (root_ / "run.toml").string() + " --ranks " +
-                         std::to_string(ranks) + " --set run.dir=" + (root_ / name).string() + " " + more + " > " +
+                         std::to_string(ranks) + " --set run.device=" + test_device() +
+                         " --set run.dir=" + (root_ / name).string() + " " + more + " > " +
                          (root_ / (name + ".log")).string() + " 2>&1";
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;

@@ -26,6 +26,7 @@
 namespace trireme::shardformer {
 namespace {
 
+using tests::on;
 using tests::world;
 using Tensors = std::vector<at::Tensor>;
 
@@ -34,7 +35,7 @@ const comm::Group& group() { return world().group(); }
 /// The same numbers on every rank.
 at::Tensor draw(const std::string& name, std::vector<std::int64_t> shape) {
   return shard::draw(shard::Init::normal(0, 1), 5, shard::Placement::whole(name, std::move(shape)), at::kDouble,
-                     at::kCPU);
+                     world().device());
 }
 at::Tensor leaf(const at::Tensor& x) { return x.detach().clone().requires_grad_(true); }
 at::Tensor mine(const at::Tensor& x, std::int64_t dim) {
@@ -88,8 +89,8 @@ TEST(Slices, GradientsAreSummedOfThoseThatAreAskedFor) {
   const auto same = sum_gradients({a, frozen, c}, group());
   const double r = group().rank() + 1, all = group().size() * (group().size() + 1) / 2.0;
   (same[0].sum() * r + (same[1].sum() + same[2].sum()) * 2 * r).backward();
-  EXPECT_EQ(off(a.grad(), at::ones({3}, at::kDouble) * all), 0);
-  EXPECT_EQ(off(c.grad(), at::ones({2, 2}, at::kDouble) * (2 * all)), 0);
+  EXPECT_EQ(off(a.grad(), at::ones({3}, on(at::kDouble)) * all), 0);
+  EXPECT_EQ(off(c.grad(), at::ones({2, 2}, on(at::kDouble)) * (2 * all)), 0);
   EXPECT_FALSE(frozen.grad().defined());
 }
 
@@ -216,7 +217,7 @@ TEST(RingAttention, IsThatOfOneRank) {
     const Tensors whole{leaf(x[0]), leaf(x[1]), leaf(x[2])};
     auto scores = at::matmul(whole[0] * 0.5, whole[1].transpose(-2, -1));
     if (causal) {
-      const auto i = at::arange(tokens);
+      const auto i = at::arange(tokens, on(at::kLong));
       scores = scores.masked_fill(i > i.unsqueeze(1), -INFINITY);
     }
     const auto expected = at::matmul(dropout.forward(at::softmax(scores, -1), context), whole[2]);
@@ -248,13 +249,14 @@ bool overlapped(std::vector<trace::Span> spans, std::size_t at_once) {
 }
 
 TEST(Overlap, IsThereUnlessToldElse) {
+  TRIREME_ONLY_ON_CPU("reads when the host waits");
   const std::int64_t n = 10;
   for (const bool overlap : {true, false}) {
     const auto slice = leaf(mine(draw("x", {2, n, 4}), 1));
     // A ring's hop is under way while the slice before is used, or has arrived: send and receive.
     std::size_t arrived = 0;
     bool first = true;
-    trace::start(at::kCPU);
+    trace::start(world().device());
     gather_by_ring(
         slice.detach(), n, group(),
         [&](const shard::Range&, const at::Tensor&) {
@@ -264,12 +266,12 @@ TEST(Overlap, IsThereUnlessToldElse) {
     EXPECT_EQ(arrived, overlap ? 0U : 2U);
     const auto weight = leaf(draw("w", {3, 4}));
     const auto y = column_products_of_slices(slice, n, {{weight, at::Tensor()}}, group(), overlap).front();
-    trace::start(at::kCPU);
+    trace::start(world().device());
     y.sum().backward();
     EXPECT_EQ(overlapped(trace::stop(), 1), overlap);
     const auto q = leaf(mine(draw("q", {2, 3, n, 4}), 2));
     const auto mixed = ring_attention(q, q, q, {.group = group(), .asking = n, .tokens = n, .overlap = overlap});
-    trace::start(at::kCPU);
+    trace::start(world().device());
     mixed.sum().backward();
     EXPECT_EQ(overlapped(trace::stop(), 2), overlap);
   }

@@ -1,6 +1,7 @@
 // What the Booster makes of its options, which ones it refuses, and the wrong calls of a program.
 #include "core/booster/booster.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/booster/precision.h"
 #include "core/nn/adapt.h"
 #include "core/nn/block.h"
 #include "core/nn/criterion.h"
@@ -139,6 +141,21 @@ std::string usage_error(Call call) {
 }
 
 // A program's wrong call is told as such, and not as a bug of ours.
+// fp32 is fp32 in every operation, and TF32 is had by asking for it.
+TEST(Precision, Tf32IsAskedFor) {
+  EXPECT_TRUE(Precision::parse("tf32").tf32);
+  EXPECT_EQ(Precision::parse("tf32").parameters, at::kFloat);
+  EXPECT_FALSE(Precision::parse("tf32").autocasts());
+  EXPECT_FALSE(Precision::parse("fp32").tf32);
+  EXPECT_THROW(set_float32_products(Precision::parse("tf32"), at::kCPU), ConfigError);
+  const auto& context = at::globalContext();
+  for (const char* name : {"tf32", "bf16", "fp32"}) {
+    set_float32_products(Precision::parse(name), c10::Device(at::kCUDA, 0));
+    EXPECT_EQ(context.allowTF32CuBLAS(), Precision::parse(name).tf32) << name;
+    EXPECT_EQ(context.allowTF32CuDNN(), Precision::parse(name).tf32) << name;
+  }
+}
+
 TEST(Booster, TellsWrongCalls) {
   const auto world = launch();
   EXPECT_NE(usage_error([&] { Booster(*world, nullptr, {}); }).find("the plugin is null"), std::string::npos);

@@ -14,6 +14,7 @@
 #include "core/comm/seats.h"
 #include "core/comm/transport.h"
 #include "core/comm/world.h"
+#include "tests/mpi/device.h"
 
 namespace trireme::comm {
 namespace {
@@ -319,6 +320,15 @@ TEST(Ledger, adds_up_per_axis_and_call) {
   EXPECT_EQ(dp.payload_bytes, 44u);
   EXPECT_EQ(dp.wire_bytes, 66u);
   EXPECT_EQ(totals.at({"tp", "all_reduce"}).wire_bytes, 2u);  // rounded
+}
+
+// What the multi-rank suites compute on: a slip of the pen must not test CPU ranks in a GPU's name.
+TEST(TestDevice, is_cpu_or_cuda) {
+  EXPECT_EQ(tests::test_device(nullptr), "cpu");
+  EXPECT_EQ(tests::test_device("cpu"), "cpu");
+  EXPECT_EQ(tests::test_device("cuda"), "cuda");
+  for (const char* wrong : {"", "gpu", "CUDA", "cuda:0", "auto"})
+    EXPECT_THROW((void)tests::test_device(wrong), std::invalid_argument) << wrong;
 }
 
 // Last: LibTorch's CUDA library stays in the process.

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/comm/world.h"
 #include "core/train/pretrained.h"
 #include "models/registry.h"
 #include "tests/unit/data/folder.h"
@@ -68,6 +69,20 @@ TEST(Prepare, RefusesWhatTheTrainingCouldNotDo) {
   text.replace(text.find("weight_decay = 0.1"), 18, "weight_decay = 0.1\nno_decay = [\"bais\"]");
   EXPECT_EQ(message_of<ConfigError>([&] { prepared(text, {}); }),
             "a.toml:16:1: optimizer.no_decay = [\"bais\"]: \"bais\" matches no parameter; did you mean \"bias\"?");
+}
+
+// Nothing is silent: TF32 is of CUDA GPUs, and a GPU that is asked for must be there.
+TEST(Prepare, RefusesADeviceThatHasNotWhatIsAsked) {
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              prepared(kGood, {"run.device=cpu", "train.precision=tf32"});
+            }),
+            "--set train.precision=tf32: \"tf32\" is how CUDA GPUs multiply matrices, and this run is on the CPU; set "
+            "fp32");
+  if (comm::cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU here";
+  EXPECT_NE(message_of<ConfigError>([&] { prepared(kGood, {"train.precision=tf32"}); }).find("set fp32"),
+            std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { prepared(kGood, {"run.device=cuda"}); }).find("shows no device here"),
+            std::string::npos);
 }
 
 TEST(Prepare, CountsTheStepsOfTheTraining) {

@@ -1,0 +1,118 @@
+#include "core/nn/cuda/packs.cuh"
+
+namespace trireme::nn {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kThreads = 256;
+
+/// P(normal <= x)
+__device__ float below(float x) { return 0.5F * (1 + erff(x * 0.70710678118654752440F)); }
+__device__ double below(double x) { return 0.5 * (1 + erf(x * 0.70710678118654752440)); }
+__device__ float density(float x) { return 0.39894228040143267794F * expf(-0.5F * x * x); }
+__device__ double density(double x) { return 0.39894228040143267794 * exp(-0.5 * x * x); }
+
+/// Calls body(element) for each pack of a [rows, width] tensor, a block's threads along a row: column and row are
+/// counted, and nothing is divided. blockDim.x: along the row.
+template <int kCount, class Body>
+__device__ void each_pack(std::int64_t rows, std::int64_t width, const Body& body) {
+  const auto step = static_cast<std::int64_t>(gridDim.x) * blockDim.x * kCount;
+  for (auto row = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; row < rows;
+       row += static_cast<std::int64_t>(gridDim.y) * blockDim.y)
+    for (auto column = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount; column < width;
+         column += step)
+      body(row * width + column, column);
+}
+
+template <class T, int kCount>
+__global__ void bias_gelu(const T* x, const T* bias, T* out, std::int64_t rows, std::int64_t width) {
+  each_pack<kCount>(rows, width, [&](std::int64_t i, std::int64_t column) {
+    auto pack = load<kCount>(x + i);
+    const auto beside = load<kCount>(bias + column);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      const wide_t<T> y = widened(pack.at[k]) + widened(beside.at[k]);
+      pack.at[k] = narrowed<T>(y * below(y));
+    }
+    store<kCount>(out + i, pack);
+  });
+}
+
+template <class T, int kCount>
+__global__ void bias_gelu_backward(const T* gradient, const T* x, const T* bias, T* out, std::int64_t rows,
+                                   std::int64_t width) {
+  each_pack<kCount>(rows, width, [&](std::int64_t i, std::int64_t column) {
+    auto pack = load<kCount>(gradient + i);
+    const auto input = load<kCount>(x + i), beside = load<kCount>(bias + column);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      const wide_t<T> y = widened(input.at[k]) + widened(beside.at[k]);
+      pack.at[k] = narrowed<T>(widened(pack.at[k]) * (below(y) + y * density(y)));
+    }
+    store<kCount>(out + i, pack);
+  });
+}
+
+template <class T, int kCount>
+__global__ void masked_add(const T* x, const bool* mask, wide_t<T> scale, const T* residual, T* out,
+                           std::int64_t count) {
+  const auto step = static_cast<std::int64_t>(gridDim.x) * blockDim.x * kCount;
+  for (auto i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount; i < count; i += step)
+    store<kCount>(out + i, masked_sum<kCount>(x, mask, scale, residual, i));
+}
+
+/// A block of kThreads as wide as a row has packs, in whole warps, and as high as that leaves; a grid that covers the
+/// tensor, or goes over it in turns.
+struct Cover {
+  dim3 blocks, threads;
+};
+Cover cover(std::int64_t rows, std::int64_t packs) {
+  unsigned across = kWarp;
+  while (across < kThreads && across < packs) across *= 2;
+  const unsigned down = kThreads / across;
+  constexpr std::int64_t kMostDown = 65535;  // the device's limit of gridDim.y
+  const auto high = (rows + down - 1) / down;
+  return {dim3(blocks_for((packs + across - 1) / across), static_cast<unsigned>(high < kMostDown ? high : kMostDown)),
+          dim3(across, down)};
+}
+
+}  // namespace
+
+cudaError_t bias_gelu_on_gpu(Numbers type, const void* x, const void* bias, void* out, std::int64_t count,
+                             std::int64_t width, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  return with_type(type, width, {x, bias, out}, nullptr, [&](auto zero, auto pack) {
+    using T = decltype(zero);
+    constexpr int kCount = decltype(pack)::value;
+    const auto [blocks, threads] = cover(count / width, width / kCount);
+    bias_gelu<T, kCount><<<blocks, threads, 0, stream>>>(static_cast<const T*>(x), static_cast<const T*>(bias),
+                                                         static_cast<T*>(out), count / width, width);
+  });
+}
+
+cudaError_t bias_gelu_backward_on_gpu(Numbers type, const void* gradient, const void* x, const void* bias, void* out,
+                                      std::int64_t count, std::int64_t width, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  return with_type(type, width, {gradient, x, bias, out}, nullptr, [&](auto zero, auto pack) {
+    using T = decltype(zero);
+    constexpr int kCount = decltype(pack)::value;
+    const auto [blocks, threads] = cover(count / width, width / kCount);
+    bias_gelu_backward<T, kCount><<<blocks, threads, 0, stream>>>(static_cast<const T*>(gradient),
+                                                                  static_cast<const T*>(x), static_cast<const T*>(bias),
+                                                                  static_cast<T*>(out), count / width, width);
+  });
+}
+
+cudaError_t masked_add_on_gpu(Numbers type, const void* x, const bool* mask, double scale, const void* residual,
+                              void* out, std::int64_t count, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  return with_type(type, count, {x, residual, out}, mask, [&](auto zero, auto pack) {
+    using T = decltype(zero);
+    constexpr int kCount = decltype(pack)::value;
+    masked_add<T, kCount><<<blocks_for((count / kCount + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+        static_cast<const T*>(x), mask, static_cast<wide_t<T>>(scale), static_cast<const T*>(residual),
+        static_cast<T*>(out), count);
+  });
+}
+
+}  // namespace trireme::nn

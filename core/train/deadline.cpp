@@ -1,0 +1,19 @@
+#include "core/train/deadline.h"
+
+#include <ATen/ops/full.h>
+
+namespace trireme::train {
+
+bool Deadline::passed(bool over) {
+  auto answer = at::full({}, over ? 1 : 0, at::TensorOptions(at::kInt).device(world_.device()));
+  world_.group().broadcast(answer, 0);
+  answers_.add({answer}, [this, step = steps_](const std::vector<double>& value) {
+    if (value[0] != 0 && !first_over_) first_over_ = step;
+  });
+  // Some ranks may know more by now, and none less: only what all of them know counts.
+  answers_.drain_to(lag_);
+  const auto step = steps_++;
+  return first_over_ && *first_over_ + lag_ <= step;
+}
+
+}  // namespace trireme::train
