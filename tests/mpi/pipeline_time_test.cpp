@@ -39,8 +39,11 @@ std::vector<Went> gather(const Went& mine) {
   std::string text = fmt::format("{:.9f} {:.9f}", mine.called, mine.returned);
   for (const auto& [begin, end] : mine.spans) text += fmt::format(" {:.9f} {:.9f}", begin, end);
   std::vector<Went> all;
-  for (const auto& told : comm::gather_text(world().group(), world().device(), text)) {
-    std::istringstream numbers(told);
+  std::string lines;  // every rank goes on by the same numbers
+  for (const auto& told : comm::gather_text(world().group(), world().device(), text)) lines += told + "\n";
+  std::istringstream of_each(comm::broadcast_text(world().group(), world().device(), lines));
+  for (std::string line; std::getline(of_each, line);) {
+    std::istringstream numbers(line);
     auto& went = all.emplace_back();
     numbers >> went.called >> went.returned;
     for (double begin = 0, end = 0; numbers >> begin >> end;) went.spans.emplace_back(begin, end);
