@@ -32,12 +32,21 @@ set(_tensors <algorithm> <array> <chrono> <cmath> <filesystem> <fstream> <functi
   <ATen/core/Tensor.h> <ATen/TensorOperators.h> <ATen/core/grad_mode.h> <ATen/ops/empty.h> <ATen/ops/zeros.h>)
 set(_modules ${_tensors} <torch/nn/module.h>)
 set(_tests ${_modules} <gtest/gtest.h>)
+if(TRIREME_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
 if(TRIREME_PRECOMPILE)
   foreach(kind tensors modules tests)
+    if(kind STREQUAL "tests" AND NOT TRIREME_BUILD_TESTS)
+      continue()
+    endif()
     add_library(trireme_headers_of_${kind} OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp)
     target_link_libraries(trireme_headers_of_${kind} PRIVATE trireme_options)
     target_precompile_headers(trireme_headers_of_${kind} PRIVATE ${_${kind}})
   endforeach()
+  if(TRIREME_BUILD_TESTS)  # a header is used by files with the same definitions alone
+    target_link_libraries(trireme_headers_of_tests PRIVATE GTest::gtest)
+  endif()
   target_compile_options(trireme_headers_of_tests PRIVATE -DGTEST_HAS_PTHREAD=1)  # as GTest::gtest has it, or no test takes them
 endif()
 
