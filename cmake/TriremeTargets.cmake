@@ -47,7 +47,6 @@ if(TRIREME_PRECOMPILE)
   if(TRIREME_BUILD_TESTS)  # a header is used by files with the same definitions alone
     target_link_libraries(trireme_headers_of_tests PRIVATE GTest::gtest)
   endif()
-  target_compile_options(trireme_headers_of_tests PRIVATE -DGTEST_HAS_PTHREAD=1)  # as GTest::gtest has it, or no test takes them
 endif()
 
 # trireme_precompiled(target tensors|modules|tests): its files start with the precompiled headers of that kind.
