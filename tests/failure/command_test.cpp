@@ -55,7 +55,7 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
       {{"train", good, "--set", "epochs=5"}, "write --set SECTION.KEY=VALUE"},
       {{"train", good, "--set"}, "--set"},
       {{"eval", "runs/x"},
-       "runs/x is no run folder or checkpoint, which keep a config.toml; name the TOML file too  (trireme eval "
+       "runs/x is not a run folder or checkpoint with a config.toml; name the TOML file as well  (trireme eval "
        "--help)"},
   };
   for (const auto& [words, expected] : cases) {

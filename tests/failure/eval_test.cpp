@@ -83,7 +83,7 @@ TEST(Eval, ARunServesFromAnyFolder) {
   EXPECT_NE(content_of(run + "/config.toml").find("path = \"" + folder.path() + "/leaves\"\n"), std::string::npos);
   // Mere weights have no file of their own.
   fs::copy(run + "/model", folder.path() + "/mere");
-  expect_only_refusal(eval({folder.path() + "/mere"}), 2, "name the TOML file too");
+  expect_only_refusal(eval({folder.path() + "/mere"}), 2, "name the TOML file as well");
 }
 
 TEST(Eval, AnInterruptedRunIsItsNewestCheckpointWithItsOwnConfiguration) {

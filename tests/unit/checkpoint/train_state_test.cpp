@@ -225,7 +225,7 @@ TEST(TrainState, DamagedOnesAreSkipped) {
   fs::remove(old + "/manifest.json");
   expect_error([&] { (void)latest_checkpoint(run.path(), Log(1)); },
                {"no checkpoint is intact (step-00000002, step-00000001)", "config.toml is damaged",
-                old + "/manifest.json: cannot be opened", "start anew without --resume"});
+                old + "/manifest.json: cannot be opened", "start a new run without --resume"});
   fs::remove_all(run / "checkpoints");
   EXPECT_EQ(latest_checkpoint(run.path(), Log(1)), "");
   expect_error([&] { const Checkpoint checkpoint(old); }, {"no such checkpoint folder"});

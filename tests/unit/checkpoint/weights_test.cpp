@@ -165,7 +165,7 @@ TEST(Weights, ACheckpointsFolderIsAPlace) {
   expect_loaded(folder / "run/checkpoints/step-00000004");
   auto parameters = fresh_parameters();
   expect_error([&] { load_weights(folder / "run", parameters, "", Log()); },
-               {"has no model yet", "name a checkpoint of it, " + (folder / "run/checkpoints/step-N")});
+               {"has no model yet", "name one of its checkpoints, " + (folder / "run/checkpoints/step-N")});
   EXPECT_TRUE(has_weights_under(folder / "run/checkpoints/step-00000004", "classifier."));
   EXPECT_FALSE(has_weights_under(folder / "run/checkpoints/step-00000004", "pooler."));
 }
