@@ -11,7 +11,8 @@ trireme_add_check(format scripts/format.sh --check)
 trireme_add_check(checks ${Python3_EXECUTABLE} tests/lint/checks_test.py)
 trireme_add_check(scripts bash -n scripts/common.sh scripts/setup.sh scripts/format.sh scripts/check_config_page.sh
   scripts/bundle.sh scripts/check_fresh.sh tests/install/bundle.sh tests/install/configure.sh
-  tests/install/consume.sh quickstart.sh test.sh .ci/run)
+  tests/install/consume.sh tests/install/gpu_check.sh
+  scripts/gpu_check.sh scripts/gpu_check_sections.sh scripts/gpu_check_speed.sh quickstart.sh test.sh .ci/run)
 
 # Installs, builds the examples against what was installed, runs them.
 if(TARGET trireme_front AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
@@ -25,6 +26,11 @@ if(TARGET bundle AND NOT TRIREME_SANITIZE)
   add_test(NAME bundle_test
     COMMAND ${PROJECT_SOURCE_DIR}/tests/install/bundle.sh ${PROJECT_BINARY_DIR} ${TORCH_INSTALL_PREFIX})
   set_tests_properties(bundle_test PROPERTIES LABELS install TIMEOUT 600 PROCESSORS 2)
+endif()
+# scripts/gpu_check.sh with the CPU in the GPU's place: each section's verdict.
+if(TARGET gpu_check_programs AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
+  add_test(NAME gpu_check_dry COMMAND ${PROJECT_SOURCE_DIR}/tests/install/gpu_check.sh ${PROJECT_BINARY_DIR})
+  set_tests_properties(gpu_check_dry PROPERTIES LABELS install TIMEOUT 600 PROCESSORS 2)
 endif()
 add_test(NAME configure_as_users_do
   COMMAND ${PROJECT_SOURCE_DIR}/tests/install/configure.sh ${PROJECT_SOURCE_DIR} ${TORCH_INSTALL_PREFIX})

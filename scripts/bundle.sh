@@ -20,6 +20,13 @@ command -v patchelf >/dev/null || { say "patchelf is missing: run scripts/setup.
 "$cmake" --install "$build" --prefix "$tree" --strip >/dev/null
 rm "$tree/share/trireme/libtorch"  # the front looks for one on the machine it is on
 cp -r "$root/configs" "$tree/share/trireme/"
+cp "$root"/scripts/gpu_check*.sh "$root/scripts/gpu_report.py" "$tree/share/trireme/"
+if [ -d "$build/libexec/trireme/tests" ]; then  # the target gpu_check_programs was built: programs, and links to them
+  mkdir -p "$tree/libexec/trireme/tests"
+  for program in "$build"/libexec/trireme/tests/*; do
+    [ ! -x "$program" ] || { cp -L "$program" "$tree/libexec/trireme/tests/"; strip "$tree/libexec/trireme/tests/$(basename "$program")"; }
+  done
+fi
 cp "$root/README.md" "$root/LICENSE" "$root/CHANGELOG.md" "$tree/"
 
 # --- Open MPI: the launcher, its daemon, and the components that need no network library of their own ----------------

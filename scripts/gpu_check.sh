@@ -12,7 +12,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 self=$here/$(basename "${BASH_SOURCE[0]}")
-. "$here/gpu_check_sections.sh" || exit 2
+. "$here/gpu_check_sections.sh" && . "$here/gpu_check_speed.sh" || exit 2
 
 usage() { printf 'gpu_check.sh: %s\n' "$1" >&2; sed -n '3,11s/^# \{0,2\}//p' "$self" >&2; exit 2; }
 

@@ -32,6 +32,16 @@ PATH=/usr/bin:/bin moved/bin/trireme train moved/share/trireme/configs/leaves_vi
   --set data.images=120 --set run.dir="$work/run" 2>&1 | tee trained.txt
 grep -q 'mpirun, 2 ranks' trained.txt
 moved/bin/trireme eval run
+echo "== programs of gpu_check.sh, from the bundle"
+if [ -x "$build/libexec/trireme/tests/comm_test" ]; then
+  mkdir -p gpu/kernels gpu/suites
+  code=0
+  moved/share/trireme/gpu_check.sh --dry --section kernels gpu || code=$?
+  [ "$code" = 77 ] && grep -q 'programs found no GPU' gpu/kernels/why || { echo "kernels: exit code $code"; exit 1; }
+  moved/share/trireme/gpu_check.sh --dry --section suites gpu
+else
+  echo "not built: gpu_check_programs"
+fi
 # Without one, it says what to do.
 if env -u TRIREME_TORCH -u VIRTUAL_ENV -u CONDA_PREFIX HOME="$work" PATH=/nowhere moved/bin/trireme env 2>none.txt; then exit 1; fi
 grep -q 'pip install torch' none.txt
