@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <cuda.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <nccl.h>
@@ -102,6 +103,14 @@ std::string variables() {
                        : text::join(std::vector<std::string>(found.begin(), found.end()), "\n                ");
 }
 
+/// Of the LibTorch that this process has loaded: the folder above its lib.
+std::string libtorch_folder() {
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<const void*>(&at::get_num_threads), &library) == 0 || library.dli_fname == nullptr)
+    return "";
+  return std::filesystem::path(library.dli_fname).parent_path().parent_path().string();
+}
+
 std::string nccl_version() { return fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH); }
 
 void row(const char* name, const std::string& value) {
@@ -119,7 +128,7 @@ int run(const EnvCommand&) {
   row("Trireme", TRIREME_VERSION);
   row("program", host_path);
   row("plugins", text::join(plugin_folders()));
-  row("LibTorch", TORCH_VERSION);
+  row("LibTorch", fmt::format("{} ({})", TORCH_VERSION, libtorch_folder()));
   row("compiler", fmt::format("{} {}", TRIREME_COMPILER_ID, __VERSION__));
   row("C library", gnu_get_libc_version());
   row("CUDA toolkit", fmt::format("{}.{} (built with)", CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10));

@@ -1,4 +1,6 @@
 // trireme verify: what it proves, and what it does when a layout computes something else or cannot run.
+#include <cstdlib>
+
 #include "tests/failure/small_run.h"
 
 namespace trireme::tests {
@@ -62,11 +64,24 @@ TEST_F(Verify, RefusesALayoutThatTheModelHasNotBeforeTheFirstRuns) {
   expect_only_refusal(verify("dp=1; pp=2,schedule=zbb"), 2, "--layouts: \"pp=2,schedule=zbb\": parallel.schedule");
 }
 
+// A layout names its device, so that a GPU can be compared with the CPU; one that is not there is refused at once.
+TEST_F(Verify, LayoutsNameTheirDevice) {
+  const auto told = verify("dp=1,device=cpu; tp=2,device=cpu");
+  EXPECT_EQ(told.code, 0) << told.out << told.err;
+  expect_only_refusal(verify("dp=1; tp=2,device=tpu"), 2, "--layouts: \"tp=2,device=tpu\": run.device");
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  expect_only_refusal(verify("dp=1,device=cpu; dp=1,device=cuda"), 2,
+                      "--layouts: \"dp=1,device=cuda\": device \"cuda\", but the CUDA driver shows no device here");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  expect_only_refusal(verify("dp=1,device=cpu; dp=2,device=cpu", {"--precision", "tf32"}), 2,
+                      "\"tf32\" is how CUDA GPUs multiply matrices, and this run is on the CPU; set fp32");
+}
+
 TEST_F(Verify, RefusesWordsThatAreNoLayouts) {
   for (const auto& [layouts, says] :
        {std::pair{"dp=2", "name two or more"},
         {"dp=1; dp=two", "\"dp=two\": dp must be a number from 1 to 4096"},
-        {"dp=1; tpp=2", "no key \"tpp\" (known: dp, pp, sp, tp, zero, schedule, sp_mode, plugin"},
+        {"dp=1; tpp=2", "no key \"tpp\" (known: dp, pp, sp, tp, zero, schedule, sp_mode, plugin, device"},
         {"dp=1; plugin=gemini,tp=2", "tp and zero are of hybrid_parallel"},
         {"dp=1; dp", "\"dp\" is not KEY=VALUE"},
         {"dp=1; dp=2,dp=4", "dp is given twice"},
