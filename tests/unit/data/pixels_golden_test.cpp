@@ -13,7 +13,7 @@ namespace trireme::data {
 namespace {
 
 TEST(PixelsGolden, AreTransformersWithinOneGreyLevel) {
-  const std::string folder = std::string(TRIREME_SOURCE_DIR) + "/tests/golden/pixels/";
+  const std::string folder = TRIREME_SOURCE_DIR "/tests/golden/pixels/";
   const SafeTensorsFile expected(folder + "expected.safetensors");
   TransformOptions options;
   options.size = 32;
