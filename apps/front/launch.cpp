@@ -161,9 +161,9 @@ static void prepare_process() {
 }
 
 void become_worker(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{worker_path()};
   set_library_paths(prefix());
   prepare_process();
-  std::vector<std::string> command{worker_path()};
   command.insert(command.end(), arguments.begin(), arguments.end());
   execv(command[0].c_str(), pointers(command).data());
   throw ConfigError(fmt::format("cannot run {}: {}", command[0], std::strerror(errno)));
@@ -179,8 +179,8 @@ int check(const std::vector<std::string>& arguments) {
 
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {
   check_scratch(ranks);
-  set_library_paths(prefix());
   auto command = mpirun_command(ranks, arguments);
+  set_library_paths(prefix());
   if (first == Check::yes)
     if (const int code = check(arguments); code != 0) return code;
   return verdict_on(run_child(std::move(command), [&] {

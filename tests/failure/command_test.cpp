@@ -89,7 +89,7 @@ TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
   expect_only_refusal(trireme({"train", good, "--ranks", "2"}, another_mpi), 2, "--ranks conflicts with the launcher");
   expect_only_refusal(trireme({"train", good}, another_mpi), 2, "PMI_SIZE=2");
   expect_only_refusal(trireme({"train", good, "--ranks", "2"}, {.environment = {"TMPDIR=" + good}}), 2,
-                      "set TMPDIR to a folder that can be written to");
+                      "set TMPDIR to one that can be written to");
 }
 
 // The front needs no other part of Trireme to refuse: that is why it takes milliseconds, with any number of ranks.

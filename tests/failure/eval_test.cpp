@@ -139,7 +139,7 @@ TEST(Eval, WeightsThatAreNotFiniteAreNamed) {
     Tensors file(run.dir() + "/model/model.safetensors");
     file.values("vit.layernorm.weight")[3] = NAN;
   }
-  const std::string says = "model.safetensors: tensor \"vit.layernorm.weight\" holds a NaN or an infinity";
+  const std::string says = "model.safetensors: tensor \"vit.layernorm.weight\" contains a NaN or an infinity";
   for (const int ranks : {1, 2}) {
     expect_refusal(eval({run.dir(), "--ranks", std::to_string(ranks)}), 6, says);
     expect_refusal(run.train(ranks, {"--set", "model.weights=" + run.dir() + "/model", "--set",

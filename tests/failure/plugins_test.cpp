@@ -70,7 +70,8 @@ TEST(Plugins, ReadTheSectionsOfThoseThatAreNotChosen) {
        {std::pair{"low_level_zero.stge=2", "no key \"stge\" in [plugin.low_level_zero]; did you mean \"stage\"?"},
         {"low_level_zero.stage=two", "must be an integer, not text"},
         {"gemini.shard_param_frac=2", "must be at least 0 and at most 1"},
-        {"low_level_zero.stage=2", "is of the plugin \"low_level_zero\", and this run has \"torch_ddp\"; remove it"},
+        {"low_level_zero.stage=2",
+         "belongs to the plugin \"low_level_zero\", but this run uses \"torch_ddp\"; remove it"},
         {"low_level_zer.stage=2", "[plugin.low_level_zer] is not the section of any plugin; did you mean"}})
     expect_only_refusal(run.train(1, {"--set", std::string("plugin.") + set}), 2, says);
   EXPECT_FALSE(fs::exists(run.dir()));
@@ -82,7 +83,7 @@ TEST(Plugins, ReadTheSectionsOfThoseThatAreNotChosen) {
   };
   const std::string named = "[parallel]\nplugin = \"torch_ddp\"\n";
   expect_only_refusal(check("stge = 2\n", named), 2, "several.toml:17:1: no key \"stge\"");
-  expect_only_refusal(check("stage = 2\n", ""), 2, "has no effect: no key names its plugin, and the run has \"torch_");
+  expect_only_refusal(check("stage = 2\n", ""), 2, "has no effect, because this run uses the plugin \"torch_");
   const auto good = check("stage = 2\n", named);
   EXPECT_EQ(good.code, 0) << good.err;
 }

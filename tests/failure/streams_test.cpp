@@ -175,7 +175,7 @@ TEST(Streams, OneRankSpeaksUnderTheUsersLauncher) {
         {{"train", run.config, "--rank", "2"}, "no option --rank; did you mean \"--ranks\"?"},
         {{"config", run.config, "--set", "train.epohcs=1"}, "no key \"epohcs\""},
         {{"verify", run.config, "--layouts", "dp=1; dp=2"}, "run it without mpirun"},
-        {{"train", "/dev/stdin"}, "/dev/stdin: every rank reads it"},
+        {{"train", "/dev/stdin"}, "/dev/stdin: every rank has to read this file"},
         {{"train", run.config, "--set", "train.global_batch=2"}, "cannot be shared by 3 data-parallel ranks"}})
     expect_only_refusal(run_process(under_mpirun(words), kRoot), 2, says);
 }
@@ -192,7 +192,7 @@ TEST(Streams, AnMpirunThatIsKilledIsNoLackOfMemory) {
                                      if (parent == front) kill(id, SIGKILL);
                                    }
                                  }});
-  expect_refusal(outcome, 137, "mpirun, which ran the ranks, was ended by signal 9");
+  expect_refusal(outcome, 137, "mpirun was ended by signal 9");
   EXPECT_EQ(outcome.err.find("memory"), std::string::npos) << outcome.err;
   run.expect_all_gone();
 }
@@ -217,8 +217,8 @@ TEST(Streams, ExplainAPluginThatIsNamedByItsPath) {
       run_process({TRIREME_COMMAND, "config", "--explain", key, "--set", "parallel.plugin=" + mine}, options);
   EXPECT_EQ(explained.code, 0) << explained.err;
   EXPECT_NE(explained.out.find("default  25"), std::string::npos) << explained.out;
-  expect_only_refusal(run_process({TRIREME_COMMAND, "config", "--explain", "plugin.mine"}), 2,
-                      "say where it is: --set parallel.plugin=PATH");
+  expect_only_refusal(run_process({TRIREME_COMMAND, "config", "--explain", "plugin.quinquereme"}), 2,
+                      "give its path: --set parallel.plugin=PATH");
   const auto model = run_process({TRIREME_COMMAND, "config", "--explain", "model.name"});
   EXPECT_EQ(model.code, 0) << model.err;
   EXPECT_NE(model.out.find("value    \"vit\""), std::string::npos) << model.out;

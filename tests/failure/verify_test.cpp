@@ -79,21 +79,22 @@ TEST_F(Verify, LayoutsNameTheirDevice) {
 
 TEST_F(Verify, RefusesWordsThatAreNoLayouts) {
   for (const auto& [layouts, says] :
-       {std::pair{"dp=2", "name two or more"},
+       {std::pair{"dp=2", "give two or more layouts"},
         {"dp=1; dp=two", "\"dp=two\": dp must be a number from 1 to 4096"},
         {"dp=1; tpp=2", "no key \"tpp\" (known: dp, pp, sp, tp, zero, schedule, sp_mode, plugin, device"},
-        {"dp=1; plugin=gemini,tp=2", "tp and zero are of hybrid_parallel"},
+        {"dp=1; plugin=gemini,tp=2", "tp and zero are options of hybrid_parallel"},
         {"dp=1; dp", "\"dp\" is not KEY=VALUE"},
         {"dp=1; dp=2,dp=4", "dp is given twice"},
         {"dp=1; dp=2,train.epoch=1", "--layouts: \"dp=2,train.epoch=1\": train.epoch=1: no key \"epoch\" in [train]"},
-        {"dp=1; dp=2,model.hidden_size=48", "model.hidden_size is no matter of layout"},
+        {"dp=1; dp=2,model.hidden_size=48", "model.hidden_size would change the numbers"},
         {"dp=1; dp=2,train.precision=bf16",
          "train.precision would change the numbers and does not belong in a layout; use --precision, which applies to "
          "all layouts"}})
     expect_only_refusal(verify(layouts), 2, says);
   expect_only_refusal(verify("dp=1; dp=2", {"--precision", "fp8"}), 2, "--precision fp8: must be one of fp64");
-  expect_only_refusal(verify("dp=1; dp=2", {"--set", "parallel.tp=2"}), 2, "is what --layouts says here; remove it");
-  expect_only_refusal(verify("dp=1; dp=2", {"--set", "train.precision=bf16"}), 2, "is what --precision says here");
+  expect_only_refusal(verify("dp=1; dp=2", {"--set", "parallel.tp=2"}), 2,
+                      "use --layouts for this in verify; remove it");
+  expect_only_refusal(verify("dp=1; dp=2", {"--set", "train.precision=bf16"}), 2, "use --precision for this in verify");
   expect_only_refusal(verify("dp=1; dp=2", {"--steps", "0"}), 2, "--steps 0: must be at least 1 and at most 50");
   expect_only_refusal(verify("dp=1; dp=2", {"--set", "optimizer.freeze=[\"encodr\"]"}), 2,
                       "trireme: --set optimizer.freeze=");

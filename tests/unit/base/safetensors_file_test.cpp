@@ -71,8 +71,8 @@ TEST_F(SafeTensorsFileTest, RefusesWhatIsWrong) {
     std::string header, data, says;
     std::uint64_t promised = ~0ULL;
   } cases[] = {
-      {"{}", "", "promises a header of 3 bytes, and has 2", 3},
-      {"{}", "", "promises a header of 9223372036854775807 bytes", 0x7FFFFFFFFFFFFFFF},
+      {"{}", "", "its header should have 3 bytes, and 2", 3},
+      {"{}", "", "its header should have 9223372036854775807 bytes", 0x7FFFFFFFFFFFFFFF},
       {"{\"a\"", "", "the header is not JSON"},
       {deep, "", "the header is not JSON"},
       {"[]", "", "not an object"},
@@ -84,9 +84,9 @@ TEST_F(SafeTensorsFileTest, RefusesWhatIsWrong) {
       {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0])"), "abcd", "has no \"data_offsets\""},
       {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0,5])"), "abcd", "lie outside the 4 bytes"},
       {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[4,0])"), "abcd", "lie outside the 4 bytes"},
-      {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[-4,0])"), "abcd", "not a whole number"},
-      {tensor(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])"), "abcd", "not a whole number"},
-      {tensor(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])"), "abcd", "not a whole number"},
+      {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[-4,0])"), "abcd", "not a non-negative integer"},
+      {tensor(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])"), "abcd", "not a non-negative integer"},
+      {tensor(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])"), "abcd", "not a non-negative integer"},
       {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), "abcd", "needs 8 bytes and its offsets give 4"},
       // 2^62 x 4 bytes wraps to 0, and 2^32 x 2^32 to 0: both must be seen as too many.
       {tensor(R"("dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0])"), "", "too many elements"},

@@ -110,7 +110,7 @@ TEST(Booster, RefusesOptionsThatBreakARule) {
       {{.train = {.max_steps = 0}}, "train.max_steps = 0: it must be at least 1"},
       {{.train = {.global_batch = 0}}, "train.global_batch = 0: it must be at least 1"},
       {{.train = {.global_batch = 4, .micro_batch = 8}}, "train.micro_batch = 8: is more than global_batch = 4"},
-      {{.train = {.precision = "fp8"}}, "train.precision = \"fp8\": must be one of fp32, bf16, fp16, fp64"},
+      {{.train = {.precision = "fp8"}}, "train.precision = \"fp8\": must be one of fp32, tf32, bf16, fp16, fp64"},
       {{.train = {.max_norm = -1}}, "train.max_norm = -1.0: it must be at least 0"},
       {{.train = {.initial_scale = 8}}, "train.initial_scale = 8.0: has no effect with precision = \"fp32\""},
       {{.schedule = {.name = "step"}}, "the program's options: [schedule] step_size: is required"},

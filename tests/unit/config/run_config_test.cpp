@@ -25,6 +25,7 @@ global_batch = 32
 micro_batch = 8
 [optimizer]
 lr = 5e-4
+weight_decay = 0.05
 no_decay = ["bias"]
 [schedule]
 name = "cosine"
@@ -166,7 +167,7 @@ TEST(RunConfig, ChecksRulesThatSpanKeys) {
       {{"data.std=[1, 1, 0]"}, "each number must be above 0"},
       {{"data.mean=[1, 1]"}, "must have 3 elements, not 2"},
       {{"data.crop_scale=[0.5, 1]"}, "has no effect with random_resized_crop = false"},
-      {{"data.random_resized_crop=true", "data.crop_scale=[1, 0.5]"}, "the least part first"},
+      {{"data.random_resized_crop=true", "data.crop_scale=[1, 0.5]"}, "the smaller fraction first"},
       {{"data.name=tensors", "data.cache_mb=1"}, "has no effect with name = \"tensors\""},
       {{"data.name=leaves", "data.images=90"}, "has no effect, because data.path names leaves"},
       {{"data.name=leaves", "data.path=", "data.on_bad_sample=skip"}, "has no effect with leaves"},

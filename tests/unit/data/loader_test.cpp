@@ -194,8 +194,8 @@ TEST(Loader, SamplesOfAMicrobatchAreAlikeAndInAPipelineAllAre) {
     return "";
   };
   EXPECT_EQ(error_of(1, false), "");
-  EXPECT_NE(error_of(2, false).find("[2, 4]; samples of a microbatch must be alike"), std::string::npos);
-  EXPECT_EQ(error_of(1, true).find("sample 2 has the shape [2, 4], another one [2, 3]; in a pipeline"), 0U);
+  EXPECT_NE(error_of(2, false).find("[2, 4]; the samples of a microbatch must have one shape"), std::string::npos);
+  EXPECT_EQ(error_of(1, true).find("sample 2 has shape [2, 4], another one has [2, 3]; in a pipeline"), 0U);
 }
 
 TEST(Loader, RethrowsTheFirstErrorInOrderAfterTheStepsBeforeIt) {

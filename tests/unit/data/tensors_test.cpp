@@ -121,7 +121,7 @@ TEST(Tensors, SaysWhatIsWrong) {
        ": label 1099511627776 of sample 0 is out of range; labels are 0, 1, ... classes - 1 (at most 999999)"},
       {"train",
        safetensors({{"pixel_values", "U8", "2,3,1,1", "abcdef"}, {"labels", "I64", "1", std::string(8, '\0')}}),
-       ": 2 images (pixel_values) and 1 labels; give each image one"},
+       ": 2 images (pixel_values) and 1 labels; each image needs one"},
       {"train", safetensors({{"pixel_values", "U8", "1,3,1,1", "abc"}, {"labels", "F32", "1", "abcd"}}),
        ": labels is Float [1]; it must be int64 or int32, and [N]"},
       {"test", file({}), ": holds no samples"},

@@ -112,7 +112,7 @@ TEST(Schedule, Refusals) {
          o.name = "multi_step";
          o.milestones = {5, 5};
        },
-       "must ascend"},
+       "must be in ascending order"},
       {[](auto& o) {
          o.name = "multi_step";
          o.milestones = {5};

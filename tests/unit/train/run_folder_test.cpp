@@ -55,7 +55,7 @@ TEST_F(RunFolders, WhatNoRunMadeIsLeftAlone) {
   for (const char* other : {"notes.txt", "photos/1.jpg", ".hidden"}) {
     begin();
     write(fs::path(dir()) / other);
-    EXPECT_NE(refusal().find("no part of a run"), std::string::npos) << other;
+    EXPECT_NE(refusal().find("not part of a run"), std::string::npos) << other;
     EXPECT_TRUE(fs::exists(fs::path(dir()) / other));
     EXPECT_FALSE(fs::exists(dir() + ".1"));
     fs::remove_all(dir());
