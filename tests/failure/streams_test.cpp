@@ -129,6 +129,7 @@ TEST(Streams, NothingBreaksInMidWordOnANarrowTerminal) {
     std::size_t bars = 0;
     for (std::size_t at = 0; (at = trained.out.find("\x1b[2Kepoch ", at)) != std::string::npos; ++at) {
       const auto line = trained.out.substr(at, trained.out.find('\r', at) - at);
+      if (line.find('\n') != std::string::npos) continue;  // that of an epoch which has ended
       EXPECT_NE(line.find(" left"), std::string::npos) << line;
       ++bars;
     }

@@ -14,7 +14,7 @@ namespace {
 TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
   const auto tables = core_tables();
   EXPECT_EQ(explain(tables, "optimizer.betas"),
-            "optimizer.betas\n  Decay of the running means of the gradient and of its square.\n"
+            "optimizer.betas\n  Decay rates of the running averages of the gradient and of its square.\n"
             "  value    a list of numbers with 2 elements, each at least 0 and below 1\n"
             "  default  [0.9, 0.999]\n  applies  only with name = hybrid_adam\n");
   EXPECT_EQ(explain(tables, "betas"), explain(tables, "optimizer.betas"));
@@ -25,7 +25,8 @@ TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
   EXPECT_EQ(explain(all, "fast.seed"), explain(all, "plugin.fast.seed"));
   EXPECT_EQ(explain(all, "fast"), explain(all, "plugin.fast"));
   const auto section = explain(tables, "parallel");
-  EXPECT_EQ(section.rfind("[parallel]  How the ranks share the work.\n\nparallel.plugin\n", 0), 0U) << section;
+  EXPECT_EQ(section.rfind("[parallel]  How the work is distributed over the ranks.\n\nparallel.plugin\n", 0), 0U)
+      << section;
   EXPECT_EQ(tests::message_of([&] { explain(tables, "train.micro_bacth"); }),
             "--explain train.micro_bacth: no such option; did you mean \"train.micro_batch\"?");
   EXPECT_EQ(tests::message_of([&] { explain(all, "zzzzzz"); }),

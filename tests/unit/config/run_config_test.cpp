@@ -118,7 +118,7 @@ TEST(RunConfig, SaysWhichSectionOrKeyIsWrong) {
       {"[parallel]\nplugni = 'x'\n",
        "a.toml:2:1: no key \"plugni\" in [parallel]; did you mean \"plugin\"?  (trireme config --explain parallel)"},
       {"[plugin]\nbucket_cap_mb = 1\n",
-       "a.toml:2:1: no key \"bucket_cap_mb\" in [plugin]; a plugin's options stand in its own section, here "
+       "a.toml:2:1: no key \"bucket_cap_mb\" in [plugin]; a plugin's options belong in its own section, "
        "[plugin.torch_ddp]"},
       {"[plugin.torch_dpp]\nbucket_cap_mb = 1\n",
        "a.toml:1:9: [plugin.torch_dpp] is not the section of the chosen plugin \"torch_ddp\"; did you mean "
