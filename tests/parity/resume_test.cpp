@@ -213,7 +213,7 @@ TEST_F(Resume, RefusesAnotherTraining) {
   for (const auto& [set, says] : refused) {
     EXPECT_EQ(try_train("other", 1, "--resume " + from + " --set " + set), 7) << log("other");
     EXPECT_NE(log("other").find(says), std::string::npos) << log("other");
-    EXPECT_NE(log("other").find("Set back what differs"), std::string::npos) << log("other");
+    EXPECT_NE(log("other").find("Restore the old values"), std::string::npos) << log("other");
     EXPECT_FALSE(fs::exists(root_ / "other")) << "nothing is made or moved before a refusal";
   }
   // The remedy of the message.
