@@ -22,7 +22,7 @@ if(TARGET trireme_front AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
 endif()
 
 # The bundle is made, unpacked in another place, and trains with a LibTorch that it finds.
-if(TARGET bundle AND NOT TRIREME_SANITIZE)
+if(TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
   add_test(NAME bundle_test
     COMMAND ${PROJECT_SOURCE_DIR}/tests/install/bundle.sh ${PROJECT_BINARY_DIR} ${TORCH_INSTALL_PREFIX})
   set_tests_properties(bundle_test PROPERTIES LABELS install TIMEOUT 600 PROCESSORS 2)
