@@ -29,9 +29,9 @@ command line, 3 data, 4 out of memory, 5 communication, 6 not finite, 7 checkpoi
 )";
 
 constexpr const char* kSetHelp =
-    "Override one option of the file. The value is TOML, or a bare word for a text. May be given several times";
+    "Override one option of the file. VALUE is TOML; a string needs no quotes. May be given several times";
 constexpr const char* kRanksHelp =
-    "Number of ranks to start on this machine (with mpirun); one per GPU where there are GPUs";
+    "Number of ranks to start on this machine, by mpirun; with GPUs, use one rank per GPU";
 
 // CLI11 would take the words after `--set a=b` as further values.
 void add_set(CLI::App& command, std::vector<std::string>& set) {
@@ -58,11 +58,12 @@ void add_train(CLI::App& app, Parsed& out) {
   command.add_option("--ranks", out.train.ranks, kRanksHelp)->type_name("N");
   command
       .add_option("--resume", out.resume,
-                  "Resume from a checkpoint folder; auto: from the newest checkpoint in the run folder")
+                  "Resume from a checkpoint, or from the newest checkpoint of a run folder; auto: of this run's folder "
+                  "(run.dir)")
       ->type_name("auto|DIR");
   command.add_flag(
       "--timeline", out.train.timeline,
-      "Record what every rank does in three steps in the run folder's timeline.json, and draw the pipeline");
+      "Record three steps of every rank in the run folder's timeline.json, and draw the pipeline, if there is one");
 }
 
 void add_eval(CLI::App& app, Parsed& out) {
@@ -88,7 +89,7 @@ void add_verify(CLI::App& app, Parsed& out) {
   command.add_option("--steps", out.verify.steps, "Steps to train")->type_name("N")->capture_default_str();
   command
       .add_option("--precision", out.verify.precision,
-                  "fp64, in which rounding cannot hide an error; fp32, tf32, bf16 or fp16")
+                  "Precision of the steps: fp64 (rounding cannot hide an error), fp32, tf32, bf16 or fp16")
       ->type_name("P")
       ->capture_default_str();
   add_set(command, out.verify.set);
@@ -112,22 +113,22 @@ void add_check(CLI::App& app, Parsed& out) {
 }
 
 void add_data(CLI::App& app, Parsed& out) {
-  auto& data = *app.add_subcommand("data", "Make data sets");
+  auto& data = *app.add_subcommand("data", "Generate data sets");
   data.require_subcommand(1);
   auto& leaves = *data.add_subcommand("leaves", "Generate images of healthy and diseased leaves, as an image folder");
   leaves.add_option("--out", out.leaves.out, "The folder to create")->type_name("DIR")->required();
-  leaves.add_option("--images", out.leaves.images, "Number of images over all splits")
+  leaves.add_option("--images", out.leaves.images, "Number of images, in all splits together")
       ->type_name("N")
       ->capture_default_str();
-  leaves.add_option("--size", out.leaves.size, "Pixels a side")->type_name("PX")->capture_default_str();
-  leaves.add_option("--seed", out.leaves.seed, "Which leaves")->type_name("S")->capture_default_str();
+  leaves.add_option("--size", out.leaves.size, "Pixels per side")->type_name("PX")->capture_default_str();
+  leaves.add_option("--seed", out.leaves.seed, "Seed of the images")->type_name("S")->capture_default_str();
 }
 
 void add_config(CLI::App& app, Parsed& out) {
   auto& command = *app.add_subcommand("config", "Check a file, print all its options, or explain an option");
   command
       .add_option("CONFIG", out.config.config,
-                  "The TOML file; with --explain only needed when it names a plugin by its path")
+                  "The TOML file; --explain needs it only for a plugin that the file names by its path")
       ->type_name("");
   add_set(command, out.config.set);
   command.add_flag("--print", out.config.print, "Print the value of every option, defaults included");

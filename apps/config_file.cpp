@@ -33,15 +33,16 @@ bool can_be_read_again(const std::string& path) {
   return stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode);
 }
 
+void forget_config() { unsetenv(kKept); }
+
 void keep_config(const std::string& path) {
-  unsetenv(kKept);
   if (can_be_read_again(path)) return;
   const auto text = content_of(path);
   // It is open as long as this process or what it becomes is there, and the ranks end before it.
   const int kept = memfd_create("config", 0);
   if (kept < 0 || write(kept, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw ConfigError(
-        fmt::format("{}: its text cannot be kept for the ranks: {}; name a file on disk", path, std::strerror(errno)));
+        fmt::format("{}: cannot be copied for the ranks: {}; name a file on disk", path, std::strerror(errno)));
   setenv(kKept, fmt::format("/proc/{}/fd/{}", getpid(), kept).c_str(), 1);
 }
 

@@ -12,6 +12,9 @@ namespace trireme::apps {
 /// Whether processes can each read it: a file on disk.
 bool can_be_read_again(const std::string& path);
 
+/// For the front, first of all: no text that another process kept is meant.
+void forget_config();
+
 /// For the front, before it reads the configuration: keeps the text of a file that cannot be read again, for itself and
 /// the processes that it starts. @throws ConfigError
 void keep_config(const std::string& path);

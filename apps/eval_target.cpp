@@ -1,8 +1,12 @@
 #include "apps/eval_target.h"
 
+#include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "core/base/error.h"
 
@@ -24,20 +28,35 @@ bool is_model(const fs::path& folder) {
   return is_file(folder / "model.safetensors") || is_file(folder / "model.safetensors.index.json");
 }
 
-/// By the number of its step; empty where there is none.
-fs::path newest_checkpoint(const fs::path& run) {
-  fs::path newest;
-  std::int64_t most = -1;
+struct Newest {
+  fs::path folder;  ///< empty: the run has none
+  std::int64_t step = -1;
+};
+
+/// The checkpoint with the largest step.
+Newest newest_checkpoint(const fs::path& run) {
+  Newest newest;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(run / "checkpoints", none)) {
     const auto name = entry.path().filename().string();
-    char* end = nullptr;
-    const auto step = name.starts_with("step-") ? std::strtoll(name.c_str() + 5, &end, 10) : -1;
-    if (step <= most || *end != '\0') continue;  // ".tmp" and ".aside" are no steps
-    most = step;
-    newest = entry.path();
+    constexpr std::string_view kPrefix = "step-";
+    if (!name.starts_with(kPrefix)) continue;
+    std::int64_t step = -1;
+    const auto* end = name.data() + name.size();
+    const auto read = std::from_chars(name.data() + kPrefix.size(), end, step);
+    if (read.ec != std::errc() || read.ptr != end || step <= newest.step) continue;  // ".tmp" and ".aside" are no steps
+    newest = {entry.path(), step};
   }
   return newest;
+}
+
+/// The step of the weights in RUN/model; the largest number where RUN does not say.
+std::int64_t exported_step(const fs::path& run) {
+  std::ifstream file(run / "summary.json");
+  const auto summary = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!summary.is_object() || !summary.contains("steps") || !summary["steps"].is_number_integer())
+    return std::numeric_limits<std::int64_t>::max();
+  return summary["steps"].get<std::int64_t>();
 }
 
 }  // namespace
@@ -52,12 +71,14 @@ EvalTarget find_eval_target(const std::string& path) {
     return {path, (folder.has_parent_path() ? folder.parent_path() / "config.toml" : run / "config.toml").string()};
   if (!is_file(folder / "config.toml")) return {path};
   const auto config = (folder / "config.toml").string();
-  if (is_model(folder / "model") || is_model(folder)) return {path, config};
   const auto newest = newest_checkpoint(folder);
-  if (newest.empty())
+  // A run that was resumed after its end has the weights of that end until it ends again.
+  const bool exported = is_model(folder / "model") && exported_step(folder) >= newest.step;
+  if (exported || is_model(folder)) return {path, config};
+  if (newest.folder.empty())
     throw CheckpointError(
         fmt::format("{}: this run has neither a model nor a checkpoint yet; there is nothing to evaluate", path));
-  return {newest.string(), (newest / "config.toml").string(), true};
+  return {newest.folder.string(), (newest.folder / "config.toml").string(), true};
 }
 
 }  // namespace trireme::apps

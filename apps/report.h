@@ -7,12 +7,6 @@
 
 namespace trireme::apps {
 
-/// What an error comes to.
-struct Verdict {
-  int exit_code = 1;
-  std::string message;
-};
-
 /// One line "trireme: <prefix><message>" on standard error, in one write so that lines of several ranks do not mix. On
 /// a terminal it is broken at words.
 void say_error(const std::string& message, const std::string& prefix = "");

@@ -81,8 +81,8 @@ function(trireme_plugin name)
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/trireme/plugins)
 endfunction()
 
-# trireme_hot(a.cpp ...): files whose loops take a run's time. All others are compiled for size of code and time of build:
-# their work is LibTorch's calls.
+# trireme_hot(a.cpp ...): files whose loops take a run's time. All others are compiled with -O2: their work is
+# LibTorch's calls.
 function(trireme_hot)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
 endfunction()

@@ -41,21 +41,22 @@ Tensors changeable(Tensors inputs) {
 }
 
 void check(const Boundary& agreed, const Tensors& given) {
-  TRIREME_CHECK(agreed.size() == given.size(), "a stage gave {} tensors, and {} were agreed", given.size(),
+  TRIREME_CHECK(agreed.size() == given.size(), "a stage returned {} tensors, but the ranks agreed on {}", given.size(),
                 agreed.size());
   const auto got = boundary_of(given);
   for (std::size_t i = 0; i < agreed.size(); ++i)
-    TRIREME_CHECK(got[i].shape == agreed[i].shape && got[i].dtype == agreed[i].dtype,
-                  "tensor {} of a stage is {}, and {} was agreed: shapes may depend on the inputs' shapes alone", i,
-                  text(got[i]), text(agreed[i]));
+    TRIREME_CHECK(
+        got[i].shape == agreed[i].shape && got[i].dtype == agreed[i].dtype,
+        "tensor {} of a stage is {}, but the ranks agreed on {}: output shapes may depend only on the inputs' shapes",
+        i, text(got[i]), text(agreed[i]));
 }
 
 BoundaryRule::BoundaryRule(const Boundary& of_two, const Boundary& of_three) : two_(of_two) {
-  TRIREME_CHECK(of_two.size() == of_three.size(), "a stage gives {} tensors of 2 samples and {} of 3", of_two.size(),
-                of_three.size());
+  TRIREME_CHECK(of_two.size() == of_three.size(), "a stage returns {} tensors for 2 samples, but {} for 3",
+                of_two.size(), of_three.size());
   for (std::size_t i = 0; i < of_two.size(); ++i) {
     TRIREME_CHECK(of_two[i].dtype == of_three[i].dtype && of_two[i].shape.size() == of_three[i].shape.size(),
-                  "tensor {} of a stage is {} of 2 samples and {} of 3", i, text(of_two[i]), text(of_three[i]));
+                  "tensor {} of a stage is {} for 2 samples, but {} for 3", i, text(of_two[i]), text(of_three[i]));
     auto& each = each_.emplace_back();
     for (std::size_t d = 0; d < of_two[i].shape.size(); ++d) each.push_back(of_three[i].shape[d] - of_two[i].shape[d]);
   }
@@ -75,7 +76,7 @@ void tell(const Boundary& boundary, const comm::Group& group, int peer, c10::Dev
                                    static_cast<std::int64_t>(spec.shape.size())});
     numbers.insert(numbers.end(), spec.shape.begin(), spec.shape.end());
   }
-  TRIREME_CHECK(numbers.size() <= kNumbers, "{} tensors between two stages are too many", boundary.size());
+  TRIREME_CHECK(numbers.size() <= kNumbers, "{} tensors are too many between two stages", boundary.size());
   numbers.resize(kNumbers);
   group.send(at::tensor(numbers, at::kLong).to(device), peer);
 }

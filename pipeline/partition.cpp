@@ -12,10 +12,11 @@ namespace trireme::pipeline {
 namespace {
 
 void check_count(std::int64_t blocks, int stages) {
-  TRIREME_CHECK(stages >= 1, "a pipeline of {} stages", stages);
+  TRIREME_CHECK(stages >= 1, "a pipeline cannot have {} stages", stages);
   if (blocks < stages)
-    throw ConfigError(fmt::format("{} blocks cannot be {} stages of one block or more; choose at most {} stages",
-                                  blocks, stages, blocks));
+    throw ConfigError(
+        fmt::format("{} blocks cannot be split into {} stages of at least one block; choose at most {} stages", blocks,
+                    stages, blocks));
 }
 
 std::vector<Stage> from_sizes(const std::vector<std::int64_t>& sizes) {
@@ -77,15 +78,15 @@ std::vector<Stage> partition_by_cost(const std::vector<double>& costs, int stage
 }
 
 std::vector<Stage> partition_given(const std::vector<std::int64_t>& sizes, std::int64_t blocks, int stages) {
-  TRIREME_CHECK(stages >= 1, "a pipeline of {} stages", stages);
+  TRIREME_CHECK(stages >= 1, "a pipeline cannot have {} stages", stages);
   if (sizes.size() != static_cast<std::size_t>(stages))
-    throw ConfigError(
-        fmt::format("names {} stages, and there are {}: give each of them a number", sizes.size(), stages));
+    throw ConfigError(fmt::format("has {} numbers for {} stages; give one per stage", sizes.size(), stages));
   for (const auto size : sizes)
-    if (size < 1) throw ConfigError(fmt::format("a stage of {} blocks: each needs one or more", size));
+    if (size < 1) throw ConfigError(fmt::format("a stage cannot have {} blocks; each needs at least one", size));
   const auto sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   if (sum != blocks)
-    throw ConfigError(fmt::format("[{}] are {} blocks, and the model has {}", fmt::join(sizes, ", "), sum, blocks));
+    throw ConfigError(
+        fmt::format("[{}] add up to {} blocks, but the model has {}", fmt::join(sizes, ", "), sum, blocks));
   return from_sizes(sizes);
 }
 

@@ -76,8 +76,8 @@ std::string picture_of(const Plan& plan, const std::vector<Event>& events, const
   const auto equal = simulate(schedule, {});
   return draw(schedule, timeline, {.columns = columns, .ranks = line.ranks()}) +
          fmt::format(
-             "measured: ranks wait {:.1f} % of the step; the schedule with these times, and messages that take "
-             "none: {:.1f} %; with equal stages and F = B = W: {:.1f} %\n",
+             "measured: ranks are idle {:.1f} % of the step; simulated with these stage times and free messages: "
+             "{:.1f} %; with equal stages and F = B = W: {:.1f} %\n",
              100 * timeline.idle_of_step(), 100 * simulated.idle_of_step(), 100 * equal.idle_of_step());
 }
 

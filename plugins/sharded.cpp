@@ -43,7 +43,7 @@ std::pair<std::int64_t, std::string> bucket_size(const std::optional<double>& wa
   if (wanted) return {mebi(*wanted), ""};
   const auto size = zero::default_bucket_elements(parameters);
   return {size, size < 12 * 1024 * 1024
-                    ? fmt::format(" of {} elements (12 Mi, shrunk to the model)", text::thousands(size))
+                    ? fmt::format(" of {} elements (default 12 Mi, reduced for a small model)", text::thousands(size))
                     : ""};
 }
 
@@ -66,9 +66,10 @@ void check_sharded_options(const config::Table* section, const ShardedKeys& keys
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
     if (wrong) config::fail(section, key, why);
   };
+  const std::string gradients = precision == "tf32" ? "fp32" : precision;
   for (const auto& [key, value] : {std::pair{"communication_dtype", keys.communication_dtype},
                                    std::pair{"grad_accum_dtype", keys.grad_accum_dtype}}) {
-    refuse(value == precision, key, fmt::format("has no effect: gradients are {} anyway; remove it", precision));
+    refuse(value == gradients, key, fmt::format("has no effect: gradients are {} anyway; remove it", gradients));
     refuse(precision == "fp64" && value != "same", key, "would round the gradients of an fp64 run; remove it");
   }
 }
@@ -92,7 +93,7 @@ Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, co
   auto weights = zero::make_weights(source, in_memory, std::move(buckets), std::move(homes), groups, log);
   auto model = make_model(source, std::move(weights), options, keys, plan, groups, device);
   const auto what = gathered ? "chunk" : "bucket";
-  model->note(fmt::format("{} updates {} parameters; {} {}{}{}{}", source.model->kept() ? "rank 0" : "a rank",
+  model->note(fmt::format("{} updates {} parameters; {} {}{}{}{}", source.model->kept() ? "rank 0" : "each rank",
                           parts > 1 ? fmt::format("1/{} of {}", parts, text::thousands(held)) : text::thousands(held),
                           count, gathered ? what : "gradient bucket", count == 1 ? "" : "s", said,
                           gathered ? "; weights are gathered block by block" : ""));

@@ -46,9 +46,7 @@ void add_sharded_options(Fields<O>& table, bool stage3 = false) {
                (stage3 ? " With zero_stage = 3: gather the next block's weights while one is computed." : ""))
       .add("cpu_offload", &K::cpu_offload,
            "Keep optimizer state and master weights in host memory, and update them there.")
-      .add("master_weights", &K::master_weights,
-           "bf16 and fp16: true updates fp32 copies of the weights; false updates the 16-bit weights directly, with "
-           "16-bit optimizer state, which is too narrow for Adam in fp16.")
+      .add("master_weights", &K::master_weights, kMasterWeightsText)
       .add("verbose", &K::verbose, "Print each bucket: its parameters, and how much of it a rank owns.");
   add_train_options(table);
 }

@@ -22,25 +22,41 @@ struct TrainKeys {
   std::optional<std::int64_t> growth_interval, hysteresis;
 };
 
+/// What a section's text says of them.
+inline constexpr const char* kTrainKeysText =
+    " A key that [train] also has may be set in either section. The loss scale's keys belong in the section that sets "
+    "precision = \"fp16\".";
+
 /// The rows of TrainKeys.
 template <class O>
 void add_train_options(Fields<O>& table) {
-  table
-      .add("precision", &TrainKeys::precision,
-           "Precision of weights, gradients and matrix products; bf16 and fp16 keep fp32 master weights of the slice "
-           "that a rank owns.",
-           {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}})
-      .add("max_norm", &TrainKeys::max_norm, "Clip the gradient to this norm; 0 never clips.", {.min = 0})
-      .add("initial_scale", &TrainKeys::initial_scale, "fp16: the initial loss scale.", {.above = 0})
-      .add("min_scale", &TrainKeys::min_scale, "fp16: the smallest loss scale.", {.above = 0})
-      .add("max_scale", &TrainKeys::max_scale, "fp16: the largest loss scale.", {.above = 0})
-      .add("growth_factor", &TrainKeys::growth_factor, "fp16: the factor by which the loss scale grows.", {.above = 1})
-      .add("backoff_factor", &TrainKeys::backoff_factor,
-           "fp16: the factor by which the loss scale shrinks after an overflow.", {.above = 0, .below = 1})
-      .add("growth_interval", &TrainKeys::growth_interval,
-           "fp16: consecutive steps without overflow after which the loss scale grows.", {.min = 1})
-      .add("hysteresis", &TrainKeys::hysteresis, "fp16: overflows after which the loss scale shrinks.", {.min = 1});
+  table.add("precision", &TrainKeys::precision,
+            "Precision of weights, gradients and matrix products; bf16 and fp16 keep fp32 master weights of the slice "
+            "that a rank owns.",
+            {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}});
+  const auto as_in_train = [&table](const char* key, auto member) {
+    const auto& row = *config::train_fields().find(key);
+    auto rules = row.rules;
+    rules.only = {};  // precision may be set in [train]
+    table.add(key, member, row.text, rules);
+  };
+  as_in_train("max_norm", &TrainKeys::max_norm);
+  as_in_train("initial_scale", &TrainKeys::initial_scale);
+  as_in_train("min_scale", &TrainKeys::min_scale);
+  as_in_train("max_scale", &TrainKeys::max_scale);
+  as_in_train("growth_factor", &TrainKeys::growth_factor);
+  as_in_train("backoff_factor", &TrainKeys::backoff_factor);
+  as_in_train("growth_interval", &TrainKeys::growth_interval);
+  as_in_train("hysteresis", &TrainKeys::hysteresis);
 }
+
+// Texts of keys that several plugins have.
+inline constexpr const char* kMasterWeightsText =
+    "bf16 and fp16: true updates fp32 copies of the weights; false updates the 16-bit weights directly, with 16-bit "
+    "optimizer state, which is too narrow for Adam in fp16.";
+inline constexpr const char* kExtraDpSizeText =
+    "Number of replicas of the partitioned state: the ranks form this many groups, each of which holds all of it. More "
+    "memory, less communication over slow links.";
 
 inline bool is_half(const std::string& precision) { return precision == "bf16" || precision == "fp16"; }
 
@@ -59,7 +75,7 @@ inline void check_holding(const config::Table* section, const char* key, bool ho
                           const config::TrainOptions& train) {
   if (holds && microbatches(train, 1) == 1)
     config::fail(section, key,
-                 "has no effect: a step has one microbatch, and reduces once anyway; remove it, or set "
+                 "has no effect: a step has one microbatch, so it reduces once anyway; remove it, or set "
                  "train.micro_batch to less than a rank's share of global_batch");
 }
 
@@ -85,8 +101,8 @@ inline void check_copies(const config::Table* section, std::int64_t copies, int 
                              world_size));
   if (world_size > 1 && copies == world_size)
     config::fail(section, "extra_dp_size",
-                 fmt::format("makes groups of one of the {} ranks, so that nothing is partitioned; choose a smaller "
-                             "divisor, or parallel.plugin = \"torch_ddp\"",
+                 fmt::format("makes {} groups of one rank each, so nothing is partitioned; choose a smaller divisor, "
+                             "or parallel.plugin = \"torch_ddp\"",
                              world_size));
 }
 

@@ -63,6 +63,17 @@ while read -r library path; do
   [ -e "$mpi/lib/$library" ] || cp -L "$path" "$mpi/lib/$library"
 done < <(needed)
 
+# --- what their licences ask for: the notice with each copy, as Debian's packages keep it --------------------------------
+{
+  needed | awk '{print $2}'
+  printf '%s\n' "$(ompi bindir)/mpirun" /usr/include/nlohmann/json.hpp /usr/include/CLI/CLI.hpp /usr/include/toml++/toml.h
+} | xargs readlink -f | while read -r file; do
+  dpkg -S "$file" 2>/dev/null | cut -d: -f1 || { say "$file belongs to no package, and its licence is not known"; exit 1; }
+done | sort -u | while read -r package; do
+  mkdir -p "$tree/share/doc/third_party/$package"
+  cp -L "/usr/share/doc/$package/copyright" "$tree/share/doc/third_party/$package/"
+done
+
 # --- where each looks for the others ----------------------------------------------------------------------------------
 programs | while read -r file; do
   up=$(realpath --relative-to="$(dirname "$file")" "$tree/lib")

@@ -101,11 +101,10 @@ void row(Linear& linear, const Together& how) {
   linear.compute_by([&linear, how](const at::Tensor& x, const Context&) {
     *how.cut = {};
     if (x.size(-1) != linear.weight.size(kIn))
-      throw ConfigError(
-          fmt::format("the policy's row \"{}\" takes {} inputs on this rank, and is given {}: it must follow heads or "
-                      "a column, and "
-                      "its in_unit must be that layer's out_unit (for heads: a head's size)",
-                      linear.path(), linear.weight.size(kIn), x.size(-1)));
+      throw ConfigError(fmt::format(
+          "\"{}\" has the role row and takes {} inputs on this rank, but got {}: it must follow a layer with the role "
+          "heads or column, and its in_unit must be that layer's out_unit (for heads: the head size)",
+          linear.path(), linear.weight.size(kIn), x.size(-1)));
     const auto y = row_product(x, linear.weight, how);
     const bool sums = linear.bias.defined() && reuses_tensor(how.mode);
     return linear.finish(y, sums ? sum_gradients({linear.bias}, how.group).front() : linear.bias);
@@ -116,8 +115,8 @@ void inside(nn::Dropout& dropout, const Groups& groups, const std::shared_ptr<Cu
   dropout.hold_by([path = dropout.path(), groups, cut](const at::Tensor& x, const Context& context) {
     if (cut->by.empty() || x.size(-1) != cut->mine.size())
       throw ConfigError(
-          fmt::format("the policy's \"{}\" has the role inside, and does not stand between heads or a column and the "
-                      "row of one block; leave its row out, or for sequence parallelism give it the role by_token",
+          fmt::format("\"{}\" has the role inside, but is not between a heads or column layer and the row layer of the "
+                      "same block; remove it from the policy, or for sequence parallelism give it the role by_token",
                       path));
     const auto first = groups.has_own() ? tokens_here(context.tokens, groups.sequence).begin : 0;
     return nn::Elements{.count = x.size(0) > 0 ? x.numel() / x.size(0) : 0,
@@ -132,8 +131,8 @@ void refuse_cut_features(nn::Dropout& dropout, const std::shared_ptr<Cut>& cut) 
   dropout.hold_by([path = dropout.path(), cut](const at::Tensor& x, const Context&) {
     if (!cut->by.empty() && x.size(-1) == cut->mine.size() && cut->mine.size() != cut->width)
       throw ConfigError(
-          fmt::format("\"{}\" drops features of \"{}\", of which each rank has some, as if they were all; give it the "
-                      "role inside in the policy",
+          fmt::format("the dropout \"{}\" follows \"{}\", whose features are split over the ranks; give it the role "
+                      "inside in the policy",
                       path, cut->by));
     return nn::Elements::all(x.size(0) > 0 ? x.numel() / x.size(0) : 0);
   });
@@ -141,7 +140,8 @@ void refuse_cut_features(nn::Dropout& dropout, const std::shared_ptr<Cut>& cut) 
 
 /// Of the first `asking` tokens: so many are in this rank's slice. A FirstToken is what asks.
 std::int64_t first_tokens_here(std::int64_t asking, const comm::Group& group) {
-  TRIREME_CHECK(asking == 1, "the first {} tokens ask, and only the first one has a known place among slices", asking);
+  TRIREME_CHECK(asking == 1, "the first {} tokens are query tokens, but sequence parallelism supports only one",
+                asking);
   return tokens_here(asking, group).size();
 }
 
@@ -205,8 +205,8 @@ std::string why_not(const nn::PolicyRow& row, const nn::Layer& layer, const Size
     return fmt::format("{} ranks cannot share {} attention heads; choose at most {}", sizes.tensor, heads, heads);
   if (sizes.mode == Sequence::all_to_all && heads / sizes.tensor < sizes.sequence)
     return fmt::format(
-        "all_to_all gives each of {} ranks attention heads, and {} {}; choose sp_size at most {}, or the "
-        "mode ring_attn",
+        "all_to_all needs an attention head for each of {} ranks, but {} {}; choose sp_size at most {}, or the mode "
+        "ring_attn",
         sizes.sequence, sizes.tensor > 1 ? "a tensor-parallel rank has only" : "there are only", heads / sizes.tensor,
         heads / sizes.tensor);
   return "";
@@ -223,16 +223,18 @@ std::string why_not(nn::Model& model, const nn::Policy& policy, const Sizes& siz
     ++met[&row];
     const auto [other, fresh] = row_of.try_emplace(&layer, row.layer);
     if (!fresh && why.empty())
-      why = fmt::format("two rows of the policy, \"{}\" and \"{}\", mean the layer \"{}\"; leave one", other->second,
-                        row.layer, layer.path());
+      why = fmt::format("two entries of the policy, \"{}\" and \"{}\", match the layer \"{}\"; remove one",
+                        other->second, row.layer, layer.path());
     if (why.empty() && inside.count(&layer) != 0)
-      why = fmt::format("\"{}\" is a part of an attention layer, which is cut as a whole: give that the role heads",
-                        layer.path());
+      why = fmt::format(
+          "\"{}\" is part of an attention layer, which is split as a whole: give the attention layer the role heads",
+          layer.path());
     if (why.empty()) why = why_not(row, layer, sizes);
   });
   for (const auto& row : policy)
     if (met[&row] == 0 && why.empty())
-      why = fmt::format("the policy is for another model: it speaks of \"{}\", and there is no such layer", row.layer);
+      why = fmt::format("the policy names \"{}\", but the model has no such layer; is the policy for another model?",
+                        row.layer);
   if (why.empty() && sizes.mode != Sequence::none) why = why_no_sequence(model, policy);
   return why;
 }

@@ -32,7 +32,7 @@ struct GatherLastDim : torch::autograd::Function<GatherLastDim> {
       shape.back() = units.size() * unit;
       slices.push_back(at::empty(shape, x.options()));
       if (r != group.rank()) continue;
-      TRIREME_CHECK(x.size(-1) == shape.back(), "{} features where {} are to be gathered", x.size(-1), shape.back());
+      TRIREME_CHECK(x.size(-1) == shape.back(), "got {} features to gather, expected {}", x.size(-1), shape.back());
       ctx->saved_data["begin"] = units.begin * unit;
       ctx->saved_data["length"] = shape.back();
     }

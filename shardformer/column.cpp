@@ -18,8 +18,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// What backward must know beside tensors.
-struct Kept : torch::CustomClassHolder {
-  explicit Kept(comm::Group over) : group(std::move(over)) {}
+struct SavedColumn : torch::CustomClassHolder {
+  explicit SavedColumn(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
   std::vector<std::int64_t> tokens;  ///< of each branch
   std::vector<bool> has_bias;
@@ -32,7 +32,7 @@ at::Tensor first(const at::Tensor& x, std::int64_t tokens) { return tokens == kA
 
 struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
   // TensorList: the one kind of list whose tensors become inputs of the node.
-  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<Kept>& kept, const at::Tensor& x,
+  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedColumn>& kept, const at::Tensor& x,
                                at::TensorList weights) {
     ctx->set_materialize_grads(false);
     ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
@@ -52,7 +52,7 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
   // A pass may ask for the input's gradient alone, and another for the weights' alone: what each of them needs, and
   // sends, is its own.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto kept = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data.at("kept").toCapsule());
+    const auto kept = c10::static_intrusive_pointer_cast<SavedColumn>(ctx->saved_data.at("kept").toCapsule());
     const auto saved = ctx->get_saved_variables();
     const auto& x = saved.front();
     const auto wanted = weights_wanted(ctx, *kept);
@@ -89,7 +89,7 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
     std::vector<bool> weight, bias;  ///< of each branch
     bool any = false;                ///< of the weights
   };
-  static Wanted weights_wanted(AutogradContext* ctx, const Kept& kept) {
+  static Wanted weights_wanted(AutogradContext* ctx, const SavedColumn& kept) {
     Wanted out;
     std::size_t edge = 1;  // of the node: x is the first
     for (const bool has_bias : kept.has_bias) {
@@ -101,7 +101,7 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
   }
 
   /// This rank's share. In memory of its own, dense: it is summed up in place.
-  static at::Tensor input_gradient(const Kept& kept, const variable_list& saved, const variable_list& grads) {
+  static at::Tensor input_gradient(const SavedColumn& kept, const variable_list& saved, const variable_list& grads) {
     at::Tensor sum;
     const auto zeros = [&] {
       auto shape = saved.front().sizes().vec();
@@ -127,7 +127,7 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
   }
 };
 
-std::vector<at::Tensor> apply(const c10::intrusive_ptr<Kept>& kept, const at::Tensor& x,
+std::vector<at::Tensor> apply(const c10::intrusive_ptr<SavedColumn>& kept, const at::Tensor& x,
                               const std::vector<Branch>& branches) {
   variable_list weights;
   for (const auto& branch : branches) {
@@ -143,13 +143,13 @@ std::vector<at::Tensor> apply(const c10::intrusive_ptr<Kept>& kept, const at::Te
 
 std::vector<at::Tensor> column_products(const at::Tensor& x, const std::vector<Branch>& branches,
                                         const comm::Group& group) {
-  return apply(c10::make_intrusive<Kept>(group), x, branches);
+  return apply(c10::make_intrusive<SavedColumn>(group), x, branches);
 }
 
 std::vector<at::Tensor> column_products_of_slices(const at::Tensor& x, std::int64_t tokens,
                                                   const std::vector<Branch>& branches, const comm::Group& group,
                                                   bool overlap) {
-  auto kept = c10::make_intrusive<Kept>(group);
+  auto kept = c10::make_intrusive<SavedColumn>(group);
   kept->sliced = tokens;
   kept->overlap = overlap;
   return apply(kept, x, branches);

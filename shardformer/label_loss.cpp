@@ -24,7 +24,7 @@ struct LabelLoss : torch::autograd::Function<LabelLoss> {
                             std::int64_t classes, const comm::Group& group) {
     const auto mine = shard::split(classes, group.size(), group.rank());
     TRIREME_CHECK(logits.dim() == 2 && logits.size(1) == mine.size() && labels.size(0) == logits.size(0),
-                  "a loss over {} of {} classes was given {} logits", mine.size(), classes, logits.size(-1));
+                  "a loss over {} of {} classes got {} logits", mine.size(), classes, logits.size(-1));
     const auto samples = logits.size(0);
     auto largest = mine.size() > 0 ? at::amax(logits, 1)
                                    : at::full({samples}, -std::numeric_limits<double>::infinity(), logits.options());

@@ -91,13 +91,13 @@ void for_each_block(const RingAttention& how, const at::Tensor& own, const Visit
   }
 }
 
-struct Kept : torch::CustomClassHolder {
-  explicit Kept(RingAttention of) : how(std::move(of)) {}
+struct SavedAttention : torch::CustomClassHolder {
+  explicit SavedAttention(RingAttention of) : how(std::move(of)) {}
   RingAttention how;
 };
 
 struct Ring : torch::autograd::Function<Ring> {
-  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Kept>& kept, const at::Tensor& q,
+  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedAttention>& kept, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v) {
     ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
     const auto sums = q.options().dtype(sums_of(q.scalar_type()));
@@ -123,7 +123,7 @@ struct Ring : torch::autograd::Function<Ring> {
   // sqrt(d), dK = dS^T Q / sqrt(d). The gradients of a slice follow it around the ring, one hop behind, and one more to
   // its owner.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto kept = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data.at("kept").toCapsule());
+    const auto kept = c10::static_intrusive_pointer_cast<SavedAttention>(ctx->saved_data.at("kept").toCapsule());
     const auto saved = ctx->get_saved_variables();
     const auto &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &total = saved[4];
     const auto& group = kept->how.group;
@@ -169,7 +169,7 @@ struct Ring : torch::autograd::Function<Ring> {
 at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const RingAttention& how) {
   TRIREME_CHECK(!how.causal || how.asking == how.tokens, "causal attention of {} queries to {} tokens", how.asking,
                 how.tokens);
-  return Ring::apply(c10::make_intrusive<Kept>(how), q, k, v);
+  return Ring::apply(c10::make_intrusive<SavedAttention>(how), q, k, v);
 }
 
 }  // namespace trireme::shardformer

@@ -21,8 +21,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// What backward must know beside tensors.
-struct Kept : torch::CustomClassHolder {
-  explicit Kept(comm::Group over) : group(std::move(over)) {}
+struct SavedProduct : torch::CustomClassHolder {
+  explicit SavedProduct(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
   bool overlap = true;
   std::int64_t tokens = 0;
@@ -31,8 +31,8 @@ struct Kept : torch::CustomClassHolder {
   at::Tensor gradient;  ///< of a row's whole output, between a pass for the input and one for the weight
 };
 
-c10::intrusive_ptr<Kept> kept_of(AutogradContext* ctx) {
-  return c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data.at("kept").toCapsule());
+c10::intrusive_ptr<SavedProduct> kept_of(AutogradContext* ctx) {
+  return c10::static_intrusive_pointer_cast<SavedProduct>(ctx->saved_data.at("kept").toCapsule());
 }
 
 at::Tensor of(const at::Tensor& x, const shard::Range& tokens) { return x.narrow(1, tokens.begin, tokens.size()); }
@@ -49,7 +49,7 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
 
 struct RingColumn : torch::autograd::Function<RingColumn> {
   // TensorList: the one kind of list whose tensors become inputs of the node.
-  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<Kept>& kept, const at::Tensor& x,
+  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedProduct>& kept, const at::Tensor& x,
                                at::TensorList weights) {
     ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
     variable_list saved{x}, out, biases;
@@ -113,7 +113,7 @@ struct RingColumn : torch::autograd::Function<RingColumn> {
 };
 
 struct RingRow : torch::autograd::Function<RingRow> {
-  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Kept>& kept, const at::Tensor& x,
+  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedProduct>& kept, const at::Tensor& x,
                             const at::Tensor& weight) {
     ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
     ctx->save_for_backward({x, weight});
@@ -153,7 +153,7 @@ struct RingRow : torch::autograd::Function<RingRow> {
 std::vector<at::Tensor> column_products_by_ring(const at::Tensor& x, std::int64_t tokens,
                                                 const std::vector<Branch>& branches, const comm::Group& group,
                                                 bool overlap) {
-  auto kept = c10::make_intrusive<Kept>(group);
+  auto kept = c10::make_intrusive<SavedProduct>(group);
   kept->overlap = overlap;
   kept->tokens = tokens;
   variable_list weights;
@@ -167,7 +167,7 @@ std::vector<at::Tensor> column_products_by_ring(const at::Tensor& x, std::int64_
 }
 
 at::Tensor row_product_by_ring(const at::Tensor& x, const at::Tensor& weight, const comm::Group& group, bool overlap) {
-  auto kept = c10::make_intrusive<Kept>(group);
+  auto kept = c10::make_intrusive<SavedProduct>(group);
   kept->overlap = overlap;
   kept->tokens = x.size(1);
   return RingRow::apply(kept, x, weight);

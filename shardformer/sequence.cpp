@@ -48,8 +48,8 @@ void scatter(nn::Unary& layer, const comm::Group& group, bool sums) {
     const auto whole = layer.plain(x, context);
     if (whole.size(1) != context.tokens)
       throw ConfigError(
-          fmt::format("\"{}\" gives {} tokens, and the model says {}: Model::tokens() must tell how many "
-                      "sequence parallelism has to cut",
+          fmt::format("\"{}\" returns {} tokens, but Model::tokens() says {}; it must return the number of tokens that "
+                      "sequence parallelism splits",
                       layer.path(), whole.size(1), context.tokens));
     const auto mine = tokens_here(context.tokens, group);
     return sums ? scatter_tokens(whole, group) : whole.narrow(1, mine.begin, mine.size());
@@ -66,8 +66,10 @@ std::string why_not_sequence(const nn::PolicyRow& row, const nn::Layer& layer) {
                : fmt::format("the policy calls \"{}\" a first-token layer, which it is not", layer.path());
   return dynamic_cast<const nn::Unary*>(&layer) != nullptr
              ? ""
-             : fmt::format("the policy gives \"{}\" a role of layers from one tensor to one, which it is not",
-                           layer.path());
+             : fmt::format(
+                   "the policy gives \"{}\" a role for layers with one input and one output tensor (nn::Unary), which "
+                   "it is not",
+                   layer.path());
 }
 
 std::string why_no_sequence(nn::Model& model, const nn::Policy& policy) {
@@ -75,8 +77,8 @@ std::string why_no_sequence(nn::Model& model, const nn::Policy& policy) {
     return std::any_of(policy.begin(), policy.end(), [&](const auto& row) { return row.role == role; });
   };
   if (!says(Role::scatter_tokens) || !says(Role::gather_tokens))
-    return "the policy does not say where the sequence is: give the layers that begin and end it the roles "
-           "scatter_tokens and gather_tokens";
+    return "the policy does not say where the tokens are split: give the role scatter_tokens to the layer where slices "
+           "begin, and gather_tokens to the layer where they end";
   std::set<const void*> known;
   for_each(model, policy, [&](const nn::PolicyRow&, nn::Layer& layer) {
     known.insert(&layer);

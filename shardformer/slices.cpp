@@ -16,16 +16,16 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Kept : torch::CustomClassHolder {
-  explicit Kept(comm::Group over) : group(std::move(over)) {}
+struct SavedSlices : torch::CustomClassHolder {
+  explicit SavedSlices(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
 };
 
 void keep(AutogradContext* ctx, const comm::Group& group) {
-  ctx->saved_data["kept"] = c10::IValue::make_capsule(c10::make_intrusive<Kept>(group));
+  ctx->saved_data["kept"] = c10::IValue::make_capsule(c10::make_intrusive<SavedSlices>(group));
 }
 comm::Group kept(AutogradContext* ctx) {
-  return c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data.at("kept").toCapsule())->group;
+  return c10::static_intrusive_pointer_cast<SavedSlices>(ctx->saved_data.at("kept").toCapsule())->group;
 }
 
 at::Tensor slice_of(const at::Tensor& x, const comm::Group& group) {

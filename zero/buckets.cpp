@@ -9,7 +9,7 @@ namespace trireme::zero {
 std::vector<Bucket> cut_in_order(const std::vector<nn::Declaration>& parameters, const std::vector<std::size_t>& order,
                                  std::int64_t elements, int parts,
                                  const std::function<bool(std::size_t first, std::size_t next)>& may_join) {
-  TRIREME_CHECK(elements >= 1, "buckets of {} elements", elements);
+  TRIREME_CHECK(elements >= 1, "invalid bucket size of {} elements", elements);
   std::vector<Bucket> out;
   for (const bool trained : {true, false}) {
     std::vector<std::size_t> open;

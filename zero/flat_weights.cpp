@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/memory.h"
+#include "core/base/host_memory.h"
 #include "core/nn/block.h"
 
 namespace trireme::zero {
@@ -29,11 +29,6 @@ void give_memory(const at::Tensor& tensor) {
   storage->set_nbytes(bytes);
 }
 
-at::Tensor host_zeros(std::int64_t size, const at::TensorOptions& options) {
-  const memory::OfHost on_host;
-  return at::zeros({size}, options);
-}
-
 }  // namespace
 
 FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vector<Residence> homes,
@@ -44,7 +39,7 @@ FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vec
       options_(options),
       here_(buckets_.size(), true),
       arriving_(buckets_.size()) {
-  TRIREME_CHECK(homes_.size() == buckets_.size(), "{} homes for {} buckets", homes_.size(), buckets_.size());
+  TRIREME_CHECK(homes_.size() == buckets_.size(), "got {} placements for {} buckets", homes_.size(), buckets_.size());
   const at::NoGradGuard no_grad;
   if (options_.axes.empty()) options_.axes = {shards_.axis()};
   make_buffers();
@@ -71,13 +66,13 @@ void FlatWeights::make_buffers() {
   }
 }
 
-at::TensorOptions FlatWeights::on_host() const {
-  return at::TensorOptions().pinned_memory(options_.pin && options_.device.is_cuda());
+at::Tensor FlatWeights::on_host(std::int64_t size, at::ScalarType dtype) const {
+  return memory::host_zeros(size, dtype, options_.pin && options_.device.is_cuda());
 }
 
 at::Tensor FlatWeights::make_part(std::size_t bucket) const {
   const auto size = buckets_[bucket].layout.part_size();
-  if (homes_[bucket].offload_part) return host_zeros(size, on_host().dtype(options_.working));
+  if (homes_[bucket].offload_part) return on_host(size, options_.working);
   return at::zeros({size}, at::TensorOptions().dtype(options_.working).device(options_.device));
 }
 
@@ -85,12 +80,12 @@ at::Tensor FlatWeights::make_master(std::size_t bucket) const {
   const auto& home = homes_[bucket];
   if (options_.master == options_.working && home.offload_master == home.offload_part) return parts_[bucket];
   const auto size = buckets_[bucket].layout.part_size();
-  if (home.offload_master) return host_zeros(size, on_host().dtype(options_.master));
+  if (home.offload_master) return on_host(size, options_.master);
   return at::zeros({size}, at::TensorOptions().dtype(options_.master).device(options_.device));
 }
 
 void FlatWeights::rehome(std::size_t bucket, const Residence& home) {
-  TRIREME_CHECK(!home.stays && !homes_[bucket].stays, "bucket {} stays, and cannot move", bucket);
+  TRIREME_CHECK(!home.stays && !homes_[bucket].stays, "bucket {} is not partitioned, so it cannot be moved", bucket);
   const at::NoGradGuard no_grad;
   release(bucket);
   const auto part = parts_[bucket], master = masters_[bucket];
@@ -170,10 +165,19 @@ void FlatWeights::gather(std::size_t bucket) {
   auto mine = parts_[bucket];
   if (homes_[bucket].offload_part) {
     const auto place = buckets_[bucket].layout.part(shards_.rank());
-    mine = flat_[bucket].narrow(0, place.begin, place.size()).copy_(mine, /*non_blocking=*/true);
+    mine = flat_[bucket].narrow(0, place.begin, place.size());
+    uploads_.begin(bucket, parts_[bucket], mine, [&] {
+      if (shards_.size() > 1) arriving_[bucket] = shards_.all_gather_into_async(flat_[bucket], mine);
+    });
+    return;
   }
   if (shards_.size() == 1 && mine.is_alias_of(flat_[bucket])) return;
   arriving_[bucket] = shards_.all_gather_into_async(flat_[bucket], mine);
+}
+
+void FlatWeights::wait(std::size_t bucket) {
+  std::exchange(arriving_[bucket], {}).wait();
+  uploads_.wait(bucket);
 }
 
 void FlatWeights::publish(std::size_t bucket) {
@@ -231,8 +235,8 @@ std::vector<std::string> FlatWeights::describe(std::string_view name) const {
   std::vector<std::string> lines;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& [parameters, layout, trained, section] = buckets_[b];
-    lines.push_back(fmt::format("{} {}{}: {} elements of {} parameters, {} ... {}; {} a rank with {} of padding", name,
-                                b, trained ? "" : " (frozen)", layout.payload(), parameters.size(),
+    lines.push_back(fmt::format("{} {}{}: {} elements of {} parameters, {} ... {}; {} per rank, {} of padding in all",
+                                name, b, trained ? "" : " (frozen)", layout.payload(), parameters.size(),
                                 leaves_[parameters.front()].name, leaves_[parameters.back()].name, layout.part_size(),
                                 layout.total() - layout.payload()));
   }

@@ -22,6 +22,7 @@
 #include "core/comm/group.h"
 #include "core/nn/parameters.h"
 #include "zero/buckets.h"
+#include "zero/host_copies.h"
 
 namespace trireme::nn {
 class Block;
@@ -84,7 +85,7 @@ class FlatWeights {
   /// Moves a bucket's part and master: slices() are other tensors then. @pre it does not stay, before and after
   void rehome(std::size_t bucket, const Residence& home);
   /// Until a bucket has arrived, or all that are on their way.
-  void wait(std::size_t bucket) { std::exchange(arriving_[bucket], {}).wait(); }
+  void wait(std::size_t bucket);
   void wait();
 
   /// A line a bucket, for the log. `name`: what the user calls it.
@@ -103,7 +104,7 @@ class FlatWeights {
   void make_buffers();
   [[nodiscard]] at::Tensor make_part(std::size_t bucket) const;
   [[nodiscard]] at::Tensor make_master(std::size_t bucket) const;
-  [[nodiscard]] at::TensorOptions on_host() const;
+  [[nodiscard]] at::Tensor on_host(std::int64_t size, at::ScalarType dtype) const;
   void fill_masters(const std::vector<nn::Declaration>& parameters, const comm::Group& everyone);
   void install(nn::Model& model);
   void map_blocks(nn::Model& model);
@@ -120,6 +121,7 @@ class FlatWeights {
   std::vector<std::size_t> first_;
   std::vector<nn::Declaration> leaves_;
   std::vector<comm::Work> arriving_;  ///< of each bucket
+  DeviceCopies uploads_;              ///< of parts in host memory
   std::unordered_map<const nn::Block*, std::set<std::size_t>> of_block_;
   std::int64_t fetched_ = 0, peak_fetched_ = 0;  ///< bytes
 };

@@ -64,7 +64,7 @@ GradSync::GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Dec
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) place_[bucket.parameters[i]] = {buckets_.size(), i};
     const auto at = buckets_.size();
     auto& section = sections_.try_emplace(bucket.section, Section{at, at, at, at}).first->second;
-    TRIREME_CHECK(section.end == at, "the buckets of section {} do not follow each other", bucket.section);
+    TRIREME_CHECK(section.end == at, "the buckets of gradient group {} are not consecutive", bucket.section);
     ++section.end;
     buckets_.emplace_back(bucket);
   }
@@ -87,7 +87,7 @@ GradSync::~GradSync() {
 GradSync::Section& GradSync::section_of(std::size_t bucket) { return sections_.at(buckets_[bucket].plan.section); }
 
 void GradSync::move(Filled& bucket, State from, State to) {
-  TRIREME_CHECK(bucket.state == from, "a gradient bucket that is {} cannot go from {} to {}", name_of(bucket.state),
+  TRIREME_CHECK(bucket.state == from, "a gradient bucket in state {} cannot go from {} to {}", name_of(bucket.state),
                 name_of(from), name_of(to));
   bucket.state = to;
 }
@@ -118,7 +118,7 @@ void GradSync::take(std::size_t index, std::size_t item, const at::Tensor& gradi
   begin(index);
   auto& bucket = buckets_[index];
   TRIREME_CHECK(bucket.state == State::filling && !bucket.came[item],
-                "the gradient of {} came a second time in one pass, into a bucket that is {}",
+                "the gradient of {} was produced twice in one pass; its bucket is in state {}",
                 leaves_[bucket.plan.parameters[item]].name, name_of(bucket.state));
   bucket.came[item] = true;
   --bucket.missing;
@@ -218,8 +218,10 @@ void GradSync::settle(int section, const Further& further) {
   const at::NoGradGuard no_grad;
   const auto found = sections_.find(section);
   if (found == sections_.end()) return;
-  TRIREME_CHECK(found->second.next == found->second.end, "section {} is waited for, and has not set out", section);
-  TRIREME_CHECK(found->second.settled == found->second.begin, "section {} has been waited for in part", section);
+  TRIREME_CHECK(found->second.next == found->second.end,
+                "gradient group {} is waited for, but its reduction was not launched", section);
+  TRIREME_CHECK(found->second.settled == found->second.begin, "gradient group {} has already been waited for in part",
+                section);
   settle_all(found->second, further);
 }
 
@@ -229,7 +231,8 @@ void GradSync::finish() {
   for (auto& [number, section] : sections_)
     if (section.next == section.end) settle_all(section);
   for (const auto& bucket : buckets_)
-    TRIREME_CHECK(bucket.state == State::done, "gradients are asked for, and a bucket is {}", name_of(bucket.state));
+    TRIREME_CHECK(bucket.state == State::done, "gradients were requested while a bucket is in state {}",
+                  name_of(bucket.state));
   const auto device = kept().device();
   used_anywhere_ =
       at::tensor(used_, at::TensorOptions(at::kByte).pinned_memory(device.is_cuda())).to(device, /*non_blocking=*/true);
@@ -247,7 +250,7 @@ void GradSync::reset() {
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     auto& bucket = buckets_[b];
-    TRIREME_CHECK(bucket.state != State::reducing, "gradients are dropped while they are on their way");
+    TRIREME_CHECK(bucket.state != State::reducing, "gradients were dropped while they are being reduced");
     bucket.state = State::idle;
     to_host_.drop(b);
     bucket.sum = parts_[b] = at::Tensor();

@@ -7,18 +7,25 @@
 #include <utility>
 
 namespace trireme::zero {
+namespace {
+
+/// The stream, taken from the pool when there is none yet, goes on behind what `device` has been told so far.
+void follow_current(std::optional<c10::Stream>& stream, c10::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  if (!stream) stream = guard.getStreamFromGlobalPool(device);
+  c10::Event ready(device.type());
+  ready.record(guard.getStream(device));
+  ready.block(*stream);
+}
+
+}  // namespace
 
 void HostCopies::begin(std::size_t key, const at::Tensor& tensor) {
   if (tensor.is_cpu()) return;
   drop(key);
-  const auto device = tensor.device();
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  if (!beside_) beside_ = guard.getStreamFromGlobalPool(device);
-  c10::Event ready(device.type());
-  ready.record(guard.getStream(device));
-  ready.block(*beside_);
+  follow_current(beside_, tensor.device());
   Copy copy{tensor, at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(true)),
-            c10::Event(device.type())};
+            c10::Event(tensor.device().type())};
   {
     const c10::StreamGuard on_it(*beside_);
     copy.to.copy_(tensor, /*non_blocking=*/true);
@@ -43,6 +50,30 @@ void HostCopies::drop(std::size_t key) {
   const auto device = found->second.from.device();
   found->second.arrived.block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   copies_.erase(found);
+}
+
+void DeviceCopies::begin(std::size_t key, const at::Tensor& from, const at::Tensor& to,
+                         const std::function<void()>& then) {
+  const auto device = to.device();
+  if (device.is_cpu()) {
+    to.copy_(from);
+    return then();
+  }
+  follow_current(beside_, device);
+  const c10::StreamGuard on_it(*beside_);
+  to.copy_(from, /*non_blocking=*/true);
+  c10::Event arrived(device.type());
+  arrived.record(*beside_);
+  arriving_.insert_or_assign(key, std::pair(device, std::move(arrived)));
+  then();
+}
+
+void DeviceCopies::wait(std::size_t key) {
+  const auto found = arriving_.find(key);
+  if (found == arriving_.end()) return;
+  const auto& [device, event] = found->second;
+  event.block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  arriving_.erase(found);
 }
 
 }  // namespace trireme::zero

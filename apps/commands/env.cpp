@@ -55,7 +55,7 @@ std::string memory() {
   auto out = fmt::format("{}, {} free", text::bytes(kib("MemTotal")), text::bytes(kib("MemAvailable")));
   std::string limit;
   if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && limit != "max")
-    out += fmt::format(", limited to {} for this group of processes", text::bytes(std::atof(limit.c_str())));
+    out += fmt::format(", limited to {} by the cgroup", text::bytes(std::atof(limit.c_str())));
   return out;
 }
 

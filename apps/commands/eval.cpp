@@ -24,8 +24,8 @@
 namespace trireme::apps {
 namespace {
 
-bool sets_layout(const std::vector<std::string>& set) {
-  return std::any_of(set.begin(), set.end(), [](const auto& each) { return each.starts_with("parallel."); });
+bool sets(const std::vector<std::string>& set, const char* section) {
+  return std::any_of(set.begin(), set.end(), [&](const auto& each) { return each.starts_with(section); });
 }
 
 void drop_layout(config::Table& root) {
@@ -33,10 +33,10 @@ void drop_layout(config::Table& root) {
   root.tables.erase("plugin");
 }
 
-/// Whether the layout can run on so many ranks: only their number can be wrong with a run's own.
+/// Whether the layout can run on so many ranks. @throws ConfigError for what is wrong on any number of them
 bool fits(config::RunConfig config, int ranks) {
+  const auto plugin = configured_plugin(config);
   try {
-    const auto plugin = configured_plugin(config);
     plugin->check(config, ranks);
     comm::Mesh::validate(plugin->axes(ranks), ranks);
     return true;
@@ -50,13 +50,15 @@ bool fits(config::RunConfig config, int ranks) {
 config::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& log) {
   if (!command.own_config) return load_config(command.config, command.set);
   auto root = config::parse_file(command.config);
-  if (sets_layout(command.set)) drop_layout(root);
+  const bool own_layout = !sets(command.set, "parallel.");
+  if (!own_layout) drop_layout(root);
   if (const auto parallel = root.tables.find("parallel"); parallel != root.tables.end())
     parallel->second.entries.erase("dp");  // a check of the training's ranks
   for (const auto& assignment : command.set) config::apply_override(root, assignment);
   auto config = config::from_table(root);
-  if (sets_layout(command.set) || fits(config, ranks)) return config;
-  log.note("layout   the run's own ({}) does not fit {}: evaluated with data parallelism", config.parallel.plugin,
+  // What the user sets of a plugin is to be used, or refused.
+  if (!own_layout || sets(command.set, "plugin.") || fits(config, ranks)) return config;
+  log.note("layout   the run's layout ({}) does not fit {}; evaluating with data parallelism", config.parallel.plugin,
            text::counted(ranks, "rank"));
   drop_layout(root);
   return config::from_table(std::move(root));
@@ -86,7 +88,7 @@ int run(const EvalCommand& command) {
   if (checks_for(command.ranks)) {
     const auto ranks = static_cast<int>(*command.ranks);
     if (command.is_checkpoint) open_checkpoint(command, checkpoint::Verify::sizes);
-    check_for_ranks(eval_config(command, ranks, Log(/*rank=*/1)), ranks, command.weights);
+    (void)check_for_ranks(eval_config(command, ranks, Log(/*rank=*/1)), ranks, command.weights);
     return 0;
   }
   std::optional<train::Prepared> prepared;

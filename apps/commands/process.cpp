@@ -3,15 +3,25 @@
 #include <ATen/Parallel.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "core/base/log.h"
 #include "core/base/memory.h"
-#include "core/train/prepare.h"
 #include "models/registry.h"
 
 namespace trireme::apps {
+namespace {
+
+/// Those that this process may run on.
+int usable_cores() { return static_cast<int>(std::thread::hardware_concurrency()); }
+
+/// A rank with a GPU computes on the host only what was offloaded there, all ranks at the same time.
+bool beside_gpu(const config::RunConfig& config) { return config.run.device != "cpu" && comm::cuda_device_count() > 0; }
+
+}  // namespace
 
 comm::WorldOptions world_options(const config::RunConfig& config) {
   return {.device = config.run.device,
@@ -25,15 +35,15 @@ void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info)
   if (config.run.threads > 0)
     at::set_num_threads(static_cast<int>(config.run.threads));
   else if (info.local_size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
-    at::set_num_threads(1);
+    at::set_num_threads(beside_gpu(config) ? std::max(1, usable_cores() / info.local_size) : 1);
 }
 
 bool checks_for(const std::optional<std::int64_t>& ranks) { return ranks.value_or(1) > 1 && comm::detect().size == 1; }
 
-void check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights) {
+train::Prepared check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights) {
   const auto size = static_cast<int>(ranks);
   const Log silent(/*rank=*/1);  // the ranks will say what is no error
-  train::prepare(std::move(config), {.size = size, .local_size = size}, models::all_models(), weights, silent);
+  return train::prepare(std::move(config), {.size = size, .local_size = size}, models::all_models(), weights, silent);
 }
 
 }  // namespace trireme::apps

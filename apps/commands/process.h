@@ -7,6 +7,7 @@
 
 #include "core/comm/world.h"
 #include "core/config/run_config.h"
+#include "core/train/prepare.h"
 
 namespace trireme::apps {
 
@@ -17,8 +18,8 @@ void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info)
 
 /// Whether this process is to check a command with `--ranks N` for N ranks, and is none of them: see front/launch.h.
 bool checks_for(const std::optional<std::int64_t>& ranks);
-/// What so many ranks would refuse before they connect, by one process. `weights`: of an evaluation.
-/// @throws ConfigError, DataError, CheckpointError
-void check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights);
+/// Prepares in one process, silently, what so many ranks would, and so refuses what they would before they connect.
+/// `weights`: of an evaluation. @throws ConfigError, DataError, CheckpointError
+train::Prepared check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights);
 
 }  // namespace trireme::apps

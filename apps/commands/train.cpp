@@ -1,6 +1,8 @@
 // trireme train
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <optional>
 
 #include "apps/commands/commands.h"
@@ -15,15 +17,43 @@
 #include "models/registry.h"
 
 namespace trireme::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A run folder's config.toml names that folder. In a copy of the folder it still names the first one, where the user
+/// of the copy does not expect a run to go on. @throws ConfigError
+void check_own_folder(const TrainCommand& command, const config::RunConfig& config) {
+  const auto file = fs::absolute(command.config);
+  const auto folder = file.parent_path();
+  std::error_code none;
+  if (file.filename() != "config.toml" || !fs::exists(folder / "metrics.jsonl", none)) return;
+  if (fs::weakly_canonical(config.run.dir, none) == fs::weakly_canonical(folder, none)) return;
+  for (const auto& set : command.set)
+    if (set.starts_with("run.dir=")) return;
+  config::fail(config.root.table("run"), "dir",
+               fmt::format("this run folder was copied or moved to {0}; choose where to resume it with --set "
+                           "run.dir={0} (or another folder)",
+                           folder.string()));
+}
+
+config::RunConfig load(const TrainCommand& command) {
+  auto config = load_config(command.config, command.set);
+  check_own_folder(command, config);
+  return config;
+}
+
+}  // namespace
+
 int run(const TrainCommand& command) {
   if (checks_for(command.ranks)) {
-    check_for_ranks(load_config(command.config, command.set), *command.ranks, "");
+    train::check_run(check_for_ranks(load(command), *command.ranks, ""));
     return 0;
   }
   std::optional<train::Prepared> prepared;
   return run_on_ranks(
       [&](const comm::LaunchInfo& info) {
-        auto config = load_config(command.config, command.set);
+        auto config = load(command);
         const auto options = world_options(config);
         tune_process(config, info);
         prepared = train::prepare(std::move(config), info, models::all_models(), "", Log(info.rank));
@@ -32,7 +62,7 @@ int run(const TrainCommand& command) {
       [&](comm::World& world) {
         if (prepared->config.run.memory_mb > 0 && !world.device().is_cpu())
           config::fail(prepared->config.root.table("run"), "memory_mb",
-                       "limits CPU ranks, and these ranks have GPUs; remove it");
+                       "applies only to CPU ranks, but these ranks use GPUs; remove it");
         const auto folder = train::open_run(*prepared);
         train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns(STDOUT_FILENO)},
                             command.timeline);

@@ -105,8 +105,8 @@ int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams) {
     if (ended) return status;
     ended = waitpid(child, &status, WNOHANG) == child;
   }
-  while (!ended && waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  while (!ended && waitpid(child, &status, 0) != child)
+    if (errno != EINTR) throw ConfigError(fmt::format("cannot wait for process {}: {}", child, std::strerror(errno)));
   return status;
 }
 
@@ -141,8 +141,11 @@ ChildEnd run_child(std::vector<std::string> words, const std::function<void()>& 
   const auto signals = passed_on();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   handle_signals(true);
-  if (last_signal != 0 && last_signal != SIGUSR1 && last_signal != SIGUSR2)  // between one child and the next
+  signal(SIGCHLD, SIG_DFL);  // a parent that ignores it hands that down, and a child's exit code would be lost
+  if (last_signal != 0 && last_signal != SIGUSR1 && last_signal != SIGUSR2) {  // between one child and the next
+    sigprocmask(SIG_UNBLOCK, &signals, nullptr);
     return {128 + last_signal, false, last_signal};
+  }
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {

@@ -18,6 +18,7 @@
 #include "apps/front/libraries.h"
 #include "apps/front/programs.h"
 #include "apps/report.h"
+#include "core/base/environment.h"
 #include "core/base/error.h"
 
 namespace trireme::apps {
@@ -54,7 +55,7 @@ void check_scratch(std::int64_t ranks) {
   constexpr double kMi = 1024 * 1024;
   std::string folder = "/tmp";
   for (const char* name : {"TMPDIR", "TEMP", "TMP"})
-    if (const char* named = std::getenv(name); named != nullptr && *named != '\0') {
+    if (const auto named = environment(name); !named.empty()) {
       folder = named;
       break;
     }
@@ -71,7 +72,7 @@ void check_scratch(std::int64_t ranks) {
                     folder, left, needed, ranks));
 }
 
-std::vector<std::string> mpirun_command(std::int64_t ranks, const std::vector<std::string>& arguments) {
+std::vector<std::string> mpirun_command(std::int64_t ranks, const std::vector<std::string>& program) {
   // Quiet: mpirun's own words about a failed rank. We say it once, and shorter.
   std::vector<std::string> command{
       find_mpirun(), "-n", std::to_string(ranks), "--oversubscribe", "--bind-to", "none", "--quiet", "--stdin", "none"};
@@ -82,8 +83,7 @@ std::vector<std::string> mpirun_command(std::int64_t ranks, const std::vector<st
   // A waiting rank spins; where ranks and their loader threads share cores that would take time from the others.
   if (2 * ranks > cores()) set("mpi_yield_when_idle", "1");
   if (!may_read_other_processes()) set("btl_vader_single_copy_mechanism", "none");
-  command.push_back(worker_path());
-  command.insert(command.end(), arguments.begin(), arguments.end());
+  command.insert(command.end(), program.begin(), program.end());
   return command;
 }
 
@@ -97,7 +97,7 @@ int verdict_on(const ChildEnd& end) {
   }
   const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
   if (end.by_signal) {
-    say_error(fmt::format("mpirun was ended by signal {} ({}) from outside, and its ranks with it", number,
+    say_error(fmt::format("mpirun was ended from outside by signal {} ({}), and its ranks with it", number,
                           strsignal(number)));
     return end.code;
   }
@@ -117,8 +117,8 @@ int verdict_on(const ChildEnd& end) {
     case SIGTRAP:
     case SIGSYS:
       say_error(
-          fmt::format("a rank crashed by signal {} ({}). This is a bug in Trireme or below it; please report it with "
-                      "what `trireme env` prints",
+          fmt::format("a rank crashed with signal {} ({}). This is a bug in Trireme or in a library that it uses; "
+                      "please report it with the output of `trireme env`",
                       number, strsignal(number)));
       break;
     default:
@@ -160,34 +160,38 @@ static void prepare_process() {
   setenv("OMP_WAIT_POLICY", "passive", 0);
 }
 
-void become_worker(const std::vector<std::string>& arguments) {
+/// The worker with these arguments, which finds its libraries from here on.
+static std::vector<std::string> worker_command(const std::vector<std::string>& arguments) {
   std::vector<std::string> command{worker_path()};
-  set_library_paths(prefix());
-  prepare_process();
+  static const bool once = (set_library_paths(prefix()), true);
+  (void)once;
   command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+void become_worker(const std::vector<std::string>& arguments) {
+  auto command = worker_command(arguments);
+  prepare_process();
   execv(command[0].c_str(), pointers(command).data());
   throw ConfigError(fmt::format("cannot run {}: {}", command[0], std::strerror(errno)));
 }
 
 int check(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{worker_path()};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  const auto end = run_child(std::move(command), prepare_process);
+  const auto end = run_child(worker_command(arguments), prepare_process);
   // One that a signal ended is no verdict on the configuration: the ranks will tell, unless the user has stopped it.
   return end.sent != 0 ? verdict_on(end) : end.by_signal ? 0 : end.code;
 }
 
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {
   check_scratch(ranks);
-  auto command = mpirun_command(ranks, arguments);
-  set_library_paths(prefix());
+  auto command = mpirun_command(ranks, worker_command(arguments));
   if (first == Check::yes)
     if (const int code = check(arguments); code != 0) return code;
   return verdict_on(run_child(std::move(command), [&] {
     prepare_process();
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMP_NUM_THREADS", std::to_string(threads > 0 ? threads : 1).c_str(), threads > 0 ? 1 : 0);
+    if (threads > 0) setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
     setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
   }));
 }

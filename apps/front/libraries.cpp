@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/front/programs.h"
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/version.h"
 
@@ -18,11 +19,6 @@ namespace trireme::apps {
 namespace {
 
 constexpr const char* kVersion = TRIREME_TORCH_VERSION;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 bool is_libtorch(const std::string& folder) { return exists(folder + "/lib/libtorch_cpu.so"); }
@@ -84,17 +80,20 @@ std::vector<Place> places(const std::string& prefix) {
 std::string remedy() {
   return fmt::format(
       "install it with `pip install torch=={0}` in a Python environment and activate that, unpack a LibTorch {0} "
-      "beside "
-      "Trireme, or set TRIREME_TORCH to a folder that holds lib/libtorch_cpu.so",
+      "beside Trireme, or set TRIREME_TORCH to a folder that holds lib/libtorch_cpu.so",
       kVersion);
 }
 
-void check_version(const LibTorch& torch) {
+/// "" when it is the version that Trireme was built with; else what it is.
+std::string mismatch(const LibTorch& torch) {
   const auto version = version_of(torch.folder);
-  if (version == kVersion) return;
-  throw ConfigError(fmt::format("{} ({}) is LibTorch {}, and Trireme {} needs {}: {}", torch.folder, torch.source,
-                                version.empty() ? "of an unknown version" : version, TRIREME_VERSION, kVersion,
-                                remedy()));
+  if (version == kVersion) return "";
+  return fmt::format("{} ({}) is LibTorch {}", torch.folder, torch.source,
+                     version.empty() ? "of an unknown version" : version);
+}
+
+[[noreturn]] void refuse(const std::string& others) {
+  throw ConfigError(fmt::format("{}, but Trireme {} needs {}: {}", others, TRIREME_VERSION, kVersion, remedy()));
 }
 
 void put_first(const char* variable, const std::string& folders) {
@@ -111,22 +110,24 @@ LibTorch find_libtorch(const std::string& prefix) {
   if (const auto named = environment("TRIREME_TORCH"); !named.empty()) {
     found = {named, "named by TRIREME_TORCH"};
     if (!is_libtorch(named))
-      throw ConfigError(fmt::format(
-          "TRIREME_TORCH is {}, and there is no lib/libtorch_cpu.so in it; set it to the folder of a LibTorch {}, or "
-          "unset it",
-          named, kVersion));
-    check_version(found);
+      throw ConfigError(
+          fmt::format("TRIREME_TORCH is {}, but there is no lib/libtorch_cpu.so in it; set it to the folder of a "
+                      "LibTorch {}, or unset it",
+                      named, kVersion));
+    if (const auto other = mismatch(found); !other.empty()) refuse(other);
     return found;
   }
-  std::vector<std::string> looked;
+  std::vector<std::string> looked, others;
   for (const auto& place : places(prefix)) {
     found = {first_libtorch(place.pattern), place.source, place.linked};
     if (!found.folder.empty()) {
-      check_version(found);
-      return found;
+      const auto other = mismatch(found);
+      if (other.empty()) return found;
+      others.push_back(other);
     }
     if (looked.empty() || looked.back() != place.source) looked.push_back(place.source);
   }
+  if (!others.empty()) refuse(fmt::format("{}", fmt::join(others, ", and ")));
   throw ConfigError(fmt::format("Trireme {} needs LibTorch {}, which is not in {}: {}", TRIREME_VERSION, kVersion,
                                 fmt::join(looked, ", nor in "), remedy()));
 }

@@ -70,6 +70,7 @@ int fail(const char* what, int code) {
 }
 
 int run(int argc, char** argv) {
+  forget_config();
   const bool launched = in_launched_world(), first = !launched || launched_rank() == 0;
   std::optional<Command> command;
   try {

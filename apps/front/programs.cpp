@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <climits>
-#include <cstdlib>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 
 namespace trireme::apps {
@@ -21,8 +21,7 @@ std::string prefix() {
 bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
 
 std::string on_path(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::string rest = path == nullptr ? "" : path;
+  auto rest = environment("PATH");
   while (!rest.empty()) {
     const auto colon = rest.find(':');
     const auto candidate = rest.substr(0, colon) + "/" + name;

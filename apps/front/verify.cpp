@@ -33,7 +33,8 @@ class Scratch {
     if (mkdtemp(name.data()) == nullptr) error = std::error_code(errno, std::generic_category());
     path_ = name;
     if (error)
-      throw ConfigError(fmt::format("{}: {}; set TMPDIR to a folder with room", path_.string(), error.message()));
+      throw ConfigError(
+          fmt::format("{}: {}; set TMPDIR to a folder with more free space", path_.string(), error.message()));
   }
   ~Scratch() {
     std::error_code none;
@@ -130,7 +131,7 @@ int verify(const VerifyCommand& command) {
   say(fmt::format("{}: {} in {}, and the largest differences from \"{}\"", command.config,
                   text::counted(command.steps, "step"), command.precision, layouts.front().text));
   line("layout", "ranks", "loss", "gradient", "weight", "");
-  line("", "", small(bounds.loss), small(bounds.gradient), small(bounds.weight), "at most");
+  line("", "", small(bounds.loss), small(bounds.gradient), small(bounds.weight), "tolerance");
   std::size_t same = 0;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& layout = layouts[i];
@@ -144,7 +145,7 @@ int verify(const VerifyCommand& command) {
     const auto verdict = verdict_on(row, bounds);
     if (verdict == "same") ++same;
     if (i == 0)
-      line(layout.text, layout.ranks(), "", "", "", "the first");
+      line(layout.text, layout.ranks(), "", "", "", "reference");
     else
       line(layout.text, layout.ranks(), small(row.loss), small(row.gradient), small(row.weight), verdict);
     std::error_code none;

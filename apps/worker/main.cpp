@@ -20,7 +20,7 @@ namespace {
 // An exception that left a thread of its own: say it, and no abort dump.
 [[noreturn]] void on_terminate() {
   if (const auto error = std::current_exception()) end_with(error);
-  say_error("ended without an error. This is a bug in Trireme; please report it");
+  say_error("terminated without an exception. This is a bug in Trireme; please report it");
   _exit(1);
 }
 
@@ -66,8 +66,8 @@ int main(int argc, char** argv) {
   try {
     code = run_command(argc, argv);
   } catch (...) {
-    const auto verdict = verdict_on(std::current_exception());
-    say_error(verdict.message);
+    const auto verdict = trireme::verdict_on(std::current_exception());
+    say_error(message_of(verdict));
     code = verdict.exit_code;
   }
   // Not exit(): unloading LibTorch takes time, and other ranks wait for this one's end.

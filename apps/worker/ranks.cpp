@@ -29,11 +29,16 @@ int say(const Verdict& verdict, const comm::LaunchInfo& info) {
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
   let_lower_ranks_speak(info);
-  say_error(verdict.message, info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "");
+  say_error(message_of(verdict), info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "");
   return verdict.exit_code;
 }
 
 }  // namespace
+
+std::string message_of(const Verdict& verdict) {
+  if (!verdict.unexpected) return verdict.message;
+  return verdict.message + ". This should not happen; please report it with the output of `trireme env`";
+}
 
 int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)>& prepare,
                  const std::function<void(comm::World&)>& body) {

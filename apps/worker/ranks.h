@@ -7,19 +7,21 @@
 
 #include <exception>
 #include <functional>
+#include <string>
 
 #include "apps/report.h"
+#include "core/base/verdict.h"
 #include "core/comm/world.h"
 #include "core/config/run_config.h"
 
 namespace trireme::apps {
 
-/// Message and exit code of any exception: Trireme's own, LibTorch's (without its backtrace), the standard library's.
-Verdict verdict_on(const std::exception_ptr& error);
-
 /// `prepare` runs before any process group exists, `body` with the world. Returns the exit code.
 int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)>& prepare,
                  const std::function<void(comm::World&)>& body);
+
+/// The message of a verdict, with a request to report what should not happen.
+std::string message_of(const Verdict& verdict);
 
 /// Ends this process on an exception that left a thread of its own (NCCL's watchdog, say): one message of all ranks'.
 [[noreturn]] void end_with(const std::exception_ptr& error);

@@ -63,7 +63,7 @@ class UsageError : public ConfigError {
 
 namespace detail {
 [[noreturn]] inline void check_failed(const char* condition, const std::string& message, std::source_location where) {
-  throw LogicError(fmt::format("{} (broken: {}; {}:{}). This is a bug in Trireme; please report it.", message,
+  throw LogicError(fmt::format("{} (failed check: {}; {}:{}). This is a bug in Trireme; please report it.", message,
                                condition, where.file_name(), where.line()),
                    where);
 }

@@ -66,7 +66,7 @@ class Counting final : public c10::Allocator {
     const Header header{of_host ? 0 : static_cast<std::int64_t>(bytes)};
     if (!take(header.counted))
       TORCH_CHECK_WITH(OutOfMemoryError, false,
-                       fmt::format("run.memory_mb: {:.1f} MiB more are needed, and {:.1f} of {:.1f} MiB are in use",
+                       fmt::format("run.memory_mb: {:.1f} MiB more are needed, but {:.1f} of {:.1f} MiB are in use",
                                    mib(header.counted), mib(held()), mib(the_limit.load())));
     try {
       auto* block = static_cast<std::byte*>(c10::alloc_cpu(bytes + kHeader));
@@ -118,23 +118,31 @@ std::optional<std::string> exhausted(const std::exception_ptr& error) {
   }
 }
 
-std::int64_t Meter::peak() const {
-  if (device_.is_cpu()) return metered_peak;
-  const auto stats = c10::getDeviceAllocator(device_.type())->getDeviceStats(device_.index());
+static std::int64_t allocator_peak(c10::Device device) {
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
   return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
 }
+static std::int64_t peak_before_resets = 0;  // of the GPU, which a process has one of
+
+std::int64_t peak_of(c10::Device device) {
+  return device.is_cpu() ? peak() : std::max(peak_before_resets, allocator_peak(device));
+}
+
+std::int64_t Meter::peak() const { return device_.is_cpu() ? metered_peak.load() : allocator_peak(device_); }
 
 void Meter::reset() {
-  if (device_.is_cpu())
+  if (device_.is_cpu()) {
     metered_peak = held_bytes.load();
-  else
-    c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+    return;
+  }
+  peak_before_resets = peak_of(device_);
+  c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
 }
 
 std::int64_t Meter::capacity() const {
   if (device_.is_cpu()) return limit();
-  return static_cast<std::int64_t>(
-      c10::getDeviceAllocator(device_.type())->getMemoryInfo(device_.index()).second);  // free, all
+  const auto [free, all] = c10::getDeviceAllocator(device_.type())->getMemoryInfo(device_.index());
+  return static_cast<std::int64_t>(all) / sharers_;
 }
 
 OfHost::OfHost(bool applies) : before_(std::exchange(of_host, of_host || applies)) {}

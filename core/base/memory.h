@@ -18,6 +18,8 @@ void count(std::int64_t limit = 0);
 /// Held now, and the most that was held at once.
 [[nodiscard]] std::int64_t held();
 [[nodiscard]] std::int64_t peak();
+/// The most that tensors have held at once on this device in the whole run, whatever meters have reset.
+[[nodiscard]] std::int64_t peak_of(c10::Device device);
 /// What was given to count(); 0: no limit.
 [[nodiscard]] std::int64_t limit();
 
@@ -28,14 +30,16 @@ void count(std::int64_t limit = 0);
 /// here. One at a time: all share the device's peak.
 class Meter {
  public:
-  explicit Meter(c10::Device device) : device_(device) {}
+  /// `sharers`: ranks that use the device, each of which may fill an equal part of it.
+  explicit Meter(c10::Device device, int sharers = 1) : device_(device), sharers_(sharers) {}
   [[nodiscard]] std::int64_t peak() const;  ///< since reset()
   void reset();
-  /// All that the device has; on a CPU rank the limit, 0 when there is none.
+  /// This rank's part of all that the device has; on a CPU rank the limit, 0 when there is none.
   [[nodiscard]] std::int64_t capacity() const;
 
  private:
   c10::Device device_;
+  int sharers_;
 };
 
 /// While it lives, what this thread allocates does not count: memory of the host beside a device (offloaded state,

@@ -65,7 +65,7 @@ SafeTensorsFile::SafeTensorsFile(const std::string& path) : path_(path) {
   size_ = static_cast<std::size_t>(info.st_size);
   if (size_ < kPrefix) {
     ::close(file);
-    fail(fmt::format("not a safetensors file: {} bytes, which cannot hold a header", size_));
+    fail(fmt::format("not a safetensors file: {} bytes are too few for a header", size_));
   }
   void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
   const int map_error = errno;
@@ -135,7 +135,7 @@ void SafeTensorsFile::parse_header() {
     }
     if (!value.is_object()) fail("\"__metadata__\" is not an object");
     for (const auto& [key, text_value] : value.items()) {
-      if (!text_value.is_string()) fail(fmt::format("\"__metadata__\": the value of \"{}\" is not text", key));
+      if (!text_value.is_string()) fail(fmt::format("\"__metadata__\": the value of \"{}\" is not a string", key));
       metadata_[key] = text_value.get<std::string>();
     }
   }
@@ -152,10 +152,10 @@ void SafeTensorsFile::add_tensor(const std::string& name, const void* json_entry
   if (!is("data_offsets", nlohmann::json::value_t::array) || value["data_offsets"].size() != 2)
     bad("has no \"data_offsets\" [begin, end]");
   const auto dtype = dtype_of(value["dtype"].get<std::string>());
-  if (!dtype) bad(fmt::format("dtype \"{}\" is not known", value["dtype"].get<std::string>()));
+  if (!dtype) bad(fmt::format("unknown dtype \"{}\"", value["dtype"].get<std::string>()));
 
   TensorEntry entry{*dtype, {}, 0, 0};
-  if (value["shape"].size() > kMaxDims) bad(fmt::format("has {} dims", value["shape"].size()));
+  if (value["shape"].size() > kMaxDims) bad(fmt::format("has {} dimensions, which is too many", value["shape"].size()));
   // No dim and no product may exceed what int64 holds, whatever order the dims come in (a zero dim hides none).
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / 16;
   std::uint64_t product = 1;
@@ -178,7 +178,7 @@ void SafeTensorsFile::add_tensor(const std::string& name, const void* json_entry
                     entry.end, data_size));
   const auto needed = empty ? 0 : product * c10::elementSize(entry.dtype);
   if (entry.end - entry.begin != needed)
-    bad(fmt::format("its shape needs {} bytes and its offsets give {}", needed, entry.end - entry.begin));
+    bad(fmt::format("its shape needs {} bytes, but its offsets span {}", needed, entry.end - entry.begin));
   tensors_.emplace(name, std::move(entry));
 }
 

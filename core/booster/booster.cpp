@@ -20,8 +20,8 @@ Criterion weighs_samples(Criterion criterion) {
     auto loss = criterion(outputs, batch);
     if (loss.weight != static_cast<double>(batch.size()))
       throw ConfigError(
-          fmt::format("the criterion returned the weight {} for {} samples; a loss is divided by its "
-                      "samples here, so the weight must be their number",
+          fmt::format("the criterion returned the weight {} for {} samples; the loss is divided by the number of "
+                      "samples, so the weight must be that number",
                       loss.weight, batch.size()));
     return loss;
   };
@@ -29,24 +29,24 @@ Criterion weighs_samples(Criterion criterion) {
 
 /// Where the loss is computed of parts of the logits, nothing else can make sense of them.
 Criterion calls(std::shared_ptr<const nn::CrossEntropy> loss, Criterion criterion) {
-  return [loss = std::move(loss), criterion = std::move(criterion)](const nn::Tensors& outputs,
-                                                                    const data::Batch& batch) {
-    const auto before = loss->calls();
-    const auto check = [&] {
-      if (loss->calls() == before)
-        throw ConfigError(
-            "the criterion does not call ModelSource::loss, for which each rank keeps its part of the logits; call it, "
-            "or leave ModelSource::loss out and get whole logits");
-    };
-    try {
-      auto made = criterion(outputs, batch);
-      check();
-      return made;
-    } catch (const DataError&) {  // labels that are none of the part's classes, perhaps
-      check();
-      throw;
-    }
-  };
+  return
+      [loss = std::move(loss), criterion = std::move(criterion)](const nn::Tensors& outputs, const data::Batch& batch) {
+        const auto before = loss->calls();
+        const auto check = [&] {
+          if (loss->calls() == before)
+            throw ConfigError(
+                "the criterion does not call ModelSource::loss, so it would see only this rank's part of the logits; "
+                "call it, or leave ModelSource::loss unset to get the full logits");
+        };
+        try {
+          auto made = criterion(outputs, batch);
+          check();
+          return made;
+        } catch (const DataError&) {  // labels that are none of the part's classes, perhaps
+          check();
+          throw;
+        }
+      };
 }
 
 /// The inputs of the first sample that there is.
@@ -67,7 +67,7 @@ std::unique_ptr<comm::World> launch(const comm::WorldOptions& options) {
 
 Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options)
     : world_(world), plugin_(std::move(plugin)), options_(std::move(options)), log_(world.rank()) {
-  TRIREME_REQUIRE(plugin_ != nullptr, "Booster: the plugin is null; give one from load_plugin()");
+  TRIREME_REQUIRE(plugin_ != nullptr, "Booster: the plugin is null; pass one from load_plugin()");
   check_options(options_);
   set_float32_products(Precision::parse(options_.train.precision), world_.device());
   mesh_ = std::make_unique<comm::Mesh>(world_, plugin_->axes(world_.size()));
@@ -80,8 +80,8 @@ Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOption
   // Weights, dropout and the order of samples are drawn on each rank and never compared.
   if (values[1] != ~values[2])
     throw ConfigError(
-        fmt::format("BoostOptions::seed is {} on one rank and {} on another; set the same seed on all "
-                    "ranks: each draws numbers of its own from it",
+        fmt::format("BoostOptions::seed is {} on one rank and {} on another; set the same seed on all ranks, which "
+                    "must draw the same random numbers",
                     static_cast<std::uint64_t>(values[1]), static_cast<std::uint64_t>(~values[2])));
 }
 
@@ -102,7 +102,7 @@ data::LoaderOptions Booster::loader_options() const {
 
 Boosted Booster::boost(BoostInputs inputs) {
   TRIREME_REQUIRE(inputs.source.model && inputs.criterion && inputs.data,
-                  "Booster::boost() takes a model, a criterion and data, and one of them is not set");
+                  "Booster::boost() needs a model, a criterion and data, but one of them is not set");
   const auto& train = options_.train;
   auto loading = loader_options();
   data::check_shares(train.global_batch, loading.dp_size);

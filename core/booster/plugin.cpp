@@ -99,7 +99,7 @@ void adopt_train_options(const Plugin& plugin, config::RunConfig& config) {
     if (there == nullptr || std::holds_alternative<std::monostate>(value)) continue;
     if (shared->get(&config.train) != value)
       config::fail(section, field.key,
-                   fmt::format("is {}, and train.{} ({}) is {}; set only one of them, or both to the same value",
+                   fmt::format("is {}, but train.{} ({}) is {}; set only one of them, or both to the same value",
                                config::to_toml(value), field.key, there->origin.text(),
                                config::to_toml(shared->get(&config.train))));
   }

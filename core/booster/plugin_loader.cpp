@@ -42,7 +42,7 @@ void refuse_mismatch(const std::string& path) {
   const auto theirs = read_note(path), ours = own_note();
   const auto compare = [&](const char* what, const std::string& a, const std::string& b) {
     if (a != b)
-      throw ConfigError(fmt::format("{}: built for {} {}, this is {} {}; build the plugin again against this Trireme",
+      throw ConfigError(fmt::format("{}: built for {} {}, but this is {} {}; rebuild the plugin against this Trireme",
                                     path, what, a.empty() ? "(none)" : a, what, b));
   };
   compare("plugin ABI", theirs.abi, ours.abi);
@@ -83,7 +83,7 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
   const auto path = plugin_path(name_or_path);
   std::error_code error;
   if (!fs::is_regular_file(path, error))
-    throw ConfigError(fmt::format("parallel.plugin: {} is {}; give a plugin's .so", path,
+    throw ConfigError(fmt::format("parallel.plugin: {} is {}; give the path of a plugin's .so", path,
                                   fs::is_directory(path, error) ? "a folder" : "not a file that can be read"));
   try {
     refuse_mismatch(path);

@@ -90,7 +90,8 @@ PluginNote read_note(const std::string& path) {
     if (const auto text = find_note(image, segment.p_offset, segment.p_filesz)) return parse(*text);
   }
   throw ConfigError(fmt::format(
-      "{}: no Trireme note in it: not a Trireme plugin, or built without TRIREME_PLUGIN(...) at its end", path));
+      "{}: has no Trireme ELF note: it is not a Trireme plugin, or its source does not end with TRIREME_PLUGIN(...)",
+      path));
 }
 
 }  // namespace trireme

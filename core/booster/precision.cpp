@@ -13,7 +13,7 @@ Precision Precision::parse(const std::string& name) {
   if (name == "fp64") return {at::kDouble, at::kDouble, at::kDouble, false};
   if (name == "bf16") return {at::kFloat, at::kBFloat16, at::kFloat, false};
   if (name == "fp16") return {at::kFloat, at::kHalf, at::kFloat, true};
-  throw ConfigError(fmt::format("train.precision: \"{}\" is none of fp32, tf32, bf16, fp16, fp64", name));
+  throw ConfigError(fmt::format("train.precision: \"{}\" must be one of fp32, tf32, bf16, fp16, fp64", name));
 }
 
 Precision Precision::pure(const std::string& name) {

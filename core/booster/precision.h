@@ -21,7 +21,7 @@ struct Precision {
   [[nodiscard]] bool autocasts() const { return parameters != compute; }
 };
 
-constexpr const char* kTf32OnCpu = "\"tf32\" is how CUDA GPUs multiply matrices, and this run is on the CPU; set fp32";
+constexpr const char* kTf32OnCpu = "\"tf32\" is a mode of CUDA GPUs, but this run is on the CPU; use \"fp32\"";
 
 /// Sets, for the process, how CUDA multiplies and convolves fp32 tensors: in TF32 if the precision says so, else in
 /// full fp32. LibTorch's own default convolves in TF32. @throws ConfigError for tf32 on a CPU.

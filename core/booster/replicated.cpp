@@ -79,7 +79,7 @@ nn::Tensors ReplicatedModel::run(const std::shared_ptr<nn::Block>& block, nn::Te
 }
 
 void ReplicatedModel::recompute_only(const std::vector<bool>& blocks) {
-  TRIREME_CHECK(blocks.size() == model_->blocks().size(), "{} choices for {} blocks", blocks.size(),
+  TRIREME_CHECK(blocks.size() == model_->blocks().size(), "got {} recompute flags for {} blocks", blocks.size(),
                 model_->blocks().size());
   keeps_all_.clear();
   for (std::size_t i = 0; i < blocks.size(); ++i)

@@ -25,7 +25,8 @@ void restore_scaler(optim::LossScaler& scaler, const checkpoint::TrainRecord& re
   if (!scaler.enabled() || !record.loss_scale) return;
   auto state = scaler.state();
   auto* values = state.data_ptr<double>();
-  TRIREME_CHECK(static_cast<std::int64_t>(record.loss_scale->size()) == state.numel(), "a loss scale of another shape");
+  TRIREME_CHECK(static_cast<std::int64_t>(record.loss_scale->size()) == state.numel(),
+                "the checkpoint's loss scale has another shape");
   std::copy(record.loss_scale->begin(), record.loss_scale->end(), values);
   scaler.set_state(state);
 }
@@ -38,6 +39,32 @@ nlohmann::json order_of_samples(const BoostOptions& options, const Boosted& run)
           {"train.shuffle", train.shuffle},
           {"train.drop_last", train.drop_last},
           {"samples of the data set", run.loader->size()}};
+}
+
+/// Where a run that goes on would read other samples. Of a checkpoint by the command, as its configuration tells.
+nlohmann::json order_before(const checkpoint::TrainRecord& record) {
+  if (const auto order = record.extra.find("order"); order != record.extra.end()) return *order;
+  nlohmann::json order{{"seed", record.seed}};
+  const auto config = config::parse_text(record.config, "config.toml");
+  const auto train = config::read(config.table("train"), config::train_fields());
+  order["train.global_batch"] = train.global_batch;
+  order["train.shuffle"] = train.shuffle;
+  order["train.drop_last"] = train.drop_last;
+  order["samples of the data set"] = record.extra.at("data").at("train samples");
+  return order;
+}
+
+/// The newest intact checkpoint, as rank 0 finds it; every rank fails where it does.
+std::string newest_checkpoint(const comm::World& world, const std::string& dir, const Log& log) {
+  std::string found, failed;
+  try {
+    if (world.rank() == 0) found = checkpoint::latest_checkpoint(dir, log);
+  } catch (const CheckpointError& error) {
+    failed = error.what();
+  }
+  failed = comm::broadcast_text(world.group(), world.device(), failed);
+  if (!failed.empty()) throw CheckpointError(failed);
+  return comm::broadcast_text(world.group(), world.device(), found);
 }
 
 }  // namespace
@@ -62,6 +89,7 @@ void restore(Boosted& run, const checkpoint::Checkpoint& stored) {
 }
 
 std::string Booster::save(Boosted& run, const std::string& dir, std::int64_t keep) {
+  TRIREME_REQUIRE(keep >= 1, "Booster::save: keep = {}, but at least one checkpoint is kept", keep);
   auto contents = contents_of(run);
   const auto steps = run.loader->steps_per_epoch();
   contents.record.progress = {.epoch = run.step / steps, .step_in_epoch = run.step % steps, .global_step = run.step};
@@ -74,21 +102,19 @@ std::string Booster::save(Boosted& run, const std::string& dir, std::int64_t kee
 }
 
 bool Booster::load(Boosted& run, const std::string& dir) {
-  // One rank looks, so that all take the same.
-  const auto mine = world_.rank() == 0 ? checkpoint::latest_checkpoint(dir, log_) : std::string();
-  const auto folder = comm::broadcast_text(world_.group(), world_.device(), mine);
+  const auto folder = newest_checkpoint(world_, dir, log_);
   if (folder.empty()) return false;
   const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
-  const auto order = order_of_samples(options_, run);
-  const auto& extra = stored.record().extra;
-  if (const auto before = extra.find("order"); before != extra.end())
-    for (const auto& [what, now] : order.items())
-      if (before->at(what) != now)
-        throw CheckpointError(
-            fmt::format("{}: the order of the samples would change: {} is {}, but {} in the checkpoint; restore it, or "
-                        "start a new run from its weights: ModelSource::weights = \"{}/weights.safetensors\"",
-                        folder, what, json_text(now), json_text(before->at(what)), folder));
+  const auto order = order_of_samples(options_, run), before = order_before(stored.record());
+  for (const auto& [what, now] : order.items())
+    if (before.at(what) != now)
+      throw CheckpointError(
+          fmt::format("{}: the order of the samples would change: {} is {}, but {} in the checkpoint; restore it, or "
+                      "start a new run from its weights: ModelSource::weights = \"{}/weights.safetensors\"",
+                      folder, what, json_text(now), json_text(before.at(what)), folder));
   restore(run, stored);
+  if (world_.rank() == 0)
+    checkpoint::set_aside_after(dir, run.step);  // damaged ones of later steps are not kept for it
   return true;
 }
 

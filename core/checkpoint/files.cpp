@@ -122,7 +122,7 @@ void FileWriter::write(const void* data, std::size_t size) {
 }
 
 FileDigest FileWriter::commit() {
-  TRIREME_CHECK(expected_ == 0 || expected_ == digest_.bytes, "{}: {} bytes were announced and {} written", path_,
+  TRIREME_CHECK(expected_ == 0 || expected_ == digest_.bytes, "{}: {} bytes were expected, but {} were written", path_,
                 expected_, digest_.bytes);
   // A full disk may show only here: network file systems write late.
   if (::fsync(file_) != 0) fail("cannot be synced to disk", errno);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <filesystem>
 #include <vector>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/checkpoint/files.h"
 
@@ -13,11 +13,6 @@ namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
@@ -31,7 +26,7 @@ std::string commit_of(const fs::path& model) {
   if (fs::is_regular_file(model / "refs" / "main", none)) {
     auto commit = read_file((model / "refs" / "main").string());
     commit.erase(commit.find_last_not_of(" \n") + 1);
-    if (fs::is_directory(model / "snapshots" / commit, none)) return commit;
+    if (!commit.empty() && fs::is_directory(model / "snapshots" / commit, none)) return commit;
   }
   std::vector<std::string> commits;
   for (const auto& entry : fs::directory_iterator(model / "snapshots", none))
@@ -42,10 +37,10 @@ std::string commit_of(const fs::path& model) {
 }  // namespace
 
 std::string hub_cache() {
-  if (const auto cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const auto home = variable("HF_HOME"); !home.empty()) return (fs::path(home) / "hub").string();
-  const auto xdg = variable("XDG_CACHE_HOME");
-  const auto caches = xdg.empty() ? fs::path(variable("HOME")) / ".cache" : fs::path(xdg);
+  if (const auto cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const auto home = environment("HF_HOME"); !home.empty()) return (fs::path(home) / "hub").string();
+  const auto xdg = environment("XDG_CACHE_HOME");
+  const auto caches = xdg.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(xdg);
   return (caches / "huggingface" / "hub").string();
 }
 
@@ -64,7 +59,9 @@ std::string locate_weights(const std::string& place) {
   const auto cache = hub_cache();
   const auto model = fs::path(cache) / ("models--" + replaced(place, "/", "--"));
   if (const auto commit = commit_of(model); !commit.empty()) return (model / "snapshots" / commit).string();
-  if (place.find('/') == std::string::npos) return place;
+  const auto slash = place.find('/');
+  // A mistyped path is no model of the Hub: where its first folder is here, the caller says what is missing.
+  if (slash == std::string::npos || fs::is_directory(place.substr(0, slash), none)) return place;
   throw CheckpointError(
       fmt::format("{0}: no such file or folder, and the Hugging Face cache ({1}) has no model of that name; to "
                   "download one from the "

@@ -93,7 +93,7 @@ std::string make_header(const std::string& path, const std::vector<Entry>& entri
     if (dtype == nullptr)
       throw CheckpointError(
           fmt::format("{}: tensor \"{}\": safetensors has no dtype {}", path, name, c10::toString(type)));
-    TRIREME_CHECK(name != "__metadata__" && !header.contains(name), "{}: tensor \"{}\" comes twice", path, name);
+    TRIREME_CHECK(name != "__metadata__" && !header.contains(name), "{}: tensor \"{}\" appears twice", path, name);
     const std::uint64_t end = at + bytes_of(entries[index]);
     header[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {at, end}}};
     at = end;
@@ -138,7 +138,7 @@ at::Tensor SafeTensors::read(const std::string& name) const {
 at::Tensor SafeTensors::read(const std::string& name, const shard::Placement& placement) const {
   const auto& found = info(name);
   if (found.shape != placement.shape)
-    throw CheckpointError(fmt::format("{}: tensor \"{}\" has shape [{}], and [{}] is needed", path(), name,
+    throw CheckpointError(fmt::format("{}: tensor \"{}\" has shape [{}], but [{}] is needed", path(), name,
                                       fmt::join(found.shape, ", "), fmt::join(placement.shape, ", ")));
   auto out = at::empty(placement.local_shape(), found.dtype);
   const auto source = file_.bytes(name);

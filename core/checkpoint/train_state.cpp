@@ -88,7 +88,7 @@ std::string state_text(const TrainRecord& record) {
              {"extra", record.extra}};
   if (record.loss_scale) state["loss_scale"] = *record.loss_scale;
   auto text = json_text(state, 2) + "\n";
-  TRIREME_CHECK(json::parse(text) == state, "a number of the training's state is not finite and would be lost");
+  TRIREME_CHECK(json::parse(text) == state, "a number in the training state is not finite, which JSON cannot store");
   return text;
 }
 
@@ -106,7 +106,7 @@ TrainRecord read_record(const std::string& folder) {
     record.versions = state.at("versions").get<std::map<std::string, std::string>>();
     record.extra = state.at("extra");
   } catch (const json::exception& error) {
-    throw CheckpointError(fmt::format("{}: not the state of a training: {}", path, error.what()));
+    throw CheckpointError(fmt::format("{}: not a valid training state: {}", path, error.what()));
   }
   record.config = read_file(inside(folder, kConfig));
   return record;
@@ -167,7 +167,7 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
   for (const auto& [parameter, key, tensor] : optimizer.state()) {
     const auto name = parameter + "." + key;
     const auto found = placements.find(parameter);
-    TRIREME_CHECK(found != placements.end(), "optimizer state for \"{}\", which is no parameter", parameter);
+    TRIREME_CHECK(found != placements.end(), "optimizer state for \"{}\", which is not a parameter", parameter);
     auto placement = *found->second;
     if (tensor.sizes().vec() != placement.local_shape()) {
       placement = shard::Placement::whole(name, tensor.sizes().vec());
@@ -182,8 +182,8 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
 
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
                             comm::Mesh& mesh) {
-  TRIREME_CHECK(keep >= 1 && contents.record.progress.global_step >= 0, "keep {} checkpoints, step {}", keep,
-                contents.record.progress.global_step);
+  TRIREME_CHECK(keep >= 1 && contents.record.progress.global_step >= 0, "cannot save a checkpoint: keep {}, step {}",
+                keep, contents.record.progress.global_step);
   const auto root = inside(run_dir, "checkpoints");
   const auto name = fmt::format("step-{:08d}", contents.record.progress.global_step);
   const auto folder = inside(root, name), temporary = folder + kTemporary;
@@ -229,8 +229,8 @@ std::vector<std::string> set_aside_after(const std::string& run_dir, std::int64_
     std::error_code error;
     fs::rename(inside(root, name), aside, error);
     if (error)
-      throw CheckpointError(fmt::format("{}: of a later step, and cannot be renamed to {}: {}", inside(root, name),
-                                        aside, error.message()));
+      throw CheckpointError(fmt::format("{}: this checkpoint of a later step cannot be renamed to {}: {}",
+                                        inside(root, name), aside, error.message()));
     out.push_back(aside);
   }
   return out;
@@ -296,7 +296,7 @@ void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> valu
                     file.path(), wrong.size(), what, text::first_few(wrong)));
   const at::NoGradGuard no_grad;
   for (auto& [placement, value] : values) {
-    TRIREME_CHECK(value.sizes().vec() == placement.local_shape(), "{}: not sized as its placement says",
+    TRIREME_CHECK(value.sizes().vec() == placement.local_shape(), "{}: its shape is not its placement's local shape",
                   placement.name);
     value.copy_(file.read(placement.name, placement));
   }

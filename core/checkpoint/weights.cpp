@@ -192,7 +192,7 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
     if (parameter - parameters.data() >= static_cast<std::ptrdiff_t>(here.size())) continue;  // elsewhere
     TRIREME_CHECK(parameter->value.defined() && !parameter->value.is_meta() &&
                       parameter->value.sizes().vec() == parameter->placement.local_shape(),
-                  "{}: not materialised as its placement says", parameter->name);
+                  "{}: has no memory of its placement's local shape", parameter->name);
     const auto values = file->read(name, parameter->placement);
     if (!all_finite(values))
       throw NonFiniteError(
@@ -201,7 +201,7 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
                       path, name));
     parameter->value.copy_(values);
   }
-  if (!fresh.empty()) log.note("weights  {}: a fresh head: {}", path, text::first_few(fresh));
+  if (!fresh.empty()) log.note("weights  {}: the head is newly initialized: {}", path, text::first_few(fresh));
   std::vector<std::string> unused;
   for (auto& name : source.names())
     if (known.count(name) == 0) unused.push_back(std::move(name));

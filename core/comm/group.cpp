@@ -114,7 +114,7 @@ Work Group::State::all_gather(const Tensors& outputs, const at::Tensor& input, b
   check_count("all_gather", outputs, "outputs");
   if (alone()) return copy_into(outputs[0], input);
   return run("all_gather", input, payload(outputs, ring()), [&](Call& call) {
-    if (call.by_nccl()) {
+    if (call.by_nccl() && Parts::uneven(outputs)) {
       const Parts parts(outputs, call.options(input));
       auto whole = parts.whole(), mine = parts.single(input, /*reads=*/true);
       for (std::size_t r = 0; r < outputs.size(); ++r)
@@ -131,7 +131,7 @@ Work Group::State::reduce_scatter(const at::Tensor& output, const Tensors& input
   check_count("reduce_scatter", inputs, "inputs");
   if (alone()) return copy_into(output, inputs[0]);
   return run("reduce_scatter", output, payload(inputs, ring()), [&](Call& call) {
-    if (call.by_nccl()) {
+    if (call.by_nccl() && Parts::uneven(inputs)) {
       const Parts parts(inputs, call.options(output));
       for (std::size_t r = 0; r < inputs.size(); ++r) parts.part(r).copy_(inputs[r].detach());
       auto whole = parts.whole(), mine = parts.single(output, /*reads=*/false);

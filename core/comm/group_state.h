@@ -59,13 +59,14 @@ struct Group::State {
 
   void check_parts(const char* op, const at::Tensor& whole, const at::Tensor& part) const {
     if (whole.numel() != part.numel() * size || whole.scalar_type() != part.scalar_type())
-      refuse(op, fmt::format("the whole has {} elements of {}, the part {} of {}; the whole must be {} times the part",
+      refuse(op, fmt::format("the full tensor has {} elements of {}, the part {} of {}; the full tensor must be {} "
+                             "times the part, of the same dtype",
                              whole.numel(), c10::toString(whole.scalar_type()), part.numel(),
                              c10::toString(part.scalar_type()), size));
   }
   void check_count(const char* op, const Tensors& list, const char* what) const {
     if (list.size() != static_cast<std::size_t>(size))
-      refuse(op, fmt::format("{} {} given, one a rank needed", list.size(), what));
+      refuse(op, fmt::format("got {} {}; expected one per rank", list.size(), what));
   }
   void check_root(const char* op, int root) const {
     if (root < 0 || root >= size) refuse(op, fmt::format("no rank {} here", root));

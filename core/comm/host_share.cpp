@@ -88,7 +88,10 @@ void serve(Socket listening, const std::string& text, int others) {
   while (others > 0) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
     pollfd waiting{listening.fd(), POLLIN, 0};
-    if (left <= 0 || poll(&waiting, 1, static_cast<int>(left)) == 0) return;
+    if (left <= 0) return;
+    const int ready = poll(&waiting, 1, static_cast<int>(left));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return;
     const Socket other(accept4(listening.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (other.fd() < 0 || !same_user(other)) continue;
     // The last one may go on to the next thing of this name as soon as it has this one.

@@ -32,7 +32,7 @@ int number(const char* launcher, const char* name) {
   for (const char c : *text) {
     if (c < '0' || c > '9' || value > 100'000'000)
       throw ConfigError(
-          fmt::format("{}={}: {} sets it to a whole number; is it exported by hand?", name, *text, launcher));
+          fmt::format("{}={}: {} sets this to a whole number; was it exported by hand?", name, *text, launcher));
     value = value * 10 + (c - '0');
   }
   return value;
@@ -145,8 +145,8 @@ LaunchInfo detect() {
   }
   if (info.size < 1 || info.rank >= info.size || info.local_size < 1 || info.local_rank >= info.local_size)
     throw ConfigError(
-        fmt::format("{} says rank {} of {}, local rank {} of {}, which cannot be; are its variables exported "
-                    "by hand or left from another run?",
+        fmt::format("{} says rank {} of {}, local rank {} of {}, which is impossible; were its variables exported by "
+                    "hand, or left over from another run?",
                     launcher_name(info.launcher), info.rank, info.size, info.local_rank, info.local_size));
   return info;
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 
 namespace trireme::comm {
@@ -14,15 +15,14 @@ namespace trireme::comm {
 Address address_of_rank_0(const LaunchInfo& info) {
   Address address{"127.0.0.1", 0};
   char name[256] = {};
-  const char* host = std::getenv("MASTER_ADDR");
-  if (host != nullptr && *host != '\0')
+  if (const auto host = environment("MASTER_ADDR"); !host.empty())
     address.host = host;
   else if (info.local_size < info.size && gethostname(name, sizeof name - 1) == 0)
     address.host = name;
-  const char* port = std::getenv("MASTER_PORT");
-  if (port == nullptr || *port == '\0') return address;
+  const auto port = environment("MASTER_PORT");
+  if (port.empty()) return address;
   char* end = nullptr;
-  const long number = std::strtol(port, &end, 10);
+  const long number = std::strtol(port.c_str(), &end, 10);
   if (*end != '\0' || number < 1 || number > 65535)
     throw ConfigError(
         fmt::format("MASTER_PORT={}: expected a port number from 1 to 65535; unset it to use any free "

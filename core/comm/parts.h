@@ -14,6 +14,10 @@ namespace trireme::comm {
 
 class Parts {
  public:
+  /// Whether these tensors have to be made equal for NCCL.
+  [[nodiscard]] static bool uneven(const std::vector<at::Tensor>& list) {
+    return std::any_of(list.begin(), list.end(), [&](const auto& t) { return t.numel() != list.front().numel(); });
+  }
   /// One part for each of the tensors of `like`, on `options`' device and of its dtype.
   Parts(const std::vector<at::Tensor>& like, const at::TensorOptions& options) {
     for (const auto& tensor : like) {

@@ -39,8 +39,6 @@ class Transport {
 
 /// Starts Open MPI, or (built without it) throws a ConfigError that says so. @throws CommError.
 std::unique_ptr<Transport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds timeout);
-/// Whether a device setting (auto, cpu or cuda) means CUDA where so many devices are. @throws ConfigError.
-bool wants_cuda(const std::string& device, int available);
 /// "Open MPI 4.1.4", or "no MPI".
 std::string mpi_built_with();
 

@@ -11,7 +11,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "core/base/error.h"
-#include "core/comm/seats.h"
+#include "core/comm/topology.h"
 #include "core/comm/transport.h"
 
 namespace trireme::comm {
@@ -21,8 +21,9 @@ class RunningWorld final : public World {
  public:
   /// Either transport may be null; a world of one has none.
   RunningWorld(const LaunchInfo& info, c10::Device device, std::string transport, std::unique_ptr<Transport> mpi,
-               std::unique_ptr<Transport> nccl)
+               std::unique_ptr<Transport> nccl, int ranks_per_device = 1)
       : World(info, device, std::move(transport)), mpi_(std::move(mpi)), nccl_(std::move(nccl)) {
+    ranks_per_device_ = ranks_per_device;
     std::vector<int> all(static_cast<std::size_t>(size()));
     std::iota(all.begin(), all.end(), 0);
     group_ = make_group(all, "world");
@@ -38,7 +39,7 @@ class RunningWorld final : public World {
     const std::set<int> distinct(ranks.begin(), ranks.end());
     TRIREME_CHECK(
         !ranks.empty() && distinct.size() == ranks.size() && *distinct.begin() >= 0 && *distinct.rbegin() < size(),
-        "group {}: ranks [{}] of a world of {}", axis, fmt::join(ranks, ", "), size());
+        "group {}: invalid ranks [{}] in a world of {}", axis, fmt::join(ranks, ", "), size());
     const bool member = distinct.count(rank()) != 0;
     if (ranks.size() == 1) return member ? Group::alone(axis, rank(), ledger_) : Group();  // no transport need know
     return join(member ? ranks : std::vector<int>(), axis);
@@ -48,7 +49,8 @@ class RunningWorld final : public World {
     const std::set<int> distinct(mine.begin(), mine.end());
     TRIREME_CHECK(distinct.size() == mine.size() && distinct.count(rank()) != 0 && *distinct.begin() >= 0 &&
                       *distinct.rbegin() < size(),
-                  "group {}: ranks [{}] on rank {} of a world of {}", axis, fmt::join(mine, ", "), rank(), size());
+                  "group {}: invalid ranks [{}] on rank {} of a world of {}", axis, fmt::join(mine, ", "), rank(),
+                  size());
     if (mine.size() > 1) return join(mine, axis);
     (void)join({}, axis);  // others may be in larger groups
     return Group::alone(axis, rank(), ledger_);
@@ -97,35 +99,35 @@ std::unique_ptr<Transport> start_nccl(const CudaLibrary& library, const LaunchIn
 }
 
 /// @throws ConfigError on every rank.
-Seating agree_on_way(Transport& transport, const Seat& mine) {
+Topology agree_on_topology(Transport& transport, const RankLocation& mine) {
   const std::string refused = "refused: ";
   const auto answer = transport.decide(mine.text(), [&](const std::vector<std::string>& said) {
-    std::vector<Seat> seats;
-    for (const auto& text : said) seats.push_back(Seat::parse(text));
+    std::vector<RankLocation> locations;
+    for (const auto& text : said) locations.push_back(RankLocation::parse(text));
     try {
-      return choose_way(seats).text();
+      return choose_backend(locations).text();
     } catch (const ConfigError& error) {
       return refused + error.what();
     }
   });
   if (answer.starts_with(refused)) throw ConfigError(answer.substr(refused.size()));
-  return Seating::parse(answer);
+  return Topology::parse(answer);
 }
 
 std::unique_ptr<World> start_torchrun(const CudaLibrary* library, const LaunchInfo& info, const WorldOptions& options,
-                                      c10::Device device, const Seat& seat) {
+                                      c10::Device device, const RankLocation& location) {
   if (library == nullptr)
     throw ConfigError(
-        fmt::format("torchrun started {} ranks on CPUs, but gives them no way to reach each other that "
-                    "Trireme uses; start them with: trireme train ... --ranks {}, or mpirun -n {}",
+        fmt::format("torchrun started {} CPU ranks, but CPU ranks communicate over MPI, which torchrun does not set "
+                    "up; start them with: trireme train ... --ranks {}, or mpirun -n {}",
                     info.size, info.size, info.size));
   auto nccl = start_nccl(*library, info, options, device, nullptr);
-  const auto seating = agree_on_way(*nccl, seat);
-  if (seating.way != Way::nccl)
+  const auto topology = agree_on_topology(*nccl, location);
+  if (topology.backend != Backend::nccl)
     throw ConfigError(
-        fmt::format("under torchrun {}, but NCCL needs one GPU per rank; start one rank per GPU, or use mpirun "
+        fmt::format("{} under torchrun, but NCCL needs one GPU per rank; start one rank per GPU, or use mpirun "
                     "(communication then goes through host memory)",
-                    seating.shared));
+                    topology.shared));
   auto name = nccl->name();
   return std::make_unique<RunningWorld>(info, device, std::move(name), nullptr, std::move(nccl));
 }
@@ -139,27 +141,28 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
                            : c10::Device(c10::kCPU);
   // Before anything asks LibTorch about CUDA: its answer "none" would be remembered.
   std::optional<CudaLibrary> library;
-  Seat seat{host_identity(), ""};
+  RankLocation location{host_identity(), ""};
   if (cuda) {
     library = CudaLibrary::load();
-    seat.device = library->use(device);  // whichever way its tensors go
+    location.device = library->use(device);  // whichever backend carries its tensors
   }
   if (info.size == 1) return std::make_unique<RunningWorld>(info, device, "none", nullptr, nullptr);
   if (info.launcher == Launcher::torchrun)
-    return start_torchrun(library ? &*library : nullptr, info, options, device, seat);
+    return start_torchrun(library ? &*library : nullptr, info, options, device, location);
 
   auto mpi = start_mpi(info, options.timeout);
-  const auto seating = options.device == "cpu" ? Seating() : agree_on_way(*mpi, seat);
+  const auto topology = options.device == "cpu" ? Topology() : agree_on_topology(*mpi, location);
   auto name = mpi->name();
   std::unique_ptr<Transport> nccl;
-  if (seating.way == Way::staged) {
-    name += fmt::format(" through host memory: {}", seating.shared);
+  if (topology.backend == Backend::staged) {
+    name += fmt::format(" through host memory: {}", topology.shared);
     mpi->stage_cuda(device);
-  } else if (seating.way == Way::nccl) {
+  } else if (topology.backend == Backend::nccl) {
     nccl = start_nccl(*library, info, options, device, mpi.get());
     name = nccl->name();
   }
-  return std::make_unique<RunningWorld>(info, device, std::move(name), std::move(mpi), std::move(nccl));
+  return std::make_unique<RunningWorld>(info, device, std::move(name), std::move(mpi), std::move(nccl),
+                                        topology.ranks_per_device);
 }
 
 }  // namespace trireme::comm

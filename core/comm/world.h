@@ -33,6 +33,8 @@ struct WorldOptions {
 
 /// How many CUDA devices this process could use; loads no CUDA library of LibTorch to find out.
 int cuda_device_count();
+/// Whether a device setting (auto, cpu or cuda) means CUDA where so many devices are. @throws ConfigError.
+bool wants_cuda(const std::string& device, int available);
 
 /// One a process; not copyable. Its destructor tears the transport down in order (all ranks must get there).
 class World {
@@ -49,6 +51,8 @@ class World {
   [[nodiscard]] const std::string& transport() const {
     return transport_;
   }  ///< "Open MPI 4.1.4", "NCCL 2.28.9", "none"
+  /// How many ranks use this rank's GPU, at most: each may fill that part of its memory. 1 on the CPU.
+  [[nodiscard]] int ranks_per_device() const { return ranks_per_device_; }
   /// The group of all ranks, axis name "world".
   [[nodiscard]] const Group& group() const { return group_; }
   /// A group of some ranks. Collective over ALL ranks of the world (every rank calls with the same list), the ranks
@@ -68,6 +72,7 @@ class World {
   LaunchInfo info_;
   c10::Device device_;
   std::string transport_;
+  int ranks_per_device_ = 1;
   std::shared_ptr<Ledger> ledger_;
   Group group_;
 };

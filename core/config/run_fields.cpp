@@ -30,11 +30,11 @@ const Fields<RunOptions>& run_fields() {
                "The device to compute on; auto uses the GPUs of the machine, or the CPU if it has none.",
                {.choices = {"auto", "cpu", "cuda"}})
           .add("resume", &O::resume,
-               "What to resume from: a checkpoint folder, a run folder (its newest complete checkpoint), or auto for "
-               "this run folder; empty starts a new run.")
+               "What to resume from: a checkpoint, a run folder (its newest complete checkpoint), or auto for the "
+               "newest one in run.dir. Empty starts a new run.")
           .add("threads", &O::threads,
-               "Compute threads per rank. 0 takes OMP_NUM_THREADS if it is set, else 1 if several ranks share a "
-               "machine, else all cores.",
+               "Compute threads per rank. 0 takes OMP_NUM_THREADS if it is set, else 1 if several CPU ranks share a "
+               "machine, else an equal share of its cores.",
                {.min = 0, .max = 4096})
           .add("checkpoint_every", &O::checkpoint_every,
                "Optimizer steps between checkpoints; 0 writes one at the end of each epoch.",
@@ -42,8 +42,8 @@ const Fields<RunOptions>& run_fields() {
           .add("keep_checkpoints", &O::keep_checkpoints,
                "Number of checkpoints to keep, the newest ones; 0 writes none.", {.min = 0, .max = 1e6})
           .add("memory_mb", &O::memory_mb,
-               "Memory limit of a CPU rank's tensors in MiB, which stands for the memory of a device. Decoded images "
-               "and what a plugin offloads to the host do not count. 0 sets no limit.",
+               "Memory limit for the tensors of a CPU rank in MiB, in place of a GPU's memory. Decoded images and data "
+               "that a plugin offloads to host memory do not count. 0 sets no limit.",
                {.min = 0, .max = 1e9})
           .add("timeout_s", &O::timeout_s,
                "Seconds that a rank waits for the others before the run ends with an error.", {.max = 1e7, .above = 0});
@@ -56,9 +56,9 @@ const Fields<ModelOptions>& model_fields() {
       Fields<O>("model", "The model. The other keys of this section are options of the model that name selects.")
           .add("name", &O::name, "The kind of model.")
           .add("weights", &O::weights,
-               "Weights to start from: a folder or a .safetensors file in Hugging Face's layout, a checkpoint, or a "
-               "model of the Hub that is in the local cache (google/vit-base-patch16-224). Empty initializes new "
-               "weights.");
+               "Weights to start from: a folder or a .safetensors file in Hugging Face's layout, a checkpoint, or the "
+               "name of a Hub model that is in the local Hugging Face cache (google/vit-base-patch16-224). Empty "
+               "initializes new weights.");
   return table;
 }
 
@@ -102,7 +102,7 @@ const Fields<DataOptions>& data_fields() {
                "What happens when a file cannot be decoded: error ends the run; skip leaves the sample out and counts "
                "it.",
                {.choices = {"error", "skip"}})
-          .add("images", &O::images, "Number of generated leaves over all splits.",
+          .add("images", &O::images, "Number of generated images, in all splits together.",
                {.min = 30, .max = 10'000'000, .only = leaves})
           .add("leaf_seed", &O::leaf_seed, "Seed of the generated leaves.", {.min = 0, .only = leaves});
   return table;
@@ -134,15 +134,16 @@ const Fields<RunTrainOptions>& train_fields() {
                "fp32 but "
                "rounds the inputs of matrix products and convolutions to 10 bits of mantissa; fp32 never does so.",
                {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}})
-          .add("max_norm", &O::max_norm, "Clip the gradient to this norm; 0 never clips.", {.min = 0})
-          .add("shuffle", &O::shuffle, "Shuffle the training samples in each epoch, by the seed.")
+          .add("max_norm", &O::max_norm, "Clip the gradient to this norm; 0 disables clipping.", {.min = 0})
+          .add("shuffle", &O::shuffle, "Shuffle the training samples in each epoch, using the seed.")
           .add("drop_last", &O::drop_last,
                "Leave out the last samples of an epoch when they do not fill a global batch.")
           .add("recompute", &O::recompute,
                "Activation checkpointing: keep only the inputs of each block and compute the rest again in the "
                "backward pass. Less memory, about a third more time.")
           .add("topk", &O::topk,
-               "Evaluation also reports the share of samples whose class is among the k highest scores.",
+               "Evaluation also reports top-k accuracy: the fraction of samples whose class is among the k highest "
+               "scores.",
                {.min = 1, .max = kMostSamples})
           .add("label_smoothing", &O::label_smoothing,
                "Label smoothing of the training loss: the fraction of each label that is spread over all classes. "
@@ -172,7 +173,7 @@ const Fields<OptimizerOptions>& optimizer_fields() {
       Fields<O>("optimizer", "The optimizer.")
           .add("name", &O::name, "hybrid_adam: AdamW or Adam, fused; sgd: gradient descent with momentum.",
                {.choices = {"hybrid_adam", "sgd"}})
-          .add("lr", &O::lr, "The learning rate that the schedule starts from.", {.min = 0})
+          .add("lr", &O::lr, "The base learning rate, which the schedule scales.", {.min = 0})
           .add("weight_decay", &O::weight_decay, "Weight decay.", {.min = 0})
           .add("betas", &O::betas, "Decay rates of the running averages of the gradient and of its square.",
                {.min = 0, .below = 1, .length = 2, .only = adam})
@@ -201,8 +202,8 @@ const Fields<ScheduleOptions>& schedule_fields() {
   static const auto table =
       Fields<O>("schedule", "The learning-rate schedule, evaluated at each optimizer step.")
           .add("name", &O::name,
-               "constant; linear or cosine decay to min_lr_factor; step and multi_step decay in drops; polynomial "
-               "decay; one_cycle rises once and falls once.",
+               "constant; linear, cosine or polynomial decay to min_lr_factor; step and multi_step decay in drops; "
+               "one_cycle rises once and falls once.",
                {.choices = {"constant", "linear", "cosine", "step", "multi_step", "polynomial", "one_cycle"}})
           .add("warmup_steps", &O::warmup_steps, "Steps of linear warm-up from 0; an alternative to warmup_ratio.",
                {.min = 0, .max = kMostSteps, .only = warmed})

@@ -70,7 +70,7 @@ std::optional<FieldValue> list_of(const toml::array& array) {
 std::string text_of(const toml::node& node, const std::string& where, const std::string& key) {
   auto text = *node.value<std::string>();
   if (text.find('\0') != std::string::npos)
-    throw ConfigError(fmt::format("{}: {} holds a zero character (\\u0000); remove it", where, key));
+    throw ConfigError(fmt::format("{}: {} contains a null character (\\u0000); remove it", where, key));
   return text;
 }
 
@@ -90,11 +90,11 @@ FieldValue value_of(const toml::node& node, const std::string& where, const std:
       const bool tables = array.is_homogeneous(toml::node_type::table);
       throw ConfigError(
           tables ? fmt::format("{}: {} is an array of tables ([[{}]]); write one table, [{}]", where, key, key, key)
-                 : fmt::format("{}: {} must be a list of one kind: numbers or texts", where, key));
+                 : fmt::format("{}: {} must be a list of one type: numbers or strings", where, key));
     }
     default:
       throw ConfigError(
-          fmt::format("{}: {} is {}, which no option accepts; write a number, a text, true, false or a list", where,
+          fmt::format("{}: {} is {}, which no option accepts; write a number, a string, true, false or a list", where,
                       key, kind_of(node)));
   }
 }

@@ -25,7 +25,7 @@ std::string hint(const std::string& path) { return fmt::format("  (trireme confi
 }
 
 std::string kind_of(const FieldValue& value) {
-  if (std::holds_alternative<std::string>(value)) return "text";
+  if (std::holds_alternative<std::string>(value)) return "a string";
   if (std::holds_alternative<bool>(value)) return "true or false";
   return value.index() >= index_of<std::vector<std::int64_t>>() ? type_text(value.index()) : to_toml(value);
 }

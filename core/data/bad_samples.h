@@ -30,8 +30,8 @@ class BadSamples {
       return read();
     } catch (const DataError& error) {
       if (!skip_)
-        throw DataError(fmt::format("{}; repair or remove it, or set data.on_bad_sample = \"skip\" to go on without it "
-                                    "(not where several ranks share a sample)",
+        throw DataError(fmt::format("{}; repair or remove it, or set data.on_bad_sample = \"skip\" to continue without "
+                                    "it (not possible with tensor, sequence or pipeline parallelism)",
                                     error.what()),
                         error.where());
       const std::lock_guard lock(mutex_);

@@ -34,12 +34,12 @@ TransformOptions transform_options(const config::DataOptions& options, std::int6
   if (options.std.size() != 3)
     bad_option("std", fmt::format("{} numbers; give 3 (red, green, blue)", options.std.size()));
   for (const double value : options.std)
-    if (!(value > 0)) bad_option("std", fmt::format("{} cannot be divided by; give numbers above 0", value));
+    if (!(value > 0)) bad_option("std", fmt::format("{} is not a valid divisor; give numbers above 0", value));
   std::copy_n(options.mean.begin(), 3, out.mean.begin());
   std::copy_n(options.std.begin(), 3, out.std.begin());
   const auto& scale = options.crop_scale;
   if (scale.size() != 2 || !(scale[0] > 0) || !(scale[0] <= scale[1]) || !(scale[1] <= 1))
-    bad_option("crop_scale", "give two numbers, 0 < low <= high <= 1: the crop's part of the image's area");
+    bad_option("crop_scale", "give two numbers, 0 < low <= high <= 1: fractions of the image's area");
   out.flip = options.flip;
   out.crop = options.random_resized_crop;
   out.crop_low = scale[0];

@@ -42,7 +42,7 @@ void cmyk_to_rgb(const unsigned char* cmyk, unsigned char* rgb, std::int64_t pix
 
 at::Tensor decode_jpeg(std::span<const unsigned char> bytes, const std::string& name) {
   const std::unique_ptr<void, int (*)(tjhandle)> decoder(tjInitDecompress(), tjDestroy);
-  if (!decoder) corrupt(name, "no JPEG decoder could be made");
+  if (!decoder) corrupt(name, "cannot create a JPEG decoder");
   int width = 0, height = 0, subsampling = 0, colours = 0;
   if (tjDecompressHeader3(decoder.get(), bytes.data(), bytes.size(), &width, &height, &subsampling, &colours) != 0)
     corrupt(name, fmt::format("not a JPEG that can be decoded ({})", tjGetErrorStr2(decoder.get())));

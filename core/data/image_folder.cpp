@@ -119,9 +119,8 @@ FolderListing list_image_folder(const std::string& path, const Log& log) {
   const auto& train = folders.at(Split::train);
   for (const auto split : {Split::train, Split::validation})
     if (!is_folder(folders.at(split)))
-      throw DataError(
-          fmt::format("{}: the {} split is missing; make this folder with one folder of images for each class",
-                      folders.at(split).string(), name_of(split)));
+      throw DataError(fmt::format("{}: the {} split is missing; create it, with one subfolder of images per class",
+                                  folders.at(split).string(), name_of(split)));
   FolderListing out;
   out.classes = class_folders(train);
   std::int64_t passed_over = 0;
@@ -154,7 +153,7 @@ FolderListing parse_listing(const std::string& text) {
   std::size_t at = 0;
   const auto next = [&] {
     const auto end = text.find('\0', at);
-    TRIREME_CHECK(end != std::string::npos, "a listing that ends in the middle of an item");
+    TRIREME_CHECK(end != std::string::npos, "the listing of the image folder is truncated");
     auto item = text.substr(at, end - at);
     at = end + 1;
     return item;

@@ -31,10 +31,11 @@ class LeafSource : public PixelSource {
 
 void check(std::int64_t images, std::int64_t size) {
   if (leaf_count(Split::test, images) < kLeafClasses)
-    throw DataError(fmt::format("leaves: {} images are too few for three splits of {} classes; ask for at least 20",
-                                images, kLeafClasses));
+    throw DataError(fmt::format("leaves: {} images are too few for three splits of {} classes; use at least 20", images,
+                                kLeafClasses));
   if (size < 16 || size > 4096)
-    throw DataError(fmt::format("leaves: {} x {} pixels; a leaf has 16 to 4096 pixels per side", size, size));
+    throw DataError(
+        fmt::format("leaves: {} x {} pixels; images of leaves have 16 to 4096 pixels per side", size, size));
 }
 
 }  // namespace
@@ -70,7 +71,7 @@ void write_leaves(const std::string& dir, std::int64_t images, std::int64_t size
     for (const auto& name : names) {
       std::error_code error;
       std::filesystem::create_directories(folder / name, error);
-      if (error) throw DataError(fmt::format("{}: cannot be made: {}", (folder / name).string(), error.message()));
+      if (error) throw DataError(fmt::format("{}: cannot be created: {}", (folder / name).string(), error.message()));
     }
     for (std::int64_t number = 0; number < leaf_count(split, images); ++number)
       write_png(

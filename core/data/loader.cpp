@@ -22,35 +22,22 @@
 namespace trireme::data {
 namespace {
 
-/// One step on its way: samples are read by any worker, in order of claim; the last one to finish joins them.
-struct Job {
-  std::int64_t epoch = 0, step = 0;
-  StepPlan plan;
-  std::vector<std::int64_t> ids;            ///< of the share; a replaced one holds its replacement's number
-  std::vector<std::optional<Sample>> read;  ///< by position in the share
-  std::size_t claimed = 0, finished = 0;    ///< guarded by the loader's mutex, as is what follows
-  std::exception_ptr error;
-  std::size_t error_at = 0;
-  bool ready = false;
-  StepBatch batch;
-};
-
 SamplerOptions sampler_options(const Dataset& dataset, const LoaderOptions& o) {
   return {dataset.size(), o.global_batch, o.micro_batch, o.dp_rank, o.dp_size, o.seed, o.shuffle, o.drop_last};
 }
 
 void check(const Dataset& dataset, const LoaderOptions& o) {
   TRIREME_REQUIRE(o.global_batch > 0 && o.micro_batch > 0 && 0 <= o.dp_rank && o.dp_rank < o.dp_size,
-                  "global batch {}, micro batch {}, rank {} of {}", o.global_batch, o.micro_batch, o.dp_rank,
-                  o.dp_size);
+                  "invalid loader options: global batch {}, micro batch {}, rank {} of {}", o.global_batch,
+                  o.micro_batch, o.dp_rank, o.dp_size);
   TRIREME_REQUIRE(!o.evaluation || !(o.shuffle || o.augment || o.drop_last),
-                  "evaluation sees each sample once, in order");
+                  "an evaluation loader cannot shuffle, augment or drop samples");
   check_shares(o.global_batch, o.dp_size);
   if (dataset.size() == 0) throw DataError("the data set holds no samples");
   if (o.drop_last && dataset.size() < o.global_batch)
     throw DataError(
-        fmt::format("{} samples do not fill one global batch of {}, and train.drop_last = true leaves none; set it to "
-                    "false, or train.global_batch to at most {}",
+        fmt::format("{} samples do not fill one global batch of {}, and train.drop_last = true drops incomplete "
+                    "batches; set it to false, or train.global_batch to at most {}",
                     dataset.size(), o.global_batch, dataset.size()));
 }
 
@@ -59,12 +46,25 @@ void check(const Dataset& dataset, const LoaderOptions& o) {
 void check_shares(std::int64_t global_batch, int ranks) {
   if (ranks > global_batch)
     throw ConfigError(
-        fmt::format("train.global_batch: a global batch of {} cannot be shared by {} data-parallel ranks; use at least "
-                    "{}, or at most {} ranks",
+        fmt::format("train.global_batch: a global batch of {} cannot be split over {} data-parallel ranks; use at "
+                    "least {}, or at most {} ranks",
                     global_batch, ranks, ranks, global_batch));
 }
 
 struct Loader::State {
+  /// One step on its way: samples are read by any worker, in order of claim; the last one to finish joins them.
+  struct Job {
+    std::int64_t epoch = 0, step = 0;
+    StepPlan plan;
+    std::vector<std::int64_t> ids;            ///< of the share; a replaced one holds its replacement's number
+    std::vector<std::optional<Sample>> read;  ///< by position in the share
+    std::size_t claimed = 0, finished = 0;    ///< guarded by the loader's mutex, as is what follows
+    std::exception_ptr error;
+    std::size_t error_at = 0;
+    bool ready = false;
+    StepBatch batch;
+  };
+
   State(std::shared_ptr<Dataset> set, LoaderOptions opts)
       : dataset(std::move(set)), options(opts), sampler(sampler_options(*dataset, opts)) {}
 

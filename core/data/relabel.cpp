@@ -36,8 +36,8 @@ bool is_reordering(const std::vector<std::string>& classes, const std::vector<st
 }
 
 Datasets relabel(Datasets data, const std::vector<std::string>& classes) {
-  TRIREME_CHECK(is_reordering(data.info.classes, classes), "{} classes of {} in another order", classes.size(),
-                data.info.classes.size());
+  TRIREME_CHECK(is_reordering(data.info.classes, classes), "{} classes are not a permutation of {} classes",
+                classes.size(), data.info.classes.size());
   std::vector<std::int64_t> numbers;
   for (const auto& name : data.info.classes)
     numbers.push_back(std::find(classes.begin(), classes.end(), name) - classes.begin());

@@ -19,7 +19,8 @@ std::int64_t Sampler::micro_per_step(std::int64_t global_samples) const {
 }
 
 StepPlan Sampler::step(std::int64_t step) const {
-  TRIREME_CHECK(step >= 0 && step < steps_per_epoch(), "step {} of an epoch of {}", step, steps_per_epoch());
+  TRIREME_CHECK(step >= 0 && step < steps_per_epoch(), "there is no step {} in an epoch of {} steps", step,
+                steps_per_epoch());
   const auto begin = step * options_.global_batch;
   const auto end = std::min(begin + options_.global_batch, options_.samples);
   StepPlan plan;

@@ -50,8 +50,8 @@ std::unique_ptr<Model> adapt(const torch::nn::Sequential& sequential) {
   for (auto& child : *sequential) {
     auto forward = [any = child](Tensors inputs, const Context&) mutable {
       TRIREME_REQUIRE(inputs.size() == 1,
-                      "a child of an adapted Sequential takes one tensor, and {} were given; adapt the module with a "
-                      "forward function of your own, nn::adapt(module, forward)",
+                      "each child of an adapted Sequential takes one tensor, but {} were given; use nn::adapt(module, "
+                      "forward) with a forward function of your own",
                       inputs.size());
       return Tensors{any.forward(std::move(inputs[0]))};
     };

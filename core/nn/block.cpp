@@ -15,7 +15,8 @@ Tensors Model::forward(Tensors inputs, const Context& context, const RunBlock& r
 }
 
 void Model::keep(std::vector<std::size_t> blocks, std::string axis) {
-  TRIREME_CHECK(!kept_ && !blocks.empty() && blocks.back() < blocks_.size(), "a model cannot keep these blocks");
+  TRIREME_CHECK(!kept_ && !blocks.empty() && blocks.back() < blocks_.size(),
+                "these blocks cannot form a pipeline stage");
   kept_ = Kept{std::move(blocks), std::move(axis)};
 }
 
@@ -40,11 +41,10 @@ void Model::finish() {
   for (const auto& parameter : parameters()) known.insert(parameter.unsafeGetTensorImpl());
   for (const auto& block : blocks_)
     for (const auto& item : block->named_parameters())
-      TRIREME_REQUIRE(
-          known.count(item.value().unsafeGetTensorImpl()) != 0,
-          "block \"{}\" has the parameter \"{}\", which the model does not name; register the block, or the "
-          "layer that has it, as a module of the model",
-          block->path(), item.key());
+      TRIREME_REQUIRE(known.count(item.value().unsafeGetTensorImpl()) != 0,
+                      "block \"{}\" has the parameter \"{}\", which is not among the model's parameters; register the "
+                      "block, or the layer that has the parameter, as a submodule of the model",
+                      block->path(), item.key());
 }
 
 }  // namespace trireme::nn

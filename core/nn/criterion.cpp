@@ -26,8 +26,7 @@ Loss cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double la
 void CrossEntropy::compute_by(Compute instead, std::weak_ptr<const void> model) {
   if (replaced())
     throw ConfigError(
-        "ModelSource::loss is the loss of another boosted model that is still there; give each model a CrossEntropy of "
-        "its own");
+        "ModelSource::loss is still in use by another boosted model; give each model its own CrossEntropy");
   instead_ = std::move(instead);
   model_ = std::move(model);
 }

@@ -24,7 +24,7 @@ Elements Dropout::from(const at::Tensor& x, std::int64_t begin) {
 at::Tensor Dropout::mask_of(const at::Tensor& x, const Context& context) const {
   if (!active(context)) return {};
   TRIREME_REQUIRE(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0),
-                  "dropout \"{}\": the batch has {} samples, but the numbers of {} were given", path(), x.size(0),
+                  "dropout \"{}\": the batch has {} samples, but the context has sample ids for {}", path(), x.size(0),
                   context.sample_ids.defined() ? context.sample_ids.numel() : 0);
   return mask(context, held_ ? held_(x, context) : from(x, 0), x.device()).view(x.sizes());
 }

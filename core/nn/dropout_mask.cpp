@@ -56,7 +56,7 @@ at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_id
                         c10::Device device) {
   TRIREME_CHECK(p >= 0 && p < 1, "dropout {} is not in [0, 1)", p);
   TRIREME_CHECK(sample_ids.defined() && sample_ids.scalar_type() == at::kLong,
-                "a dropout mask needs the samples' numbers as int64");
+                "a dropout mask needs the sample ids as int64");
   const std::uint64_t threshold = dropout_threshold(p);
   if (device.is_cuda() && draw_on_device != nullptr) {
     auto mask = at::empty({sample_ids.numel(), elements.count}, at::TensorOptions(at::kBool).device(device));

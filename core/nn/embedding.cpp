@@ -9,8 +9,9 @@
 namespace trireme::nn {
 
 Embedding::Embedding(const Options& options) : options_(options) {
-  TRIREME_REQUIRE(options.vocabulary >= 1 && options.features >= 1, "an embedding of {} words in {} features",
-                  options.vocabulary, options.features);
+  TRIREME_REQUIRE(options.vocabulary >= 1 && options.features >= 1,
+                  "an embedding needs a vocabulary and features of at least 1, not {} and {}", options.vocabulary,
+                  options.features);
   declare("weight", weight, {options.vocabulary, options.features}, Init::normal(0, options.init_std));
 }
 

@@ -21,8 +21,8 @@ Layer::Declared& Layer::find(const std::string& name) {
 
 void Layer::cut(const std::string& name, std::int64_t dim, shard::Range range, const std::string& axis) {
   auto& declared = find(name);
-  TRIREME_CHECK(declared.member->is_meta() && declared.placement.is_whole(), "{}.{} cannot be cut any more", path_,
-                name);
+  TRIREME_CHECK(declared.member->is_meta() && declared.placement.is_whole(),
+                "{}.{} cannot be sliced: it is sliced already, or has memory", path_, name);
   declared.placement.dim = dim;
   declared.placement.ranges = {range};
   declared.placement.sharded_axes = {axis};
@@ -30,7 +30,8 @@ void Layer::cut(const std::string& name, std::int64_t dim, shard::Range range, c
 
 void Layer::place(const std::string& name, at::Tensor value) {
   auto& declared = find(name);
-  TRIREME_CHECK(value.sizes().vec() == declared.placement.local_shape(), "{}.{}: memory of another shape", path_, name);
+  TRIREME_CHECK(value.sizes().vec() == declared.placement.local_shape(),
+                "{}.{}: the tensor does not have the placement's local shape", path_, name);
   // A leaf is taken as it is: detach() would tie its version counter to the tensor it came from.
   if (!value.is_leaf()) value = value.detach();
   value.set_requires_grad(declared.member->requires_grad());

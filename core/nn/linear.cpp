@@ -12,18 +12,18 @@ namespace trireme::nn {
 
 Linear::Linear(const Options& options) : options_(options) {
   TRIREME_REQUIRE(options.in % options.in_unit == 0 && options.out % options.out_unit == 0,
-                  "{} -> {} features are no whole units of {} and {}", options.in, options.out, options.in_unit,
-                  options.out_unit);
+                  "{} -> {} features are not multiples of the units {} and {}", options.in, options.out,
+                  options.in_unit, options.out_unit);
   declare("weight", weight, {options.out, options.in}, Init::normal(0, options.init_std));
   if (options.bias) declare("bias", bias, {options.out}, Init::zeros());
 }
 
 at::Tensor Linear::compute(const at::Tensor& x, const Context&) {
   if (x.size(-1) != weight.size(1))
-    throw ConfigError(fmt::format(
-        "\"{}\" takes {} features, and is given {}: what comes before it has another width, or a policy cuts "
-        "it over ranks (heads, column) and does not give this layer the role row",
-        path(), weight.size(1), x.size(-1)));
+    throw ConfigError(
+        fmt::format("\"{}\" takes {} features, but got {}: the layer before it has another width, or the policy splits "
+                    "that layer over ranks (heads, column) and does not give this one the role row",
+                    path(), weight.size(1), x.size(-1)));
   const auto late = late_bias(x);
   return finish(at::linear(x, weight, late.defined() ? at::Tensor() : bias), late);
 }

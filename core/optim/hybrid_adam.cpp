@@ -12,7 +12,7 @@
 namespace trireme::optim {
 namespace {
 
-struct Lists {
+struct AdamLists {
   std::vector<at::Tensor> values, grads, exp_avgs, exp_avg_sqs, steps;
 };
 
@@ -37,8 +37,8 @@ void HybridAdam::step(double lr, const at::Tensor& found_inf) {
   const auto update = options_.adamw ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     auto& group = groups_[g];
-    TRIREME_CHECK(moments_[g].size() == group.slots.size(), "group {} changed its slots", group.label);
-    detail::Batches<Lists> batches;
+    TRIREME_CHECK(moments_[g].size() == group.slots.size(), "the parameters of group {} have changed", group.label);
+    detail::Batches<AdamLists> batches;
     for (std::size_t s = 0; s < group.slots.size(); ++s) {
       const auto& slot = group.slots[s];
       if (!slot.grad.defined()) continue;
@@ -51,7 +51,7 @@ void HybridAdam::step(double lr, const at::Tensor& found_inf) {
       lists.exp_avg_sqs.push_back(moments.exp_avg_sq);
       lists.steps.push_back(moments.step);
     }
-    batches.for_each(found_inf, [&](Lists& lists, const at::Tensor& flag) {
+    batches.for_each(found_inf, [&](AdamLists& lists, const at::Tensor& flag) {
       std::optional<at::Tensor> skip;
       if (flag.defined()) skip = flag;
       // The kernel reads the count of this step; a skipped one does not count.

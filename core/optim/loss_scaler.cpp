@@ -37,7 +37,7 @@ at::Tensor LossScaler::unscale(const std::vector<at::Tensor>& gradients) {
   for (const auto& gradient : gradients)
     if (gradient.defined()) kinds[detail::kind_of(gradient)].push_back(gradient);
   for (auto& [kind, list] : kinds) {
-    TRIREME_CHECK(kind.first == scale_.device(), "a gradient on {}, and the loss scale on {}", kind.first.str(),
+    TRIREME_CHECK(kind.first == scale_.device(), "a gradient is on {}, but the loss scale is on {}", kind.first.str(),
                   scale_.device().str());
     at::_amp_foreach_non_finite_check_and_unscale_(list, found_inf, inverse());
   }

@@ -22,9 +22,8 @@ std::int64_t warmup_steps(const config::ScheduleOptions& o, std::int64_t total) 
   const char* key = o.warmup_steps ? "warmup_steps" : "warmup_ratio";
   if (warm > total)
     throw ConfigError(
-        fmt::format("schedule.{} asks for {} steps of warm-up, and the training has {}; lower it, or train "
-                    "longer",
-                    key, warm, total));
+        fmt::format("schedule.{} sets {} warm-up steps, but the training has only {}; lower it, or train longer", key,
+                    warm, total));
   return warm;
 }
 
@@ -75,7 +74,7 @@ Factor make_factor(const config::ScheduleOptions& o, std::int64_t warm, std::int
     return falling(warm, total, floor, [power = o.power](double p) { return std::pow(1 - p, power); });
   if (o.name == "step") return step_drops(o, warm);
   if (o.name == "multi_step") return milestone_drops(o, warm);
-  TRIREME_CHECK(o.name == "one_cycle", "the schedule \"{}\" has no curve", o.name);
+  TRIREME_CHECK(o.name == "one_cycle", "the schedule \"{}\" is not implemented", o.name);
   return one_cycle(o, total);
 }
 
@@ -83,7 +82,7 @@ Factor make_factor(const config::ScheduleOptions& o, std::int64_t warm, std::int
 
 LrSchedule::LrSchedule(const config::ScheduleOptions& options, double base_lr, std::int64_t total_steps) {
   config::check_options(options);
-  if (total_steps < 1) throw ConfigError("the training has no optimizer step; check train.epochs and train.max_steps");
+  if (total_steps < 1) throw ConfigError("the training has no optimizer steps; check train.epochs and train.max_steps");
   const auto warm = warmup_steps(options, total_steps);
   const auto factor = make_factor(options, warm, total_steps);
   lr_ = [=](std::int64_t step) {
@@ -98,7 +97,7 @@ LrSchedule::LrSchedule(const config::ScheduleOptions& options, double base_lr, s
 }
 
 double LrSchedule::lr(std::int64_t step) const {
-  TRIREME_REQUIRE(step >= 0, "no learning rate for step {}", step);
+  TRIREME_REQUIRE(step >= 0, "step {} has no learning rate; steps count from 0", step);
   return lr_(step);
 }
 

@@ -11,7 +11,7 @@
 namespace trireme::optim {
 namespace {
 
-struct Lists {
+struct SgdLists {
   std::vector<at::Tensor> values, grads, buffers;
 };
 
@@ -34,12 +34,12 @@ void Sgd::step(double lr, const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     auto& group = groups_[g];
-    TRIREME_CHECK(momenta_[g].size() == group.slots.size(), "group {} changed its slots", group.label);
+    TRIREME_CHECK(momenta_[g].size() == group.slots.size(), "the parameters of group {} have changed", group.label);
     if (options_.momentum != 0 && options_.dampening != 0) {
       step_dampened(lr * group.lr_scale, group, momenta_[g], found_inf);
       continue;
     }
-    detail::Batches<Lists> batches;
+    detail::Batches<SgdLists> batches;
     for (std::size_t s = 0; s < group.slots.size(); ++s) {
       const auto& slot = group.slots[s];
       if (!slot.grad.defined()) continue;
@@ -50,7 +50,7 @@ void Sgd::step(double lr, const at::Tensor& found_inf) {
       make_momentum(slot.value, momenta_[g][s]);
       lists.buffers.push_back(momenta_[g][s].buffer);
     }
-    batches.for_each(found_inf, [&](Lists& lists, const at::Tensor& flag) {
+    batches.for_each(found_inf, [&](SgdLists& lists, const at::Tensor& flag) {
       std::optional<at::Tensor> skip;
       if (flag.defined()) skip = flag;
       // Without dampening a buffer of zeros takes the first gradient whole: no first-step case, which a skipped first

@@ -11,15 +11,13 @@ namespace trireme::optim::detail {
 
 at::Tensor gradient_for(const Slot& slot) {
   TRIREME_CHECK(slot.grad.sizes() == slot.value.sizes() && slot.grad.device() == slot.value.device(),
-                "{}: the gradient's shape or device is not its parameter's", slot.name);
+                "{}: the gradient's shape or device differs from its parameter's", slot.name);
   if (slot.grad.scalar_type() == slot.value.scalar_type() && slot.grad.strides() == slot.value.strides())
     return slot.grad;
   return at::empty_like(slot.value).copy_(slot.grad);
 }
 
-at::Tensor zeros_beside(const at::Tensor& value) {
-  return at::zeros_like(value, value.options().pinned_memory(value.is_pinned()));
-}
+at::Tensor zeros_beside(const at::Tensor& value) { return at::zeros_like(value); }
 
 at::Tensor skip_flag(const at::Tensor& found_inf, c10::Device device) {
   // Into host memory a copy must have arrived before a kernel there reads it.
@@ -35,7 +33,7 @@ void check_slots(const std::vector<ParamGroup>& groups) {
   for (const auto& group : groups)
     for (const auto& slot : group.slots)
       TRIREME_CHECK(slot.value.defined() && slot.value.is_floating_point() && slot.value.is_non_overlapping_and_dense(),
-                    "{}: an optimizer updates dense floating-point tensors", slot.name);
+                    "{}: optimizers update only dense floating-point tensors", slot.name);
 }
 
 std::string special(const std::vector<ParamGroup>& groups) {

@@ -29,7 +29,7 @@ inline Kind kind_of(const at::Tensor& tensor) { return {tensor.device(), tensor.
 /// The slot's gradient in the dtype and memory layout of its value: the kernels walk raw memory of both together.
 at::Tensor gradient_for(const Slot& slot);
 
-/// State for a value: zeros of its shape in its kind of memory, pinned where it is.
+/// State for a value: zeros of its shape on its device. Not pinned where the value is: state is never copied in a step.
 at::Tensor zeros_beside(const at::Tensor& value);
 
 /// found_inf as exactly 0 or 1 on `device` (the kernels skip on 1 alone, and a sum over ranks may be 2).

@@ -72,7 +72,7 @@ Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.worl
       std::int64_t elements = 0;
       for (const auto& piece : pieces) elements += piece.placement.local_numel();
       TRIREME_CHECK(elements == Placement::whole(name, entry.shape).full_numel(),
-                    "the ranks hold {} elements of {} that they should hold once", elements, name);
+                    "the ranks together hold {} elements of {}, not each element exactly once", elements, name);
     }
     entries_.push_back(std::move(entry));
     pieces_.push_back(std::move(pieces));

@@ -37,7 +37,7 @@ TRIREME_VECTOR_WIDTHS void draw_block(Init::Kind kind, float a, float b, std::ui
 }  // namespace
 
 void draw_values(const Init& init, std::uint64_t key, std::int64_t begin, std::int64_t count, float* out) {
-  TRIREME_CHECK(init.kind != Init::Kind::zeros && init.kind != Init::Kind::ones, "a constant is not drawn");
+  TRIREME_CHECK(init.kind != Init::Kind::zeros && init.kind != Init::Kind::ones, "a constant needs no random numbers");
   const auto a = static_cast<float>(init.a), b = static_cast<float>(init.b);
   float block[kBlock];
   for (std::int64_t at = begin; at < begin + count;) {

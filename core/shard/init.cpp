@@ -46,8 +46,8 @@ void draw_on_host(const Init& init, std::uint64_t key, const Runs& runs, std::in
 void draw_weights_by(DrawOnDevice draw) { draw_on_device = draw; }
 
 void draw_into(const Init& init, std::uint64_t seed, const Placement& placement, const at::Tensor& out) {
-  TRIREME_CHECK(out.is_contiguous() && out.numel() == placement.local_numel(), "{}: no memory for the slice",
-                placement.name);
+  TRIREME_CHECK(out.is_contiguous() && out.numel() == placement.local_numel(),
+                "{}: the output tensor does not fit the slice", placement.name);
   const at::NoGradGuard no_grad;
   if (init.kind == Init::Kind::zeros || init.kind == Init::Kind::ones) {
     out.fill_(init.kind == Init::Kind::ones ? 1 : 0);

@@ -16,11 +16,11 @@
 namespace trireme::shard {
 at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
                        double power) {
-  TRIREME_CHECK(power == 2 || std::isinf(power), "a norm of power {}", power);
+  TRIREME_CHECK(power == 2 || std::isinf(power), "unsupported norm of power {}", power);
   for (const auto& axis : mesh.axes()) {
     if (mesh.size(axis) == 1 || std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
     for (const auto& t : tensors)
-      TRIREME_CHECK(!t.placement->differs_along(axis), "{} differs along {}, where the norm is not summed",
+      TRIREME_CHECK(!t.placement->differs_along(axis), "{} differs along axis {}, over which the norm is not summed",
                     t.placement->name, axis);
   }
 

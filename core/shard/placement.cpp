@@ -17,22 +17,23 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
 
 void check_bounds(const Placement& p) {
   if (!p.ranges.empty()) {
-    TRIREME_CHECK(p.dim >= 0 && p.dim < static_cast<std::int64_t>(p.shape.size()), "{}: no dim {}", p.name, p.dim);
+    TRIREME_CHECK(p.dim >= 0 && p.dim < static_cast<std::int64_t>(p.shape.size()), "{}: there is no dim {}", p.name,
+                  p.dim);
     for (const auto& r : p.ranges)
       TRIREME_CHECK(0 <= r.begin && r.begin <= r.end && r.end <= p.shape[static_cast<std::size_t>(p.dim)],
-                    "{}: range [{}, {}) outside dim {} of size {}", p.name, r.begin, r.end, p.dim,
+                    "{}: range [{}, {}) is outside dim {} of size {}", p.name, r.begin, r.end, p.dim,
                     p.shape[static_cast<std::size_t>(p.dim)]);
   }
   if (p.flat)
     TRIREME_CHECK(0 <= p.flat->begin && p.flat->begin <= p.flat->end && p.flat->end <= product(p.cut_shape()),
-                  "{}: flat range [{}, {}) outside {} elements", p.name, p.flat->begin, p.flat->end,
+                  "{}: flat range [{}, {}) is outside {} elements", p.name, p.flat->begin, p.flat->end,
                   product(p.cut_shape()));
 }
 
 }  // namespace
 
 Range split(std::int64_t size, int parts, int index) {
-  TRIREME_CHECK(parts > 0 && 0 <= index && index < parts, "no part {} of {}", index, parts);
+  TRIREME_CHECK(parts > 0 && 0 <= index && index < parts, "there is no part {} of {}", index, parts);
   const std::int64_t base = size / parts, larger = size % parts;
   const std::int64_t begin = base * index + std::min<std::int64_t>(index, larger);
   return {begin, begin + base + (index < larger ? 1 : 0)};
@@ -98,7 +99,7 @@ std::vector<Placement::Run> Placement::runs() const {
 }
 
 at::Tensor Placement::slice(const at::Tensor& full) const {
-  TRIREME_CHECK(full.sizes().vec() == shape, "{}: a tensor of another shape than the placement's", name);
+  TRIREME_CHECK(full.sizes().vec() == shape, "{}: the tensor does not have the placement's full shape", name);
   if (is_whole()) return full.contiguous();
   const auto source = full.contiguous().view(-1);
   auto local = at::empty({local_numel()}, full.options());
@@ -108,7 +109,8 @@ at::Tensor Placement::slice(const at::Tensor& full) const {
 }
 
 void Placement::paste(at::Tensor& full, const at::Tensor& local) const {
-  TRIREME_CHECK(full.sizes().vec() == shape && full.is_contiguous(), "{}: the full tensor does not fit", name);
+  TRIREME_CHECK(full.sizes().vec() == shape && full.is_contiguous(),
+                "{}: the full tensor does not have the placement's full shape", name);
   TRIREME_CHECK(local.numel() == local_numel(), "{}: {} elements for a slice of {}", name, local.numel(),
                 local_numel());
   auto target = full.view(-1);

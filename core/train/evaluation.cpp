@@ -20,8 +20,8 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
         run = booster.boost({.source = std::move(source), .criterion = classification(p), .data = p.data.validation});
       },
       [] {
-        return ": let more ranks share out the weights, with parallel.plugin = \"hybrid_parallel\" and parallel.zero = "
-               "3";
+        return ": partition the weights over more ranks, with parallel.plugin = \"hybrid_parallel\" and parallel.zero "
+               "= 3";
       });
   EvalResult last;
   for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {

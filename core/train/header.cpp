@@ -32,7 +32,7 @@ std::string run_line(const Prepared& p, Boosted& run, std::int64_t total_steps) 
   const auto cut = train.micro_batch.value_or(0) > p.micro_batch
                        ? fmt::format("; micro_batch {} is more than a rank's share", *train.micro_batch)
                        : std::string();
-  return fmt::format("{} of {}, global batch {} ({} x {} a rank{}), {}, {}; {}, {}; seed {}; into {}",
+  return fmt::format("{} of {}, global batch {} ({} x {} per rank{}), {}, {}; {}, {}; seed {}; into {}",
                      text::counted(train.epochs, "epoch"), text::counted(run.loader->size(), "example"),
                      train.global_batch, micro, p.micro_batch, cut, text::counted(total_steps, "step"), train.precision,
                      run.optimizer->describe(), run.schedule->describe(), p.config.run.seed, p.config.run.dir);
@@ -53,7 +53,7 @@ std::string parameters_of(nn::Model& model, const std::vector<std::string>& free
 }  // namespace
 
 std::string versions_line(const comm::World& world) {
-  const auto device = world.device().is_cpu() ? std::string("CPU") : fmt::format("{} a rank", world.device().str());
+  const auto device = world.device().is_cpu() ? std::string("CPU") : fmt::format("{} per rank", world.device().str());
   const auto transport = world.size() == 1 ? std::string() : " · " + world.transport();
   return fmt::format("Trireme {} · LibTorch {} · {}{} · {}", TRIREME_VERSION, TORCH_VERSION, device, transport,
                      world.info().text());

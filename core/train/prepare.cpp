@@ -11,7 +11,6 @@
 #include "core/booster/precision.h"
 #include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
-#include "core/comm/transport.h"
 #include "core/comm/world.h"
 #include "core/config/place.h"
 #include "core/data/loader.h"
@@ -55,7 +54,7 @@ void check_batch(Prepared& p, bool trains) {
   data::check_shares(train.global_batch, dp);
   if (train.drop_last && p.data.train->size() < train.global_batch)
     config::fail(section, "global_batch",
-                 fmt::format("drop_last leaves no step: {} for a global batch of {}",
+                 fmt::format("drop_last = true leaves no steps: {} do not fill a global batch of {}",
                              text::counted(p.data.train->size(), "sample"), train.global_batch));
   const std::int64_t share = (train.global_batch + dp - 1) / dp;
   p.micro_batch = p.plugin->micro_batch(train.micro_batch, share);

@@ -16,6 +16,13 @@ namespace {
 constexpr int kBilinear = 2;  // Pillow's number, which transformers writes
 constexpr double kByte = 1.0 / 255;
 
+/// The file's `key`, or `otherwise` where it is missing or null, as newer versions of transformers write it.
+template <class T>
+T value_or(const nlohmann::json& stored, const char* key, T otherwise) {
+  const auto found = stored.find(key);
+  return found == stored.end() || found->is_null() ? otherwise : found->get<T>();
+}
+
 struct Normalisation {
   std::vector<double> mean, std;
 };
@@ -32,10 +39,10 @@ std::vector<double> channels(const nlohmann::json& stored, const char* key, doub
 
 /// (pixel x factor - mean) / std for pixels of 0 to 255, told for pixels of 0 to 1.
 Normalisation normalisation_of(const nlohmann::json& stored) {
-  const bool normalises = stored.value("do_normalize", true);
+  const bool normalises = value_or(stored, "do_normalize", true);
   Normalisation out{normalises ? channels(stored, "image_mean", 0.5) : std::vector<double>(3, 0.0),
                     normalises ? channels(stored, "image_std", 0.5) : std::vector<double>(3, 1.0)};
-  const double factor = stored.value("do_rescale", true) ? stored.value("rescale_factor", kByte) : 1.0;
+  const double factor = value_or(stored, "do_rescale", true) ? value_or(stored, "rescale_factor", kByte) : 1.0;
   const double scale = factor / kByte;
   if (std::abs(scale - 1) > 1e-6)
     for (auto* values : {&out.mean, &out.std})
@@ -53,10 +60,11 @@ bool same(const std::vector<double>& a, const std::vector<double>& b) {
 
 /// What the file asks for and is not done here: better said than met as a worse accuracy.
 void warn_of_the_rest(const nlohmann::json& stored, const std::string& path, const Log& log) {
-  if (stored.value("do_resize", true) && stored.value("resample", kBilinear) != kBilinear)
-    log.warn("{}: resample = {}, but images are resized bilinearly here", path, stored.value("resample", kBilinear));
-  if (stored.value("do_center_crop", false))
-    log.warn("{}: do_center_crop = true, but images are resized whole here", path);
+  const int resample = value_or(stored, "resample", kBilinear);
+  if (value_or(stored, "do_resize", true) && resample != kBilinear)
+    log.warn("{}: resample = {}, but Trireme resizes images bilinearly", path, resample);
+  if (value_or(stored, "do_center_crop", false))
+    log.warn("{}: do_center_crop = true, but Trireme resizes the whole image", path);
 }
 
 /// The user's list, or the weights' where he wrote none. Whether that changed it.
@@ -65,22 +73,26 @@ bool adopt(const config::Table& root, const char* key, std::vector<double>& opti
   const auto* section = root.table("data");
   if (same(option, theirs)) return false;
   if (section != nullptr && section->find(key) != nullptr)
-    config::fail(
-        section, key,
-        fmt::format("conflicts with image_{} = {} in {}, by which the weights were trained; remove data.{}, or "
-                    "change that file",
-                    key, config::to_toml(theirs), path, key));
+    config::fail(section, key,
+                 fmt::format("conflicts with image_{} = {} in {}, with which the weights were trained; remove data.{}, "
+                             "or change that file",
+                             key, config::to_toml(theirs), path, key));
   option = theirs;
   return true;
 }
 
 /// The names of the labels in a stored model's configuration, in order; empty where it has none but "LABEL_0", ...
-std::vector<std::string> stored_classes(const nlohmann::json& stored) {
+/// @throws CheckpointError, which names the file `path`
+std::vector<std::string> stored_classes(const nlohmann::json& stored, const std::string& path) {
   std::vector<std::string> names;
   const auto labels = stored.find("id2label");
   if (labels == stored.end() || !labels->is_object()) return names;
   for (std::size_t i = 0; i < labels->size(); ++i) {
-    const auto name = labels->value(std::to_string(i), std::string());
+    const auto found = labels->find(std::to_string(i));
+    if (found == labels->end()) return {};  // not numbered from 0
+    if (!found->is_string())
+      throw CheckpointError(fmt::format("{}: the name of label {} in id2label is not a string", path, i));
+    const auto name = found->get<std::string>();
     if (name.empty() || name == fmt::format("LABEL_{}", i)) return {};
     names.push_back(name);
   }
@@ -105,7 +117,7 @@ std::string adopt_preprocessor(Prepared& p, const Log& log) {
     theirs = normalisation_of(stored);
     warn_of_the_rest(stored, path, log);
   } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(fmt::format("{}: no image processor's configuration: {}", path, error.what()));
+    throw CheckpointError(fmt::format("{}: not an image processor configuration: {}", path, error.what()));
   } catch (const CheckpointError& error) {
     throw CheckpointError(fmt::format("{}: {}", path, error.what()));
   }
@@ -119,7 +131,9 @@ std::string adopt_preprocessor(Prepared& p, const Log& log) {
 void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
   if (p.weights.empty()) return;
   const auto stored = checkpoint::read_beside_weights(p.weights);
-  const auto names = stored.is_object() ? stored_classes(stored) : std::vector<std::string>();
+  const auto names = stored.is_object()
+                         ? stored_classes(stored, checkpoint::beside_weights(p.weights, checkpoint::kModelConfig))
+                         : std::vector<std::string>();
   const auto& classes = p.data.info.classes;
   if (names.empty() || names == classes) return;
   if (data::is_reordering(classes, names)) {
@@ -131,8 +145,8 @@ void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
                     "the model's classes",
                     p.weights, text::first_few(names), text::first_few(classes)));
   } else if (names.size() == classes.size()) {
-    log.warn("{}: its head is for the classes {}; training goes on from it for {}", p.weights, text::first_few(names),
-             text::first_few(classes));
+    log.warn("{}: the head of these weights is for the classes {}; it is the starting point for {}", p.weights,
+             text::first_few(names), text::first_few(classes));
   }
 }
 

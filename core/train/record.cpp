@@ -113,8 +113,7 @@ void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std:
       losses.push_back(loss.item<double>());
       if (!std::isfinite(losses.back()))
         throw NonFiniteError(
-            fmt::format("step {}: the loss is {}, and there is nothing to compare; try a lower "
-                        "optimizer.lr",
+            fmt::format("step {}: the loss is {}, so there is nothing to compare; try a lower optimizer.lr",
                         run.step + 1, std::isnan(losses.back()) ? "nan" : "inf"));
       checkpoint::write_slices(gradients_of(folder, run.step + 1), unscaled_gradients(run), booster.mesh());
       run.optimizer->step(run.schedule->lr(run.step++));

@@ -53,7 +53,7 @@ void check_same_numbers(const config::Table& now, const config::Table& before, c
   const auto [there, keys_there] = updated_in(before);
   if (here != there)
     throw CheckpointError(
-        fmt::format("{}: holds weights in {} ({}), and this run updates them in {} ({}). Restore that setting, or "
+        fmt::format("{}: holds weights in {} ({}), but this run updates them in {} ({}). Restore that setting, or "
                     "start a new run from its weights: model.weights = \"{}/weights.safetensors\"",
                     folder, there, keys_there, here, keys, folder));
 }
@@ -114,16 +114,26 @@ void save_standing(const Prepared& prepared, const RunFolder& folder, Booster& b
   checkpoint::save_checkpoint(folder.dir(), contents, prepared.config.run.keep_checkpoints, booster.mesh());
 }
 
+static bool is_run_folder(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_directory(path + "/checkpoints", none);
+}
+
+void check_start(const Prepared& p, const std::string& config_toml) {
+  const auto& from = p.config.run.resume;
+  if (from.empty() || from == "auto" || is_run_folder(from)) return;
+  Start unused;
+  check_same_training(p, config_toml, checkpoint::Checkpoint(from, checkpoint::Verify::sizes), unused);
+}
+
 Start find_start(const Prepared& p, const std::string& config_toml) {
   Start start{p.config.run.resume, {}};
   if (start.from.empty()) return start;
-  std::error_code none;
-  const bool is_run = std::filesystem::is_directory(start.from + "/checkpoints", none);
+  const bool is_run = is_run_folder(start.from);
   const bool newest = start.from == "auto" || is_run;
   if (newest) start.from = checkpoint::latest_checkpoint(is_run ? start.from : p.config.run.dir, Log(p.launch.rank));
   if (start.from.empty() && is_run)
-    throw CheckpointError(
-        fmt::format("{}: there is no complete checkpoint in its checkpoints folder", p.config.run.resume));
+    throw CheckpointError(fmt::format("{}: this run has no complete checkpoint", p.config.run.resume));
   if (start.from.empty()) {
     start.notes.push_back(fmt::format("resume    no checkpoint in {}: a new run starts", p.config.run.dir));
     return start;

@@ -47,6 +47,10 @@ struct Start {
 /// both values and the remedy.
 Start find_start(const Prepared& prepared, const std::string& config_toml);
 
+/// What find_start() refuses of a checkpoint that the user named, from its manifest alone. For a process that checks
+/// before the ranks start. @throws CheckpointError
+void check_start(const Prepared& prepared, const std::string& config_toml);
+
 /// Puts the run where the folder's checkpoint stood, its best weights included, and cuts what the folder tells of later
 /// steps. Returns the checkpoint, or "" for a run that starts anew. Collective: every rank takes what rank 0 found.
 /// @throws CheckpointError

@@ -108,14 +108,14 @@ void RunFolder::lock() {
   if (lock_ >= 0) close(lock_);
   std::error_code error;
   fs::create_directories(dir_, error);
-  if (error) throw CheckpointError(fmt::format("{}: cannot make the run folder: {}", dir_, error.message()));
+  if (error) throw CheckpointError(fmt::format("{}: cannot create the run folder: {}", dir_, error.message()));
   const auto path = (fs::path(dir_) / ".lock").string();
   lock_ = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   if (lock_ < 0) throw CheckpointError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
   // File systems without locks (some network ones) go unguarded.
   if (flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw ConfigError(
-        fmt::format("run.dir: another run is writing in {}; wait until it ends, or name another folder", dir_));
+        fmt::format("run.dir: another run is writing to {}; wait until it ends, or name another folder", dir_));
 }
 
 void RunFolder::move_earlier_run() {
@@ -167,7 +167,7 @@ void RunFolder::summary(const nlohmann::json& content) {
 static void check_weights_stay(const Prepared& p) {
   if (!p.weights.empty() && checkpoint::lies_in(p.weights, p.config.run.dir))
     config::fail(p.config.root.table("model"), "weights",
-                 fmt::format("{} is inside run.dir ({}), which a new run moves aside; set another run.dir", p.weights,
+                 fmt::format("{} is inside run.dir ({}), which a new run renames; set another run.dir", p.weights,
                              p.config.run.dir));
 }
 
@@ -187,9 +187,19 @@ static config::RunConfig from_anywhere(const Prepared& p) {
   return config;
 }
 
+static std::string toml_of(const Prepared& p) {
+  return resolved_toml(from_anywhere(p), *p.plugin, *p.kind, p.model_options.get());
+}
+
+void check_run(const Prepared& p) {
+  check_weights_stay(p);
+  config::with_place(p.config.root, [&] { (void)holds_a_run(p.config.run.dir); });
+  check_start(p, toml_of(p));
+}
+
 std::unique_ptr<RunFolder> open_run(const Prepared& p) {
   check_weights_stay(p);
-  const auto toml = resolved_toml(from_anywhere(p), *p.plugin, *p.kind, p.model_options.get());
+  const auto toml = toml_of(p);
   const bool first = p.launch.rank == 0;
   std::unique_ptr<RunFolder> folder;
   config::with_place(p.config.root, [&] {

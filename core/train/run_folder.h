@@ -56,6 +56,10 @@ class RunFolder {
   std::FILE* metrics_ = nullptr;
 };
 
+/// What open_run() would refuse, as far as that can be told without reading a checkpoint's data. Changes nothing.
+/// @throws ConfigError, CheckpointError
+void check_run(const Prepared& prepared);
+
 /// The folder of a prepared run, and what it goes on from: see find_start(). To be called last, on every rank, when
 /// nothing else can be wrong, because it moves an earlier run away.
 std::unique_ptr<RunFolder> open_run(const Prepared& prepared);

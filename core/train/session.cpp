@@ -65,7 +65,7 @@ class Session {
 
   /// Where memory ran out in training.
   std::string remedy() const {
-    std::vector<std::string> ways{"take a smaller train.micro_batch"};
+    std::vector<std::string> ways{"use a smaller train.micro_batch"};
     if (!train().recompute) ways.emplace_back("set train.recompute = true");
     if (run_.model)
       for (auto& way : run_.model->memory_advice()) ways.push_back(std::move(way));

@@ -33,7 +33,7 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
           {"gradient_bytes", run.optimizer->gradient_bytes()},
           {"optimizer_bytes", run.optimizer->state_bytes() - run.optimizer->host_state_bytes()},
           {"optimizer_host_bytes", run.optimizer->host_state_bytes()},
-          {"peak_tensor_bytes", world.device().is_cpu() ? memory::peak() : memory::Meter(world.device()).peak()},
+          {"peak_tensor_bytes", memory::peak_of(world.device())},
           {"peak_rss_bytes", peak_rss_bytes()},
           {"samples", samples},
           {"comm", comm}};
@@ -67,7 +67,7 @@ std::vector<std::string> closing_lines(const Outcome& o) {
   auto done = fmt::format("done in {:.1f} s", o.seconds);
   if (!o.stopped_by.empty()) done += fmt::format(", stopped by {}", o.stopped_by);
   if (standing.skipped > 0)
-    done += fmt::format(", {} skipped by the loss scale", text::counted(standing.skipped, "step"));
+    done += fmt::format(", {} skipped because the loss scale overflowed", text::counted(standing.skipped, "step"));
   for (const auto& [split, count] : o.skipped_samples)
     done += fmt::format(", {} unreadable in {} skipped", count, split);
   const auto last = fmt::format("{}/{}", o.run_dir, kLastModel), best = fmt::format("{}/{}", o.run_dir, kBestModel);

@@ -61,7 +61,7 @@ bool Kind::from_hf(void* options, const nlohmann::json& file) const {
   const auto act = config.value("hidden_act", nlohmann::json("gelu"));
   if (act != "gelu")
     throw ConfigError(
-        fmt::format("model.weights: their config.json has hidden_act = {}; only \"gelu\" is known", act.dump()));
+        fmt::format("model.weights: their config.json has hidden_act = {}; only \"gelu\" is supported", act.dump()));
   Options preset = out;  // what the user asked for by size counts as asked for
   if (out.size) vit::resolve(preset, {.image_size = 16 * preset.patch_size.value_or(16), .classes = 1});
   const auto take_sized = [&](const char* name, const char* key, std::optional<std::int64_t> Options::*member) {

@@ -37,28 +37,33 @@ const Fields<Options>& fields() {
   static const auto table =
       Fields<Options>("model", "A Vision Transformer with a classifier on the class token (name = \"vit\").")
           .add("size", &Options::size,
-               "Preset of hidden_size, num_layers, num_heads and intermediate_size, each of which may be set beside "
-               "it: tiny 192/12/3/768, small 384/12/6/1536, base 768/12/12/3072, large 1024/24/16/4096; without it, "
-               "the loaded weights' own, or tiny.",
+               "Preset of hidden_size/num_layers/num_heads/intermediate_size: tiny 192/12/3/768, small 384/12/6/1536, "
+               "base 768/12/12/3072, large 1024/24/16/4096. Each can be set to override the preset. Unset: the sizes "
+               "of the loaded weights, else tiny.",
                {.choices = {"tiny", "small", "base", "large"}})
-          .add("hidden_size", &Options::hidden_size, "Width of a token.", {.min = 1, .max = 1048576})
-          .add("num_layers", &Options::num_layers, "Encoder layers.", {.min = 1, .max = 65536})
-          .add("num_heads", &Options::num_heads, "Attention heads; they divide hidden_size.",
+          .add("hidden_size", &Options::hidden_size, "Size of a token's hidden vector.", {.min = 1, .max = 1048576})
+          .add("num_layers", &Options::num_layers, "Number of encoder layers.", {.min = 1, .max = 65536})
+          .add("num_heads", &Options::num_heads, "Number of attention heads; must divide hidden_size.",
                {.min = 1, .max = 1048576})
-          .add("intermediate_size", &Options::intermediate_size, "Width inside the MLP.", {.min = 1, .max = 1e13})
-          .add("patch_size", &Options::patch_size, "Side of a patch, pixels; it divides the image size (16).",
+          .add("intermediate_size", &Options::intermediate_size, "Hidden size of the MLP.", {.min = 1, .max = 1e13})
+          .add("patch_size", &Options::patch_size,
+               "Side of a patch in pixels; must divide the image size. Unset: that of the loaded weights, else 16.",
                {.min = 1, .max = 65536})
-          .add("dropout", &Options::dropout, "Chance that a hidden value is dropped in training (0).",
+          .add("dropout", &Options::dropout,
+               "Dropout probability of hidden values. Unset: that of the loaded weights, else 0.",
                {.min = 0, .below = 1})
           .add("attention_dropout", &Options::attention_dropout,
-               "Chance that an attention probability is dropped in training (0). Above 0 the scores are formed in "
-               "memory, which is slower than the fused kernels.",
+               "Dropout probability of attention probabilities. Above 0, attention scores are materialized in memory, "
+               "which is slower than the fused kernels. Unset: that of the loaded weights, else 0.",
                {.min = 0, .below = 1})
-          .add("layer_norm_eps", &Options::layer_norm_eps, "Added to the variance in each layer norm (1e-12).",
-               {.above = 0})
+          .add("layer_norm_eps", &Options::layer_norm_eps,
+               "Added to the variance in each layer norm. Unset: that of the loaded weights, else 1e-12.", {.above = 0})
           .add("initializer_range", &Options::initializer_range,
-               "Standard deviation of fresh weights, class token and positions (0.02).", {.min = 0})
-          .add("qkv_bias", &Options::qkv_bias, "Query, key and value have biases (true).");
+               "Standard deviation of newly initialized weights, class token and position embeddings. Unset: that of "
+               "the loaded weights, else 0.02.",
+               {.min = 0})
+          .add("qkv_bias", &Options::qkv_bias,
+               "Whether the query, key and value projections have biases. Unset: as in the loaded weights, else true.");
   return table;
 }
 
@@ -85,12 +90,12 @@ void resolve(Options& options, const nn::InputSpec& inputs) {
   must_divide("model.hidden_size", *options.hidden_size, "model.num_heads", *options.num_heads);
   must_divide("data.image_size", options.image_size, "model.patch_size", *options.patch_size);
   if (options.image_size < 1 || options.classes < 1)
-    throw ConfigError(fmt::format("the data has images of {} pixels and {} classes: a vit needs at least 1 of each",
+    throw ConfigError(fmt::format("the data has images of {} pixels and {} classes; a ViT needs at least 1 of each",
                                   options.image_size, options.classes));
   if (options.weights_image_size && *options.weights_image_size != options.image_size)
     throw ConfigError(
         fmt::format("model.weights: these weights are for {0}-pixel images, but data.image_size is {1}; set "
-                    "data.image_size = {0} (positions are not interpolated)",
+                    "data.image_size = {0} (position embeddings are not interpolated)",
                     *options.weights_image_size, options.image_size));
   if (options.weights_channels && *options.weights_channels != options.channels)
     throw ConfigError(fmt::format("model.weights: these weights are for images of {} channels, but the data has {}",

@@ -62,7 +62,7 @@ class Embeddings : public nn::Block {
     auto pixels = inputs.at(0);
     TRIREME_CHECK(pixels.dim() == 4 && pixels.size(1) == channels_ && pixels.size(2) == image_size_ &&
                       pixels.size(3) == image_size_,
-                  "vit made for [B, {0}, {1}, {1}] was given pixels of other sizes", channels_, image_size_);
+                  "this ViT takes pixels of shape [B, {0}, {1}, {1}], but got another shape", channels_, image_size_);
     if (pixels.scalar_type() != cls_token_.scalar_type()) pixels = pixels.to(cls_token_.scalar_type());
     const auto patches = projection_->forward(pixels, context);
     const auto cls = cls_token_.expand({pixels.size(0), -1, -1});

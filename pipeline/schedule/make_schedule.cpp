@@ -31,10 +31,10 @@ const Known& find(const std::string& name) {
 }
 
 void check_chunks(const Known& known, int chunks) {
-  if (chunks < 0) throw ConfigError(fmt::format("{} is no number of chunks; leave the key out", chunks));
-  if (known.chunks == 0 && chunks == 0) throw ConfigError("schedule interleaved needs it; give 2 or more");
+  if (chunks < 0) throw ConfigError(fmt::format("{} is not a valid number of chunks; leave the key out", chunks));
+  if (known.chunks == 0 && chunks == 0) throw ConfigError("is required with schedule interleaved; give 2 or more");
   if (known.chunks == 0 && chunks == 1)
-    throw ConfigError("interleaved with 1 is 1f1b; give 2 or more, or set schedule = \"1f1b\"");
+    throw ConfigError("interleaved with 1 chunk is 1f1b; give 2 or more, or set schedule = \"1f1b\"");
   if (known.chunks != 0 && chunks != 0 && chunks != known.chunks)
     throw ConfigError(fmt::format("{} does not fit schedule {}, which has {} on each rank; leave the key out{}", chunks,
                                   known.name, known.chunks, chunks > 1 ? ", or set schedule = \"interleaved\"" : ""));
@@ -52,14 +52,14 @@ Schedule make_schedule(const std::string& name, int ranks, int chunks, int micro
   const auto& known = find(name);
   check_chunks(known, chunks);
   if (microbatches < 1)
-    throw ConfigError(fmt::format("{} microbatches; give 1 or more (a small bubble wants several times the {} ranks)",
+    throw ConfigError(fmt::format("{} microbatches; give 1 or more (for a small bubble, several times the {} ranks)",
                                   microbatches, ranks));
   return known.make(ranks, microbatches, chunks);
 }
 
 Schedule forward_only(const Schedule& schedule) {
   auto out = schedule;
-  out.name += ", forward alone";
+  out.name += ", forward only";
   for (auto& actions : out.actions)
     std::erase_if(actions, [](const Action& action) { return action.op != Op::forward; });
   return out;

@@ -72,7 +72,7 @@ class Drawing {
 }  // namespace
 
 std::string draw(const Schedule& schedule, const Timeline& timeline, const PictureOptions& options) {
-  TRIREME_CHECK(timeline.spans.size() == schedule.actions.size(), "a timeline of another schedule");
+  TRIREME_CHECK(timeline.spans.size() == schedule.actions.size(), "the timeline belongs to another schedule");
   const Drawing drawing(schedule, timeline, options);
   std::string out = fmt::format("{}: {} ranks{}, {} microbatches; step {:.4g} s, idle {:.1f} %\n", schedule.name,
                                 schedule.ranks, schedule.chunks > 1 ? fmt::format(" x {} chunks", schedule.chunks) : "",

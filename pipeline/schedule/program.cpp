@@ -55,10 +55,10 @@ class Lowering {
     const auto needed = schedule_.item(action.op, source, action.microbatch);
     auto& lane = lanes_[{peer, rank}];
     while (reader_[needed] >= 0) {
-      TRIREME_CHECK(lane.received < lane.messages.size(), "rank {}: nobody makes the input of {}", rank,
+      TRIREME_CHECK(lane.received < lane.messages.size(), "rank {}: no action produces the input of {}", rank,
                     schedule_.describe(rank, action));
       int& reader = reader_[lane.messages[lane.received++]];
-      TRIREME_CHECK(reader >= 0, "rank {} is sent what it has no use for", rank);
+      TRIREME_CHECK(reader >= 0, "rank {} receives a message that no action of it uses", rank);
       const auto& reads = schedule_.actions[static_cast<std::size_t>(rank)][static_cast<std::size_t>(reader)];
       out.push_back({reads.op == Op::forward ? Kind::recv_activation : Kind::recv_gradient, reads, peer});
       reader = -1;
@@ -93,7 +93,7 @@ const char* name(Kind kind) {
     case Kind::recv_gradient:
       return "recv_gradient";
   }
-  throw LogicError("a kind without a name");
+  throw LogicError("an instruction kind has no name");
 }
 
 std::vector<Program> lower(const Schedule& schedule, Posting posting) {

@@ -17,7 +17,7 @@ const char* name(Op op) {
     case Op::backward_weight:
       return "backward_weight";
   }
-  throw LogicError("an op without a name");
+  throw LogicError("an op has no name");
 }
 
 int Schedule::stage_of(int rank, int chunk) const {

@@ -12,7 +12,7 @@ class Simulation {
   Simulation(const Schedule& schedule, const Costs& costs) : schedule_(schedule), costs_(costs) {
     for (const auto* part : {&costs.forward, &costs.backward_input, &costs.backward_weight})
       TRIREME_CHECK(part->size() == 1 || part->size() == static_cast<std::size_t>(schedule.stages()),
-                    "costs of {} stages for a schedule of {}", part->size(), schedule.stages());
+                    "got costs of {} stages for a schedule of {}", part->size(), schedule.stages());
     made_at_.assign(schedule.items(), kNotYet);
     for (const auto& actions : schedule.actions) out_.spans.emplace_back().reserve(actions.size());
   }
@@ -27,8 +27,7 @@ class Simulation {
     }
     for (std::size_t rank = 0; rank < out_.spans.size(); ++rank)
       TRIREME_CHECK(out_.spans[rank].size() == schedule_.actions[rank].size(),
-                    "schedule {} cannot run: rank {} stands before action {}", schedule_.name, rank,
-                    out_.spans[rank].size());
+                    "schedule {} deadlocks: rank {} waits at action {}", schedule_.name, rank, out_.spans[rank].size());
     return std::move(out_);
   }
 

@@ -15,12 +15,12 @@ struct Progress {
 /// "microbatch 3 is due": why `action` may not come now; "" when it may.
 std::string out_of_order(const Action& action, const Progress& done, int microbatches) {
   const int due = action.op == Op::forward ? done.forward : makes_input_gradient(action.op) ? done.input : done.weight;
-  if (due == microbatches) return "all microbatches had theirs";
-  if (action.microbatch != due) return fmt::format("microbatch {} is due", due);
-  if (makes_input_gradient(action.op) && done.forward <= due) return "its forward has not been";
+  if (due == microbatches) return "all microbatches have already been done";
+  if (action.microbatch != due) return fmt::format("microbatch {} comes first", due);
+  if (makes_input_gradient(action.op) && done.forward <= due) return "its forward has not run yet";
   if (makes_weight_gradient(action.op) && action.op != Op::backward && done.input <= due)
-    return "its input gradient has not been";
-  if (action.op == Op::backward && done.weight != due) return "earlier weight gradients are still to come";
+    return "its input gradient has not been computed yet";
+  if (action.op == Op::backward && done.weight != due) return "earlier weight gradients have not been computed yet";
   return "";
 }
 
@@ -43,7 +43,7 @@ void check_rank(const Schedule& schedule, int rank) {
     const auto& done = stages[static_cast<std::size_t>(chunk)];
     const auto left = [&](int had, const char* what) {
       if (had != schedule.microbatches)
-        fail("rank {}, at its end: stage {} (chunk {}) had only {} of {} {}", rank, schedule.stage_of(rank, chunk),
+        fail("rank {}, at its end: stage {} (chunk {}) has only {} of {} {}", rank, schedule.stage_of(rank, chunk),
              chunk, had, schedule.microbatches, what);
     };
     left(done.forward, "forwards");
@@ -54,15 +54,15 @@ void check_rank(const Schedule& schedule, int rank) {
 
 void check_layout(const Schedule& schedule) {
   if (schedule.ranks < 1 || schedule.chunks < 1 || schedule.microbatches < 1)
-    fail("{} ranks, {} chunks and {} microbatches are no schedule", schedule.ranks, schedule.chunks,
+    fail("{} ranks, {} chunks and {} microbatches do not make a schedule", schedule.ranks, schedule.chunks,
          schedule.microbatches);
   if (schedule.actions.size() != static_cast<std::size_t>(schedule.ranks))
-    fail("{} ranks have lists of actions, not {}", schedule.actions.size(), schedule.ranks);
+    fail("there are lists of actions for {} ranks, not for {}", schedule.actions.size(), schedule.ranks);
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     const auto [rank, chunk] = schedule.place_of(stage);
     if (rank < 0 || rank >= schedule.ranks || chunk < 0 || chunk >= schedule.chunks ||
         schedule.stage_of(rank, chunk) != stage)
-      fail("stage {} is said to be chunk {} of rank {}, which says it is stage {}", stage, chunk, rank,
+      fail("stage {} is mapped to chunk {} of rank {}, which is mapped to stage {}", stage, chunk, rank,
            schedule.stage_of(rank, chunk));
   }
 }

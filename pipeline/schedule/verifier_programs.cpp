@@ -71,7 +71,7 @@ class ProgramCheck {
     seen.computed = true;
     const int peer = rank_of(schedule_, source_stage(schedule_, rank_, action));
     if (peer >= 0 && peer != rank_ && !seen.received)
-      fail("{}: its receive from rank {} is not posted before it", place(schedule_, rank_, at_, instruction), peer);
+      fail("{}: its receive from rank {} has not been posted", place(schedule_, rank_, at_, instruction), peer);
   }
 
   void message(const Instruction& instruction) {
@@ -113,7 +113,7 @@ class Machine {
       while (step(rank)) ++next_[static_cast<std::size_t>(rank)];
     }
     for (int rank = 0; rank < schedule_.ranks; ++rank)
-      if (standing(rank)) fail("{} waits for ever for the {}", where(rank), culprit(rank));
+      if (standing(rank)) fail("{} waits forever for the {}", where(rank), culprit(rank));
   }
 
  private:
@@ -153,7 +153,7 @@ class Machine {
     const int source = source_stage(schedule_, rank, standing(rank)->action);
     const int other = rank_of(schedule_, source);
     return fmt::format("{} of stage {}, {}", standing(rank)->action.op == Op::forward ? "activation" : "gradient",
-                       source, other == rank ? "which it makes later" : "and so does " + where(other));
+                       source, other == rank ? "which it produces later" : "while the sender is at " + where(other));
   }
 
   const Schedule& schedule_;
@@ -167,7 +167,7 @@ class Machine {
 
 void check_programs(const Schedule& schedule, const std::vector<Program>& programs) {
   if (programs.size() != static_cast<std::size_t>(schedule.ranks))
-    fail("{} ranks have programs, not {}", programs.size(), schedule.ranks);
+    fail("there are programs for {} ranks, not for {}", programs.size(), schedule.ranks);
   for (int rank = 0; rank < schedule.ranks; ++rank)
     ProgramCheck(schedule, rank).run(programs[static_cast<std::size_t>(rank)]);
 }
@@ -191,7 +191,7 @@ void check_messages(const Schedule& schedule, const std::vector<Program>& progra
     const auto& sends = sent[ranks];
     for (std::size_t i = 0; i < list.size(); ++i)
       if (sends[i].item != list[i].item)
-        fail("{}: message {} from rank {}, but that one sends {}",
+        fail("{}: message {} from rank {}, but that rank sends {}",
              place(schedule, to, list[i].at, programs[static_cast<std::size_t>(to)][list[i].at]), i, from,
              place(schedule, from, sends[i].at, programs[static_cast<std::size_t>(from)][sends[i].at]));
   }

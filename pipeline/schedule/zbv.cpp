@@ -38,7 +38,7 @@ class ListScheduler {
       auto after = done_;  // what others do in this tick cannot be used in it
       for (int rank = 0; rank < out_.ranks; ++rank)
         if (take_one(rank, after)) --left;
-      TRIREME_CHECK(left < before, "zbv of {} ranks and {} microbatches stands still", out_.ranks, out_.microbatches);
+      TRIREME_CHECK(left < before, "zbv of {} ranks and {} microbatches deadlocks", out_.ranks, out_.microbatches);
       done_ = std::move(after);
     }
     return std::move(out_);

@@ -20,9 +20,7 @@ Fields<GeminiOptions> make_fields() {
   using O = GeminiOptions;
   const OnlyWith automatic{"placement_policy", {"auto"}};
   auto table =
-      Fields<O>("plugin.gemini",
-                "ZeRO stage 3. A key that [train] has as well may be set in either section; those of the loss scale in "
-                "the section that sets fp16.")
+      Fields<O>("plugin.gemini", std::string("ZeRO stage 3.") + kTrainKeysText)
           .add("chunk_config", &O::chunk_config,
                "Size of a chunk of weights in elements; a chunk never spans two blocks. Unset: a good size is searched "
                "for.",
@@ -32,11 +30,12 @@ Fields<GeminiOptions> make_fields() {
           .add("search_range_m", &O::search_range_m,
                "The range of the search above min_chunk_size_m, in units of 2^20 elements.", {.min = 0, .max = 1e6})
           .add("hidden_dim", &O::hidden_dim,
-               "The step of the search in elements; the model's hidden size is a good value.", {.min = 64})
-          .add("placement_policy", &O::placement_policy,
-               "static: the three *_frac keys say what is kept on the device. auto: the device is filled according to "
-               "what the first step measures; the device of a CPU rank has run.memory_mb.",
-               {.choices = {"static", "auto"}})
+               "The step size of the search in elements; the model's hidden size is a good value.", {.min = 64})
+          .add(
+              "placement_policy", &O::placement_policy,
+              "static: the three *_frac keys determine what is kept on the device. auto: memory is measured in the "
+              "first step, and the device is filled accordingly; for a CPU rank, run.memory_mb is the device's memory.",
+              {.choices = {"static", "auto"}})
           .add("warmup_non_model_data_ratio", &O::warmup_non_model_data_ratio,
                "The fraction of the device's memory that is reserved for activations and other data in the first step.",
                {.min = 0, .max = 1, .only = automatic})
@@ -44,18 +43,18 @@ Fields<GeminiOptions> make_fields() {
                "The fraction of the device's memory that may be used after the first step.",
                {.max = 1, .above = 0, .only = automatic})
           .add("gpu_margin_mem_ratio", &O::gpu_margin_mem_ratio,
-               "The fraction of the memory left free at the peak that master weights and optimizer state may use; the "
-               "others are updated in host memory.",
+               "The fraction of the memory that is free at the peak of a step which master weights and optimizer state "
+               "may use; the rest of them is updated in host memory.",
                {.min = 0, .max = 1, .only = automatic})
           .add("memstats", &O::memstats,
-               "A file with the memory statistics of a first step: read if it exists, so that no step is spent on "
-               "measuring, else written. Empty: no file.",
+               "A file for the memory statistics of the first step. If it exists, it is read, and no step is needed "
+               "for measuring; otherwise it is written. Empty: no file.",
                {.only = automatic})
           .add("pin_memory", &O::pin_memory,
                "With a GPU, keep offloaded data in pinned host memory: faster copies, but less memory for other "
                "programs.")
           .add("shard_param_frac", &O::shard_param_frac,
-               "The fraction of the weights that is partitioned; the others stay whole on every rank: less "
+               "The fraction of the weights that is partitioned; the others are replicated on every rank: less "
                "communication, more memory.",
                {.min = 0, .max = 1})
           .add("offload_optim_frac", &O::offload_optim_frac,
@@ -67,22 +66,17 @@ Fields<GeminiOptions> make_fields() {
                {.min = 0, .max = 1})
           .add("max_prefetch", &O::max_prefetch, "Number of blocks whose weights are gathered ahead.",
                {.min = 0, .max = 1024})
-          .add("master_weights", &O::master_weights,
-               "bf16 and fp16: true updates fp32 copies of the weights; false updates the 16-bit weights directly, "
-               "with 16-bit optimizer state, which is too narrow for Adam in fp16.")
+          .add("master_weights", &O::master_weights, kMasterWeightsText)
           .add("force_outputs_fp32", &O::force_outputs_fp32,
-               "bf16 and fp16: the criterion gets the model's outputs in fp32; false: in 16 bits.")
+               "bf16 and fp16: true passes the model's outputs to the criterion in fp32, false in 16 bits.")
           .add("strict_ddp_mode", &O::strict_ddp_mode, "Every rank keeps all weights, as with shard_param_frac = 0.")
           .add("enable_gradient_accumulation", &O::enable_gradient_accumulation,
                "With several microbatches per step. true: accumulate whole gradients and reduce once, for less "
                "communication and more memory; false: reduce after each microbatch.")
           .add("enable_async_reduce", &O::enable_async_reduce,
                "true: reduce each full chunk during the backward pass; false: reduce all of them after it.")
-          .add("extra_dp_size", &O::extra_dp_size,
-               "Number of replicas of the partitioned state: the ranks form this many groups, each of which holds all "
-               "of it. More memory, less communication over slow links.",
-               {.min = 1})
-          .add("verbose", &O::verbose, "Print each chunk: what is in it and how much of it a rank owns.");
+          .add("extra_dp_size", &O::extra_dp_size, kExtraDpSizeText, {.min = 1})
+          .add("verbose", &O::verbose, "Print each chunk: its parameters, and how much of it a rank owns.");
   add_train_options(table);
   return table;
 }
@@ -125,7 +119,7 @@ void Gemini::configure(const config::Table* section) {
   };
   const bool is_auto = o.placement_policy == "auto";
   for (const char* key : {"shard_param_frac", "offload_optim_frac", "offload_param_frac", "strict_ddp_mode"})
-    refuse(is_auto && changed(key), key, "is what placement_policy = \"auto\" decides; remove one of them");
+    refuse(is_auto && changed(key), key, "is decided by placement_policy = \"auto\"; remove one of them");
   refuse(changed("pin_memory") && !is_auto && o.offload_optim_frac == 0, "pin_memory",
          "has no effect where nothing is offloaded; remove it, or set offload_optim_frac");
   refuse(o.offload_param_frac > o.offload_optim_frac, "offload_param_frac",
@@ -137,7 +131,8 @@ void Gemini::configure(const config::Table* section) {
                      "lower it to {}",
                      o.shard_param_frac, o.shard_param_frac));
   refuse(o.strict_ddp_mode && (changed("shard_param_frac") || o.offload_param_frac > 0), "strict_ddp_mode",
-         "keeps all weights on every rank, and shard_param_frac or offload_param_frac says otherwise; set only one");
+         "keeps all weights on every rank, which contradicts shard_param_frac or offload_param_frac; set only one of "
+         "them");
   refuse(o.max_prefetch > 0 && (o.strict_ddp_mode || o.shard_param_frac == 0), "max_prefetch",
          "has no effect where all weights stay on every rank; remove it");
   for (const char* key : {"search_range_m", "min_chunk_size_m", "hidden_dim"})
@@ -151,19 +146,18 @@ void Gemini::check(const config::RunConfig& config, int world_size) const {
   check_holding(section, "enable_gradient_accumulation", options_.enable_gradient_accumulation, config.train);
   const bool on_cpu = config.run.device == "cpu" || (config.run.device == "auto" && comm::cuda_device_count() == 0);
   if (options_.placement_policy == "auto" && on_cpu && config.run.memory_mb == 0)
-    config::fail(
-        section, "placement_policy",
-        "\"auto\" fills a device's memory, and CPU ranks have none; set run.memory_mb to what a rank's tensors "
-        "may take, or choose \"static\"");
+    config::fail(section, "placement_policy",
+                 "\"auto\" needs to know the device's memory; on CPU ranks, set run.memory_mb to what a rank's tensors "
+                 "may take, or choose \"static\"");
   if (!options_.memstats.empty() && checkpoint::lies_in(options_.memstats, config.run.dir))
     config::fail(
         section, "memstats",
-        fmt::format("lies in run.dir ({}), which the next run moves aside; name a file beside it", config.run.dir));
+        fmt::format("is inside run.dir ({}), which the next run renames; choose a file outside it", config.run.dir));
   const auto folder = std::filesystem::path(options_.memstats).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     config::fail(
         section, "memstats",
-        fmt::format("cannot be written: there is no folder \"{}\"; make it, or name another", folder.string()));
+        fmt::format("cannot be written: there is no folder \"{}\"; create it, or name another", folder.string()));
   if (!options_.force_outputs_fp32 && !is_half(config.train.precision))
     config::fail(section, "force_outputs_fp32",
                  fmt::format("has no effect in {}; remove it, or choose bf16 or fp16", config.train.precision));
@@ -211,9 +205,10 @@ static zero::RunKeys figures_hold_for(const GeminiOptions& o, const ModelSource&
 /// Null under "static".
 static std::unique_ptr<zero::Keeper> make_keeper(const GeminiOptions& o, zero::RunKeys run,
                                                  const std::vector<std::int64_t>& slices,
-                                                 const zero::GradGroups& groups, c10::Device device, const Log& log) {
+                                                 const zero::GradGroups& groups, const comm::World& world,
+                                                 const Log& log) {
   if (o.placement_policy != "auto") return nullptr;
-  return std::make_unique<zero::Keeper>(groups.everyone, device,
+  return std::make_unique<zero::Keeper>(groups.everyone, world,
                                         zero::KeeperOptions{.warmup_ratio = o.warmup_non_model_data_ratio,
                                                             .steady_ratio = o.steady_cuda_cap_ratio,
                                                             .margin_ratio = o.gpu_margin_mem_ratio,
@@ -235,8 +230,8 @@ BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::M
   std::vector<std::int64_t> slices;
   for (const auto& chunk : chunks)
     slices.push_back(chunk.layout.part_size() * static_cast<std::int64_t>(c10::elementSize(flat.working)));
-  auto keeper =
-      make_keeper(options_, figures_hold_for(options_, source, options, slices, groups), slices, groups, device, log);
+  auto keeper = make_keeper(options_, figures_hold_for(options_, source, options, slices, groups), slices, groups,
+                            mesh.world(), log);
   auto homes = keeper ? keeper->careful(slices) : homes_of(chunks, options_);
   auto weights = zero::make_weights(source, flat, std::move(chunks), std::move(homes), groups, log);
   const zero::ShardedOptions sharded{.partition_gradients = true,
@@ -254,7 +249,7 @@ BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::M
 
 /// What the header of a run says of it.
 void Gemini::describe(zero::GatheredModel& model, int parts, bool accumulates, const Log& log) const {
-  model.note(fmt::format("a rank owns 1/{} of {} parameters, in {} chunks", parts,
+  model.note(fmt::format("each rank owns 1/{} of {} parameters, in {} chunks", parts,
                          text::thousands(nn::parameter_count(model.module())), model.flat().buckets().size()));
   if (options_.enable_gradient_accumulation)
     model.note(accumulates

@@ -41,7 +41,7 @@ class Gemini : public Plugin {
  public:
   std::string name() const override { return "gemini"; }
   std::string summary() const override {
-    return "ZeRO stage 3: weights too are shared out over the ranks, and gathered block by block.";
+    return "ZeRO stage 3: weights are partitioned over the ranks as well, and gathered block by block.";
   }
   const FieldTable& fields() const override { return gemini_fields(); }
   const void* options() const override { return &options_; }

@@ -29,8 +29,8 @@ std::string why_not_text(const ModelSource& source, const shardformer::Sizes& si
   const auto* policy = policy_for(source);
   if (policy == nullptr)
     return fmt::format(
-        "nothing says how to cut this model (policies are for: {}); give one with the model, or set "
-        "tp_size = 1, and no sequence_parallelism_mode",
+        "this model has no tensor-parallel policy (built-in policies: {}); set ModelSource::policy, or set tp_size = 1 "
+        "and no sequence_parallelism_mode",
         text::join(shardformer::kinds_with_policy()));
   return shardformer::why_not(*source.model, *policy, sizes);
 }
@@ -76,8 +76,8 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
   if (world_size % o.inner() != 0) {
     const char* key = o.tp_size > 1 ? "tp_size" : o.pp_size > 1 ? "pp_size" : "sp_size";
     config::fail(section, key,
-                 fmt::format("ranks = dp x pp x sp x tp, and {} is no multiple of {} ({}); start {} ranks, or choose "
-                             "sizes whose product divides {}",
+                 fmt::format("ranks = dp x pp x sp x tp, but {} is not a multiple of {} ({}); start {} ranks, or "
+                             "choose sizes whose product divides {}",
                              world_size, o.inner(), taken(o), (world_size / o.inner() + 1) * o.inner(), world_size));
   }
   const auto dp = world_size / o.inner();
@@ -86,12 +86,11 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
   if (o.zero_stage > 0 && !reduces)
     config::fail(
         section, "zero_stage",
-        fmt::format(
-            "has no effect: {} leaves no data-parallel ranks to share anything out; remove it, or start {} ranks",
-            taken(o), 2 * world_size));
+        fmt::format("has no effect: {} leaves no data-parallel ranks to partition over; remove it, or start {} ranks",
+                    taken(o), 2 * world_size));
   if (o.overlap_allgather && o.zero_stage == 0)
     config::fail(section, "overlap_allgather",
-                 "has no effect with zero_stage = 0, where no weights are gathered; remove it, or share out more");
+                 "has no effect with zero_stage = 0, which gathers no weights; remove it, or set zero_stage");
   for (const char* key : {"communication_dtype", "overlap_communication"})
     if (!reduces && is_changed(fields(), key, &o))
       config::fail(
@@ -100,19 +99,19 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
               "has no effect: {} leaves no data-parallel ranks to reduce gradients over; remove it, or start {} ranks",
               taken(o), 2 * world_size));
   if (o.tp_size == 1 && !o.parallel_output)
-    config::fail(section, "parallel_output", "has no effect: tp_size is 1, and logits are whole anyway; remove it");
+    config::fail(section, "parallel_output", "has no effect: tp_size is 1, so logits are not split; remove it");
   if (dp == 1 && !o.dp_outside)
     config::fail(section, "dp_outside", "has no effect: there are no data-parallel ranks; remove it");
   if (o.inner() > 1 && config.data.on_bad_sample == "skip")
     config::fail(config.root.table("data"), "on_bad_sample",
-                 fmt::format("\"skip\" is left to each rank, and with {} several ranks must see the same samples; "
-                             "choose \"error\"",
+                 fmt::format("with \"skip\" each rank would skip samples on its own, but with {} several ranks must "
+                             "see the same samples; choose \"error\"",
                              taken(o)));
   check_recompute(section, o, config.train.recompute);
   if (!o.recompute_layers_per_stage.empty() && !o.knows_stages())
     config::fail(section, "recompute_layers_per_stage",
-                 fmt::format("counts blocks of stages, and pp_partition = \"{}\" decides which these are; set "
-                             "num_layers_per_stage too, or recompute_ratio instead",
+                 fmt::format("counts blocks per stage, but pp_partition = \"{}\" chooses the stages at run time; set "
+                             "num_layers_per_stage too, or use recompute_ratio instead",
                              o.pp_partition));
   check_pipeline(section, o, config.train, share_of(config.train, static_cast<int>(dp)));
 }
@@ -200,8 +199,8 @@ std::vector<double> HybridParallel::block_costs(const ModelSource& source, const
   const auto example = source.example ? source.example() : nn::Tensors();
   if (example.empty())
     throw ConfigError(
-        fmt::format("plugin.hybrid_parallel.pp_partition: \"{}\" tries the blocks with a sample, and "
-                    "there is none; choose \"uniform\" or \"parameters\"",
+        fmt::format("plugin.hybrid_parallel.pp_partition: \"{}\" runs the blocks with a sample, but there is none; "
+                    "choose \"uniform\" or \"parameters\"",
                     by));
   Trial trial{.device = mesh.world().device()};
   if (by == "flops") return flop_costs(*source.model, example, trial, mesh.world().group());

@@ -17,7 +17,7 @@ class HybridParallel : public Plugin {
  public:
   std::string name() const override { return "hybrid_parallel"; }
   std::string summary() const override {
-    return "Tensor, sequence and pipeline parallelism, with data parallelism and ZeRO 0 to 3 around them.";
+    return "Tensor, sequence and pipeline parallelism, combined with data parallelism and ZeRO stages 0 to 3.";
   }
   const FieldTable& fields() const override { return hybrid_parallel_fields(); }
   const void* options() const override { return &options_; }

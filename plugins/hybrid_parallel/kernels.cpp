@@ -35,16 +35,17 @@ const nn::SelfAttention* an_attention(nn::Model& model) {
 
 std::string attention_line(nn::Model& model, const KernelKeys& keys, at::ScalarType dtype, c10::Device device) {
   constexpr std::int64_t kTokens = 128;  // any number: the choice is by head size, type and device
-  if (!keys.enable_flash_attention.value_or(true)) return "attention forms its scores";
-  if (nn::kernel_places(model).attention_with_dropout > 0) return "attention forms its scores, for their dropout";
+  if (!keys.enable_flash_attention.value_or(true)) return "attention scores are materialized";
+  if (nn::kernel_places(model).attention_with_dropout > 0)
+    return "attention scores are materialized, because of their dropout";
   const auto& layer = *an_attention(model);
   const auto kernel = nn::attention_kernel(layer.heads(), kTokens, layer.head_size(), dtype, device);
   if (kernel.empty() && keys.enable_flash_attention)
     throw ConfigError(
-        fmt::format("plugin.hybrid_parallel.{}: LibTorch has no fused attention for {} numbers, heads of {} features "
+        fmt::format("plugin.hybrid_parallel.{}: LibTorch has no fused attention for {} tensors, heads of {} features "
                     "and the device {}; remove it, or choose another precision",
                     kFlash.first, c10::toString(dtype), layer.head_size(), device.str()));
-  return kernel.empty() ? "attention forms its scores: LibTorch has nothing fused for it here"
+  return kernel.empty() ? "attention scores are materialized, because LibTorch has no fused kernel for this case"
                         : fmt::format("attention by LibTorch's {} kernel", kernel);
 }
 
@@ -54,29 +55,29 @@ void check_kernels(const config::Table* section, const KernelKeys& keys, Sequenc
   if (keys.enable_all_optimization)
     for (const auto& [name, key] : {kFlash, kNorm, kJit, kOverlap})
       if (!(keys.*key).value_or(true))
-        config::fail(section, name, "is false, and enable_all_optimization turns it on; leave one of the two out");
+        config::fail(section, name, "is false, but enable_all_optimization = true turns it on; remove one of the two");
   if (!keys.enable_sequence_overlap) return;
   if (mode == Sequence::none)
     config::fail(section, kOverlap.first,
-                 "has no effect: no tokens are shared out; remove it, or set sequence_parallelism_mode");
+                 "has no effect without sequence parallelism; remove it, or set sequence_parallelism_mode");
   if (!shardformer::overlaps(mode))
-    config::fail(section, kOverlap.first, "has no effect: all_to_all has nothing to compute while it sends; remove it");
+    config::fail(section, kOverlap.first, "has no effect: all_to_all has no computation to overlap with; remove it");
 }
 
 void check_kernels(const config::Table* section, const KernelKeys& keys, Sequence mode, nn::Model& model) {
   const auto places = nn::kernel_places(model);
   for (const auto& [key, count, what] :
        {std::tuple{kFlash, places.attention, "attention layer"}, std::tuple{kNorm, places.norm, "layer norm"},
-        std::tuple{kJit, places.pointwise, "dropout, and no linear layer with GELU"}})
+        std::tuple{kJit, places.pointwise, "dropout and no linear layer with GELU"}})
     if (keys.*key.second && count == 0)
       config::fail(section, key.first, fmt::format("has no effect: the model has no {}; remove it", what));
   if (keys.enable_flash_attention && mode == Sequence::ring_attn)
     config::fail(section, kFlash.first,
-                 "has no effect: ring_attn is an attention of its own, which never holds all scores; remove it");
+                 "has no effect: ring_attn uses its own attention, which never materializes all scores; remove it");
   if (keys.enable_flash_attention.value_or(false) && places.attention_with_dropout > 0)
     config::fail(section, kFlash.first,
-                 "cannot be had with dropout of attention probabilities, whose mask is the same in every layout and "
-                 "falls on the scores; set model.attention_dropout = 0, or remove it");
+                 "is not possible with attention dropout, whose mask (the same in every layout) is applied to "
+                 "materialized scores; set model.attention_dropout = 0, or remove it");
 }
 
 std::string choose_kernels(nn::Model& model, const KernelKeys& keys, Sequence mode, at::ScalarType dtype,
@@ -90,15 +91,16 @@ std::string choose_kernels(nn::Model& model, const KernelKeys& keys, Sequence mo
       mode != Sequence::ring_attn)
     chosen.push_back(attention_line(model, keys, dtype, device));
   if (kernels.norm && places.norm > 0)
-    chosen.push_back(own ? "sum and layer norm by a kernel of their own" : "sum and layer norm by LibTorch's kernels");
+    chosen.push_back(own ? "residual sum and layer norm in one fused kernel"
+                         : "residual sum and layer norm by LibTorch's kernels");
   if (kernels.pointwise && places.pointwise > 0)
-    chosen.push_back(own ? "bias and GELU, dropout and sum by kernels of their own"
-                         : "bias and GELU by LibTorch's kernels, dropout and sum in one pass");
+    chosen.push_back(own ? "bias and GELU, dropout and residual sum in fused kernels"
+                         : "bias and GELU by LibTorch's kernels, dropout and residual sum in one pass");
   if (keys.enable_all_optimization && device.is_cuda() && !kernels.norm && !kernels.pointwise)
     chosen.emplace_back(
-        "norms, GELU and dropout by LibTorch's kernels: ours are not measured on GPUs yet, and "
+        "norms, GELU and dropout by LibTorch's kernels: Trireme's have not been measured on GPUs yet; "
         "enable_fused_normalization and enable_jit_fused turn them on");
-  if (!keys.overlap()) chosen.emplace_back("tokens are waited for as they are sent");
+  if (!keys.overlap()) chosen.emplace_back("sequence-parallel communication is not overlapped");
   return chosen.empty() ? ""
                         : fmt::format("kernels ({}): {}", device.is_cuda() ? "GPU" : "CPU", fmt::join(chosen, "; "));
 }

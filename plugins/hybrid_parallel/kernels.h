@@ -37,13 +37,12 @@ void add_kernel_options(Fields<O>& table) {
   table
       .add("enable_all_optimization", &K::enable_all_optimization,
            "Turns on those of the four enable_* keys below that were measured to be faster on this kind of device, "
-           "where "
-           "the model has what they are for: flash attention and overlap everywhere, enable_jit_fused on CPUs for a "
-           "model with dropout. Our GPU kernels have not been measured yet: set their keys to use them.")
+           "where they apply to the model: flash attention and overlap everywhere, enable_jit_fused on CPUs for a "
+           "model with dropout. Trireme's GPU kernels have not been measured yet: set their keys to use them.")
       .add("enable_flash_attention", &K::enable_flash_attention,
            "true: attention must use LibTorch's flash or memory-efficient kernel, and the run is refused where there "
-           "is none. false: attention scores are computed in memory. Unset: the fast kernel if there is one for the "
-           "device and precision and attention has no dropout.")
+           "is none. false: attention scores are materialized in memory. Unset: the fast kernel, if there is one for "
+           "the device and precision, and attention has no dropout.")
       .add("enable_fused_normalization", &K::enable_fused_normalization,
            "Compute the residual sum and the layer norm after it in one step. One kernel on a GPU; no gain on a CPU "
            "(docs/parallelism.md).")

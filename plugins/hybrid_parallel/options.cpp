@@ -30,8 +30,7 @@ void add_tensor_options(Fields<O>& rows) {
            {.min = 1, .max = 65536})
       .add("parallel_output", &O::parallel_output,
            "true: in training the logits stay split over the tensor-parallel ranks, and the loss is computed in "
-           "parallel, which sends four numbers per sample. false: the logits are gathered, which a criterion in C++ "
-           "needs.")
+           "parallel, which sends four numbers per sample. false: the logits are gathered.")
       .add("sp_size", &O::sp_size,
            "Number of ranks over which the tokens of each sample are split. The modes split_gather and ring use the "
            "tensor-parallel ranks, and do not need this key; all_to_all and ring_attn use sp_size ranks in addition. "
@@ -49,7 +48,7 @@ void add_tensor_options(Fields<O>& rows) {
 
 void add_pipeline_options(Fields<O>& rows) {
   rows.add("pp_size", &O::pp_size,
-           "Number of ranks of a pipeline. Each runs a part of the model's blocks. Short form: parallel.pp.",
+           "Number of ranks in a pipeline. Each runs a part of the model's blocks. Short form: parallel.pp.",
            {.min = 1, .max = 4096})
       .add("pp_style", &O::pp_style,
            "The pipeline schedule. interleaved and zbv give each rank several stages; zb_h1 and zbv (zero bubble) "
@@ -94,9 +93,10 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
   static const auto table = [] {
     Fields<O> rows(
         "plugin.hybrid_parallel",
-        "Tensor, sequence and pipeline parallelism, with data parallelism and ZeRO over the other ranks: ranks "
-        "= dp x pp x sp x tp. A key that [train] has as well may be set in either section; those of the loss scale in "
-        "the section that sets fp16.");
+        std::string(
+            "Tensor, sequence and pipeline parallelism, with data parallelism and ZeRO over the other ranks: ranks "
+            "= dp x pp x sp x tp.") +
+            kTrainKeysText);
     add_tensor_options(rows);
     add_pipeline_options(rows);
     add_zero_options(rows);
@@ -156,7 +156,7 @@ void check_pipeline(const config::Table* section, const HybridParallelOptions& o
   const auto& wanted = train.micro_batch;
   if (wanted && o.microbatch_size.value_or(*wanted) != *wanted)
     config::fail(section, "microbatch_size",
-                 fmt::format("is {}, and train.micro_batch is {}; set only one of them, or both to the same value",
+                 fmt::format("is {}, but train.micro_batch is {}; set only one of them, or both to the same value",
                              *o.microbatch_size, *wanted));
   if (wanted && o.num_microbatches)
     config::fail(section, "num_microbatches",
@@ -176,8 +176,8 @@ std::string why_not_parts(std::int64_t share, std::int64_t parts) {
   const auto each = (share + parts - 1) / parts, made = (share + each - 1) / each;
   return made == parts ? ""
                        : fmt::format(
-                             "{} samples per rank cannot be split into {} microbatches of one size, but for the last; "
-                             "choose {}, or another train.global_batch",
+                             "{} samples per rank cannot be split into {} microbatches of equal size (the last may be "
+                             "smaller); choose {}, or another train.global_batch",
                              share, parts, made);
 }
 

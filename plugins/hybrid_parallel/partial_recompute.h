@@ -23,11 +23,11 @@ void add_recompute_options(Fields<O>& table) {
   table
       .add("recompute_ratio", &RecomputeKeys::recompute_ratio,
            "With train.recompute: the fraction of each stage's blocks that is recomputed, from the first block on, at "
-           "least one (elsewhere: gradient_checkpoint_config with gradient_checkpointing_ratio).",
+           "least one (Colossal-AI: gradient_checkpoint_config with gradient_checkpointing_ratio).",
            {.max = 1, .above = 0})
       .add("recompute_layers_per_stage", &RecomputeKeys::recompute_layers_per_stage,
            "With train.recompute: the number of blocks of each stage that are recomputed, from the first block on; one "
-           "number per stage, as in num_layers_per_stage (elsewhere: num_ckpt_layers_per_stage).",
+           "number per stage, as in num_layers_per_stage (Colossal-AI: num_ckpt_layers_per_stage).",
            {.min = 0, .max = 1e6});
 }
 

@@ -50,7 +50,7 @@ at::Tensor PipelinedModel::forward_backward(const data::StepBatch& batch, const 
 
 nn::Tensors PipelinedModel::forward(const data::Batch& batch) {
   TRIREME_REQUIRE(!at::GradMode::is_enabled(),
-                  "BoostedModel::forward() of a pipeline is for evaluation, under at::NoGradGuard; train by "
+                  "BoostedModel::forward() of a pipeline is only for evaluation, under at::NoGradGuard; train with "
                   "Booster::train_step() or forward_backward()");
   const int pieces = line_.size();  // whatever the batch: all data-parallel ranks gather weights equally often
   std::vector<data::Batch> micro;

@@ -7,9 +7,7 @@ namespace trireme::plugins {
 const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
   using O = LowLevelZeroOptions;
   static const auto table = [] {
-    auto rows = Fields<O>("plugin.low_level_zero",
-                          "ZeRO stages 1 and 2. A key that [train] has as well may be set in either section; those of "
-                          "the loss scale in the section that sets fp16.")
+    auto rows = Fields<O>("plugin.low_level_zero", std::string("ZeRO stages 1 and 2.") + kTrainKeysText)
                     .add("stage", &O::stage,
                          "ZeRO stage: 1 partitions optimizer state, 2 gradients as well. For stage 3, which partitions "
                          "weights as well, use the plugin gemini, or parallel.zero = 3 without parallel.plugin.",
@@ -24,10 +22,7 @@ const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
                     .add("no_sync", &O::no_sync,
                          "Stage 2 with several microbatches per step. true: accumulate whole gradients and reduce "
                          "once, for less communication and more memory; false: reduce after each microbatch.")
-                    .add("extra_dp_size", &O::extra_dp_size,
-                         "Number of replicas of the partitioned state: the ranks form this many groups, each of which "
-                         "holds all of it. More memory, less communication over slow links.",
-                         {.min = 1});
+                    .add("extra_dp_size", &O::extra_dp_size, kExtraDpSizeText, {.min = 1});
     add_sharded_options(rows);
     return rows;
   }();

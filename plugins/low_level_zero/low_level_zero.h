@@ -21,7 +21,7 @@ class LowLevelZero : public Plugin {
  public:
   std::string name() const override { return "low_level_zero"; }
   std::string summary() const override {
-    return "ZeRO stages 1 and 2: optimizer state, and gradients, are shared out over the ranks.";
+    return "ZeRO stages 1 and 2: optimizer state, and in stage 2 gradients, are partitioned over the ranks.";
   }
   const FieldTable& fields() const override { return low_level_zero_fields(); }
   const void* options() const override { return &options_; }

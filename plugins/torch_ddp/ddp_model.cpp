@@ -38,7 +38,7 @@ class SumHook : public c10d::CommHookInterface {
 
   at::Tensor parseHookResult(const c10::IValue& result) override {
     auto node = under_way_.extract(result.toInt());
-    TRIREME_CHECK(!node.empty(), "a gradient bucket's result is asked for twice");
+    TRIREME_CHECK(!node.empty(), "the result of a gradient bucket was requested twice");
     node.mapped().second.wait();
     return node.mapped().first;
   }
@@ -109,8 +109,8 @@ void DdpModel::check_zeroed() {
   for (const auto& p : reduced_)
     if (p.grad().defined())
       throw ConfigError(
-          "plugin.torch_ddp: the gradients of this step are reduced already, and another forward pass begins; hold "
-          "no_sync() around every microbatch but the last, and call zero_grad() after step()");
+          "plugin.torch_ddp: another forward pass begins after the gradients of this step were reduced; put every "
+          "microbatch but the last under no_sync(), and call zero_grad() after step()");
 }
 
 // A bucket that misses a gradient is never sent, and the reducer says nothing of it: the ranks would drift apart.

@@ -12,22 +12,21 @@ namespace trireme::plugins {
 
 const Fields<TorchDdpOptions>& torch_ddp_fields() {
   static const auto table =
-      Fields<TorchDdpOptions>("plugin.torch_ddp", "Data parallelism on PyTorch's reducer.")
+      Fields<TorchDdpOptions>("plugin.torch_ddp", "Data parallelism with PyTorch's DDP reducer.")
           .add("broadcast_buffers", &TorchDdpOptions::broadcast_buffers,
                "Copy the model's buffers (such as running statistics) from rank 0 before each training forward pass.")
-          .add("bucket_cap_mb", &TorchDdpOptions::bucket_cap_mb, "Size of a gradient bucket, MiB.", {.min = 1})
+          .add("bucket_cap_mb", &TorchDdpOptions::bucket_cap_mb, "Size of a gradient bucket in MiB.", {.min = 1})
           .add("find_unused_parameters", &TorchDdpOptions::find_unused_parameters,
-               "Look in each step for parameters that take no part in the loss; costs a walk of the graph.")
+               "Find the parameters that take no part in the loss in each step; costs a traversal of the autograd "
+               "graph.")
           .add("check_reduction", &TorchDdpOptions::check_reduction,
-               "Compare the reduced gradients of all ranks after each backward pass, and stop when they are not the "
-               "same; "
-               "costs a reading of all gradients.")
+               "Compare the reduced gradients of all ranks after each backward pass, and stop if they differ; costs "
+               "one more pass over all gradients.")
           .add("gradient_as_bucket_view", &TorchDdpOptions::gradient_as_bucket_view,
-               "Gradients are views into the buckets that are reduced; false: gradients and buckets are separate "
-               "memory, "
-               "one more copy of all gradients.")
+               "true: gradients are views into the reduction buckets. false: gradients have memory of their own, which "
+               "costs another copy of all gradients.")
           .add("static_graph", &TorchDdpOptions::static_graph,
-               "Every step uses the same parameters; unused ones are found once, in the first step.");
+               "true: every step uses the same parameters, so unused ones are found only once, in the first step.");
   return table;
 }
 

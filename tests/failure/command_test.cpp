@@ -51,7 +51,7 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
       {{"train", good, "--set", "train.epohcs=5"},
        "--set train.epohcs=5: no key \"epohcs\" in [train]; did you mean \"epochs\"?  (trireme config --explain "
        "train)"},
-      {{"train", good, "--set", "train.epochs=many"}, "--set train.epochs=many: must be an integer, not text"},
+      {{"train", good, "--set", "train.epochs=many"}, "--set train.epochs=many: must be an integer, not a string"},
       {{"train", good, "--set", "epochs=5"}, "write --set SECTION.KEY=VALUE"},
       {{"train", good, "--set"}, "--set"},
       {{"eval", "runs/x"},
@@ -67,7 +67,7 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
 TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
   const TemporaryFolder folder;
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"[train]\nepochs = \"three\"\n", ":2:1: train.epochs = \"three\": must be an integer, not text"},
+      {"[train]\nepochs = \"three\"\n", ":2:1: train.epochs = \"three\": must be an integer, not a string"},
       {"[train]\nepohcs = 3\n", ":2:1: no key \"epohcs\" in [train]; did you mean \"epochs\"?"},
       {"[trian]\nepochs = 3\n", ":1:2: no section [trian]"},
       {"[train\n", ":1:7: not valid TOML: "},

@@ -81,6 +81,28 @@ TEST(Eval, ARunServesFromAnyFolder) {
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(content_of(run + "/config.toml").find("resume = \"\"\n"), std::string::npos);
   EXPECT_NE(content_of(run + "/config.toml").find("path = \"" + folder.path() + "/leaves\"\n"), std::string::npos);
+  // One that is interrupted on its way from an earlier end has newer weights in its checkpoint than in model/.
+  const auto earlier = score_of({run}, elsewhere);
+  fs::create_directories(folder.path() + "/kept");
+  fs::copy(run, folder.path() + "/kept", fs::copy_options::recursive);
+  ASSERT_EQ(
+      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=3"}, there).code,
+      0);
+  for (const auto* part : {"/model", "/summary.json"}) {
+    fs::remove_all(run + part);
+    fs::copy(folder.path() + "/kept" + part, run + part, fs::copy_options::recursive);
+  }
+  const auto newest = eval({run}, elsewhere);
+  EXPECT_NE(newest.out.find("weights   " + run + "/checkpoints/step-00000006: epoch 3, after 6 steps\n"),
+            std::string::npos)
+      << newest.out << newest.err;
+  EXPECT_EQ(score_of({folder.path() + "/kept"}, elsewhere), earlier);
+  // A copied folder still names the first one.
+  for (const auto* ranks : {"1", "2"})
+    expect_refusal(run_process({TRIREME_COMMAND, "train", folder.path() + "/kept/config.toml", "--resume", "auto",
+                                "--ranks", ranks}),
+                   2,
+                   "this run folder was copied or moved to " + folder.path() + "/kept; choose where the run goes on");
   // Mere weights have no file of their own.
   fs::copy(run + "/model", folder.path() + "/mere");
   expect_only_refusal(eval({folder.path() + "/mere"}), 2, "name the TOML file as well");
@@ -115,14 +137,17 @@ TEST(Eval, OnAnyNumberOfRanks) {
   const auto expected = score_of({run.dir(), "--ranks", "4"});
   const auto alone = eval({run.dir()});
   EXPECT_EQ(score_in(alone), expected) << alone.err;
-  EXPECT_NE(
-      alone.err.find("layout   the run's own (hybrid_parallel) does not fit 1 rank: evaluated with data parallelism"),
-      std::string::npos)
+  EXPECT_NE(alone.err.find(
+                "layout   the run's layout (hybrid_parallel) does not fit 1 rank; evaluating with data parallelism"),
+            std::string::npos)
       << alone.err;
   EXPECT_EQ(score_of({run.dir(), "--ranks", "3"}), expected) << "more ranks than a batch has samples";
   EXPECT_EQ(score_of({run.dir(), "--ranks", "2", "--set", "parallel.plugin=gemini"}), expected);
   EXPECT_EQ(score_of({run.dir(), "--ranks", "2", "--set", "parallel.tp=2"}), expected);
   EXPECT_EQ(score_of({run.dir(), run.config, "--ranks", "3"}), expected);
+  // What is set of a plugin is used, or refused.
+  expect_only_refusal(eval({run.dir(), "--set", "plugin.hybrid_parallel.bogus=1"}), 2, "no key \"bogus\"");
+  EXPECT_EQ(eval({run.dir(), "--set", "plugin.hybrid_parallel.tp_size=4"}).code, 2);
   // --set beats the file under either name.
   for (const auto* set : {"parallel.tp=1", "plugin.hybrid_parallel.tp_size=1"}) {
     const auto other = run_process({TRIREME_COMMAND, "train", run.dir() + "/config.toml", "--ranks", "2", "--set", set,

@@ -85,11 +85,14 @@ TEST_F(LibTorchSearch, TakesThePlacesInTheirOrder) {
 TEST_F(LibTorchSearch, RefusesAnotherVersion) {
   const auto older = libtorch("older", "2.10.0");
   const std::string needed = std::string("needs ") + TRIREME_TORCH_VERSION + ": install it";
-  expect_only_refusal(run({"TRIREME_TORCH=" + older}), 2, older + " (named by TRIREME_TORCH) is LibTorch 2.10.0, and");
+  expect_only_refusal(run({"TRIREME_TORCH=" + older}), 2, older + " (named by TRIREME_TORCH) is LibTorch 2.10.0, but");
   expect_only_refusal(run({"TRIREME_TORCH=" + older}), 2, needed);
   libtorch("venv/lib/python3.11/site-packages/torch", "2.12.0");
   expect_only_refusal(run({"VIRTUAL_ENV=" + folder.path() + "/venv"}), 2,
                       "(the Python environment " + folder.path() + "/venv) is LibTorch 2.12.0");
+  // One of another version hides none that fits.
+  const auto beside = libtorch("libtorch");
+  EXPECT_EQ(run({"VIRTUAL_ENV=" + folder.path() + "/venv"}).out, "path=" + beside + "/lib\n");
   expect_only_refusal(run({"TRIREME_TORCH=/none"}), 2, "there is no lib/libtorch_cpu.so in it");
 }
 

@@ -57,11 +57,12 @@ TEST(Memory, TheRemedyIsOfThePlace) {
   ASSERT_EQ(train(run, 2, 4, 12, automatic).code, 0);
   const auto again = train(run, 2, 4, 12, automatic);
   EXPECT_EQ(again.code, 0) << again.err;
-  EXPECT_NE(again.out.find("by the figures of " + stats + ": slices of 6 of 6 chunks"), std::string::npos) << again.out;
+  EXPECT_NE(again.out.find("with the statistics in " + stats + ": weight slices of 6 of 6 chunks"), std::string::npos)
+      << again.out;
   auto other = automatic;
   other.insert(other.end(), {"--set", "model.dropout=0.1"});
   expect_refusal(train(run, 2, 4, 12, other), 2,
-                 "was measured in another run: model.dropout = 0.1 (there 0.0); remove");
+                 "was measured in another run: model.dropout = 0.1 (in the file: 0.0); remove");
   // Figures of nothing, as a run that needed less would have left them.
   std::ifstream in(stats);
   const std::string text((std::istreambuf_iterator<char>(in)), {});

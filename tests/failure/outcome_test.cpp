@@ -236,7 +236,7 @@ TEST(Outcome, TheTutorialsFileRuns) {
                     {TRIREME_COMMAND, "train", TRIREME_SOURCE_DIR "/configs/beans_vit_tutorial.toml", "--ranks", "4"});
   const auto outcome = run_process(words, {.time_limit = 120});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  for (const auto* says : {"4 = dp 1 x pp 2 x tp 2", "global batch 32 (32 x 1 a rank)", "fp16"})
+  for (const auto* says : {"4 = dp 1 x pp 2 x tp 2", "global batch 32 (32 x 1 per rank)", "fp16"})
     EXPECT_NE(outcome.out.find(says), std::string::npos) << says << "\n" << outcome.out;
   EXPECT_EQ(json_of(dir + "/summary.json")["steps"], 2);
   EXPECT_EQ(json_of(dir + "/summary.json")["skipped_steps"], 0);

@@ -19,15 +19,14 @@ TEST(Plugins, TellWhichKernelsTheyChose) {
   // All that was measured to be faster: on a CPU, one pass for dropout and sum where there is dropout.
   EXPECT_EQ(line({"parallel.tp=2", hybrid + "enable_all_optimization=true"}),
             "kernels (CPU): attention by LibTorch's flash kernel");
-  EXPECT_EQ(
-      line({"parallel.tp=2", "model.dropout=0.1", hybrid + "enable_all_optimization=true"}),
-      "kernels (CPU): attention by LibTorch's flash kernel; bias and GELU by LibTorch's kernels, dropout and sum in "
-      "one pass");
+  EXPECT_EQ(line({"parallel.tp=2", "model.dropout=0.1", hybrid + "enable_all_optimization=true"}),
+            "kernels (CPU): attention by LibTorch's flash kernel; bias and GELU by LibTorch's kernels, dropout and "
+            "residual sum in one pass");
   EXPECT_EQ(line({"parallel.tp=2", hybrid + "enable_fused_normalization=true"}),
-            "kernels (CPU): sum and layer norm by LibTorch's kernels");
+            "kernels (CPU): residual sum and layer norm by LibTorch's kernels");
   EXPECT_EQ(line({"parallel.tp=2", "parallel.sp_mode=ring", hybrid + "enable_sequence_overlap=false",
                   hybrid + "enable_flash_attention=false"}),
-            "kernels (CPU): attention forms its scores; tokens are waited for as they are sent");
+            "kernels (CPU): attention scores are materialized; sequence-parallel communication is not overlapped");
 }
 
 // The configuration that a run writes is one that can be run, and verified in other layouts.
@@ -68,7 +67,7 @@ TEST(Plugins, ReadTheSectionsOfThoseThatAreNotChosen) {
   const SmallRun run;
   for (const auto& [set, says] :
        {std::pair{"low_level_zero.stge=2", "no key \"stge\" in [plugin.low_level_zero]; did you mean \"stage\"?"},
-        {"low_level_zero.stage=two", "must be an integer, not text"},
+        {"low_level_zero.stage=two", "must be an integer, not a string"},
         {"gemini.shard_param_frac=2", "must be at least 0 and at most 1"},
         {"low_level_zero.stage=2",
          "belongs to the plugin \"low_level_zero\", but this run uses \"torch_ddp\"; remove it"},

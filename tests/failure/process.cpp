@@ -22,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-std::string content_of(const std::string& path) {
+/// "" where there is none: a process may have ended.
+std::string text_in(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream out;
   out << file.rdbuf();
@@ -47,7 +48,7 @@ struct Screen {
   }
   void read_now() {
     char part[4096];
-    for (ssize_t n = 0; master >= 0 && (n = read(master, part, sizeof(part))) > 0;)
+    for (ssize_t n = 0; master >= 0 && (n = ::read(master, part, sizeof(part))) > 0;)
       text.append(part, static_cast<std::size_t>(n));
   }
   ~Screen() {
@@ -123,8 +124,8 @@ Outcome run_process(const std::vector<std::string>& command, const ProcessOption
   outcome.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   out.read_now();
   err.read_now();
-  outcome.out = content_of(folder.path() + "/out") + out.text;
-  outcome.err = content_of(folder.path() + "/err") + err.text;
+  outcome.out = text_in(folder.path() + "/out") + out.text;
+  outcome.err = text_in(folder.path() + "/err") + err.text;
   return outcome;
 }
 
@@ -132,7 +133,7 @@ std::vector<pid_t> processes_with(const std::string& text) {
   std::vector<pid_t> found;
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const pid_t id = std::atoi(entry.path().filename().c_str());
-    if (id > 0 && content_of((entry.path() / "cmdline").string()).find(text) != std::string::npos) found.push_back(id);
+    if (id > 0 && text_in((entry.path() / "cmdline").string()).find(text) != std::string::npos) found.push_back(id);
   }
   return found;
 }

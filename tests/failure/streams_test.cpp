@@ -43,6 +43,25 @@ TEST(Streams, ReadAConfigurationOnce) {
   EXPECT_EQ(verified.code, 0) << verified.err;
 }
 
+TEST(Streams, NothingOfTheCallersEnvironmentReplacesTheFile) {
+  const SmallRun run;
+  const auto other = run.folder.write("other.toml", "[train]\nepochs = 77\n");
+  ProcessOptions options;
+  options.environment = {"TRIREME_CONFIG=" + other};
+  const auto printed = run_process({TRIREME_COMMAND, "config", run.config, "--print"}, options);
+  EXPECT_EQ(printed.code, 0) << printed.err;
+  EXPECT_EQ(printed.out.find("77"), std::string::npos) << printed.out;
+}
+
+// As daemons do, and some that run tests.
+TEST(Streams, AParentThatIgnoresItsChildrenLosesNoExitCode) {
+  const SmallRun run;
+  const std::string train =
+      std::string("trap '' CHLD; exec ") + TRIREME_COMMAND + " train " + run.config + " --ranks 2";
+  expect_only_refusal(shell(train + " --set 'optimizer.freeze=[\"bais\"]'"), 2, "\"bais\" matches no parameter");
+  EXPECT_EQ(shell(train).code, 0);
+}
+
 // Training goes on, all that it records is whole, and the loss is said at the end, on any number of ranks.
 TEST(Streams, TrainingNeedsNoOutput) {
   const SmallRun run;
@@ -177,7 +196,7 @@ TEST(Streams, OneRankSpeaksUnderTheUsersLauncher) {
         {{"config", run.config, "--set", "train.epohcs=1"}, "no key \"epohcs\""},
         {{"verify", run.config, "--layouts", "dp=1; dp=2"}, "run it without mpirun"},
         {{"train", "/dev/stdin"}, "/dev/stdin: every rank has to read this file"},
-        {{"train", run.config, "--set", "train.global_batch=2"}, "cannot be shared by 3 data-parallel ranks"}})
+        {{"train", run.config, "--set", "train.global_batch=2"}, "cannot be split over 3 data-parallel ranks"}})
     expect_only_refusal(run_process(under_mpirun(words), kRoot), 2, says);
 }
 
@@ -193,7 +212,7 @@ TEST(Streams, AnMpirunThatIsKilledIsNoLackOfMemory) {
                                      if (parent == front) kill(id, SIGKILL);
                                    }
                                  }});
-  expect_refusal(outcome, 137, "mpirun was ended by signal 9");
+  expect_refusal(outcome, 137, "mpirun was ended from outside by signal 9");
   EXPECT_EQ(outcome.err.find("memory"), std::string::npos) << outcome.err;
   run.expect_all_gone();
 }

@@ -27,7 +27,7 @@ TEST(Timeline, TellsWhatEachRankOfAPipelineDid) {
       2, {"--timeline", "--set", "parallel.pp=2", "--set", "train.micro_batch=2", "--set", "parallel.schedule=zb_h1"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   for (const char* part :
-       {"zb_h1: 2 ranks, 4 microbatches; step", "rank 0  F0", "rank 1  ", "measured: ranks wait", "timeline.json"})
+       {"zb_h1: 2 ranks, 4 microbatches; step", "rank 0  F0", "rank 1  ", "measured: ranks are idle", "timeline.json"})
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   const auto events = timeline_of(run);
   for (const int rank : {0, 1}) {

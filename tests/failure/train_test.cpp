@@ -80,9 +80,9 @@ TEST(Train, AnEarlierRunStaysUntilAllIsGood) {
   fs::create_directories(run.dir());
   std::ofstream(run.dir() + "/metrics.jsonl") << "{}\n";
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"optimizer.freeze=bais", "must be a list of texts"},
+      {"optimizer.freeze=bais", "must be a list of strings"},
       {"optimizer.freeze=[\"bais\"]", "\"bais\" matches no parameter; did you mean \"bias\"?"},
-      {"schedule.warmup_steps=1000", "asks for 1000 steps of warm-up, and the training has 6"},
+      {"schedule.warmup_steps=1000", "sets 1000 warm-up steps, but the training has only 6"},
   };
   for (const int ranks : {1, 2})
     for (const auto& [set, says] : cases) expect_only_refusal(run.train(ranks, {"--set", set}), 2, says);
@@ -96,7 +96,7 @@ TEST(Train, AnEarlierRunStaysUntilAllIsGood) {
 
 TEST(Train, RefusesMoreRanksThanSamplesOfABatch) {
   const SmallRun run(kLeaves, "epochs = 1\nglobal_batch = 2\n");
-  expect_only_refusal(run.train(3), 2, "a global batch of 2 cannot be shared by 3 data-parallel ranks");
+  expect_only_refusal(run.train(3), 2, "a global batch of 2 cannot be split over 3 data-parallel ranks");
   EXPECT_FALSE(fs::exists(run.dir()));
 }
 
@@ -277,7 +277,7 @@ std::vector<pid_t> ranks_of(const SmallRun& run) {
 
 TEST(Train, NoRankOutlivesAnother) {
   const std::vector<std::pair<int, std::string>> cases{{SIGKILL, "a rank was killed (signal 9)"},
-                                                       {SIGSEGV, "a rank crashed by signal 11 (Segmentation fault)"},
+                                                       {SIGSEGV, "a rank crashed with signal 11 (Segmentation fault)"},
                                                        {SIGUSR2, "a rank was ended by signal 12 ("}};
   for (const auto& [signal, message] : cases) {
     const SmallRun run(kLeaves, kLong);

@@ -55,7 +55,7 @@ TEST_F(Verify, RoundingIsNoDifference) {
       verify("dp=1; tp=2; dp=2", {"--set", "optimizer.adamw=false", "--set", "optimizer.weight_decay=0.05"});
   EXPECT_EQ(told.code, 0) << told.out << told.err;
   const auto lost = verify("dp=1; tp=2", {"--set", "optimizer.name=sgd", "--set", "optimizer.lr=1e300"});
-  expect_refusal(lost, 6, "and there is nothing to compare; try a lower optimizer.lr");
+  expect_refusal(lost, 6, "so there is nothing to compare; try a lower optimizer.lr");
 }
 
 TEST_F(Verify, RefusesALayoutThatTheModelHasNotBeforeTheFirstRuns) {
@@ -71,10 +71,10 @@ TEST_F(Verify, LayoutsNameTheirDevice) {
   expect_only_refusal(verify("dp=1; tp=2,device=tpu"), 2, "--layouts: \"tp=2,device=tpu\": run.device");
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   expect_only_refusal(verify("dp=1,device=cpu; dp=1,device=cuda"), 2,
-                      "--layouts: \"dp=1,device=cuda\": device \"cuda\", but the CUDA driver shows no device here");
+                      "--layouts: \"dp=1,device=cuda\": device \"cuda\", but the CUDA driver reports no device");
   unsetenv("CUDA_VISIBLE_DEVICES");
   expect_only_refusal(verify("dp=1,device=cpu; dp=2,device=cpu", {"--precision", "tf32"}), 2,
-                      "\"tf32\" is how CUDA GPUs multiply matrices, and this run is on the CPU; set fp32");
+                      "\"tf32\" is a mode of CUDA GPUs, but this run is on the CPU; use \"fp32\"");
 }
 
 TEST_F(Verify, RefusesWordsThatAreNoLayouts) {

@@ -32,6 +32,11 @@ PATH=/usr/bin:/bin moved/bin/trireme train moved/share/trireme/configs/leaves_vi
   --set data.images=120 --set run.dir="$work/run" 2>&1 | tee trained.txt
 grep -q 'mpirun, 2 ranks' trained.txt
 moved/bin/trireme eval run
+moved/bin/trireme verify moved/share/trireme/configs/leaves_vit.toml --layouts 'dp=1; dp=2' --set data.images=60 | tee verified.txt
+grep -q 'same' verified.txt
+for package in libopenmpi3 openmpi-bin libturbojpeg0 libpng16-16 libpmix2 libhwloc15 libcli11-dev; do
+  [ -s "moved/share/doc/third_party/$package/copyright" ] || { echo "no licence of $package"; exit 1; }
+done
 echo "== programs of gpu_check.sh, from the bundle"
 if [ -x "$build/libexec/trireme/tests/comm_test" ]; then
   mkdir -p gpu/kernels gpu/suites
@@ -51,4 +56,6 @@ cpack --config "$build/CPackConfig.cmake" -B "$work/deb" >deb.log 2>&1 || { cat 
 dpkg-deb -I deb/trireme_*.deb | grep -E 'Package|Version|Depends'
 dpkg -x deb/trireme_*.deb unpacked
 unpacked/usr/bin/trireme env
+unpacked/usr/bin/trireme train moved/share/trireme/configs/leaves_vit.toml --ranks 2 --set train.max_steps=3 \
+  --set data.images=120 --set run.dir="$work/of_deb"
 [ ! -e unpacked/usr/share/trireme/libtorch ]

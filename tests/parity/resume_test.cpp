@@ -244,11 +244,11 @@ TEST_F(Resume, AnotherPrecisionWhereWeightsAreStoredAlike) {
   };
   for (const auto& [sets, says] :
        {Row{raw + from_fp32,
-            "holds weights in fp32 (train.precision = \"fp32\"), and this run updates them in bf16 (" + keys + ")"},
+            "holds weights in fp32 (train.precision = \"fp32\"), but this run updates them in bf16 (" + keys + ")"},
         Row{bf16 + kStage1 + from_raw, "holds weights in bf16 (" + keys +
-                                           "), and this run updates them in fp32 (train.precision = \"bf16\", "
+                                           "), but this run updates them in fp32 (train.precision = \"bf16\", "
                                            "plugin.low_level_zero.master_weights = true)"},
-        Row{"--set train.precision=fp64 " + from_fp32, "and this run updates them in fp64"}}) {
+        Row{"--set train.precision=fp64 " + from_fp32, "but this run updates them in fp64"}}) {
     EXPECT_EQ(try_train("other", 1, sets), 7) << log("other");
     EXPECT_NE(log("other").find(says), std::string::npos) << log("other");
     EXPECT_FALSE(fs::exists(root_ / "other")) << "nothing is made or moved before a refusal";

@@ -64,8 +64,8 @@ std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int par
 }
 
 std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, int parts) {
-  TRIREME_CHECK(search.smallest >= 1 && search.range >= 0 && search.step >= 1, "chunks from {} by {} over {}",
-                search.smallest, search.step, search.range);
+  TRIREME_CHECK(search.smallest >= 1 && search.range >= 0 && search.step >= 1,
+                "invalid chunk search: from {} by {} over {}", search.smallest, search.step, search.range);
   const auto parameters = nn::declarations(model);
   const auto places = places_of(model, parameters, one_section);
   std::int64_t best = search.smallest, least = -1;

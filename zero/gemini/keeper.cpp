@@ -27,15 +27,19 @@ std::size_t distance(const BlockOrder& order, const FlatWeights& weights, std::s
 
 }  // namespace
 
-Keeper::Keeper(const comm::Group& everyone, c10::Device device, KeeperOptions options, const Log& log)
-    : everyone_(everyone), meter_(device), options_(std::move(options)), log_(log), capacity_(meter_.capacity()) {
-  auto least = at::tensor({capacity_}, at::kLong).to(device);
+Keeper::Keeper(const comm::Group& everyone, const comm::World& world, KeeperOptions options, const Log& log)
+    : everyone_(everyone),
+      meter_(world.device(), world.ranks_per_device()),
+      options_(std::move(options)),
+      log_(log),
+      capacity_(meter_.capacity()) {
+  auto least = at::tensor({capacity_}, at::kLong).to(world.device());
   everyone_.all_reduce(least, comm::ReduceOp::min);
   capacity_ = least.item<std::int64_t>();
   if (capacity_ == 0)
     throw ConfigError(
-        "plugin.gemini.placement_policy: \"auto\" fills a device's memory, and CPU ranks have none: set run.memory_mb "
-        "to the memory of a rank's tensors (in C++: memory::count()), or choose \"static\"");
+        "plugin.gemini.placement_policy: \"auto\" needs to know the device's memory: on CPU ranks, set run.memory_mb "
+        "to what a rank's tensors may take (in C++: memory::count()), or choose \"static\"");
   if (!options_.stats_path.empty()) stats_ = MemoryStats::read(options_.stats_path, options_.run, options_.chunks);
   read_ = stats_.has_value();
 }
@@ -51,9 +55,9 @@ std::vector<Residence> Keeper::planned() const {
 }
 
 std::string Keeper::describe() const {
-  return fmt::format("placement auto: {:.1f} MiB a rank, {}", mib(capacity_),
-                     stats_ ? fmt::format("by the figures of {}: {}", options_.stats_path, standing())
-                            : std::string("filled by what the first step measures"));
+  return fmt::format("placement auto: {:.1f} MiB per rank, {}", mib(capacity_),
+                     stats_ ? fmt::format("with the statistics in {}: {}", options_.stats_path, standing())
+                            : std::string("to be filled after the first step is measured"));
 }
 
 std::vector<std::string> Keeper::advice() const {
@@ -61,8 +65,8 @@ std::vector<std::string> Keeper::advice() const {
   if (!keeps() && options_.warmup_ratio < 1) out.emplace_back("raise plugin.gemini.warmup_non_model_data_ratio");
   if (keeps()) out.emplace_back("lower plugin.gemini.steady_cuda_cap_ratio");
   if (read_)
-    out.push_back(
-        fmt::format("remove {}, whose figures may be too small, so that they are measured again", options_.stats_path));
+    out.push_back(fmt::format("remove {}, whose statistics may be too low, so that memory is measured again",
+                              options_.stats_path));
   return out;
 }
 
@@ -166,8 +170,8 @@ std::string Keeper::standing() const {
   std::int64_t other = 0;
   for (const auto& period : stats_->periods) other = std::max(other, period.other);
   return fmt::format(
-      "slices of {1} of {0} chunks and optimizer state of {2} lie on the device; at least {3:.1f} MiB are free for "
-      "gathered ones",
+      "weight slices of {1} of {0} chunks and optimizer state of {2} are on the device; at least {3:.1f} MiB are free "
+      "for gathered chunks",
       homes.size(), slices, states, mib(std::max<std::int64_t>(0, left - other)));
 }
 

@@ -17,7 +17,7 @@
 
 #include "core/base/log.h"
 #include "core/base/memory.h"
-#include "core/comm/group.h"
+#include "core/comm/world.h"
 #include "zero/gemini/block_order.h"
 #include "zero/gemini/memory_stats.h"
 
@@ -36,7 +36,7 @@ class Keeper {
  public:
   /// `everyone`: the ranks that decide alike. Collective. @throws ConfigError when the device's capacity is unknown, or
   /// for the file
-  Keeper(const comm::Group& everyone, c10::Device device, KeeperOptions options, const Log& log);
+  Keeper(const comm::Group& everyone, const comm::World& world, KeeperOptions options, const Log& log);
 
   /// Where chunks live until training begins: as little as possible on the device. `parts`: of each chunk, bytes of
   /// the slice.

@@ -28,7 +28,7 @@ static void check_same(const std::string& path, const RunKeys& here, const RunKe
   };
   for (const auto& [key, any] : all)
     if (value(here, key) != value(there, key))
-      differ.push_back(fmt::format("{} = {} (there {})", key, value(here, key), value(there, key)));
+      differ.push_back(fmt::format("{} = {} (in the file: {})", key, value(here, key), value(there, key)));
   if (!differ.empty())
     throw ConfigError(
         fmt::format("plugin.gemini.memstats: \"{}\" was measured in another run: {}; remove the file, or name another",
@@ -53,8 +53,8 @@ std::optional<MemoryStats> MemoryStats::read(const std::string& path, const RunK
     return std::all_of(list.begin(), list.end(), [](auto bytes) { return bytes >= 0; });
   };
   if (stats.periods.empty() || stats.state.size() != chunks || stats.first_use.size() != chunks)
-    refuse(path, fmt::format("it must have periods, and figures of {} chunks", chunks));
-  if (!sizes(stats.state) || !sizes(stats.first_use)) refuse(path, "a figure is less than 0");
+    refuse(path, fmt::format("it must have periods, and values for {} chunks", chunks));
+  if (!sizes(stats.state) || !sizes(stats.first_use)) refuse(path, "a value is negative");
   return stats;
 }
 

@@ -17,9 +17,11 @@ CudaLibrary CudaLibrary::load() {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     throw ConfigError(fmt::format(
-        "CUDA devices are here, but {}; use device \"cpu\", or install Trireme with its CUDA library", dlerror()));
+        "this machine has CUDA devices, but {}; use device \"cpu\", or install Trireme with its CUDA library",
+        dlerror()));
   const auto* entry = static_cast<const Entry*>(dlsym(library, "trireme_cuda_entry"));
-  if (entry == nullptr) throw ConfigError(fmt::format("{} is of another Trireme: it has no trireme_cuda_entry", path));
+  if (entry == nullptr)
+    throw ConfigError(fmt::format("{} belongs to another version of Trireme: it has no trireme_cuda_entry", path));
   return CudaLibrary(entry);
 }
 

@@ -15,30 +15,28 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/comm/transport.h"
 
 namespace trireme::comm {
 namespace {
 
-std::string variable(const char* name, const char* otherwise = "") {
-  const char* value = std::getenv(name);
-  return value == nullptr ? otherwise : value;
-}
-
 /// The store that ranks meet at. Under torchrun its agent may already serve one; under mpirun rank 0 serves one, and
 /// MPI tells the others where.
 c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchInfo& info, const NcclOptions& options) {
   c10d::TCPStoreOptions store{.isServer = info.rank == 0, .waitWorkers = false, .timeout = options.timeout};
   if (!options.share_address) {
-    const auto host = variable("MASTER_ADDR"), port = variable("MASTER_PORT");
+    const auto host = environment("MASTER_ADDR"), port = environment("MASTER_PORT");
     if (host.empty() || std::atoi(port.c_str()) <= 0)
       throw ConfigError(
-          fmt::format("MASTER_ADDR=\"{}\", MASTER_PORT=\"{}\": torchrun sets both; start with it", host, port));
+          fmt::format("MASTER_ADDR=\"{}\", MASTER_PORT=\"{}\": torchrun sets both; start with torchrun", host, port));
     store.port = static_cast<std::uint16_t>(std::atoi(port.c_str()));
-    if (variable("TORCHELASTIC_USE_AGENT_STORE") == "True") store.isServer = false;
+    if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") store.isServer = false;
     // A restart of the same job must not meet the keys of the run before.
-    return c10::make_intrusive<c10d::PrefixStore>("trireme/" + variable("TORCHELASTIC_RESTART_COUNT", "0"),
+    auto restarts = environment("TORCHELASTIC_RESTART_COUNT");
+    if (restarts.empty()) restarts = "0";
+    return c10::make_intrusive<c10d::PrefixStore>("trireme/" + restarts,
                                                   c10::make_intrusive<c10d::TCPStore>(host, store));
   }
   if (info.rank == 0) {
@@ -102,7 +100,7 @@ class NcclTransport final : public Transport {
       group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
       backends_.push_back(std::move(backend));
     } catch (const c10::Error& error) {
-      throw CommError(fmt::format("NCCL for group {}: {}", axis, error.what_without_backtrace()));
+      throw CommError(fmt::format("cannot create NCCL group {}: {}", axis, error.what_without_backtrace()));
     }
   }
 
@@ -114,7 +112,7 @@ class NcclTransport final : public Transport {
     }
   }
 
-  void stage_cuda(c10::Device) override { TRIREME_CHECK(false, "NCCL does not go through the host"); }
+  void stage_cuda(c10::Device) override { TRIREME_CHECK(false, "NCCL does not stage tensors through host memory"); }
 
   void abort(int) noexcept override {}  // torchrun's agent, or mpirun, ends the other ranks
 

@@ -91,7 +91,7 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inpu
                                     const c10d::AllgatherOptions& options) {
   Call call(*this, c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp);
   call.check_one(inputs, "inputs");
-  if (outputs.size() != 1) call.refuse("one list of outputs expected");
+  if (outputs.size() != 1) call.refuse("expected one list of outputs");
   call.check_list(outputs[0], "outputs");
   const auto mine = call.input(inputs[0]);
   call.gather_all(mine, call.outputs(outputs[0]));
@@ -108,7 +108,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
                                               const c10d::AllgatherOptions& options) {
   // outputs[r][i]: what rank r gives as its i-th input.
   Call call(*this, c10d::OpType::ALLGATHER_COALESCED, "all_gather", options.timeout, options.asyncOp);
-  if (outputs.size() != static_cast<std::size_t>(size_)) call.refuse("one list of outputs a rank expected");
+  if (outputs.size() != static_cast<std::size_t>(size_)) call.refuse("expected one list of outputs per rank");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors column;
     for (const auto& list : outputs) {
@@ -124,7 +124,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
 Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::AllgatherOptions& options) {
   Call call(*this, c10d::OpType::_ALLGATHER_BASE, "all_gather", options.timeout, options.asyncOp);
-  if (outputs.size() != inputs.size()) call.refuse("as many outputs as inputs expected");
+  if (outputs.size() != inputs.size()) call.refuse("expected as many outputs as inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (outputs[i].numel() != inputs[i].numel() * size_ || outputs[i].scalar_type() != inputs[i].scalar_type())
       call.refuse(
@@ -145,7 +145,7 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   const auto mine = call.input(inputs[0]);
   Round round;
   if (rank_ == root) {
-    if (outputs.size() != 1) call.refuse("one list of outputs expected");
+    if (outputs.size() != 1) call.refuse("expected one list of outputs");
     call.check_list(outputs[0], "outputs");
     const auto from = call.outputs(outputs[0]);
     for (int r = 0; r < size_; ++r)
@@ -167,7 +167,7 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs
   const auto mine = call.output(outputs[0]);
   Round round;
   if (rank_ == root) {
-    if (inputs.size() != 1) call.refuse("one list of inputs expected");
+    if (inputs.size() != 1) call.refuse("expected one list of inputs");
     call.check_list(inputs[0], "inputs");
     const auto to = call.inputs(inputs[0]);
     for (int r = 0; r < size_; ++r)
@@ -185,7 +185,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
                                          const c10d::ReduceScatterOptions& options) {
   Call call(*this, c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options.timeout, options.asyncOp);
   call.check_one(outputs, "outputs");
-  if (inputs.size() != 1) call.refuse("one list of inputs expected");
+  if (inputs.size() != 1) call.refuse("expected one list of inputs");
   call.check_list(inputs[0], "inputs");
   call.check_reduce(outputs[0], options.reduceOp);
   for (const auto& input : inputs[0])
@@ -204,7 +204,7 @@ Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& i
 Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::ReduceScatterOptions& options) {
   Call call(*this, c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", options.timeout, options.asyncOp);
-  if (outputs.size() != inputs.size()) call.refuse("as many outputs as inputs expected");
+  if (outputs.size() != inputs.size()) call.refuse("expected as many outputs as inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].numel() != outputs[i].numel() * size_ || outputs[i].scalar_type() != inputs[i].scalar_type())
       call.refuse(
@@ -222,7 +222,9 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, s
                                         std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) {
   Call call(*this, c10d::OpType::ALLTOALL_BASE, "all_to_all", options.timeout, options.asyncOp);
   if (!splits_fit(output, output_splits, size_) || !splits_fit(input, input_splits, size_))
-    call.refuse("the split sizes must be one a rank and add up to the rows; without them the rows must divide evenly");
+    call.refuse(
+        "give one split size per rank, which add up to the number of rows; without split sizes the rows must divide "
+        "evenly");
   const auto to = split_rows(call.input(input), input, input_splits, size_);
   call.exchange(to, split_rows(call.output(output), output, output_splits, size_));
   return call.start();

@@ -39,12 +39,12 @@ void Backend::Call::refuse(const std::string& why) const {
 }
 
 void Backend::Call::check_one(const Tensors& tensors, const char* what) const {
-  if (tensors.size() != 1) refuse(fmt::format("{} {} given, one expected", tensors.size(), what));
+  if (tensors.size() != 1) refuse(fmt::format("got {} {}; expected one", tensors.size(), what));
 }
 
 void Backend::Call::check_list(const Tensors& tensors, const char* what) const {
   if (tensors.size() != static_cast<std::size_t>(size))
-    refuse(fmt::format("{} {} given, one a rank expected", tensors.size(), what));
+    refuse(fmt::format("got {} {}; expected one per rank", tensors.size(), what));
 }
 
 void Backend::Call::check_root(std::int64_t root) const {
@@ -60,7 +60,7 @@ void Backend::Call::check_reduce(const at::Tensor& tensor, const c10d::ReduceOp&
 }
 
 const at::Tensor& Backend::Call::checked(const at::Tensor& tensor) const {
-  if (!tensor.defined()) refuse("an undefined tensor");
+  if (!tensor.defined()) refuse("a tensor is undefined");
   if (tensor.layout() != at::kStrided) refuse("only dense tensors can be sent; use to_dense()");
   return tensor;
 }

@@ -97,10 +97,10 @@ void choose(Op op, void* output, std::span<const void* const> sources, std::size
 void check_combine(c10::ScalarType type, Op op) {
   using c10::ScalarType;
   const bool known_op = op == Op::SUM || op == Op::AVG || op == Op::PRODUCT || op == Op::MIN || op == Op::MAX;
-  if (!known_op) throw CommError("the Open MPI transport reduces by sum, avg, product, min and max alone");
+  if (!known_op) throw CommError("the Open MPI transport supports only the reductions sum, avg, product, min and max");
   switch (type) {
     case ScalarType::Bool:
-      if (op == Op::AVG) throw CommError("bool has no average; convert to a number first");
+      if (op == Op::AVG) throw CommError("bool cannot be averaged; convert to a numeric dtype first");
       return;
     case ScalarType::Double:
     case ScalarType::Float:
@@ -113,7 +113,7 @@ void check_combine(c10::ScalarType type, Op op) {
     case ScalarType::Byte:
       return;
     default:
-      throw CommError(fmt::format("the Open MPI transport does not reduce {}", c10::toString(type)));
+      throw CommError(fmt::format("the Open MPI transport cannot reduce {}", c10::toString(type)));
   }
 }
 

@@ -65,8 +65,8 @@ Communicators::Slot& Communicators::agree(const std::vector<int>& ranks, const s
   options.asyncOp = false;
   agreement_->allreduce(tensors, options)->wait();
   if (sum[0] != 0)
-    throw CommError(
-        fmt::format("group {}: the ranks of the world gave different lists; here [{}]", axis, fmt::join(ranks, ", ")));
+    throw CommError(fmt::format("group {}: the ranks passed different lists of members; this rank passed [{}]", axis,
+                                fmt::join(ranks, ", ")));
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (sum[1 + i] == 0) return slots_[i];
   auto& made = slots_.emplace_back();
@@ -84,7 +84,8 @@ MPI_Comm Communicators::create(const std::vector<int>& ranks, const std::string&
     const int code = MPI_Comm_create_group(world_.comm, members, 0, &comm);
     MPI_Group_free(&members);
     MPI_Group_free(&everyone);
-    if (code != MPI_SUCCESS) throw CommError(fmt::format("no communicator for group {}: MPI error {}", axis, code));
+    if (code != MPI_SUCCESS)
+      throw CommError(fmt::format("cannot create a communicator for group {}: MPI error {}", axis, code));
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   });
   return comm;

@@ -33,7 +33,7 @@ Engine::Engine() : thread_([this] { background(); }) {}
 Engine::~Engine() { stop(); }
 
 void Engine::start(const c10::intrusive_ptr<Operation>& operation) {
-  if (stopping_) throw CommError(fmt::format("{}: the world has ended", operation->text()));
+  if (stopping_) throw CommError(fmt::format("{}: the World has already been destroyed", operation->text()));
   outstanding_.fetch_add(1);
   {
     const std::lock_guard lock(queue_mutex_);
@@ -104,8 +104,8 @@ void Engine::check_deadlines(Operations& finished) {
       continue;
     }
     operation.fail(std::make_exception_ptr(CommError(fmt::format(
-        "{}: nothing from {} within {:.3g} s; that rank is slow, stuck or gone, or made other calls", operation.text(),
-        operation.pending_peers(), static_cast<double>(operation.program_.timeout.count()) / 1000))));
+        "{}: nothing received from {} within {:.3g} s; that rank is slow, stuck or gone, or made other calls",
+        operation.text(), operation.pending_peers(), static_cast<double>(operation.program_.timeout.count()) / 1000))));
     if (operation.has_requests()) broken_.push_back(active_[i]);
     retire(i, finished);
   }
@@ -205,8 +205,8 @@ void Engine::stop() {
     left = active_;
     left.insert(left.end(), queue_.begin(), queue_.end());
     for (const auto& operation : left)
-      operation->fail(
-          std::make_exception_ptr(CommError(fmt::format("{}: the world ended before it", operation->text()))));
+      operation->fail(std::make_exception_ptr(
+          CommError(fmt::format("{}: the World was destroyed before this was complete", operation->text()))));
     broken_.insert(broken_.end(), left.begin(), left.end());
     active_.clear();
     queue_.clear();

@@ -108,8 +108,8 @@ bool Operation::match_from(int peer, const Arrival& arrival) {
     throw CommError(fmt::format("{}: receiving from {}: {}", text(), peer_text(source_), mpi_text(code)));
   if (!fits)
     throw CommError(
-        fmt::format("{}: {} sent {} bytes, this rank expects {}; do all ranks give the same shapes and dtypes, in the "
-                    "same order of calls?",
+        fmt::format("{}: {} sent {} bytes, this rank expects {}; do all ranks make the same calls in the same order, "
+                    "with the same shapes and dtypes?",
                     text(), peer_text(source_), bytes, arrival.bytes));
   return true;
 }

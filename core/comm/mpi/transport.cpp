@@ -123,7 +123,7 @@ class MpiTransport final : public Transport {
  private:
   static constexpr std::int64_t kLongest = 512;
   static at::Tensor text_tensor(const std::string& text) {
-    TRIREME_CHECK(static_cast<std::int64_t>(text.size()) < kLongest, "a text of {} bytes between ranks", text.size());
+    TRIREME_CHECK(static_cast<std::int64_t>(text.size()) < kLongest, "a message of {} bytes is too long", text.size());
     auto tensor = at::zeros({kLongest}, at::kByte);
     std::memcpy(tensor.data_ptr(), text.data(), text.size());
     return tensor;

@@ -23,7 +23,7 @@ void draw(std::uint64_t key, std::uint64_t threshold, const at::Tensor& sample_i
                                    mask.mutable_data_ptr<bool>(), c10::cuda::getCurrentCUDAStream()));
 }
 
-const bool brought = [] {
+const bool masks_registered = [] {
   draw_masks_by(draw);
   return true;
 }();

@@ -116,7 +116,7 @@ std::array<at::Tensor, 3> norm_of_sum_backward(const at::Tensor& of_norm, const 
   return out;
 }
 
-const bool brought = [] {
+const bool fused_registered = [] {
   fuse_on_gpu_by({biased_gelu, biased_gelu_backward, masked_sum, norm_of_sum, norm_of_sum_backward});
   return true;
 }();

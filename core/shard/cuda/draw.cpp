@@ -29,7 +29,7 @@ void draw(const Init& init, std::uint64_t key, const std::vector<Placement::Run>
                              out.mutable_data_ptr<float>(), c10::cuda::getCurrentCUDAStream()));
 }
 
-const bool registered = [] {
+const bool drawing_registered = [] {
   draw_weights_by(draw);
   return true;
 }();

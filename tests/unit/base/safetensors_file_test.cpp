@@ -77,9 +77,9 @@ TEST_F(SafeTensorsFileTest, RefusesWhatIsWrong) {
       {deep, "", "the header is not JSON"},
       {"[]", "", "not an object"},
       {"{\"a\":1}", "", "tensor \"a\": has no \"dtype\""},
-      {R"({"__metadata__":{"x":1}})", "", "the value of \"x\" is not text"},
+      {R"({"__metadata__":{"x":1}})", "", "the value of \"x\" is not a string"},
       {R"({"__metadata__":[]})", "", "\"__metadata__\" is not an object"},
-      {tensor(R"("dtype":"F3","shape":[1],"data_offsets":[0,4])"), "abcd", "dtype \"F3\" is not known"},
+      {tensor(R"("dtype":"F3","shape":[1],"data_offsets":[0,4])"), "abcd", "unknown dtype \"F3\""},
       {tensor(R"("dtype":"F32","data_offsets":[0,4])"), "abcd", "has no \"shape\""},
       {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0])"), "abcd", "has no \"data_offsets\""},
       {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0,5])"), "abcd", "lie outside the 4 bytes"},
@@ -87,7 +87,7 @@ TEST_F(SafeTensorsFileTest, RefusesWhatIsWrong) {
       {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[-4,0])"), "abcd", "not a non-negative integer"},
       {tensor(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])"), "abcd", "not a non-negative integer"},
       {tensor(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])"), "abcd", "not a non-negative integer"},
-      {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), "abcd", "needs 8 bytes and its offsets give 4"},
+      {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), "abcd", "needs 8 bytes, but its offsets span 4"},
       // 2^62 x 4 bytes wraps to 0, and 2^32 x 2^32 to 0: both must be seen as too many.
       {tensor(R"("dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0])"), "", "too many elements"},
       {tensor(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"), "", "too many elements"},
@@ -109,7 +109,7 @@ TEST_F(SafeTensorsFileTest, RefusesWhatIsWrong) {
 TEST_F(SafeTensorsFileTest, RefusesFilesThatAreNoFiles) {
   EXPECT_NE(error().find("cannot be opened: No such file"), std::string::npos);
   std::ofstream(path_) << "abc";
-  EXPECT_NE(error().find("3 bytes, which cannot hold a header"), std::string::npos);
+  EXPECT_NE(error().find("3 bytes are too few for a header"), std::string::npos);
   std::filesystem::remove(path_);
   std::filesystem::create_directory(path_);
   EXPECT_NE(error().find("not a regular file"), std::string::npos);

@@ -140,7 +140,6 @@ std::string usage_error(Call call) {
   return "";
 }
 
-// A program's wrong call is told as such, and not as a bug of ours.
 // fp32 is fp32 in every operation, and TF32 is had by asking for it.
 TEST(Precision, Tf32IsAskedFor) {
   EXPECT_TRUE(Precision::parse("tf32").tf32);
@@ -156,19 +155,22 @@ TEST(Precision, Tf32IsAskedFor) {
   }
 }
 
+// A program's wrong call is reported as such, and not as a bug of ours.
 TEST(Booster, TellsWrongCalls) {
   const auto world = launch();
   EXPECT_NE(usage_error([&] { Booster(*world, nullptr, {}); }).find("the plugin is null"), std::string::npos);
   Booster booster(*world, std::make_unique<Bare>(), {.train = {.global_batch = 4}});
-  EXPECT_NE(usage_error([&] { booster.boost({}); }).find("takes a model, a criterion and data"), std::string::npos);
+  EXPECT_NE(usage_error([&] { booster.boost({}); }).find("needs a model, a criterion and data"), std::string::npos);
   auto run = booster.boost(blank_inputs());
   EXPECT_NE(usage_error([&] { run.loader->next(); }).find("call start_epoch(epoch) first"), std::string::npos);
+  EXPECT_NE(usage_error([&] { booster.save(run, "/none", 0); }).find("at least one checkpoint is kept"),
+            std::string::npos);
   EXPECT_NE(usage_error([&] { run.loader->start_epoch(0, 3); }).find("this one has 2 steps"), std::string::npos);
   const auto model = nn::adapt(torch::nn::Sequential(torch::nn::Linear(2, 3)));
   const auto x = at::ones({1, 2});
   EXPECT_NE(usage_error([&] {
               model->forward({x, x}, {});
-            }).find("takes one tensor, and 2 were given"),
+            }).find("takes one tensor, but 2 were given"),
             std::string::npos);
   EXPECT_NE(usage_error([&] { nn::cross_entropy(x, at::zeros({3}, at::kLong)); }).find("[1, 2] and [3]"),
             std::string::npos);

@@ -11,7 +11,7 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr const char* kName = "google/vit-base-patch16-224";
-constexpr const char* kModel = "models--google--vit-base-patch16-224";
+constexpr const char* kModelFolder = "models--google--vit-base-patch16-224";
 
 /// The four variables that say where the cache is, put back at the end.
 class HubCache : public testing::Test {
@@ -28,7 +28,7 @@ class HubCache : public testing::Test {
       value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
   }
   static void make_snapshot(const std::string& cache, const std::string& commit, bool ref) {
-    const auto model = cache + "/" + kModel;
+    const auto model = cache + "/" + kModelFolder;
     std::filesystem::create_directories(model + "/snapshots/" + commit);
     std::filesystem::create_directories(model + "/refs");
     if (ref) put_bytes(model + "/refs/main", commit);
@@ -56,13 +56,16 @@ TEST_F(HubCache, ANameIsFoundByItsRefOrAsTheOnlySnapshot) {
                {"google/vit-base-patch16-224: no such file or folder", cache,
                 "hf download google/vit-base-patch16-224 config.json model.safetensors preprocessor_config.json"});
   make_snapshot(cache, "one", false);
-  EXPECT_EQ(locate_weights(kName), cache + "/" + kModel + "/snapshots/one");
+  EXPECT_EQ(locate_weights(kName), cache + "/" + kModelFolder + "/snapshots/one");
+  put_bytes(cache + "/" + kModelFolder + "/refs/main", "");  // as a download that was cut short leaves it
+  EXPECT_EQ(locate_weights(kName), cache + "/" + kModelFolder + "/snapshots/one");
+  std::filesystem::remove(cache + "/" + kModelFolder + "/refs/main");
   make_snapshot(cache, "two", false);
   expect_error([] { (void)locate_weights(kName); }, {"has no model of that name"});
   make_snapshot(cache, "one", true);
-  EXPECT_EQ(locate_weights(kName), cache + "/" + kModel + "/snapshots/one");
-  put_bytes(cache + "/" + kModel + "/refs/main", "two\n");
-  EXPECT_EQ(locate_weights(kName), cache + "/" + kModel + "/snapshots/two");
+  EXPECT_EQ(locate_weights(kName), cache + "/" + kModelFolder + "/snapshots/one");
+  put_bytes(cache + "/" + kModelFolder + "/refs/main", "two\n");
+  EXPECT_EQ(locate_weights(kName), cache + "/" + kModelFolder + "/snapshots/two");
 }
 
 TEST_F(HubCache, APathStaysAsItIs) {

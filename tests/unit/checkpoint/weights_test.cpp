@@ -119,7 +119,8 @@ TEST(Weights, BaseModelWithoutPrefix) {
   auto tensors = std::vector<NamedValue>{{"pooler.dense.bias", at::full({4}, 1)}};
   for (std::size_t i = 0; i < 3; ++i) tensors.push_back({kModel[i].first.substr(4), stored(i)});
   write_safetensors(folder / "base.safetensors", tensors);
-  expect_loaded(folder / "base.safetensors", "a fresh head: classifier.weight, classifier.bias", false);
+  expect_loaded(folder / "base.safetensors", "the head is newly initialized: classifier.weight, classifier.bias",
+                false);
   expect_loaded(folder / "base.safetensors", "1 tensor not in this model, ignored: pooler.dense.bias", false);
   tensors.pop_back();  // not everything fits: no guess is made
   write_safetensors(folder / "base.safetensors", tensors);

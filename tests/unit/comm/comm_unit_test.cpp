@@ -11,7 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/mesh.h"
-#include "core/comm/seats.h"
+#include "core/comm/topology.h"
 #include "core/comm/transport.h"
 #include "core/comm/world.h"
 #include "tests/mpi/device.h"
@@ -202,37 +202,39 @@ TEST(Cuda, several_ranks_load_kernels_first_unless_the_user_says_otherwise) {
   for (const char* name : {loading, connections}) unsetenv(name);
 }
 
-TEST(Seats, nccl_serves_where_no_two_ranks_share_a_device) {
+TEST(Topology, nccl_serves_where_no_two_ranks_share_a_device) {
   struct Case {
     const char* name;
-    std::vector<Seat> seats;
-    Way way;
+    std::vector<RankLocation> locations;
+    Backend backend;
     const char* shared;
+    int ranks_per_device = 1;
   };
-  const Seat a0{"a", "0000:01:00"}, a1{"a", "0000:02:00"}, b0{"b", "0000:01:00"}, cpu{"a", ""};
+  const RankLocation a0{"a", "0000:01:00"}, a1{"a", "0000:02:00"}, b0{"b", "0000:01:00"}, cpu{"a", ""};
   const std::vector<Case> cases{
-      {"no GPU", {cpu, cpu}, Way::cpu, ""},
-      {"each its own", {a0, a1}, Way::nccl, ""},
-      {"the same address on two hosts", {a0, b0}, Way::nccl, ""},
-      {"all on one", {a0, a0, a0}, Way::staged, "3 ranks share 1 GPU"},
-      {"one host short of GPUs, the other not", {a0, a1, b0, b0}, Way::staged, "4 ranks share 3 GPUs"},
+      {"no GPU", {cpu, cpu}, Backend::cpu, ""},
+      {"each its own", {a0, a1}, Backend::nccl, ""},
+      {"the same address on two hosts", {a0, b0}, Backend::nccl, ""},
+      {"all on one", {a0, a0, a0}, Backend::staged, "3 ranks share 1 GPU", 3},
+      {"one host short of GPUs, the other not", {a0, a1, b0, b0}, Backend::staged, "4 ranks share 3 GPUs", 2},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.name);
-    const auto seating = choose_way(c.seats);
-    EXPECT_EQ(seating.way, c.way);
-    EXPECT_EQ(seating.shared, c.shared);
+    const auto topology = choose_backend(c.locations);
+    EXPECT_EQ(topology.backend, c.backend);
+    EXPECT_EQ(topology.shared, c.shared);
+    EXPECT_EQ(topology.ranks_per_device, c.ranks_per_device);
   }
   try {
-    (void)choose_way({a0, cpu, b0});
+    (void)choose_backend({a0, cpu, b0});
     ADD_FAILURE() << "some ranks on the CPU, others not";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("2 of 3 ranks"), std::string::npos) << error.what();
   }
-  for (const auto& seat : {a0, cpu, Seat{host_identity(), "x"}}) {
-    const auto copy = Seat::parse(seat.text());
-    EXPECT_EQ(copy.host, seat.host);
-    EXPECT_EQ(copy.device, seat.device);
+  for (const auto& location : {a0, cpu, RankLocation{host_identity(), "x"}}) {
+    const auto copy = RankLocation::parse(location.text());
+    EXPECT_EQ(copy.host, location.host);
+    EXPECT_EQ(copy.device, location.device);
   }
   EXPECT_FALSE(host_identity().empty());
 }

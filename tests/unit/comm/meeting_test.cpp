@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/comm/seats.h"
+#include "core/comm/topology.h"
 
 namespace trireme::comm {
 namespace {
@@ -111,11 +111,13 @@ TEST(Meeting, rank_0_is_where_the_user_says) {
   }
 }
 
-TEST(Meeting, a_seating_travels_as_text) {
-  for (const auto& seating : {Seating{Way::cpu, ""}, Seating{Way::nccl, ""}, Seating{Way::staged, "4 ranks share 2"}}) {
-    const auto copy = Seating::parse(seating.text());
-    EXPECT_EQ(copy.way, seating.way);
-    EXPECT_EQ(copy.shared, seating.shared);
+TEST(Meeting, a_topology_travels_as_text) {
+  for (const auto& topology :
+       {Topology{}, Topology{Backend::nccl}, Topology{Backend::staged, 12, "24 ranks share 2"}}) {
+    const auto copy = Topology::parse(topology.text());
+    EXPECT_EQ(copy.backend, topology.backend);
+    EXPECT_EQ(copy.ranks_per_device, topology.ranks_per_device);
+    EXPECT_EQ(copy.shared, topology.shared);
   }
 }
 

@@ -127,7 +127,7 @@ TEST(RunConfig, SaysWhichSectionOrKeyIsWrong) {
       {"[data]\nname = 'tensors'\n",
        "a.toml:1:2: [data] path: is required with name = \"tensors\": the folder of the data set"},
       {"[model]\nname = 3\n",
-       "a.toml:2:1: model.name = 3: must be a text, not 3; with quotes: name = \"3\"  (trireme config --explain "
+       "a.toml:2:1: model.name = 3: must be a string, not 3; with quotes: name = \"3\"  (trireme config --explain "
        "model.name)"},
   };
   for (const auto& [text, expected] : cases) {

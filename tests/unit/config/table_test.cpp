@@ -40,7 +40,7 @@ const Fields<Options>& fields() {
   return table;
 }
 
-Options parse(const std::string& text) {
+Options parse_options(const std::string& text) {
   const Table root = parse_text(text, "a.toml");
   return read(root.table("opt"), fields());
 }
@@ -69,10 +69,11 @@ TEST(Table, HoldsEveryKindOfValueWithItsOrigin) {
 TEST(Table, RefusesWhatIsNotTomlOrFitsNoOption) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"[opt]\nx = 1979-05-27\n",
-       "a.toml:2:1: opt.x is a date or a time, which no option accepts; write a number, a text, true, false or a list"},
+       "a.toml:2:1: opt.x is a date or a time, which no option accepts; write a number, a string, true, false or a "
+       "list"},
       {"[opt]\nx = {a = 1}\n", "a.toml:2:1: opt.x is an inline table; write it as a section, [opt.x]"},
-      {"[opt]\nx = [1, 'a']\n", "a.toml:2:1: opt.x must be a list of one kind: numbers or texts"},
-      {"[opt]\nx = [[1], [2]]\n", "a.toml:2:1: opt.x must be a list of one kind: numbers or texts"},
+      {"[opt]\nx = [1, 'a']\n", "a.toml:2:1: opt.x must be a list of one type: numbers or strings"},
+      {"[opt]\nx = [[1], [2]]\n", "a.toml:2:1: opt.x must be a list of one type: numbers or strings"},
       {"[[opt]]\nx = 1\n", "a.toml:1:3: opt is an array of tables ([[opt]]); write one table, [opt]"},
   };
   for (const auto& [text, expected] : cases)
@@ -92,12 +93,12 @@ TEST(Table, RefusesWhatIsNotTomlOrFitsNoOption) {
 TEST(Read, FillsAStructAndKeepsDefaults) {
   const auto none = read(nullptr, fields());
   EXPECT_EQ(none.count, 1);
-  const auto options = parse("[opt]\ncount = 100\npair = [0, 0.5]\nsteps = []\nnames = []\nlimit = 5\n");
+  const auto options = parse_options("[opt]\ncount = 100\npair = [0, 0.5]\nsteps = []\nnames = []\nlimit = 5\n");
   EXPECT_EQ(options.count, 100);
   EXPECT_EQ(options.rate, 0.5);
   EXPECT_EQ(options.pair, (std::vector<double>{0, 0.5}));
   EXPECT_EQ(options.limit, 5);
-  EXPECT_EQ(parse("[opt]\nmode = 'exact'\nextra = 9\n").extra, 9);
+  EXPECT_EQ(parse_options("[opt]\nmode = 'exact'\nextra = 9\n").extra, 9);
 }
 
 TEST(Read, SaysWhatIsWrongWhereAndWhatToDo) {
@@ -106,14 +107,15 @@ TEST(Read, SaysWhatIsWrongWhereAndWhatToDo) {
       {"zzzzzzzz = 1", "no key \"zzzzzzzz\" in [opt]  (trireme config --explain opt)"},
       {"count = 1.5", "opt.count = 1.5: must be an integer, not 1.5  (trireme config --explain opt.count)"},
       {"count = 2.0", "opt.count = 2.0: must be an integer, not 2.0  (trireme config --explain opt.count)"},
-      {"count = '3'", "opt.count = \"3\": must be an integer, not text  (trireme config --explain opt.count)"},
+      {"count = '3'", "opt.count = \"3\": must be an integer, not a string  (trireme config --explain opt.count)"},
       {"count = true", "opt.count = true: must be an integer, not true or false  (trireme config --explain opt.count)"},
       {"count = [1]",
        "opt.count = [1]: must be an integer, not a list of integers  (trireme config --explain opt.count)"},
       {"flag = 1", "opt.flag = 1: must be true or false, not 1  (trireme config --explain opt.flag)"},
       {"mode = 3",
-       "opt.mode = 3: must be a text, not 3; with quotes: mode = \"3\"  (trireme config --explain opt.mode)"},
-      {"names = 'a'", "opt.names = \"a\": must be a list of texts, not text  (trireme config --explain opt.names)"},
+       "opt.mode = 3: must be a string, not 3; with quotes: mode = \"3\"  (trireme config --explain opt.mode)"},
+      {"names = 'a'",
+       "opt.names = \"a\": must be a list of strings, not a string  (trireme config --explain opt.names)"},
       {"count = 0", "opt.count = 0: it must be at least 1 and at most 100  (trireme config --explain opt.count)"},
       {"count = 101", "opt.count = 101: it must be at least 1 and at most 100  (trireme config --explain opt.count)"},
       {"rate = 0", "opt.rate = 0: it must be above 0 and below 1  (trireme config --explain opt.rate)"},
@@ -130,11 +132,11 @@ TEST(Read, SaysWhatIsWrongWhereAndWhatToDo) {
        "opt.extra)"},
   };
   for (const auto& [line, expected] : cases)
-    EXPECT_EQ(message_of([&] { parse("[opt]\n" + line + "\n"); }), "a.toml:2:1: " + expected);
-  EXPECT_EQ(message_of([&] { parse("[opt]\ncount = 1\n[opt.sub]\nx = 1\n"); }),
+    EXPECT_EQ(message_of([&] { parse_options("[opt]\n" + line + "\n"); }), "a.toml:2:1: " + expected);
+  EXPECT_EQ(message_of([&] { parse_options("[opt]\ncount = 1\n[opt.sub]\nx = 1\n"); }),
             "a.toml:3:6: [opt] has no sections inside it, so no [opt.sub]  (trireme config --explain opt)");
   // Of two unknown keys, the one that stands first.
-  EXPECT_NE(message_of([&] { parse("[opt]\nzz = 1\naa = 1\n"); }).find("\"zz\""), std::string::npos);
+  EXPECT_NE(message_of([&] { parse_options("[opt]\nzz = 1\naa = 1\n"); }).find("\"zz\""), std::string::npos);
 }
 
 TEST(Override, TakesTomlValuesAndBareWords) {
@@ -164,7 +166,7 @@ TEST(Override, SaysWhatIsWrong) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"opt.cuont=1",
        "--set opt.cuont=1: no key \"cuont\" in [opt]; did you mean \"count\"?  (trireme config --explain opt)"},
-      {"opt.count=x", "--set opt.count=x: must be an integer, not text  (trireme config --explain opt.count)"},
+      {"opt.count=x", "--set opt.count=x: must be an integer, not a string  (trireme config --explain opt.count)"},
       {"opt.count=0", "--set opt.count=0: it must be at least 1 and at most 100  (trireme config --explain opt.count)"},
       {"opt.rate=1e400", "--set opt.rate=1e400: is out of range  (trireme config --explain opt.rate)"},
       {"epochs=3", "--set epochs=3: write --set SECTION.KEY=VALUE, for example --set train.epochs=5"},
@@ -212,7 +214,7 @@ TEST(Override, AWordForATextNeedsNoQuotes) {
   }
   EXPECT_EQ(read(parse_text("[opt]\npower = inf\n", "a.toml").table("opt"), table).power, "inf");
   EXPECT_EQ(message_of([&] { read(parse_text("[opt]\ndir = 2024\n", "a.toml").table("opt"), table); }),
-            "a.toml:2:1: opt.dir = 2024: must be a text, not 2024; with quotes: dir = \"2024\"  (trireme config "
+            "a.toml:2:1: opt.dir = 2024: must be a string, not 2024; with quotes: dir = \"2024\"  (trireme config "
             "--explain opt.dir)");
 }
 
@@ -239,7 +241,7 @@ TEST(Print, ParsesBackToTheSameValues) {
     for (auto n = random() % 4; n > 0; --n) options.names.push_back(text());
     if (random() % 2 == 1) options.limit = static_cast<std::int64_t>(random() % 1000) + 1;
     const auto printed = print_section(fields(), &options);
-    const auto back = parse(printed);
+    const auto back = parse_options(printed);
     for (const auto& field : fields().fields)
       EXPECT_EQ(field.get(&back), field.get(&options)) << field.key << " in\n" << printed;
   }

@@ -106,15 +106,15 @@ TEST(ImageFolder, SaysWhatIsWrong) {
     const char* says;  // after the folder's path
   } cases[] = {
       {"a missing train split", [](const Folder& f) { fs::remove_all(f.path("train")); },
-       "/train: the train split is missing; make this folder with one folder of images for each class"},
+       "/train: the train split is missing; create it, with one subfolder of images per class"},
       {"a missing validation split", [](const Folder& f) { fs::remove_all(f.path("validation")); },
-       "/validation: the validation split is missing; make this folder with one folder of images for each class"},
+       "/validation: the validation split is missing; create it, with one subfolder of images per class"},
       {"a file for a split",
        [](const Folder& f) {
          fs::remove_all(f.path("train"));
          f.write("train", "x");
        },
-       "/train: the train split is missing; make this folder with one folder of images for each class"},
+       "/train: the train split is missing; create it, with one subfolder of images per class"},
       {"a class whose name is no text", [](const Folder& f) { put(f, "train/caf\xE9/x.png", 1); },
        "/train/caf\\xE9: this class folder's name is not UTF-8; rename it"},
       {"an empty class", [](const Folder& f) { fs::create_directories(f.path("train/c")); },
@@ -157,12 +157,12 @@ TEST(ImageFolder, RefusesOptionsThatCannotBe) {
   };
   using O = config::DataOptions;
   EXPECT_EQ(says([](O& o) { o.mean = {1}; }), "data.mean: 1 numbers; give 3 (red, green, blue)");
-  EXPECT_EQ(says([](O& o) { o.std = {1, 0, 1}; }), "data.std: 0 cannot be divided by; give numbers above 0");
+  EXPECT_EQ(says([](O& o) { o.std = {1, 0, 1}; }), "data.std: 0 is not a valid divisor; give numbers above 0");
   EXPECT_EQ(says([](O& o) { o.image_size = 0; }), "data.image_size: 0 pixels; it must be at least 1");
   EXPECT_EQ(says([](O& o) {
               o.crop_scale = {0.5, 0.2};
             }),
-            "data.crop_scale: give two numbers, 0 < low <= high <= 1: the crop's part of the image's area");
+            "data.crop_scale: give two numbers, 0 < low <= high <= 1: fractions of the image's area");
   EXPECT_EQ(says([](O& o) { o.on_bad_sample = "hope"; }),
             "data.on_bad_sample: \"hope\" is neither \"error\" nor \"skip\"");
   EXPECT_EQ(says([](O& o) { o.name = "leafs"; }),
@@ -177,8 +177,8 @@ TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
   auto sets = open(options, 1, Log(1));
   EXPECT_EQ(message_of([&] { sets.train->get(0, 0, true); }),
             bad +
-                ": the file is empty; repair or remove it, or set data.on_bad_sample = \"skip\" to go on without it "
-                "(not where several ranks share a sample)");
+                ": the file is empty; repair or remove it, or set data.on_bad_sample = \"skip\" to continue without it "
+                "(not possible with tensor, sequence or pipeline parallelism)");
 
   options.on_bad_sample = "skip";
   std::FILE* lines = std::tmpfile();

@@ -77,9 +77,9 @@ TEST(Leaves, OpenInMemoryAsTheyAreWritten) {
   EXPECT_LE(*std::max_element(labels.begin(), labels.end()) - *std::min_element(labels.begin(), labels.end()), 1);
 
   EXPECT_EQ(message_of([&] { write_leaves(folder.path(), 19, 32, 7); }),
-            "leaves: 19 images are too few for three splits of 3 classes; ask for at least 20");
+            "leaves: 19 images are too few for three splits of 3 classes; use at least 20");
   EXPECT_EQ(message_of([&] { write_leaves(folder.path(), 90, 8, 7); }),
-            "leaves: 8 x 8 pixels; a leaf has 16 to 4096 pixels per side");
+            "leaves: 8 x 8 pixels; images of leaves have 16 to 4096 pixels per side");
   EXPECT_EQ(message_of([&] { write_leaves("/proc/none", 90, 32, 7); }).rfind("/proc/none/train/", 0), 0U);
   EXPECT_NE(message_of([&] { write_leaves("/proc", 90, 32, 7); }).find("is not empty"), std::string::npos);
 }

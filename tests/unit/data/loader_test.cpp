@@ -276,11 +276,11 @@ TEST(Loader, RefusesWhatCannotBe) {
     }
   };
   EXPECT_EQ(message(9, {.global_batch = 2, .dp_rank = 1, .dp_size = 3}),
-            "train.global_batch: a global batch of 2 cannot be shared by 3 data-parallel ranks; use at least 3, or at "
+            "train.global_batch: a global batch of 2 cannot be split over 3 data-parallel ranks; use at least 3, or at "
             "most 2 ranks");
   EXPECT_EQ(message(9, {.global_batch = 10, .drop_last = true}),
-            "9 samples do not fill one global batch of 10, and train.drop_last = true leaves none; set it to false, or "
-            "train.global_batch to at most 9");
+            "9 samples do not fill one global batch of 10, and train.drop_last = true drops incomplete batches; set it "
+            "to false, or train.global_batch to at most 9");
   EXPECT_EQ(message(0, {}), "the data set holds no samples");
 }
 

@@ -104,8 +104,8 @@ TEST(Tensors, SaysWhatIsWrong) {
     std::string content, says;  // after the file's path
   } cases[] = {
       {"train", "",
-       ": not a safetensors file: 0 bytes, which cannot hold a header (a tensors data set needs pixel_values "
-       "[N, 3, H, W] and labels [N])"},
+       ": not a safetensors file: 0 bytes are too few for a header (a tensors data set needs pixel_values [N, 3, H, W] "
+       "and labels [N])"},
       {"train", safetensors({{"pixel_value", "U8", "1,3,1,1", "abc"}, {"labels", "I64", "1", std::string(8, '\0')}}),
        ": holds no tensor \"pixel_values\"; did you mean \"pixel_value\"? (a tensors data set needs pixel_values [N, "
        "3, H, "
@@ -163,7 +163,8 @@ TEST(Tensors, SaysWhatIsWrong) {
   EXPECT_EQ(message_of([&] { sets.train->get(1, 0, false); }),
             path +
                 ": pixel_values of sample 1 contains a value that is not finite; repair or remove it, or set "
-                "data.on_bad_sample = \"skip\" to go on without it (not where several ranks share a sample)");
+                "data.on_bad_sample = \"skip\" to continue without it (not possible with tensor, sequence or pipeline "
+                "parallelism)");
 }
 
 }  // namespace

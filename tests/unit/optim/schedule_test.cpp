@@ -98,7 +98,7 @@ TEST(Schedule, Refusals) {
        },
        "; set only one of them"},
       {[](auto& o) { o.warmup_steps = 101; },
-       "schedule.warmup_steps asks for 101 steps of warm-up, and the training has 100"},
+       "schedule.warmup_steps sets 101 warm-up steps, but the training has only 100"},
       {[](auto& o) { o.warmup_ratio = 1.5; }, "schedule.warmup_ratio = 1.5: it must be at least 0 and below 1"},
       {[](auto& o) { o.warmup_steps = -1; }, "schedule.warmup_steps = -1: it must be at least 0"},
       {[](auto& o) {

@@ -32,7 +32,7 @@ TEST(Schedules, RefusalsNameTheKeyAndTheRemedy) {
   };
   const std::vector<Wrong> wrongs{
       {{"1f1", 2, 0, 4}, {"no schedule \"1f1\"", "gpipe, 1f1b,", "did you mean \"1f1b\"?"}},
-      {{"interleaved", 2, 0, 4}, {"schedule interleaved", "needs it; give 2 or more"}},
+      {{"interleaved", 2, 0, 4}, {"schedule interleaved", "is required with schedule interleaved; give 2 or more"}},
       {{"interleaved", 2, 1, 4}, {"interleaved with 1", "schedule = \"1f1b\""}},
       {{"1f1b", 2, 2, 4}, {"2", "1f1b", "leave the key out", "schedule = \"interleaved\""}},
       {{"zbv", 2, 3, 4}, {"3", "zbv, which has 2", "leave the key out"}},

@@ -76,39 +76,41 @@ TEST(Verifier, SaysWhatIsWrongWithASchedule) {
   const auto plain = one_f_one_b(2, 3);  // rank 0: F0 F1 B0 F2 B1 B2, rank 1: F0 B0 F1 B1 F2 B2
   const std::vector<ScheduleFault> faults{
       {"a backward before its forward", with(plain, [](auto& a) { std::swap(a[1][0], a[1][1]); }),
-       "rank 1, action 0: backward of stage 1 (chunk 0), microbatch 0: its forward has not been"},
+       "rank 1, action 0: backward of stage 1 (chunk 0), microbatch 0: its forward has not run yet"},
       {"microbatches out of order", with(plain, [](auto& a) { std::swap(a[0][0], a[0][1]); }),
-       "rank 0, action 0: forward of stage 0 (chunk 0), microbatch 1: microbatch 0 is due"},
+       "rank 0, action 0: forward of stage 0 (chunk 0), microbatch 1: microbatch 0 comes first"},
       {"a microbatch twice", with(plain, [](auto& a) { a[0][1] = a[0][0]; }),
-       "rank 0, action 1: forward of stage 0 (chunk 0), microbatch 0: microbatch 1 is due"},
+       "rank 0, action 1: forward of stage 0 (chunk 0), microbatch 0: microbatch 1 comes first"},
       {"one too many", with(plain, [](auto& a) { a[1].push_back(a[1].back()); }),
-       "rank 1, action 6: backward of stage 1 (chunk 0), microbatch 2: all microbatches had theirs"},
+       "rank 1, action 6: backward of stage 1 (chunk 0), microbatch 2: all microbatches have already been done"},
       {"the last backward missing", with(plain, [](auto& a) { a[0].pop_back(); }),
-       "rank 0, at its end: stage 0 (chunk 0) had only 2 of 3 input gradients"},
+       "rank 0, at its end: stage 0 (chunk 0) has only 2 of 3 input gradients"},
       {"a chunk that is none", with(plain, [&](auto& a) { a[1][0].chunk = 1; }),
        "rank 1, action 0: there is no chunk 1 with a microbatch 0"},
       {"a microbatch that is none", with(plain, [&](auto& a) { a[1][0].microbatch = 3; }), "with a microbatch 3"},
-      {"a rank without a list", with(plain, [](auto& a) { a.pop_back(); }), "1 ranks have lists of actions, not 2"},
+      {"a rank without a list", with(plain, [](auto& a) { a.pop_back(); }),
+       "there are lists of actions for 1 ranks, not for 2"},
       {"the weight gradient first", with(zb_h1(1, 1), [](auto& a) { std::swap(a[0][1], a[0][2]); }),
-       "rank 0, action 1: backward_weight of stage 0 (chunk 0), microbatch 0: its input gradient has not been"},
-      {"no weight gradient", with(zb_h1(1, 1), [](auto& a) { a[0].pop_back(); }), "had only 0 of 1 weight gradients"},
+       "rank 0, action 1: backward_weight of stage 0 (chunk 0), microbatch 0: its input gradient has not been computed "
+       "yet"},
+      {"no weight gradient", with(zb_h1(1, 1), [](auto& a) { a[0].pop_back(); }), "has only 0 of 1 weight gradients"},
       {"a whole backward after halves",
        with(zb_h1(1, 2),
             [&](auto& a) {
               a[0] = {f(0, 0), f(0, 1), {Op::backward_input, 0, 0}, b(0, 1)};
             }),
-       "rank 0, action 3: backward of stage 0 (chunk 0), microbatch 1: earlier weight gradients are still to come"},
+       "rank 0, action 3: backward of stage 0 (chunk 0), microbatch 1: earlier weight gradients have not been computed "
+       "yet"},
       {"two ranks that wait for each other",
        with(one_f_one_b(2, 2),
             [&](auto& a) {
               a = {{f(0, 0), b(0, 0), f(0, 1), b(0, 1)}, {f(0, 0), f(0, 1), b(0, 0), b(0, 1)}};
             }),
-       "rank 0, instruction 3: backward of stage 0 (chunk 0), microbatch 0 waits for ever for the gradient of stage 1, "
-       "and so does rank 1, instruction 3: forward of stage 1 (chunk 0), microbatch 1"},
+       "rank 0, instruction 3: backward of stage 0 (chunk 0), microbatch 0 waits forever for the gradient of stage 1, "
+       "while the sender is at rank 1, instruction 3: forward of stage 1 (chunk 0), microbatch 1"},
       {"a rank that waits for itself", with(interleaved(1, 1, 2), [&](auto& a) { std::swap(a[0][0], a[0][1]); }),
-       "rank 0, instruction 0: forward of stage 1 (chunk 1), microbatch 0 waits for ever for the activation of stage "
-       "0, "
-       "which it makes later"},
+       "rank 0, instruction 0: forward of stage 1 (chunk 1), microbatch 0 waits forever for the activation of stage 0, "
+       "which it produces later"},
   };
   for (const auto& fault : faults)
     EXPECT_NE(verify(fault.schedule).violation.find(fault.text), std::string::npos)
@@ -134,7 +136,7 @@ TEST(Verifier, SaysWhatIsWrongWithAProgram) {
       {"a send left out", [&](auto& p) { p[0].erase(at(p[0], Kind::send_activation, 1)); },
        "rank 0, at its program's end: the result of forward of stage 0 (chunk 0), microbatch 1 is not sent to rank 1"},
       {"a receive left out", [&](auto& p) { p[0].erase(at(p[0], Kind::recv_gradient, 0)); },
-       "backward of stage 0 (chunk 0), microbatch 0: its receive from rank 1 is not posted before it"},
+       "backward of stage 0 (chunk 0), microbatch 0: its receive from rank 1 has not been posted"},
       {"a receive too late",
        [&](auto& p) { std::swap(*at(p[1], Kind::recv_activation, 0), *at(p[1], Kind::compute, 0)); },
        "rank 1, instruction 0: forward of stage 1 (chunk 0), microbatch 0: its receive"},
@@ -158,13 +160,12 @@ TEST(Verifier, SaysWhatIsWrongWithAProgram) {
          const auto after = at(p[0], Kind::compute, 1) + 1;
          p[0].insert(p[0].insert(after, first), second);
        },
-       "recv_activation from 0, of forward of stage 1 (chunk 0), microbatch 0: message 0 from rank 0, but that one "
-       "sends "
-       "rank 0, instruction"},
+       "recv_activation from 0, of forward of stage 1 (chunk 0), microbatch 0: message 0 from rank 0, but that rank "
+       "sends rank 0, instruction"},
       {"computing in another order",
        [&](auto& p) { std::swap(*at(p[1], Kind::compute, 0), *at(p[1], Kind::compute, 1)); },
        "not what the schedule computes here"},
-      {"a program missing", [&](auto& p) { p.pop_back(); }, "1 ranks have programs, not 2"},
+      {"a program missing", [&](auto& p) { p.pop_back(); }, "there are programs for 1 ranks, not for 2"},
   };
   for (const auto& fault : faults) {
     auto programs = lower(schedule);

@@ -32,15 +32,17 @@ TEST(Policy, SaysWhyItDoesNotFit) {
   const std::vector<Row> rows{
       {*policy_of("vit"), 3, ""},
       {*policy_of("vit"), 4, "4 ranks cannot share 3 attention heads; choose at most 3"},
-      {{{"decoder.*.dense", Role::row}}, 2, "for another model: it speaks of \"decoder.*.dense\""},
-      {{{"*.intermediate.dense", Role::column}}, 2, "speaks of"},  // a star stays between dots
-      {{{"classifie", Role::column}}, 2, "speaks of"},
+      {{{"decoder.*.dense", Role::row}}, 2, "the policy names \"decoder.*.dense\", but the model has no such layer"},
+      {{{"*.intermediate.dense", Role::column}}, 2, "but the model has no such layer"},  // a star stays between dots
+      {{{"classifie", Role::column}}, 2, "but the model has no such layer"},
       {{{"vit.layernorm", Role::column}}, 2, "calls \"vit.layernorm\" a linear layer, which it is not"},
       {{{"classifier", Role::first_token}}, 2, "calls \"classifier\" a first-token layer, which it is not"},
-      {{{"vit.embeddings", Role::by_token}}, 2, "a role of layers from one tensor to one, which it is not"},
+      {{{"vit.embeddings", Role::by_token}},
+       2,
+       "a role for layers with one input and one output tensor (nn::Unary), which it is not"},
       {{{"classifier", Role::heads}}, 2, "calls \"classifier\" an attention layer, which it is not"},
-      {{{"vit.encoder.layer.*.attention.attention.query", Role::column}}, 2, "is a part of an attention layer"},
-      {{{"classifier", Role::column}, {"class*", Role::row}}, 2, "mean the layer \"classifier\"; leave one"},
+      {{{"vit.encoder.layer.*.attention.attention.query", Role::column}}, 2, "is part of an attention layer"},
+      {{{"classifier", Role::column}, {"class*", Role::row}}, 2, "match the layer \"classifier\"; remove one"},
       {{{"vit.encoder.layer.1.intermediate.dense", Role::gathered_column}}, 64, ""},
   };
   const auto model = make_vit();
@@ -71,16 +73,18 @@ TEST(Policy, SaysWhereTheSequenceIs) {
       {whole, {2, Sequence::split_gather}, ""},
       {whole, {1, Sequence::ring_attn, 64}, ""},
       {whole, {1, Sequence::all_to_all, 3}, ""},
-      {whole, {1, Sequence::all_to_all, 4}, "all_to_all gives each of 4 ranks attention heads, and there are only 3"},
+      {whole,
+       {1, Sequence::all_to_all, 4},
+       "all_to_all needs an attention head for each of 4 ranks, but there are only 3"},
       {whole, {2, Sequence::all_to_all, 2}, "a tensor-parallel rank has only 1; choose sp_size at most 1"},
-      {without("vit.class_token"), {2, Sequence::split_gather}, "does not say where the sequence is"},
+      {without("vit.class_token"), {2, Sequence::split_gather}, "does not say where the tokens are split"},
       {without("vit.class_token"), {2}, ""},
-      {without("vit.embeddings.dropout"), {2, Sequence::ring}, "does not say where the sequence is"},
+      {without("vit.embeddings.dropout"), {2, Sequence::ring}, "does not say where the tokens are split"},
       {without("vit.layernorm"), {2, Sequence::ring}, "does not say whether \"vit.layernorm.weight\" sees slices"},
       {without("vit.encoder.layer.*.output.dropout"),
        {1, Sequence::ring_attn, 2},
        "does not say whether \"vit.encoder.layer.0.output.dropout\" sees slices"},
-      {wrong, {2, Sequence::ring}, "two rows"},
+      {wrong, {2, Sequence::ring}, "two entries"},
   };
   for (const auto& [policy, sizes, says] : rows) {
     const auto why = why_not(*model, policy, sizes);

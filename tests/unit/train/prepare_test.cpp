@@ -56,7 +56,7 @@ TEST(Prepare, RefusesWhatTheTrainingCouldNotDo) {
       {{"optimizer.freeze=[\"*\"]"}, "* matches all 24 parameters; nothing is left to train"},
       {{"optimizer.no_decay=[\"bias\"]", "optimizer.weight_decay=0"},
        "has no effect while weight_decay is 0; set optimizer.weight_decay"},
-      {{"schedule.warmup_steps=13"}, "asks for 13 steps of warm-up, and the training has 12; lower it"},
+      {{"schedule.warmup_steps=13"}, "sets 13 warm-up steps, but the training has only 12; lower it"},
       {{"schedule.name=multi_step", "schedule.warmup_steps=5", "schedule.milestones=[4]"},
        "4 is before the end of the warm-up; it must be at least 5"},
   };
@@ -76,12 +76,11 @@ TEST(Prepare, RefusesADeviceThatHasNotWhatIsAsked) {
   EXPECT_EQ(message_of<ConfigError>([&] {
               prepared(kGood, {"run.device=cpu", "train.precision=tf32"});
             }),
-            "--set train.precision=tf32: \"tf32\" is how CUDA GPUs multiply matrices, and this run is on the CPU; set "
-            "fp32");
+            "--set train.precision=tf32: \"tf32\" is a mode of CUDA GPUs, but this run is on the CPU; use \"fp32\"");
   if (comm::cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU here";
-  EXPECT_NE(message_of<ConfigError>([&] { prepared(kGood, {"train.precision=tf32"}); }).find("set fp32"),
+  EXPECT_NE(message_of<ConfigError>([&] { prepared(kGood, {"train.precision=tf32"}); }).find("use \"fp32\""),
             std::string::npos);
-  EXPECT_NE(message_of<ConfigError>([&] { prepared(kGood, {"run.device=cuda"}); }).find("shows no device here"),
+  EXPECT_NE(message_of<ConfigError>([&] { prepared(kGood, {"run.device=cuda"}); }).find("reports no device"),
             std::string::npos);
 }
 
@@ -196,6 +195,11 @@ TEST(Prepare, ImagesAreNormalisedAsTheWeightsSay) {
       {R"({"do_rescale": false, "image_mean": [127.5, 127.5, 127.5], "image_std": [51, 51, 51]})",
        {0.5, 0.5, 0.5},
        {0.2, 0.2, 0.2}},
+      // As image processors of newer versions are written.
+      {R"({"do_center_crop": null, "crop_size": null, "do_resize": null, "resample": null, "do_normalize": null,
+           "image_mean": null, "image_std": [0.229, 0.224, 0.225], "rescale_factor": null})",
+       {0.5, 0.5, 0.5},
+       std},
       {R"({"image_processor_type": "ViTImageProcessor"})", {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}},
   };
   for (const auto& row : rows) {
@@ -219,8 +223,8 @@ TEST(Prepare, ImagesAreNormalisedAsTheWeightsSay) {
   weights.write(nlohmann::json::parse(rows[0].stored), "preprocessor_config.json");
   EXPECT_NO_THROW(with({"data.mean=[0.485, 0.456, 0.406]"}));
   EXPECT_EQ(message_of<ConfigError>([&] { with({"data.mean=[0.5, 0.5, 0.5]"}); }),
-            fmt::format("--set data.mean=[0.5, 0.5, 0.5]: conflicts with image_mean = [0.485, 0.456, 0.406] in {}, by "
-                        "which the weights were trained; remove data.mean, or change that file",
+            fmt::format("--set data.mean=[0.5, 0.5, 0.5]: conflicts with image_mean = [0.485, 0.456, 0.406] in {}, "
+                        "with which the weights were trained; remove data.mean, or change that file",
                         file));
   EXPECT_NE(message_of<ConfigError>([&] {
               prepared(kGood, {"data.std=[1, 1, 1]"}, 1, weights.path());

@@ -1,3 +1,5 @@
+#include "core/base/verdict.h"
+
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -6,11 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "apps/worker/ranks.h"
 #include "core/base/error.h"
 #include "core/base/memory.h"
 
-namespace trireme::apps {
+namespace trireme {
 namespace {
 
 // LibTorch's first line says what happened; the rest says where in its sources.
@@ -21,9 +22,7 @@ std::string first_line(std::string_view text) {
 
 Verdict of_torch(const c10::Error& error) {
   const auto text = first_line(error.what_without_backtrace());
-  return {
-      static_cast<int>(ExitCode::internal),
-      fmt::format("{} (from LibTorch). This should not happen; please report it with what `trireme env` prints", text)};
+  return {static_cast<int>(ExitCode::internal), fmt::format("{} (from LibTorch)", text), true};
 }
 
 // c10d's and NCCL's own: from a call that went to them directly, or from a watchdog's thread.
@@ -35,8 +34,8 @@ Verdict of_distributed(const c10::DistError& error) {
     if (const auto detail = first_line(std::string_view(whole).substr(at + kDetail.size())); !detail.empty())
       text += "; " + detail;
   return {static_cast<int>(ExitCode::communication),
-          fmt::format("communication failed: {}. A rank or the link to it is late, stuck or gone; NCCL_DEBUG=INFO says "
-                      "more",
+          fmt::format("communication failed: {}. A rank, or the network link to it, is slow, stuck or gone; set "
+                      "NCCL_DEBUG=INFO for details",
                       text)};
 }
 
@@ -46,7 +45,7 @@ Verdict verdict_on(const std::exception_ptr& error) {
   // Outside of training and evaluation, which tell their own remedies.
   if (const auto text = memory::exhausted(error))
     return {static_cast<int>(ExitCode::out_of_memory),
-            fmt::format("out of memory ({}): take smaller batches, or use more ranks", *text)};
+            fmt::format("out of memory ({}): use smaller batches, or more ranks", *text)};
   try {
     std::rethrow_exception(error);
   } catch (const Error& own) {
@@ -56,12 +55,10 @@ Verdict verdict_on(const std::exception_ptr& error) {
   } catch (const c10::Error& torch) {
     return of_torch(torch);
   } catch (const std::exception& other) {
-    return {static_cast<int>(ExitCode::internal),
-            fmt::format("{}. This should not happen; please report it with what `trireme env` prints",
-                        first_line(other.what()))};
+    return {static_cast<int>(ExitCode::internal), first_line(other.what()), true};
   } catch (...) {
-    return {static_cast<int>(ExitCode::internal), "an unknown exception. This should not happen; please report it"};
+    return {static_cast<int>(ExitCode::internal), "an unknown exception", true};
   }
 }
 
-}  // namespace trireme::apps
+}  // namespace trireme

@@ -1,4 +1,4 @@
-// Seats: where the ranks sit, and which way their tensors go. Rank 0 decides for all.
+// Topology: the hosts and GPUs of the ranks, and the backend that carries their tensors. Rank 0 decides for all.
 // Private to core/comm.
 #pragma once
 
@@ -8,27 +8,29 @@
 namespace trireme::comm {
 
 /// One rank's machine and GPU. Which of a machine's GPUs a rank can see says nothing of what the others use.
-struct Seat {
+struct RankLocation {
   std::string host;
   std::string device;  ///< PCI address; "" on the CPU
   [[nodiscard]] std::string text() const { return host + '\n' + device; }
-  static Seat parse(const std::string& text);
+  static RankLocation parse(const std::string& text);
 };
 
 /// This machine, as NCCL tells machines apart: by name and boot.
 std::string host_identity();
 
-enum class Way { cpu, nccl, staged };
+/// staged: CUDA tensors go through host memory, by Open MPI.
+enum class Backend { cpu, nccl, staged };
 
-struct Seating {
-  Way way = Way::cpu;
-  std::string shared;  ///< staged: "4 ranks share 2 GPUs"
+struct Topology {
+  Backend backend = Backend::cpu;
+  int ranks_per_device = 1;  ///< of the GPU that most ranks share
+  std::string shared{};      ///< staged: "4 ranks share 2 GPUs"
   [[nodiscard]] std::string text() const;
-  static Seating parse(const std::string& text);
+  static Topology parse(const std::string& text);
 };
 
 /// NCCL serves one rank a GPU; where ranks share one, CUDA tensors go through the host.
 /// @throws ConfigError when some ranks would use CUDA and others the CPU.
-Seating choose_way(const std::vector<Seat>& seats);
+Topology choose_backend(const std::vector<RankLocation>& locations);
 
 }  // namespace trireme::comm

@@ -1,0 +1,24 @@
+// Host memory pinned for the GPU, brought by libtrireme_cuda when it is loaded.
+#include <c10/cuda/CUDAException.h>
+#include <cuda_runtime_api.h>
+
+#include "core/base/host_memory.h"
+
+namespace trireme::memory {
+namespace {
+
+/// For every device: a rank's own need not be the current one.
+void pin(void* memory, std::size_t bytes) { C10_CUDA_CHECK(cudaHostRegister(memory, bytes, cudaHostRegisterPortable)); }
+
+void unpin(void* memory) {
+  C10_CUDA_CHECK_WARN(cudaDeviceSynchronize());  // a copy may be on its way
+  C10_CUDA_CHECK_WARN(cudaHostUnregister(memory));
+}
+
+const bool pinning_registered = [] {
+  pin_host_memory_by({pin, unpin});
+  return true;
+}();
+
+}  // namespace
+}  // namespace trireme::memory
