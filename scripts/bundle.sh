@@ -64,15 +64,16 @@ while read -r library path; do
 done < <(needed)
 
 # --- what their licences ask for: the notice with each copy, as Debian's packages keep it --------------------------------
+package_of() { { dpkg -S "$1" || dpkg -S "${1#/usr}"; } 2>/dev/null | head -n 1 | cut -d: -f1; }  # some are listed below /lib
 {
   needed | awk '{print $2}'
   printf '%s\n' "$(ompi bindir)/mpirun" /usr/include/nlohmann/json.hpp /usr/include/CLI/CLI.hpp /usr/include/toml++/toml.h
-} | xargs readlink -f | while read -r file; do
-  dpkg -S "$file" 2>/dev/null | cut -d: -f1 || { say "$file belongs to no package, and its licence is not known"; exit 1; }
-done | sort -u | while read -r package; do
+} | xargs readlink -f | sort -u >"$work/copied"
+while read -r file; do
+  package=$(package_of "$file") || { say "$file belongs to no package: its licence is not known"; exit 1; }
   mkdir -p "$tree/share/doc/third_party/$package"
   cp -L "/usr/share/doc/$package/copyright" "$tree/share/doc/third_party/$package/"
-done
+done <"$work/copied"
 
 # --- where each looks for the others ----------------------------------------------------------------------------------
 programs | while read -r file; do

@@ -76,8 +76,9 @@ TEST(MemoryStats, OfAnotherRunAreRefused) {
   } catch (const ConfigError& error) {
     EXPECT_EQ(std::string(error.what()),
               "plugin.gemini.memstats: \"" + path +
-                  "\" was measured in another run: model.dropout = 0.1 (there 0.0), model.num_layers = 3 (there "
-                  "unset), train.micro_batch = unset (there 4); remove the file, or name another");
+                  "\" was measured in another run: model.dropout = 0.1 (in the file: 0.0), model.num_layers = 3 (in "
+                  "the file: "
+                  "unset), train.micro_batch = unset (in the file: 4); remove the file, or name another");
   }
   std::filesystem::remove(path);
 }
