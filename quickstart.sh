@@ -42,7 +42,7 @@ print(max(line["accuracy"] for line in lines if line["kind"] == "eval" and line[
 PY
 )
 if ! awk -v a="$accuracy" 'BEGIN {exit !(a > 0.9)}'; then
-  say "the model reached only $accuracy of the validation images; above 0.9 is usual (./test.sh tells more)"
+  say "the model reached only $accuracy of the validation images; above 0.9 is usual (run ./test.sh to find out why)"
   exit 1
 fi
 cat <<NEXT
@@ -51,10 +51,10 @@ It works: best validation accuracy $(awk -v a="$accuracy" 'BEGIN {printf "%.1f %
   $trireme train configs/leaves_vit.toml --ranks 4 --set train.micro_batch=4
         the same numbers on another layout
   $trireme config configs/leaves_vit.toml --print
-        every setting of that run, defaults and all; --explain train tells what [train] can say
+        every setting of that run, with its defaults; --explain train describes the keys of [train]
   $trireme plugins
         the ways to run on many ranks, and their options
   ./test.sh
         the tests
-README.md tells how to train on images of your own (configs/beans_vit_tiny.toml).
+README.md describes how to train on your own images (configs/beans_vit_tiny.toml).
 NEXT

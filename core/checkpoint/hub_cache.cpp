@@ -64,8 +64,7 @@ std::string locate_weights(const std::string& place) {
   if (slash == std::string::npos || fs::is_directory(place.substr(0, slash), none)) return place;
   throw CheckpointError(
       fmt::format("{0}: no such file or folder, and the Hugging Face cache ({1}) has no model of that name; to "
-                  "download one from the "
-                  "Hub: hf download {0} config.json model.safetensors preprocessor_config.json",
+                  "download one from the Hub: hf download {0} config.json model.safetensors preprocessor_config.json",
                   place, cache));
 }
 

@@ -131,8 +131,8 @@ const Fields<RunTrainOptions>& train_fields() {
           .add("precision", &O::precision,
                "Precision of the forward and backward pass. bf16 and fp16 keep fp32 weights and run matrix products, "
                "convolutions and attention in 16 bits; fp16 uses a dynamic loss scale. tf32, on CUDA GPUs only, keeps "
-               "fp32 but "
-               "rounds the inputs of matrix products and convolutions to 10 bits of mantissa; fp32 never does so.",
+               "fp32 but rounds the inputs of matrix products and convolutions to 10 bits of mantissa; fp32 never does "
+               "so.",
                {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}})
           .add("max_norm", &O::max_norm, "Clip the gradient to this norm; 0 disables clipping.", {.min = 0})
           .add("shuffle", &O::shuffle, "Shuffle the training samples in each epoch, using the seed.")

@@ -31,11 +31,12 @@ struct Options {
 /// The keys of [model].
 inline const trireme::Fields<Options>& fields() {
   static const auto table = trireme::Fields<Options>("model", "Reads lines of letters.")
-                                .add("hidden", &Options::hidden, "Numbers a letter; heads divide it.", {.min = 1})
+                                .add("hidden", &Options::hidden,
+                                     "Size of a letter's embedding; divisible by the number of heads.", {.min = 1})
                                 .add("heads", &Options::heads, "Attention heads.", {.min = 1})
                                 .add("width", &Options::width, "Inside the MLP.", {.min = 1})
                                 .add("layers", &Options::layers, "Attention and MLP.", {.min = 0})
-                                .add("dropout", &Options::dropout, "Chance of a value.", {.min = 0, .below = 1});
+                                .add("dropout", &Options::dropout, "Dropout probability.", {.min = 0, .below = 1});
   return table;
 }
 

@@ -36,8 +36,7 @@ void check_srun(const LaunchInfo& info) {
     if (std::getenv(name) != nullptr) return;
   throw CommError(
       fmt::format("srun started {} ranks without a way for MPI to connect them (no PMIX_ or PMI_ variables); start "
-                  "with srun --mpi=pmix, "
-                  "or with mpirun inside the allocation",
+                  "with srun --mpi=pmix, or with mpirun inside the allocation",
                   info.size));
 }
 
