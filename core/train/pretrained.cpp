@@ -39,6 +39,7 @@ std::vector<double> channels(const nlohmann::json& stored, const char* key, doub
 
 /// (pixel x factor - mean) / std for pixels of 0 to 255, told for pixels of 0 to 1.
 Normalisation normalisation_of(const nlohmann::json& stored) {
+  if (!stored.is_object()) throw CheckpointError("not an image processor configuration: not a JSON object");
   const bool normalises = value_or(stored, "do_normalize", true);
   Normalisation out{normalises ? channels(stored, "image_mean", 0.5) : std::vector<double>(3, 0.0),
                     normalises ? channels(stored, "image_std", 0.5) : std::vector<double>(3, 1.0)};

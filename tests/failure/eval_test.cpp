@@ -102,7 +102,8 @@ TEST(Eval, ARunServesFromAnyFolder) {
     expect_refusal(run_process({TRIREME_COMMAND, "train", folder.path() + "/kept/config.toml", "--resume", "auto",
                                 "--ranks", ranks}),
                    2,
-                   "this run folder was copied or moved to " + folder.path() + "/kept; choose where the run goes on");
+                   "this run folder was copied or moved to " + folder.path() +
+                       "/kept; choose where to resume it with --set run.dir=");
   // Mere weights have no file of their own.
   fs::copy(run + "/model", folder.path() + "/mere");
   expect_only_refusal(eval({folder.path() + "/mere"}), 2, "name the TOML file as well");
