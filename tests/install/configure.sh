@@ -13,21 +13,32 @@ mkdir -p "$kept"
 exec 9>"$kept/lock"
 flock 9
 
-skip() { echo "skipped: $*"; exit 77; }
+# Skips where nothing can be downloaded; else what failed is a fault of ours.
+fail_or_skip() {
+  cat "$work/log"
+  if python3 -m pip download -q --disable-pip-version-check --no-input --no-deps --dest "$work/probe" wheel >/dev/null 2>&1; then
+    echo "failed: $*"
+    exit 1
+  fi
+  echo "skipped: $*"
+  exit 77
+}
 
-command -v apt-get >/dev/null || skip "there is no apt-get here"
+command -v apt-get >/dev/null || { echo "skipped: there is no apt-get here"; exit 77; }
 if [ ! -x "$kept/debian/usr/bin/cmake" ]; then
-  (cd "$work" && apt-get download cmake cmake-data) >"$work/log" 2>&1 || { cat "$work/log"; skip "CMake's packages"; }
+  (cd "$work" && apt-get download cmake cmake-data) >"$work/log" 2>&1 ||
+    { cat "$work/log"; echo "skipped: CMake's packages; are the package lists out of date?"; exit 77; }
   rm -rf "$kept/debian"
   for package in "$work"/*.deb; do dpkg -x "$package" "$kept/debian"; done
 fi
 if [ ! -x "$kept/newest/bin/cmake" ]; then
   python3 -m venv "$work/venv" && "$work/venv/bin/python" -m pip install --disable-pip-version-check --no-input \
-    --target "$work/newest" cmake >"$work/log" 2>&1 || { tail -n 3 "$work/log"; skip "CMake's wheel"; }
+    --target "$work/newest" cmake >"$work/log" 2>&1 || fail_or_skip "CMake's wheel"
   rm -rf "$kept/newest"
   mv "$work/newest/cmake/data" "$kept/newest"
 fi
-TRIREME_VENV=$kept/venv CMAKE_PREFIX_PATH=$torch "$source/scripts/setup.sh" --toolkit-only || skip "the toolkit's wheels"
+TRIREME_VENV=$kept/venv CMAKE_PREFIX_PATH=$torch "$source/scripts/setup.sh" --toolkit-only >"$work/log" 2>&1 ||
+  fail_or_skip "the toolkit's wheels"
 
 toolkit=$(echo "$kept"/venv/lib/python3*/site-packages/nvidia/cu13)
 for cmake in debian/usr newest; do
