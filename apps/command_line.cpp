@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <regex>
 
 #include "apps/eval_target.h"
 #include "apps/report.h"
@@ -189,12 +190,27 @@ std::vector<std::string> commands_of(CLI::App& app) {
   const auto commands = commands_of(*deepest);
   if (word.rfind("-", 0) == 0) {
     const auto name = word.substr(0, word.find('='));
-    refuse(app, fmt::format("no option {}{}", name, text::did_you_mean(name, names_of(*deepest))));
+    const auto known = names_of(*deepest);
+    if (std::find(known.begin(), known.end(), name) != known.end())
+      refuse(app, fmt::format("{} stands before the command; put it after the command's name", name));
+    refuse(app, fmt::format("no option {}{}", name, text::did_you_mean(name, known)));
   }
   if (!commands.empty())
     refuse(app, fmt::format("no command \"{}\" (known: {}){}", word, text::join(commands),
                             text::did_you_mean(word, commands)));
   refuse(app, fmt::format("unexpected argument \"{}\"", word));
+}
+
+/// CLI11's messages about values, as sentences.
+std::string in_our_words(const std::string& what) {
+  std::smatch found;
+  if (std::regex_search(what, found, std::regex("Could not convert: (\\S+) = (.*)")))
+    return fmt::format("{} {}: must be an integer", found.str(1), found.str(2));
+  if (std::regex_search(what, found, std::regex("^(\\S+): [0-9]+ required .* missing")))
+    return fmt::format("{} needs a value", found.str(1));
+  if (std::regex_search(what, found, std::regex("^(\\S+): At Most 1 required")))
+    return fmt::format("{} is given more than once", found.str(1));
+  return what;
 }
 
 [[noreturn]] void refuse_missing(CLI::App& app) {
@@ -223,11 +239,14 @@ void resolve_eval(const CLI::App& app, EvalCommand& eval) {
 Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("train")) {
     check_ranks(app, parsed.train.ranks);
+    if (app.get_subcommand("train")->count("--resume") > 0 && parsed.resume.empty())
+      refuse(app, "--resume \"\": give auto, a checkpoint or a run folder");
     if (!parsed.resume.empty()) parsed.train.set.push_back("run.resume=" + config::to_toml(parsed.resume));
     return parsed.train;
   }
   if (app.got_subcommand("eval")) {
     check_ranks(app, parsed.eval.ranks);
+    check_eval_settings(parsed.eval.set);
     resolve_eval(app, parsed.eval);
     return parsed.eval;
   }
@@ -263,7 +282,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
 }  // namespace
 
 Command parse_command_line(int argc, const char* const* argv) {
-  CLI::App app("Trireme trains vision and language models on many ranks, from one TOML file.", "trireme");
+  CLI::App app("Trireme trains models on one rank or many, from one TOML file.", "trireme");
   app.set_version_flag("--version", "trireme " TRIREME_VERSION)->description("Print the version and exit");
   app.set_help_all_flag("");
   app.require_subcommand(1);
@@ -297,7 +316,7 @@ Command parse_command_line(int argc, const char* const* argv) {
     if (!extra.empty()) refuse_extra(app, extra.front());
     if (app.get_subcommands().empty() || app.got_subcommand("data"))
       if (std::string(error.what()).find("subcommand") != std::string::npos) refuse_missing(app);
-    refuse(app, error.what());
+    refuse(app, in_our_words(error.what()));
   }
   return finish(app, parsed);
 }

@@ -81,4 +81,28 @@ EvalTarget find_eval_target(const std::string& path) {
   return {newest.folder.string(), (newest.folder / "config.toml").string(), true};
 }
 
+void check_eval_settings(const std::vector<std::string>& set) {
+  constexpr const char* kOfTraining[] = {"optimizer.",
+                                         "schedule.",
+                                         "run.dir=",
+                                         "run.resume=",
+                                         "run.checkpoint_every=",
+                                         "run.keep_checkpoints=",
+                                         "train.epochs=",
+                                         "train.max_steps=",
+                                         "train.max_seconds=",
+                                         "train.shuffle=",
+                                         "train.drop_last=",
+                                         "train.max_norm=",
+                                         "train.recompute=",
+                                         "train.label_smoothing="};
+  for (const auto& assignment : set) {
+    if (assignment.starts_with("model.weights="))
+      throw ConfigError(fmt::format("--set {}: eval takes the weights as its first argument; remove it", assignment));
+    for (const auto* key : kOfTraining)
+      if (assignment.starts_with(key))
+        throw ConfigError(fmt::format("--set {}: has no effect in an evaluation; remove it", assignment));
+  }
+}
+
 }  // namespace trireme::apps

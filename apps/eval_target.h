@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace trireme::apps {
 
@@ -13,5 +14,8 @@ struct EvalTarget {
 
 /// Looks at names alone. @throws CheckpointError for a run folder that holds neither a model nor a checkpoint.
 EvalTarget find_eval_target(const std::string& path);
+
+/// @throws ConfigError for an override (--set) that says nothing of an evaluation.
+void check_eval_settings(const std::vector<std::string>& set);
 
 }  // namespace trireme::apps

@@ -27,7 +27,9 @@ if [ -d "$build/libexec/trireme/tests" ]; then  # the target gpu_check_programs 
     [ ! -x "$program" ] || { cp -L "$program" "$tree/libexec/trireme/tests/"; strip "$tree/libexec/trireme/tests/$(basename "$program")"; }
   done
 fi
-cp "$root/README.md" "$root/LICENSE" "$root/CHANGELOG.md" "$tree/"
+cp -r "$root"/{README.md,LICENSE,CHANGELOG.md,CONTRIBUTING.md,docs,examples} "$tree/"
+mkdir "$tree/bench"
+cp -r "$root/bench/records" "$tree/bench/"
 
 # --- Open MPI: the launcher, its daemon, and the components that need no network library of their own ----------------
 mpi=$tree/lib/trireme/openmpi

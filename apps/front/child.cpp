@@ -61,6 +61,7 @@ void handle_signals(bool ours) {
 struct Stream {
   std::FILE* to;
   int read_end = -1, write_end = -1;
+  bool used = false;  ///< something came
 
   explicit Stream(std::FILE* out) : to(out) {
     int ends[2];
@@ -85,6 +86,7 @@ struct Stream {
     const auto length = read(read_end, text.data(), text.size());
     if (length < 0 && errno == EINTR) return;
     if (length <= 0) return close_end(read_end);
+    used = true;
     std::fwrite(text.data(), 1, static_cast<std::size_t>(length), to);  // output_error() tells when it fails
     std::fflush(to);
   }
@@ -144,7 +146,7 @@ ChildEnd run_child(std::vector<std::string> words, const std::function<void()>& 
   signal(SIGCHLD, SIG_DFL);  // a parent that ignores it hands that down, and a child's exit code would be lost
   if (last_signal != 0 && last_signal != SIGUSR1 && last_signal != SIGUSR2) {  // between one child and the next
     sigprocmask(SIG_UNBLOCK, &signals, nullptr);
-    return {128 + last_signal, false, last_signal};
+    return {128 + last_signal, false, last_signal, false, false};
   }
   const pid_t parent = getpid();
   const pid_t child = fork();
@@ -159,7 +161,8 @@ ChildEnd run_child(std::vector<std::string> words, const std::function<void()>& 
   const int status = pass_on_until_end(child, streams);
   alarm(0);
   child_process = 0;
-  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), WIFSIGNALED(status), last_signal};
+  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), WIFSIGNALED(status), last_signal,
+          streams[0].used, streams[1].used};
 }
 
 }  // namespace trireme::apps

@@ -9,9 +9,11 @@
 namespace trireme::apps {
 
 struct ChildEnd {
-  int code = 0;            ///< its exit code; 128 + n where signal n ended it
-  bool by_signal = false;  ///< a signal ended the program itself
-  int sent = 0;            ///< the last signal that was sent to the front meanwhile; 0: none
+  int code = 0;             ///< its exit code; 128 + n where signal n ended it
+  bool by_signal = false;   ///< a signal ended the program itself
+  int sent = 0;             ///< the last signal that was sent to the front meanwhile; 0: none
+  bool printed = false;     ///< it wrote to its standard output
+  bool complained = false;  ///< it wrote to its standard error
 };
 
 /// Runs a program until it ends. `prepare` is called in the new process. @throws ConfigError when none can be made

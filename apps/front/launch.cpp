@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -20,6 +21,7 @@
 #include "apps/report.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace trireme::apps {
 namespace {
@@ -87,6 +89,28 @@ std::vector<std::string> mpirun_command(std::int64_t ranks, const std::vector<st
   return command;
 }
 
+/// "; OMPI_MCA_pml, OMPI_MCA_btl are set": what most often keeps Open MPI from starting.
+std::string mpi_settings() {
+  std::vector<std::string> names;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (const std::string_view text = *variable; text.starts_with("OMPI_MCA_"))
+      names.emplace_back(text.substr(0, text.find('=')));
+  return names.empty() ? "" : fmt::format("; the environment sets {}", text::join(names));
+}
+
+/// mpirun failed, and neither it nor a rank said why: kept quiet, it does not.
+int silent_failure(const ChildEnd& end) {
+  if (end.printed)
+    say_error(
+        fmt::format("mpirun ended with exit code {} before its ranks had: it was stopped from outside", end.code));
+  else
+    say_error(
+        fmt::format("Open MPI could not start the ranks (mpirun: exit code {}){}; `mpirun -n 2 hostname` shows "
+                    "its own message",
+                    end.code, mpi_settings()));
+  return static_cast<int>(ExitCode::communication);
+}
+
 // What mpirun, kept quiet, does not say: that a rank, or mpirun itself, was ended by a signal.
 int verdict_on(const ChildEnd& end) {
   const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // for a program that takes them as such
@@ -103,6 +127,7 @@ int verdict_on(const ChildEnd& end) {
   }
   switch (number) {
     case 0:
+      if (end.code != 0 && !end.complained) return silent_failure(end);
       break;
     case SIGKILL:
       say_error(
@@ -192,6 +217,7 @@ int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::s
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     if (threads > 0) setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
+    setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 0);  // Open MPI cannot do without one
     setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
   }));
 }

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include "apps/front/launch.h"
 #include "apps/layouts.h"
 #include "apps/report.h"
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 
@@ -28,13 +30,14 @@ namespace fs = std::filesystem;
 class Scratch {
  public:
   Scratch() {
-    std::error_code error;
-    auto name = (fs::temp_directory_path(error) / "trireme-verify-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) error = std::error_code(errno, std::generic_category());
-    path_ = name;
-    if (error)
+    const auto given = environment("TMPDIR");
+    auto name = (given.empty() ? std::string("/tmp") : given) + "/trireme-verify-XXXXXX";
+    if (mkdtemp(name.data()) == nullptr)
       throw ConfigError(
-          fmt::format("{}: {}; set TMPDIR to a folder with more free space", path_.string(), error.message()));
+          fmt::format("{}: {}; set TMPDIR to a folder that can be written to and has space for the "
+                      "model's weights and gradients",
+                      name, std::strerror(errno)));
+    path_ = name;
   }
   ~Scratch() {
     std::error_code none;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/config/document.h"
@@ -203,6 +204,12 @@ const Table* RunConfig::plugin_table(const std::string& name) const {
   return plugins == nullptr ? nullptr : plugins->table(name);
 }
 
+/// "~/x" as a shell would give it, which expands it only where it stands alone.
+static void expand_home(std::string& path) {
+  const auto home = environment("HOME");
+  if ((path == "~" || path.starts_with("~/")) && !home.empty()) path.replace(0, 1, home);
+}
+
 RunConfig from_table(Table root) {
   check_root(root);
   RunConfig config;
@@ -213,6 +220,9 @@ RunConfig from_table(Table root) {
   config.optimizer = read_core(root, optimizer_fields());
   config.schedule = read_core(root, schedule_fields());
   config.parallel = read_core(root, parallel_fields());
+  for (auto* path :
+       {&config.run.dir, &config.run.resume, &config.model.weights, &config.data.path, &config.parallel.plugin})
+    expand_home(*path);
   const bool named = section_of(root, "parallel").find("plugin") != nullptr;
   const auto& [plugin, dp, pp, sp, tp, zero, schedule, sp_mode] = config.parallel;
   if (!named && (pp || sp || tp || zero || schedule || sp_mode)) config.parallel.plugin = "hybrid_parallel";

@@ -240,16 +240,16 @@ const Fields<ParallelOptions>& parallel_fields() {
           .add("dp", &O::dp,
                "Number of data-parallel ranks. It follows from the number of ranks and the other keys; a value given "
                "here is checked, so that a file cannot run in another layout by mistake.",
-               {.min = 1, .max = 65536})
+               {.min = 1, .max = 4096})
           .add("pp", &O::pp, "Number of pipeline ranks; short for plugin.hybrid_parallel.pp_size.",
-               {.min = 1, .max = 65536})
+               {.min = 1, .max = 4096})
           .add("schedule", &O::schedule, "The pipeline schedule; short for plugin.hybrid_parallel.pp_style.")
           .add("sp", &O::sp, "Number of sequence-parallel ranks; short for plugin.hybrid_parallel.sp_size.",
-               {.min = 1, .max = 65536})
+               {.min = 1, .max = 4096})
           .add("sp_mode", &O::sp_mode,
                "The mode of sequence parallelism; short for plugin.hybrid_parallel.sequence_parallelism_mode.")
           .add("tp", &O::tp, "Number of tensor-parallel ranks; short for plugin.hybrid_parallel.tp_size.",
-               {.min = 1, .max = 65536})
+               {.min = 1, .max = 4096})
           .add("zero", &O::zero, "ZeRO stage; short for plugin.hybrid_parallel.zero_stage.", {.min = 0, .max = 3});
   return table;
 }

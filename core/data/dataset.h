@@ -44,6 +44,8 @@ struct DatasetInfo {
   std::vector<std::string> classes;  ///< label number -> name
   std::int64_t image_size = 0;       ///< pixels a side
   bool normalised = true;            ///< mean and std act on the pixels; false: they are numbers already
+  /// Of the names and labels of the training images, in order; "" where the configuration determines the samples.
+  std::string digest{};
 };
 struct Datasets {
   DatasetInfo info;

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/random.h"
 #include "core/comm/host_share.h"
 #include "core/data/dataset.h"
 #include "core/data/image_dataset.h"
@@ -65,14 +66,26 @@ Datasets from_sources(const std::map<Split, std::shared_ptr<PixelSource>>& sourc
   return out;
 }
 
+/// The same wherever the folder is.
+std::string digest_of(const FolderSplit& split) {
+  std::uint64_t sum = split.files.size();
+  for (std::size_t i = 0; i < split.files.size(); ++i)
+    sum = random::mix(sum + static_cast<std::uint64_t>(split.labels[i]),
+                      random::hash(std::filesystem::path(split.files[i]).filename().string()));
+  return fmt::format("{:016x}", sum);
+}
+
 Datasets open_folder(const config::DataOptions& options, std::int64_t default_size, std::uint64_t seed, const Log& log,
                      const comm::LaunchInfo& launch) {
   const auto transform = transform_options(options, default_size);
   auto listing = parse_listing(comm::share_on_host(launch, "list " + options.path,
                                                    [&] { return text_of(list_image_folder(options.path, log)); }));
+  auto digest = digest_of(listing.splits.at(Split::train));
   std::map<Split, std::shared_ptr<PixelSource>> sources;
   for (auto& [split, files] : listing.splits) sources[split] = folder_source(std::move(files));
-  return from_sources(sources, std::move(listing.classes), transform, options, seed, log);
+  auto out = from_sources(sources, std::move(listing.classes), transform, options, seed, log);
+  out.info.digest = std::move(digest);
+  return out;
 }
 
 Datasets open_leaves(const config::DataOptions& options, std::uint64_t seed, const Log& log,

@@ -44,6 +44,10 @@ bool is_image(const std::string& name) {
 /// A class's name goes into config.json and onto the screen, so it must be text; a file's name may be any bytes.
 std::vector<std::string> class_folders(const fs::path& split) {
   auto names = entries(split);
+  for (const auto& name : names)
+    if (is_image(name) && !is_folder(split / name))
+      throw DataError(fmt::format("{}: this image is in no class folder; move it into one, or remove it",
+                                  (split / text::printable(name)).string()));
   std::erase_if(names, [&](const std::string& name) { return !is_folder(split / name); });
   for (const auto& name : names)
     if (const auto shown = text::printable(name); shown != name)
@@ -62,6 +66,9 @@ FolderSplit list_split(const fs::path& folder, const fs::path& train, const std:
           (folder / name).string(), name, train.string(), text::join(classes), text::did_you_mean(name, classes)));
     const auto before = out.files.size();
     for (const auto& file : entries(folder / name)) {
+      if (is_folder(folder / name / file))
+        throw DataError(fmt::format("{}: a folder in a class folder; move its images into {}, or remove it",
+                                    (folder / name / text::printable(file)).string(), (folder / name).string()));
       if (!is_image(file)) {
         ++*passed_over;
         continue;
@@ -117,6 +124,9 @@ FolderListing list_image_folder(const std::string& path, const Log& log) {
                                           {Split::validation, root / (has_val ? "val" : "validation")},
                                           {Split::test, root / "test"}};
   const auto& train = folders.at(Split::train);
+  if (!is_folder(train) && (root.filename() == "train" || root.filename() == "validation"))
+    throw DataError(fmt::format("{}: this is one split; set data.path to the folder that contains it: {}", path,
+                                root.has_parent_path() ? root.parent_path().string() : ".."));
   for (const auto split : {Split::train, Split::validation})
     if (!is_folder(folders.at(split)))
       throw DataError(fmt::format("{}: the {} split is missing; create it, with one subfolder of images per class",
@@ -127,7 +137,12 @@ FolderListing list_image_folder(const std::string& path, const Log& log) {
   for (const auto& [split, folder] : folders)
     if (is_folder(folder)) out.splits[split] = list_split(folder, train, out.classes, &passed_over);
   if (passed_over > 0)
-    log.note("data: {} files under {} are not .jpg, .jpeg or .png and were ignored", passed_over, path);
+    log.note("data: {} under {} {} not .jpg, .jpeg or .png and {} ignored", text::counted(passed_over, "file"), path,
+             passed_over == 1 ? "is" : "are", passed_over == 1 ? "was" : "were");
+  for (const auto& [split, files] : out.splits)
+    for (std::size_t c = 0; c < out.classes.size(); ++c)
+      if (std::find(files.labels.begin(), files.labels.end(), static_cast<std::int64_t>(c)) == files.labels.end())
+        log.note("data: the {} split has no image of class \"{}\"", name_of(split), out.classes[c]);
   return out;
 }
 

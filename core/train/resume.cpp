@@ -29,7 +29,8 @@ Evaluated evaluated(const nlohmann::json& from) {
 nlohmann::json data_facts(const Prepared& p) {
   return {{"train samples", p.data.train->size()},
           {"pixels a side", p.data.info.image_size},
-          {"classes", text::join(p.data.info.classes)}};
+          {"classes", text::join(p.data.info.classes)},
+          {"names of the training images (a digest)", p.data.info.digest}};
 }
 
 /// What a run, by its resolved configuration, updates its weights in and so stores them in; and the keys that say so.

@@ -27,6 +27,9 @@ const Size& size_named(const std::string& name) {
 /// a % b == 0, or a ConfigError that says how to mend it.
 void must_divide(const char* a_name, std::int64_t a, const char* b_name, std::int64_t b) {
   if (a % b == 0) return;
+  if (a < b)
+    throw ConfigError(
+        fmt::format("{}: {} is not a multiple of {} = {}; the smallest that fits is {}", a_name, a, b_name, b, b));
   throw ConfigError(fmt::format("{}: {} is not a multiple of {} = {}; the nearest that fit are {} and {}", a_name, a,
                                 b_name, b, a / b * b, (a / b + 1) * b));
 }

@@ -27,7 +27,7 @@ void add_tensor_options(Fields<O>& rows) {
   rows.add("tp_size", &O::tp_size,
            "Number of tensor-parallel ranks, neighbours in rank order, over which attention heads, the MLP's width and "
            "the classes are split. Sizes need not divide evenly. Short form: parallel.tp.",
-           {.min = 1, .max = 65536})
+           {.min = 1, .max = 4096})
       .add("parallel_output", &O::parallel_output,
            "true: in training the logits stay split over the tensor-parallel ranks, and the loss is computed in "
            "parallel, which sends four numbers per sample. false: the logits are gathered.")
@@ -35,7 +35,7 @@ void add_tensor_options(Fields<O>& rows) {
            "Number of ranks over which the tokens of each sample are split. The modes split_gather and ring use the "
            "tensor-parallel ranks, and do not need this key; all_to_all and ring_attn use sp_size ranks in addition. "
            "Short form: parallel.sp.",
-           {.min = 1, .max = 65536})
+           {.min = 1, .max = 4096})
       .add("sequence_parallelism_mode", &O::sequence_parallelism_mode,
            "How tokens are split. split_gather: between tensor-parallel layers; ring: the same, with communication in "
            "steps that overlap with the matrix products; all_to_all: in all layers, attention is split by heads; "

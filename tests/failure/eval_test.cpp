@@ -97,6 +97,14 @@ TEST(Eval, ARunServesFromAnyFolder) {
             std::string::npos)
       << newest.out << newest.err;
   EXPECT_EQ(score_of({folder.path() + "/kept"}, elsewhere), earlier);
+  // Other training images are another order of samples.
+  for (const auto& entry : fs::directory_iterator(folder.path() + "/leaves/train/healthy")) {
+    fs::rename(entry.path(), entry.path().parent_path() / "zzz.png");
+    break;
+  }
+  expect_refusal(
+      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=4"}, there), 7,
+      "names of the training images (a digest)");
   // A copied folder still names the first one.
   for (const auto* ranks : {"1", "2"})
     expect_refusal(run_process({TRIREME_COMMAND, "train", folder.path() + "/kept/config.toml", "--resume", "auto",

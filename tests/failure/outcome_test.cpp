@@ -42,6 +42,18 @@ TEST(Metrics, AreWhatAHandComputes) {
     EXPECT_NEAR(epochs[epoch]["train_loss"], weighted, 1e-12);
     EXPECT_GT(std::abs(weighted - plain), 1e-6) << "the last batch must matter here";
   }
+  const auto summary = json_of(run.dir() + "/summary.json");
+  EXPECT_EQ(summary["steps"], 12);
+  EXPECT_EQ(summary["samples"], 84);
+  EXPECT_EQ(summary["resumed_at_step"], 0);
+  EXPECT_EQ(summary["skipped_steps"], 0);
+  EXPECT_EQ(summary["final"]["epoch"], 2);
+  EXPECT_EQ(summary["final"]["validation_loss"], epochs[1]["loss"]);
+  EXPECT_EQ(summary["final"]["validation_accuracy"], epochs[1]["accuracy"]);
+  std::int64_t of_ranks = 0;
+  for (const auto& rank : summary["ranks"]) of_ranks += rank["samples"].get<std::int64_t>();
+  EXPECT_EQ(of_ranks, 84);
+  EXPECT_EQ(summary["ranks"].size(), 2U);
 }
 
 TEST(Metrics, OfAnEvaluationAreWithoutLabelSmoothing) {

@@ -29,6 +29,20 @@ TEST(Plugins, TellWhichKernelsTheyChose) {
             "kernels (CPU): attention scores are materialized; sequence-parallel communication is not overlapped");
 }
 
+// The system would load it, and end the process at the first byte that is missing.
+TEST(Plugins, RefusesOneThatWasCutShort) {
+  const SmallRun run;
+  const auto cut = run.folder.path() + "/cut.so";
+  const fs::path whole = fs::path(TRIREME_COMMAND).parent_path().parent_path() / "lib/trireme/plugins/gemini.so";
+  const auto size = fs::file_size(whole);
+  for (const std::uintmax_t bytes : {std::uintmax_t{100}, std::uintmax_t{1000}, size / 4, size / 2}) {
+    fs::copy_file(whole, cut, fs::copy_options::overwrite_existing);
+    fs::resize_file(cut, bytes);
+    expect_only_refusal(run.train(1, {"--set", "parallel.plugin=" + cut}), 2,
+                        "parallel.plugin=" + cut + ": " + cut + ": ");
+  }
+}
+
 // The configuration that a run writes is one that can be run, and verified in other layouts.
 TEST(Plugins, TakeTheirOwnResolvedFile) {
   const SmallRun run;

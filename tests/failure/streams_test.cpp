@@ -217,6 +217,32 @@ TEST(Streams, AnMpirunThatIsKilledIsNoLackOfMemory) {
   run.expect_all_gone();
 }
 
+TEST(Streams, AnMpirunThatCannotStartIsExplained) {
+  const SmallRun run;
+  ProcessOptions options;
+  options.environment = {"OMPI_MCA_btl=nosuch"};
+  const auto outcome = run.train(2, {}, options);
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  EXPECT_NE(outcome.err.find("Open MPI could not start the ranks (mpirun: exit code 1); the environment sets "
+                             "OMPI_MCA_btl; `mpirun -n 2 hostname` shows its own message\n"),
+            std::string::npos)
+      << outcome.err;
+}
+
+// Words of the command line that CLI11 has words of its own for.
+TEST(Streams, TheCommandLineIsAnsweredInOurWords) {
+  const SmallRun run;
+  const std::string command = TRIREME_COMMAND, train = command + " train " + run.config;
+  for (const auto& [line, says] : {std::pair{train + " --ranks x", "--ranks x: must be an integer"},
+                                   {train + " --ranks", "--ranks needs a value"},
+                                   {train + " --ranks 2 --ranks 3", "--ranks is given more than once"},
+                                   {train + " --resume ''", "give auto, a checkpoint or a run folder"},
+                                   {command + " --set train.epochs=1 train x", "--set stands before the command"},
+                                   {command + " eval x --set optimizer.lr=3", "has no effect in an evaluation"},
+                                   {command + " eval x --set model.weights=y", "as its first argument"}})
+    expect_only_refusal(shell(line), 2, says);
+}
+
 TEST(Streams, ExplainAPluginThatIsNamedByItsPath) {
   const SmallRun run;
   const auto plugin = fs::path(TRIREME_COMMAND).parent_path().parent_path() / "lib/trireme/plugins/torch_ddp.so";

@@ -91,6 +91,11 @@ TEST_F(Verify, RefusesWordsThatAreNoLayouts) {
          "train.precision would change the numbers and does not belong in a layout; use --precision, which applies to "
          "all layouts"}})
     expect_only_refusal(verify(layouts), 2, says);
+  ProcessOptions nowhere;
+  nowhere.environment = {"TMPDIR=/nonexistent"};
+  expect_only_refusal(
+      run_process({TRIREME_COMMAND, "verify", run_.config, "--layouts", "dp=1; plugin=gemini,dp=1"}, nowhere), 2,
+      ": No such file or directory; set TMPDIR to a folder that can be written to");
   expect_only_refusal(verify("dp=1; dp=2", {"--precision", "fp8"}), 2, "--precision fp8: must be one of fp64");
   expect_only_refusal(verify("dp=1; dp=2", {"--set", "parallel.tp=2"}), 2,
                       "use --layouts for this in verify; remove it");

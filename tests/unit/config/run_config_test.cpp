@@ -45,6 +45,14 @@ void expect_equal(const Fields<T>& fields, const T& a, const T& b) {
   for (const auto& field : fields.fields) EXPECT_EQ(field.get(&a), field.get(&b)) << fields.section << "." << field.key;
 }
 
+TEST(RunConfig, PathsBeginAtHomeAsInAShell) {
+  const auto home = std::string(std::getenv("HOME") == nullptr ? "" : std::getenv("HOME"));
+  const auto config = parse(kGood, {"run.dir=~/a", "data.path=~", "model.weights=~x/b"});
+  EXPECT_EQ(config.run.dir, home.empty() ? "~/a" : home + "/a");
+  EXPECT_EQ(config.data.path, home.empty() ? "~" : home);
+  EXPECT_EQ(config.model.weights, "~x/b");
+}
+
 TEST(RunConfig, ReadsEverySection) {
   const auto config = parse(kGood, {"train.epochs=4", "model.depth=2"});
   EXPECT_EQ(config.run.dir, "runs/a");

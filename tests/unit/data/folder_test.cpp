@@ -125,6 +125,10 @@ TEST(ImageFolder, SaysWhatIsWrong) {
        "/test: no class folder in this split; expected {}/test/<class>/*.jpg"},
       {"a class that train lacks", [](const Folder& f) { put(f, "validation/zebra/v.png", 1); },
        "/validation/zebra: class \"zebra\" is not in {}/train (classes: a, b); a class must be in train to be learned"},
+      {"an image beside the classes", [](const Folder& f) { put(f, "train/stray.png", 1); },
+       "/train/stray.png: this image is in no class folder; move it into one, or remove it"},
+      {"a folder in a class", [](const Folder& f) { put(f, "train/a/more/x.png", 1); },
+       "/train/a/more: a folder in a class folder; move its images into {}/train/a, or remove it"},
       {"both names of a split", [](const Folder& f) { fs::create_directories(f.path("val")); },
        ": has both val and validation, which mean the same split; remove one"},
       {"no folder at all", [](const Folder& f) { fs::remove_all(f.path()); },
@@ -143,6 +147,11 @@ TEST(ImageFolder, SaysWhatIsWrong) {
     const auto got = message_of([&] { open(options_for(folder.path()), 1, Log(1)); });
     EXPECT_EQ(got, folder.path() + fmt::format(fmt::runtime(c.says), folder.path())) << c.what;
   }
+  const Folder folder;
+  put_all(folder);
+  EXPECT_EQ(
+      message_of([&] { open(options_for(folder.path("train")), 1, Log(1)); }),
+      fmt::format("{0}/train: this is one split; set data.path to the folder that contains it: {0}", folder.path()));
   EXPECT_EQ(message_of([] { open(options_for(""), 1, Log(1)); }),
             "data.path is empty: set it to a folder with train/<class>/*.jpg and validation/<class>/*.jpg");
 }
