@@ -181,6 +181,8 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
       text += fmt::format("; {} missing: {}", text::counted(static_cast<std::int64_t>(missing.size()), "tensor"),
                           text::first_few(missing));
     if (!misfits.empty()) text += fmt::format("; {} do not fit: {}", misfits.size(), text::first_few(misfits));
+    if (!fs::exists(beside_weights(path, kModelConfig)))
+      text += "; there is no config.json beside them, so the model has the sizes of [model]";
     throw CheckpointError(
         fmt::format("{}: these are not weights of this model{}; check [model], or leave model.weights empty to start "
                     "from new weights",

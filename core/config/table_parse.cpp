@@ -119,9 +119,16 @@ Table convert(const toml::table& from, const std::string& path, const std::strin
   return out;
 }
 
+/// The parser's words, with the mistake that most often is behind them.
+std::string explained(const toml::parse_error& error) {
+  std::string text(error.description());
+  if (text.find("could not determine value type") != std::string::npos) return text + "; a string needs quotes";
+  if (text.find("unescaped control characters") != std::string::npos) return text + "; is the closing quote missing?";
+  return text;
+}
+
 [[noreturn]] void syntax_error(const toml::parse_error& error, const std::string& source) {
-  throw ConfigError(
-      fmt::format("{}: not valid TOML: {}", origin_of(error.source(), source).text(), error.description()));
+  throw ConfigError(fmt::format("{}: not valid TOML: {}", origin_of(error.source(), source).text(), explained(error)));
 }
 
 bool is_bare_key(std::string_view key) {
@@ -139,7 +146,10 @@ FieldValue override_value(const std::string& text, const std::string& origin, co
     if (parsed.size() == 1 && (!(node.is_date() || node.is_time() || node.is_date_time())))
       return value_of(node, origin, key);
   } catch (const toml::parse_error& error) {
-    if (bracketed) throw ConfigError(fmt::format("{}: not a TOML value: {}", origin, error.description()));
+    if (bracketed) throw ConfigError(fmt::format("{}: not a TOML value: {}", origin, explained(error)));
+    const auto digits = std::string_view(text).substr(!text.empty() && (text[0] == '+' || text[0] == '-') ? 1 : 0);
+    if (digits.size() >= 19 && digits.find_first_not_of("0123456789") == std::string_view::npos)
+      throw ConfigError(fmt::format("{}: out of range: more than 64 bits", origin));
   }
   return text;
 }

@@ -108,7 +108,9 @@ void RunFolder::lock() {
   if (lock_ >= 0) close(lock_);
   std::error_code error;
   fs::create_directories(dir_, error);
-  if (error) throw CheckpointError(fmt::format("{}: cannot create the run folder: {}", dir_, error.message()));
+  if (error)
+    throw CheckpointError(fmt::format(
+        "{}: cannot create the run folder: {}; set run.dir to a folder that you may write to", dir_, error.message()));
   const auto path = (fs::path(dir_) / ".lock").string();
   lock_ = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   if (lock_ < 0) throw CheckpointError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));

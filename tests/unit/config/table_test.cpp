@@ -168,6 +168,7 @@ TEST(Override, SaysWhatIsWrong) {
        "--set opt.cuont=1: no key \"cuont\" in [opt]; did you mean \"count\"?  (trireme config --explain opt)"},
       {"opt.count=x", "--set opt.count=x: must be an integer, not a string  (trireme config --explain opt.count)"},
       {"opt.count=0", "--set opt.count=0: it must be at least 1 and at most 100  (trireme config --explain opt.count)"},
+      {"opt.count=99999999999999999999", "--set opt.count=99999999999999999999: out of range: more than 64 bits"},
       {"opt.rate=1e400", "--set opt.rate=1e400: is out of range  (trireme config --explain opt.rate)"},
       {"epochs=3", "--set epochs=3: write --set SECTION.KEY=VALUE, for example --set train.epochs=5"},
       {"=3", "--set =3: write --set SECTION.KEY=VALUE, for example --set train.epochs=5"},
