@@ -12,52 +12,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "core/base/error.h"
 
 namespace trireme::apps {
-namespace {
-
-// Signal handlers can reach nothing but statics.
-volatile sig_atomic_t child_process = 0;
-volatile sig_atomic_t last_signal = 0;
-constexpr unsigned kSecondsToEnd = 15;
-
-void on_signal(int number, siginfo_t* info, void*) {
-  last_signal = number;
-  // A key on the terminal reaches the child by itself; what was sent to this process alone is passed on.
-  if (info->si_code <= 0 && child_process > 0) kill(static_cast<pid_t>(child_process), number);
-  if (number != SIGUSR1 && number != SIGUSR2) alarm(kSecondsToEnd);
-}
-
-// An mpirun that is stuck (on a full disk it may be) ends its ranks no more; killed, it takes them with it.
-void on_alarm(int) {
-  if (child_process > 0) kill(static_cast<pid_t>(child_process), SIGKILL);
-}
-
-constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-sigset_t passed_on() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : kPassedOn) sigaddset(&set, number);
-  return set;
-}
-
-void handle_signals(bool ours) {
-  signal(SIGALRM, ours ? on_alarm : SIG_DFL);
-  struct sigaction action {};
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
-  action.sa_sigaction = on_signal;
-  if (!ours) action.sa_handler = SIG_DFL;
-  for (const int number : kPassedOn) {
-    struct sigaction before {};
-    sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup's choice stands
-  }
-}
-
-/// A stream of the child's on its way to ours.
+/// A stream of a child's on its way to ours.
 struct Stream {
   std::FILE* to;
   int read_end = -1, write_end = -1;
@@ -91,6 +51,70 @@ struct Stream {
     std::fflush(to);
   }
 };
+
+namespace {
+
+// Signal handlers can reach nothing but statics.
+volatile sig_atomic_t child_process = 0;
+volatile sig_atomic_t last_signal = 0;
+volatile sig_atomic_t not_passed_on = 0;  // came while no child was waited for
+constexpr unsigned kSecondsToEnd = 15;
+
+void on_signal(int number, siginfo_t* info, void*) {
+  last_signal = number;
+  // A key on the terminal reaches the child by itself; what was sent to this process alone is passed on.
+  if (info->si_code <= 0) {
+    if (child_process > 0)
+      kill(static_cast<pid_t>(child_process), number);
+    else
+      not_passed_on = number;
+  }
+  if (number != SIGUSR1 && number != SIGUSR2) alarm(kSecondsToEnd);
+}
+
+// An mpirun that is stuck (on a full disk it may be) ends its ranks no more; killed, it takes them with it.
+void on_alarm(int) {
+  if (child_process > 0) kill(static_cast<pid_t>(child_process), SIGKILL);
+}
+
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+sigset_t passed_on() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kPassedOn) sigaddset(&set, number);
+  return set;
+}
+
+bool ends_all(int number) { return number != 0 && number != SIGUSR1 && number != SIGUSR2; }
+
+/// While it lives, signals wait.
+class Held {
+ public:
+  Held() {
+    const auto set = passed_on();
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+  }
+  ~Held() {
+    const auto set = passed_on();
+    sigprocmask(SIG_UNBLOCK, &set, nullptr);
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+};
+
+void handle_signals(bool ours) {
+  signal(SIGALRM, ours ? on_alarm : SIG_DFL);
+  struct sigaction action {};
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  action.sa_sigaction = on_signal;
+  if (!ours) action.sa_handler = SIG_DFL;
+  for (const int number : kPassedOn) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup's choice stands
+  }
+}
 
 /// Until both streams have ended; or the child has, and nothing more is in them, for others may hold their ends.
 int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams) {
@@ -136,33 +160,47 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
-ChildEnd run_child(std::vector<std::string> words, const std::function<void()>& prepare) {
+struct Child::Streams {
+  std::array<Stream, 2> both{Stream(stdout), Stream(stderr)};
+};
+
+Child::Child(std::vector<std::string> words, const std::function<void()>& prepare)
+    : streams_(std::make_unique<Streams>()) {
   const auto arguments = pointers(words);
-  std::array<Stream, 2> streams{Stream(stdout), Stream(stderr)};
   // Held back until there is a child to pass them on to.
-  const auto signals = passed_on();
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  const Held held;
   handle_signals(true);
   signal(SIGCHLD, SIG_DFL);  // a parent that ignores it hands that down, and a child's exit code would be lost
-  if (last_signal != 0 && last_signal != SIGUSR1 && last_signal != SIGUSR2) {  // between one child and the next
-    sigprocmask(SIG_UNBLOCK, &signals, nullptr);
-    return {128 + last_signal, false, last_signal, false, false};
-  }
+  if (ends_all(last_signal)) return;
   const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child == 0) {
+  process_ = fork();
+  if (process_ == 0) {
     prepare();  // here, where the next child does not inherit it
-    become(arguments, parent, streams);
+    become(arguments, parent, streams_->both);
   }
-  child_process = child;
-  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
-  if (child < 0) throw ConfigError(fmt::format("cannot start {}: {}", words[0], std::strerror(errno)));
-  for (auto& stream : streams) Stream::close_end(stream.write_end);
-  const int status = pass_on_until_end(child, streams);
+  if (process_ < 0) throw ConfigError(fmt::format("cannot start {}: {}", words[0], std::strerror(errno)));
+  for (auto& stream : streams_->both) Stream::close_end(stream.write_end);
+}
+
+Child::~Child() = default;
+
+ChildEnd Child::wait() {
+  if (process_ < 0) return {128 + last_signal, false, last_signal, false, false};
+  {
+    const Held held;
+    child_process = process_;
+    if (const int number = not_passed_on; number != 0) kill(process_, number);
+    not_passed_on = 0;
+  }
+  const int status = pass_on_until_end(process_, streams_->both);
   alarm(0);
   child_process = 0;
   return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), WIFSIGNALED(status), last_signal,
-          streams[0].used, streams[1].used};
+          streams_->both[0].used, streams_->both[1].used};
+}
+
+ChildEnd run_child(std::vector<std::string> words, const std::function<void()>& prepare) {
+  return Child(std::move(words), prepare).wait();
 }
 
 }  // namespace trireme::apps

@@ -2,7 +2,10 @@
 // goes on to our own output: when that is closed or full the rest is dropped, for the program must not end by it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,7 +19,25 @@ struct ChildEnd {
   bool complained = false;  ///< it wrote to its standard error
 };
 
-/// Runs a program until it ends. `prepare` is called in the new process. @throws ConfigError when none can be made
+/// A program from its start to its end. Signals go to the one that is waited for.
+class Child {
+ public:
+  /// Starts it; `prepare` is called in the new process. Starts nothing when a signal has come that ends all.
+  /// @throws ConfigError when no process can be made
+  Child(std::vector<std::string> words, const std::function<void()>& prepare);
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  /// Until it ends; once.
+  ChildEnd wait();
+
+ private:
+  struct Streams;
+  std::unique_ptr<Streams> streams_;
+  pid_t process_ = -1;
+};
+
+/// Runs a program until it ends, as a Child.
 ChildEnd run_child(std::vector<std::string> words, const std::function<void()>& prepare);
 
 /// For execv().

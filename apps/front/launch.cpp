@@ -1,5 +1,6 @@
 #include "apps/front/launch.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/statvfs.h>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -207,19 +209,67 @@ int check(const std::vector<std::string>& arguments) {
   return end.sent != 0 ? verdict_on(end) : end.by_signal ? 0 : end.code;
 }
 
+/// A pipe at which ranks wait.
+class Gate {
+ public:
+  Gate() {
+    if (pipe2(ends_, O_CLOEXEC) != 0) throw ConfigError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  }
+  ~Gate() {
+    for (const int end : ends_) close(end);
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  [[nodiscard]] std::vector<std::string> waiting(const std::vector<std::string>& program) const {
+    std::vector<std::string> words{own_program(), kStartRank, fmt::format("/proc/{}/fd/{}", getpid(), ends_[0])};
+    words.insert(words.end(), program.begin(), program.end());
+    return words;
+  }
+  void open(std::int64_t ranks) const {
+    const std::string bytes(static_cast<std::size_t>(ranks), '.');
+    (void)!write(ends_[1], bytes.data(), bytes.size());
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+void start_rank(const std::vector<std::string>& words) {
+  const int gate = open(words.at(0).c_str(), O_RDONLY | O_CLOEXEC);
+  char byte = 0;
+  if (gate < 0 || read(gate, &byte, 1) != 1) _exit(0);  // refused, or the front is gone
+  std::vector<std::string> command(words.begin() + 1, words.end());
+  execv(command.at(0).c_str(), pointers(command).data());
+  throw ConfigError(fmt::format("cannot run {}: {}", command[0], std::strerror(errno)));
+}
+
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {
   check_scratch(ranks);
-  auto command = mpirun_command(ranks, worker_command(arguments));
-  if (first == Check::yes)
-    if (const int code = check(arguments); code != 0) return code;
-  return verdict_on(run_child(std::move(command), [&] {
+  const auto worker = worker_command(arguments);
+  const auto prepare = [&] {
     prepare_process();
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     if (threads > 0) setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
     setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 0);  // Open MPI cannot do without one
     setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
-  }));
+  };
+  const auto run = [&] { return verdict_on(run_child(mpirun_command(ranks, worker), prepare)); };
+  if (first == Check::no) return run();
+  if (ranks > 2 * cores()) {  // so many that mpirun would be busy with them when they are refused
+    if (const int code = check(arguments); code != 0) return code;
+    return run();
+  }
+  // mpirun's own start takes as long as the check.
+  auto gate = std::make_unique<Gate>();
+  Child mpirun(mpirun_command(ranks, gate->waiting(worker)), prepare);
+  if (const int code = check(arguments); code != 0) {
+    gate.reset();
+    (void)mpirun.wait();
+    return code;
+  }
+  gate->open(ranks);
+  return verdict_on(mpirun.wait());
 }
 
 }  // namespace trireme::apps

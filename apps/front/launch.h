@@ -26,6 +26,12 @@ int check(const std::vector<std::string>& arguments);
 /// Whether one worker first checks what the ranks would all refuse, each of them after its start.
 enum class Check { no, yes };
 
+/// What mpirun runs in a worker's place while the check goes on: waits until the front that started mpirun lets the
+/// ranks start, then becomes the worker. `words`: a pipe of the front's, the worker, its arguments. Ends quietly when
+/// the front closes the pipe instead.
+inline constexpr const char* kStartRank = "start-rank";
+[[noreturn]] void start_rank(const std::vector<std::string>& words);
+
 /// Runs `ranks` workers under mpirun until they end; passes signals on. Returns the exit code: that of the first rank
 /// that failed, or 128 + n after signal n. @throws ConfigError when mpirun is not installed.
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first);

@@ -70,6 +70,7 @@ int fail(const char* what, int code) {
 }
 
 int run(int argc, char** argv) {
+  if (argc > 3 && std::string(argv[1]) == kStartRank) start_rank({argv + 2, argv + argc});
   forget_config();
   const bool launched = in_launched_world(), first = !launched || launched_rank() == 0;
   std::optional<Command> command;

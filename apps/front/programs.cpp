@@ -9,11 +9,15 @@
 
 namespace trireme::apps {
 
-std::string prefix() {
+std::string own_program() {
   char path[PATH_MAX];
   const auto length = readlink("/proc/self/exe", path, sizeof(path) - 1);
   if (length < 0) throw ConfigError("cannot read /proc/self/exe to find the worker program; is /proc mounted?");
-  const std::string program(path, static_cast<std::size_t>(length));
+  return {path, static_cast<std::size_t>(length)};
+}
+
+std::string prefix() {
+  const auto program = own_program();
   const auto folder = program.substr(0, program.rfind('/'));
   return folder.substr(0, folder.rfind('/'));
 }

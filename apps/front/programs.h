@@ -5,6 +5,9 @@
 
 namespace trireme::apps {
 
+/// This program's own file. @throws ConfigError when /proc is not mounted
+std::string own_program();
+
 /// The folder above the one that holds this program: the build folder, or the prefix of the installation.
 /// @throws ConfigError when /proc is not mounted
 std::string prefix();
