@@ -196,11 +196,16 @@ static std::vector<std::string> worker_command(const std::vector<std::string>& a
   return command;
 }
 
+/// Becomes that program. @throws ConfigError
+[[noreturn]] static void replace_by(std::vector<std::string> command) {
+  execv(command.at(0).c_str(), pointers(command).data());
+  throw ConfigError(fmt::format("cannot run {}: {}", command[0], std::strerror(errno)));
+}
+
 void become_worker(const std::vector<std::string>& arguments) {
   auto command = worker_command(arguments);
   prepare_process();
-  execv(command[0].c_str(), pointers(command).data());
-  throw ConfigError(fmt::format("cannot run {}: {}", command[0], std::strerror(errno)));
+  replace_by(std::move(command));
 }
 
 int check(const std::vector<std::string>& arguments) {
@@ -238,9 +243,7 @@ void start_rank(const std::vector<std::string>& words) {
   const int gate = open(words.at(0).c_str(), O_RDONLY | O_CLOEXEC);
   char byte = 0;
   if (gate < 0 || read(gate, &byte, 1) != 1) _exit(0);  // refused, or the front is gone
-  std::vector<std::string> command(words.begin() + 1, words.end());
-  execv(command.at(0).c_str(), pointers(command).data());
-  throw ConfigError(fmt::format("cannot run {}: {}", command[0], std::strerror(errno)));
+  replace_by({words.begin() + 1, words.end()});
 }
 
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {

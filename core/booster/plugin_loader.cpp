@@ -1,13 +1,10 @@
 #include "core/booster/plugin_loader.h"
 
 #include <dlfcn.h>
-#include <elf.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "core/base/error.h"
@@ -40,25 +37,6 @@ std::string plugin_path(const std::string& name_or_path) {
 }
 
 namespace {
-
-/// The system loads a file that was cut short, and then ends the process where it reads behind the end.
-/// @throws ConfigError
-void refuse_truncated(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  Elf64_Ehdr header{};
-  if (!file.read(reinterpret_cast<char*>(&header), sizeof header) ||
-      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_phentsize != sizeof(Elf64_Phdr))
-    return;  // dlopen() says what it is instead
-  std::uint64_t end = header.e_phoff + std::uint64_t{header.e_phnum} * sizeof(Elf64_Phdr);
-  file.seekg(static_cast<std::streamoff>(header.e_phoff));
-  Elf64_Phdr segment{};
-  for (int i = 0; i < header.e_phnum && file.read(reinterpret_cast<char*>(&segment), sizeof segment); ++i)
-    end = std::max<std::uint64_t>(end, segment.p_offset + segment.p_filesz);
-  std::error_code none;
-  if (const auto size = fs::file_size(path, none); !none && size < end)
-    throw ConfigError(
-        fmt::format("{}: is truncated: {} bytes, of at least {}; copy or build it again", path, size, end));
-}
 
 void refuse_mismatch(const std::string& path) {
   const auto theirs = read_note(path), ours = own_note();
@@ -108,7 +86,6 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
     throw ConfigError(fmt::format("parallel.plugin: {} is {}; give the path of a plugin's .so", path,
                                   fs::is_directory(path, error) ? "a folder" : "not a file that can be read"));
   try {
-    refuse_truncated(path);
     refuse_mismatch(path);
   } catch (const ConfigError& mismatch) {
     throw ConfigError(fmt::format("parallel.plugin: {}", mismatch.what()));

@@ -84,8 +84,13 @@ PluginNote read_note(const std::string& path) {
   if (image.size() < sizeof(Elf64_Ehdr) || image.text(0, SELFMAG) != ELFMAG)
     throw ConfigError(fmt::format("{}: not a shared object, so not a Trireme plugin", path));
   const auto header = image.at<Elf64_Ehdr>(0);
+  const auto segment_at = [&](std::uint64_t i) {
+    return image.at<Elf64_Phdr>(header.e_phoff + i * header.e_phentsize);
+  };
+  // dlopen() would load a file that was cut short, and the process would end where it reads behind the end.
+  for (std::uint64_t i = 0; i < header.e_phnum; ++i) image.require(segment_at(i).p_offset, segment_at(i).p_filesz);
   for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
-    const auto segment = image.at<Elf64_Phdr>(header.e_phoff + i * header.e_phentsize);
+    const auto segment = segment_at(i);
     if (segment.p_type != PT_NOTE) continue;
     if (const auto text = find_note(image, segment.p_offset, segment.p_filesz)) return parse(*text);
   }

@@ -69,7 +69,7 @@ std::vector<ParamGroup> make_groups(const config::OptimizerOptions& options,
 std::unique_ptr<Optimizer> make(const config::OptimizerOptions& options, std::vector<ParamGroup> groups) {
   config::check_options(options);
   if (options.name == "sgd") return std::make_unique<Sgd>(options, std::move(groups));
-  TRIREME_CHECK(options.name == "hybrid_adam", "the optimizer \"{}\" is not implemented", options.name);
+  TRIREME_CHECK(options.name == "hybrid_adam", "no optimizer is called \"{}\"", options.name);
   return std::make_unique<HybridAdam>(options, std::move(groups));
 }
 

@@ -74,7 +74,7 @@ Factor make_factor(const config::ScheduleOptions& o, std::int64_t warm, std::int
     return falling(warm, total, floor, [power = o.power](double p) { return std::pow(1 - p, power); });
   if (o.name == "step") return step_drops(o, warm);
   if (o.name == "multi_step") return milestone_drops(o, warm);
-  TRIREME_CHECK(o.name == "one_cycle", "the schedule \"{}\" is not implemented", o.name);
+  TRIREME_CHECK(o.name == "one_cycle", "no learning-rate schedule is called \"{}\"", o.name);
   return one_cycle(o, total);
 }
 
