@@ -8,8 +8,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "core/base/error.h"
 
@@ -17,14 +15,6 @@ namespace trireme::apps {
 namespace {
 
 constexpr const char* kKept = "TRIREME_CONFIG";  ///< where the text is; set by the front alone
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream out;
-  if (file) out << file.rdbuf();
-  if (!file) throw ConfigError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-  return out.str();
-}
 
 }  // namespace
 
@@ -37,7 +27,7 @@ void forget_config() { unsetenv(kKept); }
 
 void keep_config(const std::string& path) {
   if (can_be_read_again(path)) return;
-  const auto text = content_of(path);
+  const auto text = config::read_text(path);
   // It is open as long as this process or what it becomes is there, and the ranks end before it.
   const int kept = memfd_create("config", 0);
   if (kept < 0 || write(kept, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
@@ -48,7 +38,7 @@ void keep_config(const std::string& path) {
 
 config::Table read_config(const std::string& path) {
   const char* kept = std::getenv(kKept);
-  return kept == nullptr ? config::parse_file(path) : config::parse_text(content_of(kept), path);
+  return kept == nullptr ? config::parse_file(path) : config::parse_text(config::read_text(kept), path);
 }
 
 config::RunConfig load_config(const std::string& path, const std::vector<std::string>& set) {

@@ -96,7 +96,8 @@ int run(const ConfigCommand& command) {
   if (command.print)
     put(text);
   else
-    put(fitted(fmt::format("{}: no error found (--print shows every option)\n", command.config)));
+    put(fitted(fmt::format("{}: no error found (data and weights are read only by a run; --print shows every option)\n",
+                           command.config)));
   return 0;
 }
 

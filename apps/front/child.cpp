@@ -62,8 +62,9 @@ constexpr unsigned kSecondsToEnd = 15;
 
 void on_signal(int number, siginfo_t* info, void*) {
   last_signal = number;
-  // A key on the terminal reaches the child by itself; what was sent to this process alone is passed on.
-  if (info->si_code <= 0) {
+  // A key on the terminal reaches the child by itself; what was sent to this process alone is passed on, as is the end
+  // of the terminal, which only the session's first process is told.
+  if (info->si_code <= 0 || number == SIGHUP) {
     if (child_process > 0)
       kill(static_cast<pid_t>(child_process), number);
     else

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "apps/front/child.h"
 #include "apps/front/libraries.h"
 #include "apps/front/programs.h"
+#include "apps/front/temporary_folder.h"
 #include "apps/report.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
@@ -54,37 +56,54 @@ bool may_read_other_processes() {
   return process_vm_readv(getpid(), &target, 1, &source, 1, 0) == 1;
 }
 
-// Open MPI keeps files of a run there, and hangs where they do not fit.
-void check_scratch(std::int64_t ranks) {
-  constexpr double kMi = 1024 * 1024;
-  std::string folder = "/tmp";
-  for (const char* name : {"TMPDIR", "TEMP", "TMP"})
-    if (const auto named = environment(name); !named.empty()) {
-      folder = named;
-      break;
-    }
-  struct statvfs space {};
-  if (access(folder.c_str(), W_OK | X_OK) != 0 || statvfs(folder.c_str(), &space) != 0)
-    throw ConfigError(fmt::format("{}: {}; Open MPI needs a temporary folder: set TMPDIR to one that can be written to",
-                                  folder, std::strerror(errno)));
-  const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / kMi;
-  const double needed = 8 + 2 * static_cast<double>(ranks);
-  if (left < needed)
+/// Where Open MPI keeps a run's files, which it cannot remove itself when it is killed.
+class MpiFiles {
+ public:
+  /// @throws ConfigError when there is no room for so many ranks: Open MPI would hang
+  explicit MpiFiles(std::int64_t ranks)
+      : folder_(root_with_room(ranks), "Open MPI needs a temporary folder: set TMPDIR to one that can be written to") {
+    if (access("/dev/shm", W_OK | X_OK) == 0) shared_.emplace("/dev/shm", "Open MPI's shared memory needs it");
+  }
+  [[nodiscard]] const std::string& folder() const { return folder_.path(); }
+  /// In shared memory; empty where there is none to write to.
+  [[nodiscard]] std::string shared() const { return shared_ ? shared_->path() : ""; }
+
+ private:
+  static std::string root_with_room(std::int64_t ranks) {
+    constexpr double kMi = 1024 * 1024;
+    auto root = temporary_root();
+    struct statvfs space {};
+    if (statvfs(root.c_str(), &space) != 0) return root;
+    const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / kMi;
+    const double needed = 8 + 2 * static_cast<double>(ranks);
+    if (left >= needed) return root;
     throw ConfigError(
         fmt::format("{}: {:.1f} MiB are free, and Open MPI needs {:.0f} MiB for {} ranks; free some space, or set "
                     "TMPDIR to another folder",
-                    folder, left, needed, ranks));
-}
+                    root, left, needed, ranks));
+  }
 
-std::vector<std::string> mpirun_command(std::int64_t ranks, const std::vector<std::string>& program) {
+  TemporaryFolder folder_;
+  std::optional<TemporaryFolder> shared_;
+};
+
+std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& files,
+                                        const std::vector<std::string>& program) {
   // Quiet: mpirun's own words about a failed rank. We say it once, and shorter.
   std::vector<std::string> command{
       find_mpirun(), "-n", std::to_string(ranks), "--oversubscribe", "--bind-to", "none", "--quiet", "--stdin", "none"};
-  const auto set = [&](const char* name, const char* value) { command.insert(command.end(), {"--mca", name, value}); };
+  const auto set = [&](const char* name, const std::string& value) {
+    command.insert(command.end(), {"--mca", name, value});
+  };
   set("opal_signal", "6");  // a crash is told by its signal, without Open MPI's stack trace
   // The ranks are on one machine: shared memory serves, and looking for InfiniBand and Omni-Path takes 0.2 s.
-  if (environment("OMPI_MCA_pml").empty()) set("pml", "ob1");
-  if (environment("OMPI_MCA_btl").empty()) set("btl", "self,vader,tcp");
+  const auto set_unless_user = [&](const char* name, const std::string& value) {
+    if (environment(fmt::format("OMPI_MCA_{}", name).c_str()).empty() && !value.empty()) set(name, value);
+  };
+  set_unless_user("pml", "ob1");
+  set_unless_user("btl", "self,vader,tcp");
+  set_unless_user("orte_tmpdir_base", files.folder());
+  set_unless_user("btl_vader_backing_directory", files.shared());
   // It wants a way to other hosts even where it needs none.
   if (on_path("ssh").empty() && on_path("rsh").empty()) set("plm_rsh_agent", "/bin/sh");
   // A waiting rank spins; where ranks and their loader threads share cores that would take time from the others.
@@ -250,7 +269,7 @@ void start_rank(const std::vector<std::string>& words) {
 }
 
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {
-  check_scratch(ranks);
+  const MpiFiles files(ranks);
   const auto worker = worker_command(arguments);
   const auto prepare = [&] {
     prepare_process();
@@ -260,7 +279,7 @@ int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::s
     setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 0);  // Open MPI cannot do without one
     setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
   };
-  const auto run = [&] { return verdict_on(run_child(mpirun_command(ranks, worker), prepare)); };
+  const auto run = [&] { return verdict_on(run_child(mpirun_command(ranks, files, worker), prepare)); };
   if (first == Check::no) return run();
   if (ranks > 2 * cores()) {  // so many that mpirun would be busy with them when they are refused
     if (const int code = check(arguments); code != 0) return code;
@@ -268,7 +287,7 @@ int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::s
   }
   // mpirun's own start takes as long as the check.
   auto gate = std::make_unique<Gate>();
-  Child mpirun(mpirun_command(ranks, gate->waiting(worker)), prepare);
+  Child mpirun(mpirun_command(ranks, files, gate->waiting(worker)), prepare);
   if (const int code = check(arguments); code != 0) {
     gate.reset();
     (void)mpirun.wait();

@@ -4,52 +4,22 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "apps/front/launch.h"
+#include "apps/front/temporary_folder.h"
 #include "apps/layouts.h"
 #include "apps/report.h"
-#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 
 namespace trireme::apps {
 namespace {
-
-namespace fs = std::filesystem;
-
-/// A folder of its own that is gone afterwards. Records are as large as the model, a step.
-class Scratch {
- public:
-  Scratch() {
-    const auto given = environment("TMPDIR");
-    auto name = (given.empty() ? std::string("/tmp") : given) + "/trireme-verify-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr)
-      throw ConfigError(
-          fmt::format("{}: {}; set TMPDIR to a folder that can be written to and has space for the "
-                      "model's weights and gradients",
-                      name, std::strerror(errno)));
-    path_ = name;
-  }
-  ~Scratch() {
-    std::error_code none;
-    fs::remove_all(path_, none);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  [[nodiscard]] std::string of(std::size_t layout) const { return (path_ / std::to_string(layout)).string(); }
-
- private:
-  fs::path path_;
-};
 
 /// How far a layout may be from the first. Below float64 the order of sums shows in every number, and Adam's first
 /// steps make much of the smallest ones.
@@ -88,11 +58,11 @@ std::vector<std::string> set_of(const VerifyCommand& command) {
   return set;
 }
 
-std::vector<std::string> words_of(const VerifyCommand& command, const Layout& layout, const Scratch& scratch,
-                                  std::size_t number) {
+std::vector<std::string> words_of(const VerifyCommand& command, const Layout& layout, const std::string& into,
+                                  const std::string& against) {
   std::vector<std::string> words{
-      "record", command.config,     "--layout",  layout.text,  "--steps", std::to_string(command.steps),
-      "--into", scratch.of(number), "--against", scratch.of(0)};
+      "record", command.config, "--layout",  layout.text, "--steps", std::to_string(command.steps),
+      "--into", into,           "--against", against};
   for (const auto& set : set_of(command)) words.insert(words.end(), {"--set", set});
   return words;
 }
@@ -123,7 +93,11 @@ int verify(const VerifyCommand& command) {
   for (const auto& set : set_of(command)) checking.insert(checking.end(), {"--set", set});
   if (const int code = check(checking); code != 0) return code;
   const auto bounds = bounds_of(command.precision);
-  const Scratch scratch;
+  // Records are as large as the model, a step.
+  const TemporaryFolder folder(temporary_root(),
+                               "set TMPDIR to a folder that can be written to and has space for the model's weights "
+                               "and gradients");
+  const auto record_of = [&](std::size_t number) { return fmt::format("{}/{}", folder.path(), number); };
   std::size_t width = 6;
   for (const auto& layout : layouts) width = std::max(width, layout.text.size());
   const auto line = [&](const auto& name, const auto& ranks, const auto& loss, const auto& gradient, const auto& weight,
@@ -138,13 +112,14 @@ int verify(const VerifyCommand& command) {
   std::size_t same = 0;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& layout = layouts[i];
-    const int code = run_ranks(layout.ranks(), threads[i], words_of(command, layout, scratch, i), Check::no);
+    const int code =
+        run_ranks(layout.ranks(), threads[i], words_of(command, layout, record_of(i), record_of(0)), Check::no);
     if ((code > 128 && code != 128 + SIGKILL) || (code != 0 && i == 0)) return code;  // 9: a rank's end, not ours
     if (code != 0) {
       line(layout.text, layout.ranks(), "", "", "", fmt::format("did not run (exit code {})", code));
       continue;
     }
-    const auto row = read(scratch.of(i));
+    const auto row = read(record_of(i));
     const auto verdict = verdict_on(row, bounds);
     if (verdict == "same") ++same;
     if (i == 0)
@@ -152,7 +127,7 @@ int verify(const VerifyCommand& command) {
     else
       line(layout.text, layout.ranks(), small(row.loss), small(row.gradient), small(row.weight), verdict);
     std::error_code none;
-    if (i > 0) fs::remove_all(scratch.of(i), none);
+    if (i > 0) std::filesystem::remove_all(record_of(i), none);
   }
   const bool all = same == layouts.size();
   say(all ? fmt::format("all {} layouts compute the same", same)

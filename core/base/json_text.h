@@ -3,12 +3,26 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace trireme {
 
 /// indent -1: one line.
 inline std::string json_text(const nlohmann::json& value, int indent = -1) {
   return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// What is wrong with a JSON text, without the library's name of the error: "line 3, column 5: not valid JSON" or
+/// "key 'format' not found".
+inline std::string json_problem(const nlohmann::json::exception& error) {
+  const std::string_view text = error.what();
+  const auto after = [&](std::string_view mark) {
+    const auto at = text.find(mark);
+    return at == text.npos ? text : text.substr(at + mark.size());
+  };
+  if (dynamic_cast<const nlohmann::json::parse_error*>(&error) == nullptr) return std::string(after("] "));
+  const auto place = after("parse error at ");
+  return std::string(place.substr(0, place.find(':'))) + ": not valid JSON";
 }
 
 }  // namespace trireme

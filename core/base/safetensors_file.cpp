@@ -18,6 +18,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/json_text.h"
 #include "core/base/text.h"
 
 namespace trireme {
@@ -124,7 +125,7 @@ void SafeTensorsFile::parse_header() {
   try {
     header = nlohmann::json::parse(text, text + length, watch);
   } catch (const nlohmann::json::exception& error) {
-    fail(fmt::format("the header is not JSON: {}", error.what()));
+    fail(fmt::format("the header, {}", json_problem(error)));
   }
   if (!header.is_object()) fail("the header is JSON, but not an object");
   if (!twice.empty()) fail(fmt::format("the header holds \"{}\" twice", twice));

@@ -106,7 +106,7 @@ TrainRecord read_record(const std::string& folder) {
     record.versions = state.at("versions").get<std::map<std::string, std::string>>();
     record.extra = state.at("extra");
   } catch (const json::exception& error) {
-    throw CheckpointError(fmt::format("{}: not a valid training state: {}", path, error.what()));
+    throw CheckpointError(fmt::format("{}: not a valid training state: {}", path, json_problem(error)));
   }
   record.config = read_file(inside(folder, kConfig));
   return record;
@@ -138,7 +138,7 @@ void verify(const std::string& folder, Verify how) {
       verify_file(inside(folder, name), told.at("bytes").get<std::uint64_t>(), told.at("crc32").get<std::string>(),
                   how);
   } catch (const json::exception& error) {
-    throw CheckpointError(fmt::format("{}: not a manifest: {}", manifest_path, error.what()));
+    throw CheckpointError(fmt::format("{}: not a manifest: {}", manifest_path, json_problem(error)));
   }
 }
 

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/safetensors.h"
 
@@ -27,7 +28,7 @@ nlohmann::json read_json(const std::string& path) {
   try {
     return nlohmann::json::parse(read_file(path));
   } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(fmt::format("{}: not JSON: {}", path, error.what()));
+    throw CheckpointError(fmt::format("{}: {}", path, json_problem(error)));
   }
 }
 

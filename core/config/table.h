@@ -40,6 +40,8 @@ struct Table {
   [[nodiscard]] const Table* table(const std::string& key) const;
 };
 
+/// The text of a file, a pipe too. @throws ConfigError when it cannot be read, or is longer than 16 MiB
+std::string read_text(const std::string& path);
 /// Parses a file. @throws ConfigError with file:line:column on a syntax error or a value no option can hold.
 Table parse_file(const std::string& path);
 /// Parses text; `source` stands for the file name in messages.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -174,16 +175,25 @@ Table parse_text(std::string_view text, const std::string& source) {
   }
 }
 
-Table parse_file(const std::string& path) {
+std::string read_text(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     throw ConfigError(fmt::format("{}: is a folder; name the TOML file itself", path));
+  constexpr std::size_t kMost = 16 << 20;  // a device may never end
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_text(text.str(), path);
+  std::string text;
+  std::array<char, 1 << 16> block{};
+  while (file && text.size() <= kMost) {
+    file.read(block.data(), block.size());
+    text.append(block.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (text.size() > kMost)
+    throw ConfigError(fmt::format("{}: is longer than 16 MiB, so it is not a configuration", path));
+  if (!file.eof()) throw ConfigError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  return text;
 }
+
+Table parse_file(const std::string& path) { return parse_text(read_text(path), path); }
 
 void apply_override(Table& root, const std::string& assignment) {
   const std::string origin = fmt::format("--set {}", assignment);

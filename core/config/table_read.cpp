@@ -77,7 +77,7 @@ void check_number(const Table& section, const Field& field, double value, bool o
 void check_choice(const Table& section, const Field& field, const std::string& value) {
   const auto& choices = field.rules.choices;
   if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
-  refuse(section, field, fmt::format("must be one of {}{}", text::join(choices), text::did_you_mean(value, choices)));
+  refuse(section, field, fmt::format("must be one of {}", text::join(choices)));
 }
 
 void check_rules(const Table& section, const Field& field, const FieldValue& value) {
@@ -164,8 +164,8 @@ void read_into(const Table* section, const FieldTable& fields, void* out) {
     if (section->find(field.key) == nullptr || applies(fields, field, out)) continue;
     const auto& only = *field.rules.only;
     refuse(*section, field,
-           fmt::format("has no effect with {} = {}: it is for {}; remove it", only.key,
-                       to_toml(fields.find(only.key)->get(out)), text::join(only.values, ", ")));
+           fmt::format("has no effect with {0} = {1}; remove it, or set {0} to {2}", only.key,
+                       to_toml(fields.find(only.key)->get(out)), text::join(only.values, " or ")));
   }
 }
 

@@ -1,7 +1,9 @@
 #include "core/data/image.h"
 
 #include <ATen/ops/empty.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <turbojpeg.h>
 
 #include <array>
@@ -68,9 +70,18 @@ at::Tensor decode_png(std::span<const unsigned char> bytes, const std::string& n
 
 }  // namespace
 
+// A pipe of that name would wait for a writer.
+static std::FILE* open_to_read(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  return file < 0 ? nullptr : fdopen(file, "rb");
+}
+
 std::vector<unsigned char> read_bytes(const std::string& path) {
-  const File file(std::fopen(path.c_str(), "rbe"));
+  const File file(open_to_read(path));
   if (!file) throw DataError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  struct stat status {};
+  if (fstat(fileno(file.get()), &status) == 0 && !S_ISREG(status.st_mode))
+    throw DataError(fmt::format("{}: is not a regular file", path));
   std::vector<unsigned char> bytes;
   std::array<unsigned char, 1 << 16> block{};
   while (const auto got = std::fread(block.data(), 1, block.size(), file.get()))

@@ -118,7 +118,7 @@ std::string adopt_preprocessor(Prepared& p, const Log& log) {
     theirs = normalisation_of(stored);
     warn_of_the_rest(stored, path, log);
   } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(fmt::format("{}: not an image processor configuration: {}", path, error.what()));
+    throw CheckpointError(fmt::format("{}: not an image processor configuration: {}", path, json_problem(error)));
   } catch (const CheckpointError& error) {
     throw CheckpointError(fmt::format("{}: {}", path, error.what()));
   }

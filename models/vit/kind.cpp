@@ -76,6 +76,11 @@ bool Kind::from_hf(void* options, const nlohmann::json& file) const {
   take_sized("num_hidden_layers", "num_layers", &Options::num_layers);
   take_sized("num_attention_heads", "num_heads", &Options::num_heads);
   take_sized("intermediate_size", "intermediate_size", &Options::intermediate_size);
+  if (out.hidden_size && out.num_heads && *out.num_heads > 0 && *out.hidden_size % *out.num_heads != 0)
+    throw ConfigError(fmt::format(
+        "model.weights: their config.json has hidden_size = {} and num_attention_heads = {}; the first must be a "
+        "multiple of the second",
+        *out.hidden_size, *out.num_heads));
   take(config, "patch_size", "patch_size", out.patch_size);
   take(config, "qkv_bias", "qkv_bias", out.qkv_bias);
   take_default(config, "layer_norm_eps", "layer_norm_eps", out.layer_norm_eps);

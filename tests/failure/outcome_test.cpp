@@ -13,9 +13,11 @@ Words sets(std::initializer_list<std::string> assignments, Words words = {}) {
   return words;
 }
 
-void train_well(const SmallRun& run, int ranks, const Words& words) {
+/// What it printed.
+std::string train_well(const SmallRun& run, int ranks, const Words& words) {
   const auto outcome = run.train(ranks, words);
-  ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+  EXPECT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+  return outcome.out;
 }
 
 // 42 samples in batches of 8: the sixth has 2.
@@ -116,6 +118,14 @@ std::string told(const nlohmann::json& of, const std::string& split) {
   return text;
 }
 
+/// Of the two last lines on the screen, one.
+std::string closing(const nlohmann::json& of) {
+  char text[80];
+  std::snprintf(text, sizeof text, "epoch %d: validation accuracy %.1f %%, test %.1f %%;", of["epoch"].get<int>(),
+                100 * of["validation_accuracy"].get<double>(), 100 * of["test_accuracy"].get<double>());
+  return text;
+}
+
 // In every layout: the weights of the two folders give the numbers that the summary tells of them.
 TEST(Outcome, LastAndBestAreEachScoredByTheirOwnWeights) {
   const std::vector<std::pair<int, Words>> layouts{
@@ -129,19 +139,22 @@ TEST(Outcome, LastAndBestAreEachScoredByTheirOwnWeights) {
     const SmallRun run(kLeaves, "epochs = 3\nglobal_batch = 8\n");
     auto all = kSpoilt;
     all.insert(all.end(), words.begin(), words.end());
-    train_well(run, ranks, all);
+    const auto out = train_well(run, ranks, all);
     const auto summary = json_of(run.dir() + "/summary.json");
     EXPECT_LT(summary["best"]["epoch"], 3);
     EXPECT_NE(summary["best"]["test_loss"], summary["final"]["test_loss"]);
     for (const auto& [folder, part] : {std::pair{"/model-best", "best"}, {"/model", "final"}}) {
       auto found = evaluated(run.dir() + folder, ranks);
       for (const auto* split : {"validation", "test"}) EXPECT_EQ(found[split], told(summary[part], split)) << folder;
+      EXPECT_NE(out.find(closing(summary[part])), std::string::npos) << out;
     }
     const auto tests = metrics_of(run.dir(), "eval", "test");
     ASSERT_EQ(tests.size(), 2U);
     EXPECT_EQ(tests[0]["weights"], "last");
     EXPECT_EQ(tests[1]["weights"], "best");
     EXPECT_EQ(tests[1]["epoch"], summary["best"]["epoch"]);
+    const auto evals = metrics_of(run.dir(), "eval", "validation");
+    for (const auto& test : tests) EXPECT_EQ(test["step"], evals.at(test["epoch"].get<std::size_t>() - 1)["step"]);
   }
 }
 

@@ -51,15 +51,17 @@ struct Screen {
     for (ssize_t n = 0; master >= 0 && (n = ::read(master, part, sizeof(part))) > 0;)
       text.append(part, static_cast<std::size_t>(n));
   }
-  ~Screen() {
-    if (master >= 0) close(master);
+  void hang_up() {
     if (slave >= 0) close(slave);
+    if (master >= 0) close(master);
+    master = slave = -1;
   }
+  ~Screen() { hang_up(); }
 };
 
 [[noreturn]] void become(const std::vector<std::string>& command, const ProcessOptions& options,
                          const std::string& folder, const Screen& out, const Screen& err) {
-  setpgid(0, 0);
+  options.hang_up ? (void)setsid() : (void)setpgid(0, 0);
   const auto redirect = [&](const std::string& path, int flags, int to) { dup2(open(path.c_str(), flags, 0600), to); };
   redirect("/dev/null", O_RDONLY, STDIN_FILENO);
   redirect(folder + "/out", O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
@@ -67,6 +69,7 @@ struct Screen {
   if (options.columns > 0) {
     dup2(out.slave, STDOUT_FILENO);
     dup2(err.slave, STDERR_FILENO);
+    if (options.hang_up) ioctl(out.slave, TIOCSCTTY, 0);
   }
   for (const auto& variable : options.environment) {
     const auto equals = variable.find('=');
@@ -109,6 +112,7 @@ Outcome run_process(const std::vector<std::string>& command, const ProcessOption
     if (!called && elapsed() >= options.after) {
       called = true;
       options.meanwhile(child);
+      if (options.hang_up) out.hang_up();
     }
     out.read_now();
     err.read_now();

@@ -22,6 +22,7 @@ struct ProcessOptions {
   double time_limit = 60;                  ///< seconds
   std::size_t file_limit = 0;              ///< bytes of any file it may write; 0: no limit
   int columns = 0;                         ///< its output and errors go to terminals of this width; 0: to files
+  bool hang_up = false;                    ///< with columns: the terminal is closed after `meanwhile`
   /// Called once with the process id, about `after` seconds from the start.
   std::function<void(pid_t)> meanwhile{};
   double after = 0;

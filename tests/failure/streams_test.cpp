@@ -202,19 +202,32 @@ TEST(Streams, OneRankSpeaksUnderTheUsersLauncher) {
 
 TEST(Streams, AnMpirunThatIsKilledIsNoLackOfMemory) {
   const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
-  const auto outcome = run.train(2, {}, {.meanwhile = [&](pid_t front) {
-                                   run.wait_for_steps();
-                                   for (const pid_t id : processes_with(run.config)) {
-                                     std::ifstream status("/proc/" + std::to_string(id) + "/stat");
-                                     std::string number, name, state;
-                                     pid_t parent = 0;
-                                     status >> number >> name >> state >> parent;
-                                     if (parent == front) kill(id, SIGKILL);
-                                   }
-                                 }});
+  const TemporaryFolder temporary;
+  const auto outcome = run.train(2, {}, {.environment = {"TMPDIR=" + temporary.path()}, .meanwhile = [&](pid_t front) {
+                                           run.wait_for_steps();
+                                           for (const pid_t id : processes_with(run.config)) {
+                                             std::ifstream status("/proc/" + std::to_string(id) + "/stat");
+                                             std::string number, name, state;
+                                             pid_t parent = 0;
+                                             status >> number >> name >> state >> parent;
+                                             if (parent == front) kill(id, SIGKILL);
+                                           }
+                                         }});
   expect_refusal(outcome, 137, "mpirun was ended from outside by signal 9");
   EXPECT_EQ(outcome.err.find("memory"), std::string::npos) << outcome.err;
   run.expect_all_gone();
+  EXPECT_TRUE(fs::is_empty(temporary.path())) << "what Open MPI could not remove is left";
+}
+
+// Of its end only the session's first process is told, which is ours where no shell is between.
+TEST(Streams, ATerminalThatIsClosedEndsTheRun) {
+  for (const int ranks : {1, 2}) {
+    const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
+    const auto outcome =
+        run.train(ranks, {}, {.columns = 80, .hang_up = true, .meanwhile = [&](pid_t) { run.wait_for_steps(); }});
+    EXPECT_EQ(outcome.code, 128 + SIGHUP) << outcome.err;
+    run.expect_all_gone();
+  }
 }
 
 TEST(Streams, AnMpirunThatCannotStartIsExplained) {

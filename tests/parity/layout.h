@@ -21,7 +21,7 @@ void expect_same_as_one_process(const Case& c);
 void expect_same(const Case& c, const Trace& expected);
 /// A step whose loss is a NaN on one rank (in a pipeline on all) leaves weights and optimizer state of all as they are,
 /// and the step after it is taken.
-void expect_not_finite_is_skipped(const Case& c);
+void expect_not_finite_is_skipped(Case c);
 /// An evaluation counts and scores what torch_ddp's does, on the same ranks.
 void expect_evaluation_of_torch_ddp(const Case& c);
 /// Low precision: losses and weights after three steps against float64, relative.

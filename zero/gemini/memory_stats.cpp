@@ -47,7 +47,7 @@ std::optional<MemoryStats> MemoryStats::read(const std::string& path, const RunK
     stats.state = file.at("state").get<std::vector<std::int64_t>>();
     stats.first_use = file.at("first_use").get<std::vector<std::int64_t>>();
   } catch (const nlohmann::json::exception& error) {
-    refuse(path, error.what());
+    refuse(path, json_problem(error));
   }
   const auto sizes = [](const std::vector<std::int64_t>& list) {
     return std::all_of(list.begin(), list.end(), [](auto bytes) { return bytes >= 0; });

@@ -73,8 +73,8 @@ TEST_F(SafeTensorsFileTest, RefusesWhatIsWrong) {
   } cases[] = {
       {"{}", "", "its header should have 3 bytes, and 2", 3},
       {"{}", "", "its header should have 9223372036854775807 bytes", 0x7FFFFFFFFFFFFFFF},
-      {"{\"a\"", "", "the header is not JSON"},
-      {deep, "", "the header is not JSON"},
+      {"{\"a\"", "", "not valid JSON"},
+      {deep, "", "not valid JSON"},
       {"[]", "", "not an object"},
       {"{\"a\":1}", "", "tensor \"a\": has no \"dtype\""},
       {R"({"__metadata__":{"x":1}})", "", "the value of \"x\" is not a string"},

@@ -230,7 +230,7 @@ TEST(Weights, Refusals) {
                {"9 tensors missing: x.0, x.1, x.2, x.3, x.4 and 4 more"});
 
   put_bytes(folder / "config.json", "{");
-  expect_error([&] { (void)read_beside_weights(folder.path()); }, {"config.json: not JSON"});
+  expect_error([&] { (void)read_beside_weights(folder.path()); }, {"config.json: line ", "not valid JSON"});
   for (const char* map : {"[]", "{}", R"({"weight_map": {"a": 3}})", R"({"weight_map": {"a": "../a"}})",
                           R"({"weight_map": {"a": "/etc/passwd"}})", R"({"weight_map": {"a": "model.safetensors"}})",
                           R"({"weight_map": {"a": "gone.safetensors"}})", "nonsense"}) {

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <turbojpeg.h>
 
 #include <fstream>
@@ -85,7 +86,10 @@ TEST(Image, NamesFilesThatCannotBeReadOrWritten) {
   const Folder folder;
   EXPECT_EQ(message_of([&] { read_bytes(folder.path("none.png")); }),
             folder.path("none.png") + ": cannot be opened: No such file or directory");
-  EXPECT_EQ(message_of([&] { read_bytes(folder.path()); }), folder.path() + ": cannot be read: Is a directory");
+  EXPECT_EQ(message_of([&] { read_bytes(folder.path()); }), folder.path() + ": is not a regular file");
+  ASSERT_EQ(mkfifo(folder.path("pipe.jpg").c_str(), 0600), 0);
+  EXPECT_EQ(message_of([&] { read_bytes(folder.path("pipe.jpg")); }),
+            folder.path("pipe.jpg") + ": is not a regular file");
   EXPECT_EQ(message_of([&] { write_png(folder.path("no/a.png"), plain(2, 2, 0, 0, 0)); }),
             folder.path("no/a.png") + ": cannot be written: No such file or directory");
   if (std::filesystem::exists("/dev/full")) {

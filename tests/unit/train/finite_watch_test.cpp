@@ -38,7 +38,12 @@ TEST(FiniteWatch, WithALossScaleSomeStepsMayBeSkipped) {
 
 TEST(FiniteWatch, NoScaleMendsALossThatOverflows) {
   FiniteWatch watch(true);
-  for (int i = 1; i < FiniteWatch::kBadLosses; ++i) EXPECT_NO_THROW(watch.step(i, NAN, NAN, true));
+  const auto almost_too_many = [&] {
+    for (int i = 1; i < FiniteWatch::kBadLosses; ++i) EXPECT_NO_THROW(watch.step(i, NAN, NAN, true));
+  };
+  almost_too_many();
+  EXPECT_NO_THROW(watch.step(FiniteWatch::kBadLosses, 0.5, 1.0, false));  // ends the row
+  almost_too_many();
   EXPECT_THROW(watch.step(FiniteWatch::kBadLosses, NAN, NAN, true), NonFiniteError);
 }
 
