@@ -68,10 +68,10 @@ int run(int argc, char** argv) {
   for (int round = -2; round < rounds; ++round)
     for (auto& choice : choices) {
       nn::choose_kernels(*model, choice.kernels);
-      trace::settle();
+      trace::synchronize();
       const double begin = trace::now();
       torch::autograd::grad(block.forward({x}, context), inputs, {gradient});
-      trace::settle();
+      trace::synchronize();
       if (round >= 0) choice.ms.push_back(1e3 * (trace::now() - begin));
     }
   std::printf(

@@ -61,16 +61,16 @@ std::map<int, Boundary> Executor::sample(const data::Batch& like, std::int64_t s
   const auto batch = example(like, samples, links_.device());
   std::map<int, Boundary> out;
   for (int stage = 0; stage + 1 < schedule_->stages(); ++stage) {
-    const auto here = schedule_->place_of(stage), next = schedule_->place_of(stage + 1);
+    const auto here = schedule_->location_of(stage), next = schedule_->location_of(stage + 1);
     if (here.rank == links_.rank()) {
       bool wanted = training && chunks_.trains(here.chunk);
       if (stage > 0)
         for (const auto& spec : out.at(stage)) wanted = wanted || spec.wants_grad;
       auto inputs = stage == 0 ? batch.inputs : changeable(zeros(out.at(stage), links_.device()));
       out[stage + 1] = passed_on(chunks_.probe(here.chunk, std::move(inputs), batch), wanted);
-      if (next.rank != here.rank) links_.tell(next.rank, out[stage + 1]);
+      if (next.rank != here.rank) links_.send_spec(next.rank, out[stage + 1]);
     } else if (next.rank == links_.rank()) {
-      out[stage + 1] = links_.hear(here.rank);
+      out[stage + 1] = links_.recv_spec(here.rank);
     }
   }
   return out;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/nn/bracket.h"
+#include "core/nn/backward_hook.h"
 
 namespace trireme::pipeline {
 namespace {
@@ -37,7 +37,7 @@ Tensors zeros(const Boundary& boundary, c10::Device device) {
 }
 
 Tensors changeable(Tensors inputs) {
-  return nn::on_backward(std::move(inputs), [](nn::BackwardPart) {});
+  return nn::register_backward_hook(std::move(inputs), [](nn::BackwardPart) {});
 }
 
 void check(const Boundary& agreed, const Tensors& given) {
@@ -69,7 +69,7 @@ Boundary BoundaryRule::of(std::int64_t samples) const {
   return out;
 }
 
-void tell(const Boundary& boundary, const comm::Group& group, int peer, c10::Device device) {
+void send_spec(const Boundary& boundary, const comm::Group& group, int peer, c10::Device device) {
   std::vector<std::int64_t> numbers{static_cast<std::int64_t>(boundary.size())};
   for (const auto& spec : boundary) {
     numbers.insert(numbers.end(), {static_cast<std::int64_t>(spec.dtype), spec.wants_grad ? 1 : 0,
@@ -81,7 +81,7 @@ void tell(const Boundary& boundary, const comm::Group& group, int peer, c10::Dev
   group.send(at::tensor(numbers, at::kLong).to(device), peer);
 }
 
-Boundary hear(const comm::Group& group, int peer, c10::Device device) {
+Boundary recv_spec(const comm::Group& group, int peer, c10::Device device) {
   auto message = at::zeros({kNumbers}, at::TensorOptions(at::kLong).device(device));
   group.recv(message, peer);
   message = message.cpu();

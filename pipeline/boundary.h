@@ -43,7 +43,7 @@ class BoundaryRule {
 };
 
 /// Boundaries as messages, for the moment of agreement: both wait. At most 1000 numbers.
-void tell(const Boundary& boundary, const comm::Group& group, int peer, c10::Device device);
-Boundary hear(const comm::Group& group, int peer, c10::Device device);
+void send_spec(const Boundary& boundary, const comm::Group& group, int peer, c10::Device device);
+Boundary recv_spec(const comm::Group& group, int peer, c10::Device device);
 
 }  // namespace trireme::pipeline

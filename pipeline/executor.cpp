@@ -78,7 +78,7 @@ void Executor::compute(const Action& action) {
     weights(action);
   else
     backward(action);
-  trace::settle();
+  trace::synchronize();
   if (watcher_) watcher_({action, schedule_->stage_of(links_.rank(), action.chunk), begin, trace::now()});
 }
 
@@ -86,7 +86,7 @@ void Executor::compute(const Action& action) {
 void Executor::await(const Action& action) {
   const int stage = schedule_->stage_of(links_.rank(), action.chunk);
   auto& at = live(action.chunk, action.microbatch);
-  if (action.op == Op::forward && stage > 0 && at.inputs.empty()) at.inputs = at.arriving.take();
+  if (action.op == Op::forward && stage > 0 && at.inputs.empty()) at.inputs = at.incoming.take();
   if (!makes_input_gradient(action.op) || !at.gradients.empty() || stage + 1 == schedule_->stages()) return;
   auto arrived = at.arriving_gradients.take();
   auto next = arrived.begin();
@@ -117,7 +117,7 @@ void Executor::forward(const Action& action) {
     output = output.detach();
   }
   at.outputs = std::move(outputs);
-  hand_over(action, stage + 1);
+  forward_to_local_stage(action, stage + 1);
 }
 
 Tensors Executor::inputs_of(const Action& action, int stage) {
@@ -152,9 +152,9 @@ void Executor::backward(const Action& action) {
     found = std::move(at.split->input_gradients());
   }
   for (std::size_t i = 0; i < wanted.size(); ++i)
-    at.leaving.push_back(found[i].defined() ? found[i] : at::zeros(wanted[i].sizes(), wanted[i].options()));
+    at.outgoing.push_back(found[i].defined() ? found[i] : at::zeros(wanted[i].sizes(), wanted[i].options()));
   at.inputs.clear();
-  hand_over(action, stage - 1);
+  forward_to_local_stage(action, stage - 1);
 }
 
 std::vector<nn::SplitBackward::Root> Executor::roots_of(Live& at) {
@@ -176,25 +176,25 @@ void Executor::weights(const Action& action) {
   --live_now_;
 }
 
-void Executor::hand_over(const Action& action, int target) {
+void Executor::forward_to_local_stage(const Action& action, int target) {
   if (target < 0) return;
-  const auto place = schedule_->place_of(target);
-  if (place.rank != links_.rank()) return;
+  const auto location = schedule_->location_of(target);
+  if (location.rank != links_.rank()) return;
   auto& from = live(action.chunk, action.microbatch);
-  auto& to = live(place.chunk, action.microbatch);
+  auto& to = live(location.chunk, action.microbatch);
   if (action.op == Op::forward) {
     to.inputs = std::move(from.outputs);
     return;
   }
-  auto next = from.leaving.begin();
+  auto next = from.outgoing.begin();
   for (const auto& spec : boundary(target + 1, action.microbatch))
     to.gradients.push_back(spec.wants_grad ? std::move(*next++) : at::Tensor());
-  from.leaving.clear();
+  from.outgoing.clear();
 }
 
 void Executor::send(const Instruction& message) {
   auto& at = live(message.action.chunk, message.action.microbatch);
-  links_.send(message.peer, std::exchange(message.kind == Kind::send_activation ? at.outputs : at.leaving, {}));
+  links_.send(message.peer, std::exchange(message.kind == Kind::send_activation ? at.outputs : at.outgoing, {}));
 }
 
 void Executor::receive(const Instruction& message) {
@@ -202,7 +202,7 @@ void Executor::receive(const Instruction& message) {
   const int stage = schedule_->stage_of(links_.rank(), action.chunk);
   auto& at = live(action.chunk, action.microbatch);
   if (message.kind == Kind::recv_activation) {
-    at.arriving = links_.receive(message.peer, boundary(stage, action.microbatch));
+    at.incoming = links_.receive(message.peer, boundary(stage, action.microbatch));
     return;
   }
   Boundary gradients;

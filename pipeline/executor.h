@@ -75,13 +75,13 @@ class Executor {
   };
   /// What a chunk keeps of a microbatch.
   struct Live {
-    Incoming arriving;                         ///< inputs on their way
+    Incoming incoming;                         ///< inputs on their way
     Tensors inputs;                            ///< ... or handed over, then those that forward took
     Tensors outputs;                           ///< until they leave
     std::vector<torch::autograd::Edge> graph;  ///< behind each output that wants a gradient
     Incoming arriving_gradients;
     Tensors gradients;  ///< of the outputs, handed over; undefined where one wants none
-    Tensors leaving;    ///< the inputs' gradients
+    Tensors outgoing;   ///< the inputs' gradients
     std::optional<nn::SplitBackward> split;
   };
 
@@ -92,7 +92,7 @@ class Executor {
   void forward(const Action& action);
   void backward(const Action& action);
   void weights(const Action& action);
-  void hand_over(const Action& action, int target);
+  void forward_to_local_stage(const Action& action, int target);
   void send(const Instruction& message);
   void receive(const Instruction& message);
   Tensors inputs_of(const Action& action, int stage);

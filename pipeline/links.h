@@ -56,8 +56,8 @@ class Links {
   void finish();
 
   /// At the moment of agreement, see boundary.h.
-  void tell(int peer, const Boundary& boundary) { pipeline::tell(boundary, to(peer), peer, device_); }
-  [[nodiscard]] Boundary hear(int peer) { return pipeline::hear(from(peer), peer, device_); }
+  void send_spec(int peer, const Boundary& boundary) { pipeline::send_spec(boundary, to(peer), peer, device_); }
+  [[nodiscard]] Boundary recv_spec(int peer) { return pipeline::recv_spec(from(peer), peer, device_); }
 
  private:
   void meet(int peer);

@@ -14,11 +14,11 @@ namespace {
 
 /// What each rank did, on the pipeline's rank 0: of rank r, events[r]. Nothing elsewhere.
 std::vector<std::vector<Event>> gather(const std::vector<Event>& mine, const comm::Group& line, c10::Device device) {
-  auto told = nlohmann::json::array();
+  auto entries = nlohmann::json::array();
   for (const auto& [action, stage, begin, end] : mine)
-    told.push_back({static_cast<int>(action.op), action.chunk, action.microbatch, stage, begin, end});
+    entries.push_back({static_cast<int>(action.op), action.chunk, action.microbatch, stage, begin, end});
   std::vector<std::vector<Event>> all;
-  for (const auto& text : comm::gather_text(line, device, told.dump())) {
+  for (const auto& text : comm::gather_text(line, device, entries.dump())) {
     auto& events = all.emplace_back();
     for (const auto& e : nlohmann::json::parse(text))
       events.push_back({{static_cast<Op>(e.at(0).get<int>()), e.at(1), e.at(2)}, e.at(3), e.at(4), e.at(5)});

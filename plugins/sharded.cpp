@@ -25,7 +25,7 @@ zero::ShardedOptions sharded(const ShardedKeys& keys, const ShardedPlan& plan) {
   out.overlap_gather = keys.overlap_allgather && plan.stage < 3;  // there no step gathers
   out.cast_inputs = plan.cast_inputs;
   out.hold_gradients = plan.hold_gradients;
-  out.late_section = plan.late_section;
+  out.deferred_group = plan.deferred_group;
   out.counts_loss = plan.counts_loss;
   out.communication_dtype = dtype_of(keys.communication_dtype);
   out.accumulation_dtype = dtype_of(keys.grad_accum_dtype);
@@ -83,17 +83,20 @@ Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, co
   const auto [elements, said] = bucket_size(plan.bucket_mi, held);
   const auto parts = groups.shards.size();
   const bool gathered = plan.stage == 3;
-  const auto section_of = [&](std::size_t i) { return plan.section_of ? plan.section_of(parameters[i].name) : 0; };
-  auto buckets = gathered ? zero::plan_chunks(*source.model, elements, parts, section_of)
-                          : zero::plan_buckets(parameters, elements, parts, section_of);
+  const auto gradient_group_of = [&](std::size_t i) {
+    return plan.gradient_group_of ? plan.gradient_group_of(parameters[i].name) : 0;
+  };
+  auto buckets = gathered ? zero::plan_chunks(*source.model, elements, parts, gradient_group_of)
+                          : zero::plan_buckets(parameters, elements, parts, gradient_group_of);
   const auto count = buckets.size();
-  std::vector<zero::Residence> homes(count, {.stays = !gathered, .offload_master = keys.cpu_offload});
+  std::vector<zero::Residency> residencies(count, {.replicated = !gathered, .offload_master = keys.cpu_offload});
   auto in_memory = zero::weights_options(options, keys.master_weights, device);
   in_memory.axes = groups.axes;
-  auto weights = zero::make_weights(source, in_memory, std::move(buckets), std::move(homes), groups, log);
+  auto weights = zero::make_weights(source, in_memory, std::move(buckets), std::move(residencies), groups, log);
   auto model = make_model(source, std::move(weights), options, keys, plan, groups, device);
   const auto what = gathered ? "chunk" : "bucket";
-  model->note(fmt::format("{} updates {} parameters; {} {}{}{}{}", source.model->kept() ? "rank 0" : "each rank",
+  model->note(fmt::format("{} updates {} parameters; {} {}{}{}{}",
+                          source.model->stage_blocks() ? "rank 0" : "each rank",
                           parts > 1 ? fmt::format("1/{} of {}", parts, text::thousands(held)) : text::thousands(held),
                           count, gathered ? what : "gradient bucket", count == 1 ? "" : "s", said,
                           gathered ? "; weights are gathered block by block" : ""));

@@ -63,8 +63,8 @@ struct ShardedPlan {
   bool counts_loss = true;             ///< false: another rank has the same loss, and gradients are summed over both
   std::vector<std::string> norm_axes;  ///< mesh axes along which ranks may hold different slices
   /// Which backward pass makes a parameter's gradient, see zero/grad_sync.h; empty: one makes all.
-  std::function<int(const std::string& name)> section_of{};
-  std::optional<int> late_section{};
+  std::function<int(const std::string& name)> gradient_group_of{};
+  std::optional<int> deferred_group{};
 };
 
 struct Sharded {

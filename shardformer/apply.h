@@ -1,16 +1,17 @@
-// What a policy's roles do to a model's layers: each gets its slice of the parameters, and a way to compute with it.
+// Applies a policy to a model: each layer gets its slice of the parameters, and a forward pass that works with it.
 //
-//   heads, column:     y_r = x W_r^T + b_r            x on every rank; backward sums x's gradient over the ranks
-//   row:               y = sum_r (x_r W_r^T) + b      x cut like the outputs of the column before; b on every rank
-//   inside:            y_r = dropout(x_r)             the part of the whole's mask that falls on x_r
-//   gathered_column:   y = [y_0, y_1, ...]
-//   labels:            the same; or y_r alone, for a loss that is computed so (shardformer/label_loss.h)
-//   vocabulary:        shardformer/vocabulary.h; labels, of an embedding, too
+//   attention, column_parallel     y_r = x W_r^T + b_r        x is on every rank; backward sums x's gradient over ranks
+//   row_parallel                   y = sum_r (x_r W_r^T) + b  x is sharded like the outputs of the layer before
+//   sharded_dropout                y_r = dropout(x_r)         with the part of the whole mask that belongs to x_r
+//   column_parallel_gather_output  y = [y_0, y_1, ...]
+//   classifier_head                the same; or y_r alone for a loss of sharded logits (shardformer/label_loss.h)
+//   vocab_parallel_embedding       shardformer/vocabulary.h, as a classifier_head that is an embedding
 //
-// Cuts are by whole units (a head) and may be uneven: sizes differ by one unit, and a rank may have none of a small
-// layer. Traffic a microbatch, in elements of the activations: an all-reduce at a row's end, forward, and one at the
-// beginning of heads or a column, backward. With sequence parallelism (shardformer/sequence.h) over the same ranks both
-// are an all-gather and a reduce-scatter, the one forward and the other backward.
+// Shards consist of whole units (a head) and may be uneven: their sizes differ by at most one unit, and a rank may have
+// none of a small layer. Communication for each microbatch: one all-reduce of the activations in the forward pass of a
+// row_parallel layer, and one in the backward pass of attention or a column_parallel layer. With sequence parallelism
+// (shardformer/sequence.h) over the same ranks each of them becomes an all-gather and a reduce-scatter, one in the
+// forward pass and the other in the backward pass.
 #pragma once
 
 #include <cstdint>
@@ -26,39 +27,39 @@ class Model;
 
 namespace trireme::shardformer {
 
-/// Over how many ranks, and how.
-struct Sizes {
+/// The number of ranks, and the mode of sequence parallelism.
+struct ParallelSizes {
   int tensor = 1;
   Sequence mode = Sequence::none;
-  int sequence = 1;  ///< of modes with ranks of their own
+  int sequence = 1;  ///< for modes with an axis of their own
 };
 
-/// Why `policy` does not fit the model, or the model so many ranks: a sentence with the remedy; "" when all fits.
-std::string why_not(nn::Model& model, const nn::Policy& policy, const Sizes& sizes);
+/// Checks the policy against the model and the sizes. @returns the problem with its remedy, or "" when there is none
+std::string validate(nn::Model& model, const nn::Policy& policy, const ParallelSizes& sizes);
 
-/// Over which ranks, and how.
-struct Groups {
+/// The groups of ranks, and how they work together.
+struct ParallelGroups {
   comm::Group tensor;
   Sequence mode = Sequence::none;
-  comm::Group
-      sequence{};  ///< of modes with ranks of their own; there gradients of all parameters must be summed over it
-  bool labels_apart = false;  ///< in training
-  bool overlap = true;        ///< what a mode of sequence parallelism sends travels while products are computed
-  [[nodiscard]] Sizes sizes() const { return {tensor.size(), mode, sequence.valid() ? sequence.size() : 1}; }
+  /// For modes with an axis of their own; gradients of all parameters must be summed over it.
+  comm::Group sequence{};
+  bool parallel_loss = false;  ///< the loss is computed from sharded logits in training
+  bool overlap = true;         ///< communication of sequence parallelism overlaps with matrix products
+  [[nodiscard]] ParallelSizes sizes() const { return {tensor.size(), mode, sequence.valid() ? sequence.size() : 1}; }
   [[nodiscard]] bool has_own() const { return mode != Sequence::none && !reuses_tensor(mode); }
-  /// The ranks that have slices.
+  /// The ranks that hold slices of the tokens.
   [[nodiscard]] const comm::Group& slices() const { return reuses_tensor(mode) ? tensor : sequence; }
 };
 
-/// Cuts the model's layers over the groups. To be done before the model has memory. @pre why_not() says nothing
-void apply(nn::Model& model, const nn::Policy& policy, const Groups& groups);
+/// Shards the model's layers over the groups. @pre validate() returns "", and no parameter has memory yet
+void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& groups);
 
-/// The classes of the model's logits, by the policy's role `labels`; 0: it has none, or they cannot stay apart.
+/// The number of classes of the policy's classifier_head; 0 when there is none, or its logits cannot stay sharded.
 std::int64_t classes_of(nn::Model& model, const nn::Policy& policy);
 
-/// The policy for a kind of our models ("vit"); null: there is none.
+/// The policy for a model kind of ours ("vit"), or null.
 const nn::Policy* policy_of(const std::string& kind);
-/// The kinds that have one.
+/// The model kinds that have a policy.
 std::vector<std::string> kinds_with_policy();
 
 }  // namespace trireme::shardformer

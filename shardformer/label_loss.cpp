@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "core/base/error.h"
-#include "core/nn/numbers.h"
+#include "core/nn/index_checks.h"
 #include "core/shard/placement.h"
 
 namespace trireme::shardformer {

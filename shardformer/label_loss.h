@@ -1,5 +1,5 @@
-// Cross-entropy of logits whose classes are cut over ranks: what goes between them is four numbers a sample, not the
-// logits. Shoeybi et al., "Megatron-LM", 2019, section 3, with label smoothing.
+// Cross-entropy of logits whose classes are sharded over ranks. The ranks exchange four numbers for each sample, not
+// the logits. Shoeybi et al., "Megatron-LM", 2019, section 3, with label smoothing.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,9 +11,9 @@
 
 namespace trireme::shardformer {
 
-/// logits [B, held]: this rank's of `classes`, shard::split's part; labels int64 [B] in all classes, -100: none. The
-/// same loss as nn::cross_entropy(), on every rank; backward gives each rank the gradient of its logits, and sends
-/// nothing. Collective over the group. Traffic: all-reduces of B and of 3 B elements, forward.
+/// logits [B, held]: those of the classes that shard::split gives this rank; labels int64 [B] out of all classes, or
+/// -100 for none. Returns nn::cross_entropy() on every rank; the backward pass gives each rank the gradient of its
+/// logits without communication. Collective over the group: all-reduces of B and of 3 B elements in the forward pass.
 nn::Loss label_parallel_loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing,
                              std::int64_t classes, const comm::Group& group);
 

@@ -37,7 +37,7 @@ struct Block {
 
   Block(const RingAttention& of, int hops)
       : how(of),
-        queries(shard::split(of.asking, of.group.size(), of.group.rank())),
+        queries(shard::split(of.query_tokens, of.group.size(), of.group.rank())),
         keys(shard::split(of.tokens, of.group.size(), owner(of.group, hops))) {}
 
   /// Nothing to see.
@@ -62,7 +62,7 @@ struct Block {
       by_head.push_back(how.dropout
                             ->mask(how.context,
                                    {.count = queries.size() * keys.size(),
-                                    .offset = (h * how.asking + queries.begin) * how.tokens + keys.begin,
+                                    .offset = (h * how.query_tokens + queries.begin) * how.tokens + keys.begin,
                                     .row = keys.size(),
                                     .stride = how.tokens},
                                    scores.device())
@@ -167,8 +167,8 @@ struct Ring : torch::autograd::Function<Ring> {
 }  // namespace
 
 at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const RingAttention& how) {
-  TRIREME_CHECK(!how.causal || how.asking == how.tokens, "causal attention of {} queries to {} tokens", how.asking,
-                how.tokens);
+  TRIREME_CHECK(!how.causal || how.query_tokens == how.tokens, "causal attention of {} queries to {} tokens",
+                how.query_tokens, how.tokens);
   return Ring::apply(c10::make_intrusive<SavedAttention>(how), q, k, v);
 }
 

@@ -13,7 +13,7 @@ namespace trireme::shardformer {
 
 struct RingAttention {
   comm::Group group;
-  std::int64_t asking, tokens;           ///< of a whole sample: queries, and keys
+  std::int64_t query_tokens, tokens;     ///< of a whole sample: queries, and keys
   bool causal = false;                   ///< query i takes from keys 0 .. i alone. @pre asking == tokens
   const nn::Dropout* dropout = nullptr;  ///< of the probabilities: the mask that one process draws; null: none
   nn::Context context{};                 ///< of the dropout

@@ -35,16 +35,17 @@ void with_summed_gradients(nn::Unary& layer, const comm::Group& group, const std
   compute();
 }
 
-void by_token(nn::Unary& layer, const comm::Group& group, bool sums) {
+void token_wise(nn::Unary& layer, const comm::Group& group, bool sums) {
   if (auto* dropout = dynamic_cast<nn::Dropout*>(&layer))
-    return dropout->begin_by([group](const Context& context) { return tokens_here(context.tokens, group).begin; });
+    return dropout->set_slice_begin(
+        [group](const Context& context) { return tokens_here(context.tokens, group).begin; });
   if (sums)
-    layer.surround_by(
+    layer.wrap_forward(
         [&layer, group](const std::function<void()>& compute) { with_summed_gradients(layer, group, compute); });
 }
 
 void scatter(nn::Unary& layer, const comm::Group& group, bool sums) {
-  layer.compute_by([&layer, group, sums](const at::Tensor& x, const Context& context) {
+  layer.set_forward([&layer, group, sums](const at::Tensor& x, const Context& context) {
     const auto whole = layer.plain(x, context);
     if (whole.size(1) != context.tokens)
       throw ConfigError(
@@ -58,7 +59,7 @@ void scatter(nn::Unary& layer, const comm::Group& group, bool sums) {
 
 }  // namespace
 
-std::string why_not_sequence(const nn::PolicyRow& row, const nn::Layer& layer) {
+std::string validate_sequence(const nn::PolicyRow& row, const nn::Layer& layer) {
   if (row.role == Role::whole) return "";
   if (row.role == Role::first_token || row.role == Role::gather_tokens)
     return dynamic_cast<const nn::FirstToken*>(&layer) != nullptr
@@ -72,7 +73,7 @@ std::string why_not_sequence(const nn::PolicyRow& row, const nn::Layer& layer) {
                    layer.path());
 }
 
-std::string why_no_sequence(nn::Model& model, const nn::Policy& policy) {
+std::string validate_sequence_policy(nn::Model& model, const nn::Policy& policy) {
   const auto says = [&](Role role) {
     return std::any_of(policy.begin(), policy.end(), [&](const auto& row) { return row.role == role; });
   };
@@ -89,7 +90,7 @@ std::string why_no_sequence(nn::Model& model, const nn::Policy& policy) {
     }
   });
   constexpr const char* kSilent =
-      "the policy does not say whether \"{}\" sees slices of the tokens; give its layer the role by_token, or whole";
+      "the policy does not say whether \"{}\" sees slices of the tokens; give its layer the role token_wise, or whole";
   for (const auto& item : model.named_parameters())
     if (known.count(item.value().unsafeGetTensorImpl()) == 0) return fmt::format(kSilent, item.key());
   std::string why;
@@ -104,34 +105,36 @@ std::string why_no_sequence(nn::Model& model, const nn::Policy& policy) {
 void cut_tokens(nn::Layer& layer, Role role, const comm::Group& group, bool sums) {
   if (role == Role::whole) return;
   auto& unary = dynamic_cast<nn::Unary&>(layer);
-  if (role == Role::by_token) return by_token(unary, group, sums);
+  if (role == Role::token_wise) return token_wise(unary, group, sums);
   if (role == Role::scatter_tokens) return scatter(unary, group, sums);
   if (role == Role::gather_tokens)
-    return unary.compute_by([group](const at::Tensor& x, const Context&) { return first_token_to_all(x, group); });
-  unary.compute_by(
+    return unary.set_forward([group](const at::Tensor& x, const Context&) { return first_token_to_all(x, group); });
+  unary.set_forward(
       [group](const at::Tensor& x, const Context&) { return x.narrow(1, 0, tokens_here(1, group).size()); });
 }
 
-void attend_by_slices(nn::SelfAttention& attention, shard::Range heads, const comm::Group& group, Sequence mode,
+void attend_to_slices(nn::SelfAttention& attention, shard::Range heads, const comm::Group& group, Sequence mode,
                       bool overlap) {
-  const auto tokens = [](const Context& context, std::int64_t asking) { return asking == 0 ? context.tokens : asking; };
+  const auto tokens = [](const Context& context, std::int64_t query_tokens) {
+    return query_tokens == 0 ? context.tokens : query_tokens;
+  };
   const auto& dropout = attention.dropout;
   if (mode == Sequence::ring_attn)
-    return attention.attend_by([=](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                   const Context& context, std::int64_t asking) {
+    return attention.set_attention([=](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                       const Context& context, std::int64_t query_tokens) {
       return ring_attention(q, k, v,
                             {.group = group,
-                             .asking = tokens(context, asking),
+                             .query_tokens = tokens(context, query_tokens),
                              .tokens = context.tokens,
                              .dropout = dropout.get(),
                              .context = context,
                              .first_head = heads.begin,
                              .overlap = overlap});
     });
-  dropout->begin_at(heads.begin + shard::split(heads.size(), group.size(), group.rank()).begin);
-  attention.attend_by([=, &attention](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                      const Context& context, std::int64_t asking) {
-    const auto all = tokens_to_heads({q, k, v}, {tokens(context, asking), context.tokens, context.tokens}, group);
+  dropout->set_slice_begin_at(heads.begin + shard::split(heads.size(), group.size(), group.rank()).begin);
+  attention.set_attention([=, &attention](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                          const Context& context, std::int64_t query_tokens) {
+    const auto all = tokens_to_heads({q, k, v}, {tokens(context, query_tokens), context.tokens, context.tokens}, group);
     return heads_to_tokens(nn::attention(all[0], all[1], all[2], *dropout, context, attention.fused()), heads.size(),
                            group);
   });

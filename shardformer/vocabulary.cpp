@@ -4,7 +4,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/zeros.h>
 
-#include "core/nn/numbers.h"
+#include "core/nn/index_checks.h"
 #include "core/shard/placement.h"
 #include "shardformer/collectives.h"
 #include "shardformer/column.h"
@@ -12,31 +12,31 @@
 namespace trireme::shardformer {
 namespace {
 
-/// The vectors of this rank's words, zeros for the others.
-at::Tensor look_up(const at::Tensor& words, const at::Tensor& weight, shard::Range mine) {
+/// The vectors of this rank's token ids, zeros for the others.
+at::Tensor look_up(const at::Tensor& token_ids, const at::Tensor& weight, shard::Range mine) {
   if (mine.size() == 0) {
-    auto shape = words.sizes().vec();
+    auto shape = token_ids.sizes().vec();
     shape.push_back(weight.size(1));
     return at::zeros(shape, weight.options()) + weight.sum();  // connected: it has an empty gradient
   }
-  const auto here = words.ge(mine.begin).logical_and_(words.lt(mine.end));
-  return at::embedding(weight, (words - mine.begin) * here) * here.unsqueeze(-1);
+  const auto here = token_ids.ge(mine.begin).logical_and_(token_ids.lt(mine.end));
+  return at::embedding(weight, (token_ids - mine.begin) * here) * here.unsqueeze(-1);
 }
 
 }  // namespace
 
-void cut_vocabulary(nn::Embedding& embedding, const comm::Group& group, bool apart_in_training) {
+void cut_vocabulary(nn::Embedding& embedding, const comm::Group& group, bool parallel_in_training) {
   const auto vocabulary = embedding.options().vocabulary;
   const auto mine = shard::split(vocabulary, group.size(), group.rank());
   embedding.cut("weight", 0, mine, group.axis());
-  embedding.compute_by([&embedding, group, vocabulary, mine](const at::Tensor& words, const nn::Context&) {
-    nn::check_words(words, vocabulary);
-    return sum_over(look_up(words, embedding.weight, mine), group);
+  embedding.set_forward([&embedding, group, vocabulary, mine](const at::Tensor& token_ids, const nn::Context&) {
+    nn::check_token_ids(token_ids, vocabulary);
+    return sum_over(look_up(token_ids, embedding.weight, mine), group);
   });
-  embedding.score_by(
-      [&embedding, group, vocabulary, apart_in_training](const at::Tensor& x, const nn::Context& context) {
+  embedding.set_scores(
+      [&embedding, group, vocabulary, parallel_in_training](const at::Tensor& x, const nn::Context& context) {
         auto y = column_products(x, {{embedding.weight, {}}}, group).front();
-        return apart_in_training && context.training ? y : gather_last_dim(y, vocabulary, 1, group);
+        return parallel_in_training && context.training ? y : gather_last_dim(y, vocabulary, 1, group);
       });
 }
 

@@ -40,15 +40,13 @@ std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters,
 }
 
 std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts,
-                                 const std::function<int(std::size_t)>& section_of) {
+                                 const std::function<int(std::size_t)>& group_of) {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return section_of(a) < section_of(b); });
-  auto buckets = cut_in_order(parameters, order, elements, parts, [&](std::size_t first, std::size_t next) {
-    return section_of(first) == section_of(next);
-  });
-  for (auto& bucket : buckets) bucket.section = section_of(bucket.parameters.front());
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return group_of(a) < group_of(b); });
+  auto buckets = cut_in_order(parameters, order, elements, parts,
+                              [&](std::size_t first, std::size_t next) { return group_of(first) == group_of(next); });
+  for (auto& bucket : buckets) bucket.gradient_group = group_of(bucket.parameters.front());
   return buckets;
 }
 

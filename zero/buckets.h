@@ -18,7 +18,7 @@ struct Bucket {
   std::vector<std::size_t> parameters;  ///< indices into the list that was planned
   FlatLayout layout;                    ///< item i is parameters[i]
   bool trained;                         ///< frozen parameters have buckets of their own: no gradient, no update
-  int section = 0;                      ///< which backward pass it belongs to, see grad_sync.h
+  int gradient_group = 0;               ///< which backward pass it belongs to, see grad_sync.h
 };
 
 /// The floating-point parameters of `order` (indices), the trained ones before the frozen ones. A bucket is closed when
@@ -34,7 +34,7 @@ std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters,
 /// The same, and no bucket has parameters of two sections. `section_of`: of a parameter, by its number; sections are
 /// bucketed in their order.
 std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts,
-                                 const std::function<int(std::size_t)>& section_of);
+                                 const std::function<int(std::size_t)>& group_of);
 
 /// Bucket size when the user named none: 12 Mi elements, at most an eighth of the model, so that buckets on their way
 /// stay small beside the state that partitioning saves. Never below 64 Ki: a message must be worth its start.

@@ -31,15 +31,16 @@ void give_memory(const at::Tensor& tensor) {
 
 }  // namespace
 
-FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vector<Residence> homes,
+FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vector<Residency> residencies,
                          const comm::Group& shards, const comm::Group& everyone, const FlatWeightsOptions& options)
     : buckets_(std::move(buckets)),
-      homes_(std::move(homes)),
+      residencies_(std::move(residencies)),
       shards_(shards),
       options_(options),
-      here_(buckets_.size(), true),
-      arriving_(buckets_.size()) {
-  TRIREME_CHECK(homes_.size() == buckets_.size(), "got {} placements for {} buckets", homes_.size(), buckets_.size());
+      materialized_(buckets_.size(), true),
+      gathers_(buckets_.size()) {
+  TRIREME_CHECK(residencies_.size() == buckets_.size(), "got {} placements for {} buckets", residencies_.size(),
+                buckets_.size());
   const at::NoGradGuard no_grad;
   if (options_.axes.empty()) options_.axes = {shards_.axis()};
   make_buffers();
@@ -54,13 +55,14 @@ void FlatWeights::make_buffers() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& layout = buckets_[b].layout;
     const auto mine = layout.part(shards_.rank());
-    flat_.push_back(homes_[b].stays ? at::zeros({layout.total()}, on_device) : at::empty({layout.total()}, on_device));
-    if (homes_[b].stays) {
+    flat_.push_back(residencies_[b].replicated ? at::zeros({layout.total()}, on_device)
+                                               : at::empty({layout.total()}, on_device));
+    if (residencies_[b].replicated) {
       parts_.push_back(flat_[b].narrow(0, mine.begin, mine.size()));
     } else {
       parts_.push_back(make_part(b));
       free_memory(flat_[b]);  // at once: the model may be larger than this rank
-      here_[b] = false;
+      materialized_[b] = false;
     }
     masters_.push_back(make_master(b));
   }
@@ -72,25 +74,26 @@ at::Tensor FlatWeights::on_host(std::int64_t size, at::ScalarType dtype) const {
 
 at::Tensor FlatWeights::make_part(std::size_t bucket) const {
   const auto size = buckets_[bucket].layout.part_size();
-  if (homes_[bucket].offload_part) return on_host(size, options_.working);
+  if (residencies_[bucket].offload_part) return on_host(size, options_.working);
   return at::zeros({size}, at::TensorOptions().dtype(options_.working).device(options_.device));
 }
 
 at::Tensor FlatWeights::make_master(std::size_t bucket) const {
-  const auto& home = homes_[bucket];
-  if (options_.master == options_.working && home.offload_master == home.offload_part) return parts_[bucket];
+  const auto& residency = residencies_[bucket];
+  if (options_.master == options_.working && residency.offload_master == residency.offload_part) return parts_[bucket];
   const auto size = buckets_[bucket].layout.part_size();
-  if (home.offload_master) return on_host(size, options_.master);
+  if (residency.offload_master) return on_host(size, options_.master);
   return at::zeros({size}, at::TensorOptions().dtype(options_.master).device(options_.device));
 }
 
-void FlatWeights::rehome(std::size_t bucket, const Residence& home) {
-  TRIREME_CHECK(!home.stays && !homes_[bucket].stays, "bucket {} is not partitioned, so it cannot be moved", bucket);
+void FlatWeights::move_to(std::size_t bucket, const Residency& residency) {
+  TRIREME_CHECK(!residency.replicated && !residencies_[bucket].replicated,
+                "bucket {} is not partitioned, so it cannot be moved", bucket);
   const at::NoGradGuard no_grad;
   release(bucket);
   const auto part = parts_[bucket], master = masters_[bucket];
-  const bool moves = home.offload_part != homes_[bucket].offload_part;
-  homes_[bucket] = home;
+  const bool moves = residency.offload_part != residencies_[bucket].offload_part;
+  residencies_[bucket] = residency;
   if (moves) parts_[bucket] = make_part(bucket).copy_(part);
   masters_[bucket] = make_master(bucket);
   if (!masters_[bucket].is_same(master)) masters_[bucket].copy_(master);
@@ -102,7 +105,7 @@ void FlatWeights::install(nn::Model& model) {
   std::unordered_map<std::string, at::Tensor> memory;
   const auto parameters = nn::declarations(model);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    if (!here_[b]) give_memory(flat_[b]);  // a view is made of what has memory
+    if (!materialized_[b]) give_memory(flat_[b]);  // a view is made of what has memory
     for (std::size_t i = 0; i < buckets_[b].parameters.size(); ++i) {
       const auto& parameter = parameters[buckets_[b].parameters[i]];
       const auto place = buckets_[b].layout.item(i);
@@ -110,7 +113,7 @@ void FlatWeights::install(nn::Model& model) {
       memory[parameter.name] =
           flat_[b].narrow(0, place.begin, place.size()).view(parameter.placement.local_shape()).variable_data();
     }
-    if (!here_[b]) free_memory(flat_[b]);
+    if (!materialized_[b]) free_memory(flat_[b]);
   }
   nn::install(
       model,
@@ -163,52 +166,52 @@ void FlatWeights::map_blocks(nn::Model& model) {
 
 void FlatWeights::gather(std::size_t bucket) {
   auto mine = parts_[bucket];
-  if (homes_[bucket].offload_part) {
+  if (residencies_[bucket].offload_part) {
     const auto place = buckets_[bucket].layout.part(shards_.rank());
     mine = flat_[bucket].narrow(0, place.begin, place.size());
     uploads_.begin(bucket, parts_[bucket], mine, [&] {
-      if (shards_.size() > 1) arriving_[bucket] = shards_.all_gather_into_async(flat_[bucket], mine);
+      if (shards_.size() > 1) gathers_[bucket] = shards_.all_gather_into_async(flat_[bucket], mine);
     });
     return;
   }
   if (shards_.size() == 1 && mine.is_alias_of(flat_[bucket])) return;
-  arriving_[bucket] = shards_.all_gather_into_async(flat_[bucket], mine);
+  gathers_[bucket] = shards_.all_gather_into_async(flat_[bucket], mine);
 }
 
 void FlatWeights::wait(std::size_t bucket) {
-  std::exchange(arriving_[bucket], {}).wait();
+  std::exchange(gathers_[bucket], {}).wait();
   uploads_.wait(bucket);
 }
 
-void FlatWeights::publish(std::size_t bucket) {
+void FlatWeights::copy_from_master(std::size_t bucket) {
   const at::NoGradGuard no_grad;
   if (!parts_[bucket].is_same(masters_[bucket])) parts_[bucket].copy_(masters_[bucket], /*non_blocking=*/true);
-  if (homes_[bucket].stays)
+  if (residencies_[bucket].replicated)
     gather(bucket);
   else
     release(bucket);  // what it holds is of before
 }
 
-void FlatWeights::publish_all() {
-  for (std::size_t b = 0; b < buckets_.size(); ++b) publish(b);
+void FlatWeights::copy_all_from_masters() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) copy_from_master(b);
 }
 
 void FlatWeights::take_memory(std::size_t bucket) {
   give_memory(flat_[bucket]);
-  here_[bucket] = true;
-  fetched_ += static_cast<std::int64_t>(flat_[bucket].nbytes());
-  peak_fetched_ = std::max(peak_fetched_, fetched_);
+  materialized_[bucket] = true;
+  gathered_ += static_cast<std::int64_t>(flat_[bucket].nbytes());
+  peak_gathered_ = std::max(peak_gathered_, gathered_);
 }
 
-void FlatWeights::fetch(std::size_t bucket) {
-  if (here_[bucket]) return;
+void FlatWeights::all_gather(std::size_t bucket) {
+  if (materialized_[bucket]) return;
   const at::NoGradGuard no_grad;
   take_memory(bucket);
   gather(bucket);
 }
 
-bool FlatWeights::blank(std::size_t bucket) {
-  if (here_[bucket]) return false;
+bool FlatWeights::zeros(std::size_t bucket) {
+  if (materialized_[bucket]) return false;
   const at::NoGradGuard no_grad;
   take_memory(bucket);
   flat_[bucket].zero_();
@@ -216,11 +219,11 @@ bool FlatWeights::blank(std::size_t bucket) {
 }
 
 void FlatWeights::release(std::size_t bucket) {
-  if (homes_[bucket].stays || !here_[bucket]) return;
+  if (residencies_[bucket].replicated || !materialized_[bucket]) return;
   wait(bucket);
   free_memory(flat_[bucket]);
-  here_[bucket] = false;
-  fetched_ -= static_cast<std::int64_t>(flat_[bucket].nbytes());
+  materialized_[bucket] = false;
+  gathered_ -= static_cast<std::int64_t>(flat_[bucket].nbytes());
 }
 
 void FlatWeights::release_all() {
@@ -234,7 +237,7 @@ void FlatWeights::wait() {
 std::vector<std::string> FlatWeights::describe(std::string_view name) const {
   std::vector<std::string> lines;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const auto& [parameters, layout, trained, section] = buckets_[b];
+    const auto& [parameters, layout, trained, gradient_group] = buckets_[b];
     lines.push_back(fmt::format("{} {}{}: {} elements of {} parameters, {} ... {}; {} per rank, {} of padding in all",
                                 name, b, trained ? "" : " (frozen)", layout.payload(), parameters.size(),
                                 leaves_[parameters.front()].name, leaves_[parameters.back()].name, layout.part_size(),
@@ -256,7 +259,8 @@ std::int64_t FlatWeights::wide_master_bytes(std::size_t bucket) const {
 
 std::int64_t FlatWeights::weight_bytes() const {
   std::size_t bytes = 0;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) bytes += (homes_[b].stays ? flat_[b] : parts_[b]).nbytes();
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    bytes += (residencies_[b].replicated ? flat_[b] : parts_[b]).nbytes();
   return static_cast<std::int64_t>(bytes);
 }
 

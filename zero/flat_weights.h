@@ -1,12 +1,13 @@
-// FlatWeights: a model's weights in flat buffers, one a bucket. The parameters that layers hold are views into them, so
-// an all-gather writes the layers' weights in place.
+// FlatWeights: a model's weights in flat buffers, one for each bucket. The parameters that layers hold are views into
+// the buffers, so that an all-gather writes the layers' weights in place.
 //
-// Of each bucket a rank owns a part for good. The buffer itself stays (stages 1 and 2, where the part lies inside it),
-// or has memory only between fetch() and release() (stage 3, where the part lies beside it).
-// What is updated is the master of the part: the part itself where it has the precision and the place; else a copy in
-// another dtype or in host memory.
-// Memory for P elements over N ranks: P in the working dtype, or P/N and what is fetched; and P/N in the masters' dtype
-// where these are copies.
+// Each rank owns a part of each bucket. A replicated buffer always has memory (stages 1 and 2), and the part is a view
+// into it. Any other buffer has memory only between all_gather() and release() (stage 3), and the part is a tensor of
+// its own. The optimizer updates the master of the part: the part itself if it has the right dtype and device, else a
+// copy in another dtype or in host memory.
+//
+// Memory for P elements over N ranks: P in the working dtype, or P/N plus the gathered buffers; and P/N in the dtype of
+// the masters where these are copies.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,74 +32,75 @@ class Block;
 namespace trireme::zero {
 
 struct FlatWeightsOptions {
-  at::ScalarType working = at::kFloat;  ///< what layers compute in
-  at::ScalarType master = at::kFloat;   ///< what is updated
+  at::ScalarType working = at::kFloat;  ///< dtype of the layers' weights
+  at::ScalarType master = at::kFloat;   ///< dtype that the optimizer updates
   c10::Device device = at::kCPU;
-  std::uint64_t seed = 0;           ///< of the draws by name
-  std::vector<std::string> axes{};  ///< of the mesh, along which buckets are shared out; empty: the group's own
-  bool pin = true;                  ///< host memory beside a GPU is pinned: copies to and from it need not wait
+  std::uint64_t seed = 0;           ///< of the initial values
+  std::vector<std::string> axes{};  ///< mesh axes over which buckets are partitioned; empty: the axis of `shards`
+  bool pin = true;                  ///< use pinned host memory beside a GPU, so that copies are asynchronous
 };
 
-/// Where a bucket lives.
-struct Residence {
-  bool stays = true;            ///< its buffer keeps its memory
-  bool offload_master = false;  ///< master (and so the optimizer's state) in host memory
-  bool offload_part = false;    ///< the part too. @pre !stays && offload_master
-  friend bool operator==(const Residence&, const Residence&) = default;
+/// Where the data of a bucket is stored.
+struct Residency {
+  bool replicated = true;       ///< its buffer always has memory
+  bool offload_master = false;  ///< the master, and with it the optimizer state, is in host memory
+  bool offload_part = false;    ///< the part is in host memory too. @pre !replicated && offload_master
+  friend bool operator==(const Residency&, const Residency&) = default;
 };
 
 class FlatWeights {
  public:
-  /// Draws each rank's slices by name and lets the model's parameters be views into the buffers, empty until publish().
-  /// What a user's own module has made is taken from rank 0 of `everyone`. `shards`: the ranks that share out a bucket;
-  /// `everyone`: all that must hold the same weights. `homes`: of each bucket. Collective over both groups.
-  FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vector<Residence> homes, const comm::Group& shards,
-              const comm::Group& everyone, const FlatWeightsOptions& options);
+  /// Initialises each rank's slices by name, and makes the model's parameters views into the buffers, which are filled
+  /// by copy_all_from_masters(). Values of a user's own modules are taken from rank 0 of `everyone`. `shards`: the
+  /// ranks over which a bucket is partitioned; `everyone`: all ranks that must hold the same weights; `residencies`:
+  /// one for each bucket. Collective over both groups.
+  FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vector<Residency> residencies,
+              const comm::Group& shards, const comm::Group& everyone, const FlatWeightsOptions& options);
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
-  [[nodiscard]] const Residence& home(std::size_t bucket) const { return homes_[bucket]; }
-  /// This rank's slice of every parameter, as a view into its master: bucket by bucket, empty ones included.
+  [[nodiscard]] const Residency& residency(std::size_t bucket) const { return residencies_[bucket]; }
+  /// This rank's slice of every parameter as a view into its master, bucket by bucket; slices can be empty.
   [[nodiscard]] std::vector<nn::Parameter>& slices() { return slices_; }
-  /// Those of one bucket: slices()[first_slice(bucket) + item].
+  /// The slice of a bucket's item is slices()[first_slice(bucket) + item].
   [[nodiscard]] std::size_t first_slice(std::size_t bucket) const { return first_[bucket]; }
-  /// Of a tensor with one value for each element of this rank's part of a bucket: those of one item.
+  /// Given a tensor with one value for each element of this rank's part of a bucket, returns the values of one item.
   [[nodiscard]] at::Tensor cut(const at::Tensor& part, std::size_t bucket, std::size_t item) const;
-  /// The leaves that layers compute with, in the model's order.
+  /// The layers' parameters, in the model's order.
   [[nodiscard]] const std::vector<nn::Declaration>& leaves() const { return leaves_; }
-  /// The buckets that a block computes with.
+  /// The buckets that hold a block's weights.
   [[nodiscard]] const std::set<std::size_t>& buckets_of(const nn::Block& block) const { return of_block_.at(&block); }
 
-  /// This rank's master has changed: the part follows, and a buffer that stays is gathered. Returns at once.
-  void publish(std::size_t bucket);
-  void publish_all();
-  /// Gives a buffer its memory and gathers it, unless it has it. Returns at once.
-  void fetch(std::size_t bucket);
-  /// Gives a buffer memory full of zeros, for one who asks for shapes alone, unless it has its own. Returns whether it
-  /// did; no other rank is asked.
-  bool blank(std::size_t bucket);
-  /// Frees the buffer's memory, unless it stays.
+  /// Copies this rank's master to its part, and starts an all-gather into a replicated buffer. Does not wait.
+  void copy_from_master(std::size_t bucket);
+  void copy_all_from_masters();
+  /// Allocates a buffer that has no memory, and starts an all-gather into it. Does not wait.
+  void all_gather(std::size_t bucket);
+  /// Allocates a buffer that has no memory and fills it with zeros, for a caller that needs only shapes. Returns
+  /// whether it had none. Not collective.
+  bool zeros(std::size_t bucket);
+  /// Frees the buffer's memory, unless it is replicated.
   void release(std::size_t bucket);
   void release_all();
-  /// Whether a buffer has its memory; what those have that do not stay.
-  [[nodiscard]] bool here(std::size_t bucket) const { return here_[bucket]; }
-  [[nodiscard]] std::int64_t fetched_bytes() const { return fetched_; }
-  /// Moves a bucket's part and master: slices() are other tensors then. @pre it does not stay, before and after
-  void rehome(std::size_t bucket, const Residence& home);
-  /// Until a bucket has arrived, or all that are on their way.
+  /// Whether a buffer has memory; and the bytes of those that are not replicated.
+  [[nodiscard]] bool is_materialized(std::size_t bucket) const { return materialized_[bucket]; }
+  [[nodiscard]] std::int64_t gathered_bytes() const { return gathered_; }
+  /// Moves a bucket's part and master; slices() then returns other tensors. @pre not replicated, before and after
+  void move_to(std::size_t bucket, const Residency& residency);
+  /// Waits for the all-gather of one bucket, or of all.
   void wait(std::size_t bucket);
   void wait();
 
-  /// A line a bucket, for the log. `name`: what the user calls it.
+  /// One line for each bucket, for the log. `name`: the user's word for a bucket.
   [[nodiscard]] std::vector<std::string> describe(std::string_view name) const;
   [[nodiscard]] c10::Device device() const { return options_.device; }
   [[nodiscard]] std::int64_t buffer_bytes(std::size_t bucket) const;
   [[nodiscard]] std::int64_t part_bytes(std::size_t bucket) const;
-  /// Of its master in another dtype than the part has; 0: there is none.
+  /// Bytes of a master whose dtype is not that of the part, else 0.
   [[nodiscard]] std::int64_t wide_master_bytes(std::size_t bucket) const;
-  [[nodiscard]] std::int64_t weight_bytes() const;  ///< of buffers that stay, and of parts beside the others
-  [[nodiscard]] std::int64_t master_bytes(std::size_t bucket) const;  ///< of a master that is a copy; else 0
-  /// The most that fetched buffers have held at once.
-  [[nodiscard]] std::int64_t peak_fetched_bytes() const { return peak_fetched_; }
+  [[nodiscard]] std::int64_t weight_bytes() const;  ///< of replicated buffers, and of the parts of the others
+  [[nodiscard]] std::int64_t master_bytes(std::size_t bucket) const;  ///< of a master that is a copy, else 0
+  /// The maximum of gathered_bytes() so far.
+  [[nodiscard]] std::int64_t peak_gathered_bytes() const { return peak_gathered_; }
 
  private:
   void make_buffers();
@@ -112,18 +114,18 @@ class FlatWeights {
   void take_memory(std::size_t bucket);
 
   std::vector<Bucket> buckets_;
-  std::vector<Residence> homes_;
+  std::vector<Residency> residencies_;
   comm::Group shards_;
   FlatWeightsOptions options_;
   std::vector<at::Tensor> flat_, parts_, masters_;  ///< of each bucket
-  std::vector<bool> here_;                          ///< the buffer has memory
+  std::vector<bool> materialized_;                  ///< the buffer has memory
   std::vector<nn::Parameter> slices_;
   std::vector<std::size_t> first_;
   std::vector<nn::Declaration> leaves_;
-  std::vector<comm::Work> arriving_;  ///< of each bucket
-  DeviceCopies uploads_;              ///< of parts in host memory
+  std::vector<comm::Work> gathers_;  ///< of each bucket
+  DeviceCopies uploads_;             ///< of parts in host memory
   std::unordered_map<const nn::Block*, std::set<std::size_t>> of_block_;
-  std::int64_t fetched_ = 0, peak_fetched_ = 0;  ///< bytes
+  std::int64_t gathered_ = 0, peak_gathered_ = 0;  ///< bytes
 };
 
 }  // namespace trireme::zero

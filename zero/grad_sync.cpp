@@ -54,25 +54,27 @@ GradSync::Filled::Filled(const Bucket& bucket)
 GradSync::GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Declaration>& leaves, GradGroups groups,
                    GradSyncOptions options)
     : leaves_(leaves), groups_(std::move(groups)), options_(options) {
-  place_.assign(leaves.size(), {buckets.size(), 0});
+  locations_.assign(leaves.size(), {buckets.size(), 0});
   used_.assign(leaves.size(), 0);
   parts_.resize(buckets.size());
   for (const auto& bucket : buckets) {
     if (!bucket.trained) continue;
     TRIREME_CHECK(bucket.layout.parts() == groups_.shards.size(), "{} parts for {} ranks", bucket.layout.parts(),
                   groups_.shards.size());
-    for (std::size_t i = 0; i < bucket.parameters.size(); ++i) place_[bucket.parameters[i]] = {buckets_.size(), i};
+    for (std::size_t i = 0; i < bucket.parameters.size(); ++i) locations_[bucket.parameters[i]] = {buckets_.size(), i};
     const auto at = buckets_.size();
-    auto& section = sections_.try_emplace(bucket.section, Section{at, at, at, at}).first->second;
-    TRIREME_CHECK(section.end == at, "the buckets of gradient group {} are not consecutive", bucket.section);
-    ++section.end;
-    buckets_.emplace_back(bucket);
+    auto& gradient_group =
+        gradient_groups_.try_emplace(bucket.gradient_group, GradientGroup{at, at, at, at}).first->second;
+    TRIREME_CHECK(gradient_group.end == at, "the buckets of gradient group {} are not consecutive",
+                  bucket.gradient_group);
+    ++gradient_group.end;
+    buckets_.emlocations_back(bucket);
   }
 }
 
 void GradSync::hook() {
   for (const auto& bucket : buckets_) {
-    if (options_.late_section && bucket.plan.section >= *options_.late_section) continue;
+    if (options_.deferred_group && bucket.plan.gradient_group >= *options_.deferred_group) continue;
     for (const auto index : bucket.plan.parameters)
       torch::autograd::impl::set_post_acc_grad_hooks(leaves_[index].value, std::make_unique<ReadyHook>(*this, index));
   }
@@ -84,7 +86,9 @@ GradSync::~GradSync() {
       torch::autograd::impl::set_post_acc_grad_hooks(leaves_[index].value, nullptr);
 }
 
-GradSync::Section& GradSync::section_of(std::size_t bucket) { return sections_.at(buckets_[bucket].plan.section); }
+GradSync::GradientGroup& GradSync::group_of(std::size_t bucket) {
+  return gradient_groups_.at(buckets_[bucket].plan.gradient_group);
+}
 
 void GradSync::move(Filled& bucket, State from, State to) {
   TRIREME_CHECK(bucket.state == from, "a gradient bucket in state {} cannot go from {} to {}", name_of(bucket.state),
@@ -92,7 +96,7 @@ void GradSync::move(Filled& bucket, State from, State to) {
   bucket.state = to;
 }
 
-at::TensorOptions GradSync::kept() const {
+at::TensorOptions GradSync::stored_options() const {
   const auto& like = leaves_[buckets_.front().plan.parameters.front()].value;
   return like.options().dtype(options_.accumulation_dtype.value_or(like.scalar_type())).requires_grad(false);
 }
@@ -109,12 +113,12 @@ void GradSync::begin(std::size_t index) {
   if (bucket.state != State::idle) return;
   move(bucket, State::idle, State::filling);
   std::fill(bucket.written.begin(), bucket.written.end(), false);
-  if (!bucket.full.defined()) bucket.full = at::zeros({bucket.plan.layout.total()}, kept());
+  if (!bucket.full.defined()) bucket.full = at::zeros({bucket.plan.layout.total()}, stored_options());
 }
 
 void GradSync::take(std::size_t index, std::size_t item, const at::Tensor& gradient) {
   // All of the last pass have set out: they have had the time since to arrive.
-  if (auto& section = section_of(index); section.next == section.end) settle_all(section);
+  if (auto& gradient_group = group_of(index); gradient_group.next == gradient_group.end) wait_all(gradient_group);
   begin(index);
   auto& bucket = buckets_[index];
   TRIREME_CHECK(bucket.state == State::filling && !bucket.came[item],
@@ -123,40 +127,41 @@ void GradSync::take(std::size_t index, std::size_t item, const at::Tensor& gradi
   bucket.came[item] = true;
   --bucket.missing;
   const auto range = bucket.plan.layout.item(item);
-  auto place = bucket.full.narrow(0, range.begin, range.size());
+  auto view = bucket.full.narrow(0, range.begin, range.size());
   if (!gradient.defined()) {
-    if (!bucket.written[item]) place.zero_();
+    if (!bucket.written[item]) view.zero_();
   } else {
     const auto flat = gradient.reshape(-1);
     if (bucket.written[item])
-      place.add_(flat);
+      view.add_(flat);
     else
-      place.copy_(flat);
+      view.copy_(flat);
   }
   bucket.written[item] = true;
 }
 
 void GradSync::ready(std::size_t index) {
   const at::NoGradGuard no_grad;
-  const auto [bucket, item] = place_.at(index);
+  const auto [bucket, item] = locations_.at(index);
   TRIREME_CHECK(bucket < buckets_.size(), "{} has no gradient bucket", leaves_[index].name);
   auto& gradient = leaves_[index].value.mutable_grad();
   if (!gradient.defined()) return;
   used_[index] = 1;
   take(bucket, item, gradient);
   gradient = at::Tensor();
-  if (options_.overlap && !held_) launch_full(section_of(bucket));
+  if (options_.overlap && !held_) launch_full(group_of(bucket));
 }
 
 // In bucket order alone, whatever the order in which they fill: the ranks must agree.
-void GradSync::launch_full(Section& section) {
-  while (section.next < section.end && buckets_[section.next].missing == 0) launch(section.next++);
+void GradSync::launch_full(GradientGroup& gradient_group) {
+  while (gradient_group.next < gradient_group.end && buckets_[gradient_group.next].missing == 0)
+    launch(gradient_group.next++);
 }
 
 void GradSync::launch(std::size_t index) {
-  auto& settled = section_of(index).settled;
+  auto& waited = group_of(index).waited;
   if (options_.partition || options_.communication_dtype)  // the latter sends a copy
-    while (index - settled >= kOnTheWay) settle_bucket(settled++);
+    while (index - waited >= kOnTheWay) wait_bucket(waited++);
   auto& bucket = buckets_[index];
   move(bucket, State::filling, State::reducing);
   if (groups_.everyone.size() == 1) return;
@@ -170,7 +175,7 @@ void GradSync::launch(std::size_t index) {
   bucket.work = groups_.shards.reduce_scatter_into_async(bucket.received, bucket.sent);
 }
 
-void GradSync::settle_bucket(std::size_t index, const Further& further) {
+void GradSync::wait_bucket(std::size_t index, const Further& further) {
   auto& bucket = buckets_[index];
   move(bucket, State::reducing, State::done);
   bucket.work.wait();
@@ -190,23 +195,23 @@ void GradSync::settle_bucket(std::size_t index, const Further& further) {
   if (options_.on_host && options_.on_host(index)) to_host_.begin(index, mine);
 }
 
-void GradSync::settle_all(Section& section, const Further& further) {
-  while (section.settled < section.next) settle_bucket(section.settled++, further);
-  section.next = section.settled = section.begin;
+void GradSync::wait_all(GradientGroup& gradient_group, const Further& further) {
+  while (gradient_group.waited < gradient_group.next) wait_bucket(gradient_group.waited++, further);
+  gradient_group.next = gradient_group.waited = gradient_group.begin;
 }
 
 void GradSync::close(std::size_t bucket) {
   const at::NoGradGuard no_grad;
   for (std::size_t item = 0; item < buckets_[bucket].came.size(); ++item)
     if (!buckets_[bucket].came[item]) take(bucket, item, at::Tensor());
-  if (!held_) launch_full(section_of(bucket));
+  if (!held_) launch_full(group_of(bucket));
 }
 
-void GradSync::end_pass(int section) {
+void GradSync::end_pass(int gradient_group) {
   const at::NoGradGuard no_grad;
-  const auto found = sections_.find(section);
-  if (found == sections_.end()) return;  // nothing of it is trained
-  const auto [begin, end, next, settled] = found->second;
+  const auto found = gradient_groups_.find(gradient_group);
+  if (found == gradient_groups_.end()) return;  // nothing of it is trained
+  const auto [begin, end, next, waited] = found->second;
   for (auto b = begin; b < end; ++b) close(b);
   for (auto b = begin; b < end; ++b) {
     std::fill(buckets_[b].came.begin(), buckets_[b].came.end(), false);
@@ -214,26 +219,26 @@ void GradSync::end_pass(int section) {
   }
 }
 
-void GradSync::settle(int section, const Further& further) {
+void GradSync::wait(int gradient_group, const Further& further) {
   const at::NoGradGuard no_grad;
-  const auto found = sections_.find(section);
-  if (found == sections_.end()) return;
+  const auto found = gradient_groups_.find(gradient_group);
+  if (found == gradient_groups_.end()) return;
   TRIREME_CHECK(found->second.next == found->second.end,
-                "gradient group {} is waited for, but its reduction was not launched", section);
-  TRIREME_CHECK(found->second.settled == found->second.begin, "gradient group {} has already been waited for in part",
-                section);
-  settle_all(found->second, further);
+                "gradient group {} is waited for, but its reduction was not launched", gradient_group);
+  TRIREME_CHECK(found->second.waited == found->second.begin, "gradient group {} has already been waited for in part",
+                gradient_group);
+  wait_all(found->second, further);
 }
 
 void GradSync::finish() {
   if (buckets_.empty()) return;
   const at::NoGradGuard no_grad;
-  for (auto& [number, section] : sections_)
-    if (section.next == section.end) settle_all(section);
+  for (auto& [number, gradient_group] : gradient_groups_)
+    if (gradient_group.next == gradient_group.end) wait_all(gradient_group);
   for (const auto& bucket : buckets_)
     TRIREME_CHECK(bucket.state == State::done, "gradients were requested while a bucket is in state {}",
                   name_of(bucket.state));
-  const auto device = kept().device();
+  const auto device = stored_options().device();
   used_anywhere_ =
       at::tensor(used_, at::TensorOptions(at::kByte).pinned_memory(device.is_cuda())).to(device, /*non_blocking=*/true);
   used_on_host_ = at::Tensor();

@@ -13,7 +13,7 @@ namespace trireme::zero {
 void freeze(nn::Model& model, const config::OptimizerOptions& options) {
   std::vector<optim::NamedTensor> named;
   for (const auto& parameter : nn::declarations(model)) named.push_back({parameter.name, parameter.value});
-  for (const auto& parameter : nn::declarations_elsewhere(model)) named.push_back({parameter.name, parameter.value});
+  for (const auto& parameter : nn::remote_declarations(model)) named.push_back({parameter.name, parameter.value});
   optim::make_groups(options, named);
 }
 
@@ -32,14 +32,14 @@ FlatWeightsOptions weights_options(const BoostOptions& options, bool masters, c1
 }
 
 std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatWeightsOptions& options,
-                                          std::vector<Bucket> buckets, std::vector<Residence> homes,
+                                          std::vector<Bucket> buckets, std::vector<Residency> residencies,
                                           const GradGroups& groups, const Log& log) {
-  auto weights = std::make_unique<FlatWeights>(*source.model, std::move(buckets), std::move(homes), groups.shards,
+  auto weights = std::make_unique<FlatWeights>(*source.model, std::move(buckets), std::move(residencies), groups.shards,
                                                groups.everyone, options);
   if (!source.weights.empty())
     checkpoint::load_weights(source.weights, weights->slices(), source.head_prefix, log,
-                             nn::declarations_elsewhere(*source.model));
-  weights->publish_all();
+                             nn::remote_declarations(*source.model));
+  weights->copy_all_from_masters();
   weights->wait();
   return weights;
 }
@@ -54,28 +54,28 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<Fla
   sync_ = std::make_unique<GradSync>(weights_->buckets(), weights_->leaves(), std::move(groups),
                                      GradSyncOptions{.partition = options_.partition_gradients,
                                                      .overlap = options_.overlap_reduce,
-                                                     .late_section = options_.late_section,
+                                                     .deferred_group = options_.deferred_group,
                                                      .communication_dtype = options_.communication_dtype,
                                                      .accumulation_dtype = options_.accumulation_dtype,
                                                      .on_host = [weights = weights_.get()](std::size_t bucket) {
-                                                       return weights->home(bucket).offload_master;
+                                                       return weights->residency(bucket).offload_master;
                                                      }});
   sync_->hook();
 }
 
 nn::Tensors ShardedModel::forward(const data::Batch& batch) {
   auto with_cast = batch;
-  with_cast.inputs = cast(batch.inputs);
+  with_cast.inputs = to_compute_dtype(batch.inputs);
   return ReplicatedModel::forward(with_cast);
 }
 
-nn::Tensors ShardedModel::cast(nn::Tensors inputs) const {
+nn::Tensors ShardedModel::to_compute_dtype(nn::Tensors inputs) const {
   for (auto& input : inputs)
     if (options_.cast_inputs && input.is_floating_point()) input = input.to(working_);
   return inputs;
 }
 
-at::Tensor ShardedModel::counted(const at::Tensor& loss) const { return options_.counts_loss ? loss : loss * 0; }
+at::Tensor ShardedModel::scaled_loss(const at::Tensor& loss) const { return options_.counts_loss ? loss : loss * 0; }
 
 nn::Tensors ShardedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) {
   for (const auto bucket : weights_->buckets_of(*block)) weights_->wait(bucket);
@@ -94,7 +94,7 @@ std::vector<shard::Slice> ShardedModel::weights() {
 }
 
 void ShardedModel::weights_changed() {
-  weights_->publish_all();
+  weights_->copy_all_from_masters();
   weights_->wait();
 }
 

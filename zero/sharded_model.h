@@ -25,10 +25,10 @@ namespace trireme::zero {
 struct ShardedOptions {
   bool partition_gradients = false;  ///< stage 2
   bool overlap_reduce = true;
-  bool overlap_gather = false;        ///< weights arrive during the next forward pass, block by block
-  bool cast_inputs = true;            ///< to the working dtype, before the forward pass
-  bool hold_gradients = false;        ///< stage 2: full gradients over the microbatches of a step
-  std::optional<int> late_section{};  ///< see grad_sync.h
+  bool overlap_gather = false;          ///< weights arrive during the next forward pass, block by block
+  bool cast_inputs = true;              ///< to the working dtype, before the forward pass
+  bool hold_gradients = false;          ///< stage 2: full gradients over the microbatches of a step
+  std::optional<int> deferred_group{};  ///< see grad_sync.h
   bool counts_loss = true;   ///< false: the loss is another rank's too, and the gradient of this one's counts nothing
   bool outputs_fp32 = true;  ///< half precision: the criterion gets outputs in float32
   std::optional<at::ScalarType> communication_dtype{};  ///< of gradients on their way; unset: their own
@@ -44,7 +44,7 @@ FlatWeightsOptions weights_options(const BoostOptions& options, bool masters, c1
 /// Gives the source's model its memory, slice by slice: drawn by name, or from its weights file. The model of a rank is
 /// never whole unless its buckets stay. Collective.
 std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatWeightsOptions& options,
-                                          std::vector<Bucket> buckets, std::vector<Residence> homes,
+                                          std::vector<Bucket> buckets, std::vector<Residency> residencies,
                                           const GradGroups& groups, const Log& log);
 
 class ShardedModel : public ReplicatedModel {
@@ -55,9 +55,9 @@ class ShardedModel : public ReplicatedModel {
 
   nn::Tensors forward(const data::Batch& batch) override;
   /// A batch's inputs in the working dtype, if the options say so.
-  [[nodiscard]] nn::Tensors cast(nn::Tensors inputs) const;
+  [[nodiscard]] nn::Tensors to_compute_dtype(nn::Tensors inputs) const;
   /// A loss as a backward pass begins at it. One that does not count is still a pass, for the collectives in it.
-  [[nodiscard]] at::Tensor counted(const at::Tensor& loss) const;
+  [[nodiscard]] at::Tensor scaled_loss(const at::Tensor& loss) const;
   ScopeGuard no_sync() override;
   bool reduces_each_microbatch() const override { return options_.partition_gradients && !options_.hold_gradients; }
   std::vector<shard::Slice> weights() override;
@@ -74,7 +74,7 @@ class ShardedModel : public ReplicatedModel {
   /// need run them too.
   virtual ScopeGuard shapes_alone() { return ScopeGuard(nullptr); }
   /// A backward pass has ended that makes a section's gradients (grad_sync.h).
-  virtual void pass_ended(int section = 0) { sync_->end_pass(section); }
+  virtual void pass_ended(int gradient_group = 0) { sync_->end_pass(gradient_group); }
   /// An update has ended. `state`: of each bucket, bytes of the optimizer's own. Collective.
   virtual void step_ended(std::vector<std::int64_t> /*state*/) {}
   /// Called for a bucket whose slices have moved: what belongs to them must follow.

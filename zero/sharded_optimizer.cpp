@@ -24,7 +24,7 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
   // The user's patterns are matched over the whole model once; a bucket's slots then follow by name.
   std::vector<optim::NamedTensor> all;
   for (const auto& leaf : weights.leaves()) all.push_back({leaf.name, leaf.value});
-  for (const auto& other : nn::declarations_elsewhere(model.module())) all.push_back({other.name, other.value});
+  for (const auto& other : nn::remote_declarations(model.module())) all.push_back({other.name, other.value});
   groups_ = optim::make_groups(options_, all);
   description_ = optim::make(options_, groups_)->describe();
   for (std::size_t g = 0; g < groups_.size(); ++g)
@@ -54,7 +54,7 @@ ShardedOptimizer::Part ShardedOptimizer::make_part(std::size_t bucket) const {
 
 /// The slices of a bucket have moved: so does their state.
 void ShardedOptimizer::follow(std::size_t bucket) {
-  const memory::OfHost on_host(model_.flat().home(bucket).offload_master);
+  const memory::OfHost on_host(model_.flat().residency(bucket).offload_master);
   auto part = make_part(bucket);
   if (parts_[bucket].optimizer->state_bytes() > 0) {
     const auto from = parts_[bucket].optimizer->state(), to = part.optimizer->state();
@@ -64,7 +64,7 @@ void ShardedOptimizer::follow(std::size_t bucket) {
 }
 
 void ShardedOptimizer::backward(const nn::Loss& loss, double global_weight) {
-  scaler_.scale(model_.counted(loss.sum / global_weight)).backward();
+  scaler_.scale(model_.scaled_loss(loss.sum / global_weight)).backward();
   model_.pass_ended();
 }
 
@@ -99,8 +99,8 @@ StepResult ShardedOptimizer::step(double lr) {
   if (offloads()) on_host = {factor.defined() ? factor.cpu() : factor, skip.cpu()};
   // The next forward pass begins with the last bucket's weights: they set out first.
   for (std::size_t b = parts_.size(); b-- > 0;) {
-    update(b, lr, weights.home(b).offload_master ? on_host : here);
-    weights.publish(b);
+    update(b, lr, weights.residency(b).offload_master ? on_host : here);
+    weights.copy_from_master(b);
   }
   if (!model_.options().overlap_gather) weights.wait();
   scaler_.update(result.found_inf);
@@ -113,7 +113,7 @@ StepResult ShardedOptimizer::step(double lr) {
 bool ShardedOptimizer::offloads() const {
   const auto& weights = model_.flat();
   for (std::size_t b = 0; b < parts_.size(); ++b)
-    if (weights.home(b).offload_master) return true;
+    if (weights.residency(b).offload_master) return true;
   return false;
 }
 
@@ -123,7 +123,7 @@ void ShardedOptimizer::update(std::size_t bucket, double lr, const Decision& dec
   auto& part = parts_[bucket];
   const auto& [factor, skip] = decision;
   const auto& like = weights.slices()[weights.first_slice(bucket)].value;
-  const bool on_host = weights.home(bucket).offload_master;
+  const bool on_host = weights.residency(bucket).offload_master;
   auto gradient = on_host ? sync.host_part(bucket) : sync.parts()[bucket];
   // Not in place: padding must stay zero, whatever the factor is. Half precision has neither the range nor the digits
   // for a gradient that is still scaled, or for the factor.
@@ -150,18 +150,18 @@ void ShardedOptimizer::zero_grad() { model_.sync().reset(); }
 std::vector<shard::Slice> ShardedOptimizer::state() {
   std::vector<shard::Slice> out;
   for (std::size_t b = 0; b < parts_.size(); ++b) {
-    const memory::OfHost on_host(model_.flat().home(b).offload_master);
+    const memory::OfHost on_host(model_.flat().residency(b).offload_master);
     for (auto& slice : checkpoint::states_of(*parts_[b].optimizer, model_.flat().slices()))
       out.push_back(std::move(slice));
   }
   return out;
 }
 
-std::int64_t ShardedOptimizer::bytes_where(const std::function<bool(const Residence&)>& counts) const {
+std::int64_t ShardedOptimizer::bytes_where(const std::function<bool(const Residency&)>& counts) const {
   const auto& weights = model_.flat();
   std::int64_t bytes = 0;
   for (std::size_t b = 0; b < weights.buckets().size(); ++b)
-    if (counts(weights.home(b)))
+    if (counts(weights.residency(b)))
       bytes += weights.master_bytes(b) + (b < parts_.size() ? parts_[b].optimizer->state_bytes() : 0);
   return bytes;
 }

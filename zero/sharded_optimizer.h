@@ -30,10 +30,10 @@ class ShardedOptimizer : public BoostedOptimizer {
   optim::LossScaler& scaler() override { return scaler_; }
   /// Moments, and masters that are copies.
   std::int64_t state_bytes() const override {
-    return bytes_where([](const Residence&) { return true; });
+    return bytes_where([](const Residency&) { return true; });
   }
   std::int64_t host_state_bytes() const override {
-    return bytes_where([](const Residence& home) { return home.offload_master; });
+    return bytes_where([](const Residency& residency) { return residency.offload_master; });
   }
   std::int64_t gradient_bytes() const override { return gradient_bytes_; }
   std::string describe() const override { return description_; }
@@ -45,7 +45,7 @@ class ShardedOptimizer : public BoostedOptimizer {
   };
   Part make_part(std::size_t bucket) const;
   void follow(std::size_t bucket);
-  std::int64_t bytes_where(const std::function<bool(const Residence&)>& counts) const;
+  std::int64_t bytes_where(const std::function<bool(const Residency&)>& counts) const;
   at::Tensor norm_of(const std::vector<at::Tensor>& parts);
   /// Whether a bucket is updated in host memory.
   bool offloads() const;

@@ -43,12 +43,12 @@ int run(const RecordCommand& command) {
         train::record_steps(std::move(*prepared), world, command.steps, command.into);
         if (world.rank() != 0) return;
         const auto off = train::compare_records(command.into, command.against, coarse);
-        const nlohmann::json told{{"loss", off.loss},
-                                  {"gradient", off.gradient.value},
-                                  {"gradient_of", off.gradient.of},
-                                  {"weight", off.weight.value},
-                                  {"weight_of", off.weight.of}};
-        checkpoint::write_file(command.into + "/difference.json", told.dump());
+        const nlohmann::json found{{"loss", off.loss},
+                                   {"gradient", off.gradient.value},
+                                   {"gradient_of", off.gradient.of},
+                                   {"weight", off.weight.value},
+                                   {"weight_of", off.weight.of}};
+        checkpoint::write_file(command.into + "/difference.json", found.dump());
       });
 }
 

@@ -39,11 +39,11 @@ struct Row {
 
 Row read(const std::string& folder) {
   std::ifstream file(folder + "/difference.json");
-  const auto told = nlohmann::json::parse(file);
+  const auto found = nlohmann::json::parse(file);
   const auto value = [&](const char* key) {  // JSON knows no infinity
-    return told.at(key).is_null() ? INFINITY : told.at(key).get<double>();
+    return found.at(key).is_null() ? INFINITY : found.at(key).get<double>();
   };
-  return {value("loss"), value("gradient"), value("weight"), told.at("gradient_of"), told.at("weight_of")};
+  return {value("loss"), value("gradient"), value("weight"), found.at("gradient_of"), found.at("weight_of")};
 }
 
 std::string verdict_on(const Row& row, const Bounds& bounds) {

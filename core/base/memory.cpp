@@ -95,7 +95,7 @@ std::int64_t peak() { return peak_bytes; }
 std::int64_t limit() { return the_limit; }
 
 std::optional<std::string> exhausted(const std::exception_ptr& error) {
-  const auto told = [](const std::string& text) -> std::optional<std::string> {
+  const auto advised = [](const std::string& text) -> std::optional<std::string> {
     for (const auto* words : {"can't allocate memory", "out of memory"})
       if (text.find(words) != std::string::npos) return text.substr(0, text.find('\n'));
     return std::nullopt;
@@ -108,11 +108,11 @@ std::optional<std::string> exhausted(const std::exception_ptr& error) {
     const std::string text = torch.what_without_backtrace();
     return text.substr(0, text.find('\n'));
   } catch (const c10::Error& torch) {
-    return told(torch.what_without_backtrace());
+    return advised(torch.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return "the machine has no more memory";
   } catch (const std::exception& other) {
-    return told(other.what());
+    return advised(other.what());
   } catch (...) {
     return std::nullopt;
   }

@@ -47,7 +47,7 @@ void add(std::string lane, std::string name, double begin, double end) {
   if (state().on) state().spans.push_back({std::move(lane), std::move(name), begin, end});
 }
 
-void settle() {
+void synchronize() {
   const auto device = state().device;
   if (on() && !device.is_cpu())
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.has_index() ? device.index() : 0);
@@ -55,7 +55,7 @@ void settle() {
 
 Scope::~Scope() {
   if (begin_ == 0) return;
-  settle();
+  synchronize();
   add("compute", number_ < 0 ? std::string(what_) : fmt::format("{} {}", what_, number_), begin_, now());
 }
 

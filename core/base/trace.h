@@ -41,6 +41,6 @@ class Scope {
 };
 
 /// Until the traced device has done what it was given; at once where nothing is traced.
-void settle();
+void synchronize();
 
 }  // namespace trireme::trace

@@ -120,8 +120,8 @@ Boosted Booster::boost(BoostInputs inputs) {
   if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loading);
   const auto steps = train.epochs * run.loader->steps_per_epoch();
-  run.schedule = std::make_unique<optim::LrSchedule>(options_.schedule, options_.optimizer.lr,
-                                                     std::min(steps, train.max_steps.value_or(steps)));
+  run.lr_schedule = std::make_unique<optim::LrSchedule>(options_.lr_schedule, options_.optimizer.lr,
+                                                        std::min(steps, train.max_steps.value_or(steps)));
   auto result = plugin_->boost(std::move(inputs.source), options_, *mesh_, log_);
   run.model = std::move(result.model);
   run.optimizer = std::move(result.optimizer);
@@ -169,7 +169,7 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   // The loss travels while the optimizer steps.
   auto sent = loss_group().all_reduce_async(sum);
   TrainStep step;
-  step.lr = run.schedule->lr(run.step);
+  step.lr = run.lr_schedule->lr(run.step);
   {
     const trace::Scope scope("optimizer");
     step.result = run.optimizer->step(step.lr);

@@ -22,7 +22,7 @@
 #include "core/booster/plugin.h"
 #include "core/comm/mesh.h"
 #include "core/data/loader.h"
-#include "core/optim/schedule.h"
+#include "core/optim/lr_schedule.h"
 
 namespace trireme {
 
@@ -40,7 +40,7 @@ struct Boosted {
   std::unique_ptr<BoostedOptimizer> optimizer;
   Criterion criterion;
   std::unique_ptr<data::Loader> loader;
-  std::unique_ptr<optim::LrSchedule> schedule;
+  std::unique_ptr<optim::LrSchedule> lr_schedule;
   std::int64_t step = 0;  ///< optimizer steps taken so far
 };
 

@@ -10,7 +10,7 @@ namespace trireme {
 void check_options(const BoostOptions& options) {
   config::check_options(options.train);
   config::check_options(options.optimizer);
-  config::check_options(options.schedule);
+  config::check_options(options.lr_schedule);
   config::check_options(options.loading);
 }
 

@@ -27,7 +27,7 @@ namespace trireme {
 struct BoostOptions {
   config::TrainOptions train{};  ///< epochs and max_steps are the schedule's length: the loop is the caller's
   config::OptimizerOptions optimizer{};
-  config::ScheduleOptions schedule{};
+  config::LrScheduleOptions lr_schedule{};
   config::LoadingOptions loading{};
   /// All random draws: weights, order of samples, dropout, augmentation, and LibTorch's generators on the CPU.
   std::uint64_t seed = 42;

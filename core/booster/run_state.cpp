@@ -79,11 +79,11 @@ checkpoint::CheckpointContents contents_of(Boosted& run) {
 }
 
 void restore(Boosted& run, const checkpoint::Checkpoint& stored) {
-  std::set<std::string> elsewhere;
-  for (const auto& parameter : nn::declarations_elsewhere(run.model->module())) elsewhere.insert(parameter.name);
-  stored.restore_weights(run.model->weights(), elsewhere);
+  std::set<std::string> remote;
+  for (const auto& parameter : nn::remote_declarations(run.model->module())) remote.insert(parameter.name);
+  stored.restore_weights(run.model->weights(), remote);
   run.model->weights_changed();
-  stored.restore_optimizer(run.optimizer->state(), elsewhere);
+  stored.restore_optimizer(run.optimizer->state(), remote);
   restore_scaler(run.optimizer->scaler(), stored.record());
   run.step = stored.record().progress.global_step;
 }
@@ -96,7 +96,7 @@ std::string Booster::save(Boosted& run, const std::string& dir, std::int64_t kee
   contents.record.seed = static_cast<std::int64_t>(options_.seed);
   contents.record.config = config::print_section(config::booster_train_fields(), &options_.train) + "\n" +
                            config::print_section(config::optimizer_fields(), &options_.optimizer) + "\n" +
-                           config::print_section(config::schedule_fields(), &options_.schedule);
+                           config::print_section(config::lr_schedule_fields(), &options_.lr_schedule);
   contents.record.extra = {{"order", order_of_samples(options_, run)}};
   return checkpoint::save_checkpoint(dir, contents, keep, *mesh_);
 }

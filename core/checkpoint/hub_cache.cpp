@@ -44,28 +44,29 @@ std::string hub_cache() {
   return (caches / "huggingface" / "hub").string();
 }
 
-bool is_hub_name(const std::string& place) {
+bool is_hub_name(const std::string& name_or_path) {
   const auto allowed = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
   };
   // Paths begin with a dot or a slash where they must not be mistaken for a name.
-  return !place.empty() && place.front() != '.' && place.front() != '/' && place.back() != '/' &&
-         std::count(place.begin(), place.end(), '/') <= 1 && std::all_of(place.begin(), place.end(), allowed);
+  return !name_or_path.empty() && name_or_path.front() != '.' && name_or_path.front() != '/' &&
+         name_or_path.back() != '/' && std::count(name_or_path.begin(), name_or_path.end(), '/') <= 1 &&
+         std::all_of(name_or_path.begin(), name_or_path.end(), allowed);
 }
 
-std::string locate_weights(const std::string& place) {
+std::string locate_weights(const std::string& name_or_path) {
   std::error_code none;
-  if (!is_hub_name(place) || fs::exists(place, none)) return place;
+  if (!is_hub_name(name_or_path) || fs::exists(name_or_path, none)) return name_or_path;
   const auto cache = hub_cache();
-  const auto model = fs::path(cache) / ("models--" + replaced(place, "/", "--"));
+  const auto model = fs::path(cache) / ("models--" + replaced(name_or_path, "/", "--"));
   if (const auto commit = commit_of(model); !commit.empty()) return (model / "snapshots" / commit).string();
-  const auto slash = place.find('/');
+  const auto slash = name_or_path.find('/');
   // A mistyped path is no model of the Hub: where its first folder is here, the caller says what is missing.
-  if (slash == std::string::npos || fs::is_directory(place.substr(0, slash), none)) return place;
+  if (slash == std::string::npos || fs::is_directory(name_or_path.substr(0, slash), none)) return name_or_path;
   throw CheckpointError(
       fmt::format("{0}: no such file or folder, and the Hugging Face cache ({1}) has no model of that name; to "
                   "download one from the Hub: hf download {0} config.json model.safetensors preprocessor_config.json",
-                  place, cache));
+                  name_or_path, cache));
 }
 
 }  // namespace trireme::checkpoint

@@ -15,12 +15,13 @@ namespace trireme::checkpoint {
 /// The cache's folder; it need not exist.
 std::string hub_cache();
 
-/// Whether `place` can be the name of a model on the Hub: "model" or "owner/model", of letters, digits, '-', '_', '.'.
-bool is_hub_name(const std::string& place);
+/// Whether `name_or_path` can be the name of a model on the Hub: "model" or "owner/model", of letters, digits, '-',
+/// '_', '.'.
+bool is_hub_name(const std::string& name_or_path);
 
 /// Where weights are, for what a user wrote: a path that exists as it is; a Hub name's snapshot in the cache (the one
 /// that refs/main names, else the only one); anything else as it is. @throws CheckpointError for an "owner/model" that
 /// is neither a path nor in the cache: says how to download it.
-std::string locate_weights(const std::string& place);
+std::string locate_weights(const std::string& name_or_path);
 
 }  // namespace trireme::checkpoint

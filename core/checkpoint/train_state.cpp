@@ -134,8 +134,8 @@ void verify(const std::string& folder, Verify how) {
           fmt::format("{}: format {}, but this version reads format {}", manifest_path, format, kFormat));
     files = manifest.at("files");
     for (const char* name : {kWeights, kOptimizer, kState, kConfig}) static_cast<void>(files.at(name));
-    for (const auto& [name, told] : files.items())
-      verify_file(inside(folder, name), told.at("bytes").get<std::uint64_t>(), told.at("crc32").get<std::string>(),
+    for (const auto& [name, entry] : files.items())
+      verify_file(inside(folder, name), entry.at("bytes").get<std::uint64_t>(), entry.at("crc32").get<std::string>(),
                   how);
   } catch (const json::exception& error) {
     throw CheckpointError(fmt::format("{}: not a manifest: {}", manifest_path, json_problem(error)));
@@ -269,8 +269,8 @@ std::string Checkpoint::best() const {
   return fs::exists(path, none) ? path : "";
 }
 
-void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> values,
-                         const std::set<std::string>& elsewhere, const char* what) const {
+void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
+                         const char* what) const {
   std::vector<std::string> wrong;
   std::set<std::string> known;
   for (const auto& [placement, value] : values) {
@@ -285,7 +285,7 @@ void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> valu
   }
   // A parameter's own name, or that of its state: "<parameter>.exp_avg".
   const auto of_others = [&](const std::string& name) {
-    return elsewhere.count(name) != 0 || elsewhere.count(name.substr(0, name.rfind('.'))) != 0;
+    return remote.count(name) != 0 || remote.count(name.substr(0, name.rfind('.'))) != 0;
   };
   for (const auto& [name, info] : file.tensors())
     if (known.count(name) == 0 && !of_others(name)) wrong.push_back(fmt::format("{} is only in the checkpoint", name));

@@ -95,17 +95,17 @@ class Checkpoint {
   /// Fills values with their slices, bit for bit. Names, shapes and dtypes must be the checkpoint's. `elsewhere`: names
   /// of the model's parameters that other ranks restore.
   /// @throws CheckpointError that lists what differs; then nothing has changed.
-  void restore_weights(std::vector<shard::Slice> values, const std::set<std::string>& elsewhere = {}) const {
-    restore(weights_, std::move(values), elsewhere, "parameters");
+  void restore_weights(std::vector<shard::Slice> values, const std::set<std::string>& remote = {}) const {
+    restore(weights_, std::move(values), remote, "parameters");
   }
-  void restore_optimizer(std::vector<shard::Slice> values, const std::set<std::string>& elsewhere = {}) const {
-    restore(optimizer_, std::move(values), elsewhere, "optimizer's tensors");
+  void restore_optimizer(std::vector<shard::Slice> values, const std::set<std::string>& remote = {}) const {
+    restore(optimizer_, std::move(values), remote, "optimizer's tensors");
   }
   [[nodiscard]] const SafeTensors& weights() const { return weights_; }
   [[nodiscard]] const SafeTensors& optimizer() const { return optimizer_; }
 
  private:
-  void restore(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& elsewhere,
+  void restore(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
                const char* what) const;
 
   std::string folder_;

@@ -33,22 +33,22 @@ nlohmann::json read_json(const std::string& path) {
 }
 
 /// The file to open: a .safetensors file or an index.
-std::string find_weights(const std::string& place) {
+std::string find_weights(const std::string& name_or_path) {
   std::error_code ignored;
-  if (fs::is_regular_file(place, ignored)) return place;
-  if (!fs::is_directory(place, ignored))
-    throw CheckpointError(fmt::format("{}: no such file or folder to load weights from", place));
-  for (const auto& folder : {fs::path(place), fs::path(place) / "model"})
+  if (fs::is_regular_file(name_or_path, ignored)) return name_or_path;
+  if (!fs::is_directory(name_or_path, ignored))
+    throw CheckpointError(fmt::format("{}: no such file or folder to load weights from", name_or_path));
+  for (const auto& folder : {fs::path(name_or_path), fs::path(name_or_path) / "model"})
     for (const char* name : {kModelTensors, kIndex})
       if (fs::is_regular_file(folder / name, ignored)) return (folder / name).string();
-  if (const fs::path stored = fs::path(place) / "weights.safetensors"; fs::exists(stored, ignored))
+  if (const fs::path stored = fs::path(name_or_path) / "weights.safetensors"; fs::exists(stored, ignored))
     return stored.string();
-  if (fs::is_directory(fs::path(place) / "checkpoints", ignored))
-    throw CheckpointError(
-        fmt::format("{0}: this run has no model yet; name one of its checkpoints, {0}/checkpoints/step-N", place));
-  const bool pickled = fs::exists(fs::path(place) / "pytorch_model.bin", ignored);
-  throw CheckpointError(fmt::format("{}: holds neither {} nor {}, nor a model folder with one{}", place, kModelTensors,
-                                    kIndex,
+  if (fs::is_directory(fs::path(name_or_path) / "checkpoints", ignored))
+    throw CheckpointError(fmt::format(
+        "{0}: this run has no model yet; name one of its checkpoints, {0}/checkpoints/step-N", name_or_path));
+  const bool pickled = fs::exists(fs::path(name_or_path) / "pytorch_model.bin", ignored);
+  throw CheckpointError(fmt::format("{}: holds neither {} nor {}, nor a model folder with one{}", name_or_path,
+                                    kModelTensors, kIndex,
                                     pickled ? "; pytorch_model.bin is not read: save it as safetensors first" : ""));
 }
 
@@ -153,11 +153,11 @@ bool has_weights_under(const std::string& folder_or_file, const std::string& pre
 }
 
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& here,
-                  const std::string& head_prefix, const Log& log, const std::vector<nn::Declaration>& elsewhere) {
+                  const std::string& head_prefix, const Log& log, const std::vector<nn::Declaration>& remote) {
   const auto path = find_weights(folder_or_file);
   const Source source(path);
   auto parameters = here;
-  for (const auto& other : elsewhere) parameters.push_back({other.name, {}, other.placement});
+  for (const auto& other : remote) parameters.push_back({other.name, {}, other.placement});
   const auto prefix = missing_prefix(source, parameters, head_prefix);
   std::vector<Fit> fits;
   std::vector<std::string> missing, misfits, fresh;

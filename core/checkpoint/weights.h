@@ -39,7 +39,7 @@ bool has_weights_under(const std::string& folder_or_file, const std::string& pre
 /// @throws CheckpointError that lists what is missing or does not fit: then no parameter has changed; NonFiniteError
 /// that names a tensor whose part here holds a NaN or an infinity.
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters,
-                  const std::string& head_prefix, const Log& log, const std::vector<nn::Declaration>& elsewhere = {});
+                  const std::string& head_prefix, const Log& log, const std::vector<nn::Declaration>& remote = {});
 
 /// Writes folder/model.safetensors and, beside it, `texts` by their names (config.json), each whole or not at all.
 /// Collective over the mesh's world: each rank gives its slices, rank 0 writes. The digest of rank 0's tensors; an

@@ -33,17 +33,17 @@ Work copy_into(const at::Tensor& to, const at::Tensor& from) {
 
 Group::Group() = default;
 
-Group Group::alone(const std::string& axis, int world_rank, std::shared_ptr<Ledger> ledger) {
+Group Group::alone(const std::string& axis, int world_rank, std::shared_ptr<CommStats> comm_stats) {
   Group made;
   made.state_ = std::make_shared<State>();
   made.state_->axis = axis;
   made.state_->ranks = {world_rank};
-  made.state_->ledger = std::move(ledger);
+  made.state_->comm_stats = std::move(comm_stats);
   return made;
 }
 
 Group::Group(c10::intrusive_ptr<c10d::ProcessGroup> group, std::vector<int> ranks, std::string axis,
-             std::shared_ptr<Ledger> ledger)
+             std::shared_ptr<CommStats> comm_stats)
     : state_(std::make_shared<State>()) {
   state_->rank = group->getRank();
   state_->size = group->getSize();
@@ -57,7 +57,7 @@ Group::Group(c10::intrusive_ptr<c10d::ProcessGroup> group, std::vector<int> rank
   state_->group = std::move(group);
   state_->ranks = std::move(ranks);
   state_->axis = std::move(axis);
-  state_->ledger = std::move(ledger);
+  state_->comm_stats = std::move(comm_stats);
 }
 
 const Group::State& Group::state() const {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/ledger.h"
+#include "core/comm/comm_stats.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -49,10 +49,10 @@ class Group {
   /// Empty: no rank of it is here. valid() is false.
   Group();
   /// A group of this process alone.
-  static Group alone(const std::string& axis, int world_rank, std::shared_ptr<Ledger> ledger);
+  static Group alone(const std::string& axis, int world_rank, std::shared_ptr<CommStats> comm_stats);
   /// Wraps a process group; `ranks` are world ranks in group order.
   Group(c10::intrusive_ptr<c10d::ProcessGroup> group, std::vector<int> ranks, std::string axis,
-        std::shared_ptr<Ledger> ledger);
+        std::shared_ptr<CommStats> comm_stats);
 
   [[nodiscard]] bool valid() const;
   [[nodiscard]] int rank() const;  ///< of this process in the group

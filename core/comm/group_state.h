@@ -47,7 +47,7 @@ struct Group::State {
   bool cuda_is_nccl = false;
   std::vector<int> ranks;
   std::string axis;
-  std::shared_ptr<Ledger> ledger;
+  std::shared_ptr<CommStats> comm_stats;
   int rank = 0, size = 1;
 
   [[nodiscard]] bool alone() const { return !group; }
@@ -84,9 +84,9 @@ struct Group::State {
     BackendPtr backend;
 
     Call(const State& owner, const char* name, const at::Tensor& like, const Payload& booked) : group(owner), op(name) {
-      if (group.ledger)
-        group.ledger->add(group.axis, op, static_cast<std::uint64_t>(booked.elements),
-                          static_cast<std::uint64_t>(booked.bytes), booked.wire_factor);
+      if (group.comm_stats)
+        group.comm_stats->add(group.axis, op, static_cast<std::uint64_t>(booked.elements),
+                              static_cast<std::uint64_t>(booked.bytes), booked.wire_factor);
       backend = like.is_cuda() || !group.cpu ? group.cuda : group.cpu;
       if (!backend) group.refuse(op, fmt::format("no transport for tensors on {}", like.device().str()));
     }

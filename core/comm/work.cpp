@@ -39,7 +39,7 @@ void Work::wait() {
     if (state->work) state->work->wait();
     for (auto& [from, to] : state->copy_back) to.copy_(from, /*non_blocking=*/to.is_cuda());
     if (state->begun > 0) {
-      trace::settle();  // on a GPU, wait() orders the stream alone
+      trace::synchronize();  // on a GPU, wait() orders the stream alone
       trace::add(std::move(state->lane), std::move(state->traced), state->begun, trace::now());
     }
   } catch (const Error&) {

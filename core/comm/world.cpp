@@ -41,7 +41,7 @@ class RunningWorld final : public World {
         !ranks.empty() && distinct.size() == ranks.size() && *distinct.begin() >= 0 && *distinct.rbegin() < size(),
         "group {}: invalid ranks [{}] in a world of {}", axis, fmt::join(ranks, ", "), size());
     const bool member = distinct.count(rank()) != 0;
-    if (ranks.size() == 1) return member ? Group::alone(axis, rank(), ledger_) : Group();  // no transport need know
+    if (ranks.size() == 1) return member ? Group::alone(axis, rank(), comm_stats_) : Group();  // no transport need know
     return join(member ? ranks : std::vector<int>(), axis);
   }
 
@@ -53,7 +53,7 @@ class RunningWorld final : public World {
                   size());
     if (mine.size() > 1) return join(mine, axis);
     (void)join({}, axis);  // others may be in larger groups
-    return Group::alone(axis, rank(), ledger_);
+    return Group::alone(axis, rank(), comm_stats_);
   }
 
   [[noreturn]] void abort(int exit_code) override {
@@ -66,10 +66,10 @@ class RunningWorld final : public World {
   /// By NCCL alone where it runs: its groups cost MPI no message, and CPU tensors go by the device.
   Group join(const std::vector<int>& ranks, const std::string& axis) {
     c10::intrusive_ptr<c10d::ProcessGroup> group;
-    const auto place = std::find(ranks.begin(), ranks.end(), rank());
-    if (place != ranks.end())
-      group = c10::make_intrusive<c10d::ProcessGroup>(static_cast<int>(place - ranks.begin()),
-                                                      static_cast<int>(ranks.size()));
+    const auto at = std::find(ranks.begin(), ranks.end(), rank());
+    if (at != ranks.end())
+      group =
+          c10::make_intrusive<c10d::ProcessGroup>(static_cast<int>(at - ranks.begin()), static_cast<int>(ranks.size()));
     if (nccl_)
       nccl_->join(group.get(), ranks, axis);
     else if (mpi_)
@@ -77,7 +77,7 @@ class RunningWorld final : public World {
     if (!group) return {};
     group->setGroupName(fmt::format("{}_{}", axis, groups_++));
     group->setGroupDesc(axis);
-    return {group, ranks, axis, ledger_};
+    return {group, ranks, axis, comm_stats_};
   }
 
   std::unique_ptr<Transport> mpi_, nccl_;

@@ -64,16 +64,16 @@ class World {
   /// Ends every rank at once after an error, with this exit code: for apps/ alone.
   [[noreturn]] virtual void abort(int exit_code) = 0;
   /// Calls, payload and wire bytes of this rank so far.
-  [[nodiscard]] Ledger& ledger() const { return *ledger_; }
+  [[nodiscard]] CommStats& comm_stats() const { return *comm_stats_; }
 
  protected:
   World(LaunchInfo info, c10::Device device, std::string transport)
-      : info_(info), device_(device), transport_(std::move(transport)), ledger_(std::make_shared<Ledger>()) {}
+      : info_(info), device_(device), transport_(std::move(transport)), comm_stats_(std::make_shared<CommStats>()) {}
   LaunchInfo info_;
   c10::Device device_;
   std::string transport_;
   int ranks_per_device_ = 1;
-  std::shared_ptr<Ledger> ledger_;
+  std::shared_ptr<CommStats> comm_stats_;
   Group group_;
 };
 

@@ -134,7 +134,7 @@ void check_optimizer(const Table& section, const OptimizerOptions& optimizer) {
   }
 }
 
-void check_schedule(const Table& section, const ScheduleOptions& schedule) {
+void check_schedule(const Table& section, const LrScheduleOptions& schedule) {
   if (schedule.warmup_steps && schedule.warmup_ratio != 0)
     fail(&section, "warmup_steps",
          fmt::format("conflicts with {}; set only one of them", place_of(section, "warmup_ratio")));
@@ -194,8 +194,8 @@ void check_options(const TrainOptions& options) {
 void check_options(const OptimizerOptions& options) {
   check_optimizer(checked_section(optimizer_fields(), options), options);
 }
-void check_options(const ScheduleOptions& options) {
-  check_schedule(checked_section(schedule_fields(), options), options);
+void check_options(const LrScheduleOptions& options) {
+  check_schedule(checked_section(lr_schedule_fields(), options), options);
 }
 void check_options(const LoadingOptions& options) { checked_section(loading_fields(), options); }
 
@@ -218,7 +218,7 @@ RunConfig from_table(Table root) {
   config.data = read_core(root, data_fields());
   config.train = read_core(root, train_fields());
   config.optimizer = read_core(root, optimizer_fields());
-  config.schedule = read_core(root, schedule_fields());
+  config.lr_schedule = read_core(root, lr_schedule_fields());
   config.parallel = read_core(root, parallel_fields());
   for (auto* path :
        {&config.run.dir, &config.run.resume, &config.model.weights, &config.data.path, &config.parallel.plugin})
@@ -230,7 +230,7 @@ RunConfig from_table(Table root) {
   check_data(section_of(root, "data"), config.data);
   check_train(section_of(root, "train"), config.train);
   check_optimizer(section_of(root, "optimizer"), config.optimizer);
-  check_schedule(section_of(root, "schedule"), config.schedule);
+  check_schedule(section_of(root, "schedule"), config.lr_schedule);
   check_plugin(root, config.parallel);
   config.root = std::move(root);
   return config;
@@ -247,7 +247,7 @@ std::string print(const RunConfig& config, const std::string& model_rows, const 
   out += "\n" + print_section(data_fields(), &config.data);
   out += "\n" + print_section(train_fields(), &config.train);
   out += "\n" + print_section(optimizer_fields(), &config.optimizer);
-  out += "\n" + print_section(schedule_fields(), &config.schedule);
+  out += "\n" + print_section(lr_schedule_fields(), &config.lr_schedule);
   out += "\n" + print_section(parallel_fields(), &config.parallel);
   if (!plugin_section.empty()) return out + "\n" + plugin_section;
   if (const Table* plugins = config.root.table("plugin"))

@@ -83,7 +83,7 @@ struct OptimizerOptions {
   std::vector<std::string> freeze{};    // name patterns that are not trained
 };
 
-struct ScheduleOptions {
+struct LrScheduleOptions {
   std::string name = "constant";  // constant|linear|cosine|step|multi_step|polynomial|one_cycle
   std::optional<std::int64_t> warmup_steps{};
   double warmup_ratio = 0;
@@ -114,7 +114,7 @@ const Fields<RunTrainOptions>& train_fields();
 const Fields<TrainOptions>& booster_train_fields();
 const Fields<LoadingOptions>& loading_fields();
 const Fields<OptimizerOptions>& optimizer_fields();
-const Fields<ScheduleOptions>& schedule_fields();
+const Fields<LrScheduleOptions>& lr_schedule_fields();
 const Fields<ParallelOptions>& parallel_fields();
 const Fields<ModelOptions>& model_fields();
 
@@ -122,7 +122,7 @@ const Fields<ModelOptions>& model_fields();
 /// key that breaks one: "optimizer.lr = -1: it must be at least 0". @throws ConfigError
 void check_options(const TrainOptions& options);
 void check_options(const OptimizerOptions& options);
-void check_options(const ScheduleOptions& options);
+void check_options(const LrScheduleOptions& options);
 void check_options(const LoadingOptions& options);
 
 struct RunConfig {
@@ -132,7 +132,7 @@ struct RunConfig {
   DataOptions data;
   RunTrainOptions train;
   OptimizerOptions optimizer;
-  ScheduleOptions schedule;
+  LrScheduleOptions lr_schedule;
   ParallelOptions parallel;
 
   /// [model] without its common keys, for the model's own field table; never null.

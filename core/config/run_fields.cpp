@@ -192,8 +192,8 @@ const Fields<OptimizerOptions>& optimizer_fields() {
   return table;
 }
 
-const Fields<ScheduleOptions>& schedule_fields() {
-  using O = ScheduleOptions;
+const Fields<LrScheduleOptions>& lr_schedule_fields() {
+  using O = LrScheduleOptions;
   const OnlyWith warmed{"name", {"constant", "linear", "cosine", "step", "multi_step", "polynomial"}};
   const OnlyWith floored{"name", {"linear", "cosine", "polynomial"}};
   const OnlyWith step{"name", {"step"}};
@@ -290,8 +290,8 @@ const Fields<LoadingOptions>& loading_fields() {
 }
 
 std::vector<const FieldTable*> core_tables() {
-  return {&run_fields(),       &model_fields(),    &data_fields(),    &train_fields(),
-          &optimizer_fields(), &schedule_fields(), &parallel_fields()};
+  return {&run_fields(),       &model_fields(),       &data_fields(),    &train_fields(),
+          &optimizer_fields(), &lr_schedule_fields(), &parallel_fields()};
 }
 
 }  // namespace trireme::config

@@ -56,15 +56,15 @@ SelfAttention::SelfAttention(const Options& options)
       heads_(options.heads),
       head_size_(options.hidden / options.heads) {}
 
-at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, std::int64_t asking) {
-  const auto ask = [&] { return query->forward(asking == 0 ? x : x.narrow(1, 0, asking), context); };
+at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, std::int64_t query_tokens) {
+  const auto ask = [&] { return query->forward(query_tokens == 0 ? x : x.narrow(1, 0, query_tokens), context); };
   const auto by_head = [this](const at::Tensor& y) { return y.unflatten(-1, {-1, head_size_}).transpose(1, 2); };
   const auto mix = [&] {
     const auto [q, k, v] = project_
-                               ? project_(x, context, asking)
+                               ? projection_(x, context, query_tokens)
                                : std::array<at::Tensor, 3>{ask(), key->forward(x, context), value->forward(x, context)};
-    return attend_ ? attend_(by_head(q), by_head(k), by_head(v), context, asking)
-                   : attention(by_head(q), by_head(k), by_head(v), *dropout, context, fused_);
+    return attention_ ? attention_(by_head(q), by_head(k), by_head(v), context, query_tokens)
+                      : attention(by_head(q), by_head(k), by_head(v), *dropout, context, fused_);
   };
   return mix().transpose(1, 2).flatten(2);  // outside: q, k and v are gone where no graph holds them
 }

@@ -1,5 +1,5 @@
-// Attention: softmax(q k^T / sqrt(d)) v, and the layer that makes q, k and v of one input. Vaswani et al., "Attention
-// Is All You Need", 2017. Shapes: B samples, N tokens, n <= N of them that ask, d features a head.
+// Attention: softmax(q k^T / sqrt(d)) v, and the layer that computes q, k and v from one input. Vaswani et al.,
+// "Attention Is All You Need", 2017. Shapes: B samples, N tokens, n <= N query tokens, d features a head.
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@
 
 namespace trireme::nn {
 
-/// q [B, heads, n, d], k and v [B, heads, N, d] -> [B, heads, n, d]. `fused` and while `dropout` is not active: the
-/// kernel that LibTorch has for it (attention_kernel()), which never holds the scores; it cannot take our mask. Else
-/// the scores are formed, and the mask falls on the probabilities.
+/// q [B, heads, n, d], k and v [B, heads, N, d] -> [B, heads, n, d]. With `fused` and inactive `dropout` it uses
+/// LibTorch's fused kernel (attention_kernel()), which does not store the scores but cannot apply our dropout mask.
+/// Otherwise the scores are computed and the mask is applied to the probabilities.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
                      const Context& context, bool fused = true);
 
-/// What LibTorch computes attention() with, by its own choice for such shapes, dtype and device, and its settings:
-/// "flash", "memory-efficient" or "cuDNN"; "": nothing fused, it forms the scores.
+/// The kernel that LibTorch chooses for attention() with these shapes, this dtype and device, and its settings:
+/// "flash", "memory-efficient" or "cuDNN"; "" when none is fused.
 std::string attention_kernel(std::int64_t heads, std::int64_t tokens, std::int64_t head_size, at::ScalarType dtype,
                              c10::Device device);
 
@@ -34,21 +34,21 @@ class SelfAttention : public Layer {
   /// @pre heads divides hidden
   explicit SelfAttention(const Options& options);
 
-  /// x [B, N, hidden] -> [B, n, held heads * d], head by head: what the first `asking` tokens (0: all) take from all.
-  at::Tensor forward(const at::Tensor& x, const Context& context, std::int64_t asking = 0);
+  /// x [B, N, hidden] -> [B, n, held heads * d], head by head: the attention of the first `query_tokens` tokens (0:
+  /// all) to all tokens.
+  at::Tensor forward(const at::Tensor& x, const Context& context, std::int64_t query_tokens = 0);
 
-  /// A policy may compute the three products its own way: of x the first `asking` tokens (0: all) for q, all for k and
-  /// v.
-  using Project =
-      std::function<std::array<at::Tensor, 3>(const at::Tensor& x, const Context& context, std::int64_t asking)>;
-  void project_by(Project instead) { project_ = std::move(instead); }
-  /// And what attention() makes of them: q, k and v as there, or slices of their tokens.
-  using Attend = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                          const Context& context, std::int64_t asking)>;
-  void attend_by(Attend instead) { attend_ = std::move(instead); }
+  /// Replaces the three projections: q of the first `query_tokens` tokens of x (0: all), k and v of all tokens.
+  using Projection =
+      std::function<std::array<at::Tensor, 3>(const at::Tensor& x, const Context& context, std::int64_t query_tokens)>;
+  void set_projection(Projection replacement) { projection_ = std::move(replacement); }
+  /// Replaces attention(): q, k and v as there, or slices of their tokens.
+  using AttentionForward = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    const Context& context, std::int64_t query_tokens)>;
+  void set_attention(AttentionForward replacement) { attention_ = std::move(replacement); }
   [[nodiscard]] std::int64_t heads() const { return heads_; }  ///< of the whole layer
   [[nodiscard]] std::int64_t head_size() const { return head_size_; }
-  /// Whether attention() is to be fused.
+  /// Whether to use a fused kernel.
   void fuse(bool on) { fused_ = on; }
   [[nodiscard]] bool fused() const { return fused_; }
 
@@ -58,8 +58,8 @@ class SelfAttention : public Layer {
  private:
   std::int64_t heads_, head_size_;
   bool fused_ = true;
-  Project project_;
-  Attend attend_;
+  Projection projection_;
+  AttentionForward attention_;
 };
 
 }  // namespace trireme::nn

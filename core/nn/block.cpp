@@ -14,10 +14,10 @@ Tensors Model::forward(Tensors inputs, const Context& context, const RunBlock& r
   return inputs;
 }
 
-void Model::keep(std::vector<std::size_t> blocks, std::string axis) {
-  TRIREME_CHECK(!kept_ && !blocks.empty() && blocks.back() < blocks_.size(),
+void Model::keep_stage_blocks(std::vector<std::size_t> blocks, std::string axis) {
+  TRIREME_CHECK(!stage_blocks_ && !blocks.empty() && blocks.back() < blocks_.size(),
                 "these blocks cannot form a pipeline stage");
-  kept_ = Kept{std::move(blocks), std::move(axis)};
+  stage_blocks_ = StageBlocks{std::move(blocks), std::move(axis)};
 }
 
 void Model::finish() {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/nn/numbers.h"
+#include "core/nn/index_checks.h"
 
 namespace trireme::nn {
 
@@ -23,11 +23,11 @@ Loss cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double la
   return {at::cross_entropy_loss(logits.to(dtype), labels, {}, at::Reduction::Sum, kNoLabel, label_smoothing), weight};
 }
 
-void CrossEntropy::compute_by(Compute instead, std::weak_ptr<const void> model) {
+void CrossEntropy::set_parallel_loss(Compute replacement, std::weak_ptr<const void> model) {
   if (replaced())
     throw ConfigError(
         "ModelSource::loss is still in use by another boosted model; give each model its own CrossEntropy");
-  instead_ = std::move(instead);
+  replacement_ = std::move(replacement);
   model_ = std::move(model);
 }
 

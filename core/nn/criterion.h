@@ -1,5 +1,5 @@
-// Criteria return a sum and its weight, never a ready mean (contract C3): only the engine knows the weight of the whole
-// global batch.
+// A criterion returns a sum and its weight, not a mean (contract C3): the mean is over the global batch, whose weight
+// only the engine knows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,26 +19,26 @@ struct Loss {
 /// Smoothing spreads that part of each target evenly over all classes.
 Loss cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing = 0);
 
-/// Cross-entropy as an object: for a caller whose criterion it is, and who says so (ModelSource::loss). A plugin may
-/// then compute it of logits whose classes are cut over ranks, and need not gather them.
+/// Cross-entropy as an object. A caller that passes it as ModelSource::loss allows a plugin to compute it from logits
+/// whose classes are sharded over ranks, without a gather.
 class CrossEntropy {
  public:
   explicit CrossEntropy(double label_smoothing = 0) : smoothing_(label_smoothing) {}
   Loss operator()(const at::Tensor& logits, const at::Tensor& labels) const {
     ++calls_;
-    return replaced() ? instead_(logits, labels, smoothing_) : cross_entropy(logits, labels, smoothing_);
+    return replaced() ? replacement_(logits, labels, smoothing_) : cross_entropy(logits, labels, smoothing_);
   }
   using Compute = std::function<Loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing)>;
-  /// As long as `model` lives. @throws ConfigError when another one lives that has its own way.
-  void compute_by(Compute instead, std::weak_ptr<const void> model);
+  /// Replaces the computation while `model` exists. @throws ConfigError when another existing model has replaced it
+  void set_parallel_loss(Compute replacement, std::weak_ptr<const void> model);
   [[nodiscard]] double label_smoothing() const { return smoothing_; }
-  [[nodiscard]] bool replaced() const { return instead_ && !model_.expired(); }
+  [[nodiscard]] bool replaced() const { return replacement_ && !model_.expired(); }
   /// How often it has been called.
   [[nodiscard]] std::uint64_t calls() const { return calls_; }
 
  private:
   double smoothing_;
-  Compute instead_;
+  Compute replacement_;
   std::weak_ptr<const void> model_;
   mutable std::uint64_t calls_ = 0;
 };

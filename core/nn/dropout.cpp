@@ -26,7 +26,7 @@ at::Tensor Dropout::mask_of(const at::Tensor& x, const Context& context) const {
   TRIREME_REQUIRE(context.sample_ids.defined() && context.sample_ids.numel() == x.size(0),
                   "dropout \"{}\": the batch has {} samples, but the context has sample ids for {}", path(), x.size(0),
                   context.sample_ids.defined() ? context.sample_ids.numel() : 0);
-  return mask(context, held_ ? held_(x, context) : from(x, 0), x.device()).view(x.sizes());
+  return mask(context, mask_slice_ ? mask_slice_(x, context) : from(x, 0), x.device()).view(x.sizes());
 }
 
 at::Tensor Dropout::compute(const at::Tensor& x, const Context& context) {

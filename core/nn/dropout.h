@@ -1,4 +1,4 @@
-// Dropout whose mask is drawn by name and sample (core/nn/dropout_mask.h).
+// Dropout whose mask depends only on seed, step, layer name and sample number (core/nn/dropout_mask.h).
 #pragma once
 
 #include <functional>
@@ -14,17 +14,17 @@ namespace trireme::nn {
 class Dropout : public Unary {
  public:
   explicit Dropout(double p);
-  /// This rank has a part of a sample's tensor: which, `held` tells of x.
-  using Held = std::function<Elements(const at::Tensor& x, const Context& context)>;
-  void hold_by(Held held) { held_ = std::move(held); }
-  /// ... a slice: the first index of its dim 1 is number begin(context) of the whole's.
+  /// For a rank that holds a part of each sample's tensor: returns which elements of the whole tensor x has.
+  using MaskSlice = std::function<Elements(const at::Tensor& x, const Context& context)>;
+  void set_mask_slice(MaskSlice slice) { mask_slice_ = std::move(slice); }
+  /// The same for a slice of dim 1 that begins at index begin(context) of the whole tensor.
   using Begin = std::function<std::int64_t(const Context& context)>;
-  void begin_by(Begin begin) {
-    hold_by(
+  void set_slice_begin(Begin begin) {
+    set_mask_slice(
         [begin = std::move(begin)](const at::Tensor& x, const Context& context) { return from(x, begin(context)); });
   }
-  void begin_at(std::int64_t index) {
-    begin_by([index](const Context&) { return index; });
+  void set_slice_begin_at(std::int64_t index) {
+    set_slice_begin([index](const Context&) { return index; });
   }
   [[nodiscard]] bool active(const Context& context) const { return context.training && p_ > 0; }
   [[nodiscard]] double p() const { return p_; }
@@ -32,13 +32,13 @@ class Dropout : public Unary {
   at::Tensor add_to(const at::Tensor& residual, const at::Tensor& x, const Context& context);
   void fuse(bool on) { fused_ = on; }
 
-  /// Bool [B, elements.count]: which of a sample's elements are kept. For those who apply it themselves.
+  /// Bool [B, elements.count]: which of a sample's elements are kept. For callers that apply the mask themselves.
   [[nodiscard]] at::Tensor mask(const Context& context, const Elements& elements, c10::Device device) const;
-  /// Bool, of x's shape: which of its elements are kept. Undefined: all, as they are.
+  /// Bool, of x's shape: which of its elements are kept. Undefined when all are kept.
   [[nodiscard]] at::Tensor mask_of(const at::Tensor& x, const Context& context) const;
-  /// What kept elements are multiplied by.
+  /// The factor of kept elements.
   [[nodiscard]] double scale() const { return 1 / (1 - p_); }
-  /// Whether forward(x) is x * mask_of(x) * scale(), and no policy's.
+  /// Whether forward(x) is x * mask_of(x) * scale(): false when a policy has replaced it.
   [[nodiscard]] bool is_mask() const { return !replaced(); }
 
  protected:
@@ -48,7 +48,7 @@ class Dropout : public Unary {
   static Elements from(const at::Tensor& x, std::int64_t begin);
 
   double p_;
-  Held held_;
+  MaskSlice mask_slice_;
   bool fused_ = false;
 };
 

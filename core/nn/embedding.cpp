@@ -4,7 +4,7 @@
 #include <ATen/ops/linear.h>
 
 #include "core/base/error.h"
-#include "core/nn/numbers.h"
+#include "core/nn/index_checks.h"
 
 namespace trireme::nn {
 
@@ -15,13 +15,13 @@ Embedding::Embedding(const Options& options) : options_(options) {
   declare("weight", weight, {options.vocabulary, options.features}, Init::normal(0, options.init_std));
 }
 
-at::Tensor Embedding::compute(const at::Tensor& words, const Context&) {
-  if (words.is_cpu()) check_words(words, options_.vocabulary);  // as in criterion.cpp
-  return at::embedding(weight, words);
+at::Tensor Embedding::compute(const at::Tensor& token_ids, const Context&) {
+  if (token_ids.is_cpu()) check_token_ids(token_ids, options_.vocabulary);  // as in criterion.cpp
+  return at::embedding(weight, token_ids);
 }
 
 at::Tensor Embedding::scores(const at::Tensor& x, const Context& context) {
-  return score_ ? score_(x, context) : at::linear(x, weight);
+  return scores_ ? scores_(x, context) : at::linear(x, weight);
 }
 
 }  // namespace trireme::nn

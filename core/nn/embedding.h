@@ -1,5 +1,5 @@
-// Embedding: a table with a vector for each word of a vocabulary; and the same table read the other way, as a head that
-// scores every word. Press and Wolf, "Using the Output Embedding to Improve Language Models", 2017.
+// Embedding: a table with one vector for each token id of a vocabulary. A language model's head can use the same table
+// to score every token id. Press and Wolf, "Using the Output Embedding to Improve Language Models", 2017.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace trireme::nn {
 
-/// words int64 [...] -> [..., features].
+/// token ids int64 [...] -> [..., features].
 class Embedding : public Unary {
  public:
   struct Options {
@@ -18,19 +18,19 @@ class Embedding : public Unary {
   explicit Embedding(const Options& options);
   [[nodiscard]] const Options& options() const { return options_; }
 
-  /// x [..., features] -> [..., vocabulary]: a product with each word's vector. Where a head uses this, its weights are
-  /// tied to the embedding's.
+  /// x [..., features] -> [..., vocabulary]: the product with each token id's vector. A head that uses this has weights
+  /// that are tied to the embedding's.
   at::Tensor scores(const at::Tensor& x, const Context& context);
-  void score_by(Forward instead) { score_ = std::move(instead); }
+  void set_scores(Forward replacement) { scores_ = std::move(replacement); }
 
   at::Tensor weight;  ///< [vocabulary, features]
 
  protected:
-  at::Tensor compute(const at::Tensor& words, const Context& context) override;
+  at::Tensor compute(const at::Tensor& token_ids, const Context& context) override;
 
  private:
   Options options_;
-  Forward score_;
+  Forward scores_;
 };
 
 }  // namespace trireme::nn

@@ -28,7 +28,7 @@ void Layer::cut(const std::string& name, std::int64_t dim, shard::Range range, c
   declared.placement.sharded_axes = {axis};
 }
 
-void Layer::place(const std::string& name, at::Tensor value) {
+void Layer::set_storage(const std::string& name, at::Tensor value) {
   auto& declared = find(name);
   TRIREME_CHECK(value.sizes().vec() == declared.placement.local_shape(),
                 "{}.{}: the tensor does not have the placement's local shape", path_, name);

@@ -1,6 +1,6 @@
-// Layer: base of our modules. A layer declares its parameters (name, shape, how to draw them) and holds them on the
-// meta device; memory comes later, by name, already sliced (core/nn/parameters.h). So a model that is larger than a
-// rank never exists whole, and every layout starts from the same numbers.
+// Layer: the base class of our modules. A layer declares its parameters (name, shape, initialisation) on the meta
+// device. They get memory later, by name, and only the slice that this rank holds (core/nn/parameters.h). A model that
+// does not fit on one rank is therefore never built whole, and every layout starts from the same values.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -21,7 +21,7 @@ using shard::Init;
 class Layer : public torch::nn::Module {
  public:
   Layer() = default;
-  // A declared parameter knows the address of its member: layers stay where they are made, behind a shared_ptr.
+  // A declared parameter holds the address of its member, so a layer must not move.
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
 
@@ -29,18 +29,19 @@ class Layer : public torch::nn::Module {
     std::string name;  ///< inside this layer: "weight"
     shard::Init init;
     at::Tensor* member;
-    shard::Placement placement;  ///< what this rank holds of it; its name is left to who knows the whole model's
+    shard::Placement placement;  ///< the slice that this rank holds; the name is filled in by the model
   };
   [[nodiscard]] const std::vector<Declared>& declared() const { return declared_; }
 
-  /// This rank shall hold `range` of `dim` of declared parameter `name` alone, and the ranks along mesh axis `axis` the
-  /// rest. To be said before the parameter has memory.
+  /// Shards declared parameter `name`: this rank holds `range` of dimension `dim`, the other ranks along mesh axis
+  /// `axis` hold the rest. @pre the parameter has no memory yet
   void cut(const std::string& name, std::int64_t dim, shard::Range range, const std::string& axis);
-  /// Gives declared parameter `name` its memory. `value`, of the shape that this rank holds, becomes a leaf;
-  /// requires_grad is kept.
-  void place(const std::string& name, at::Tensor value);
+  /// Gives declared parameter `name` its memory: `value`, of the shape that this rank holds, becomes the leaf tensor.
+  /// requires_grad does not change.
+  void set_storage(const std::string& name, at::Tensor value);
 
-  /// The layer's name inside the model ("vit.encoder.layer.0"), set by Model::finish(). Keys the dropout masks.
+  /// The layer's name inside the model ("vit.encoder.layer.0"), set by Model::finish(). It is part of the key of
+  /// dropout masks.
   [[nodiscard]] const std::string& path() const { return path_; }
   void set_path(std::string path) { path_ = std::move(path); }
 
@@ -54,34 +55,33 @@ class Layer : public torch::nn::Module {
   std::string path_;
 };
 
-/// A layer that turns one tensor into another (Linear, LayerNorm, Dropout). A parallel policy may compute it its own
-/// way, with the layer's own parameters.
+/// A layer with one input and one output tensor (Linear, LayerNorm, Dropout). A policy can replace its computation.
 class Unary : public Layer {
  public:
   using Forward = std::function<at::Tensor(const at::Tensor& x, const Context& context)>;
   at::Tensor forward(const at::Tensor& x, const Context& context) {
-    if (instead_) return instead_(x, context);
-    if (!around_) return compute(x, context);
+    if (replacement_) return replacement_(x, context);
+    if (!wrapper_) return compute(x, context);
     at::Tensor y;
     within([&] { y = compute(x, context); });
     return y;
   }
-  void compute_by(Forward instead) { instead_ = std::move(instead); }
-  /// Or may put something around whatever the layer computes with its parameters: stand-ins for them, say.
-  using Around = std::function<void(const std::function<void()>& compute)>;
-  void surround_by(Around around) { around_ = std::move(around); }
-  /// What the layer computes by itself: for a policy that only adds to it.
+  void set_forward(Forward instead) { replacement_ = std::move(instead); }
+  /// Calls `wrapper` with the computation, which it must call once; the wrapper may replace parameters meanwhile.
+  using ForwardWrapper = std::function<void(const std::function<void()>& compute)>;
+  void wrap_forward(ForwardWrapper wrapper) { wrapper_ = std::move(wrapper); }
+  /// The layer's own computation, for a replacement that only adds to it.
   at::Tensor plain(const at::Tensor& x, const Context& context) { return compute(x, context); }
 
  protected:
   virtual at::Tensor compute(const at::Tensor& x, const Context& context) = 0;
-  /// A policy computes it: what the layer knows of itself does not hold.
-  [[nodiscard]] bool replaced() const { return instead_ != nullptr; }
-  void within(const std::function<void()>& compute) const { around_ ? around_(compute) : compute(); }
+  /// True when a policy has replaced the computation.
+  [[nodiscard]] bool replaced() const { return replacement_ != nullptr; }
+  void within(const std::function<void()>& compute) const { wrapper_ ? wrapper_(compute) : compute(); }
 
  private:
-  Forward instead_;
-  Around around_;
+  Forward replacement_;
+  ForwardWrapper wrapper_;
 };
 
 }  // namespace trireme::nn

@@ -20,10 +20,10 @@ Linear::Linear(const Options& options) : options_(options) {
 
 at::Tensor Linear::compute(const at::Tensor& x, const Context&) {
   if (x.size(-1) != weight.size(1))
-    throw ConfigError(
-        fmt::format("\"{}\" takes {} features, but got {}: the layer before it has another width, or the policy splits "
-                    "that layer over ranks (heads, column) and does not give this one the role row",
-                    path(), weight.size(1), x.size(-1)));
+    throw ConfigError(fmt::format(
+        "\"{}\" takes {} features, but got {}: the layer before it has another width, or the policy splits "
+        "that layer over ranks (attention, column_parallel) and does not give this one the role row_parallel",
+        path(), weight.size(1), x.size(-1)));
   const auto late = late_bias(x);
   return finish(at::linear(x, weight, late.defined() ? at::Tensor() : bias), late);
 }

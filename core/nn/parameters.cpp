@@ -40,31 +40,31 @@ std::unordered_map<const void*, std::vector<std::size_t>> block_users(Model& mod
   return out;
 }
 
-/// Where a parameter is, for a rank that runs some of the blocks.
-enum class Here {
-  owned,  ///< here; where others have it too, this rank speaks for it
-  copy,   ///< the rank that runs the first block with it speaks for it
-  elsewhere,
+/// Whether a parameter is on this rank, when each pipeline stage runs some of the blocks.
+enum class Ownership {
+  owned,   ///< on this rank, which saves and reports it, also where other stages have a copy
+  copy,    ///< on this rank too, but owned by the rank that runs the first block that uses it
+  remote,  ///< on other ranks only
 };
 
-class Whereabouts {
+class StageOwnership {
  public:
-  explicit Whereabouts(Model& model) : kept_(model.kept()) {
-    if (kept_) users_ = block_users(model);
+  explicit StageOwnership(Model& model) : stage_blocks_(model.stage_blocks()) {
+    if (stage_blocks_) users_ = block_users(model);
   }
-  [[nodiscard]] Here of(const void* tensor) const {
-    if (!kept_) return Here::owned;
+  [[nodiscard]] Ownership of(const void* tensor) const {
+    if (!stage_blocks_) return Ownership::owned;
     const auto found = users_.find(tensor);
     const auto runs = [&](std::size_t block) {
-      return std::binary_search(kept_->blocks.begin(), kept_->blocks.end(), block);
+      return std::binary_search(stage_blocks_->blocks.begin(), stage_blocks_->blocks.end(), block);
     };
-    if (found == users_.end()) return runs(0) ? Here::owned : Here::elsewhere;
-    if (runs(found->second.front())) return Here::owned;
-    return std::any_of(found->second.begin(), found->second.end(), runs) ? Here::copy : Here::elsewhere;
+    if (found == users_.end()) return runs(0) ? Ownership::owned : Ownership::remote;
+    if (runs(found->second.front())) return Ownership::owned;
+    return std::any_of(found->second.begin(), found->second.end(), runs) ? Ownership::copy : Ownership::remote;
   }
 
  private:
-  const std::optional<Model::Kept>& kept_;
+  const std::optional<Model::StageBlocks>& stage_blocks_;
   std::unordered_map<const void*, std::vector<std::size_t>> users_;
 };
 
@@ -72,28 +72,28 @@ struct Found {
   std::string name;
   at::Tensor value;
   const Site* site;  ///< null: of a user's own module
-  Here here;
+  Ownership ownership;
 };
 
-/// All parameters in registration order, each once, elsewhere or not; `use` is called for each.
+/// Calls `use` for every parameter, remote ones too, in the order of registration; for a shared one only once.
 template <class Use>
 void for_all(Model& model, Use&& use) {
   const auto declared = sites(model);
-  const Whereabouts whereabouts(model);
+  const StageOwnership stages(model);
   std::unordered_set<const void*> seen;
   for (const auto& item : model.named_parameters()) {
     const void* identity = item.value().unsafeGetTensorImpl();
     if (!seen.insert(identity).second) continue;
     const auto site = declared.find(identity);
-    use(Found{item.key(), item.value(), site == declared.end() ? nullptr : &site->second, whereabouts.of(identity)});
+    use(Found{item.key(), item.value(), site == declared.end() ? nullptr : &site->second, stages.of(identity)});
   }
 }
 
-/// Those that are here.
+/// The same for the parameters that are on this rank.
 template <class Use>
 void for_each(Model& model, Use&& use) {
   for_all(model, [&](const Found& found) {
-    if (found.here != Here::elsewhere) use(found);
+    if (found.ownership != Ownership::remote) use(found);
   });
 }
 
@@ -101,8 +101,8 @@ shard::Placement placement_of(const Found& found, const Model& model) {
   auto placement = found.site == nullptr ? shard::Placement::whole(found.name, found.value.sizes().vec())
                                          : found.site->declared().placement;
   placement.name = found.name;
-  if (model.kept()) placement.stage_axis = model.kept()->axis;
-  placement.copy = found.here == Here::copy;
+  if (model.stage_blocks()) placement.stage_axis = model.stage_blocks()->axis;
+  placement.copy = found.ownership == Ownership::copy;
   return placement;
 }
 
@@ -132,8 +132,8 @@ void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::De
     TRIREME_REQUIRE(found.site != nullptr, "the parameter \"{}\" has no memory and no layer that declares it",
                     found.name);
     const auto& declared = found.site->declared();
-    found.site->layer->place(declared.name,
-                             shard::draw(declared.init, seed, placement_of(found, model), dtype, device));
+    found.site->layer->set_storage(declared.name,
+                                   shard::draw(declared.init, seed, placement_of(found, model), dtype, device));
   });
   for (auto& buffer : model.buffers()) move_to(buffer, dtype, device);
 }
@@ -144,16 +144,16 @@ std::vector<Declaration> declarations(Model& model) {
   return out;
 }
 
-std::vector<Declaration> declarations_elsewhere(Model& model) {
+std::vector<Declaration> remote_declarations(Model& model) {
   std::vector<Declaration> out;
   for_all(model, [&](const Found& found) {
-    if (found.here == Here::elsewhere) out.push_back(declaration(found, model));
+    if (found.ownership == Ownership::remote) out.push_back(declaration(found, model));
   });
   return out;
 }
 
-void release_elsewhere(Model& model) {
-  for (const auto& parameter : declarations_elsewhere(model)) {
+void release_remote(Model& model) {
+  for (const auto& parameter : remote_declarations(model)) {
     if (parameter.value.is_meta()) continue;
     auto* storage = parameter.value.storage().unsafeGetStorageImpl();
     storage->set_data_ptr_noswap(storage->allocator()->allocate(0));
@@ -177,7 +177,7 @@ void install(Model& model, const MemoryOf& memory, at::ScalarType dtype, c10::De
     TRIREME_CHECK(value.sizes().vec() == placement_of(found, model).local_shape(), "{}: memory of another shape",
                   found.name);
     if (found.site != nullptr)
-      found.site->layer->place(found.site->declared().name, std::move(value));
+      found.site->layer->set_storage(found.site->declared().name, std::move(value));
     else
       at::Tensor(found.value).set_data(value);
   });

@@ -40,10 +40,10 @@ struct Declaration {
 /// All that this rank holds, in registration order, each once (a shared one under its first name).
 std::vector<Declaration> declarations(Model& model);
 /// Those that ranks hold which run other blocks.
-std::vector<Declaration> declarations_elsewhere(Model& model);
+std::vector<Declaration> remote_declarations(Model& model);
 
 /// Frees what a user's own modules have made for parameters that are elsewhere.
-void release_elsewhere(Model& model);
+void release_remote(Model& model);
 
 /// The blocks that use each parameter of the model, by its name: their numbers, ascending. One that no block has counts
 /// to the first.

@@ -1,6 +1,5 @@
-// Policy: which layers of a model tensor parallelism cuts, and how, and between which ones sequence parallelism cuts
-// the tokens: a list by name. Data alone; shardformer/ carries it out (shardformer/apply.h), with one policy for each
-// model of ours.
+// Policy: how tensor parallelism and sequence parallelism treat each layer of a model, as a list by name. A policy is
+// data alone; shardformer/apply.h applies it.
 #pragma once
 
 #include <string>
@@ -9,29 +8,33 @@
 namespace trireme::nn {
 
 enum class Role {
-  heads,            ///< a SelfAttention: each rank has some of the heads
-  column,           ///< a Linear: each rank has some of the outputs, which stay apart
-  row,              ///< a Linear after heads or column: each rank has some of the inputs; outputs are summed up
-  inside,           ///< a Dropout between heads or a column and the row: draws the mask of the features that are here
-  gathered_column,  ///< a Linear: each rank has some of the outputs, which are gathered; it sees whole inputs
-  labels,           ///< the same for the logits; in training they stay apart where the loss can be computed so. Also an
-                    ///< Embedding whose scores they are
-  vocabulary,       ///< an Embedding: each rank has some of the words; its scores are gathered
-  // Of sequence parallelism alone; a rank has some of the tokens of each sample (dim 1) from the first to the last.
-  scatter_tokens,  ///< the first: its outputs are whole, and each rank goes on with its slice
-  by_token,        ///< treats each token by itself (a norm, a dropout): sees slices
-  first_token,     ///< a FirstToken: the first rank alone has something
-  gather_tokens,   ///< the last: a FirstToken, which every rank gets
-  whole,           ///< before the first or after the last: sees whole samples
+  // Tensor parallelism: each rank holds a part of the layer's parameters.
+  attention,                      ///< a SelfAttention; each rank holds some of the heads
+  column_parallel,                ///< a Linear; each rank holds some of the outputs, and they stay where they are
+  row_parallel,                   ///< a Linear after attention or column_parallel; each rank holds some of the inputs,
+                                  ///< and the outputs are summed over the ranks
+  sharded_dropout,                ///< a Dropout between attention or column_parallel and row_parallel; it draws the
+                                  ///< part of the mask that belongs to this rank's features
+  column_parallel_gather_output,  ///< a Linear; each rank holds some of the outputs, and they are gathered
+  classifier_head,                ///< the same for the logits, but in training they are not gathered where the loss can
+                                  ///< be computed without; also an Embedding whose scores are the logits
+  vocab_parallel_embedding,       ///< an Embedding; each rank holds the vectors of some of the token ids
+  // Sequence parallelism: each rank holds a slice of each sample's tokens (dim 1), between these two:
+  scatter_tokens,  ///< the first layer: its output is whole, and each rank continues with its slice
+  gather_tokens,   ///< the last layer, a FirstToken: every rank receives its output
+  // ... and for the layers between them, before them and after them:
+  token_wise,   ///< treats each token by itself (a norm, a dropout), so it can be given slices
+  first_token,  ///< a FirstToken; only the first rank has an output
+  whole,        ///< is given whole samples
 };
 
 struct PolicyRow {
   std::string layer;  ///< Layer::path(); '*' stands for any characters but a dot
   Role role;
 };
-/// Each row must meet a layer of its kind, and no layer two rows. Between a column and its row stand only layers that
-/// treat each value by itself. For sequence parallelism every layer with parameters, and every Dropout, must have a
-/// role.
+/// Each row must match a layer of its kind, and no layer may match two rows. Between a column_parallel layer and its
+/// row_parallel layer there may only be layers that treat each value by itself. Under sequence parallelism every layer
+/// with parameters, and every Dropout, needs a role.
 using Policy = std::vector<PolicyRow>;
 
 }  // namespace trireme::nn

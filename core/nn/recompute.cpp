@@ -64,7 +64,7 @@ void set_generator_state(c10::Device device, const at::Tensor& state) {
 }
 
 /// What the second run needs besides the inputs.
-struct Kept : torch::CustomClassHolder {
+struct SavedBlockCall : torch::CustomClassHolder {
   std::shared_ptr<Block> block;
   Context context;
   c10::Device device = at::kCPU;
@@ -76,36 +76,37 @@ struct Kept : torch::CustomClassHolder {
 
 struct Recompute : torch::autograd::Function<Recompute> {
   // TensorList: the one kind of list whose tensors become inputs of the node.
-  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<Kept>& kept, at::TensorList inputs,
-                               at::TensorList parameters) {
+  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedBlockCall>& saved_call,
+                               at::TensorList inputs, at::TensorList parameters) {
     ctx->set_materialize_grads(false);
-    ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
+    ctx->saved_data["kept"] = c10::IValue::make_capsule(saved_call);
     variable_list saved = inputs.vec();
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(std::move(saved));
-    const Autocast scope(kept->autocast);
-    return kept->block->forward(inputs.vec(), kept->context);
+    const Autocast scope(saved_call->autocast);
+    return saved_call->block->forward(inputs.vec(), saved_call->context);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto kept = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data.at("kept").toCapsule());
+    const auto saved_call = c10::static_intrusive_pointer_cast<SavedBlockCall>(ctx->saved_data.at("kept").toCapsule());
     const auto saved = ctx->get_saved_variables();
-    const std::size_t count = kept->wants_grad.size();
+    const std::size_t count = saved_call->wants_grad.size();
     variable_list inputs;
-    for (std::size_t i = 0; i < count; ++i) inputs.push_back(saved[i].detach().set_requires_grad(kept->wants_grad[i]));
+    for (std::size_t i = 0; i < count; ++i)
+      inputs.push_back(saved[i].detach().set_requires_grad(saved_call->wants_grad[i]));
     const variable_list parameters(saved.begin() + static_cast<std::ptrdiff_t>(count), saved.end());
     variable_list result(1 + saved.size());  // `kept`, the first, has no gradient
     // Of a backward pass in two, the first asks for the inputs' gradients alone, the second for the parameters'.
     const bool wants_parameters = wants(*ctx, count, saved.size());
-    if (wants_parameters && !kept->begun) {
-      whole(run_again(*kept, inputs, grads), inputs, parameters, result);
+    if (wants_parameters && !saved_call->begun) {
+      whole(run_again(*saved_call, inputs, grads), inputs, parameters, result);
     } else if (wants_parameters) {
-      second_part(*std::exchange(kept->begun, std::nullopt), parameters, result);
+      second_part(*std::exchange(saved_call->begun, std::nullopt), parameters, result);
     } else {
-      kept->begun.emplace(run_again(*kept, inputs, grads), wanted_of(inputs));
-      auto next = kept->begun->input_gradients().begin();
+      saved_call->begun.emplace(run_again(*saved_call, inputs, grads), wanted_of(inputs));
+      auto next = saved_call->begun->input_gradients().begin();
       for (std::size_t i = 0; i < count; ++i)
-        if (kept->wants_grad[i]) result[1 + i] = std::move(*next++);
+        if (saved_call->wants_grad[i]) result[1 + i] = std::move(*next++);
     }
     return result;
   }
@@ -121,11 +122,11 @@ struct Recompute : torch::autograd::Function<Recompute> {
 
   static void second_part(SplitBackward pass, const variable_list& parameters, variable_list& result) {
     const auto first = result.size() - parameters.size();
-    std::unordered_map<const torch::autograd::Node*, std::size_t> place;
+    std::unordered_map<const torch::autograd::Node*, std::size_t> positions;
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      place[torch::autograd::impl::grad_accumulator(parameters[i]).get()] = first + i;
+      positions[torch::autograd::impl::grad_accumulator(parameters[i]).get()] = first + i;
     pass.weights([&](torch::autograd::Node& accumulator, at::Tensor gradient) {
-      result[place.at(&accumulator)] = alone(std::move(gradient));
+      result[positions.at(&accumulator)] = alone(std::move(gradient));
     });
   }
 
@@ -150,17 +151,17 @@ struct Recompute : torch::autograd::Function<Recompute> {
   }
 
   /// Where the backward pass of the second run begins: the outputs that have a gradient to send back.
-  static std::vector<SplitBackward::Root> run_again(const Kept& kept, const variable_list& inputs,
+  static std::vector<SplitBackward::Root> run_again(const SavedBlockCall& saved_call, const variable_list& inputs,
                                                     const variable_list& grads) {
     const at::AutoGradMode enable(true);
-    const Autocast scope(kept.autocast);
+    const Autocast scope(saved_call.autocast);
     at::Tensor generator_now;
-    if (kept.generator.defined()) {
-      generator_now = generator_state(kept.device);
-      set_generator_state(kept.device, kept.generator);
+    if (saved_call.generator.defined()) {
+      generator_now = generator_state(saved_call.device);
+      set_generator_state(saved_call.device, saved_call.generator);
     }
-    const Tensors outputs = kept.block->forward(inputs, kept.context);
-    if (generator_now.defined()) set_generator_state(kept.device, generator_now);
+    const Tensors outputs = saved_call.block->forward(inputs, saved_call.context);
+    if (generator_now.defined()) set_generator_state(saved_call.device, generator_now);
     std::vector<SplitBackward::Root> roots;
     for (std::size_t i = 0; i < outputs.size(); ++i)
       if (grads[i].defined() && outputs[i].requires_grad())
@@ -175,19 +176,19 @@ Tensors recompute(const std::shared_ptr<Block>& block, Tensors inputs, const Con
   variable_list parameters;
   for (auto& parameter : block->parameters())
     if (parameter.requires_grad()) parameters.push_back(std::move(parameter));
-  auto kept = c10::make_intrusive<Kept>();
+  auto saved_call = c10::make_intrusive<SavedBlockCall>();
   bool wanted = !parameters.empty();
   for (const auto& input : inputs) {
-    kept->wants_grad.push_back(input.requires_grad());
-    wanted = wanted || kept->wants_grad.back();
-    kept->device = input.device();
+    saved_call->wants_grad.push_back(input.requires_grad());
+    wanted = wanted || saved_call->wants_grad.back();
+    saved_call->device = input.device();
   }
   if (!wanted || !at::GradMode::is_enabled()) return block->forward(std::move(inputs), context);
-  kept->block = block;
-  kept->context = context;
-  kept->autocast = Autocast::current(kept->device.type());
-  if (block->uses_torch_generators()) kept->generator = generator_state(kept->device);
-  return Recompute::apply(kept, at::TensorList(inputs), at::TensorList(parameters));
+  saved_call->block = block;
+  saved_call->context = context;
+  saved_call->autocast = Autocast::current(saved_call->device.type());
+  if (block->uses_torch_generators()) saved_call->generator = generator_state(saved_call->device);
+  return Recompute::apply(saved_call, at::TensorList(inputs), at::TensorList(parameters));
 }
 
 }  // namespace trireme::nn

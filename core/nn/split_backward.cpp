@@ -12,7 +12,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/nn/bracket.h"
+#include "core/nn/backward_hook.h"
 
 namespace trireme::nn {
 namespace {
@@ -132,10 +132,10 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
   if (whole_) return;
 
   // No pass below puts a gradient at its weight by itself: whatever the engine comes by, the weights' come later.
-  std::vector<Bracket*> brackets;
+  std::vector<BackwardHook*> hooks;
   for (const auto& node : graph.nodes())
-    if (auto* bracket = dynamic_cast<Bracket*>(node.get())) brackets.push_back(bracket);
-  for (auto* bracket : brackets) bracket->set(BackwardPart::inputs);
+    if (auto* hook = dynamic_cast<BackwardHook*>(node.get())) hooks.push_back(hook);
+  for (auto* hook : hooks) hook->set(BackwardPart::inputs);
 
   std::vector<Edge*> behind;  // what forks have on the ways to the inputs
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
@@ -153,8 +153,8 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
     for (std::uint32_t k = 0; k < (*node)->num_inputs(); ++k) fork.into.push_back({Edge(*node, k), {}});
     if (add_fork(std::move(fork), ways)) {
       behind.insert(behind.end(), on.begin(), on.end());
-    } else if (const auto* bracket = dynamic_cast<const Bracket*>(node->get())) {
-      auto call = [again = bracket->call()] { again(BackwardPart::weights); };
+    } else if (const auto* hook = dynamic_cast<const BackwardHook*>(node->get())) {
+      auto call = [again = hook->call()] { again(BackwardPart::weights); };
       forks_.push_back({.into = {}, .parameters = {}, .whole = false, .call = std::move(call)});
     }
   }
@@ -170,8 +170,8 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
     if (!fork.whole)
       for (auto& root : fork.into) root.gradient = std::move(*next++);
   // Those that are forks themselves.
-  for (auto* bracket : brackets)
-    if (graph.leads_to_input(bracket)) bracket->set(BackwardPart::weights);
+  for (auto* hook : hooks)
+    if (graph.leads_to_input(hook)) hook->set(BackwardPart::weights);
   // A weight that is used twice would else be reached from its later use through the earlier one too. What no fork
   // holds is freed.
   for (auto* edge : behind) edge->function.reset();

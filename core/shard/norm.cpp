@@ -24,24 +24,24 @@ at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, con
                     t.placement->name, axis);
   }
 
-  std::vector<at::Tensor> counted;
+  std::vector<at::Tensor> contributing;
   for (const auto& t : tensors) {
     if (!t.tensor.defined() || t.tensor.numel() == 0 || t.placement->copy) continue;
     // Of the copies along an axis over which the sum will run, the one at coordinate 0 counts.
     const bool mine = std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
       return t.placement->differs_along(axis) || mesh.coordinate(axis) == 0;
     });
-    if (mine) counted.push_back(t.tensor);
+    if (mine) contributing.push_back(t.tensor);
   }
   const bool is_double = std::any_of(tensors.begin(), tensors.end(), [](const Placed& t) {
     return t.tensor.defined() && t.tensor.scalar_type() == at::kDouble;
   });
   const auto type = is_double ? at::kDouble : at::kFloat;
   at::Tensor norm;
-  if (counted.empty())
+  if (contributing.empty())
     norm = at::zeros({}, at::TensorOptions().dtype(type).device(mesh.world().device()));
   else
-    norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(counted, power, type)), power);
+    norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(contributing, power, type)), power);
   const auto& group = mesh.group(axes);
   if (group.size() == 1) return norm;
   // In float64 whatever the tensors are: a rank may hold none, and cannot know.

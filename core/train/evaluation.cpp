@@ -10,7 +10,7 @@ namespace trireme::train {
 EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
   Console console(terminal, world.rank() == 0);
   auto options = booster_options(p);
-  options.schedule = {};  // nothing is trained: its rules need not hold
+  options.lr_schedule = {};  // nothing is trained: its rules need not hold
   Booster booster(world, std::move(p.plugin), options);
   auto source = model_source(p);
   source.head_prefix.clear();  // a head that is not in the weights would be drawn at random and scored

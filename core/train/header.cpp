@@ -35,7 +35,7 @@ std::string run_line(const Prepared& p, Boosted& run, std::int64_t total_steps) 
   return fmt::format("{} of {}, global batch {} ({} x {} per rank{}), {}, {}; {}, {}; seed {}; into {}",
                      text::counted(train.epochs, "epoch"), text::counted(run.loader->size(), "example"),
                      train.global_batch, micro, p.micro_batch, cut, text::counted(total_steps, "step"), train.precision,
-                     run.optimizer->describe(), run.schedule->describe(), p.config.run.seed, p.config.run.dir);
+                     run.optimizer->describe(), run.lr_schedule->describe(), p.config.run.seed, p.config.run.dir);
 }
 
 std::string parameters_of(nn::Model& model, const std::vector<std::string>& freeze) {
@@ -43,7 +43,7 @@ std::string parameters_of(nn::Model& model, const std::vector<std::string>& free
   const auto text = text::counted(count, "parameter");
   if (freeze.empty()) return text;
   std::int64_t frozen = 0;
-  for (const auto& declared : {nn::declarations(model), nn::declarations_elsewhere(model)})
+  for (const auto& declared : {nn::declarations(model), nn::remote_declarations(model)})
     for (const auto& [name, placement, init, value] : declared)
       if (std::any_of(freeze.begin(), freeze.end(), [&](const auto& pattern) { return text::matches(name, pattern); }))
         frozen += placement.full_numel();

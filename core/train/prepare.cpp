@@ -17,8 +17,8 @@
 #include "core/data/sampler.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
+#include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
-#include "core/optim/schedule.h"
 #include "core/train/pretrained.h"
 
 namespace trireme::train {
@@ -89,7 +89,7 @@ void check_training(Prepared& p, bool trains) {
       {.samples = p.data.train->size(), .global_batch = train.global_batch, .drop_last = train.drop_last});
   p.total_steps = train.epochs * sampler.steps_per_epoch();
   if (train.max_steps) p.total_steps = std::min(p.total_steps, *train.max_steps);
-  if (trains) optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps);
+  if (trains) optim::LrSchedule(p.config.lr_schedule, p.config.optimizer.lr, p.total_steps);
   const auto source = model_source(p);
   p.plugin->check_model(source, p.config);
   std::vector<optim::NamedTensor> names;
@@ -179,7 +179,7 @@ ModelSource model_source(const Prepared& p) {
 BoostOptions booster_options(const Prepared& p) {
   return {.train = p.config.train,
           .optimizer = p.config.optimizer,
-          .schedule = p.config.schedule,
+          .lr_schedule = p.config.lr_schedule,
           .loading = p.config.data,
           .seed = static_cast<std::uint64_t>(p.config.run.seed)};
 }

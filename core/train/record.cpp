@@ -116,7 +116,7 @@ void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std:
             fmt::format("step {}: the loss is {}, so there is nothing to compare; try a lower optimizer.lr",
                         run.step + 1, std::isnan(losses.back()) ? "nan" : "inf"));
       checkpoint::write_slices(gradients_of(folder, run.step + 1), unscaled_gradients(run), booster.mesh());
-      run.optimizer->step(run.schedule->lr(run.step++));
+      run.optimizer->step(run.lr_schedule->lr(run.step++));
       run.optimizer->zero_grad();
     }
   }

@@ -9,9 +9,9 @@
 #include "core/booster/run_state.h"
 #include "core/checkpoint/files.h"
 #include "core/comm/text.h"
-#include "core/train/differences.h"
 #include "core/train/export.h"
 #include "core/train/pretrained.h"
+#include "core/train/resume_compatibility.h"
 #include "core/train/run_folder.h"
 
 namespace trireme::train {
@@ -60,7 +60,7 @@ void check_same_numbers(const config::Table& now, const config::Table& before, c
 }
 
 void check_same_training(const Prepared& p, const std::string& config_toml, const checkpoint::Checkpoint& stored,
-                         Start& start) {
+                         ResumePoint& resume_point) {
   const auto& record = stored.record();
   const auto config = stored.folder() + "/config.toml";
   const auto now = config::parse_text(config_toml, "this run"), earlier = config::parse_text(record.config, config);
@@ -76,7 +76,7 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
                     "\"{}/weights.safetensors\"",
                     stored.folder(), text::join(found.refused), stored.folder()));
   check_same_numbers(now, earlier, stored.folder());
-  if (!found.told.empty()) start.notes.push_back(fmt::format("changed   {}", text::join(found.told)));
+  if (!found.reported.empty()) resume_point.notes.push_back(fmt::format("changed   {}", text::join(found.reported)));
 }
 
 /// That all was done before, and its results are in the folder; "" when anything is missing.
@@ -89,8 +89,8 @@ std::string nothing_left(const Prepared& p, const checkpoint::Checkpoint& stored
   std::error_code none;
   const auto summary = (std::filesystem::path(dir) / "summary.json").string();
   if (!std::filesystem::exists(summary, none)) return "";
-  const auto told = nlohmann::json::parse(checkpoint::read_file(summary), nullptr, /*allow_exceptions=*/false);
-  if (!told.is_object() || told.value("steps", std::int64_t{-1}) != at.global_step) return "";
+  const auto reported = nlohmann::json::parse(checkpoint::read_file(summary), nullptr, /*allow_exceptions=*/false);
+  if (!reported.is_object() || reported.value("steps", std::int64_t{-1}) != at.global_step) return "";
   return fmt::format("resume    from {}: nothing is left to do, {}; raise train.epochs (or max_steps) to train further",
                      stored.folder(),
                      at.global_step == 1 ? "its one step is done"
@@ -99,15 +99,15 @@ std::string nothing_left(const Prepared& p, const checkpoint::Checkpoint& stored
 
 }  // namespace
 
-void save_standing(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
-                   const Standing& standing, const BestModel& best) {
+void save_state(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
+                const TrainerState& state, const BestModel& best) {
   auto contents = contents_of(run);
-  contents.record.progress = standing.at;
+  contents.record.progress = state.at;
   contents.record.seed = prepared.config.run.seed;
   contents.record.config = folder.config_toml();
-  contents.record.extra = {{"best", to_json(standing.best)},
-                           {"last", to_json(standing.last)},
-                           {"skipped", standing.skipped},
+  contents.record.extra = {{"best", to_json(state.best)},
+                           {"last", to_json(state.last)},
+                           {"skipped", state.skipped},
                            {"data", data_facts(prepared)}};
   contents.texts = model_texts(prepared);
   contents.best = best.file();
@@ -123,44 +123,47 @@ static bool is_run_folder(const std::string& path) {
 void check_start(const Prepared& p, const std::string& config_toml) {
   const auto& from = p.config.run.resume;
   if (from.empty() || from == "auto" || is_run_folder(from)) return;
-  Start unused;
+  ResumePoint unused;
   check_same_training(p, config_toml, checkpoint::Checkpoint(from, checkpoint::Verify::sizes), unused);
 }
 
-Start find_start(const Prepared& p, const std::string& config_toml) {
-  Start start{p.config.run.resume, {}};
-  if (start.from.empty()) return start;
-  const bool is_run = is_run_folder(start.from);
-  const bool newest = start.from == "auto" || is_run;
-  if (newest) start.from = checkpoint::latest_checkpoint(is_run ? start.from : p.config.run.dir, Log(p.launch.rank));
-  if (start.from.empty() && is_run)
+ResumePoint find_resume_point(const Prepared& p, const std::string& config_toml) {
+  ResumePoint resume_point{p.config.run.resume, {}};
+  if (resume_point.from.empty()) return resume_point;
+  const bool is_run = is_run_folder(resume_point.from);
+  const bool newest = resume_point.from == "auto" || is_run;
+  if (newest)
+    resume_point.from =
+        checkpoint::latest_checkpoint(is_run ? resume_point.from : p.config.run.dir, Log(p.launch.rank));
+  if (resume_point.from.empty() && is_run)
     throw CheckpointError(fmt::format("{}: this run has no complete checkpoint", p.config.run.resume));
-  if (start.from.empty()) {
-    start.notes.push_back(fmt::format("resume    no checkpoint in {}: a new run starts", p.config.run.dir));
-    return start;
+  if (resume_point.from.empty()) {
+    resume_point.notes.push_back(fmt::format("resume    no checkpoint in {}: a new run starts", p.config.run.dir));
+    return resume_point;
   }
   // Every byte is read against its checksum once; the newest has been, when it was looked for.
-  const checkpoint::Checkpoint stored(start.from, newest ? checkpoint::Verify::sizes : checkpoint::Verify::content);
-  check_same_training(p, config_toml, stored, start);
-  start.done = nothing_left(p, stored);
-  return start;
+  const checkpoint::Checkpoint stored(resume_point.from,
+                                      newest ? checkpoint::Verify::sizes : checkpoint::Verify::content);
+  check_same_training(p, config_toml, stored, resume_point);
+  resume_point.done = nothing_left(p, stored);
+  return resume_point;
 }
 
 std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& booster, Boosted& run,
-                   Standing& standing, BestModel& best) {
+                   TrainerState& state, BestModel& best) {
   if (config.run.resume.empty()) return "";
   const auto& world = booster.mesh().world();
-  const auto from = comm::broadcast_text(world.group(), world.device(), folder.start().from);
+  const auto from = comm::broadcast_text(world.group(), world.device(), folder.resume_point().from);
   if (from.empty()) return "";
   const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
   const auto& record = stored.record();
   restore(run, stored);
-  standing = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
-              record.extra.at("skipped")};
+  state = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
+           record.extra.at("skipped")};
   // Of a checkpoint without them nobody has the best weights: the best is sought anew.
-  if (stored.best().empty()) standing.best = standing.last = {};
+  if (stored.best().empty()) state.best = state.last = {};
   best.take(booster, stored.best());
-  folder.go_on(standing.at.global_step);
+  folder.go_on(state.at.global_step);
   return from;
 }
 

@@ -22,7 +22,7 @@ struct Evaluated {
 };
 
 /// Where a run stands.
-struct Standing {
+struct TrainerState {
   checkpoint::Progress at;  ///< the next batch is step at.step_in_epoch of epoch at.epoch
   Evaluated best, last;
   std::int64_t skipped = 0;  ///< steps that the loss scale skipped
@@ -31,11 +31,11 @@ struct Standing {
 /// Writes RUN/checkpoints/step-N, whole or not at all, and deletes the oldest beyond run.keep_checkpoints.
 /// Collective.
 /// @throws CheckpointError
-void save_standing(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
-                   const Standing& standing, const BestModel& best);
+void save_state(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
+                const TrainerState& state, const BestModel& best);
 
 /// Where a run begins.
-struct Start {
+struct ResumePoint {
   std::string from;                ///< a checkpoint that is whole and fits this run, or ""
   std::vector<std::string> notes;  ///< lines for the screen
   std::string done{};              ///< nothing is left to do: a line that says so; else ""
@@ -45,7 +45,7 @@ struct Start {
 /// has none at all; a run's folder must have one; any other folder must be one. For one rank to call. @throws
 /// CheckpointError also when the checkpoint's run had another order of samples or meaning of a step: names the keys,
 /// both values and the remedy.
-Start find_start(const Prepared& prepared, const std::string& config_toml);
+ResumePoint find_resume_point(const Prepared& prepared, const std::string& config_toml);
 
 /// What find_start() refuses of a checkpoint that the user named, from its manifest alone. For a process that checks
 /// before the ranks start. @throws CheckpointError
@@ -55,6 +55,6 @@ void check_start(const Prepared& prepared, const std::string& config_toml);
 /// steps. Returns the checkpoint, or "" for a run that starts anew. Collective: every rank takes what rank 0 found.
 /// @throws CheckpointError
 std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& booster, Boosted& run,
-                   Standing& standing, BestModel& best);
+                   TrainerState& state, BestModel& best);
 
 }  // namespace trireme::train

@@ -86,16 +86,16 @@ bool is_checkpoint_of(const std::string& dir, const std::string& checkpoint) {
   return !none && fs::equivalent(path.parent_path(), fs::path(dir) / "checkpoints", none);
 }
 
-RunFolder::RunFolder(const std::string& dir, std::string config_toml, Start start, bool active)
+RunFolder::RunFolder(const std::string& dir, std::string config_toml, ResumePoint resume_point, bool active)
     : dir_(fs::path(dir).lexically_normal().string()),
       config_toml_(std::move(config_toml)),
-      start_(std::move(start)),
+      resume_point_(std::move(resume_point)),
       active_(active) {
   if (!active_) return;
   while (dir_.size() > 1 && dir_.back() == '/') dir_.pop_back();
   const bool earlier = holds_a_run(dir_);
   lock();
-  if (!start_.from.empty() && is_checkpoint_of(dir_, start_.from)) return;
+  if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) return;
   if (earlier) {
     move_earlier_run();
     lock();
@@ -126,7 +126,7 @@ void RunFolder::move_earlier_run() {
   if (error)
     throw CheckpointError(
         fmt::format("{}: the earlier run there cannot be moved to {}: {}", dir_, moved_to, error.message()));
-  start_.notes.push_back(fmt::format("earlier   run moved to {}", moved_to));
+  resume_point_.notes.push_back(fmt::format("earlier   run moved to {}", moved_to));
 }
 
 void RunFolder::begin() {
@@ -139,9 +139,9 @@ void RunFolder::begin() {
 void RunFolder::go_on(std::int64_t step) {
   if (!active_ || metrics_ != nullptr) return;
   if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
-    start_.notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
+    resume_point_.notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
   if (const auto dropped = cut_metrics((fs::path(dir_) / "metrics.jsonl").string(), step); dropped > 0)
-    start_.notes.push_back(
+    resume_point_.notes.push_back(
         fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
   begin();
 }
@@ -204,7 +204,8 @@ std::unique_ptr<RunFolder> open_run(const Prepared& p) {
   const bool first = p.launch.rank == 0;
   std::unique_ptr<RunFolder> folder;
   config::with_place(p.config.root, [&] {
-    folder = std::make_unique<RunFolder>(p.config.run.dir, toml, first ? find_start(p, toml) : Start{}, first);
+    folder =
+        std::make_unique<RunFolder>(p.config.run.dir, toml, first ? find_resume_point(p, toml) : ResumePoint{}, first);
   });
   return folder;
 }

@@ -27,7 +27,7 @@ class RunFolder {
   /// renamed to dir.1, dir.2, ... unless start.from is a checkpoint of its own: then nothing in it changes before
   /// go_on(). While this lives, no other run may take the folder. @throws ConfigError (the folder holds what no run
   /// made, or a run writes there now), CheckpointError (no space, no right)
-  RunFolder(const std::string& dir, std::string config_toml, Start start, bool active);
+  RunFolder(const std::string& dir, std::string config_toml, ResumePoint resume_point, bool active);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -36,7 +36,7 @@ class RunFolder {
   /// What config.toml says: the resolved configuration. On every rank.
   [[nodiscard]] const std::string& config_toml() const { return config_toml_; }
   /// With what became of an earlier run among its notes.
-  [[nodiscard]] const Start& start() const { return start_; }
+  [[nodiscard]] const ResumePoint& resume_point() const { return resume_point_; }
   /// The run stands at `step`: later checkpoints are set aside, and metrics.jsonl is written anew without later lines,
   /// without the test's, which is told at a run's end, and without what a crash left of a line. @throws CheckpointError
   void go_on(std::int64_t step);
@@ -50,7 +50,7 @@ class RunFolder {
   void begin();
 
   std::string dir_, config_toml_;
-  Start start_;
+  ResumePoint resume_point_;
   bool active_;
   int lock_ = -1;  ///< dir/.lock, held by flock(): the system lets go of it when this process ends, however it ends
   std::FILE* metrics_ = nullptr;

@@ -44,7 +44,8 @@ class Session {
         deadline_(world, Deadline::lag_on(world.device())) {}
 
   void run() {
-    if (const auto done = comm::broadcast_text(world_.group(), world_.device(), folder_.start().done); !done.empty())
+    if (const auto done = comm::broadcast_text(world_.group(), world_.device(), folder_.resume_point().done);
+        !done.empty())
       return console_.line(done);
     with_memory_remedy([this] { run_all(); }, [this] { return remedy(); });
   }
@@ -72,7 +73,7 @@ class Session {
     return fmt::format(": {}, or use more ranks", text::join(ways));
   }
   const config::RunTrainOptions& train() const { return p_.config.train; }
-  checkpoint::Progress& at() { return standing_.at; }
+  checkpoint::Progress& at() { return state_.at; }
   /// The epoch in progress or just ended, from 1.
   std::int64_t epoch_number() { return at().step_in_epoch == 0 && at().epoch > 0 ? at().epoch : at().epoch + 1; }
 
@@ -82,14 +83,14 @@ class Session {
     watch_.emplace(run_.optimizer->scaler().enabled());
     validation_ = booster_.evaluation_loader(p_.data.validation, p_.eval_batch);
     print_header(console_, p_, booster_, run_, total_steps_);
-    if (const auto from = resume(p_.config, folder_, booster_, run_, standing_, best_model_); !from.empty()) {
+    if (const auto from = resume(p_.config, folder_, booster_, run_, state_, best_model_); !from.empty()) {
       console_.line(at().global_step < total_steps_
                         ? fmt::format("resume    from {}: epoch {}, step {}", from, at().epoch + 1, at().global_step)
                         : fmt::format("resume    from {}: all {} done; evaluation and export are left", from,
                                       text::counted(at().global_step, "step")));
       folder_.metric({{"kind", "event"}, {"event", "resume"}, {"from", from}, {"step", at().global_step}});
     }
-    for (const auto& note : folder_.start().notes) console_.line(note);
+    for (const auto& note : folder_.resume_point().notes) console_.line(note);
     resumed_at_ = at().global_step;
     if (wants_timeline_) {
       constexpr std::int64_t kWarmUp = 2, kSteps = 3;
@@ -146,11 +147,11 @@ class Session {
   }
 
   void keep(const EvalResult& eval, nlohmann::json line) {
-    standing_.last = {epoch_number(), at().global_step, eval.accuracy, eval.loss};
-    record("validation", eval, standing_.last, std::move(line));
+    state_.last = {epoch_number(), at().global_step, eval.accuracy, eval.loss};
+    record("validation", eval, state_.last, std::move(line));
     // The first of equals stays.
-    if (standing_.best.epoch > 0 && eval.accuracy <= standing_.best.accuracy) return;
-    standing_.best = standing_.last;
+    if (state_.best.epoch > 0 && eval.accuracy <= state_.best.accuracy) return;
+    state_.best = state_.last;
     best_model_.save(booster_, run_);
   }
 
@@ -165,7 +166,7 @@ class Session {
                   [=, this, lr = step.lr](const std::vector<double>& v) {
                     const double loss = v[0], norm = v[1];
                     const bool skipped = v[2] != 0;
-                    standing_.skipped += skipped ? 1 : 0;
+                    state_.skipped += skipped ? 1 : 0;
                     count(loss, n);
                     nlohmann::json line{{"kind", "step"},
                                         {"step", here.global_step},
@@ -189,7 +190,7 @@ class Session {
                                        .grad_norm = norm,
                                        .samples_per_s = n / seconds_a_step_,
                                        .data_wait = waited_ / std::max(1e-9, since(begin_)),
-                                       .skipped = standing_.skipped},
+                                       .skipped = state_.skipped},
                                       seconds_a_step_);
                   });
   }
@@ -202,7 +203,7 @@ class Session {
   void save() {
     readback_.drain();
     if (p_.config.run.keep_checkpoints == 0) return;
-    save_standing(p_, folder_, booster_, run_, standing_, best_model_);
+    save_state(p_, folder_, booster_, run_, state_, best_model_);
     world_.group().barrier();
   }
 
@@ -223,30 +224,30 @@ class Session {
 
   void finish() {
     // Resumed with nothing left to train, in the middle of an epoch.
-    if (standing_.last.step != at().global_step) keep(score(*validation_), nlohmann::json::object());
+    if (state_.last.step != at().global_step) keep(score(*validation_), nlohmann::json::object());
     // Before the test: whatever is wrong with its samples, the training was not in vain.
     checkpoint::save_weights(fmt::format("{}/{}", folder_.dir(), kLastModel), run_.model->weights(), model_texts(p_),
                              booster_.mesh());
-    Outcome outcome{.standing = standing_, .run_dir = folder_.dir(), .resumed_at = resumed_at_};
-    if (p_.data.test) score_test(outcome);
+    RunResult result{.state = state_, .run_dir = folder_.dir(), .resumed_at = resumed_at_};
+    if (p_.data.test) score_test(result);
     if (at().epoch < train().epochs)
-      outcome.stopped_by = at().global_step >= total_steps_ ? "train.max_steps" : "train.max_seconds";
-    outcome.seconds = since(begin_);
-    outcome.skipped_samples = skipped_samples(p_.data, world_);
+      result.stopped_by = at().global_step >= total_steps_ ? "train.max_steps" : "train.max_seconds";
+    result.seconds = since(begin_);
+    result.skipped_samples = skipped_samples(p_.data, world_);
     const auto reports =
         comm::gather_text(world_.group(), world_.device(), rank_report(run_, world_, local_samples_).dump());
-    folder_.summary(run_summary(outcome, booster_, reports));
-    for (const auto& line : closing_lines(outcome)) console_.line(line);
+    folder_.summary(run_summary(result, booster_, reports));
+    for (const auto& line : closing_lines(result)) console_.line(line);
   }
 
   /// The test, of what is exported: of the last weights, and of the best where these are others.
-  void score_test(Outcome& outcome) {
+  void score_test(RunResult& result) {
     const auto loader = booster_.evaluation_loader(p_.data.test, p_.eval_batch);
-    outcome.test = score(*loader);
-    record("test", *outcome.test, standing_.last, {{"weights", "last"}});
-    if (outcome.best_is_last() || !best_model_.load(booster_, run_)) return;
-    outcome.best_test = score(*loader);
-    record("test", *outcome.best_test, standing_.best, {{"weights", "best"}});
+    result.test = score(*loader);
+    record("test", *result.test, state_.last, {{"weights", "last"}});
+    if (result.best_is_last() || !best_model_.load(booster_, run_)) return;
+    result.best_test = score(*loader);
+    record("test", *result.best_test, state_.best, {{"weights", "best"}});
   }
 
   Prepared p_;
@@ -263,7 +264,7 @@ class Session {
   Deadline deadline_;
   std::optional<FiniteWatch> watch_;
   std::optional<Timeline> timeline_;
-  Standing standing_;
+  TrainerState state_;
   std::int64_t total_steps_ = 0, local_samples_ = 0, resumed_at_ = 0;
   double waited_ = 0, seconds_a_step_ = 0;
   bool stopped_ = false;

@@ -22,7 +22,7 @@ std::int64_t peak_rss_bytes() {
 
 nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t samples) {
   nlohmann::json comm = nlohmann::json::object();
-  for (const auto& [key, entry] : world.ledger().totals())
+  for (const auto& [key, entry] : world.comm_stats().totals())
     comm[key.first][key.second] = {{"calls", entry.calls},
                                    {"payload_elements", entry.payload_elements},
                                    {"payload_bytes", entry.payload_bytes},
@@ -62,42 +62,42 @@ static std::string exported(const Evaluated& of, const std::optional<EvalResult>
                      test ? fmt::format(", test {}", percent_text(test->accuracy)) : "", where);
 }
 
-std::vector<std::string> closing_lines(const Outcome& o) {
-  const auto& standing = o.standing;
+std::vector<std::string> closing_lines(const RunResult& o) {
+  const auto& state = o.state;
   auto done = fmt::format("done in {:.1f} s", o.seconds);
   if (!o.stopped_by.empty()) done += fmt::format(", stopped by {}", o.stopped_by);
-  if (standing.skipped > 0)
-    done += fmt::format(", {} skipped because the loss scale overflowed", text::counted(standing.skipped, "step"));
+  if (state.skipped > 0)
+    done += fmt::format(", {} skipped because the loss scale overflowed", text::counted(state.skipped, "step"));
   for (const auto& [split, count] : o.skipped_samples)
     done += fmt::format(", {} unreadable in {} skipped", count, split);
   const auto last = fmt::format("{}/{}", o.run_dir, kLastModel), best = fmt::format("{}/{}", o.run_dir, kBestModel);
   if (o.best_is_last())
-    return {done, fmt::format("best      epoch {}, the last: {} and {}", standing.best.epoch,
-                              exported(standing.last, o.test, last), best)};
-  return {done, fmt::format("last      epoch {}: {}", standing.last.epoch, exported(standing.last, o.test, last)),
-          fmt::format("best      epoch {}: {}", standing.best.epoch, exported(standing.best, o.best_test, best))};
+    return {done, fmt::format("best      epoch {}, the last: {} and {}", state.best.epoch,
+                              exported(state.last, o.test, last), best)};
+  return {done, fmt::format("last      epoch {}: {}", state.last.epoch, exported(state.last, o.test, last)),
+          fmt::format("best      epoch {}: {}", state.best.epoch, exported(state.best, o.best_test, best))};
 }
 
-nlohmann::json run_summary(const Outcome& outcome, Booster& booster, const std::vector<std::string>& rank_reports) {
-  const auto& standing = outcome.standing;
+nlohmann::json run_summary(const RunResult& result, Booster& booster, const std::vector<std::string>& rank_reports) {
+  const auto& state = result.state;
   const auto& world = booster.mesh().world();
   auto ranks = nlohmann::json::array();
   for (const auto& report : rank_reports) ranks.push_back(nlohmann::json::parse(report));
   nlohmann::json out{
       {"final",
-       {{"epoch", standing.last.epoch},
-        {"validation_loss", standing.last.loss},
-        {"validation_accuracy", standing.last.accuracy}}},
+       {{"epoch", state.last.epoch},
+        {"validation_loss", state.last.loss},
+        {"validation_accuracy", state.last.accuracy}}},
       {"best",
-       {{"epoch", standing.best.epoch},
-        {"validation_accuracy", standing.best.accuracy},
-        {"validation_loss", standing.best.loss}}},
-      {"steps", standing.at.global_step},
-      {"samples", standing.at.samples},
-      {"resumed_at_step", outcome.resumed_at},
-      {"skipped_steps", standing.skipped},
-      {"skipped_samples", outcome.skipped_samples},
-      {"seconds", outcome.seconds},
+       {{"epoch", state.best.epoch},
+        {"validation_accuracy", state.best.accuracy},
+        {"validation_loss", state.best.loss}}},
+      {"steps", state.at.global_step},
+      {"samples", state.at.samples},
+      {"resumed_at_step", result.resumed_at},
+      {"skipped_steps", state.skipped},
+      {"skipped_samples", result.skipped_samples},
+      {"seconds", result.seconds},
       {"versions", {{"trireme", TRIREME_VERSION}, {"torch", TORCH_VERSION}, {"transport", world.transport()}}},
       {"world",
        {{"size", world.size()},
@@ -110,11 +110,11 @@ nlohmann::json run_summary(const Outcome& outcome, Booster& booster, const std::
     of["test_loss"] = result.loss;
     of["test_accuracy"] = result.accuracy;
   };
-  if (outcome.test) test(out["final"], *outcome.test);
-  if (outcome.best_is_last() && outcome.test)
-    test(out["best"], *outcome.test);
-  else if (outcome.best_test)
-    test(out["best"], *outcome.best_test);
+  if (result.test) test(out["final"], *result.test);
+  if (result.best_is_last() && result.test)
+    test(out["best"], *result.test);
+  else if (result.best_test)
+    test(out["best"], *result.best_test);
   return out;
 }
 

@@ -25,8 +25,8 @@ std::map<std::string, std::size_t> skipped_samples(const data::Datasets& data, c
 nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t samples);
 
 /// What the run came to, beside what the ranks tell of themselves.
-struct Outcome {
-  const Standing& standing;
+struct RunResult {
+  const TrainerState& state;
   std::string run_dir;
   std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start
   double seconds = 0;
@@ -36,12 +36,12 @@ struct Outcome {
   std::map<std::string, std::size_t> skipped_samples{};
 
   /// Whether the last weights are those of the best epoch.
-  [[nodiscard]] bool best_is_last() const { return standing.best.step == standing.last.step; }
+  [[nodiscard]] bool best_is_last() const { return state.best.step == state.last.step; }
 };
 /// 0.957 -> "95.7 %"
 std::string percent_text(double share);
 /// The last lines of the screen: the time, then what is exported, each with its own scores.
-std::vector<std::string> closing_lines(const Outcome& outcome);
-nlohmann::json run_summary(const Outcome& outcome, Booster& booster, const std::vector<std::string>& rank_reports);
+std::vector<std::string> closing_lines(const RunResult& result);
+nlohmann::json run_summary(const RunResult& result, Booster& booster, const std::vector<std::string>& rank_reports);
 
 }  // namespace trireme::train

@@ -113,11 +113,11 @@ class Reader : public nn::Model {
 
 /// What tensor parallelism cuts. All else is whole on each rank.
 inline nn::Policy policy() {
-  return {{"layer*.attention", nn::Role::heads},
-          {"layer*.out", nn::Role::row},
-          {"layer*.mlp_in", nn::Role::column},
-          {"layer*.mlp_out", nn::Role::row},
-          {"head.classifier", nn::Role::gathered_column}};
+  return {{"layer*.attention", nn::Role::attention},
+          {"layer*.out", nn::Role::row_parallel},
+          {"layer*.mlp_in", nn::Role::column_parallel},
+          {"layer*.mlp_out", nn::Role::row_parallel},
+          {"head.classifier", nn::Role::column_parallel_gather_output}};
 }
 
 }  // namespace reader

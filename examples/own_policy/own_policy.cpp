@@ -16,9 +16,9 @@ namespace {
 using trireme::nn::Role;
 
 trireme::nn::Policy policy() {
-  return {{"vit.encoder.layer.*.attention.attention", Role::heads},
-          {"vit.encoder.layer.*.attention.output.dense", Role::row},
-          {"vit.encoder.layer.*.intermediate.dense", Role::gathered_column}};
+  return {{"vit.encoder.layer.*.attention.attention", Role::attention},
+          {"vit.encoder.layer.*.attention.output.dense", Role::row_parallel},
+          {"vit.encoder.layer.*.intermediate.dense", Role::column_parallel_gather_output}};
 }
 
 class OwnPolicy : public trireme::PluginAround {

@@ -20,7 +20,7 @@ using nn::Init;
 using nn::Tensors;
 
 /// A module that only gives its children a common name.
-torch::nn::Module& folder(torch::nn::Module& parent, const std::string& name) {
+torch::nn::Module& submodule(torch::nn::Module& parent, const std::string& name) {
   return *parent.register_module(name, std::make_shared<torch::nn::Module>(name));
 }
 
@@ -54,7 +54,7 @@ class Embeddings : public nn::Block {
     const auto draw = Init::normal(0, *options.initializer_range);
     declare("cls_token", cls_token_, {1, 1, *options.hidden_size}, draw);
     declare("position_embeddings", positions_, {1, side * side + 1, *options.hidden_size}, draw);
-    folder(*this, "patch_embeddings").register_module("projection", projection_);
+    submodule(*this, "patch_embeddings").register_module("projection", projection_);
     register_module("dropout", dropout_);
   }
 
@@ -86,18 +86,18 @@ class EncoderLayer : public nn::Block {
     const auto norm = [&] { return std::make_shared<nn::LayerNorm>(hidden, *options.layer_norm_eps); };
     const auto dropout = [&] { return std::make_shared<nn::Dropout>(*options.dropout); };
 
-    auto& attention = folder(*this, "attention");
+    auto& attention = submodule(*this, "attention");
     attention_ = attention.register_module("attention", std::make_shared<nn::SelfAttention>(nn::SelfAttention::Options{
                                                             .hidden = hidden,
                                                             .heads = *options.num_heads,
                                                             .bias = *options.qkv_bias,
                                                             .dropout = *options.attention_dropout,
                                                             .init_std = *options.initializer_range}));
-    auto& attention_out = folder(attention, "output");
+    auto& attention_out = submodule(attention, "output");
     attention_out_ = attention_out.register_module("dense", linear(hidden, hidden, hidden / *options.num_heads));
     attention_out_dropout_ = attention_out.register_module("dropout", dropout());
-    mlp_in_ = folder(*this, "intermediate").register_module("dense", linear(hidden, inner, 1, /*gelu=*/true));
-    auto& output = folder(*this, "output");
+    mlp_in_ = submodule(*this, "intermediate").register_module("dense", linear(hidden, inner, 1, /*gelu=*/true));
+    auto& output = submodule(*this, "output");
     mlp_out_ = output.register_module("dense", linear(inner, hidden));
     mlp_out_dropout_ = output.register_module("dropout", dropout());
     norm_before_ = register_module("layernorm_before", norm());
@@ -110,17 +110,18 @@ class EncoderLayer : public nn::Block {
     // of their work is left out (its gradients are exact zeros).
     const auto& all = inputs.at(0);
     const auto x = class_token_ ? class_token_->forward(all, context) : all;
-    const auto asking = class_token_ ? context.with_tokens(1) : context;
-    const auto [h, normed] = norm_after_->of_sum(x, attend(all, context, asking), *attention_out_dropout_, asking);
-    const auto inner = mlp_in_->forward(normed, asking);
-    return {mlp_out_dropout_->add_to(h, mlp_out_->forward(inner, asking), asking)};
+    const auto query_tokens = class_token_ ? context.with_tokens(1) : context;
+    const auto [h, normed] =
+        norm_after_->of_sum(x, attend(all, context, query_tokens), *attention_out_dropout_, query_tokens);
+    const auto inner = mlp_in_->forward(normed, query_tokens);
+    return {mlp_out_dropout_->add_to(h, mlp_out_->forward(inner, query_tokens), query_tokens)};
   }
 
  private:
   /// A function of its own: what attention has made is gone before the MLP.
-  at::Tensor attend(const at::Tensor& all, const Context& context, const Context& asking) {
+  at::Tensor attend(const at::Tensor& all, const Context& context, const Context& query_tokens) {
     const auto mixed = attention_->forward(norm_before_->forward(all, context), context, class_token_ ? 1 : 0);
-    return attention_out_->forward(mixed, asking);
+    return attention_out_->forward(mixed, query_tokens);
   }
 
   std::shared_ptr<nn::Unary> class_token_;  ///< of the last layer alone
@@ -154,9 +155,9 @@ class Head : public nn::Block {
 Vit::Vit(const Options& options) {
   const std::int64_t hidden = *options.hidden_size, side = options.image_size / *options.patch_size;
   tokens_ = side * side + 1;
-  auto& vit = folder(*this, "vit");
+  auto& vit = submodule(*this, "vit");
   add_block(vit.register_module("embeddings", std::make_shared<Embeddings>(options)));
-  auto& layers = folder(folder(vit, "encoder"), "layer");
+  auto& layers = submodule(submodule(vit, "encoder"), "layer");
   for (std::int64_t i = 0; i < *options.num_layers; ++i)
     add_block(layers.register_module(std::to_string(i),
                                      std::make_shared<EncoderLayer>(options, i + 1 == *options.num_layers)));

@@ -30,7 +30,7 @@ class Lowering {
 
  private:
   /// One direction between two ranks: the messages in the order in which they are sent, and how many are received.
-  struct Lane {
+  struct MessageQueue {
     std::vector<std::size_t> messages;  ///< by item
     std::size_t received = 0;
   };
@@ -44,7 +44,7 @@ class Lowering {
       const int peer = other_rank(rank, target_stage(schedule_, rank, action));
       if (peer < 0) continue;
       const int stage = schedule_.stage_of(rank, action.chunk);
-      lanes_[{rank, peer}].messages.push_back(schedule_.item(action.op, stage, action.microbatch));
+      queues_[{rank, peer}].messages.push_back(schedule_.item(action.op, stage, action.microbatch));
     }
   }
 
@@ -53,11 +53,11 @@ class Lowering {
     const int source = source_stage(schedule_, rank, action), peer = other_rank(rank, source);
     if (peer < 0) return;
     const auto needed = schedule_.item(action.op, source, action.microbatch);
-    auto& lane = lanes_[{peer, rank}];
+    auto& queue = queues_[{peer, rank}];
     while (reader_[needed] >= 0) {
-      TRIREME_CHECK(lane.received < lane.messages.size(), "rank {}: no action produces the input of {}", rank,
+      TRIREME_CHECK(queue.received < queue.messages.size(), "rank {}: no action produces the input of {}", rank,
                     schedule_.describe(rank, action));
-      int& reader = reader_[lane.messages[lane.received++]];
+      int& reader = reader_[queue.messages[queue.received++]];
       TRIREME_CHECK(reader >= 0, "rank {} receives a message that no action of it uses", rank);
       const auto& reads = schedule_.actions[static_cast<std::size_t>(rank)][static_cast<std::size_t>(reader)];
       out.push_back({reads.op == Op::forward ? Kind::recv_activation : Kind::recv_gradient, reads, peer});
@@ -68,14 +68,14 @@ class Lowering {
   /// The rank of a stage, or -1 when it is this one, or there is no such stage.
   [[nodiscard]] int other_rank(int rank, int stage) const {
     if (stage < 0) return -1;
-    const int other = schedule_.place_of(stage).rank;
+    const int other = schedule_.location_of(stage).rank;
     return other == rank ? -1 : other;
   }
 
   const Schedule& schedule_;
   std::size_t ahead_;        ///< by so many actions a receive stands before the one that needs it
   std::vector<int> reader_;  ///< by item: which action of its rank needs it; -1: none, or its receive is posted
-  std::map<std::pair<int, int>, Lane> lanes_;  ///< by sender and receiver
+  std::map<std::pair<int, int>, MessageQueue> queues_;  ///< by sender and receiver
 };
 
 }  // namespace

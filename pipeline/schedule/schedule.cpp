@@ -25,7 +25,7 @@ int Schedule::stage_of(int rank, int chunk) const {
   return chunk * ranks + (returns ? ranks - 1 - rank : rank);
 }
 
-Place Schedule::place_of(int stage) const {
+StageLocation Schedule::location_of(int stage) const {
   const int chunk = stage / ranks, along = stage % ranks;
   const bool returns = layout == Layout::v && chunk % 2 == 1;
   return {returns ? ranks - 1 - along : along, chunk};

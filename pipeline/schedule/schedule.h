@@ -51,9 +51,9 @@ struct Action {
 enum class Layout { loop, v };
 
 /// Where a stage is.
-struct Place {
+struct StageLocation {
   int rank, chunk;
-  bool operator==(const Place&) const = default;
+  bool operator==(const StageLocation&) const = default;
 };
 
 struct Schedule {
@@ -66,7 +66,7 @@ struct Schedule {
 
   [[nodiscard]] int stages() const { return ranks * chunks; }
   [[nodiscard]] int stage_of(int rank, int chunk) const;
-  [[nodiscard]] Place place_of(int stage) const;
+  [[nodiscard]] StageLocation location_of(int stage) const;
   /// A number for what `stage` makes of a microbatch for another stage: its activation in a forward, the gradient of
   /// its input in a backward. From 0, below items().
   [[nodiscard]] std::size_t item(Op op, int stage, int microbatch) const;

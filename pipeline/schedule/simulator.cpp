@@ -59,12 +59,12 @@ class Simulation {
     const int target = target_stage(schedule_, rank, action);
     if (target < 0) return;
     made_at_[schedule_.item(action.op, stage, action.microbatch)] = start + cost;
-    const int waiting = schedule_.place_of(target).rank;
+    const int waiting = schedule_.location_of(target).rank;
     if (waiting != rank) called_.push_back(waiting);
   }
 
   [[nodiscard]] double message(int rank, int source) const {
-    return schedule_.place_of(source).rank == rank ? 0 : costs_.message;
+    return schedule_.location_of(source).rank == rank ? 0 : costs_.message;
   }
 
   [[nodiscard]] double seconds(Op op, int stage) const {

@@ -59,7 +59,7 @@ void check_layout(const Schedule& schedule) {
   if (schedule.actions.size() != static_cast<std::size_t>(schedule.ranks))
     fail("there are lists of actions for {} ranks, not for {}", schedule.actions.size(), schedule.ranks);
   for (int stage = 0; stage < schedule.stages(); ++stage) {
-    const auto [rank, chunk] = schedule.place_of(stage);
+    const auto [rank, chunk] = schedule.location_of(stage);
     if (rank < 0 || rank >= schedule.ranks || chunk < 0 || chunk >= schedule.chunks ||
         schedule.stage_of(rank, chunk) != stage)
       fail("stage {} is mapped to chunk {} of rank {}, which is mapped to stage {}", stage, chunk, rank,

@@ -7,7 +7,7 @@ namespace trireme::pipeline::verifier {
 namespace {
 
 /// "rank 1, instruction 7: send_activation to 2, of forward of stage 1 (chunk 0), microbatch 3"
-std::string place(const Schedule& schedule, int rank, std::size_t at, const Instruction& instruction) {
+std::string location(const Schedule& schedule, int rank, std::size_t at, const Instruction& instruction) {
   const auto what = schedule.describe(rank, instruction.action);
   if (instruction.kind == Kind::compute) return fmt::format("rank {}, instruction {}: {}", rank, at, what);
   return fmt::format("rank {}, instruction {}: {} {} {}, of {}", rank, at, name(instruction.kind),
@@ -22,7 +22,7 @@ std::size_t needed(const Schedule& schedule, int rank, const Action& action) {
   return schedule.item(action.op, source_stage(schedule, rank, action), action.microbatch);
 }
 
-int rank_of(const Schedule& schedule, int stage) { return stage < 0 ? -1 : schedule.place_of(stage).rank; }
+int rank_of(const Schedule& schedule, int stage) { return stage < 0 ? -1 : schedule.location_of(stage).rank; }
 
 /// One rank's program against its list.
 class ProgramCheck {
@@ -64,19 +64,19 @@ class ProgramCheck {
   void compute(const Instruction& instruction) {
     const auto& action = instruction.action;
     if (computed_ == actions_.size() || action != actions_[computed_])
-      fail("{}: not what the schedule computes here", place(schedule_, rank_, at_, instruction));
+      fail("{}: not what the schedule computes here", location(schedule_, rank_, at_, instruction));
     ++computed_;
     if (action.op == Op::backward_weight) return;
     auto& seen = seen_[made(schedule_, rank_, action)];
     seen.computed = true;
     const int peer = rank_of(schedule_, source_stage(schedule_, rank_, action));
     if (peer >= 0 && peer != rank_ && !seen.received)
-      fail("{}: its receive from rank {} has not been posted", place(schedule_, rank_, at_, instruction), peer);
+      fail("{}: its receive from rank {} has not been posted", location(schedule_, rank_, at_, instruction), peer);
   }
 
   void message(const Instruction& instruction) {
     const auto& [kind, action, peer] = instruction;
-    const auto refuse = [&](const char* why) { fail("{}: {}", place(schedule_, rank_, at_, instruction), why); };
+    const auto refuse = [&](const char* why) { fail("{}: {}", location(schedule_, rank_, at_, instruction), why); };
     const bool of_forward = kind == Kind::send_activation || kind == Kind::recv_activation;
     if (action.chunk < 0 || action.chunk >= schedule_.chunks || action.microbatch < 0 ||
         action.microbatch >= schedule_.microbatches || action.op == Op::backward_weight ||
@@ -146,7 +146,7 @@ class Machine {
   }
 
   [[nodiscard]] std::string where(int rank) const {
-    return place(schedule_, rank, next_[static_cast<std::size_t>(rank)], *standing(rank));
+    return location(schedule_, rank, next_[static_cast<std::size_t>(rank)], *standing(rank));
   }
 
   [[nodiscard]] std::string culprit(int rank) const {
@@ -192,8 +192,8 @@ void check_messages(const Schedule& schedule, const std::vector<Program>& progra
     for (std::size_t i = 0; i < list.size(); ++i)
       if (sends[i].item != list[i].item)
         fail("{}: message {} from rank {}, but that rank sends {}",
-             place(schedule, to, list[i].at, programs[static_cast<std::size_t>(to)][list[i].at]), i, from,
-             place(schedule, from, sends[i].at, programs[static_cast<std::size_t>(from)][sends[i].at]));
+             location(schedule, to, list[i].at, programs[static_cast<std::size_t>(to)][list[i].at]), i, from,
+             location(schedule, from, sends[i].at, programs[static_cast<std::size_t>(from)][sends[i].at]));
   }
 }
 

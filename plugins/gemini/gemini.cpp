@@ -88,26 +88,26 @@ const Fields<GeminiOptions>& gemini_fields() {
   return table;
 }
 
-std::vector<zero::Residence> homes_of(const std::vector<zero::Bucket>& chunks, const GeminiOptions& o) {
+std::vector<zero::Residency> residencies_of(const std::vector<zero::Bucket>& chunks, const GeminiOptions& o) {
   double total = 0, before = 0, trained = 0, trained_before = 0;
   for (const auto& chunk : chunks) {
     total += static_cast<double>(chunk.layout.payload());
     if (chunk.trained) trained += static_cast<double>(chunk.layout.payload());
   }
   const double stays = o.strict_ddp_mode ? 1 : 1 - o.shard_param_frac;
-  std::vector<zero::Residence> homes;
+  std::vector<zero::Residency> residencies;
   for (const auto& chunk : chunks) {
     const auto size = static_cast<double>(chunk.layout.payload());
     // A chunk goes where most of it belongs. Frozen ones have no optimizer state to offload.
     const double middle = (before + size / 2) / total, trained_middle = (trained_before + size / 2) / trained;
     before += size;
     if (chunk.trained) trained_before += size;
-    zero::Residence home{.stays = middle < stays};
-    home.offload_master = chunk.trained && 1 - trained_middle < o.offload_optim_frac;
-    home.offload_part = !home.stays && home.offload_master && 1 - middle < o.offload_param_frac;
-    homes.push_back(home);
+    zero::Residency residency{.replicated = middle < stays};
+    residency.offload_master = chunk.trained && 1 - trained_middle < o.offload_optim_frac;
+    residency.offload_part = !residency.replicated && residency.offload_master && 1 - middle < o.offload_param_frac;
+    residencies.push_back(residency);
   }
-  return homes;
+  return residencies;
 }
 
 void Gemini::configure(const config::Table* section) {
@@ -203,19 +203,19 @@ static zero::RunKeys figures_hold_for(const GeminiOptions& o, const ModelSource&
 }
 
 /// Null under "static".
-static std::unique_ptr<zero::Keeper> make_keeper(const GeminiOptions& o, zero::RunKeys run,
-                                                 const std::vector<std::int64_t>& slices,
-                                                 const zero::GradGroups& groups, const comm::World& world,
-                                                 const Log& log) {
+static std::unique_ptr<zero::ChunkManager> make_chunk_manager(const GeminiOptions& o, zero::RunKeys run,
+                                                              const std::vector<std::int64_t>& slices,
+                                                              const zero::GradGroups& groups, const comm::World& world,
+                                                              const Log& log) {
   if (o.placement_policy != "auto") return nullptr;
-  return std::make_unique<zero::Keeper>(groups.everyone, world,
-                                        zero::KeeperOptions{.warmup_ratio = o.warmup_non_model_data_ratio,
-                                                            .steady_ratio = o.steady_cuda_cap_ratio,
-                                                            .margin_ratio = o.gpu_margin_mem_ratio,
-                                                            .stats_path = o.memstats,
-                                                            .run = std::move(run),
-                                                            .chunks = slices.size()},
-                                        log);
+  return std::make_unique<zero::ChunkManager>(groups.everyone, world,
+                                              zero::ChunkManagerOptions{.warmup_ratio = o.warmup_non_model_data_ratio,
+                                                                        .steady_ratio = o.steady_cuda_cap_ratio,
+                                                                        .margin_ratio = o.gpu_margin_mem_ratio,
+                                                                        .stats_path = o.memstats,
+                                                                        .run = std::move(run),
+                                                                        .chunks = slices.size()},
+                                              log);
 }
 
 BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
@@ -230,17 +230,17 @@ BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::M
   std::vector<std::int64_t> slices;
   for (const auto& chunk : chunks)
     slices.push_back(chunk.layout.part_size() * static_cast<std::int64_t>(c10::elementSize(flat.working)));
-  auto keeper = make_keeper(options_, figures_hold_for(options_, source, options, slices, groups), slices, groups,
-                            mesh.world(), log);
-  auto homes = keeper ? keeper->careful(slices) : homes_of(chunks, options_);
-  auto weights = zero::make_weights(source, flat, std::move(chunks), std::move(homes), groups, log);
+  auto chunk_manager = make_chunk_manager(options_, figures_hold_for(options_, source, options, slices, groups), slices,
+                                          groups, mesh.world(), log);
+  auto residencies = chunk_manager ? chunk_manager->careful(slices) : residencies_of(chunks, options_);
+  auto weights = zero::make_weights(source, flat, std::move(chunks), std::move(residencies), groups, log);
   const zero::ShardedOptions sharded{.partition_gradients = true,
                                      .overlap_reduce = options_.enable_async_reduce,
                                      .hold_gradients = options_.enable_gradient_accumulation,
                                      .outputs_fp32 = options_.force_outputs_fp32};
   auto model =
       std::make_unique<zero::GatheredModel>(source.model, std::move(weights), options, sharded, groups, device,
-                                            static_cast<std::size_t>(options_.max_prefetch), std::move(keeper));
+                                            static_cast<std::size_t>(options_.max_prefetch), std::move(chunk_manager));
   describe(*model, parts, microbatches(options.train, groups.everyone.size()) > 1, log);
   auto optimizer =
       std::make_unique<zero::ShardedOptimizer>(*model, options, zero::ShardedOptimizer::Norm{{"dp"}}, mesh);
@@ -255,7 +255,7 @@ void Gemini::describe(zero::GatheredModel& model, int parts, bool accumulates, c
     model.note(accumulates
                    ? "whole gradients are accumulated over the microbatches of a step, and reduced once"
                    : "enable_gradient_accumulation has no effect on this number of ranks: a step has one microbatch");
-  if (model.keeper() != nullptr) model.note(model.keeper()->describe());
+  if (model.chunk_manager() != nullptr) model.note(model.chunk_manager()->describe());
   if (options_.verbose)
     for (const auto& line : model.flat().describe("chunk")) log.note("{}", line);
 }

@@ -35,7 +35,7 @@ const Fields<GeminiOptions>& gemini_fields();
 
 /// Where each chunk lives under "static", by the options' parts of all elements: the first chunks stay, the last ones
 /// are offloaded.
-std::vector<zero::Residence> homes_of(const std::vector<zero::Bucket>& chunks, const GeminiOptions& options);
+std::vector<zero::Residency> residencies_of(const std::vector<zero::Bucket>& chunks, const GeminiOptions& options);
 
 class Gemini : public Plugin {
  public:

@@ -78,9 +78,9 @@ double flops_of(std::string_view name, const Values& in) {
 class FlopCounter {
  public:
   FlopCounter() {
-    counted() = 0;
+    flop_counter() = 0;
     auto count = at::RecordFunctionCallback([](const at::RecordFunction& function) {
-      counted() += flops_of(function.name(), function.inputs());
+      flop_counter() += flops_of(function.name(), function.inputs());
       return std::unique_ptr<at::ObserverContext>();
     });
     handle_ = at::addThreadLocalCallback(count.needsInputs(true).scopes({at::RecordScope::FUNCTION}));
@@ -88,11 +88,11 @@ class FlopCounter {
   ~FlopCounter() { at::removeCallback(handle_); }
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;
-  [[nodiscard]] double flops() const { return counted(); }
+  [[nodiscard]] double flops() const { return flop_counter(); }
 
  private:
   /// A callback is a plain function, with no room for an object of ours.
-  static double& counted() {
+  static double& flop_counter() {
     static thread_local double flops = 0;
     return flops;
   }
@@ -102,7 +102,8 @@ class FlopCounter {
 /// The same numbers on every rank, and nobody's stream of random numbers is drawn from.
 class Random {
  public:
-  explicit Random(const Trial& trial) : options_(at::TensorOptions().dtype(trial.dtype).device(trial.device)) {}
+  explicit Random(const ProfileConfig& config)
+      : options_(at::TensorOptions().dtype(config.dtype).device(config.device)) {}
   at::Tensor operator()(at::IntArrayRef shape) {
     return at::randn(shape, generator_, at::TensorOptions(at::kFloat)).to(options_);
   }
@@ -132,22 +133,22 @@ class KeptGenerators {
 
 /// A block's parameters while they have memory and random values. A user's own, and buffers, have values: they are
 /// copied where the trial is, and are afterwards as they were.
-class Lent {
+class TemporaryParameters {
  public:
-  Lent(nn::Block& block, const Trial& trial, Random& random) {
+  TemporaryParameters(nn::Block& block, const ProfileConfig& config, Random& random) {
     std::set<const nn::Layer*> seen;  // a layer may stand in a block under two names
     block.apply([&](torch::nn::Module& module) {
       auto* layer = dynamic_cast<nn::Layer*>(&module);
       if (layer == nullptr || !seen.insert(layer).second) return;
       for (const auto& declared : layer->declared()) {
         borrowed_.push_back({layer, declared.name, *declared.member});
-        layer->place(declared.name, random(declared.member->sizes()) * 0.02);
+        layer->set_storage(declared.name, random(declared.member->sizes()) * 0.02);
       }
     });
     const auto copy = [&](const at::Tensor& tensor) {
       own_.emplace_back(tensor, tensor.tensor_data());
-      const auto type = tensor.is_floating_point() ? trial.dtype : tensor.scalar_type();
-      tensor.set_data(tensor.tensor_data().to(trial.device, type, /*non_blocking=*/false, /*copy=*/true));
+      const auto type = tensor.is_floating_point() ? config.dtype : tensor.scalar_type();
+      tensor.set_data(tensor.tensor_data().to(config.device, type, /*non_blocking=*/false, /*copy=*/true));
     };
     std::set<const void*> known;
     for (const auto& [layer, name, value] : borrowed_)
@@ -157,12 +158,12 @@ class Lent {
     for (const auto& buffer : block.buffers())
       if (known.insert(buffer.unsafeGetTensorImpl()).second) copy(buffer);
   }
-  ~Lent() {
-    for (auto& [layer, name, value] : borrowed_) layer->place(name, std::move(value));
+  ~TemporaryParameters() {
+    for (auto& [layer, name, value] : borrowed_) layer->set_storage(name, std::move(value));
     for (auto& [tensor, value] : own_) tensor.set_data(value);
   }
-  Lent(const Lent&) = delete;
-  Lent& operator=(const Lent&) = delete;
+  TemporaryParameters(const TemporaryParameters&) = delete;
+  TemporaryParameters& operator=(const TemporaryParameters&) = delete;
 
  private:
   struct Borrowed {
@@ -200,14 +201,14 @@ double settled(c10::Device device) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-nn::Tensors inputs_like(const nn::Tensors& example, const Trial& trial, Random& random) {
+nn::Tensors inputs_like(const nn::Tensors& example, const ProfileConfig& config, Random& random) {
   nn::Tensors inputs;
   for (const auto& input : example) {
     auto shape = input.sizes().vec();
-    shape.front() = trial.samples;
+    shape.front() = config.samples;
     inputs.push_back(at::isFloatingType(input.scalar_type())
                          ? random(shape)
-                         : at::zeros(shape, at::TensorOptions(input.scalar_type()).device(trial.device)));
+                         : at::zeros(shape, at::TensorOptions(input.scalar_type()).device(config.device)));
   }
   return inputs;
 }
@@ -221,26 +222,26 @@ std::vector<double> summed(const std::vector<double>& costs, c10::Device device,
   return {values, values + costs.size()};
 }
 
-struct Tried {
+struct BlockProfile {
   nn::Tensors outputs;
   double cost;
 };
-using TryOne = std::function<Tried(nn::Block& block, nn::Tensors inputs, const nn::Context& context)>;
+using ProfileBlock = std::function<BlockProfile(nn::Block& block, nn::Tensors inputs, const nn::Context& context)>;
 
 /// Each block's cost, with parameters that are lent for its trial.
-std::vector<double> try_blocks(nn::Model& model, const nn::Tensors& example, const Trial& trial,
-                               const comm::Group& everyone, const TryOne& try_one) {
-  const KeptGenerators generators(trial.device);
-  Random random(trial);
+std::vector<double> profile_blocks(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
+                                   const comm::Group& everyone, const ProfileBlock& try_one) {
+  const KeptGenerators generators(config.device);
+  Random random(config);
   std::vector<double> costs;
-  run_blocks(model, inputs_like(example, trial, random),
+  run_blocks(model, inputs_like(example, config, random),
              [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
-               const Lent lent(block, trial, random);
+               const TemporaryParameters temporary(block, config, random);
                auto tried = try_one(block, std::move(in), context);
                costs.push_back(tried.cost);
                return std::move(tried.outputs);
              });
-  return summed(costs, trial.device, everyone);
+  return summed(costs, config.device, everyone);
 }
 
 }  // namespace
@@ -253,32 +254,34 @@ std::vector<double> parameter_costs(nn::Model& model) {
   return costs;
 }
 
-std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial,
+std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
                                const comm::Group& everyone) {
   const at::NoGradGuard no_grad;
-  return try_blocks(model, example, trial, everyone, [](nn::Block& block, nn::Tensors in, const nn::Context& context) {
-    auto plain = context;
-    plain.training = false;  // masks cost no product
-    const FlopCounter counter;
-    auto out = block.forward(std::move(in), plain);
-    return Tried{std::move(out), counter.flops()};
-  });
+  return profile_blocks(model, example, config, everyone,
+                        [](nn::Block& block, nn::Tensors in, const nn::Context& context) {
+                          auto plain = context;
+                          plain.training = false;  // masks cost no product
+                          const FlopCounter counter;
+                          auto out = block.forward(std::move(in), plain);
+                          return BlockProfile{std::move(out), counter.flops()};
+                        });
 }
 
-std::vector<double> time_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial,
+std::vector<double> time_costs(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
                                const comm::Group& everyone) {
   bool first = true;
-  return try_blocks(model, example, trial, everyone, [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
-    Tried best{{}, std::numeric_limits<double>::infinity()};
-    for (int once = 0; once < 3; ++once) {
-      const auto begin = settled(trial.device);
-      best.outputs = try_block(block, in, context, first);
-      best.cost = std::min(best.cost, settled(trial.device) - begin);
-    }
-    for (auto& parameter : block.parameters()) parameter.mutable_grad().reset();
-    first = false;
-    return best;
-  });
+  return profile_blocks(model, example, config, everyone,
+                        [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
+                          BlockProfile best{{}, std::numeric_limits<double>::infinity()};
+                          for (int once = 0; once < 3; ++once) {
+                            const auto begin = settled(config.device);
+                            best.outputs = try_block(block, in, context, first);
+                            best.cost = std::min(best.cost, settled(config.device) - begin);
+                          }
+                          for (auto& parameter : block.parameters()) parameter.mutable_grad().reset();
+                          first = false;
+                          return best;
+                        });
 }
 
 }  // namespace trireme::plugins

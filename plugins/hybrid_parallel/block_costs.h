@@ -21,7 +21,7 @@ namespace trireme::plugins {
 std::vector<double> parameter_costs(nn::Model& model);
 
 /// How blocks are tried: one after the other gets memory and random values, runs, and gives the memory back.
-struct Trial {
+struct ProfileConfig {
   std::int64_t samples = 1;
   at::ScalarType dtype = at::kFloat;
   c10::Device device = at::kCPU;
@@ -29,12 +29,12 @@ struct Trial {
 /// Floating-point operations of each block's forward pass: two for each multiplication in LibTorch's products of
 /// matrices, convolutions and attentions; added up over the ranks of `everyone`. `example`: a sample's inputs, [1, ...]
 /// each. Collective.
-std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial,
+std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
                                const comm::Group& everyone);
 
 /// Seconds of each block's forward and backward pass, the best of three, added up over the ranks of `everyone`.
 /// Collective.
-std::vector<double> time_costs(nn::Model& model, const nn::Tensors& example, const Trial& trial,
+std::vector<double> time_costs(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
                                const comm::Group& everyone);
 
 }  // namespace trireme::plugins

@@ -24,7 +24,7 @@ struct Why {
   const char* key = "tp_size";
 };
 
-std::string why_not_text(const ModelSource& source, const shardformer::Sizes& sizes) {
+std::string why_not_text(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
   if (sizes.tensor == 1 && sizes.mode == Sequence::none) return "";
   const auto* policy = policy_for(source);
   if (policy == nullptr)
@@ -32,10 +32,10 @@ std::string why_not_text(const ModelSource& source, const shardformer::Sizes& si
         "this model has no tensor-parallel policy (built-in policies: {}); set ModelSource::policy, or set tp_size = 1 "
         "and no sequence_parallelism_mode",
         text::join(shardformer::kinds_with_policy()));
-  return shardformer::why_not(*source.model, *policy, sizes);
+  return shardformer::validate(*source.model, *policy, sizes);
 }
 
-Why why_not(const ModelSource& source, const shardformer::Sizes& sizes) {
+Why validate(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
   if (auto text = why_not_text(source, {sizes.tensor, Sequence::none, 1}); !text.empty()) return {std::move(text)};
   const bool own = sizes.mode != Sequence::none && !shardformer::reuses_tensor(sizes.mode);
   return {why_not_text(source, sizes), own ? "sp_size" : "sequence_parallelism_mode"};
@@ -119,7 +119,7 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
 void HybridParallel::check_model(const ModelSource& source, const config::RunConfig& config) const {
   const auto* section = config.plugin_table(name());
   const auto& o = options_;
-  const auto why = why_not(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
+  const auto why = validate(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
   if (!why.text.empty()) config::fail(section, why.key, why.text);
   if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, *policy_for(source)) == 0)
     config::fail(section, "parallel_output", "has no effect: the policy gives no layer the role labels; remove it");
@@ -177,10 +177,10 @@ zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
 
 /// Lets the loss be computed of logits that are cut over the ranks. False: nobody says that it is cross-entropy, or the
 /// policy names no logits.
-static bool lose_apart(const ModelSource& source, const comm::Group& tp) {
+static bool loss_is_parallel(const ModelSource& source, const comm::Group& tp) {
   const auto classes = shardformer::classes_of(*source.model, *policy_for(source));
   if (!source.loss || classes < 2) return false;
-  source.loss->compute_by(
+  source.loss->set_parallel_loss(
       [classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
         // A rank's part of two classes or more is never all of them; whole ones come from an evaluation.
         return logits.size(-1) != classes ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
@@ -202,24 +202,24 @@ std::vector<double> HybridParallel::block_costs(const ModelSource& source, const
         fmt::format("plugin.hybrid_parallel.pp_partition: \"{}\" runs the blocks with a sample, but there is none; "
                     "choose \"uniform\" or \"parameters\"",
                     by));
-  Trial trial{.device = mesh.world().device()};
-  if (by == "flops") return flop_costs(*source.model, example, trial, mesh.world().group());
-  trial.samples = micro_batch(options.train.micro_batch, share_of(options.train, mesh.group("dp").size()));
-  trial.dtype = Precision::pure(options.train.precision).parameters;
-  return time_costs(*source.model, example, trial, mesh.world().group());
+  ProfileConfig config{.device = mesh.world().device()};
+  if (by == "flops") return flop_costs(*source.model, example, config, mesh.world().group());
+  config.samples = micro_batch(options.train.micro_batch, share_of(options.train, mesh.group("dp").size()));
+  config.dtype = Precision::pure(options.train.precision).parameters;
+  return time_costs(*source.model, example, config, mesh.world().group());
 }
 
 BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
   const auto options = with_section(*this, options_, given);
   const auto &pp = mesh.group("pp"), &tp = mesh.group("tp");
-  shardformer::Groups cut{tp, options_.mode(), mesh.group("sp"), false, options_.overlap()};
-  const auto why = why_not(source, cut.sizes());
+  shardformer::ParallelGroups cut{tp, options_.mode(), mesh.group("sp"), false, options_.overlap()};
+  const auto why = validate(source, cut.sizes());
   if (!why.text.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.{}: {}", why.key, why.text));
   auto stage_choice = this->stage_choice();
   stage_choice.costs = block_costs(source, options, mesh);  // before anything is cut
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
   if (tp.size() > 1 || options_.mode() != Sequence::none) {
-    cut.labels_apart = options_.parallel_output && tp.size() > 1 && lose_apart(source, tp);
+    cut.parallel_loss = options_.parallel_output && tp.size() > 1 && loss_is_parallel(source, tp);
     shardformer::apply(*source.model, *policy_for(source), cut);
   }
   ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage),
@@ -244,8 +244,8 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
     return {std::move(model), std::move(optimizer)};
   }
   keep_stages(*source.model, stages, pp.axis());
-  plan.section_of = sections(*source.model, stages);
-  plan.late_section = stages.late_section();
+  plan.gradient_group_of = sections(*source.model, stages);
+  plan.deferred_group = stages.deferred_group();
   auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
   finish(*model);
   const auto loss_type = Precision::parse(options.train.precision).loss;

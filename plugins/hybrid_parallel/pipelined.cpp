@@ -21,7 +21,7 @@ PipelinedModel::PipelinedModel(std::unique_ptr<zero::ShardedModel> model, StageP
     : model_(std::move(model)),
       plan_(std::move(plan)),
       loss_type_(loss_type),
-      line_(mesh.group("pp")),
+      pipeline_group_(mesh.group("pp")),
       executor_(plan_.pipeline, pipeline::Links(mesh, "pp"), *this) {
   const auto& leaves = model_->flat().leaves();
   for (std::size_t shared = 0; shared < plan_.shared.size(); ++shared)
@@ -52,7 +52,8 @@ nn::Tensors PipelinedModel::forward(const data::Batch& batch) {
   TRIREME_REQUIRE(!at::GradMode::is_enabled(),
                   "BoostedModel::forward() of a pipeline is only for evaluation, under at::NoGradGuard; train with "
                   "Booster::train_step() or forward_backward()");
-  const int pieces = line_.size();  // whatever the batch: all data-parallel ranks gather weights equally often
+  const int pieces =
+      pipeline_group_.size();  // whatever the batch: all data-parallel ranks gather weights equally often
   std::vector<data::Batch> micro;
   for (int i = 0; i < pieces; ++i) {
     const auto range = shard::split(batch.size(), pieces, i);
@@ -81,7 +82,7 @@ ScopeGuard PipelinedModel::no_sync() {
 
 nn::Tensors PipelinedModel::forward(int chunk, nn::Tensors inputs, const data::Batch& batch) {
   const auto& [begin, end] = plan_.mine[static_cast<std::size_t>(chunk)];
-  if (begin == 0) inputs = model_->cast(std::move(inputs));
+  if (begin == 0) inputs = model_->to_compute_dtype(std::move(inputs));
   return model_->forward_blocks(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), std::move(inputs),
                                 batch);
 }
@@ -103,7 +104,7 @@ at::Tensor PipelinedModel::loss(const nn::Tensors& made, const data::Batch& batc
     outputs_->emplace_back();
     for (const auto& output : outputs) outputs_->back().push_back(output.detach());
   }
-  return optimizer_->scaler().scale(model_->counted(loss.sum / batch.global_weight));
+  return optimizer_->scaler().scale(model_->scaled_loss(loss.sum / batch.global_weight));
 }
 
 bool PipelinedModel::trains(int chunk) const {
@@ -120,7 +121,7 @@ void PipelinedModel::before_weights(int, bool last) {
 
 void PipelinedModel::after_weights(int chunk, bool) {
   take_shared();
-  model_->pass_ended(plan_.section_of(chunk));
+  model_->pass_ended(plan_.gradient_group_of(chunk));
 }
 
 /// Gradients of shared parameters add up like others that wait for further passes, in the dtype that these are kept in.
@@ -130,7 +131,7 @@ void PipelinedModel::take_shared() {
   for (const auto& [shared, leaf] : shared_) {
     if (!model_->flat().leaves()[leaf].value.grad().defined()) continue;
     model_->sync().ready(leaf);
-    model_->sync().end_pass(plan_.late_section(shared));
+    model_->sync().end_pass(plan_.deferred_group(shared));
   }
 }
 
@@ -138,10 +139,10 @@ void PipelinedModel::reduce_shared() {
   if (shared_.empty() || held_) return;
   auto& sync = model_->sync();
   sync.hold(false);
-  for (const auto& entry : shared_) sync.end_pass(plan_.late_section(entry.first));
+  for (const auto& entry : shared_) sync.end_pass(plan_.deferred_group(entry.first));
   for (const auto& [shared, leaf] : shared_)
-    sync.settle(plan_.late_section(shared),
-                [&, leaf = leaf, shared = shared](at::Tensor& part) { sum_up(plan_.shared[shared], leaf, part); });
+    sync.wait(plan_.deferred_group(shared),
+              [&, leaf = leaf, shared = shared](at::Tensor& part) { sum_up(plan_.shared[shared], leaf, part); });
 }
 
 /// The first of the ranks that hold a parameter adds up the parts of all, in their order, and gives the sum back. A
@@ -152,25 +153,25 @@ void PipelinedModel::sum_up(const StagePlan::Shared& shared, std::size_t leaf, a
   auto& sync = model_->sync();
   const bool mine = sync.used(leaf);
   auto used = at::full({1}, mine ? 1 : 0, at::TensorOptions(at::kInt).device(part.device()));
-  if (line_.rank() != ranks.front()) {
-    for (const auto& tensor : {used, part}) line_.send(tensor, ranks.front());
-    for (const auto& tensor : {used, part}) line_.recv(tensor, ranks.front());
+  if (pipeline_group_.rank() != ranks.front()) {
+    for (const auto& tensor : {used, part}) pipeline_group_.send(tensor, ranks.front());
+    for (const auto& tensor : {used, part}) pipeline_group_.recv(tensor, ranks.front());
   } else {
     auto their_use = at::empty_like(used), theirs = at::empty_like(part);
     for (auto other = ranks.begin() + 1; other != ranks.end(); ++other) {
-      line_.recv(their_use, *other);
-      line_.recv(theirs, *other);
+      pipeline_group_.recv(their_use, *other);
+      pipeline_group_.recv(theirs, *other);
       used += their_use;
       part += theirs;
     }
     for (auto other = ranks.begin() + 1; other != ranks.end(); ++other)
-      for (const auto& tensor : {used, part}) line_.send(tensor, *other);
+      for (const auto& tensor : {used, part}) pipeline_group_.send(tensor, *other);
   }
   if (!mine && used.item<int>() > 0) sync.use(leaf);  // only then must the host know
 }
 
 std::string PipelinedModel::picture(int columns) {
-  return pipeline::picture_of(plan_.pipeline, events_, line_, model_->flat().device(), columns);
+  return pipeline::picture_of(plan_.pipeline, events_, pipeline_group_, model_->flat().device(), columns);
 }
 
 std::vector<std::string> PipelinedModel::notes() const {

@@ -56,7 +56,7 @@ class PipelinedModel : public BoostedModel, public StepRunner, private pipeline:
   StagePlan plan_;
   at::ScalarType loss_type_;
   bool held_ = false;  ///< by no_sync()
-  const comm::Group& line_;
+  const comm::Group& pipeline_group_;
   /// Trained parameters that this rank shares with other stages: in plan_.shared and among the leaves.
   std::vector<std::pair<std::size_t, std::size_t>> shared_;
   pipeline::Executor executor_;

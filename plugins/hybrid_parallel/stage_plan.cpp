@@ -35,7 +35,7 @@ StagePlan plan_stages(nn::Model& model, const StageChoice& choice, int ranks, in
                                    [&](const auto& stage) { return static_cast<std::int64_t>(block) < stage.end; });
       const auto stage = static_cast<int>(at - plan.stages.begin());
       if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(stage);
-      const int holder = schedule.place_of(stage).rank;
+      const int holder = schedule.location_of(stage).rank;
       if (std::find(holders.begin(), holders.end(), holder) == holders.end()) holders.push_back(holder);
     }
     if (stages.size() > 1) plan.shared.push_back({name, std::move(holders)});
@@ -48,18 +48,18 @@ void keep_stages(nn::Model& model, const StagePlan& plan, const std::string& axi
   for (const auto& [begin, end] : plan.mine)
     for (auto block = begin; block < end; ++block) blocks.push_back(static_cast<std::size_t>(block));
   std::sort(blocks.begin(), blocks.end());
-  model.keep(std::move(blocks), axis);
-  nn::release_elsewhere(model);
+  model.keep_stage_blocks(std::move(blocks), axis);
+  nn::release_remote(model);
 }
 
-std::function<int(const std::string&)> sections(nn::Model& model, const StagePlan& plan) {
+std::function<int(const std::string&)> gradient_groups(nn::Model& model, const StagePlan& plan) {
   std::map<std::string, int> of;
   for (const auto& [name, blocks] : nn::users(model))
     for (std::size_t chunk = 0; chunk < plan.mine.size(); ++chunk)
       if (const auto block = static_cast<std::int64_t>(blocks.front());
           plan.mine[chunk].begin <= block && block < plan.mine[chunk].end)
-        of[name] = plan.section_of(static_cast<int>(chunk));
-  for (std::size_t i = 0; i < plan.shared.size(); ++i) of[plan.shared[i].name] = plan.late_section(i);
+        of[name] = plan.gradient_group_of(static_cast<int>(chunk));
+  for (std::size_t i = 0; i < plan.shared.size(); ++i) of[plan.shared[i].name] = plan.deferred_group(i);
   return [of = std::move(of)](const std::string& name) { return of.at(name); };
 }
 

@@ -29,8 +29,8 @@ struct StagePlan {
 
   /// Sections of gradients (zero/grad_sync.h): one a chunk, the last chunk first; behind them a late one for each
   /// shared parameter, so that the ranks of all its stages cut it into the same parts.
-  [[nodiscard]] int section_of(int chunk) const { return static_cast<int>(mine.size()) - 1 - chunk; }
-  [[nodiscard]] int late_section(std::size_t of = 0) const { return static_cast<int>(mine.size() + of); }
+  [[nodiscard]] int gradient_group_of(int chunk) const { return static_cast<int>(mine.size()) - 1 - chunk; }
+  [[nodiscard]] int deferred_group(std::size_t of = 0) const { return static_cast<int>(mine.size() + of); }
 };
 
 struct StageChoice {
@@ -44,7 +44,7 @@ struct StageChoice {
 StagePlan plan_stages(nn::Model& model, const StageChoice& choice, int ranks, int rank);
 /// Keeps this rank's blocks of a model that has no memory yet; what a user's own modules have made for others is freed.
 void keep_stages(nn::Model& model, const StagePlan& plan, const std::string& axis);
-/// By a parameter's name: the section of its gradient.
-std::function<int(const std::string&)> sections(nn::Model& model, const StagePlan& plan);
+/// Maps a parameter's name to its gradient group (zero/grad_sync.h).
+std::function<int(const std::string&)> gradient_groups(nn::Model& model, const StagePlan& plan);
 
 }  // namespace trireme::plugins

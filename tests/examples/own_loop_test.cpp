@@ -71,11 +71,11 @@ TEST(MyPlugin, IsRightToVerify) {
                                  "num_heads = 2\nintermediate_size = 32\npatch_size = 8\n[data]\nname = \"leaves\"\n"
                                  "images = 60\nimage_size = 16\n[train]\nglobal_batch = 8\n");
   const std::string mine = "plugin=" MY_PLUGIN;
-  const auto told = run_process(
+  const auto outcome = run_process(
       {TRIREME_COMMAND, "verify", file, "--layouts", "dp=1; dp=2," + mine + "; dp=2,train.micro_batch=1," + mine},
       kOptions);
-  EXPECT_EQ(told.code, 0) << told.out << told.err;
-  EXPECT_NE(told.out.find("all 3 layouts compute the same"), std::string::npos) << told.out;
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("all 3 layouts compute the same"), std::string::npos) << outcome.out;
 }
 
 }  // namespace

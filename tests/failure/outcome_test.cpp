@@ -111,7 +111,7 @@ std::map<std::string, std::string> evaluated(const std::string& weights, int ran
   return out;
 }
 
-std::string told(const nlohmann::json& of, const std::string& split) {
+std::string reported(const nlohmann::json& of, const std::string& split) {
   char text[80];
   std::snprintf(text, sizeof text, "loss %.4f   accuracy %.1f %%", of[split + "_loss"].get<double>(),
                 100 * of[split + "_accuracy"].get<double>());
@@ -145,7 +145,8 @@ TEST(Outcome, LastAndBestAreEachScoredByTheirOwnWeights) {
     EXPECT_NE(summary["best"]["test_loss"], summary["final"]["test_loss"]);
     for (const auto& [folder, part] : {std::pair{"/model-best", "best"}, {"/model", "final"}}) {
       auto found = evaluated(run.dir() + folder, ranks);
-      for (const auto* split : {"validation", "test"}) EXPECT_EQ(found[split], told(summary[part], split)) << folder;
+      for (const auto* split : {"validation", "test"})
+        EXPECT_EQ(found[split], reported(summary[part], split)) << folder;
       EXPECT_NE(out.find(closing(summary[part])), std::string::npos) << out;
     }
     const auto tests = metrics_of(run.dir(), "eval", "test");

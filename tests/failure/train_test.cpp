@@ -208,10 +208,10 @@ int threads_of(pid_t id) {
 
 TEST(Train, ComputesWithTheThreadsItIsTold) {
   const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
-  const auto threads = [&](const std::string& told) {
+  const auto threads = [&](const std::string& reported) {
     int count = 0;
     const auto outcome = run.train(1,
-                                   {"--set", "run.threads=" + told, "--set", "data.image_size=64", "--set",
+                                   {"--set", "run.threads=" + reported, "--set", "data.image_size=64", "--set",
                                     "model.hidden_size=64", "--set", "model.intermediate_size=256"},
                                    {.meanwhile = [&](pid_t rank) {
                                      run.wait_for_steps();

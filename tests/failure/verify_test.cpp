@@ -17,14 +17,14 @@ class Verify : public testing::Test {
 };
 
 TEST_F(Verify, LayoutsThatComputeTheSame) {
-  const auto told = verify(
+  const auto outcome = verify(
       "dp=1; dp=2; tp=2 ; dp=2,tp=2,zero=2,train.micro_batch=1;plugin=gemini,dp=3;"
       "tp=2,sp_mode=split_gather; sp=2,tp=2,sp_mode=ring_attn; dp=2,pp=2,zero=3,schedule=zb_h1");
-  EXPECT_EQ(told.code, 0) << told.out << told.err;
-  EXPECT_EQ(told.err, "");
-  EXPECT_NE(told.out.find("3 steps in fp64, and the largest differences from \"dp=1\"\n"), std::string::npos)
-      << told.out;
-  EXPECT_NE(told.out.find("all 8 layouts compute the same\n"), std::string::npos) << told.out;
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_NE(outcome.out.find("3 steps in fp64, and the largest differences from \"dp=1\"\n"), std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("all 8 layouts compute the same\n"), std::string::npos) << outcome.out;
   EXPECT_FALSE(fs::exists(run_.dir()));
 
   for (const auto* precision : {"fp32", "bf16", "fp16"}) {
@@ -39,9 +39,9 @@ TEST_F(Verify, TellsWhatDiffers) {
                                       {"tp=2; tp=2,optimizer.freeze=[\"classifier.bias\", \"cls_token\"]", "differs: "},
                                       {"dp=1; dp=2,run.seed=7; tp=2", "2 of 3 layouts compute the same"},
                                       {"dp=1; dp=1,run.memory_mb=0.01; tp=2", "did not run (exit code 4)"}}) {
-    const auto told = verify(layouts);
-    EXPECT_EQ(told.code, 1) << layouts << told.out;
-    EXPECT_NE(told.out.find(says), std::string::npos) << told.out;
+    const auto outcome = verify(layouts);
+    EXPECT_EQ(outcome.code, 1) << layouts << outcome.out;
+    EXPECT_NE(outcome.out.find(says), std::string::npos) << outcome.out;
   }
 }
 
@@ -51,9 +51,9 @@ TEST_F(Verify, TellsThatMemoryIsOut) {
 
 TEST_F(Verify, RoundingIsNoDifference) {
   // Adam makes steps of a key bias' gradient, which is zero but for rounding; with decay in the gradient they grow.
-  const auto told =
+  const auto outcome =
       verify("dp=1; tp=2; dp=2", {"--set", "optimizer.adamw=false", "--set", "optimizer.weight_decay=0.05"});
-  EXPECT_EQ(told.code, 0) << told.out << told.err;
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   const auto lost = verify("dp=1; tp=2", {"--set", "optimizer.name=sgd", "--set", "optimizer.lr=1e300"});
   expect_refusal(lost, 6, "so there is nothing to compare; try a lower optimizer.lr");
 }
@@ -66,8 +66,8 @@ TEST_F(Verify, RefusesALayoutThatTheModelHasNotBeforeTheFirstRuns) {
 
 // A layout names its device, so that a GPU can be compared with the CPU; one that is not there is refused at once.
 TEST_F(Verify, LayoutsNameTheirDevice) {
-  const auto told = verify("dp=1,device=cpu; tp=2,device=cpu");
-  EXPECT_EQ(told.code, 0) << told.out << told.err;
+  const auto outcome = verify("dp=1,device=cpu; tp=2,device=cpu");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   expect_only_refusal(verify("dp=1; tp=2,device=tpu"), 2, "--layouts: \"tp=2,device=tpu\": run.device");
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   expect_only_refusal(verify("dp=1,device=cpu; dp=1,device=cuda"), 2,

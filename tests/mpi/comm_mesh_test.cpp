@@ -50,7 +50,7 @@ TEST(Mesh, groups_hold_the_ranks_that_differ_along_their_axes) {
   EXPECT_THROW(comm::Mesh(w, {{"dp", n + 1}}), ConfigError);
 }
 
-TEST(Ledger, books_each_call_with_its_payload_and_the_wire_of_a_ring) {
+TEST(CommStats, books_each_call_with_its_payload_and_the_wire_of_a_ring) {
   auto& w = world();
   std::vector<int> all;
   for (int r = 0; r < w.size(); ++r) all.push_back(r);
@@ -62,7 +62,7 @@ TEST(Ledger, books_each_call_with_its_payload_and_the_wire_of_a_ring) {
   group.all_gather_into(at::zeros({12 * w.size()}, on()), at::zeros({12}, on()));
   group.reduce_scatter_into(at::zeros({12}, on()), at::zeros({12 * w.size()}, on()));
   group.barrier();
-  const auto totals = w.ledger().totals();
+  const auto totals = w.comm_stats().totals();
   if (n == 1) {
     for (const auto& [key, entry] : totals) EXPECT_NE(key.first, "booked");
     return;

@@ -43,7 +43,7 @@ TEST_P(PipelineExecutor, GivesTheProductsGradients) {
     }
     const at::NoGradGuard no_grad;
     const auto made = executor.evaluate(micro);
-    if (plan.place_of(plan.stages() - 1).rank != world().rank()) {
+    if (plan.location_of(plan.stages() - 1).rank != world().rank()) {
       EXPECT_TRUE(made.empty());
       continue;
     }

@@ -40,7 +40,7 @@ std::vector<Went> gather(const Went& mine) {
   for (const auto& [begin, end] : mine.spans) text += fmt::format(" {:.9f} {:.9f}", begin, end);
   std::vector<Went> all;
   std::string lines;  // every rank goes on by the same numbers
-  for (const auto& told : comm::gather_text(world().group(), world().device(), text)) lines += told + "\n";
+  for (const auto& reported : comm::gather_text(world().group(), world().device(), text)) lines += reported + "\n";
   std::istringstream of_each(comm::broadcast_text(world().group(), world().device(), lines));
   for (std::string line; std::getline(of_each, line);) {
     std::istringstream numbers(line);

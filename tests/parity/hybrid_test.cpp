@@ -256,14 +256,14 @@ TEST(HybridRules, ADropoutOfCutFeaturesMustBeSpokenOf) {
     if (!runs_here(c)) continue;
     Booster booster(world(), make_plugin(c), make_options(c));
     auto inputs = make_inputs(c);
-    std::erase_if(inputs.source.policy, [](const auto& row) { return row.role == nn::Role::inside; });
+    std::erase_if(inputs.source.policy, [](const auto& row) { return row.role == nn::Role::sharded_dropout; });
     auto run = booster.boost(std::move(inputs));
     run.loader->start_epoch(0);
     try {
       booster.train_step(run, *run.loader->next());
       FAIL() << "a slice's mask was drawn as a whole's";
     } catch (const ConfigError& error) {
-      EXPECT_NE(std::string(error.what()).find("give it the role inside"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("give it the role sharded_dropout"), std::string::npos) << error.what();
     }
   }
 }

@@ -35,20 +35,21 @@ static nn::Policy make_policy(const Case& c) {
   if (c.adapted) return {};
   if (c.words != Case::Words::none) {
     nn::Policy policy{{"first.dropout", nn::Role::scatter_tokens},
-                      {"mix*.attention", nn::Role::heads},
-                      {"mix*.inner", nn::Role::inside},
-                      {"mix*.dense", nn::Role::row},
+                      {"mix*.attention", nn::Role::attention},
+                      {"mix*.inner", nn::Role::sharded_dropout},
+                      {"mix*.dense", nn::Role::row_parallel},
                       {"last.first", nn::Role::gather_tokens}};
     const bool tied = c.words == Case::Words::tied;
-    policy.push_back({"words", tied ? nn::Role::labels : nn::Role::vocabulary});
-    if (!tied) policy.push_back({"head", nn::Role::labels});
+    policy.push_back({"words", tied ? nn::Role::classifier_head : nn::Role::vocab_parallel_embedding});
+    if (!tied) policy.push_back({"head", nn::Role::classifier_head});
     return policy;
   }
   auto policy = *shardformer::policy_of("vit");
   if (c.unused_block || c.rare || c.twice)
     for (auto& row : policy) row.layer = "inner." + row.layer;
-  if (c.twice) policy.push_back({"shared.linear", c.sequence ? nn::Role::by_token : nn::Role::gathered_column});
-  if (c.rare) policy.push_back({"rare.linear", nn::Role::by_token});
+  if (c.twice)
+    policy.push_back({"shared.linear", c.sequence ? nn::Role::token_wise : nn::Role::column_parallel_gather_output});
+  if (c.rare) policy.push_back({"rare.linear", nn::Role::token_wise});
   if (c.unused_block) policy.push_back({"bystander.linear", nn::Role::whole});
   return policy;
 }
@@ -107,7 +108,7 @@ Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
 }
 
 std::uint64_t sent(const char* axis, const char* op) {
-  const auto totals = world().ledger().totals();
+  const auto totals = world().comm_stats().totals();
   const auto found = totals.find({axis, op});
   return found == totals.end() ? 0 : found->second.payload_elements;
 }
@@ -146,7 +147,7 @@ Trace by_pieces(const Case& c) {
                               batch.micro[i].global_weight);
     }
     trace.gradients.push_back(gathered(run.model->gradients(), booster.mesh()));
-    trace.norms.push_back(run.optimizer->step(run.schedule->lr(run.step++)).grad_norm.item<double>());
+    trace.norms.push_back(run.optimizer->step(run.lr_schedule->lr(run.step++)).grad_norm.item<double>());
     run.optimizer->zero_grad();
   });
   trace.weights = gathered(run.model->weights(), booster.mesh());

@@ -319,7 +319,7 @@ BoostOptions make_options(const Case& c) {
   optimizer.momentum = c.adamw ? 0 : 0.9;
   optimizer.freeze = c.freeze;
   optimizer.no_decay = c.no_decay;
-  options.schedule.name = "linear";
+  options.lr_schedule.name = "linear";
   return options;
 }
 

@@ -81,7 +81,7 @@ class Resume : public testing::Test {
     return nlohmann::json::parse(bytes_of(root_ / name / "summary.json"));
   }
   /// The steps that metrics.jsonl tells of, in its order, for one kind of line ("eval" of one split).
-  std::vector<int> told(const std::string& name, const std::string& kind, const std::string& split = "") const {
+  std::vector<int> steps_of(const std::string& name, const std::string& kind, const std::string& split = "") const {
     std::vector<int> steps;
     std::istringstream lines(bytes_of(root_ / name / "metrics.jsonl"));
     for (std::string text; std::getline(lines, text);) {
@@ -224,7 +224,7 @@ TEST_F(Resume, RefusesAnotherTraining) {
   EXPECT_NE(log("other").find("changed   train.max_steps = 5 (it was 4), optimizer.lr = 0.0001 (it was 0.001)\n"),
             std::string::npos)
       << log("other");
-  EXPECT_EQ(told("other", "step"), std::vector<int>{5});
+  EXPECT_EQ(steps_of("other", "step"), std::vector<int>{5});
 }
 
 // Masters are fp32 in every precision but fp64, and where there are none.
@@ -260,15 +260,15 @@ TEST_F(Resume, AnotherPrecisionWhereWeightsAreStoredAlike) {
 
 TEST_F(Resume, GoesBackOnOneTimeline) {
   train("whole", 1, kConstant);
-  EXPECT_EQ(told("whole", "step"), up_to(18));
+  EXPECT_EQ(steps_of("whole", "step"), up_to(18));
   fs::copy(root_ / "whole", root_ / "run", fs::copy_options::recursive);
   // A crash in the middle of a line, and another that a run went on behind.
   std::ofstream(root_ / "run" / "metrics.jsonl", std::ios::app)
       << "{\"kind\": \"st{\"kind\": \"step\"}\n{\"kind\": \"st";
   train("run", 1, kConstant + "--set train.max_steps=10 --resume " + checkpoint("run", "step-00000008"));
-  EXPECT_EQ(told("run", "step"), up_to(10));
-  EXPECT_EQ(told("run", "eval", "validation"), (std::vector<int>{6, 10}));
-  EXPECT_EQ(told("run", "eval", "test"), std::vector<int>{10});
+  EXPECT_EQ(steps_of("run", "step"), up_to(10));
+  EXPECT_EQ(steps_of("run", "eval", "validation"), (std::vector<int>{6, 10}));
+  EXPECT_EQ(steps_of("run", "eval", "test"), std::vector<int>{10});
   EXPECT_EQ(checkpoints("run"),
             (std::set<std::string>{"step-00000004", "step-00000006", "step-00000008", "step-00000010",
                                    "step-00000012.aside", "step-00000016.aside", "step-00000018.aside"}));
@@ -277,8 +277,8 @@ TEST_F(Resume, GoesBackOnOneTimeline) {
   // The newest is now of this timeline; its end is that of the run that never stopped.
   train("run", 1, kConstant + "--resume auto");
   EXPECT_NE(log("run").find("step-00000010: epoch 2, step 10\n"), std::string::npos) << log("run");
-  EXPECT_EQ(told("run", "step"), up_to(18));
-  EXPECT_EQ(told("run", "eval", "test"), std::vector<int>{18});
+  EXPECT_EQ(steps_of("run", "step"), up_to(18));
+  EXPECT_EQ(steps_of("run", "eval", "test"), std::vector<int>{18});
   EXPECT_TRUE(bytes_of(model("whole")) == bytes_of(model("run")));
 }
 
@@ -290,12 +290,12 @@ TEST_F(Resume, AFinishedRunKeepsItsResult) {
   const auto again = summary("run");
   for (const auto* key : {"final", "best", "steps", "samples"}) EXPECT_EQ(again[key], first[key]) << key;
   EXPECT_EQ(again, first) << "nothing was left to do";
-  EXPECT_EQ(told("run", "eval", "validation"), (std::vector<int>{6, 12, 18}));
+  EXPECT_EQ(steps_of("run", "eval", "validation"), (std::vector<int>{6, 12, 18}));
   train("copy", 1, kConstant + "--resume " + (root_ / "run").string());  // a run: its newest
   EXPECT_EQ(summary("copy")["resumed_at_step"], 18);
   // In the middle of an epoch, where no evaluation was made.
   train("short", 1, kConstant + "--set train.max_steps=8 --resume " + checkpoint("run", "step-00000008"));
-  EXPECT_EQ(told("short", "eval", "validation"), std::vector<int>{8});
+  EXPECT_EQ(steps_of("short", "eval", "validation"), std::vector<int>{8});
   EXPECT_GT(summary("short")["final"]["validation_loss"], 0.0);
 }
 
@@ -311,14 +311,14 @@ TEST_F(Resume, CountsSkippedStepsThroughout) {
 TEST_F(Resume, AutoWithoutACheckpointStartsAnew) {
   train("run", 1, "--set run.keep_checkpoints=0 --set run.checkpoint_every=0 --set train.max_steps=2");
   train("run", 1, "--set train.max_steps=3 --resume auto");
-  EXPECT_EQ(told("run.1", "step"), up_to(2));
-  EXPECT_EQ(told("run", "step"), up_to(3));
+  EXPECT_EQ(steps_of("run.1", "step"), up_to(2));
+  EXPECT_EQ(steps_of("run", "step"), up_to(3));
   EXPECT_NE(log("run").find("a new run starts\n"), std::string::npos) << log("run");
   // A checkpoint of another folder: what is in this one is another run.
   train("other", 1, "--set train.max_steps=4 --resume " + checkpoint("run", "step-00000003"));
   train("other", 1, "--set train.max_steps=5 --resume " + checkpoint("run", "step-00000003"));
-  EXPECT_EQ(told("other.1", "step"), std::vector<int>{4});
-  EXPECT_EQ(told("other", "step"), (std::vector<int>{4, 5}));
+  EXPECT_EQ(steps_of("other.1", "step"), std::vector<int>{4});
+  EXPECT_EQ(steps_of("other", "step"), (std::vector<int>{4, 5}));
 }
 
 TEST_F(Resume, WritesACheckpointOnceAStep) {

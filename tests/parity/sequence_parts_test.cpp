@@ -146,7 +146,7 @@ TEST(Products, ByRingOfRowsAreTheSum) {
 
 std::uint64_t sent_so_far() {
   std::uint64_t elements = 0;
-  for (const auto& [key, entry] : world().ledger().totals()) elements += entry.payload_elements;
+  for (const auto& [key, entry] : world().comm_stats().totals()) elements += entry.payload_elements;
   return elements;
 }
 
@@ -189,30 +189,30 @@ TEST(Heads, GoAndComeBack) {
 }
 
 struct Row {
-  std::int64_t asking, tokens;
+  std::int64_t query_tokens, tokens;
   bool causal = false;
   double dropout = 0;
 };
 
 // Causal, and what asks is the first token alone; with the mask of one process.
 TEST(RingAttention, IsThatOfOneRank) {
-  for (const auto& [asking, tokens, causal, p] : std::vector<Row>{{12, 12},
-                                                                  {10, 10},
-                                                                  {10, 10, true},
-                                                                  {10, 10, false, 0.3},
-                                                                  {10, 10, true, 0.3},
-                                                                  {1, 10},
-                                                                  {1, 10, false, 0.3},
-                                                                  {2, 2},
-                                                                  {2, 2, true},
-                                                                  {1, 1, true},
-                                                                  {7, 7, true, 0.5}}) {
-    SCOPED_TRACE(fmt::format("{} of {}, causal {}, dropout {}", asking, tokens, causal, p));
+  for (const auto& [query_tokens, tokens, causal, p] : std::vector<Row>{{12, 12},
+                                                                        {10, 10},
+                                                                        {10, 10, true},
+                                                                        {10, 10, false, 0.3},
+                                                                        {10, 10, true, 0.3},
+                                                                        {1, 10},
+                                                                        {1, 10, false, 0.3},
+                                                                        {2, 2},
+                                                                        {2, 2, true},
+                                                                        {1, 1, true},
+                                                                        {7, 7, true, 0.5}}) {
+    SCOPED_TRACE(fmt::format("{} of {}, causal {}, dropout {}", query_tokens, tokens, causal, p));
     nn::Dropout dropout(p);
     dropout.set_path("attention.dropout");
     const nn::Context context{
         .training = true, .seed = 3, .step = 2, .sample_ids = at::arange(7, 9, at::kLong), .tokens = tokens};
-    const Tensors x{draw("q", {2, 3, asking, 4}), draw("k", {2, 3, tokens, 4}), draw("v", {2, 3, tokens, 4})};
+    const Tensors x{draw("q", {2, 3, query_tokens, 4}), draw("k", {2, 3, tokens, 4}), draw("v", {2, 3, tokens, 4})};
     const auto dy = draw("dy", x[0].sizes().vec());
     const Tensors whole{leaf(x[0]), leaf(x[1]), leaf(x[2])};
     auto scores = at::matmul(whole[0] * 0.5, whole[1].transpose(-2, -1));
@@ -225,7 +225,7 @@ TEST(RingAttention, IsThatOfOneRank) {
     const Tensors slices{leaf(mine(x[0], 2)), leaf(mine(x[1], 2)), leaf(mine(x[2], 2))};
     const auto got = ring_attention(slices[0], slices[1], slices[2],
                                     {.group = group(),
-                                     .asking = asking,
+                                     .query_tokens = query_tokens,
                                      .tokens = tokens,
                                      .causal = causal,
                                      .dropout = &dropout,
@@ -270,7 +270,7 @@ TEST(Overlap, IsThereUnlessToldElse) {
     y.sum().backward();
     EXPECT_EQ(overlapped(trace::stop(), 1), overlap);
     const auto q = leaf(mine(draw("q", {2, 3, n, 4}), 2));
-    const auto mixed = ring_attention(q, q, q, {.group = group(), .asking = n, .tokens = n, .overlap = overlap});
+    const auto mixed = ring_attention(q, q, q, {.group = group(), .query_tokens = n, .tokens = n, .overlap = overlap});
     trace::start(world().device());
     mixed.sum().backward();
     EXPECT_EQ(overlapped(trace::stop(), 2), overlap);

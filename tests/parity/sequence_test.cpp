@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Bounds, TokensPrecision,
 std::map<std::string, std::uint64_t> sent_in_a_step(const Case& c, const std::string& axis, std::uint64_t& samples) {
   const auto totals = [&] {
     std::map<std::string, std::uint64_t> out;
-    for (const auto& [key, entry] : world().ledger().totals())
+    for (const auto& [key, entry] : world().comm_stats().totals())
       if (key.first == axis) out[key.second] = entry.payload_elements;
     return out;
   };

@@ -15,13 +15,13 @@ namespace {
 /// Where a parameter's gradient comes in the order of backward passes: of its section, then of the first block that has
 /// it, from the last; -1: no block, behind all.
 struct Place {
-  int section;
+  int gradient_group;
   std::int64_t block;
   friend bool operator==(const Place&, const Place&) = default;
 };
 
 std::vector<Place> places_of(nn::Model& model, const std::vector<nn::Declaration>& parameters,
-                             const std::function<int(std::size_t)>& section_of) {
+                             const std::function<int(std::size_t)>& group_of) {
   std::unordered_map<const void*, std::int64_t> first;
   std::int64_t number = 0;
   for (const auto& block : model.blocks()) {
@@ -31,7 +31,7 @@ std::vector<Place> places_of(nn::Model& model, const std::vector<nn::Declaration
   std::vector<Place> out;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto found = first.find(parameters[i].value.unsafeGetTensorImpl());
-    out.push_back({section_of(i), found == first.end() ? -1 : found->second});
+    out.push_back({group_of(i), found == first.end() ? -1 : found->second});
   }
   return out;
 }
@@ -43,11 +43,11 @@ std::vector<Bucket> plan(const std::vector<nn::Declaration>& parameters, const s
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   // The registration order need not be that of the blocks.
-  const auto key = [&](std::size_t i) { return std::tuple(-places[i].section, places[i].block, i); };
+  const auto key = [&](std::size_t i) { return std::tuple(-places[i].gradient_group, places[i].block, i); };
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) > key(b); });
   auto chunks = cut_in_order(parameters, order, elements, parts,
                              [&](std::size_t first, std::size_t next) { return places[first] == places[next]; });
-  for (auto& chunk : chunks) chunk.section = places[chunk.parameters.front()].section;
+  for (auto& chunk : chunks) chunk.gradient_group = places[chunk.parameters.front()].gradient_group;
   return chunks;
 }
 
@@ -58,9 +58,9 @@ std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int par
 }
 
 std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts,
-                                const std::function<int(std::size_t)>& section_of) {
+                                const std::function<int(std::size_t)>& group_of) {
   const auto parameters = nn::declarations(model);
-  return plan(parameters, places_of(model, parameters, section_of), elements, parts);
+  return plan(parameters, places_of(model, parameters, group_of), elements, parts);
 }
 
 std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, int parts) {

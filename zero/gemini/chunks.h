@@ -19,7 +19,7 @@ std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int par
 
 /// The same, section by section (buckets.h). `section_of`: of a parameter, by its number among nn::declarations().
 std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts,
-                                const std::function<int(std::size_t)>& section_of);
+                                const std::function<int(std::size_t)>& group_of);
 
 /// How chunk sizes are looked for, in elements.
 struct ChunkSearch {

@@ -17,19 +17,19 @@ static ShardedOptions without_hooks(ShardedOptions options) {
 
 GatheredModel::GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights,
                              const BoostOptions& options, const ShardedOptions& sharded, GradGroups groups,
-                             c10::Device device, std::size_t prefetch, std::unique_ptr<Keeper> keeper)
+                             c10::Device device, std::size_t prefetch, std::unique_ptr<ChunkManager> chunk_manager)
     : ShardedModel(std::move(model), std::move(weights), options, without_hooks(sharded), std::move(groups), device),
-      keeper_(std::move(keeper)),
+      chunk_manager_(std::move(chunk_manager)),
       prefetch_(prefetch),
       reduce_early_(sharded.overlap_reduce) {
-  if (keeper_) keeper_->watch(flat());
+  if (chunk_manager_) chunk_manager_->watch(flat());
   std::set<std::size_t> seen;
   for (const auto& block : module().blocks())
     for (const auto bucket : flat().buckets_of(*block)) {
       const auto& chunk = flat().buckets()[bucket];
       if (!chunk.trained) continue;
       trained_.insert(block.get());
-      if (sharded.late_section && chunk.section >= *sharded.late_section) continue;
+      if (sharded.deferred_group && chunk.gradient_group >= *sharded.deferred_group) continue;
       if (seen.insert(bucket).second) first_in_[block.get()].push_back(bucket);
     }
 }
@@ -56,7 +56,7 @@ nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tens
   const bool graph = at::GradMode::is_enabled();
   // Backward: the block's outputs come first, its inputs last. Where no input has a gradient, pass_ended() releases.
   if (graph) {
-    inputs = nn::on_backward(
+    inputs = nn::register_backward_hook(
         std::move(inputs), [this, block, uses = uses_](nn::BackwardPart part) { backward_left(*block, part, *uses); });
     ++(*uses_)[block.get()];
   }
@@ -65,7 +65,7 @@ nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tens
   leave();
   // Always: whether these samples met a weight must not decide which gathers a rank takes part in.
   if (graph)
-    outputs = nn::on_backward(
+    outputs = nn::register_backward_hook(
         std::move(outputs), [this, block](nn::BackwardPart part) { backward_entered(*block, part); },
         /*always=*/trained_.count(block.get()) != 0);
   return outputs;
@@ -79,22 +79,22 @@ ScopeGuard GatheredModel::shapes_alone() {
 void GatheredModel::enter(const nn::Block& block) {
   if (shapes_alone_) {
     for (const auto bucket : flat().buckets_of(block)) {
-      if (flat().blank(bucket))
+      if (flat().zeros(bucket))
         blank_.push_back(bucket);
       else
         flat().wait(bucket);
     }
     return;
   }
-  if (watched()) keeper_->before_change();
+  if (watched()) chunk_manager_->before_change();
   order_->enter(&block);
-  if (watched()) keeper_->enter(*order_, flat().buckets_of(block));
-  for (const auto bucket : flat().buckets_of(block)) flat().fetch(bucket);
+  if (watched()) chunk_manager_->enter(*order_, flat().buckets_of(block));
+  for (const auto bucket : flat().buckets_of(block)) flat().all_gather(bucket);
   for (std::size_t ahead = 1; ahead <= prefetch_; ++ahead)
     if (const auto* next = order_->next(ahead); next != nullptr)
       for (const auto bucket : flat().buckets_of(*next))
-        if (!watched() || keeper_->has_room(bucket)) flat().fetch(bucket);
-  if (watched()) keeper_->after_change();
+        if (!watched() || chunk_manager_->has_room(bucket)) flat().all_gather(bucket);
+  if (watched()) chunk_manager_->after_change();
   for (const auto bucket : flat().buckets_of(block)) flat().wait(bucket);
 }
 
@@ -104,9 +104,9 @@ void GatheredModel::leave() {
     return;
   }
   if (keeps()) return;
-  if (watched()) keeper_->before_change();
+  if (watched()) chunk_manager_->before_change();
   release_used();
-  if (watched()) keeper_->after_change();
+  if (watched()) chunk_manager_->after_change();
 }
 
 /// All but what comes next.
@@ -131,31 +131,31 @@ void GatheredModel::backward_left(const nn::Block& block, nn::BackwardPart part,
     for (const auto bucket : first_in_[&block]) sync().close(bucket);
 }
 
-void GatheredModel::pass_ended(int section) {
-  ShardedModel::pass_ended(section);
-  if (watched()) keeper_->before_change();
+void GatheredModel::pass_ended(int gradient_group) {
+  ShardedModel::pass_ended(gradient_group);
+  if (watched()) chunk_manager_->before_change();
   if (!keeps()) release_used();
-  if (watched()) keeper_->pass_ended();
-  if (watched()) keeper_->after_change();
+  if (watched()) chunk_manager_->pass_ended();
+  if (watched()) chunk_manager_->after_change();
 }
 
 void GatheredModel::step_ended(std::vector<std::int64_t> state) {
-  if (!keeper_ || keeper_->keeps()) return;
+  if (!chunk_manager_ || chunk_manager_->keeps()) return;
   for (std::size_t chunk = 0; chunk < state.size(); ++chunk) state[chunk] += flat().wide_master_bytes(chunk);
-  keeper_->step_ended(std::move(state));
-  moved(keeper_->settle(/*training=*/true));
+  chunk_manager_->step_ended(std::move(state));
+  moved(chunk_manager_->apply_residencies(/*training=*/true));
 }
 
 std::vector<std::string> GatheredModel::memory_advice() const {
-  return keeper_ ? keeper_->advice() : std::vector<std::string>();
+  return chunk_manager_ ? chunk_manager_->advice() : std::vector<std::string>();
 }
 
 void GatheredModel::train(bool on) {
   const bool before = training();
   ShardedModel::train(on);
-  if (!keeper_ || on == before) return;
+  if (!chunk_manager_ || on == before) return;
   flat().release_all();
-  moved(keeper_->settle(on));
+  moved(chunk_manager_->apply_residencies(on));
 }
 
 }  // namespace trireme::zero

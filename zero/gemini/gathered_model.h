@@ -24,9 +24,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/nn/bracket.h"
+#include "core/nn/backward_hook.h"
 #include "zero/gemini/block_order.h"
-#include "zero/gemini/keeper.h"
+#include "zero/gemini/chunk_manager.h"
 #include "zero/sharded_model.h"
 
 namespace trireme::zero {
@@ -37,17 +37,17 @@ class GatheredModel : public ShardedModel {
   /// the device, and where all live.
   GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,
                 const ShardedOptions& sharded, GradGroups groups, c10::Device device, std::size_t prefetch,
-                std::unique_ptr<Keeper> keeper);
+                std::unique_ptr<ChunkManager> chunk_manager);
   nn::Tensors forward(const data::Batch& batch) override;
   nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch) override;
   void begin_pass() override;
   ScopeGuard shapes_alone() override;
-  void pass_ended(int section = 0) override;
+  void pass_ended(int gradient_group = 0) override;
   void step_ended(std::vector<std::int64_t> state) override;
   void train(bool on) override;
   std::vector<std::string> memory_advice() const override;
-  [[nodiscard]] const Keeper* keeper() const { return keeper_.get(); }
-  std::int64_t peak_gathered_bytes() const override { return flat().peak_fetched_bytes(); }
+  [[nodiscard]] const ChunkManager* chunk_manager() const { return chunk_manager_.get(); }
+  std::int64_t peak_gathered_bytes() const override { return flat().peak_gathered_bytes(); }
 
  protected:
   nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) override;
@@ -62,10 +62,10 @@ class GatheredModel : public ShardedModel {
   void backward_left(const nn::Block& block, nn::BackwardPart part, Uses& uses);
   void release_used();
   /// Whether the keeper watches, or keeps: passes of training alone.
-  [[nodiscard]] bool watched() const { return keeper_ != nullptr && order_ == &training_order_; }
-  [[nodiscard]] bool keeps() const { return watched() && keeper_->keeps(); }
+  [[nodiscard]] bool watched() const { return chunk_manager_ != nullptr && order_ == &training_order_; }
+  [[nodiscard]] bool keeps() const { return watched() && chunk_manager_->keeps(); }
 
-  std::unique_ptr<Keeper> keeper_;
+  std::unique_ptr<ChunkManager> chunk_manager_;
   std::size_t prefetch_;
   bool reduce_early_;
   bool shapes_alone_ = false;

@@ -66,9 +66,9 @@ void MemoryStats::write(const std::string& path, const RunKeys& run) const {
   checkpoint::write_file(path, json_text(file, 1) + "\n");
 }
 
-std::vector<Residence> plan_residence(const MemoryStats& stats, const std::vector<std::int64_t>& parts,
+std::vector<Residency> plan_residence(const MemoryStats& stats, const std::vector<std::int64_t>& parts,
                                       std::int64_t room, double margin) {
-  std::vector<Residence> homes(parts.size(), Residence{.stays = false, .offload_master = true});
+  std::vector<Residency> residencies(parts.size(), Residency{.replicated = false, .offload_master = true});
   auto busiest = stats.update;
   for (const auto& period : stats.periods) busiest = std::max(busiest, period.other + period.gathered);
   auto left = room - busiest - std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
@@ -79,26 +79,26 @@ std::vector<Residence> plan_residence(const MemoryStats& stats, const std::vecto
                    [&](auto a, auto b) { return stats.first_use.at(a) > stats.first_use.at(b); });
   for (const auto chunk : order) {
     if (left >= 0) break;
-    homes[chunk].offload_part = true;
+    residencies[chunk].offload_part = true;
     left += parts[chunk];
   }
 
   auto for_state = static_cast<std::int64_t>(margin * static_cast<double>(std::max<std::int64_t>(left, 0)));
   for (std::size_t chunk = 0; chunk < parts.size(); ++chunk)
-    if (!homes[chunk].offload_part && stats.state.at(chunk) <= for_state) {
-      homes[chunk].offload_master = false;
+    if (!residencies[chunk].offload_part && stats.state.at(chunk) <= for_state) {
+      residencies[chunk].offload_master = false;
       for_state -= stats.state[chunk];
     }
-  return homes;
+  return residencies;
 }
 
-std::vector<Residence> careful_residence(const std::vector<std::int64_t>& parts, std::int64_t room) {
-  std::vector<Residence> homes;
+std::vector<Residency> careful_residence(const std::vector<std::int64_t>& parts, std::int64_t room) {
+  std::vector<Residency> residencies;
   for (const auto part : parts) {
     room -= part;
-    homes.push_back({.stays = false, .offload_master = true, .offload_part = room < 0});
+    residencies.push_back({.replicated = false, .offload_master = true, .offload_part = room < 0});
   }
-  return homes;
+  return residencies;
 }
 
 }  // namespace trireme::zero

@@ -38,10 +38,10 @@ struct MemoryStats {
 ///   1. slices of weights stay as long as the tightest period has room; those that a pass needs last leave first;
 ///   2. of what the tightest period has left, `margin` (0..1) goes to masters and optimizer state, chunk by chunk.
 /// What is left then is for gathered chunks between their uses (Keeper). `parts`: of each chunk, bytes of the slice.
-std::vector<Residence> plan_residence(const MemoryStats& stats, const std::vector<std::int64_t>& parts,
+std::vector<Residency> plan_residence(const MemoryStats& stats, const std::vector<std::int64_t>& parts,
                                       std::int64_t room, double margin);
 
 /// Before anything is known: state in host memory, and slices beyond `room` (those of the last chunks first).
-std::vector<Residence> careful_residence(const std::vector<std::int64_t>& parts, std::int64_t room);
+std::vector<Residency> careful_residence(const std::vector<std::int64_t>& parts, std::int64_t room);
 
 }  // namespace trireme::zero

@@ -55,7 +55,7 @@ void Engine::take_queue() {
   const std::lock_guard lock(queue_mutex_);
   for (auto& operation : queue_) {
     const auto& channel = *operation->channel_;
-    operation->lane_ = &lanes_.enter(&channel, operation->program_.tag, channel.size);
+    operation->queue_ = &queues_.enter(&channel, operation->program_.tag, channel.size);
     active_.push_back(std::move(operation));
   }
   queue_.clear();
@@ -69,7 +69,7 @@ bool Engine::poll(Operations& finished) {
   for (std::size_t i = 0; i < active_.size();) {
     auto& operation = *active_[i];
     auto step = Operation::Step::waiting;
-    operation.lane_->begin(polls_);
+    operation.queue_->begin(polls_);
     try {
       step = operation.advance();
     } catch (...) {
@@ -89,8 +89,8 @@ bool Engine::poll(Operations& finished) {
 
 void Engine::retire(std::size_t index, Operations& finished) {
   auto& operation = *active_[index];
-  lanes_.leave(operation.channel_.get(), operation.program_.tag);
-  operation.lane_ = nullptr;
+  queues_.leave(operation.channel_.get(), operation.program_.tag);
+  operation.queue_ = nullptr;
   finished.push_back(std::move(active_[index]));
   active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(index));  // the order of starts stays
 }
@@ -121,7 +121,7 @@ bool Engine::try_poll() {
   }
   // Copies back and callbacks of futures may take long or start operations: not under the lock.
   for (const auto& operation : finished) {
-    operation->settle();
+    operation->complete();
     outstanding_.fetch_sub(1);
   }
   return moved;
@@ -211,7 +211,7 @@ void Engine::stop() {
     active_.clear();
     queue_.clear();
   }
-  for (const auto& operation : left) operation->settle();
+  for (const auto& operation : left) operation->complete();
 }
 
 void Engine::release() { broken_.clear(); }

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/comm/mpi/lane.h"
+#include "core/comm/mpi/message_queue.h"
 #include "core/comm/mpi/operation.h"
 #include "core/comm/mpi/scratch.h"
 
@@ -61,10 +61,10 @@ class Engine {
   void retire(std::size_t index, Operations& finished);
   void background();
 
-  std::mutex mutex_;   // MPI and active_
-  Operations active_;  // in the order of their starts
-  Lanes lanes_;        // of the active ones
-  Operations broken_;  // failed ones with transfers under way, whose buffers must last: kept to the end
+  std::mutex mutex_;      // MPI and active_
+  Operations active_;     // in the order of their starts
+  MessageQueues queues_;  // of the active ones
+  Operations broken_;     // failed ones with transfers under way, whose buffers must last: kept to the end
   unsigned polls_ = 0;
 
   std::mutex queue_mutex_;

@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/mpi/engine.h"
-#include "core/comm/mpi/lane.h"
+#include "core/comm/mpi/message_queue.h"
 
 namespace trireme::comm::mpi {
 namespace {
@@ -47,7 +47,7 @@ std::string Operation::peer_text(int peer) const {
 
 bool Operation::may_post(const Round& round) const {
   return std::all_of(round.sends.begin(), round.sends.end(),
-                     [this](const Transfer& transfer) { return lane_->sends.free(transfer.peer); });
+                     [this](const Transfer& transfer) { return queue_->sends.free(transfer.peer); });
 }
 
 void Operation::post(Round& round) {
@@ -80,7 +80,7 @@ void Operation::post(Round& round) {
 }
 
 bool Operation::match(const Arrival& arrival) {
-  const auto& turns = lane_->receives;
+  const auto& turns = queue_->receives;
   if (!turns.free(arrival.peer)) return false;
   if (arrival.peer != MPI_ANY_SOURCE || turns.all_free()) return match_from(arrival.peer, arrival);
   for (int peer = 0; peer < channel_->size; ++peer)  // any but those whose next message is an older receive's
@@ -125,7 +125,7 @@ bool Operation::match_arrivals() {
         for (auto rest = i + 1; rest < arrivals_.size(); ++rest) arrivals_[rest].peer = source_;
       continue;
     }
-    lane_->receives.hold(arrival.peer);
+    queue_->receives.hold(arrival.peer);
     arrivals_[kept++] = arrival;
   }
   const bool any = kept < arrivals_.size();
@@ -134,10 +134,10 @@ bool Operation::match_arrivals() {
 }
 
 void Operation::hold_what_is_left() {
-  for (const auto& arrival : arrivals_) lane_->receives.hold(arrival.peer);
+  for (const auto& arrival : arrivals_) queue_->receives.hold(arrival.peer);
   for (auto round = round_ + (posted_ ? 1 : 0); round < program_.rounds.size(); ++round) {
-    for (const auto& transfer : program_.rounds[round].receives) lane_->receives.hold(transfer.peer);
-    for (const auto& transfer : program_.rounds[round].sends) lane_->sends.hold(transfer.peer);
+    for (const auto& transfer : program_.rounds[round].receives) queue_->receives.hold(transfer.peer);
+    for (const auto& transfer : program_.rounds[round].sends) queue_->sends.hold(transfer.peer);
   }
 }
 
@@ -165,7 +165,7 @@ bool Operation::collect_requests() {
 
 Operation::Step Operation::advance() {
   const auto step = go_on();
-  if (step != Step::finished && lane_->users > 1) hold_what_is_left();
+  if (step != Step::finished && queue_->users > 1) hold_what_is_left();
   return step;
 }
 
@@ -208,7 +208,7 @@ std::string Operation::pending_peers() const {
 
 void Operation::fail(std::exception_ptr error) { error_ = std::move(error); }
 
-void Operation::settle() {
+void Operation::complete() {
   if (!error_ && program_.finish) {
     try {
       program_.finish();

@@ -32,7 +32,7 @@ namespace trireme::comm::mpi {
 
 using Clock = std::chrono::steady_clock;
 class Engine;
-struct Lane;
+struct MessageQueue;
 
 /// Messages of one communicator on this rank since it was made.
 struct Traffic {
@@ -122,12 +122,12 @@ class Operation final : public c10d::Work {
   [[nodiscard]] std::string peer_text(int peer) const;
   [[nodiscard]] std::string pending_peers() const;
   // Outside of it, once:
-  void settle();
+  void complete();
 
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const Channel> channel_;
   Program program_;
-  Lane* lane_ = nullptr;  // while the engine has this operation among its active ones
+  MessageQueue* queue_ = nullptr;  // while the engine has this operation among its active ones
   std::size_t round_ = 0;
   bool posted_ = false;
   std::vector<Arrival> arrivals_;  // not matched yet

@@ -92,19 +92,19 @@ void Backend::Call::broadcast(int root, const Piece& piece) {
   // Ranks counted from the root: i hears from i without its lowest bit, and tells i + 1, i + 2, i + 4, ... below that.
   const int me = (rank - root + size) % size;
   const auto world = [&](int i) { return (i + root) % size; };
-  Round hear, say;
+  Round from_parent, to_children;
   int bit = 1;
   if (size <= kFewRanks) {  // from the root to each: one round
-    if (me != 0) hear.receives.push_back({piece.data, piece.bytes, root});
-    for (int i = 1; me == 0 && i < size; ++i) say.sends.push_back({piece.data, piece.bytes, world(i)});
+    if (me != 0) from_parent.receives.push_back({piece.data, piece.bytes, root});
+    for (int i = 1; me == 0 && i < size; ++i) to_children.sends.push_back({piece.data, piece.bytes, world(i)});
   } else {
     while (bit < size && (me & bit) == 0) bit *= 2;
-    if (me != 0) hear.receives.push_back({piece.data, piece.bytes, world(me - bit)});
+    if (me != 0) from_parent.receives.push_back({piece.data, piece.bytes, world(me - bit)});
     for (bit /= 2; bit > 0; bit /= 2)
-      if (me + bit < size) say.sends.push_back({piece.data, piece.bytes, world(me + bit)});
+      if (me + bit < size) to_children.sends.push_back({piece.data, piece.bytes, world(me + bit)});
   }
-  if (me != 0) program.rounds.push_back(std::move(hear));
-  if (!say.sends.empty()) program.rounds.push_back(std::move(say));
+  if (me != 0) program.rounds.push_back(std::move(from_parent));
+  if (!to_children.sends.empty()) program.rounds.push_back(std::move(to_children));
 }
 
 }  // namespace trireme::comm::mpi

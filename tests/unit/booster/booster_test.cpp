@@ -89,9 +89,9 @@ TEST(Booster, TheScheduleIsAsLongAsTheTraining) {
   const auto lr_of = [&](BoostOptions options) {  // 8 samples: 2 steps an epoch
     options.train.global_batch = 4;
     options.optimizer.lr = 1;
-    options.schedule.name = "linear";
+    options.lr_schedule.name = "linear";
     Booster booster(*world, std::make_unique<Bare>(), options);
-    return booster.boost(blank_inputs()).schedule->lr(1);
+    return booster.boost(blank_inputs()).lr_schedule->lr(1);
   };
   EXPECT_DOUBLE_EQ(lr_of({.train = {.epochs = 5}}), 0.9);
   EXPECT_DOUBLE_EQ(lr_of({.train = {.epochs = 5, .max_steps = 4}}), 0.75);
@@ -113,8 +113,8 @@ TEST(Booster, RefusesOptionsThatBreakARule) {
       {{.train = {.precision = "fp8"}}, "train.precision = \"fp8\": must be one of fp32, tf32, bf16, fp16, fp64"},
       {{.train = {.max_norm = -1}}, "train.max_norm = -1.0: it must be at least 0"},
       {{.train = {.initial_scale = 8}}, "train.initial_scale = 8.0: has no effect with precision = \"fp32\""},
-      {{.schedule = {.name = "step"}}, "the program's options: [schedule] step_size: is required"},
-      {{.schedule = {.name = "cosine", .gamma = 0.5}}, "schedule.gamma = 0.5: has no effect"},
+      {{.lr_schedule = {.name = "step"}}, "the program's options: [schedule] step_size: is required"},
+      {{.lr_schedule = {.name = "cosine", .gamma = 0.5}}, "schedule.gamma = 0.5: has no effect"},
       {{.loading = {.workers = 0}}, "data.workers = 0: it must be at least 1"},
       {{.loading = {.prefetch = 0}}, "data.prefetch = 0: it must be at least 1"}};
   for (const auto& [options, says] : cases) {

@@ -283,7 +283,7 @@ TEST(World, of_one_makes_every_call_and_sends_nothing) {
   group.barrier();
   Mesh mesh(*world, {{"dp", 1}, {"tp", 1}});
   mesh.group("dp").all_reduce(tensor);
-  EXPECT_TRUE(world->ledger().totals().empty());
+  EXPECT_TRUE(world->comm_stats().totals().empty());
   EXPECT_THROW(Group().all_reduce(tensor), LogicError);
   EXPECT_THROW(group.all_gather_into(copy, copy.narrow(0, 0, 1)), CommError);
   EXPECT_THROW((void)world->make_group({1}, "dp"), LogicError);
@@ -309,12 +309,12 @@ TEST(Mesh, the_product_of_the_axes_is_the_world) {
   }
 }
 
-TEST(Ledger, adds_up_per_axis_and_call) {
-  Ledger ledger;
-  ledger.add("dp", "all_reduce", 10, 40, 1.5);
-  ledger.add("dp", "all_reduce", 1, 4, 1.5);
-  ledger.add("tp", "all_reduce", 2, 3, 1.0 / 2);
-  const auto totals = ledger.totals();
+TEST(CommStats, adds_up_per_axis_and_call) {
+  CommStats comm_stats;
+  comm_stats.add("dp", "all_reduce", 10, 40, 1.5);
+  comm_stats.add("dp", "all_reduce", 1, 4, 1.5);
+  comm_stats.add("tp", "all_reduce", 2, 3, 1.0 / 2);
+  const auto totals = comm_stats.totals();
   ASSERT_EQ(totals.size(), 2u);
   const auto& dp = totals.at({"dp", "all_reduce"});
   EXPECT_EQ(dp.calls, 2u);

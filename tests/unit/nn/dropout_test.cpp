@@ -31,8 +31,8 @@ TEST(DropoutMask, EachElementIsTheOneThatItsWordSays) {
       const auto* kept = mask.const_data_ptr<bool>();
       for (std::int64_t s = 0; s < 2; ++s)
         for (std::int64_t e = 0; e < count; ++e) {
-          const auto words = random::philox(77, s == 0 ? 5 : 1ULL << 40, static_cast<std::uint64_t>(e / 4));
-          ASSERT_EQ(kept[s * count + e], random::to_unit(words.v[e % 4]) >= p) << count << " " << p << " " << e;
+          const auto token_ids = random::philox(77, s == 0 ? 5 : 1ULL << 40, static_cast<std::uint64_t>(e / 4));
+          ASSERT_EQ(kept[s * count + e], random::to_unit(token_ids.v[e % 4]) >= p) << count << " " << p << " " << e;
         }
     }
   }
@@ -101,7 +101,7 @@ TEST(Dropout, OfASliceIsTheSliceOfTheWhole) {
   const auto x = at::rand({2, 7, 3}, at::kDouble);
   const auto whole = dropout.forward(x, context);
   for (const auto& [begin, end] : {std::pair{0, 3}, {3, 7}, {7, 7}, {2, 3}}) {
-    dropout.begin_at(begin);
+    dropout.set_slice_begin_at(begin);
     EXPECT_TRUE(
         at::equal(dropout.forward(x.narrow(1, begin, end - begin), context), whole.narrow(1, begin, end - begin)));
   }

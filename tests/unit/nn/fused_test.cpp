@@ -201,10 +201,10 @@ TEST(Fused, LayersGiveTheSameEitherWay) {
     LayerNorm norm(6, 1e-6);
     Dropout dropout(0.3);
     dropout.set_path("dropout");
-    linear.place("weight", at::randn({6, 6}, at::kDouble));
-    linear.place("bias", at::randn({6}, at::kDouble));
-    norm.place("weight", at::randn({6}, at::kDouble));
-    norm.place("bias", at::randn({6}, at::kDouble));
+    linear.set_storage("weight", at::randn({6, 6}, at::kDouble));
+    linear.set_storage("bias", at::randn({6}, at::kDouble));
+    norm.set_storage("weight", at::randn({6}, at::kDouble));
+    norm.set_storage("bias", at::randn({6}, at::kDouble));
     const auto x = at::randn({2, 3, 6}, at::kDouble);
     const auto residual = wide ? at::randn({2, 3, 6}, at::kDouble) : at::randn({1, 1, 6}, at::kDouble);
     const auto all = [&](bool fused) {
@@ -220,10 +220,10 @@ TEST(Fused, LayersGiveTheSameEitherWay) {
     const auto plain = all(false), fused = all(true);
     for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_LE(off(fused[i], plain[i]), 1e-14) << i;
     // A policy's way counts for more.
-    dropout.compute_by([](const at::Tensor& y, const Context&) { return y * 10; });
+    dropout.set_forward([](const at::Tensor& y, const Context&) { return y * 10; });
     EXPECT_LE(off(dropout.add_to(residual, x, train), residual + x * 10), 1e-15);
     EXPECT_LE(off(norm.of_sum(residual, x, dropout, train).sum, residual + x * 10), 1e-15);
-    norm.compute_by([](const at::Tensor& y, const Context&) { return y * 2; });
+    norm.set_forward([](const at::Tensor& y, const Context&) { return y * 2; });
     EXPECT_LE(off(norm.of_sum(residual, x, dropout, train).norm, (residual + x * 10) * 2), 1e-15);
   }
 }

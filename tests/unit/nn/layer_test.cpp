@@ -53,14 +53,14 @@ TEST(Layer, StandsOnTheMetaDeviceUntilItIsPlaced) {
   EXPECT_TRUE(linear.weight.requires_grad());
   linear.bias.set_requires_grad(false);
   const auto value = at::ones({2, 3}, f64()), with_history = (at::ones({2}, f64()).requires_grad_() * 2);
-  linear.place("weight", value);
-  linear.place("bias", with_history);
+  linear.set_storage("weight", value);
+  linear.set_storage("bias", with_history);
   EXPECT_TRUE(linear.weight.is_same(value));
   EXPECT_TRUE(linear.named_parameters().find("weight")->is_same(value));
   EXPECT_TRUE(linear.weight.requires_grad());
   EXPECT_TRUE(linear.bias.is_leaf() && !linear.bias.requires_grad());
   EXPECT_TRUE(at::equal(linear.forward(at::ones({1, 3}, f64()), {}), at::ones({1, 2}, f64()) * 5));
-  EXPECT_THROW(linear.place("scale", value), LogicError);
+  EXPECT_THROW(linear.set_storage("scale", value), LogicError);
 }
 
 TEST(Model, NamesEachLayerOnceAndEachParameterOnce) {

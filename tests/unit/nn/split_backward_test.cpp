@@ -15,8 +15,8 @@
 #include <functional>
 #include <map>
 
+#include "core/nn/backward_hook.h"
 #include "core/nn/block.h"
-#include "core/nn/bracket.h"
 #include "core/nn/linear.h"
 #include "core/nn/parameters.h"
 #include "core/nn/recompute.h"
@@ -129,21 +129,21 @@ TEST(SplitBackward, AnInputThatTheGraphDoesNotMeetHasNone) {
 
 /// What is told by brackets around two products, b behind a, and how many gradients of weights they had then.
 std::string told_of(const at::Tensor& x, const std::function<void(const std::vector<SplitBackward::Root>&)>& run) {
-  std::string told;
+  std::string reported;
   counted.clear();
   const auto tell = [&](std::string what) {
-    return [&told, what = std::move(what)](BackwardPart part) {
+    return [&reported, what = std::move(what)](BackwardPart part) {
       const char* parts[] = {"whole", "inputs", "weights"};
-      told += fmt::format("{} {} {}, ", what, parts[static_cast<int>(part)], counted["weight"]);
+      reported += fmt::format("{} {} {}, ", what, parts[static_cast<int>(part)], counted["weight"]);
     };
   };
   Tensors y{x};
   for (const std::string block : {"a", "b"}) {
-    y = on_backward(std::move(y), tell(block + " left"));
-    y = on_backward({Product::apply(y.front(), leaf({3, 4}))}, tell(block + " entered"));
+    y = register_backward_hook(std::move(y), tell(block + " left"));
+    y = register_backward_hook({Product::apply(y.front(), leaf({3, 4}))}, tell(block + " entered"));
   }
   run(roots_of(y));
-  return told;
+  return reported;
 }
 
 TEST(SplitBackward, BracketsCallAtTheirPlacesInBothParts) {
@@ -165,14 +165,14 @@ TEST(SplitBackward, BracketsCallAtTheirPlacesInBothParts) {
 
 TEST(SplitBackward, ABracketThatIsAForkCallsOnceInEachPart) {
   const auto x = leaf({4}), w = leaf({4});
-  std::string told;
-  const auto made = on_backward({x.sin(), w * 2}, [&](BackwardPart part) {
-    told += part == BackwardPart::inputs ? "inputs " : part == BackwardPart::weights ? "weights " : "whole ";
+  std::string reported;
+  const auto made = register_backward_hook({x.sin(), w * 2}, [&](BackwardPart part) {
+    reported += part == BackwardPart::inputs ? "inputs " : part == BackwardPart::weights ? "weights " : "whole ";
   });
   SplitBackward pass(roots_of({made[0] * made[1]}), {x});
-  EXPECT_EQ(told, "inputs ");
+  EXPECT_EQ(reported, "inputs ");
   pass.accumulate_weights();
-  EXPECT_EQ(told, "inputs weights ");
+  EXPECT_EQ(reported, "inputs weights ");
   EXPECT_TRUE(w.grad().defined());
 }
 
@@ -180,11 +180,11 @@ TEST(SplitBackward, ABracketThatIsAForkCallsOnceInEachPart) {
 TEST(SplitBackward, WhatIsBehindABracketMayBeChangedInPlace) {
   const auto x = leaf({4});
   const auto call = [](BackwardPart) {};
-  auto y = on_backward({x * 3}, call).front();
+  auto y = register_backward_hook({x * 3}, call).front();
   y.mul_(2);
   backward(roots_of({y}));
   EXPECT_TRUE(x.grad().equal((x * 6).detach().cos() * 6));
-  auto z = on_backward({x.sigmoid()}, call).front();
+  auto z = register_backward_hook({x.sigmoid()}, call).front();
   z.mul_(2);
   EXPECT_THROW(backward(roots_of({z})), c10::Error);
 }

@@ -22,7 +22,7 @@ TEST(Verifier, ProvesEverySchedule) {
     // Each border between stages of two ranks is crossed twice by each microbatch.
     int borders = 0;
     for (int stage = 1; stage < schedule.stages(); ++stage)
-      if (schedule.place_of(stage).rank != schedule.place_of(stage - 1).rank) ++borders;
+      if (schedule.location_of(stage).rank != schedule.location_of(stage - 1).rank) ++borders;
     ASSERT_EQ(report.messages, 2LL * borders * c.microbatches) << c.text();
     ASSERT_EQ(report.peak_live, peak_live(schedule)) << c.text();
     ASSERT_EQ(report.peak_live_input, peak_live(schedule, LiveUntil::input_gradient)) << c.text();

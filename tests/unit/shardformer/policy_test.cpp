@@ -32,22 +32,28 @@ TEST(Policy, SaysWhyItDoesNotFit) {
   const std::vector<Row> rows{
       {*policy_of("vit"), 3, ""},
       {*policy_of("vit"), 4, "4 ranks cannot share 3 attention heads; choose at most 3"},
-      {{{"decoder.*.dense", Role::row}}, 2, "the policy names \"decoder.*.dense\", but the model has no such layer"},
-      {{{"*.intermediate.dense", Role::column}}, 2, "but the model has no such layer"},  // a star stays between dots
-      {{{"classifie", Role::column}}, 2, "but the model has no such layer"},
-      {{{"vit.layernorm", Role::column}}, 2, "calls \"vit.layernorm\" a linear layer, which it is not"},
+      {{{"decoder.*.dense", Role::row_parallel}},
+       2,
+       "the policy names \"decoder.*.dense\", but the model has no such layer"},
+      {{{"*.intermediate.dense", Role::column_parallel}},
+       2,
+       "but the model has no such layer"},  // a star stays between dots
+      {{{"classifie", Role::column_parallel}}, 2, "but the model has no such layer"},
+      {{{"vit.layernorm", Role::column_parallel}}, 2, "calls \"vit.layernorm\" a linear layer, which it is not"},
       {{{"classifier", Role::first_token}}, 2, "calls \"classifier\" a first-token layer, which it is not"},
-      {{{"vit.embeddings", Role::by_token}},
+      {{{"vit.embeddings", Role::token_wise}},
        2,
        "a role for layers with one input and one output tensor (nn::Unary), which it is not"},
-      {{{"classifier", Role::heads}}, 2, "calls \"classifier\" an attention layer, which it is not"},
-      {{{"vit.encoder.layer.*.attention.attention.query", Role::column}}, 2, "is part of an attention layer"},
-      {{{"classifier", Role::column}, {"class*", Role::row}}, 2, "match the layer \"classifier\"; remove one"},
-      {{{"vit.encoder.layer.1.intermediate.dense", Role::gathered_column}}, 64, ""},
+      {{{"classifier", Role::attention}}, 2, "calls \"classifier\" an attention layer, which it is not"},
+      {{{"vit.encoder.layer.*.attention.attention.query", Role::column_parallel}}, 2, "is part of an attention layer"},
+      {{{"classifier", Role::column_parallel}, {"class*", Role::row_parallel}},
+       2,
+       "match the layer \"classifier\"; remove one"},
+      {{{"vit.encoder.layer.1.intermediate.dense", Role::column_parallel_gather_output}}, 64, ""},
   };
   const auto model = make_vit();
   for (const auto& [policy, ranks, says] : rows) {
-    const auto why = why_not(*model, policy, {.tensor = ranks});
+    const auto why = validate(*model, policy, {.tensor = ranks});
     EXPECT_EQ(why.empty(), std::string(says).empty()) << why;
     EXPECT_NE(why.find(says), std::string::npos) << why;
   }
@@ -64,7 +70,7 @@ TEST(Policy, SaysWhereTheSequenceIs) {
   };
   struct Row {
     nn::Policy policy;
-    Sizes sizes;
+    ParallelSizes sizes;
     const char* says;  // "": it fits
   };
   auto wrong = without("vit.class_token");
@@ -87,7 +93,7 @@ TEST(Policy, SaysWhereTheSequenceIs) {
       {wrong, {2, Sequence::ring}, "two entries"},
   };
   for (const auto& [policy, sizes, says] : rows) {
-    const auto why = why_not(*model, policy, sizes);
+    const auto why = validate(*model, policy, sizes);
     EXPECT_EQ(why.empty(), std::string(says).empty()) << why;
     EXPECT_NE(why.find(says), std::string::npos) << why;
   }

@@ -22,7 +22,9 @@ class RunFolders : public testing::Test {
   }
   ~RunFolders() override { fs::remove_all(base_); }
   [[nodiscard]] std::string dir() const { return (base_ / "run").string(); }
-  std::unique_ptr<RunFolder> begin() const { return std::make_unique<RunFolder>(dir(), "# config\n", Start{}, true); }
+  std::unique_ptr<RunFolder> begin() const {
+    return std::make_unique<RunFolder>(dir(), "# config\n", ResumePoint{}, true);
+  }
   void write(const fs::path& path) const {
     fs::create_directories(path.parent_path());
     std::ofstream(path) << "mine";
@@ -44,8 +46,8 @@ TEST_F(RunFolders, AnEarlierRunIsMovedAside) {
   for (const char* made : {"summary.json", kTimelineFile, "model-best/model.safetensors"})
     write(fs::path(dir()) / made);
   const auto second = begin();
-  ASSERT_EQ(second->start().notes.size(), 1U);
-  EXPECT_NE(second->start().notes[0].find(dir() + ".1"), std::string::npos);
+  ASSERT_EQ(second->resume_point().notes.size(), 1U);
+  EXPECT_NE(second->resume_point().notes[0].find(dir() + ".1"), std::string::npos);
   EXPECT_TRUE(fs::exists(dir() + ".1/checkpoints/step-00000001"));
   EXPECT_TRUE(fs::exists(fs::path(dir() + ".1") / kTimelineFile));
   EXPECT_FALSE(fs::exists(dir() + "/checkpoints"));

@@ -10,9 +10,9 @@
 namespace trireme::zero {
 namespace {
 
-std::string letters(const std::vector<Residence>& homes) {
+std::string letters(const std::vector<Residency>& residencies) {
   std::string out;  // a chunk each: all on the device, slice alone, nothing
-  for (const auto& home : homes) out += home.offload_part ? 'n' : home.offload_master ? 's' : 'a';
+  for (const auto& residency : residencies) out += residency.offload_part ? 'n' : residency.offload_master ? 's' : 'a';
   return out;
 }
 
@@ -26,14 +26,14 @@ TEST(MemoryStats, TheFullestPeriodDecides) {
   struct Row {
     std::int64_t room;
     double margin;
-    const char* homes;
+    const char* residencies;
   };
   // 60 are needed beside slices in the second period, 30 by all slices.
-  for (const auto& [room, margin, homes] :
+  for (const auto& [room, margin, residencies] :
        {Row{60, 1, "nnn"}, Row{0, 1, "nnn"}, Row{69, 1, "nnn"}, Row{70, 1, "nns"}, Row{80, 1, "nss"}, Row{90, 1, "sss"},
         Row{120, 1, "ass"}, Row{120, 0.9, "sss"}, Row{150, 0.5, "ass"}, Row{180, 1, "aaa"}, Row{180, 0, "sss"}}) {
     SCOPED_TRACE(room);
-    EXPECT_EQ(letters(plan_residence(kStats, {10, 10, 10}, room, margin)), homes);
+    EXPECT_EQ(letters(plan_residence(kStats, {10, 10, 10}, room, margin)), residencies);
   }
   auto late = kStats;  // the update may be the fullest moment
   late.update = 61;

@@ -1,4 +1,4 @@
-#include "core/nn/bracket.h"
+#include "core/nn/backward_hook.h"
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -10,19 +10,20 @@ namespace trireme::nn {
 
 using torch::autograd::variable_list;
 
-variable_list Bracket::apply(variable_list&& gradients) {
+variable_list BackwardHook::apply(variable_list&& gradients) {
   call_(part_);
   return num_outputs() == 0 ? variable_list() : std::move(gradients);
 }
 
-Tensors on_backward(Tensors tensors, OnBackward call, bool always) {
+Tensors register_backward_hook(Tensors tensors, BackwardCallback call, bool always) {
   torch::autograd::edge_list behind;
   const auto wants = [](const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); };
   for (const auto& tensor : tensors)
     if (wants(tensor)) behind.push_back(torch::autograd::impl::gradient_edge(tensor));
   const bool ends_here = behind.empty();
   if (ends_here && !always) return tensors;
-  const std::shared_ptr<Bracket> node(new Bracket(std::move(call), std::move(behind)), torch::autograd::deleteNode);
+  const std::shared_ptr<BackwardHook> node(new BackwardHook(std::move(call), std::move(behind)),
+                                           torch::autograd::deleteNode);
   for (auto& tensor : tensors) {
     if (!(ends_here ? tensor.defined() && tensor.is_floating_point() : wants(tensor))) continue;
     tensor = tensor.detach();

@@ -1,4 +1,4 @@
-#include "zero/gemini/keeper.h"
+#include "zero/gemini/chunk_manager.h"
 
 #include <ATen/ops/tensor.h>
 
@@ -27,7 +27,8 @@ std::size_t distance(const BlockOrder& order, const FlatWeights& weights, std::s
 
 }  // namespace
 
-Keeper::Keeper(const comm::Group& everyone, const comm::World& world, KeeperOptions options, const Log& log)
+ChunkManager::ChunkManager(const comm::Group& everyone, const comm::World& world, ChunkManagerOptions options,
+                           const Log& log)
     : everyone_(everyone),
       meter_(world.device(), world.ranks_per_device()),
       options_(std::move(options)),
@@ -44,23 +45,23 @@ Keeper::Keeper(const comm::Group& everyone, const comm::World& world, KeeperOpti
   read_ = stats_.has_value();
 }
 
-std::vector<Residence> Keeper::careful(const std::vector<std::int64_t>& parts) const {
+std::vector<Residency> ChunkManager::careful(const std::vector<std::int64_t>& parts) const {
   return careful_residence(parts, part_of(1 - options_.warmup_ratio, capacity_));
 }
 
 /// In training, as far as is known.
-std::vector<Residence> Keeper::planned() const {
+std::vector<Residency> ChunkManager::planned() const {
   return stats_ ? plan_residence(*stats_, parts(), part_of(options_.steady_ratio, capacity_), options_.margin_ratio)
                 : careful(parts());
 }
 
-std::string Keeper::describe() const {
+std::string ChunkManager::describe() const {
   return fmt::format("placement auto: {:.1f} MiB per rank, {}", mib(capacity_),
-                     stats_ ? fmt::format("with the statistics in {}: {}", options_.stats_path, standing())
+                     stats_ ? fmt::format("with the statistics in {}: {}", options_.stats_path, current_state())
                             : std::string("to be filled after the first step is measured"));
 }
 
-std::vector<std::string> Keeper::advice() const {
+std::vector<std::string> ChunkManager::advice() const {
   std::vector<std::string> out;
   if (!keeps() && options_.warmup_ratio < 1) out.emplace_back("raise plugin.gemini.warmup_non_model_data_ratio");
   if (keeps()) out.emplace_back("lower plugin.gemini.steady_cuda_cap_ratio");
@@ -70,17 +71,17 @@ std::vector<std::string> Keeper::advice() const {
   return out;
 }
 
-std::int64_t Keeper::resident() const {
+std::int64_t ChunkManager::resident() const {
   std::int64_t bytes = 0;
   for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk) {
-    const auto& home = weights_->home(chunk);
-    if (!home.offload_part) bytes += weights_->part_bytes(chunk);
-    if (!home.offload_master) bytes += stats_->state.at(chunk);
+    const auto& residency = weights_->residency(chunk);
+    if (!residency.offload_part) bytes += weights_->part_bytes(chunk);
+    if (!residency.offload_master) bytes += stats_->state.at(chunk);
   }
   return bytes;
 }
 
-std::int64_t Keeper::room() const {
+std::int64_t ChunkManager::room() const {
   std::int64_t other = 0;
   if (period_ < stats_->periods.size())
     other = stats_->periods[period_].other;
@@ -89,13 +90,13 @@ std::int64_t Keeper::room() const {
   return part_of(options_.steady_ratio, capacity_) - other - resident();
 }
 
-void Keeper::enter(const BlockOrder& order, const std::set<std::size_t>& needed) {
+void ChunkManager::enter(const BlockOrder& order, const std::set<std::size_t>& needed) {
   period_ = order.entered() - 1;
   phase_ = Phase::pass;
   std::int64_t missing = 0, all = 0;
   for (const auto chunk : needed) {
     all += weights_->buffer_bytes(chunk);
-    if (!weights_->here(chunk)) missing += weights_->buffer_bytes(chunk);
+    if (!weights_->is_materialized(chunk)) missing += weights_->buffer_bytes(chunk);
   }
   if (!keeps()) {
     if (seen_.periods.size() <= period_) seen_.periods.resize(period_ + 1);
@@ -105,35 +106,35 @@ void Keeper::enter(const BlockOrder& order, const std::set<std::size_t>& needed)
   }
   std::vector<std::pair<std::size_t, std::size_t>> others;  // distance, chunk
   for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk)
-    if (weights_->here(chunk) && needed.count(chunk) == 0)
+    if (weights_->is_materialized(chunk) && needed.count(chunk) == 0)
       others.emplace_back(distance(order, *weights_, chunk), chunk);
   std::sort(others.begin(), others.end());
   const auto most = room() - missing;
-  for (; !others.empty() && weights_->fetched_bytes() > most; others.pop_back())
+  for (; !others.empty() && weights_->gathered_bytes() > most; others.pop_back())
     weights_->release(others.back().second);
 }
 
-bool Keeper::has_room(std::size_t chunk) const {
-  return keeps() && weights_->fetched_bytes() + weights_->buffer_bytes(chunk) <= room();
+bool ChunkManager::has_room(std::size_t chunk) const {
+  return keeps() && weights_->gathered_bytes() + weights_->buffer_bytes(chunk) <= room();
 }
 
-void Keeper::before_change() {
+void ChunkManager::before_change() {
   if (keeps() || phase_ == Phase::none) return;
   auto& most = phase_ == Phase::pass ? seen_.periods[period_].other : seen_.update;
-  most = std::max(most, meter_.peak() - resident() - weights_->fetched_bytes());
+  most = std::max(most, meter_.peak() - resident() - weights_->gathered_bytes());
 }
 
-void Keeper::after_change() {
+void ChunkManager::after_change() {
   if (!keeps()) meter_.reset();
 }
 
-std::vector<std::int64_t> Keeper::parts() const {
+std::vector<std::int64_t> ChunkManager::parts() const {
   std::vector<std::int64_t> bytes;
   for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk) bytes.push_back(weights_->part_bytes(chunk));
   return bytes;
 }
 
-void Keeper::step_ended(std::vector<std::int64_t> state) {
+void ChunkManager::step_ended(std::vector<std::int64_t> state) {
   if (keeps()) return;
   before_change();
   seen_.state = std::move(state);
@@ -144,39 +145,39 @@ void Keeper::step_ended(std::vector<std::int64_t> state) {
   }
   agree();
   if (!options_.stats_path.empty() && log_.rank() == 0) stats_->write(options_.stats_path, options_.run);
-  log_.note("placement auto, measured: {}", standing());
+  log_.note("placement auto, measured: {}", current_state());
 }
 
-std::vector<std::size_t> Keeper::settle(bool training) {
-  const auto homes = training ? planned() : careful(parts());
+std::vector<std::size_t> ChunkManager::apply_residencies(bool training) {
+  const auto residencies = training ? planned() : careful(parts());
   std::vector<std::size_t> moved;
-  for (std::size_t chunk = 0; chunk < homes.size(); ++chunk) {
-    if (homes[chunk] == weights_->home(chunk)) continue;
-    weights_->rehome(chunk, homes[chunk]);
+  for (std::size_t chunk = 0; chunk < residencies.size(); ++chunk) {
+    if (residencies[chunk] == weights_->residency(chunk)) continue;
+    weights_->move_to(chunk, residencies[chunk]);
     moved.push_back(chunk);
   }
   return moved;
 }
 
 /// Where chunks live by stats_, in words.
-std::string Keeper::standing() const {
-  const auto homes = planned();
+std::string ChunkManager::current_state() const {
+  const auto residencies = planned();
   auto left = part_of(options_.steady_ratio, capacity_);
   std::size_t slices = 0, states = 0;
-  for (std::size_t chunk = 0; chunk < homes.size(); ++chunk) {
-    if (!homes[chunk].offload_part) ++slices, left -= weights_->part_bytes(chunk);
-    if (!homes[chunk].offload_master) ++states, left -= stats_->state.at(chunk);
+  for (std::size_t chunk = 0; chunk < residencies.size(); ++chunk) {
+    if (!residencies[chunk].offload_part) ++slices, left -= weights_->part_bytes(chunk);
+    if (!residencies[chunk].offload_master) ++states, left -= stats_->state.at(chunk);
   }
   std::int64_t other = 0;
   for (const auto& period : stats_->periods) other = std::max(other, period.other);
   return fmt::format(
       "weight slices of {1} of {0} chunks and optimizer state of {2} are on the device; at least {3:.1f} MiB are free "
       "for gathered chunks",
-      homes.size(), slices, states, mib(std::max<std::int64_t>(0, left - other)));
+      residencies.size(), slices, states, mib(std::max<std::int64_t>(0, left - other)));
 }
 
 /// What is measured differs with a rank's samples; what follows from it must not.
-void Keeper::agree() {
+void ChunkManager::agree() {
   std::vector<std::int64_t> figures{seen_.update};
   for (const auto& period : seen_.periods) figures.push_back(period.other);
   figures.insert(figures.end(), seen_.state.begin(), seen_.state.end());

@@ -1,5 +1,5 @@
 // Learning-rate curves against torch.optim.lr_scheduler (tests/golden/optim.json), warm-up, and refusals.
-#include "core/optim/schedule.h"
+#include "core/optim/lr_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-config::ScheduleOptions options_of(const json& given) {
-  config::ScheduleOptions o;
+config::LrScheduleOptions options_of(const json& given) {
+  config::LrScheduleOptions o;
   o.name = given["name"].get<std::string>();
   o.warmup_ratio = given.value("warmup_ratio", 0.0);
   o.min_lr_factor = given.value("min_lr_factor", o.min_lr_factor);
@@ -43,7 +43,7 @@ TEST(Schedule, CurvesOfTorch) {
 // Warm-up climbs to the full rate at its last step; then each schedule starts from its own first value.
 TEST(Schedule, WarmUp) {
   for (const char* name : {"constant", "linear", "cosine", "polynomial", "step", "multi_step"}) {
-    config::ScheduleOptions o, late;
+    config::LrScheduleOptions o, late;
     o.name = late.name = name;
     o.warmup_steps = 4;
     if (o.name == "step") o.step_size = late.step_size = 5;
@@ -56,7 +56,7 @@ TEST(Schedule, WarmUp) {
 }
 
 TEST(Schedule, FloorEndsAndText) {
-  config::ScheduleOptions o;
+  config::LrScheduleOptions o;
   for (const char* name : {"linear", "cosine", "polynomial"}) {
     o.name = name;
     o.min_lr_factor = 0.25;
@@ -86,7 +86,7 @@ TEST(Schedule, FloorEndsAndText) {
 
 TEST(Schedule, Refusals) {
   struct Row {
-    std::function<void(config::ScheduleOptions&)> change;
+    std::function<void(config::LrScheduleOptions&)> change;
     std::string says;
     std::int64_t total = 100;
   };
@@ -133,7 +133,7 @@ TEST(Schedule, Refusals) {
       {[](auto&) {}, "no optimizer step", 0},
   };
   for (const auto& [change, says, total] : rows) {
-    config::ScheduleOptions options;
+    config::LrScheduleOptions options;
     change(options);
     try {
       const LrSchedule schedule(options, 1, total);

@@ -1,4 +1,4 @@
-#include "core/optim/schedule.h"
+#include "core/optim/lr_schedule.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@ double progress(double step, double begin, double end) {
   return end > begin ? std::clamp((step - begin) / (end - begin), 0.0, 1.0) : 1.0;
 }
 
-std::int64_t warmup_steps(const config::ScheduleOptions& o, std::int64_t total) {
+std::int64_t warmup_steps(const config::LrScheduleOptions& o, std::int64_t total) {
   const auto warm =
       o.warmup_steps ? *o.warmup_steps : static_cast<std::int64_t>(o.warmup_ratio * static_cast<double>(total));
   const char* key = o.warmup_steps ? "warmup_steps" : "warmup_ratio";
@@ -35,13 +35,13 @@ Factor falling(std::int64_t warm, std::int64_t total, double floor, std::functio
   };
 }
 
-Factor step_drops(const config::ScheduleOptions& o, std::int64_t warm) {
+Factor step_drops(const config::LrScheduleOptions& o, std::int64_t warm) {
   return [every = o.step_size, gamma = o.gamma, warm](std::int64_t step) {
     return std::pow(gamma, static_cast<double>((step - warm) / every));
   };
 }
 
-Factor milestone_drops(const config::ScheduleOptions& o, std::int64_t warm) {
+Factor milestone_drops(const config::LrScheduleOptions& o, std::int64_t warm) {
   if (o.milestones.front() < warm)
     throw ConfigError(fmt::format("schedule.milestones: {} is before the end of the warm-up; it must be at least {}",
                                   o.milestones.front(), warm));
@@ -51,7 +51,7 @@ Factor milestone_drops(const config::ScheduleOptions& o, std::int64_t warm) {
 }
 
 /// Smith and Topin, "Super-Convergence", 2018; cosine arcs up to the peak and down to peak / (div x final_div).
-Factor one_cycle(const config::ScheduleOptions& o, std::int64_t total) {
+Factor one_cycle(const config::LrScheduleOptions& o, std::int64_t total) {
   const double peak_at = o.pct_start * static_cast<double>(total) - 1, end = static_cast<double>(total - 1);
   const double first = 1 / o.div_factor, last = first / o.final_div_factor;
   const auto arc = [](double from, double to, double p) {
@@ -64,7 +64,7 @@ Factor one_cycle(const config::ScheduleOptions& o, std::int64_t total) {
   };
 }
 
-Factor make_factor(const config::ScheduleOptions& o, std::int64_t warm, std::int64_t total) {
+Factor make_factor(const config::LrScheduleOptions& o, std::int64_t warm, std::int64_t total) {
   const double floor = o.min_lr_factor;
   if (o.name == "constant") return [](std::int64_t) { return 1.0; };
   if (o.name == "linear") return falling(warm, total, floor, [](double p) { return 1 - p; });
@@ -80,7 +80,7 @@ Factor make_factor(const config::ScheduleOptions& o, std::int64_t warm, std::int
 
 }  // namespace
 
-LrSchedule::LrSchedule(const config::ScheduleOptions& options, double base_lr, std::int64_t total_steps) {
+LrSchedule::LrSchedule(const config::LrScheduleOptions& options, double base_lr, std::int64_t total_steps) {
   config::check_options(options);
   if (total_steps < 1) throw ConfigError("the training has no optimizer steps; check train.epochs and train.max_steps");
   const auto warm = warmup_steps(options, total_steps);

@@ -11,7 +11,7 @@
 namespace trireme::train {
 
 struct Differences {
-  std::vector<std::string> refused, told;  ///< "train.global_batch = 16 (it was 8)"
+  std::vector<std::string> refused, reported;  ///< "train.global_batch = 16 (it was 8)"
 };
 
 /// Of two resolved configurations: the run's own, and the one that a checkpoint holds.

@@ -1,4 +1,4 @@
-#include "core/train/differences.h"
+#include "core/train/resume_compatibility.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 namespace trireme::train {
 namespace {
 
-enum class Rule { free, told, refused };
+enum class Rule { free, warn, refused };
 
 struct Section {
   const char* name;
@@ -25,9 +25,9 @@ const std::vector<Section>& rules() {
         {"workers", Rule::free},
         {"prefetch", Rule::free},
         {"cache_mb", Rule::free},
-        {"on_bad_sample", Rule::told}}},
+        {"on_bad_sample", Rule::warn}}},
       {"train",
-       Rule::told,
+       Rule::warn,
        {{"global_batch", Rule::refused},
         {"shuffle", Rule::refused},
         {"drop_last", Rule::refused},
@@ -36,8 +36,8 @@ const std::vector<Section>& rules() {
         {"recompute", Rule::free},
         {"topk", Rule::free},
         {"max_seconds", Rule::free}}},
-      {"optimizer", Rule::told, {{"name", Rule::refused}, {"freeze", Rule::refused}}},
-      {"schedule", Rule::told, {}},
+      {"optimizer", Rule::warn, {{"name", Rule::refused}, {"freeze", Rule::refused}}},
+      {"schedule", Rule::warn, {}},
   };
   return all;
 }
@@ -59,7 +59,7 @@ void compare(const Section& section, const config::Table* now, const config::Tab
     if (rule == Rule::free || here == there) continue;
     // A key that only one of them has follows from another, which is compared itself (a size preset, say).
     if (rule == Rule::refused && (here.empty() || there.empty())) continue;
-    (rule == Rule::refused ? out.refused : out.told)
+    (rule == Rule::refused ? out.refused : out.reported)
         .push_back(fmt::format("{}.{} = {} (it was {})", section.name, key, here.empty() ? "unset" : here,
                                there.empty() ? "unset" : there));
   }

@@ -14,7 +14,7 @@
 
 namespace trireme::comm {
 
-struct LedgerEntry {
+struct CommStatsEntry {
   std::uint64_t calls = 0;
   std::uint64_t payload_elements = 0;
   std::uint64_t payload_bytes = 0;
@@ -22,16 +22,16 @@ struct LedgerEntry {
 };
 
 /// Thread-safe: the reducer's hooks run on the autograd thread.
-class Ledger {
+class CommStats {
  public:
   void add(const std::string& axis, const std::string& op, std::uint64_t elements, std::uint64_t bytes,
            double wire_factor);
   /// {axis, op} -> totals since the start.
-  [[nodiscard]] std::map<std::pair<std::string, std::string>, LedgerEntry> totals() const;
+  [[nodiscard]] std::map<std::pair<std::string, std::string>, CommStatsEntry> totals() const;
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::pair<std::string, std::string>, LedgerEntry> totals_;
+  std::map<std::pair<std::string, std::string>, CommStatsEntry> totals_;
 };
 
 }  // namespace trireme::comm

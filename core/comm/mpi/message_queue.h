@@ -17,9 +17,9 @@
 namespace trireme::comm::mpi {
 
 /// One direction: what a look holds for its older operations. Peers are group ranks; MPI_ANY_SOURCE is one as well.
-class Turns {
+class PeerOrder {
  public:
-  explicit Turns(int size) : held_(static_cast<std::size_t>(size), 0) {}
+  explicit PeerOrder(int size) : held_(static_cast<std::size_t>(size), 0) {}
   void free_all() {
     std::fill(held_.begin(), held_.end(), 0);
     any_ = some_ = false;
@@ -43,8 +43,8 @@ class Turns {
   bool some_ = false;  // any of the above
 };
 
-struct Lane {
-  explicit Lane(int size) : receives(size), sends(size) {}
+struct MessageQueue {
+  explicit MessageQueue(int size) : receives(size), sends(size) {}
   /// `look` numbers the engine's looks: nothing is held when a new one begins.
   void begin(unsigned look) {
     if (look == look_) return;
@@ -52,7 +52,7 @@ struct Lane {
     receives.free_all();
     sends.free_all();
   }
-  Turns receives, sends;
+  PeerOrder receives, sends;
   int users = 0;  ///< operations under way
 
  private:
@@ -60,21 +60,21 @@ struct Lane {
 };
 
 /// The lanes in use.
-class Lanes {
+class MessageQueues {
  public:
   /// An operation begins; in the order of the calls. The lane stays where it is until its last user leaves.
-  Lane& enter(const void* channel, int tag, int size) {
-    auto& lane = lanes_.try_emplace({channel, tag}, size).first->second;
-    ++lane.users;
-    return lane;
+  MessageQueue& enter(const void* channel, int tag, int size) {
+    auto& queue = queues_.try_emplace({channel, tag}, size).first->second;
+    ++queue.users;
+    return queue;
   }
   void leave(const void* channel, int tag) {
-    const auto found = lanes_.find({channel, tag});
-    if (--found->second.users == 0) lanes_.erase(found);
+    const auto found = queues_.find({channel, tag});
+    if (--found->second.users == 0) queues_.erase(found);
   }
 
  private:
-  std::map<std::pair<const void*, int>, Lane> lanes_;
+  std::map<std::pair<const void*, int>, MessageQueue> queues_;
 };
 
 }  // namespace trireme::comm::mpi

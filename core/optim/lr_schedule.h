@@ -22,7 +22,7 @@ class LrSchedule {
  public:
   /// total_steps: of the whole training. @throws ConfigError for what config::check_options() refuses, for a warm-up
   /// beyond the training's end, or a drop before the warm-up's.
-  LrSchedule(const config::ScheduleOptions& options, double base_lr, std::int64_t total_steps);
+  LrSchedule(const config::LrScheduleOptions& options, double base_lr, std::int64_t total_steps);
   /// The learning rate of optimizer step `step`, from 0.
   [[nodiscard]] double lr(std::int64_t step) const;
   [[nodiscard]] std::string describe() const;  ///< "cosine with 10 % warm-up"

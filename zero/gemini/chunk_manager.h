@@ -23,7 +23,7 @@
 
 namespace trireme::zero {
 
-struct KeeperOptions {
+struct ChunkManagerOptions {
   double warmup_ratio = 0.8;  ///< of the capacity: what the first step may need beside model data
   double steady_ratio = 0.9;  ///< of the capacity: what may be used from then on
   double margin_ratio = 0;    ///< of the room that no period needs: for masters and optimizer state
@@ -32,15 +32,15 @@ struct KeeperOptions {
   std::size_t chunks = 0;     ///< of the run
 };
 
-class Keeper {
+class ChunkManager {
  public:
   /// `everyone`: the ranks that decide alike. Collective. @throws ConfigError when the device's capacity is unknown, or
   /// for the file
-  Keeper(const comm::Group& everyone, const comm::World& world, KeeperOptions options, const Log& log);
+  ChunkManager(const comm::Group& everyone, const comm::World& world, ChunkManagerOptions options, const Log& log);
 
   /// Where chunks live until training begins: as little as possible on the device. `parts`: of each chunk, bytes of
   /// the slice.
-  [[nodiscard]] std::vector<Residence> careful(const std::vector<std::int64_t>& parts) const;
+  [[nodiscard]] std::vector<Residency> careful(const std::vector<std::int64_t>& parts) const;
   /// The weights that live so. They must outlive this object.
   void watch(FlatWeights& weights) { weights_ = &weights; }
 
@@ -62,23 +62,23 @@ class Keeper {
   /// The pass has ended; the update follows.
   void pass_ended() { phase_ = Phase::update; }
   /// The update has ended. `state`: of each chunk, bytes that the optimizer holds. After the first step: decides where
-  /// chunks live; settle() follows. Collective.
+  /// chunks live; apply_residencies() follows. Collective.
   void step_ended(std::vector<std::int64_t> state);
 
   /// Moves chunks to where they live in training, or in an evaluation. Returns those that moved.
-  std::vector<std::size_t> settle(bool training);
+  std::vector<std::size_t> apply_residencies(bool training);
 
  private:
   [[nodiscard]] std::vector<std::int64_t> parts() const;
-  [[nodiscard]] std::vector<Residence> planned() const;
-  [[nodiscard]] std::string standing() const;
+  [[nodiscard]] std::vector<Residency> planned() const;
+  [[nodiscard]] std::string current_state() const;
   [[nodiscard]] std::int64_t resident() const;  ///< model data that is not gathered
   [[nodiscard]] std::int64_t room() const;      ///< for gathered chunks in this period
   void agree();
 
   comm::Group everyone_;
   memory::Meter meter_;
-  KeeperOptions options_;
+  ChunkManagerOptions options_;
   Log log_;
   std::int64_t capacity_;
   FlatWeights* weights_ = nullptr;

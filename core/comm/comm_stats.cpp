@@ -1,11 +1,11 @@
-#include "core/comm/ledger.h"
+#include "core/comm/comm_stats.h"
 
 #include <cmath>
 
 namespace trireme::comm {
 
-void Ledger::add(const std::string& axis, const std::string& op, std::uint64_t elements, std::uint64_t bytes,
-                 double wire_factor) {
+void CommStats::add(const std::string& axis, const std::string& op, std::uint64_t elements, std::uint64_t bytes,
+                    double wire_factor) {
   const std::lock_guard lock(mutex_);
   auto& entry = totals_[{axis, op}];
   entry.calls += 1;
@@ -14,7 +14,7 @@ void Ledger::add(const std::string& axis, const std::string& op, std::uint64_t e
   entry.wire_bytes += static_cast<std::uint64_t>(std::llround(static_cast<double>(bytes) * wire_factor));
 }
 
-std::map<std::pair<std::string, std::string>, LedgerEntry> Ledger::totals() const {
+std::map<std::pair<std::string, std::string>, CommStatsEntry> CommStats::totals() const {
   const std::lock_guard lock(mutex_);
   return totals_;
 }

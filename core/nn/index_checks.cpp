@@ -1,4 +1,4 @@
-#include "core/nn/numbers.h"
+#include "core/nn/index_checks.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_assert_async.h>
@@ -31,8 +31,8 @@ void check_labels(const at::Tensor& labels, std::int64_t classes) {
   check(labels, in_range(labels, classes).logical_or_(labels.eq(kNoLabel)), "label", classes);
 }
 
-void check_words(const at::Tensor& words, std::int64_t vocabulary) {
-  check(words, in_range(words, vocabulary), "token id", vocabulary);
+void check_token_ids(const at::Tensor& token_ids, std::int64_t vocabulary) {
+  check(token_ids, in_range(token_ids, vocabulary), "token id", vocabulary);
 }
 
 }  // namespace trireme::nn
