@@ -1,6 +1,6 @@
-// How the ranks of a pipeline agree on what goes between their stages: two examples, of 2 and of 3 samples of zeros, go
-// through the stages once, without dropout; each stage tells the next what it made. Again only for inputs of another
-// kind.
+// How the ranks of a pipeline agree on the tensors between their stages: two examples, of 2 and of 3 samples of zeros,
+// go through all stages once, without dropout, and each stage sends the shapes and dtypes of its outputs to the next.
+// This is repeated only for inputs of a new kind.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
@@ -12,7 +12,7 @@
 namespace trireme::pipeline {
 namespace {
 
-/// What the boundaries depend on: the inputs' shapes but for their samples.
+/// What the boundaries depend on: the dtypes of the inputs, and their shapes without the sample dimension.
 std::string kind_of(const data::Batch& batch, bool training) {
   std::string kind = training ? "training" : "evaluation";
   for (const auto& input : batch.inputs)
@@ -42,20 +42,21 @@ void Executor::agree(const std::vector<data::Batch>& micro, bool training) {
       const auto two = sample(batch, 2, training), three = sample(batch, 3, training);
       std::map<int, BoundaryRule> rules;
       for (const auto& [stage, boundary] : two) rules[stage] = BoundaryRule(boundary, three.at(stage));
-      rules_.emplace(kind, std::move(rules));  // whole, or not at all
+      rules_.emplace(kind, std::move(rules));  // stored only if all stages agreed
     }
     boundaries_.push_back(&rules_.at(kind));
   }
 }
 
-/// What a stage passes on. Not what has a graph in the example: other samples may meet other weights.
+/// The outputs of a stage. Whether an output wants a gradient does not depend on the example's graph, because other
+/// samples may use other weights.
 static Boundary passed_on(const Tensors& made, bool wanted) {
   auto boundary = boundary_of(made);
   for (auto& spec : boundary) spec.wants_grad = wanted && at::isFloatingType(spec.dtype);
   return boundary;
 }
 
-/// What goes into this rank's stages and out of them.
+/// The boundaries before and after each of this rank's stages.
 std::map<int, Boundary> Executor::sample(const data::Batch& like, std::int64_t samples, bool training) {
   const at::AutoGradMode with_graph(training);
   const auto batch = example(like, samples, links_.device());

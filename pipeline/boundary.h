@@ -1,5 +1,5 @@
-// Boundary: the tensors that go from one stage to the next for a microbatch, in their order. Ranks agree on it once, so
-// that a message is the bare numbers: no header, and a receive can be posted before its tensors exist.
+// Boundary: the tensors that one stage passes to the next for a microbatch, in order. The ranks agree on it once, so
+// that messages carry no header and a receive can be posted before its tensors exist.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,24 +16,27 @@ using Tensors = std::vector<at::Tensor>;
 struct TensorSpec {
   std::vector<std::int64_t> shape;
   at::ScalarType dtype;
-  bool wants_grad;  ///< a gradient of it comes back
+  bool wants_grad;  ///< its gradient is sent back
   bool operator==(const TensorSpec&) const = default;
 };
 using Boundary = std::vector<TensorSpec>;
 
 Boundary boundary_of(const Tensors& tensors);
-/// Zeros of these shapes; those that want a gradient are leaves that do.
+/// Zeros of these shapes; tensors that want a gradient are leaves that require one.
 Tensors zeros(const Boundary& boundary, c10::Device device);
-/// The same tensors for a stage's first layer, which may change them in place: no leaves, and gradients go on to those.
+/// The same tensors as non-leaves, for the first layer of a stage, which may modify them in place; gradients still
+/// reach the originals.
 Tensors changeable(Tensors inputs);
-/// What a stage gave is what was agreed. @throws LogicError that says which tensor differs and how
+/// Checks the outputs of a stage against the agreed boundary. @throws LogicError that names the tensor and the
+/// difference
 void check(const Boundary& agreed, const Tensors& given);
 
-/// How the shapes of a boundary follow from the samples of a microbatch: each size is samples * each + fixed.
+/// How the shapes of a boundary depend on the number of samples in a microbatch: each size is samples * each + fixed.
 class BoundaryRule {
  public:
   BoundaryRule() = default;
-  /// From two examples, of 2 and of 3 samples. @throws LogicError when they are not of one kind
+  /// From two examples, of 2 and of 3 samples. @throws LogicError when they differ in the number of tensors, dims or
+  /// dtypes
   BoundaryRule(const Boundary& of_two, const Boundary& of_three);
   [[nodiscard]] Boundary of(std::int64_t samples) const;
 
@@ -42,7 +45,7 @@ class BoundaryRule {
   std::vector<std::vector<std::int64_t>> each_;
 };
 
-/// Boundaries as messages, for the moment of agreement: both wait. At most 1000 numbers.
+/// Send and receive a boundary while ranks agree on it. Both block. At most 1000 numbers.
 void send_spec(const Boundary& boundary, const comm::Group& group, int peer, c10::Device device);
 Boundary recv_spec(const comm::Group& group, int peer, c10::Device device);
 

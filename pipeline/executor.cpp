@@ -82,7 +82,7 @@ void Executor::compute(const Action& action) {
   if (watcher_) watcher_({action, schedule_->stage_of(links_.rank(), action.chunk), begin, trace::now()});
 }
 
-/// Until what the action needs has arrived.
+/// Waits until the inputs of the action have been received.
 void Executor::await(const Action& action) {
   const int stage = schedule_->stage_of(links_.rank(), action.chunk);
   auto& at = live(action.chunk, action.microbatch);
@@ -125,7 +125,7 @@ Tensors Executor::inputs_of(const Action& action, int stage) {
   auto inputs = std::move(live(action.chunk, action.microbatch).inputs);
   const auto agreed = boundary(stage, action.microbatch);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    // A leaf of its own: what was handed over is the other chunk's output.
+    // detach() makes a separate leaf, because a local stage's tensor is the output of this rank's other chunk.
     if (training_ && agreed[i].wants_grad) inputs[i] = inputs[i].detach().set_requires_grad(true);
   }
   return inputs;

@@ -1,11 +1,11 @@
-// Executor: runs one rank's part of a pipeline. It knows no schedule by name: it follows the program that a schedule is
-// lowered to (schedule/program.h), and keeps what each microbatch needs between its actions.
+// Executor: runs one rank's part of a pipeline. It knows no schedule by name: it follows the program to which a
+// schedule is lowered (schedule/program.h), and stores what each microbatch needs between its actions.
 //
-// The life of a microbatch in one of this rank's chunks:
-//   inputs arrive -> forward -> outputs leave; their graph stays -> their gradient arrives -> backward, or the inputs'
-//   part of it -> the inputs' gradient leaves -> the weights' part
-// An output's memory is let go of as soon as it is sent: a backward pass needs the graph behind it, not its numbers.
-// Between two stages of one rank tensors are handed over.
+// A microbatch passes through one of this rank's chunks as follows:
+//   receive the inputs -> forward -> send the outputs; their graph is kept -> receive the outputs' gradients
+//   -> backward, or only its input part -> send the inputs' gradients -> the weights' part
+// The memory of an output is freed as soon as it is sent: the backward pass needs its graph, not its values. Tensors
+// between two stages of one rank are passed directly.
 #pragma once
 
 #include <functional>
@@ -22,30 +22,31 @@
 
 namespace trireme::pipeline {
 
-/// A rank's chunks of a model, as the executor sees them.
+/// This rank's chunks of a model.
 class Chunks {
  public:
   virtual ~Chunks() = default;
-  /// One of this rank's chunks, from 0. `inputs`: of the stage before, or the batch's.
+  /// Runs one of this rank's chunks (from 0). `inputs`: the outputs of the stage before, or the batch's inputs.
   virtual Tensors forward(int chunk, Tensors inputs, const data::Batch& batch) = 0;
-  /// The same to see what shapes come out: as in evaluation, with a graph where one is asked for.
+  /// The same to find the shapes of the outputs: as in evaluation, with a graph if gradients are enabled.
   virtual Tensors probe(int chunk, Tensors inputs, const data::Batch& batch) = 0;
-  /// Where the last stage's backward pass begins, 0-dim.
+  /// The loss from which the backward pass of the last stage starts, 0-dim.
   virtual at::Tensor loss(const Tensors& outputs, const data::Batch& batch) = 0;
-  /// Whether a chunk has weights that are trained: then its outputs want gradients, found or not.
+  /// Whether a chunk has trained weights. Then its outputs want gradients, even if the example's graph needs none.
   [[nodiscard]] virtual bool trains(int chunk) const = 0;
-  /// Around each action that makes gradients of a chunk's weights. `last`: of the step, for this chunk.
+  /// Called before and after each action that computes gradients of a chunk's weights. `last`: the last one of the step
+  /// for this chunk.
   virtual void before_weights(int chunk, bool last) = 0;
   virtual void after_weights(int chunk, bool last) = 0;
 };
 
-/// How a pipeline is laid out, the same on every rank.
+/// The layout of a pipeline, the same on every rank.
 struct Plan {
   std::string schedule;
-  int chunks = 0;  ///< model chunks on each rank; 0: the schedule's own number
+  int chunks = 0;  ///< model chunks on each rank; 0: the schedule's default
 };
 
-/// An action of this rank as it went: seconds of the steady clock.
+/// The times of one action of this rank, in seconds of the steady clock.
 struct Event {
   Action action;
   int stage;
@@ -56,32 +57,32 @@ class Executor {
  public:
   Executor(Plan plan, Links links, Chunks& chunks);
 
-  /// Forward and backward of all microbatches. Collective over the pipeline.
+  /// Runs forward and backward for all microbatches. Collective over the pipeline.
   void train(const std::vector<data::Batch>& micro);
-  /// Forward alone: the outputs of each microbatch on the rank of the last stage, none elsewhere. The caller keeps
-  /// gradients off. Collective over the pipeline.
+  /// Runs forward only. Returns the outputs of each microbatch on the rank of the last stage, nothing on the others.
+  /// The caller disables gradients. Collective over the pipeline.
   std::vector<Tensors> evaluate(const std::vector<data::Batch>& micro);
 
-  /// The most (chunk, microbatch) pairs that the last train() held at once.
+  /// The maximum number of (chunk, microbatch) pairs that the last train() held at once.
   [[nodiscard]] int peak_live() const { return peak_live_; }
-  /// Told of each action that computes, when it has; null: nobody.
+  /// Sets a callback for each completed compute action; null: none.
   void watch(std::function<void(const Event&)> watcher) { watcher_ = std::move(watcher); }
 
  private:
-  /// A schedule with this rank's part of it.
+  /// A schedule, and this rank's program of it.
   struct Ready {
     Schedule schedule;
     Program program;
   };
-  /// What a chunk keeps of a microbatch.
+  /// What a chunk stores for a microbatch.
   struct Live {
-    Incoming incoming;                         ///< inputs on their way
-    Tensors inputs;                            ///< ... or handed over, then those that forward took
-    Tensors outputs;                           ///< until they leave
-    std::vector<torch::autograd::Edge> graph;  ///< behind each output that wants a gradient
+    Incoming incoming;                         ///< posted receive of the inputs
+    Tensors inputs;                            ///< the received or local inputs, then those that forward used
+    Tensors outputs;                           ///< until they are sent
+    std::vector<torch::autograd::Edge> graph;  ///< gradient edge of each output that wants a gradient
     Incoming arriving_gradients;
-    Tensors gradients;  ///< of the outputs, handed over; undefined where one wants none
-    Tensors outgoing;   ///< the inputs' gradients
+    Tensors gradients;  ///< of the outputs, from a local stage; undefined for outputs that want none
+    Tensors outgoing;   ///< gradients of the inputs
     std::optional<nn::SplitBackward> split;
   };
 
@@ -98,9 +99,9 @@ class Executor {
   Tensors inputs_of(const Action& action, int stage);
   static std::vector<nn::SplitBackward::Root> roots_of(Live& live);
 
-  /// What goes into a stage, for a microbatch of the step that runs.
+  /// The boundary before a stage, for a microbatch of the current step.
   Boundary boundary(int stage, int microbatch) const;
-  /// All ranks learn what goes into their stages, and out, unless they know it for such inputs.
+  /// Makes all ranks agree on the boundaries of their stages, unless they already have for inputs of this kind.
   void agree(const std::vector<data::Batch>& micro, bool training);
   std::map<int, Boundary> sample(const data::Batch& like, std::int64_t samples, bool training);
   Live& live(int chunk, int microbatch);
@@ -108,13 +109,13 @@ class Executor {
   Plan plan_;
   Links links_;
   Chunks& chunks_;
-  std::map<std::pair<int, bool>, Ready> ready_;               ///< by microbatches and whether it trains
-  std::map<std::string, std::map<int, BoundaryRule>> rules_;  ///< by the inputs' kind, then by stage
+  std::map<std::pair<int, bool>, Ready> ready_;               ///< by (number of microbatches, whether it trains)
+  std::map<std::string, std::map<int, BoundaryRule>> rules_;  ///< by kind of the inputs, then by stage
 
-  // Of the step that runs.
+  // State of the current step.
   const Schedule* schedule_ = nullptr;
   const std::vector<data::Batch>* micro_ = nullptr;
-  std::vector<const std::map<int, BoundaryRule>*> boundaries_;  ///< of each microbatch
+  std::vector<const std::map<int, BoundaryRule>*> boundaries_;  ///< by microbatch
   bool training_ = false;
   std::vector<Live> live_;
   std::vector<Tensors> outputs_;

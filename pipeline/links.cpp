@@ -29,7 +29,7 @@ Links::Links(comm::Mesh& mesh, const std::string& axis)
   for (const int peer : meeting_order(rank(), size())) meet(peer);
 }
 
-/// A message up, and one down.
+/// Exchanges one message in each direction.
 void Links::meet(int peer) {
   auto token = at::zeros({1}, at::TensorOptions(at::kByte).device(device_));
   for (const bool up : {true, false})

@@ -1,12 +1,12 @@
-// Links: messages between the ranks of a pipeline, posted and not waited for where they stand.
+// Links: asynchronous messages between the ranks of a pipeline.
 //
-// What goes to a higher rank and what goes to a lower one have a communicator each: a transport that carries out a
-// rank's posts one after the other (NCCL) would else let a receive that is posted ahead hold up the sends behind it.
-// Between two ranks messages are received in the order in which they are sent.
+// Messages to higher ranks and messages to lower ranks use separate communicators. With a transport that executes a
+// rank's operations in order (NCCL), a receive that is posted early would otherwise block the sends posted after it.
+// Between two ranks, messages are received in the order in which they are sent.
 //
-// NCCL connects two ranks at their first message, and both wait there for each other. In a step that could close a
-// circle: each rank posts a receive from the one before it first. So neighbours meet when the links are made, both
-// ways, in an order that has no circle.
+// NCCL connects two ranks at their first message, and both block until the other arrives. In a step that could
+// deadlock, because each rank first posts a receive from the rank before it. So neighbours connect in both directions
+// when the links are made, in an order without cycles.
 #pragma once
 
 #include <deque>
@@ -20,12 +20,12 @@
 
 namespace trireme::pipeline {
 
-/// Tensors on their way to this rank.
+/// Tensors that are being received.
 class Incoming {
  public:
   Incoming() = default;
   Incoming(Tensors tensors, std::vector<comm::Work> works) : tensors_(std::move(tensors)), works_(std::move(works)) {}
-  /// Waits for them. Once.
+  /// Waits for the tensors and returns them. Can be called once.
   Tensors take();
 
  private:
@@ -33,14 +33,14 @@ class Incoming {
   std::vector<comm::Work> works_;
 };
 
-/// The ranks that have messages for `rank` of `size` in any schedule, in the order to meet them: even ranks with the
-/// next, odd ranks with the next, the last with the first. When all ranks meet theirs so, one after the other, nobody
-/// waits for a rank that waits.
+/// The peers that `rank` of `size` exchanges messages with in any schedule, in the order in which to connect: first
+/// each even rank with the next one, then each odd rank with the next one, then the last with the first. If all ranks
+/// connect in this order, one peer after another, there is no cycle of waiting ranks.
 std::vector<int> meeting_order(int rank, int size);
 
 class Links {
  public:
-  /// Along `axis`. Collective over the mesh's world.
+  /// The links along the mesh axis `axis`. Collective over the mesh's world.
   Links(comm::Mesh& mesh, const std::string& axis);
 
   [[nodiscard]] int rank() const { return up_.rank(); }
@@ -48,14 +48,14 @@ class Links {
   [[nodiscard]] c10::Device device() const { return device_; }
   [[nodiscard]] Posting posting() const { return device_.is_cuda() ? Posting::at_use : Posting::ahead; }
 
-  /// Returns at once, and keeps the tensors' memory until they are gone. Empty tensors are not sent.
+  /// Launches sends and returns at once; the tensors' memory is kept until they are sent. Empty tensors are not sent.
   void send(int peer, const Tensors& tensors);
   /// Posts receives for tensors of these shapes.
   [[nodiscard]] Incoming receive(int peer, const Boundary& boundary);
-  /// Waits until all that was sent is gone.
+  /// Waits until all sends are complete.
   void finish();
 
-  /// At the moment of agreement, see boundary.h.
+  /// Used while ranks agree on boundaries, see boundary.h.
   void send_spec(int peer, const Boundary& boundary) { pipeline::send_spec(boundary, to(peer), peer, device_); }
   [[nodiscard]] Boundary recv_spec(int peer) { return pipeline::recv_spec(from(peer), peer, device_); }
 

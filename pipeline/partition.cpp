@@ -29,7 +29,7 @@ std::vector<Stage> from_sizes(const std::vector<std::int64_t>& sizes) {
   return stages;
 }
 
-/// Of a partition of the first blocks: its dearest stage, then its sum of squares.
+/// The cost of a partition of the first blocks: its most expensive stage, then the sum of squares of its stages' costs.
 struct Worth {
   double dearest = std::numeric_limits<double>::infinity(), squares = 0;
   friend bool operator<(const Worth& a, const Worth& b) {
@@ -47,15 +47,15 @@ std::vector<Stage> partition_uniform(std::int64_t blocks, int stages) {
   return from_sizes(sizes);
 }
 
-// By the number of stages: best[k] is the best partition of the first k blocks into s stages.
+// Dynamic programming over the number of stages: best[k] is the best partition of the first k blocks into s stages.
 std::vector<Stage> partition_by_cost(const std::vector<double>& costs, int stages) {
   const auto n = costs.size();
   check_count(static_cast<std::int64_t>(n), stages);
-  std::vector<double> before(n + 1, 0);  // sums
+  std::vector<double> before(n + 1, 0);  // prefix sums
   std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
   std::vector<Worth> best(n + 1);
   best[0] = {0, 0};
-  std::vector<std::vector<std::size_t>> cut;  // of stage s over the first k blocks: where it begins
+  std::vector<std::vector<std::size_t>> cut;  // cut[s][k]: where stage s begins if it ends at block k
   for (int s = 0; s < stages; ++s) {
     std::vector<Worth> next(n + 1);
     auto& begins = cut.emplace_back(n + 1, 0);
@@ -63,7 +63,7 @@ std::vector<Stage> partition_by_cost(const std::vector<double>& costs, int stage
       for (std::size_t begin = 0; begin < k; ++begin) {
         const double cost = before[k] - before[begin];
         const Worth worth{std::max(best[begin].dearest, cost), best[begin].squares + cost * cost};
-        if (!(next[k] < worth)) {  // of equals the latest cut, which leaves the earlier stages longer
+        if (!(next[k] < worth)) {  // among equals the latest cut, which makes the earlier stages longer
           next[k] = worth;
           begins[k] = begin;
         }

@@ -12,7 +12,7 @@
 namespace trireme::pipeline {
 namespace {
 
-/// What each rank did, on the pipeline's rank 0: of rank r, events[r]. Nothing elsewhere.
+/// Gathers the events of all ranks on rank 0 of the pipeline: events[r] are those of rank r. Empty on the others.
 std::vector<std::vector<Event>> gather(const std::vector<Event>& mine, const comm::Group& line, c10::Device device) {
   auto entries = nlohmann::json::array();
   for (const auto& [action, stage, begin, end] : mine)
@@ -26,7 +26,7 @@ std::vector<std::vector<Event>> gather(const std::vector<Event>& mine, const com
   return all;
 }
 
-/// The means of each stage's actions.
+/// The mean duration of each stage's actions.
 Costs measured_costs(const std::vector<std::vector<Event>>& events, int stages) {
   std::vector<double> forward(static_cast<std::size_t>(stages)), input(forward), weight(forward), count(forward);
   for (const auto& of_rank : events)
@@ -34,7 +34,7 @@ Costs measured_costs(const std::vector<std::vector<Event>>& events, int stages) 
       const auto s = static_cast<std::size_t>(event.stage);
       const double seconds = event.end - event.begin;
       if (event.action.op == Op::forward) ++count[s];
-      // A backward pass that is not split counts as weights': the simulator adds the two up.
+      // A backward that is not split counts as weight gradient: the simulator adds the two.
       (event.action.op == Op::forward ? forward : event.action.op == Op::backward_input ? input : weight)[s] += seconds;
     }
   Costs costs{forward, input, weight, 0};

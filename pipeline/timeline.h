@@ -1,4 +1,4 @@
-// How a pipeline's ranks spent a step, drawn, with the schedule's own bubble beside the measured one.
+// Timeline: a measured step of a pipeline as a picture, with the measured bubble and that of the schedule.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace trireme::pipeline {
 /// "forward of microbatch 3, stage 1"
 std::string describe(const Event& event);
 
-/// `events`: this rank's, of one step, in order. Collective over the pipeline. On its rank 0 the text, "" when some
-/// rank has no events; "" elsewhere. Clocks are those of one machine.
+/// `events`: those of this rank in one step, in order. Collective over the pipeline. Returns the text on its rank 0, or
+/// "" when some rank has no events; "" on the other ranks. The clocks must be those of one machine.
 std::string picture_of(const Plan& plan, const std::vector<Event>& events, const comm::Group& line, c10::Device device,
                        int columns);
 

@@ -22,7 +22,7 @@ zero::ShardedOptions sharded(const ShardedKeys& keys, const ShardedPlan& plan) {
   zero::ShardedOptions out;
   out.partition_gradients = plan.stage >= 2;
   out.overlap_reduce = keys.overlap_communication;
-  out.overlap_gather = keys.overlap_allgather && plan.stage < 3;  // there no step gathers
+  out.overlap_gather = keys.overlap_allgather && plan.stage < 3;  // in stage 3, a step does not gather weights
   out.cast_inputs = plan.cast_inputs;
   out.hold_gradients = plan.hold_gradients;
   out.deferred_group = plan.deferred_group;
@@ -38,7 +38,7 @@ std::int64_t held_elements(const std::vector<nn::Declaration>& parameters) {
   return held;
 }
 
-/// Elements of a bucket, and a line that says what they are.
+/// The number of elements of a bucket, and a note for the log.
 std::pair<std::int64_t, std::string> bucket_size(const std::optional<double>& wanted, std::int64_t parameters) {
   if (wanted) return {mebi(*wanted), ""};
   const auto size = zero::default_bucket_elements(parameters);

@@ -1,5 +1,5 @@
 // What the plugins over zero::ShardedModel share (low_level_zero, hybrid_parallel): their common keys, the rules for
-// them, and the way from a source to a model and its optimizer.
+// them, and the construction of a model and its optimizer from a source.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct ShardedKeys : TrainKeys {
   bool verbose = false;
 };
 
-/// The rows of ShardedKeys, those of TrainKeys last. `stage3`: the plugin has that stage of ZeRO too.
+/// The rows of ShardedKeys, followed by those of TrainKeys. `stage3`: the plugin also supports stage 3 of ZeRO.
 template <class O>
 void add_sharded_options(Fields<O>& table, bool stage3 = false) {
   using K = ShardedKeys;
@@ -55,14 +55,14 @@ void add_sharded_options(Fields<O>& table, bool stage3 = false) {
 void check_sharded_options(const config::Table* section, const ShardedKeys& keys, const std::string& precision);
 
 struct ShardedPlan {
-  int stage = 1;  ///< of ZeRO: 0, 1, 2, 3
+  int stage = 1;  ///< ZeRO stage: 0, 1, 2, 3
   std::optional<double>
-      bucket_mi;  ///< of a bucket or chunk, in units of 2^20 elements; unset: 12, or less for a small model
+      bucket_mi;  ///< size of a bucket or chunk, in units of 2^20 elements; unset: 12, or less for a small model
   bool cast_inputs = true;
-  bool hold_gradients = false;         ///< stages 2 and 3: over the microbatches of a step
+  bool hold_gradients = false;         ///< stages 2 and 3: hold gradients over the microbatches of a step
   bool counts_loss = true;             ///< false: another rank has the same loss, and gradients are summed over both
   std::vector<std::string> norm_axes;  ///< mesh axes along which ranks may hold different slices
-  /// Which backward pass makes a parameter's gradient, see zero/grad_sync.h; empty: one makes all.
+  /// The gradient group of a parameter, see zero/grad_sync.h; empty: one backward pass completes all gradients.
   std::function<int(const std::string& name)> gradient_group_of{};
   std::optional<int> deferred_group{};
 };
@@ -72,7 +72,7 @@ struct Sharded {
   std::unique_ptr<BoostedOptimizer> optimizer;
 };
 
-/// Model and optimizer as `keys` and `plan` say, shared out over groups.shards. Collective.
+/// Makes the model and the optimizer according to `keys` and `plan`, partitioned over groups.shards. Collective.
 Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, const ShardedKeys& keys,
                       const ShardedPlan& plan, const zero::GradGroups& groups, comm::Mesh& mesh, const Log& log);
 

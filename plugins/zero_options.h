@@ -1,4 +1,4 @@
-// What all plugins over zero/ share: the keys that [train] has too, and the axes of partition and copies.
+// Shared by all plugins over zero/: the keys that [train] also has, and the axes of partitioning and replicas.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace trireme::plugins {
 
-/// Keys that [train] has too: what the section says counts for both.
+/// Keys that [train] also has; setting them in the plugin's section has the same effect.
 struct TrainKeys {
   std::optional<std::string> precision;
   std::optional<double> max_norm, initial_scale, min_scale, max_scale, growth_factor, backoff_factor;
   std::optional<std::int64_t> growth_interval, hysteresis;
 };
 
-/// What a section's text says of them.
+/// The sentence about them in a section's description.
 inline constexpr const char* kTrainKeysText =
     " A key that [train] also has may be set in either section. The loss scale's keys belong in the section that sets "
     "precision = \"fp16\".";
@@ -64,13 +64,13 @@ inline bool is_half(const std::string& precision) { return precision == "bf16" |
 inline std::int64_t share_of(const config::TrainOptions& train, int ranks) {
   return (train.global_batch + ranks - 1) / ranks;
 }
-/// Of a step.
+/// The number of microbatches of a step.
 inline std::int64_t microbatches(const config::TrainOptions& train, int ranks) {
   const auto share = share_of(train, ranks), micro = std::min(train.micro_batch.value_or(share), share);
   return (share + micro - 1) / micro;
 }
 
-/// Holding gradients over microbatches means nothing where a step has one on any number of ranks. @throws ConfigError
+/// Rejects holding gradients over microbatches when a step has only one on any number of ranks. @throws ConfigError
 inline void check_holding(const config::Table* section, const char* key, bool holds,
                           const config::TrainOptions& train) {
   if (holds && microbatches(train, 1) == 1)
@@ -79,7 +79,8 @@ inline void check_holding(const config::Table* section, const char* key, bool ho
                  "train.micro_batch to less than a rank's share of global_batch");
 }
 
-/// Whether an option differs from its default. Not whether it was written: a resolved file holds every key.
+/// Whether an option differs from its default. It does not matter whether it was set, because a resolved file holds
+/// every key.
 inline bool is_changed(const FieldTable& fields, const char* key, const void* options) {
   const auto* field = fields.find(key);
   return field->get(options) != field->default_value;
@@ -106,11 +107,11 @@ inline void check_copies(const config::Table* section, std::int64_t copies, int 
                              world_size));
 }
 
-/// A number of units of 2^20 elements as elements, at least one.
+/// Converts a number of units of 2^20 elements to elements, at least one.
 inline std::int64_t mebi(double value) { return std::max<std::int64_t>(1, std::llround(value * 1024 * 1024)); }
 
-/// `given` with what the section says. The precision, which others have read too, must be the same in both: a program
-/// that configures the plugin itself may have missed it. @throws ConfigError
+/// Returns `given` with the values of the section. The precision must be the same in both, because other components
+/// have read it too: a program that configures the plugin itself may have missed that. @throws ConfigError
 inline BoostOptions with_section(const Plugin& plugin, const TrainKeys& options, BoostOptions given) {
   if (options.precision && *options.precision != given.train.precision)
     throw ConfigError(

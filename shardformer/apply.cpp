@@ -28,7 +28,7 @@ using nn::Linear;
 using nn::Role;
 using nn::SelfAttention;
 
-/// Dims of a weight, [out, in].
+/// The dims of a weight, [out, in].
 constexpr std::int64_t kOut = 0, kIn = 1;
 
 shard::Range units_of(std::int64_t size, std::int64_t unit, const comm::Group& group) {
@@ -43,14 +43,14 @@ void cut_outputs(Linear& linear, const comm::Group& group) {
   if (o.bias) linear.cut("bias", kOut, mine, group.axis());
 }
 
-/// The part of the features that this rank holds: after attention or a column_parallel layer, until row_parallel.
+/// The range of features that this rank holds: after attention or a column_parallel layer, until row_parallel.
 struct Cut {
-  std::string by;  ///< path of the layer that sharded them; "" when they are whole
+  std::string by;  ///< path of the layer that sharded them; "" when they are not sharded
   shard::Range mine{};
   std::int64_t width = 0;
 };
 
-/// How the ranks of a tensor-parallel layer work together.
+/// The setting in which the ranks of a tensor-parallel layer compute.
 struct ParallelContext {
   comm::Group group;
   Sequence mode;
@@ -58,7 +58,7 @@ struct ParallelContext {
   std::shared_ptr<Cut> cut;  ///< how features are sharded after the last layer that ran
 };
 
-/// The products of x with each branch. Where ranks hold slices of x, they are gathered or passed around on the way.
+/// The products of x with each branch. If ranks hold slices of x, they are all-gathered or passed around the ring.
 std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<Branch>& branches, const Context& context,
                                  const ParallelContext& how) {
   const auto& [group, mode, overlap, cut] = how;
@@ -128,7 +128,7 @@ void cut_dropout(nn::Dropout& dropout, const ParallelGroups& groups, const std::
   });
 }
 
-/// A Dropout without a role draws the mask of whole tensors, so it must not be given sharded features.
+/// A Dropout without a role draws the mask of full tensors, so it must not be given sharded features.
 void refuse_cut_features(nn::Dropout& dropout, const std::shared_ptr<Cut>& cut) {
   dropout.set_mask_slice([path = dropout.path(), cut](const at::Tensor& x, const Context&) {
     if (!cut->by.empty() && x.size(-1) == cut->mine.size() && cut->mine.size() != cut->width)
@@ -170,7 +170,7 @@ void cut_attention(SelfAttention& attention, const ParallelGroups& groups, const
   });
 }
 
-/// The layers that are part of an attention layer, and sharded with it.
+/// The layers that belong to an attention layer and are sharded with it.
 std::set<const nn::Layer*> layers_of_attentions(nn::Model& model) {
   std::set<const nn::Layer*> parts_of_attention;
   model.apply([&](torch::nn::Module& module) {

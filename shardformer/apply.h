@@ -1,17 +1,17 @@
-// Applies a policy to a model: each layer gets its slice of the parameters, and a forward pass that works with it.
+// Applies a policy to a model: each layer gets its slice of the parameters, and a forward function for it.
 //
 //   attention, column_parallel     y_r = x W_r^T + b_r        x is on every rank; backward sums x's gradient over ranks
 //   row_parallel                   y = sum_r (x_r W_r^T) + b  x is sharded like the outputs of the layer before
-//   sharded_dropout                y_r = dropout(x_r)         with the part of the whole mask that belongs to x_r
+//   sharded_dropout                y_r = dropout(x_r)         with the part of the full mask that belongs to x_r
 //   column_parallel_gather_output  y = [y_0, y_1, ...]
-//   classifier_head                the same; or y_r alone for a loss of sharded logits (shardformer/label_loss.h)
-//   vocab_parallel_embedding       shardformer/vocabulary.h, as a classifier_head that is an embedding
+//   classifier_head                the same, or only y_r for a loss of sharded logits (shardformer/label_loss.h)
+//   vocab_parallel_embedding       shardformer/vocabulary.h; also a classifier_head that is an embedding
 //
-// Shards consist of whole units (a head) and may be uneven: their sizes differ by at most one unit, and a rank may have
-// none of a small layer. Communication for each microbatch: one all-reduce of the activations in the forward pass of a
-// row_parallel layer, and one in the backward pass of attention or a column_parallel layer. With sequence parallelism
-// (shardformer/sequence.h) over the same ranks each of them becomes an all-gather and a reduce-scatter, one in the
-// forward pass and the other in the backward pass.
+// Shards consist of whole units (such as attention heads) and may be uneven: their sizes differ by at most one unit,
+// and a rank may have none of a small layer. Communication for each microbatch: one all-reduce of the activations in
+// the forward pass of a row_parallel layer, and one in the backward pass of attention or a column_parallel layer. With
+// sequence parallelism (shardformer/sequence.h) over the same ranks, each of them becomes an all-gather and a
+// reduce-scatter, one in the forward pass and the other in the backward pass.
 #pragma once
 
 #include <cstdint>
@@ -31,17 +31,17 @@ namespace trireme::shardformer {
 struct ParallelSizes {
   int tensor = 1;
   Sequence mode = Sequence::none;
-  int sequence = 1;  ///< for modes with an axis of their own
+  int sequence = 1;  ///< for modes with a separate axis
 };
 
-/// Checks the policy against the model and the sizes. @returns the problem with its remedy, or "" when there is none
+/// Checks the policy against the model and the sizes. @returns the problem and its remedy, or "" when there is none
 std::string validate(nn::Model& model, const nn::Policy& policy, const ParallelSizes& sizes);
 
-/// The groups of ranks, and how they work together.
+/// The groups of ranks, and their mode of sequence parallelism.
 struct ParallelGroups {
   comm::Group tensor;
   Sequence mode = Sequence::none;
-  /// For modes with an axis of their own; gradients of all parameters must be summed over it.
+  /// For modes with a separate axis; gradients of all parameters must be summed over it.
   comm::Group sequence{};
   bool parallel_loss = false;  ///< the loss is computed from sharded logits in training
   bool overlap = true;         ///< communication of sequence parallelism overlaps with matrix products
@@ -57,7 +57,7 @@ void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& gro
 /// The number of classes of the policy's classifier_head; 0 when there is none, or its logits cannot stay sharded.
 std::int64_t classes_of(nn::Model& model, const nn::Policy& policy);
 
-/// The policy for a model kind of ours ("vit"), or null.
+/// The policy of a built-in model kind ("vit"), or null.
 const nn::Policy* policy_of(const std::string& kind);
 /// The model kinds that have a policy.
 std::vector<std::string> kinds_with_policy();

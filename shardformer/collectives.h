@@ -1,6 +1,6 @@
-// Collectives that autograd sees, for activations that the ranks of a group share out. Shoeybi et al., "Megatron-LM:
+// Differentiable collectives for activations that are sharded over the ranks of a group. Shoeybi et al., "Megatron-LM:
 // Training Multi-Billion Parameter Language Models Using Model Parallelism", 2019, calls the first "g".
-// Each is collective over the group, forward; a group of one sends nothing.
+// The forward pass of each is collective over the group; a group of one rank sends nothing.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,12 +11,12 @@
 
 namespace trireme::shardformer {
 
-/// The sum of all ranks' x, on each of them. Backward: the gradient as it is, since each rank's share of the sum has
-/// the gradient of the whole. x is overwritten. Traffic: numel(x) elements, forward.
+/// The sum of all ranks' x, on each of them. Backward: passes the gradient through, since each rank's share has the
+/// same gradient as the sum. x is overwritten. Communication: numel(x) elements in the forward pass.
 at::Tensor sum_over(at::Tensor x, const comm::Group& group);
 
-/// The ranks' slices of the last dim, side by side: rank r has those of shard::split(size / unit) units. Backward: this
-/// rank's slice of the gradient. Traffic: the whole's elements, forward.
+/// Concatenates the ranks' slices of the last dim; rank r has shard::split(size / unit) units. Backward: this rank's
+/// slice of the gradient. Communication: the elements of the full tensor in the forward pass.
 at::Tensor gather_last_dim(const at::Tensor& x, std::int64_t size, std::int64_t unit, const comm::Group& group);
 
 }  // namespace trireme::shardformer

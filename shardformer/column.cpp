@@ -17,13 +17,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What backward must know beside tensors.
+/// State that the backward pass needs besides tensors.
 struct SavedColumn : torch::CustomClassHolder {
   explicit SavedColumn(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
   std::vector<std::int64_t> tokens;  ///< of each branch
   std::vector<bool> has_bias;
-  std::int64_t sliced = kAllTokens;  ///< x is a slice of so many tokens
+  std::int64_t sliced = kAllTokens;  ///< total number of tokens if x is a slice of them
   bool overlap = true;
   [[nodiscard]] bool is_slice() const { return sliced != kAllTokens; }
 };
@@ -31,55 +31,55 @@ struct SavedColumn : torch::CustomClassHolder {
 at::Tensor first(const at::Tensor& x, std::int64_t tokens) { return tokens == kAllTokens ? x : x.narrow(1, 0, tokens); }
 
 struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
-  // TensorList: the one kind of list whose tensors become inputs of the node.
-  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedColumn>& kept, const at::Tensor& x,
+  // TensorList is the only list type whose tensors become inputs of the node.
+  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedColumn>& state, const at::Tensor& x,
                                at::TensorList weights) {
     ctx->set_materialize_grads(false);
-    ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
-    const auto whole = kept->is_slice() ? gather_async(x, kept->sliced, kept->group).wait() : x;
+    ctx->saved_data["state"] = c10::IValue::make_capsule(state);
+    const auto whole = state->is_slice() ? gather_async(x, state->sliced, state->group).wait() : x;
     variable_list saved{x}, out;
     std::size_t next = 0;
-    for (std::size_t b = 0; b < kept->tokens.size(); ++b) {
+    for (std::size_t b = 0; b < state->tokens.size(); ++b) {
       const auto& weight = weights[next++];
-      const auto bias = kept->has_bias[b] ? weights[next++] : at::Tensor();
-      out.push_back(at::linear(first(whole, kept->tokens[b]), weight, bias));
+      const auto bias = state->has_bias[b] ? weights[next++] : at::Tensor();
+      out.push_back(at::linear(first(whole, state->tokens[b]), weight, bias));
       saved.push_back(weight);
     }
     ctx->save_for_backward(std::move(saved));
     return out;
   }
 
-  // A pass may ask for the input's gradient alone, and another for the weights' alone: what each of them needs, and
-  // sends, is its own.
+  // One pass may ask only for the gradient of the input, and another only for those of the weights; each computes and
+  // communicates only what it needs.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto kept = c10::static_intrusive_pointer_cast<SavedColumn>(ctx->saved_data.at("kept").toCapsule());
+    const auto state = c10::static_intrusive_pointer_cast<SavedColumn>(ctx->saved_data.at("state").toCapsule());
     const auto saved = ctx->get_saved_variables();
     const auto& x = saved.front();
-    const auto wanted = weights_wanted(ctx, *kept);
-    Gathering arriving;
-    const bool gathers = kept->is_slice() && wanted.any;
-    if (gathers) arriving = gather_async(x, kept->sliced, kept->group);
-    if (!kept->overlap) arriving.work.wait();
-    variable_list result(2);  // of `kept`, none; of x
+    const auto wanted = weights_wanted(ctx, *state);
+    Gathering incoming;
+    const bool gathers = state->is_slice() && wanted.any;
+    if (gathers) incoming = gather_async(x, state->sliced, state->group);
+    if (!state->overlap) incoming.work.wait();
+    variable_list result(2);  // for `state`, which has none, and for x
     comm::Work sent;
     if (ctx->needs_input_grad(0)) {
-      result[1] = input_gradient(*kept, saved, grads);
-      if (kept->is_slice()) {
-        auto reduction = reduce_scatter_async(result[1], kept->group);
+      result[1] = input_gradient(*state, saved, grads);
+      if (state->is_slice()) {
+        auto reduction = reduce_scatter_async(result[1], state->group);
         result[1] = reduction.slice;
         sent = std::move(reduction.work);
       } else {
-        sent = kept->group.all_reduce_async(result[1]);
+        sent = state->group.all_reduce_async(result[1]);
       }
-      if (!kept->overlap) sent.wait();
+      if (!state->overlap) sent.wait();
     }
-    const auto whole = gathers ? arriving.wait() : x;
-    for (std::size_t b = 0; b < kept->tokens.size(); ++b) {
+    const auto whole = gathers ? incoming.wait() : x;
+    for (std::size_t b = 0; b < state->tokens.size(); ++b) {
       const auto flat = grads[b].defined() ? grads[b].flatten(0, -2) : at::Tensor();
       result.push_back(flat.defined() && wanted.weight[b]
-                           ? at::matmul(flat.t(), first(whole, kept->tokens[b]).flatten(0, -2))
+                           ? at::matmul(flat.t(), first(whole, state->tokens[b]).flatten(0, -2))
                            : at::Tensor());
-      if (kept->has_bias[b]) result.push_back(flat.defined() && wanted.bias[b] ? flat.sum(0) : at::Tensor());
+      if (state->has_bias[b]) result.push_back(flat.defined() && wanted.bias[b] ? flat.sum(0) : at::Tensor());
     }
     sent.wait();
     return result;
@@ -87,12 +87,12 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
 
   struct Wanted {
     std::vector<bool> weight, bias;  ///< of each branch
-    bool any = false;                ///< of the weights
+    bool any = false;                ///< whether any weight's gradient is wanted
   };
-  static Wanted weights_wanted(AutogradContext* ctx, const SavedColumn& kept) {
+  static Wanted weights_wanted(AutogradContext* ctx, const SavedColumn& state) {
     Wanted out;
-    std::size_t edge = 1;  // of the node: x is the first
-    for (const bool has_bias : kept.has_bias) {
+    std::size_t edge = 1;  // input index of the node: x is 0
+    for (const bool has_bias : state.has_bias) {
       out.weight.push_back(ctx->needs_input_grad(edge++));
       out.bias.push_back(has_bias && ctx->needs_input_grad(edge++));
       out.any = out.any || out.weight.back();
@@ -100,43 +100,43 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
     return out;
   }
 
-  /// This rank's share. In memory of its own, dense: it is summed up in place.
-  static at::Tensor input_gradient(const SavedColumn& kept, const variable_list& saved, const variable_list& grads) {
+  /// This rank's share of the input's gradient. Dense and newly allocated, because it is reduced in place.
+  static at::Tensor input_gradient(const SavedColumn& state, const variable_list& saved, const variable_list& grads) {
     at::Tensor sum;
     const auto zeros = [&] {
       auto shape = saved.front().sizes().vec();
-      if (kept.is_slice()) shape[1] = kept.sliced;
+      if (state.is_slice()) shape[1] = state.sliced;
       return at::zeros(shape, saved.front().options());
     };
     const auto add = [&](std::size_t b) {
       if (!grads[b].defined()) return;
       const auto part = at::matmul(grads[b], saved[b + 1]);
-      if (!sum.defined() && kept.tokens[b] == kAllTokens) {
+      if (!sum.defined() && state.tokens[b] == kAllTokens) {
         sum = part.contiguous();
         return;
       }
       if (!sum.defined()) sum = zeros();
-      first(sum, kept.tokens[b]).add_(part);
+      first(sum, state.tokens[b]).add_(part);
     };
-    // Those of all tokens first: the rest adds to a part of theirs.
-    for (std::size_t b = 0; b < kept.tokens.size(); ++b)
-      if (kept.tokens[b] == kAllTokens) add(b);
-    for (std::size_t b = 0; b < kept.tokens.size(); ++b)
-      if (kept.tokens[b] != kAllTokens) add(b);
+    // Branches that read all tokens come first; the others add to a part of their result.
+    for (std::size_t b = 0; b < state.tokens.size(); ++b)
+      if (state.tokens[b] == kAllTokens) add(b);
+    for (std::size_t b = 0; b < state.tokens.size(); ++b)
+      if (state.tokens[b] != kAllTokens) add(b);
     return sum.defined() ? sum : zeros();
   }
 };
 
-std::vector<at::Tensor> apply(const c10::intrusive_ptr<SavedColumn>& kept, const at::Tensor& x,
+std::vector<at::Tensor> apply(const c10::intrusive_ptr<SavedColumn>& state, const at::Tensor& x,
                               const std::vector<Branch>& branches) {
   variable_list weights;
   for (const auto& branch : branches) {
-    kept->tokens.push_back(branch.tokens);
-    kept->has_bias.push_back(branch.bias.defined());
+    state->tokens.push_back(branch.tokens);
+    state->has_bias.push_back(branch.bias.defined());
     weights.push_back(branch.weight);
     if (branch.bias.defined()) weights.push_back(branch.bias);
   }
-  return ColumnProducts::apply(kept, x, at::TensorList(weights));
+  return ColumnProducts::apply(state, x, at::TensorList(weights));
 }
 
 }  // namespace
@@ -149,10 +149,10 @@ std::vector<at::Tensor> column_products(const at::Tensor& x, const std::vector<B
 std::vector<at::Tensor> column_products_of_slices(const at::Tensor& x, std::int64_t tokens,
                                                   const std::vector<Branch>& branches, const comm::Group& group,
                                                   bool overlap) {
-  auto kept = c10::make_intrusive<SavedColumn>(group);
-  kept->sliced = tokens;
-  kept->overlap = overlap;
-  return apply(kept, x, branches);
+  auto state = c10::make_intrusive<SavedColumn>(group);
+  state->sliced = tokens;
+  state->overlap = overlap;
+  return apply(state, x, branches);
 }
 
 }  // namespace trireme::shardformer

@@ -1,4 +1,4 @@
-// Column-parallel products: several linear layers of one input, each of which has on every rank some of its outputs.
+// Column-parallel products: several linear layers of one input, whose outputs are sharded over the ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,20 +13,20 @@ namespace trireme::shardformer {
 constexpr std::int64_t kAllTokens = -1;
 
 struct Branch {
-  at::Tensor weight, bias;           ///< [some of out, in], [some of out] or undefined
-  std::int64_t tokens = kAllTokens;  ///< it reads the first so many of x's dim 1
+  at::Tensor weight, bias;           ///< [part of out, in], [part of out] or undefined
+  std::int64_t tokens = kAllTokens;  ///< number of leading tokens of x (dim 1) that it reads
 };
 
-/// x [B, ..., in], the same on each rank of the group -> one [B, ..., some of out] a branch, as at::linear computes it.
-/// Backward: the gradients of x are added up over the branches, then over the ranks in one all-reduce (numel(x)
-/// elements) that runs while the weights' gradients are computed.
+/// x [B, ..., in], the same on each rank of the group -> [B, ..., part of out] for each branch, computed like
+/// at::linear. Backward: the gradients of x are summed over the branches, then over the ranks in one all-reduce
+/// (numel(x) elements) that overlaps with the weights' gradients.
 std::vector<at::Tensor> column_products(const at::Tensor& x, const std::vector<Branch>& branches,
                                         const comm::Group& group);
 
-/// The same where each rank has its slice of x's `tokens` tokens (shardformer/slices.h): they are gathered first.
-/// Backward: x is gathered once more, for the weights' gradients, instead of being kept; its own gradient is
-/// reduce-scattered while those are computed; without `overlap` each is waited for at once. Traffic, in elements of the
-/// whole x: one forward, two backward.
+/// The same if each rank has a slice of x's `tokens` tokens (shardformer/slices.h): the slices are all-gathered first.
+/// Backward: x is all-gathered again for the weights' gradients, instead of being saved; the gradient of x is
+/// reduce-scattered while these are computed. Without `overlap`, each operation is waited for at once. Communication,
+/// in units of the full x: one forward, two backward.
 std::vector<at::Tensor> column_products_of_slices(const at::Tensor& x, std::int64_t tokens,
                                                   const std::vector<Branch>& branches, const comm::Group& group,
                                                   bool overlap = true);

@@ -21,21 +21,21 @@ struct Exchange : torch::CustomClassHolder {
   explicit Exchange(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
   std::int64_t heads = 0;            ///< of all ranks
-  std::vector<std::int64_t> tokens;  ///< of each tensor's whole
+  std::vector<std::int64_t> tokens;  ///< full number of tokens of each tensor
 
   [[nodiscard]] variable_list run(at::TensorList x, bool to_heads) const {
     const int size = group.size();
     variable_list sent, received;
     for (int r = 0; r < size; ++r) {
       variable_list parts;
-      std::int64_t arriving = 0;
+      std::int64_t incoming = 0;
       for (std::size_t i = 0; i < x.size(); ++i) {
         const auto mine = to_heads ? head_share(r) : token_share(i, r);
         parts.push_back(x[i].narrow(to_heads ? kHeads : kTokens, mine.begin, mine.size()).reshape(-1));
-        arriving += numel(shape_from(x[i], i, r, to_heads));
+        incoming += numel(shape_from(x[i], i, r, to_heads));
       }
       sent.push_back(at::cat(parts));
-      received.push_back(at::empty({arriving}, x[0].options()));
+      received.push_back(at::empty({incoming}, x[0].options()));
     }
     group.all_to_all(received, sent);
     return joined(x, received, to_heads);
@@ -46,7 +46,7 @@ struct Exchange : torch::CustomClassHolder {
   [[nodiscard]] shard::Range token_share(std::size_t i, int rank) const {
     return shard::split(tokens[i], group.size(), rank);
   }
-  /// Of what rank `from` sends here of tensor i.
+  /// Shape of the part of tensor i that rank `from` sends to this rank.
   [[nodiscard]] std::vector<std::int64_t> shape_from(const at::Tensor& x, std::size_t i, int from,
                                                      bool to_heads) const {
     const int head_rank = to_heads ? group.rank() : from, token_rank = to_heads ? from : group.rank();
@@ -72,7 +72,7 @@ struct Exchange : torch::CustomClassHolder {
 };
 
 struct Swap : torch::autograd::Function<Swap> {
-  // TensorList: the one kind of list whose tensors become inputs of the node.
+  // TensorList is the only list type whose tensors become inputs of the node.
   static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<Exchange>& exchange, bool to_heads,
                                at::TensorList x) {
     ctx->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
@@ -81,7 +81,7 @@ struct Swap : torch::autograd::Function<Swap> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto exchange = c10::static_intrusive_pointer_cast<Exchange>(ctx->saved_data.at("exchange").toCapsule());
-    variable_list result(2);  // of the exchange and its way, none
+    variable_list result(2);  // for the exchange and its direction, which have none
     for (auto& gradient : exchange->run(grads, !ctx->saved_data.at("to_heads").toBool()))
       result.push_back(std::move(gradient));
     return result;

@@ -7,7 +7,7 @@
 
 namespace trireme::shardformer {
 
-/// Name by name: a '*' stays between two dots.
+/// Matches name by name: a '*' does not match a dot.
 static bool meets(std::string_view pattern, std::string_view path) {
   const auto dot = pattern.find('.'), at = path.find('.');
   const auto name = path.substr(0, at), wanted = pattern.substr(0, dot);

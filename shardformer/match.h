@@ -1,4 +1,4 @@
-// Which layers of a model the rows of a policy mean.
+// Finds the layers of a model that the rows of a policy match.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ class Model;
 
 namespace trireme::shardformer {
 
-/// Calls use(row, layer) for each layer that a row meets; once, though a shared layer has several parents.
+/// Calls use(row, layer) once for each layer that a row matches, even if a shared layer has several parents.
 void for_each(nn::Model& model, const nn::Policy& policy,
               const std::function<void(const nn::PolicyRow& row, nn::Layer& layer)>& use);
 

@@ -1,4 +1,4 @@
-// The policies for our models: one list a model.
+// The policies of the built-in models.
 #include <map>
 
 #include "shardformer/apply.h"
@@ -8,10 +8,10 @@ namespace {
 
 using nn::Role;
 
-/// By ModelKind's name.
+/// By the name of the ModelKind.
 const std::map<std::string, nn::Policy>& policies() {
   static const std::map<std::string, nn::Policy> all{
-      // Weights of embeddings and norms are whole on every rank.
+      // The weights of embeddings and norms are full on every rank.
       {"vit",
        {{"vit.embeddings", Role::whole},
         {"vit.embeddings.patch_embeddings.projection", Role::whole},

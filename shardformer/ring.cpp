@@ -15,7 +15,8 @@ void Hop::wait() {
   out.wait();
 }
 
-// Two ranks share one NCCL connection for both ways, on which calls pair up in order: the even ranks send first.
+// Two ranks share one NCCL connection for both directions, on which calls are matched in order, so the even ranks send
+// first.
 Hop hop_async(const at::Tensor& sent, const at::Tensor& received, const comm::Group& group, int tag) {
   const int next = (group.rank() + 1) % group.size(), before = (group.rank() + group.size() - 1) % group.size();
   Hop hop;
@@ -50,7 +51,7 @@ void gather_by_ring(const at::Tensor& slice, std::int64_t tokens, const comm::Gr
 }
 
 at::Tensor reduce_by_ring(std::int64_t tokens, const comm::Group& group, const MakeSlice& make, bool overlap) {
-  // The sum of a slice begins at the rank after its owner.
+  // The sum of a slice starts at the rank after its owner.
   at::Tensor sum;
   Hop hop;
   for (int i = 0; i < group.size(); ++i) {

@@ -1,4 +1,4 @@
-// A ring of ranks: each sends to the next and receives from the one before, while it computes with what it has.
+// A ring of ranks: each sends to the next and receives from the previous one while it computes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,27 +11,28 @@
 
 namespace trireme::shardformer {
 
-/// One hop under way: `sent` to the next rank, `received` from the one before.
+/// One hop in progress: `sent` goes to the next rank, `received` comes from the previous one.
 struct Hop {
   comm::Work out, in;
   void wait();
 };
-/// Neither tensor may be touched before wait(). @pre both dense; what the rank before sends has `received`'s shape
+/// Neither tensor may be accessed before wait(). @pre both are dense; `received` has the shape of what the previous
+/// rank sends
 Hop hop_async(const at::Tensor& sent, const at::Tensor& received, const comm::Group& group, int tag = 0);
 
-/// Of `hops` before: whose slice is here.
+/// The rank whose slice is here after `hops` hops.
 int owner(const comm::Group& group, int hops);
 
-/// All ranks' slices of `tokens` tokens (dim 1), one after the other, beginning with this rank's own: use(tokens,
-/// slice) runs while the next one is on its way, or without `overlap` when that has arrived. Traffic a rank: the
-/// whole's elements but for one slice.
+/// Passes all ranks' slices of `tokens` tokens (dim 1) around the ring, starting with this rank's own: use(tokens,
+/// slice) runs while the next slice is received, or without `overlap` after it. Communication per rank: the elements of
+/// the full tensor less one slice.
 using UseSlice = std::function<void(const shard::Range& tokens, const at::Tensor& slice)>;
 void gather_by_ring(const at::Tensor& slice, std::int64_t tokens, const comm::Group& group, const UseSlice& use,
                     bool overlap = true);
 
-/// This rank's slice of the sum of what each rank's make(tokens) gives for those tokens; the sum of one slice is on its
-/// way while the next one's share is computed, if they overlap. make: dense, in memory of its own. Traffic a rank: as
-/// above.
+/// This rank's slice of the sum of all ranks' make(tokens). The partial sum of one slice is received while this rank's
+/// share of it is computed, if `overlap`. make() must return a dense, newly allocated tensor. Communication per rank:
+/// the same.
 using MakeSlice = std::function<at::Tensor(const shard::Range& tokens)>;
 at::Tensor reduce_by_ring(std::int64_t tokens, const comm::Group& group, const MakeSlice& make, bool overlap = true);
 

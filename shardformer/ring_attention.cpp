@@ -26,21 +26,21 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr std::int64_t kTokens = 2;           // dim of q, k and v
-constexpr int kOfKeys = 0, kOfGradients = 1;  // tags
+constexpr int kOfKeys = 0, kOfGradients = 1;  // message tags
 
 at::ScalarType sums_of(at::ScalarType type) { return c10::elementSize(type) < 4 ? at::kFloat : type; }
 
 /// The scores of this rank's queries with one slice of the keys.
 struct Block {
   const RingAttention& how;
-  shard::Range queries, keys;  ///< their numbers in the whole
+  shard::Range queries, keys;  ///< positions in the full sequence
 
   Block(const RingAttention& of, int hops)
       : how(of),
         queries(shard::split(of.query_tokens, of.group.size(), of.group.rank())),
         keys(shard::split(of.tokens, of.group.size(), owner(of.group, hops))) {}
 
-  /// Nothing to see.
+  /// Whether no query can attend to a key.
   [[nodiscard]] bool empty() const {
     return queries.size() == 0 || keys.size() == 0 || (how.causal && keys.begin >= queries.end);
   }
@@ -54,10 +54,10 @@ struct Block {
     return s.masked_fill_(at::arange(keys.begin, keys.end, options) > i, -std::numeric_limits<double>::infinity());
   }
 
-  /// What the probabilities are multiplied by: 0 or 1 / (1 - p). Undefined: 1.
+  /// The factors of the probabilities: 0 or 1 / (1 - p). Undefined: all are 1.
   [[nodiscard]] at::Tensor mask(const at::Tensor& scores) const {
     if (how.dropout == nullptr || !how.dropout->active(how.context)) return {};
-    variable_list by_head;  // element (head, query, key) of [heads, asking, tokens]
+    variable_list by_head;  // element (head, query, key) of [heads, query_tokens, tokens]
     for (std::int64_t h = how.first_head; h < how.first_head + scores.size(1); ++h)
       by_head.push_back(how.dropout
                             ->mask(how.context,
@@ -71,7 +71,7 @@ struct Block {
   }
 };
 
-/// Keys and values, side by side, on their way around; visit(block, keys and values) for each slice.
+/// Passes keys and values, stacked, around the ring; calls visit(block, keys and values) for each slice.
 template <class Visit>
 void for_each_block(const RingAttention& how, const at::Tensor& own, const Visit& visit) {
   auto here = own;
@@ -97,14 +97,14 @@ struct SavedAttention : torch::CustomClassHolder {
 };
 
 struct Ring : torch::autograd::Function<Ring> {
-  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedAttention>& kept, const at::Tensor& q,
+  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedAttention>& state, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v) {
-    ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
+    ctx->saved_data["state"] = c10::IValue::make_capsule(state);
     const auto sums = q.options().dtype(sums_of(q.scalar_type()));
     auto out = at::zeros(q.sizes(), sums);
     // log of the sum of exp(scores) so far
     auto total = at::full({q.size(0), q.size(1), q.size(2), 1}, -std::numeric_limits<double>::infinity(), sums);
-    for_each_block(kept->how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
+    for_each_block(state->how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
       if (block.empty()) return;
       auto p = block.scores(q, kv[0]);
       const auto grown = at::logaddexp(total, at::logsumexp(p, -1, true));
@@ -120,21 +120,21 @@ struct Ring : torch::autograd::Function<Ring> {
   }
 
   // With P the probabilities, M the mask, D = sum(dO * O):  dV = (P M)^T dO,  dS = P ((dO V^T) M - D),  dQ = dS K /
-  // sqrt(d), dK = dS^T Q / sqrt(d). The gradients of a slice follow it around the ring, one hop behind, and one more to
-  // its owner.
+  // sqrt(d), dK = dS^T Q / sqrt(d). The gradients of a slice follow it around the ring, one hop behind, with one more
+  // hop to its owner.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto kept = c10::static_intrusive_pointer_cast<SavedAttention>(ctx->saved_data.at("kept").toCapsule());
+    const auto state = c10::static_intrusive_pointer_cast<SavedAttention>(ctx->saved_data.at("state").toCapsule());
     const auto saved = ctx->get_saved_variables();
     const auto &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &total = saved[4];
-    const auto& group = kept->how.group;
+    const auto& group = state->how.group;
     const auto sums = total.options();
     const auto& dout = grads[0];
     const auto weighed = (dout.to(sums) * out.to(sums)).sum(-1, true);
     auto dq = at::zeros(q.sizes(), sums);
-    at::Tensor arriving;  // of the slice that is visited, by the ranks before
+    at::Tensor incoming;  // gradients of the visited slice, summed over the previous ranks
     Hop hop;
     int hops = 0;
-    for_each_block(kept->how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
+    for_each_block(state->how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
       auto own = at::zeros(kv.sizes(), sums);
       if (!block.empty()) {
         const auto p = block.scores(q, kv[0]).sub_(total).exp_();
@@ -148,19 +148,19 @@ struct Ring : torch::autograd::Function<Ring> {
         own[1].add_(at::matmul(kept_p.transpose(-2, -1), dout));
       }
       hop.wait();
-      if (arriving.defined()) own.add_(arriving);
+      if (incoming.defined()) own.add_(incoming);
       auto shape = kv.sizes().vec();
-      shape[kTokens + 1] = Block(kept->how, ++hops).keys.size();
-      arriving = at::empty(shape, sums);
+      shape[kTokens + 1] = Block(state->how, ++hops).keys.size();
+      incoming = at::empty(shape, sums);
       if (group.size() == 1)
-        arriving = own;
+        incoming = own;
       else
-        hop = hop_async(own, arriving, group, kOfGradients);
-      if (!kept->how.overlap) hop.wait();
+        hop = hop_async(own, incoming, group, kOfGradients);
+      if (!state->how.overlap) hop.wait();
     });
     hop.wait();
     const auto type = q.scalar_type();
-    return {at::Tensor(), dq.to(type), arriving[0].to(type), arriving[1].to(type)};
+    return {at::Tensor(), dq.to(type), incoming[0].to(type), incoming[1].to(type)};
   }
 };
 

@@ -22,7 +22,7 @@ namespace {
 using nn::Context;
 using nn::Role;
 
-/// `compute` sees stand-ins for the layer's parameters, whose gradients are summed over the ranks.
+/// Runs `compute` with the layer's parameters replaced by copies whose gradients are summed over the ranks.
 void with_summed_gradients(nn::Unary& layer, const comm::Group& group, const std::function<void()>& compute) {
   std::vector<at::Tensor> own;
   for (const auto& declared : layer.declared()) own.push_back(*declared.member);

@@ -2,7 +2,7 @@
 // are in apply.cpp.)
 //
 //   scatter_tokens   y = this rank's slice of f(x)
-//   token_wise       y = f(x), x a slice; a Dropout draws the mask of these tokens
+//   token_wise       y = f(x) for a slice x; a Dropout draws the mask of these tokens
 //   first_token      y = the first token, on the rank that holds it; empty on the others
 //   gather_tokens    y = the first token, on every rank
 #pragma once
@@ -22,7 +22,7 @@ class SelfAttention;
 namespace trireme::shardformer {
 
 /// The modes. The first two reuse the tensor-parallel group: ranks hold slices between its layers, and all tokens
-/// inside them. The others have an axis of their own, and slices everywhere.
+/// inside them. The others have a separate axis, and slices everywhere.
 enum class Sequence {
   none,
   split_gather,  ///< all-gather before attention and column_parallel, reduce-scatter after row_parallel
@@ -44,8 +44,8 @@ std::string validate_sequence_policy(nn::Model& model, const nn::Policy& policy)
 /// slices are summed over the group here, and not with all other gradients at the end.
 void cut_tokens(nn::Layer& layer, nn::Role role, const comm::Group& group, bool sums);
 
-/// Sets the attention of slices, for a mode with an axis of its own. `heads`: the heads that this rank projects.
-/// `overlap`: communication overlaps with products.
+/// Sets attention over slices, for a mode with a separate axis. `heads`: the heads that this rank projects. `overlap`:
+/// communication overlaps with products.
 void attend_to_slices(nn::SelfAttention& attention, shard::Range heads, const comm::Group& group, Sequence mode,
                       bool overlap);
 

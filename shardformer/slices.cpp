@@ -22,10 +22,10 @@ struct SavedSlices : torch::CustomClassHolder {
 };
 
 void keep(AutogradContext* ctx, const comm::Group& group) {
-  ctx->saved_data["kept"] = c10::IValue::make_capsule(c10::make_intrusive<SavedSlices>(group));
+  ctx->saved_data["state"] = c10::IValue::make_capsule(c10::make_intrusive<SavedSlices>(group));
 }
-comm::Group kept(AutogradContext* ctx) {
-  return c10::static_intrusive_pointer_cast<SavedSlices>(ctx->saved_data.at("kept").toCapsule())->group;
+comm::Group state(AutogradContext* ctx) {
+  return c10::static_intrusive_pointer_cast<SavedSlices>(ctx->saved_data.at("state").toCapsule())->group;
 }
 
 at::Tensor slice_of(const at::Tensor& x, const comm::Group& group) {
@@ -40,7 +40,7 @@ struct ScatterTokens : torch::autograd::Function<ScatterTokens> {
     return slice_of(x, group);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), kept(ctx)).wait(), at::Tensor()};
+    return {gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), state(ctx)).wait(), at::Tensor()};
   }
 };
 
@@ -51,7 +51,7 @@ struct SumToSlices : torch::autograd::Function<SumToSlices> {
     return reduce_scatter_async(x, group).wait();
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), kept(ctx)).wait(), at::Tensor()};
+    return {gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), state(ctx)).wait(), at::Tensor()};
   }
 };
 
@@ -74,7 +74,7 @@ struct FirstTokenToAll : torch::autograd::Function<FirstTokenToAll> {
 };
 
 struct SumGradients : torch::autograd::Function<SumGradients> {
-  // TensorList: the one kind of list whose tensors become inputs of the node.
+  // TensorList is the only list type whose tensors become inputs of the node.
   static variable_list forward(AutogradContext* ctx, at::TensorList parameters, const comm::Group& group) {
     keep(ctx, group);
     variable_list same;
@@ -86,7 +86,7 @@ struct SumGradients : torch::autograd::Function<SumGradients> {
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (ctx->needs_input_grad(i)) flat.push_back(grads[i].reshape(-1));
     auto sum = flat.size() == 1 ? flat.front().clone() : at::cat(flat);
-    kept(ctx).all_reduce(sum);
+    state(ctx).all_reduce(sum);
     std::int64_t at = 0;
     for (std::size_t i = 0; i < grads.size(); ++i) {
       if (!ctx->needs_input_grad(i)) {
@@ -96,7 +96,7 @@ struct SumGradients : torch::autograd::Function<SumGradients> {
       const auto size = grads[i].numel();
       grads[i] = sum.narrow(0, std::exchange(at, at + size), size).view(grads[i].sizes());
     }
-    grads.emplace_back();  // of the group
+    grads.emplace_back();  // for the group, which has none
     return grads;
   }
 };

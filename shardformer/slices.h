@@ -1,9 +1,9 @@
-// Slices of tokens: dim 1 of activations [B, N, ...], of which each rank of a group has shard::split(N)'s part. The
-// collectives between slices and wholes, plain ones and those that autograd sees. Korthikanti et al., "Reducing
+// Slices of tokens: dim 1 of activations [B, N, ...] is sharded over the ranks of a group by shard::split(N). This file
+// has the collectives between slices and full tensors, plain and differentiable ones. Korthikanti et al., "Reducing
 // Activation Recomputation in Large Transformer Models", 2022, calls them "g bar".
 //
-// N, the tokens of the whole, is told by whoever calls: uneven slices do not tell it. Slices may be empty. Each call is
-// collective over the group, as is the backward of those that have one.
+// The caller passes N, the full number of tokens, because it does not follow from uneven slices. Slices may be empty.
+// Each call is collective over the group, as is its backward pass if it has one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,37 +16,39 @@
 
 namespace trireme::shardformer {
 
-/// The tokens that this rank has of `tokens`.
+/// The range of `tokens` tokens that this rank holds.
 shard::Range tokens_here(std::int64_t tokens, const comm::Group& group);
 
-/// Under way: all ranks' slices to each rank.
+/// An all-gather of slices in progress.
 struct Gathering {
   std::vector<at::Tensor> slices;
   comm::Work work;
-  at::Tensor wait();  ///< the whole
+  at::Tensor wait();  ///< returns the full tensor
 };
-/// Traffic: the whole's elements. @throws LogicError when `slice` has not this rank's share of `tokens`
+/// Communication: the elements of the full tensor. @throws LogicError when `slice` does not have this rank's share of
+/// `tokens`
 Gathering gather_async(const at::Tensor& slice, std::int64_t tokens, const comm::Group& group);
 
-/// Under way: the sum of all ranks' wholes, to each rank its slice.
+/// A reduce-scatter of full tensors in progress.
 struct Reduction {
   at::Tensor slice;
   comm::Work work;
   at::Tensor wait();
 };
-/// Traffic: the whole's elements.
+/// Communication: the elements of the full tensor.
 Reduction reduce_scatter_async(const at::Tensor& whole, const comm::Group& group);
 
-/// This rank's slice of x, which is the same on each rank. Backward: every rank gets the whole gradient (traffic: the
-/// whole's elements), so that what comes before has it on each rank alike.
+/// This rank's slice of x, which is the same on each rank. Backward: all-gathers the gradient (communication: the
+/// elements of the full tensor), so that it is the same on each rank.
 at::Tensor scatter_tokens(const at::Tensor& x, const comm::Group& group);
-/// This rank's slice of the sum of all ranks' x. Backward: every rank gets the whole gradient.
+/// This rank's slice of the sum of all ranks' x. Backward: all-gathers the gradient.
 at::Tensor sum_to_slices(const at::Tensor& x, const comm::Group& group);
-/// The first token, [B, 1, ...], of the slice of rank 0, on each rank. Backward: rank 0 takes its own gradient, which
-/// is that of every rank or the one that counts; the others have none. Traffic: one token's elements, from rank 0.
+/// Broadcasts the first token, [B, 1, ...], of rank 0's slice to all ranks. Backward: rank 0 uses its own gradient,
+/// which is that of every rank or the only one that counts; the others have none. Communication: the elements of one
+/// token, from rank 0.
 at::Tensor first_token_to_all(const at::Tensor& x, const comm::Group& group);
-/// The parameters as they are. Backward: the sum of the ranks' gradients, for parameters that each rank uses for other
-/// tokens. One all-reduce of those that are asked for.
+/// Returns the parameters unchanged. Backward: sums the gradients over the ranks, for parameters that each rank uses
+/// for other tokens, in one all-reduce of the gradients that are needed.
 std::vector<at::Tensor> sum_gradients(const std::vector<at::Tensor>& parameters, const comm::Group& group);
 
 }  // namespace trireme::shardformer

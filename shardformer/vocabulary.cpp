@@ -12,12 +12,13 @@
 namespace trireme::shardformer {
 namespace {
 
-/// The vectors of this rank's token ids, zeros for the others.
+/// The embeddings of this rank's token ids, zeros for the others.
 at::Tensor look_up(const at::Tensor& token_ids, const at::Tensor& weight, shard::Range mine) {
   if (mine.size() == 0) {
     auto shape = token_ids.sizes().vec();
     shape.push_back(weight.size(1));
-    return at::zeros(shape, weight.options()) + weight.sum();  // connected: it has an empty gradient
+    return at::zeros(shape, weight.options()) + weight.sum();  // adding weight.sum() connects the graph, so that the
+                                                               // weight has an (empty) gradient
   }
   const auto here = token_ids.ge(mine.begin).logical_and_(token_ids.lt(mine.end));
   return at::embedding(weight, (token_ids - mine.begin) * here) * here.unsqueeze(-1);

@@ -1,11 +1,11 @@
-// Vocabulary-parallel embedding: each rank holds the vectors of some of the token ids. Shoeybi et al., "Megatron-LM",
-// 2019, section 3.
+// Vocabulary-parallel embedding: each rank holds the embeddings of some of the token ids. Shoeybi et al.,
+// "Megatron-LM", 2019, section 3.
 //
-//   look-up   y = sum_r y_r            y_r: the vectors of the token ids that rank r holds, zeros for the others
-//   scores    [x W_0^T, x W_1^T, ...]  or this rank's part alone, for a loss of sharded logits (label_loss.h)
+//   look-up   y = sum_r y_r            y_r: the embeddings of the token ids that rank r holds, zeros for the others
+//   scores    [x W_0^T, x W_1^T, ...]  or only this rank's part, for a loss of sharded logits (label_loss.h)
 //
-// Communication: an all-reduce of the vectors in the forward pass, an all-reduce of x's gradient in the backward pass
-// of the scores, and an all-gather of the scores where they are gathered.
+// Communication: an all-reduce of the embeddings in the forward pass, an all-reduce of x's gradient in the backward
+// pass of the scores, and an all-gather of the scores if they are gathered.
 #pragma once
 
 #include "core/comm/group.h"

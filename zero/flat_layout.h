@@ -1,5 +1,5 @@
-// FlatLayout: tensors laid end to end in one flat buffer that N ranks share out evenly. The one description of that
-// buffer: reducer, optimizer, gather, gradient norm and checkpoint ask it.
+// FlatLayout: tensors laid out consecutively in one flat buffer that N ranks partition evenly. It is the only
+// description of that buffer; the reducer, the optimizer, the all-gather, the gradient norm and checkpoints all use it.
 //
 //   | item 0 ........ |pad| item 1 .. |pad| item 2 ................. |pad|  tail padding |
 //   | part of rank 0                  | part of rank 1                                  |
@@ -17,7 +17,7 @@ namespace trireme::zero {
 
 class FlatLayout {
  public:
-  /// 64 bytes of float32: vector loads and rings of messages stay aligned.
+  /// 64 bytes of float32, so that vector loads and ring messages stay aligned.
   static constexpr std::int64_t kAlignment = 16;
 
   FlatLayout(std::vector<std::int64_t> sizes, int parts, std::int64_t alignment = kAlignment);
@@ -27,13 +27,13 @@ class FlatLayout {
   [[nodiscard]] std::int64_t total() const { return part_size_ * parts_; }  ///< padding included
   [[nodiscard]] std::int64_t payload() const { return payload_; }           ///< without any padding
   [[nodiscard]] std::int64_t part_size() const { return part_size_; }
-  /// Where an item lies in the buffer.
+  /// The range of an item in the buffer.
   [[nodiscard]] shard::Range item(std::size_t index) const;
-  /// Where a rank's part lies in the buffer.
+  /// The range of a rank's part in the buffer.
   [[nodiscard]] shard::Range part(int rank) const;
-  /// The elements of an item that a rank's part holds, counted from the item's first; empty ({0, 0}) when none.
+  /// The elements of an item that a rank's part holds, counted from the start of the item; {0, 0} when there are none.
   [[nodiscard]] shard::Range owned(std::size_t index, int rank) const;
-  /// Where those begin in the part; 0 when there are none.
+  /// The offset of these elements in the part; 0 when there are none.
   [[nodiscard]] std::int64_t place_in_part(std::size_t index, int rank) const;
 
  private:

@@ -61,7 +61,7 @@ void FlatWeights::make_buffers() {
       parts_.push_back(flat_[b].narrow(0, mine.begin, mine.size()));
     } else {
       parts_.push_back(make_part(b));
-      free_memory(flat_[b]);  // at once: the model may be larger than this rank
+      free_memory(flat_[b]);  // freed at once, because the full model may not fit on this rank
       materialized_[b] = false;
     }
     masters_.push_back(make_master(b));
@@ -105,11 +105,12 @@ void FlatWeights::install(nn::Model& model) {
   std::unordered_map<std::string, at::Tensor> memory;
   const auto parameters = nn::declarations(model);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    if (!materialized_[b]) give_memory(flat_[b]);  // a view is made of what has memory
+    if (!materialized_[b]) give_memory(flat_[b]);  // a view can only be made of a tensor that has memory
     for (std::size_t i = 0; i < buckets_[b].parameters.size(); ++i) {
       const auto& parameter = parameters[buckets_[b].parameters[i]];
       const auto place = buckets_[b].layout.item(i);
-      // variable_data: a version counter of its own, so that a gather is no change of a tensor that a graph has saved.
+      // variable_data() gives the view a separate version counter, so that an all-gather does not count as a
+      // modification of a tensor that autograd has saved.
       memory[parameter.name] =
           flat_[b].narrow(0, place.begin, place.size()).view(parameter.placement.local_shape()).variable_data();
     }
@@ -189,7 +190,7 @@ void FlatWeights::copy_from_master(std::size_t bucket) {
   if (residencies_[bucket].replicated)
     gather(bucket);
   else
-    release(bucket);  // what it holds is of before
+    release(bucket);  // its gathered values are out of date
 }
 
 void FlatWeights::copy_all_from_masters() {

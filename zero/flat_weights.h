@@ -95,7 +95,7 @@ class FlatWeights {
   [[nodiscard]] c10::Device device() const { return options_.device; }
   [[nodiscard]] std::int64_t buffer_bytes(std::size_t bucket) const;
   [[nodiscard]] std::int64_t part_bytes(std::size_t bucket) const;
-  /// Bytes of a master whose dtype is not that of the part, else 0.
+  /// Bytes of a master whose dtype differs from that of the part, else 0.
   [[nodiscard]] std::int64_t wide_master_bytes(std::size_t bucket) const;
   [[nodiscard]] std::int64_t weight_bytes() const;  ///< of replicated buffers, and of the parts of the others
   [[nodiscard]] std::int64_t master_bytes(std::size_t bucket) const;  ///< of a master that is a copy, else 0

@@ -15,7 +15,7 @@
 namespace trireme::zero {
 namespace {
 
-/// Partitioned: so many buckets may be on their way before the oldest is waited for.
+/// Partitioned gradients: the maximum number of reductions in flight before the oldest is waited for.
 constexpr std::size_t kOnTheWay = 2;
 
 std::int64_t bytes_of(const at::Tensor& tensor) {
@@ -68,7 +68,7 @@ GradSync::GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Dec
     TRIREME_CHECK(gradient_group.end == at, "the buckets of gradient group {} are not consecutive",
                   bucket.gradient_group);
     ++gradient_group.end;
-    buckets_.emlocations_back(bucket);
+    buckets_.emplace_back(bucket);
   }
 }
 
@@ -101,11 +101,11 @@ at::TensorOptions GradSync::stored_options() const {
   return like.options().dtype(options_.accumulation_dtype.value_or(like.scalar_type())).requires_grad(false);
 }
 
-/// The first gradient of a reduction is on its way into the bucket.
+/// Prepares a bucket for the first gradient of a reduction.
 void GradSync::begin(std::size_t index) {
   auto& bucket = buckets_[index];
   if (bucket.state == State::done) {
-    // A further pass of the same step. What is reduced already must not be reduced again.
+    // This is a further pass of the same step: the part that is already reduced must not be reduced again.
     to_host_.drop(index);
     bucket.sum = options_.partition ? parts_[index] : parts_[index].clone();
     move(bucket, State::done, State::idle);
@@ -117,7 +117,7 @@ void GradSync::begin(std::size_t index) {
 }
 
 void GradSync::take(std::size_t index, std::size_t item, const at::Tensor& gradient) {
-  // All of the last pass have set out: they have had the time since to arrive.
+  // All reductions of the last pass have been launched, and had until now to complete.
   if (auto& gradient_group = group_of(index); gradient_group.next == gradient_group.end) wait_all(gradient_group);
   begin(index);
   auto& bucket = buckets_[index];
@@ -152,7 +152,8 @@ void GradSync::ready(std::size_t index) {
   if (options_.overlap && !held_) launch_full(group_of(bucket));
 }
 
-// In bucket order alone, whatever the order in which they fill: the ranks must agree.
+// Launched only in bucket order, whatever the order in which they fill, because the order must be the same on all
+// ranks.
 void GradSync::launch_full(GradientGroup& gradient_group) {
   while (gradient_group.next < gradient_group.end && buckets_[gradient_group.next].missing == 0)
     launch(gradient_group.next++);
@@ -160,13 +161,13 @@ void GradSync::launch_full(GradientGroup& gradient_group) {
 
 void GradSync::launch(std::size_t index) {
   auto& waited = group_of(index).waited;
-  if (options_.partition || options_.communication_dtype)  // the latter sends a copy
+  if (options_.partition || options_.communication_dtype)  // with a communication dtype, a copy is sent
     while (index - waited >= kOnTheWay) wait_bucket(waited++);
   auto& bucket = buckets_[index];
   move(bucket, State::filling, State::reducing);
   if (groups_.everyone.size() == 1) return;
   bucket.sent = bucket.full.to(options_.communication_dtype.value_or(bucket.full.scalar_type()));
-  if (groups_.shards.size() == 1) {  // nothing is shared out: replicas sum up the whole
+  if (groups_.shards.size() == 1) {  // not partitioned: the replicas all-reduce the whole bucket
     bucket.received = bucket.sent;
     bucket.work = groups_.replicas.all_reduce_async(bucket.received);
     return;
@@ -210,7 +211,7 @@ void GradSync::close(std::size_t bucket) {
 void GradSync::end_pass(int gradient_group) {
   const at::NoGradGuard no_grad;
   const auto found = gradient_groups_.find(gradient_group);
-  if (found == gradient_groups_.end()) return;  // nothing of it is trained
+  if (found == gradient_groups_.end()) return;  // no parameter of the group is trained
   const auto [begin, end, next, waited] = found->second;
   for (auto b = begin; b < end; ++b) close(b);
   for (auto b = begin; b < end; ++b) {

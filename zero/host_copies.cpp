@@ -9,7 +9,8 @@
 namespace trireme::zero {
 namespace {
 
-/// The stream, taken from the pool when there is none yet, goes on behind what `device` has been told so far.
+/// Orders `stream` after all work queued on the device's current stream. Takes a stream from the pool if there is none
+/// yet.
 void follow_current(std::optional<c10::Stream>& stream, c10::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   if (!stream) stream = guard.getStreamFromGlobalPool(device);
@@ -46,7 +47,7 @@ at::Tensor HostCopies::wait(std::size_t key, const at::Tensor& tensor) {
 void HostCopies::drop(std::size_t key) {
   const auto found = copies_.find(key);
   if (found == copies_.end()) return;
-  // What comes after may write to, or take, the memory that is still being read.
+  // Later work may overwrite or reuse the memory that the copy still reads.
   const auto device = found->second.from.device();
   found->second.arrived.block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   copies_.erase(found);

@@ -1,4 +1,4 @@
-// Copies between a device and host memory, on a stream of their own while the device computes on.
+// Asynchronous copies between a device and host memory, on a separate stream, while the device computes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,13 +12,15 @@
 
 namespace trireme::zero {
 
-/// Of a tensor that is in host memory already there is no copy: begin() does nothing, and wait() gives itself.
+/// Copies to host memory. A tensor that is already in host memory is not copied: begin() does nothing, and wait()
+/// returns it.
 class HostCopies {
  public:
-  /// `tensor` sets out when what its device has been told so far is done. It must stay as it is until wait() or the
-  /// next begin() with this key.
+  /// Launches a copy of `tensor`, ordered after all work queued on its device's current stream. The tensor must not be
+  /// modified until wait() or the next begin() with this key.
   void begin(std::size_t key, const at::Tensor& tensor);
-  /// The copy of what begin() was given, arrived; `tensor`'s own values where it was not called. For the host to read.
+  /// Waits until the copy of begin() is complete and returns it, for the host to read. Copies `tensor` synchronously if
+  /// begin() was not called.
   at::Tensor wait(std::size_t key, const at::Tensor& tensor);
   void drop(std::size_t key);
 
@@ -28,18 +30,18 @@ class HostCopies {
     c10::Event arrived;
   };
   std::map<std::size_t, Copy> copies_;
-  std::optional<c10::Stream> beside_;  ///< one, so that copies arrive in order
+  std::optional<c10::Stream> beside_;  ///< one stream, so that copies complete in order
 };
 
-/// Tensors in host memory on their way to a device. To a device that is the host itself they are copied at once.
+/// Copies from host memory to a device. If the device is the CPU, tensors are copied synchronously.
 class DeviceCopies {
  public:
-  /// Copies `from` to `to` when what the device has been told so far is done, for it may still read the memory of `to`.
-  /// `then` is called at once, with the copy's stream as the current one: a collective that begins there waits for the
-  /// copy, and not for what the device is told meanwhile. Both tensors must live until wait(key) has been called, and
-  /// `from` stay as it is until the device has got there.
+  /// Launches a copy of `from` to `to`, ordered after all work queued on the device's current stream, which may still
+  /// read the memory of `to`. `then` is called before this function returns, with the copy's stream as the current one:
+  /// a collective that it launches waits for the copy, but not for work that is queued meanwhile. Both tensors must
+  /// live until wait(key) has been called, and `from` must not be modified until the copy is complete.
   void begin(std::size_t key, const at::Tensor& from, const at::Tensor& to, const std::function<void()>& then);
-  /// What this thread's current stream is told from here on follows the copy. Nothing where begin() was not called.
+  /// Orders later work of this thread's current stream after the copy. Does nothing if begin() was not called.
   void wait(std::size_t key);
 
  private:

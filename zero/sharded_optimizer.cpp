@@ -21,7 +21,8 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
       mesh_(mesh),
       scaler_(Precision::parse(options.train.precision).loss_scale, options.train, mesh.world().device()) {
   auto& weights = model_.flat();
-  // The user's patterns are matched over the whole model once; a bucket's slots then follow by name.
+  // The user's patterns are matched once, against the whole model; the slots of a bucket are then assigned to groups by
+  // name.
   std::vector<optim::NamedTensor> all;
   for (const auto& leaf : weights.leaves()) all.push_back({leaf.name, leaf.value});
   for (const auto& other : nn::remote_declarations(model.module())) all.push_back({other.name, other.value});
@@ -32,7 +33,7 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
   for (std::size_t b = 0; b < weights.buckets().size() && weights.buckets()[b].trained; ++b)
     parts_.push_back(make_part(b));
   model_.on_move([this, here = std::weak_ptr<bool>(here_)](std::size_t bucket) {
-    if (!here.expired() && bucket < parts_.size()) follow(bucket);  // those behind are frozen
+    if (!here.expired() && bucket < parts_.size()) follow(bucket);  // later buckets are frozen
   });
 }
 
@@ -52,7 +53,7 @@ ShardedOptimizer::Part ShardedOptimizer::make_part(std::size_t bucket) const {
   return part;
 }
 
-/// The slices of a bucket have moved: so does their state.
+/// Moves the optimizer state of a bucket whose slices have moved.
 void ShardedOptimizer::follow(std::size_t bucket) {
   const memory::OfHost on_host(model_.flat().residency(bucket).offload_master);
   auto part = make_part(bucket);
@@ -88,16 +89,17 @@ StepResult ShardedOptimizer::step(double lr) {
   gradient_bytes_ = sync.bytes();
   StepResult result;
   result.grad_norm = norm_of(sync.parts());
-  // The norm holds every element: one that is not finite anywhere is seen by every rank.
+  // The norm covers every element, so every rank sees a value that is not finite anywhere.
   const auto skip = at::isfinite(result.grad_norm).logical_not().to(at::kFloat);
   if (scaler_.enabled()) result.found_inf = skip;
   at::Tensor factor;
   if (max_norm_ > 0) factor = shard::clip_factor(result.grad_norm, max_norm_);
   if (scaler_.enabled()) factor = factor.defined() ? factor * scaler_.inverse() : scaler_.inverse();
   const Decision here{factor, skip};
-  Decision on_host;  // read once, before new weights are on their way: those would be waited for too
+  Decision on_host;  // read once, before the all-gathers of new weights are launched, since the read would wait for
+                     // them too
   if (offloads()) on_host = {factor.defined() ? factor.cpu() : factor, skip.cpu()};
-  // The next forward pass begins with the last bucket's weights: they set out first.
+  // The next forward pass starts with the weights of the last bucket, so its all-gather is launched first.
   for (std::size_t b = parts_.size(); b-- > 0;) {
     update(b, lr, weights.residency(b).offload_master ? on_host : here);
     weights.copy_from_master(b);
@@ -125,8 +127,8 @@ void ShardedOptimizer::update(std::size_t bucket, double lr, const Decision& dec
   const auto& like = weights.slices()[weights.first_slice(bucket)].value;
   const bool on_host = weights.residency(bucket).offload_master;
   auto gradient = on_host ? sync.host_part(bucket) : sync.parts()[bucket];
-  // Not in place: padding must stay zero, whatever the factor is. Half precision has neither the range nor the digits
-  // for a gradient that is still scaled, or for the factor.
+  // Not in place: padding must stay zero, whatever the factor is. Half precision has neither the range nor the
+  // precision for a gradient that is still scaled, or for the factor.
   if (factor.defined()) {
     const auto type = c10::elementSize(like.scalar_type()) < 4 ? at::kFloat : like.scalar_type();
     gradient = gradient.to(type) * factor.to(type);
@@ -139,7 +141,7 @@ void ShardedOptimizer::update(std::size_t bucket, double lr, const Decision& dec
       slot.grad = weights.cut(gradient, bucket, item);
       slot.skip = sync.unused(weights.buckets()[bucket].parameters[item], on_host);
     }
-  const memory::OfHost of_host(on_host);  // state is made in the first step
+  const memory::OfHost of_host(on_host);  // optimizer state is allocated in the first step
   part.optimizer->step(lr, skip);
   for (auto& group : part.optimizer->groups())
     for (auto& slot : group.slots) slot.grad = at::Tensor();

@@ -1,5 +1,5 @@
-// ShardedOptimizer: this rank's part of every update under ZeRO, in every stage. Moments exist for the owned slices
-// alone: P/N elements each.
+// ShardedOptimizer: updates this rank's slices of the parameters, in every stage of ZeRO. Moments exist only for the
+// slices that the rank owns: P/N elements each.
 #pragma once
 
 #include <functional>
@@ -19,16 +19,16 @@ class ShardedOptimizer : public BoostedOptimizer {
  public:
   struct Norm {
     std::vector<std::string> axes;  ///< along which ranks may hold different slices, see shard::global_norm
-    double power = 2;               ///< of the norm that is told and clipped: 2 or infinity
+    double power = 2;               ///< of the norm that is reported and clipped: 2 or infinity
   };
-  /// The model must outlive it.
+  /// The model must outlive the optimizer.
   ShardedOptimizer(ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh);
   void backward(const nn::Loss& loss, double global_weight) override;
   StepResult step(double lr) override;
   void zero_grad() override;
   std::vector<shard::Slice> state() override;
   optim::LossScaler& scaler() override { return scaler_; }
-  /// Moments, and masters that are copies.
+  /// Bytes of moments, and of masters that are copies.
   std::int64_t state_bytes() const override {
     return bytes_where([](const Residency&) { return true; });
   }
@@ -41,15 +41,15 @@ class ShardedOptimizer : public BoostedOptimizer {
  private:
   struct Part {  ///< the update of one bucket
     std::unique_ptr<optim::Optimizer> optimizer;
-    std::vector<std::size_t> items;  ///< of its slots, group by group
+    std::vector<std::size_t> items;  ///< the item of each slot, group by group
   };
   Part make_part(std::size_t bucket) const;
   void follow(std::size_t bucket);
   std::int64_t bytes_where(const std::function<bool(const Residency&)>& counts) const;
   at::Tensor norm_of(const std::vector<at::Tensor>& parts);
-  /// Whether a bucket is updated in host memory.
+  /// Whether any bucket is updated in host memory.
   bool offloads() const;
-  struct Decision {  ///< of all ranks; 0-dim, where an update reads them
+  struct Decision {  ///< the same on all ranks; 0-dim, on the device of the update
     at::Tensor factor, skip;
   };
   void update(std::size_t bucket, double lr, const Decision& decision);
@@ -59,13 +59,14 @@ class ShardedOptimizer : public BoostedOptimizer {
   double max_norm_;
   Norm norm_;
   comm::Mesh& mesh_;
-  std::vector<optim::ParamGroup> groups_;        ///< as the user's patterns make them, without slots
+  std::vector<optim::ParamGroup> groups_;        ///< the parameter groups of the user's patterns, without slots
   std::map<std::string, std::size_t> group_of_;  ///< of each trained parameter, by name
   std::vector<Part> parts_;                      ///< of each trained bucket
   optim::LossScaler scaler_;
   std::string description_;
   std::int64_t gradient_bytes_ = 0;
-  std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  ///< for the model, which may outlive this or not
+  std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  ///< expires with this object; the model's callback
+                                                               ///< checks it
 };
 
 }  // namespace trireme::zero

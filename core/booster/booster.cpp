@@ -14,7 +14,8 @@
 namespace trireme {
 namespace {
 
-/// The engine divides by samples. A criterion that weighs otherwise would train at a wrong scale without a word.
+/// The engine divides the loss by the number of samples. A criterion with another weight would silently train at a
+/// wrong scale.
 Criterion weighs_samples(Criterion criterion) {
   return [criterion = std::move(criterion)](const nn::Tensors& outputs, const data::Batch& batch) {
     auto loss = criterion(outputs, batch);
@@ -27,7 +28,7 @@ Criterion weighs_samples(Criterion criterion) {
   };
 }
 
-/// Where the loss is computed of parts of the logits, nothing else can make sense of them.
+/// Where each rank computes the loss from its shard of the logits, only that loss can interpret the logits.
 Criterion calls(std::shared_ptr<const nn::CrossEntropy> loss, Criterion criterion) {
   return
       [loss = std::move(loss), criterion = std::move(criterion)](const nn::Tensors& outputs, const data::Batch& batch) {
@@ -42,14 +43,14 @@ Criterion calls(std::shared_ptr<const nn::CrossEntropy> loss, Criterion criterio
           auto made = criterion(outputs, batch);
           check();
           return made;
-        } catch (const DataError&) {  // labels that are none of the part's classes, perhaps
+        } catch (const DataError&) {  // possibly labels that are outside this shard's classes
           check();
           throw;
         }
       };
 }
 
-/// The inputs of the first sample that there is.
+/// The inputs of the first readable sample.
 nn::Tensors example_of(data::Dataset& data) {
   for (std::int64_t index = 0; index < data.size(); ++index)
     if (auto sample = data.get(index, /*epoch=*/0, /*augment=*/false)) {
@@ -77,7 +78,7 @@ Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOption
   least = least.cpu();
   const auto* values = least.const_data_ptr<std::int64_t>();
   all_read_inputs_ = values[0] != 0;
-  // Weights, dropout and the order of samples are drawn on each rank and never compared.
+  // Weights, dropout masks and the sample order are drawn on each rank and never compared.
   if (values[1] != ~values[2])
     throw ConfigError(
         fmt::format("BoostOptions::seed is {} on one rank and {} on another; set the same seed on all ranks, which "
@@ -112,7 +113,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   loading.shuffle = train.shuffle;
   loading.augment = true;
   loading.drop_last = train.drop_last;
-  // What a user's own modules draw: repeatable, and another stream for each part of the data.
+  // Random draws of a user's own modules: repeatable, and with a different stream for each part of the data.
   at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(loading.dp_rank)));
   Boosted run;
   run.criterion = weighs_samples(std::move(inputs.criterion));
@@ -141,7 +142,7 @@ at::Tensor Booster::forward_backward_by_pieces(Boosted& run, const data::StepBat
   at::Tensor sum;
   for (std::size_t i = 0; i < batch.micro.size(); ++i) {
     const auto& micro = batch.micro[i];
-    // By most plugins gradients are reduced once, while the last microbatch's backward pass runs.
+    // With most plugins gradients are reduced once, during the backward pass of the last microbatch.
     const bool reduce = i + 1 == batch.micro.size() || run.model->reduces_each_microbatch();
     const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();
     nn::Tensors made;
@@ -166,7 +167,7 @@ at::Tensor Booster::forward_backward_by_pieces(Boosted& run, const data::StepBat
 
 TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   auto sum = forward_backward(run, batch);
-  // The loss travels while the optimizer steps.
+  // The loss is reduced while the optimizer steps.
   auto sent = loss_group().all_reduce_async(sum);
   TrainStep step;
   step.lr = run.lr_schedule->lr(run.step);

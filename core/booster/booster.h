@@ -1,4 +1,4 @@
-// Booster: puts model, optimizer and data under a plugin. The face that a C++ program uses (docs/cpp.md).
+// Booster: applies a plugin to model, optimizer and data. This is the interface for C++ programs (docs/cpp.md).
 //
 //   auto world = trireme::launch();
 //   trireme::Booster booster(*world, trireme::load_plugin("torch_ddp"), {.train = {.global_batch = 64}});
@@ -10,7 +10,7 @@
 //       ...
 //     }
 //   }
-// or, with the pieces in hand: run.model->forward(micro), run.criterion(...), run.optimizer->backward(...), step().
+// or step by step: run.model->forward(micro), run.criterion(...), run.optimizer->backward(...), step().
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@
 
 namespace trireme {
 
-/// Detects how this process was started and brings its world up. One process alone is a world of one.
+/// Detects how this process was started and starts its world. A process that was started alone is a world of size 1.
 std::unique_ptr<comm::World> launch(const comm::WorldOptions& options = {});
 
 struct BoostInputs {
   ModelSource source{};
   Criterion criterion{};
-  std::shared_ptr<data::Dataset> data{};  ///< to train on; read with augment = true
+  std::shared_ptr<data::Dataset> data{};  ///< the training set; read with augment = true
 };
 
 struct Boosted {
@@ -44,7 +44,7 @@ struct Boosted {
   std::int64_t step = 0;  ///< optimizer steps taken so far
 };
 
-/// One optimizer step, told on the device: reading a value waits for it.
+/// The result of one optimizer step, on the device: reading a value waits for it.
 struct TrainStep {
   at::Tensor loss;  ///< mean over the global batch, the same on every rank, 0-dim
   StepResult result;
@@ -53,28 +53,30 @@ struct TrainStep {
 
 class Booster {
  public:
-  /// Collective. @throws ConfigError for options that break a rule, before any communication
+  /// Collective. @throws ConfigError for invalid options, before any communication
   Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options);
 
   /// Collective. @throws ConfigError, DataError, CheckpointError
   Boosted boost(BoostInputs inputs);
-  /// Forward and backward of every microbatch, and the reduction: gradients stand as the step will take them. Returns
-  /// this rank's part of the loss over the global batch, 0-dim, on the device: parts add up over loss_group().
-  /// `outputs`: if given, gets what the model makes of each microbatch, without graph; in a pipeline on the ranks of
-  /// its last stage alone.
+  /// Runs forward and backward of every microbatch and reduces the gradients, which are then ready for the step.
+  /// Returns this rank's part of the loss over the global batch, 0-dim, on the device; the loss is the sum of the parts
+  /// over loss_group(). `outputs`: if given, receives the model's outputs for each microbatch, without graph; in a
+  /// pipeline only on the ranks of the last stage.
   at::Tensor forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs = nullptr);
-  /// forward_backward(), clip and update; run.step goes up by one.
+  /// forward_backward(), clipping and update; increments run.step.
   TrainStep train_step(Boosted& run, const data::StepBatch& batch);
-  /// A loader for evaluation: this rank's part of the set, each sample once over all ranks, read with augment = false.
+  /// A loader for evaluation: this rank's part of the set, read with augment = false. Each sample is on exactly one
+  /// rank.
   std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data, std::int64_t batch) const;
 
-  /// Writes all that run needs to go on as DIR/checkpoints/step-N, and keeps the newest `keep` there. Collective; rank
-  /// 0 writes. Returns the folder. @throws CheckpointError, as checkpoint::save_checkpoint() does
+  /// Writes everything that the run needs to resume as DIR/checkpoints/step-N, and keeps the newest `keep` checkpoints
+  /// there. Collective; rank 0 writes. Returns the folder. @throws CheckpointError, as checkpoint::save_checkpoint()
+  /// does
   std::string save(Boosted& run, const std::string& dir, std::int64_t keep = 2);
-  /// Takes up the newest whole checkpoint of DIR, of any layout, in a run that has just been boosted; run.step then
-  /// counts its steps, and the loop goes on at run.loader->start_epoch(run.step / N, run.step % N), N =
-  /// steps_per_epoch(). False: DIR has none. Collective. @throws CheckpointError when it is of another model,
-  /// optimizer, order of samples or seed
+  /// Loads the newest complete checkpoint of DIR, saved with any parallel layout, into a run that has just been
+  /// boosted. run.step is then the checkpoint's step count; continue with run.loader->start_epoch(run.step / N,
+  /// run.step % N), N = steps_per_epoch(). Returns false if DIR has no checkpoint. Collective. @throws CheckpointError
+  /// when the checkpoint has another model, optimizer, sample order or seed
   bool load(Boosted& run, const std::string& dir);
 
   [[nodiscard]] const BoostOptions& options() const { return options_; }
@@ -85,7 +87,7 @@ class Booster {
   [[nodiscard]] const Log& log() const { return log_; }
 
  private:
-  /// What loaders of this rank have in common.
+  /// The options that all loaders of this rank share.
   [[nodiscard]] data::LoaderOptions loader_options() const;
   static at::Tensor forward_backward_by_pieces(Boosted& run, const data::StepBatch& batch,
                                                std::vector<nn::Tensors>* outputs);
@@ -94,7 +96,7 @@ class Booster {
   BoostOptions options_;
   Log log_;
   std::unique_ptr<comm::Mesh> mesh_;
-  bool all_read_inputs_ = true;  ///< every rank, not the first stage of a pipeline alone
+  bool all_read_inputs_ = true;  ///< on every rank, not only on those of the first pipeline stage
 };
 
 }  // namespace trireme

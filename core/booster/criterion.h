@@ -1,5 +1,5 @@
-// Criterion: outputs and batch to a loss. It returns the SUM over samples and its weight, never a ready mean: only the
-// engine knows the weight of the global batch (contract C3).
+// Criterion: computes a loss from outputs and batch. It returns the SUM over samples and its weight, never a mean: only
+// the engine knows the weight of the global batch (contract C3).
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What Booster::boost() gives back: the model and the optimizer as the chosen plugin runs them.
+// The result of Booster::boost(): the model and the optimizer as the chosen plugin runs them.
 //
 //   for each step:  for each microbatch but the last: { auto guard = model.no_sync(); forward, criterion, backward }
 //                   the last: forward, criterion, backward          (here gradients are reduced, see gradients())
@@ -38,13 +38,13 @@ class [[nodiscard]] ScopeGuard {
 
 class BoostedOptimizer;
 
-/// What runs the microbatches of a step by itself, in an order of its own: a pipeline.
+/// Runs the microbatches of a step in its own order: a pipeline.
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
-  /// Forward and backward of all microbatches, and the reduction. Returns this rank's part of the loss over the global
-  /// batch, 0-dim; zero on a rank that does not see the loss. `outputs`: if given, gets what the model makes of each
-  /// microbatch, without graph, on the ranks that have it. Collective.
+  /// Runs forward and backward of all microbatches and reduces the gradients. Returns this rank's part of the loss over
+  /// the global batch, 0-dim; zero on a rank that does not compute the loss. `outputs`: if given, receives the model's
+  /// outputs for each microbatch, without graph, on the ranks that have them. Collective.
   virtual at::Tensor forward_backward(const data::StepBatch& batch, const Criterion& criterion,
                                       BoostedOptimizer& optimizer, std::vector<nn::Tensors>* outputs) = 0;
 };
@@ -53,62 +53,67 @@ class StepRunner {
 class BoostedModel {
  public:
   virtual ~BoostedModel() = default;
-  /// The forward pass of one microbatch, in the run's precision. Outputs keep their graph while training. A model with
-  /// a runner() has this for evaluation alone: collective over its stages; the ranks of the last one get the outputs,
-  /// all others none.
+  /// The forward pass of one microbatch, in the run's precision. In training, outputs keep their graph. A model with a
+  /// runner() supports this only for evaluation: it is then collective over the pipeline stages, and only ranks of the
+  /// last stage get outputs.
   virtual nn::Tensors forward(const data::Batch& batch) = 0;
-  /// Set: it runs a step's microbatches. Null: the caller does, by forward() and the optimizer's backward().
+  /// If set, it runs a step's microbatches. If null, the caller runs them with forward() and the optimizer's
+  /// backward().
   [[nodiscard]] virtual StepRunner* runner() { return nullptr; }
-  /// While the guard lives, backward passes add to the local gradients and reduce nothing.
+  /// While the guard exists, backward passes add to the local gradients without a reduction.
   virtual ScopeGuard no_sync() = 0;
-  /// Whether a step reduces after each of its microbatches (and holds no full gradients) rather than once, at its end.
+  /// Whether a step reduces gradients after each of its microbatches (and holds no full gradients) instead of once at
+  /// its end.
   [[nodiscard]] virtual bool reduces_each_microbatch() const { return false; }
-  /// Training (dropout, graph, reduction) or evaluation.
+  /// Selects training (dropout, graph, reduction) or evaluation.
   virtual void train(bool on) = 0;
   [[nodiscard]] virtual nn::Model& module() = 0;
-  /// This rank's slices of the weights, in the precision in which they are updated: what checkpoints hold. After
-  /// writing to them, all ranks call weights_changed().
+  /// This rank's slices of the weights, in the precision in which they are updated; checkpoints store these. After
+  /// writing to them, all ranks must call weights_changed().
   virtual std::vector<shard::Slice> weights() = 0;
   virtual void weights_changed() {}
-  /// This rank's slices of the gradients between the backward pass and step(), reduced: the sum over the ranks of what
-  /// each has computed of the global batch, before the clip. So a plugin reduces when the last backward pass ends, the
-  /// one outside no_sync(), or here, and not first in step(): `trireme verify` compares them. Collective.
+  /// This rank's reduced slices of the gradients, between the backward pass and step(): the sum of all ranks'
+  /// contributions to the global batch, before clipping. A plugin must therefore reduce at the end of the last backward
+  /// pass (the one outside no_sync()) or here, not only in step(): `trireme verify` compares these gradients.
+  /// Collective.
   virtual std::vector<shard::Slice> gradients() = 0;
-  /// Bytes of weights that layers compute with, held by this rank; masters beside them belong to the optimizer.
+  /// Bytes of the weights that the layers compute with on this rank; separate master weights count for the optimizer.
   [[nodiscard]] virtual std::int64_t parameter_bytes() const = 0;
-  /// The most bytes of other ranks' weights that this rank has held at once beside them; 0 where all weights stay.
+  /// The peak number of bytes of other ranks' weights that this rank has held in addition; 0 if weights are never
+  /// gathered.
   [[nodiscard]] virtual std::int64_t peak_gathered_bytes() const { return 0; }
-  /// What a user should know of how this rank holds the model, for the header of a run: a line each.
+  /// Notes for the user on how this rank holds the model, one line each, for the header of a run.
   [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
-  /// How the ranks that this one works with spent the last step that was traced (core/base/trace.h), as text of at most
-  /// so many columns; "" where there is nothing to draw. Collective.
+  /// A chart of how this rank's pipeline group spent the last traced step (core/base/trace.h), as text of at most the
+  /// given number of columns; "" when there is nothing to draw. Collective.
   virtual std::string picture(int /*columns*/) { return ""; }
-  /// What else may help where memory ran out in training: "lower plugin.NAME.KEY", ...
+  /// Further remedies for a run that is out of memory in training: "lower plugin.NAME.KEY", ...
   [[nodiscard]] virtual std::vector<std::string> memory_advice() const { return {}; }
 };
 
-/// What an optimizer step says of itself, on the device: reading it waits, the step did not.
+/// The result of an optimizer step, on the device: reading it waits for the step, which itself does not synchronise.
 struct StepResult {
-  at::Tensor grad_norm;  ///< before the clip, 0-dim
-  at::Tensor found_inf;  ///< undefined without a loss scale; else not 0 when the step was skipped
+  at::Tensor grad_norm;  ///< before clipping, 0-dim
+  at::Tensor found_inf;  ///< undefined without a loss scale; otherwise nonzero when the step was skipped
 };
 
 /// An optimizer under a plugin.
 class BoostedOptimizer {
  public:
   virtual ~BoostedOptimizer() = default;
-  /// Backward pass of loss.sum / global_weight, with the loss scale.
+  /// Runs the backward pass of loss.sum / global_weight, with the loss scale.
   virtual void backward(const nn::Loss& loss, double global_weight) = 0;
-  /// Unscale, finite check, global norm, clip, update. No host synchronisation.
+  /// Unscales, checks that values are finite, computes the global norm, clips and updates. No host synchronisation.
   virtual StepResult step(double lr) = 0;
   virtual void zero_grad() = 0;
-  /// State tensors with their placements, as checkpoints name them ("<parameter>.exp_avg"). Writing one sets it.
+  /// The state tensors with their placements, named as in checkpoints ("<parameter>.exp_avg"). Writing to one sets the
+  /// state.
   virtual std::vector<shard::Slice> state() = 0;
   [[nodiscard]] virtual optim::LossScaler& scaler() = 0;
   [[nodiscard]] virtual std::int64_t state_bytes() const = 0;
-  /// Of those, bytes in host memory beside the device.
+  /// The part of state_bytes() that is in host memory instead of device memory.
   [[nodiscard]] virtual std::int64_t host_state_bytes() const { return 0; }
-  /// Bytes of the gradients that this rank held when it stepped last.
+  /// Bytes of the gradients that this rank held at its last step.
   [[nodiscard]] virtual std::int64_t gradient_bytes() const = 0;
   [[nodiscard]] virtual std::string describe() const = 0;
 };

@@ -14,7 +14,7 @@ void check_options(const BoostOptions& options) {
   config::check_options(options.loading);
 }
 
-/// Sets the keys that a plugin's options have in common with `fields`.
+/// Copies the values of the keys that a plugin's options share with `fields`.
 static void copy_options(const Plugin& plugin, const FieldTable& fields, void* to) {
   for (const auto& field : plugin.fields().fields) {
     const auto* shared = fields.find(field.key);
@@ -30,12 +30,12 @@ config::TrainOptions with_own_options(const Plugin& plugin, config::TrainOptions
 
 namespace {
 
-/// Keys of [parallel], and the plugin's keys that they stand for.
+/// Keys of [parallel] and the plugin keys that they abbreviate.
 constexpr std::pair<const char*, const char*> kShort[] = {{"pp", "pp_size"}, {"schedule", "pp_style"},
                                                           {"sp", "sp_size"}, {"sp_mode", "sequence_parallelism_mode"},
                                                           {"tp", "tp_size"}, {"zero", "zero_stage"}};
 
-/// Errors name a key as the user writes it. One that he has not written at all: as he writes the others.
+/// Makes errors name a key in the form that the user writes. A key that is not set takes the form of the other keys.
 void name_keys_as_written(config::Table& section, const config::Table& parallel) {
   const bool writes_short = std::any_of(std::begin(kShort), std::end(kShort),
                                         [&](const auto& pair) { return parallel.find(pair.first) != nullptr; });
@@ -48,7 +48,7 @@ void name_keys_as_written(config::Table& section, const config::Table& parallel)
   }
 }
 
-/// Whether it was given by --set.
+/// Whether --set gave the value.
 bool is_set(const config::Entry& entry) { return entry.origin.line == 0; }
 
 }  // namespace
@@ -79,7 +79,7 @@ void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config) {
             parallel, brief,
             fmt::format("plugin.{}.{} ({}) is {}; set only one of them, or both to the same value", plugin.name(), key,
                         there->second.origin.text(), config::to_toml(there->second.value)));
-      // --set is for this run alone, and beats the file under either name.
+      // --set applies to this run only and overrides the file under either name.
       if (is_set(there->second)) continue;
       section.entries.erase(there);
     }
@@ -104,7 +104,7 @@ void adopt_train_options(const Plugin& plugin, config::RunConfig& config) {
                                config::to_toml(shared->get(&config.train))));
   }
   copy_options(plugin, config::train_fields(), &config.train);
-  // A section's own reading cannot know the precision that [train] names.
+  // The plugin's section is read without knowledge of train.precision, so this is checked here.
   if (config.train.precision == "fp16" || section == nullptr) return;
   for (const auto& field : config::train_fields().fields)
     if (field.rules.only && field.rules.only->key == "precision" && section->find(field.key) != nullptr)

@@ -1,6 +1,7 @@
-// Plugin: one way to run a model on many ranks. Chosen at run time by name or path, loaded from its own shared object.
+// Plugin: one way to run a model on several ranks. It is selected at run time by name or path and loaded from its own
+// shared object.
 //
-// Order of calls: configure() and check() before any process group; axes() for the mesh; then boost() once.
+// Call order: configure() and check() before a process group exists; axes() for the mesh; then boost() once.
 #pragma once
 
 #include <algorithm>
@@ -22,32 +23,32 @@
 
 namespace trireme {
 
-/// How to train: what Booster and plugins read beside the model, the loss and the data. Each field is a key of the TOML
-/// file (docs/config.md), does what it says there, and keeps to the same rules.
+/// Training options: everything that Booster and plugins read besides the model, the loss and the data. Each field is a
+/// key of the TOML file (docs/config.md) with the same meaning and rules.
 struct BoostOptions {
-  config::TrainOptions train{};  ///< epochs and max_steps are the schedule's length: the loop is the caller's
+  config::TrainOptions train{};  ///< epochs and max_steps give the length of the lr schedule; the caller runs the loop
   config::OptimizerOptions optimizer{};
   config::LrScheduleOptions lr_schedule{};
   config::LoadingOptions loading{};
-  /// All random draws: weights, order of samples, dropout, augmentation, and LibTorch's generators on the CPU.
+  /// Seeds all random draws: weights, sample order, dropout, augmentation, and LibTorch's generators on the CPU.
   std::uint64_t seed = 42;
 };
 /// @throws ConfigError that names the key and its rule.
 void check_options(const BoostOptions& options);
 
-/// A model that has its declarations but, except for parameters a user made, no memory yet.
+/// A model whose parameters are declared but have no memory yet, except parameters that a user created.
 struct ModelSource {
   std::shared_ptr<nn::Model> model{};
-  std::string weights{};      ///< "" or a folder or file in Hugging Face layout
-  std::string head_prefix{};  ///< parameters that may be drawn anew when the weights lack them
-  std::string kind{};         ///< of a model of ours ("vit"), for plugins that know its layers
-  nn::Policy policy{};        ///< how to cut a user's own model, or one of ours in another way
-  /// The loss, where the criterion is this one of the model's first output and the labels, and nothing else looks at
-  /// the outputs in training; null: it is another, and gets whole outputs.
+  std::string weights{};      ///< "" or a folder or file in Hugging Face's layout
+  std::string head_prefix{};  ///< prefix of the parameters that are drawn if the weights lack them
+  std::string kind{};         ///< name of a built-in model ("vit"), for plugins that know its layers
+  nn::Policy policy{};        ///< how to shard a user's own model, or a built-in one in another way
+  /// Set when the criterion is this loss of the model's first output and the labels, and nothing else uses the outputs
+  /// in training. Null: the criterion is another one and needs complete outputs.
   std::shared_ptr<nn::CrossEntropy> loss{};
-  /// The options that make it what it is ("hidden_size", "192"), as far as its caller tells them.
+  /// The options that define the model ("hidden_size", "192"), if the caller gives them.
   std::map<std::string, std::string> options{};
-  /// A sample's inputs, [1, ...] each, on the host: for plugins that must see what blocks do. Null: nobody has them.
+  /// A sample's inputs, [1, ...] each, on the host, for plugins that profile the blocks. Null when there is no example.
   std::function<nn::Tensors()> example{};
 };
 
@@ -61,42 +62,42 @@ class Plugin {
   virtual ~Plugin() = default;
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::string summary() const = 0;  ///< one sentence for `trireme plugins`
-  /// Rows of [plugin.NAME].
+  /// The fields of [plugin.NAME].
   [[nodiscard]] virtual const FieldTable& fields() const = 0;
-  /// The options as they stand, for printing through fields().
+  /// The current options, for printing through fields().
   [[nodiscard]] virtual const void* options() const = 0;
-  /// Reads [plugin.NAME]; null: defaults. @throws ConfigError
+  /// Reads [plugin.NAME]; null means defaults. @throws ConfigError
   virtual void configure(const config::Table* section) = 0;
-  /// Rules that span the file and the world, before any process group. @throws ConfigError
+  /// Checks that involve the whole configuration and the world size, before a process group exists. @throws ConfigError
   virtual void check(const config::RunConfig& config, int world_size) const = 0;
-  /// Rules that need the model, which has no memory yet; before any process group. @throws ConfigError
+  /// Checks that need the model, which has no memory yet; before a process group exists. @throws ConfigError
   virtual void check_model(const ModelSource& /*source*/, const config::RunConfig& /*config*/) const {}
-  /// The layout over the ranks, e.g. {{"dp", 4}}.
+  /// The mesh axes, for example {{"dp", 4}}.
   [[nodiscard]] virtual std::vector<std::pair<std::string, int>> axes(int world_size) const = 0;
   /// Axes over which the data is split (data parallelism): {"dp"}.
   [[nodiscard]] virtual std::vector<std::string> data_axes() const { return {"dp"}; }
-  /// Axes over whose ranks the parts of a loss add up, and the counts of an evaluation: {"dp"}.
+  /// Axes over whose ranks the parts of a loss, and the counts of an evaluation, are summed: {"dp"}.
   [[nodiscard]] virtual std::vector<std::string> loss_axes() const { return data_axes(); }
-  /// Whether this rank's model begins at the data's inputs. One that does not gets their shapes alone.
+  /// Whether this rank's part of the model reads the data's inputs. Other ranks only get their shapes.
   [[nodiscard]] virtual bool reads_inputs(const comm::Mesh& /*mesh*/) const { return true; }
-  /// Samples of a microbatch, of a rank's `share` of a global batch. `wanted`: by the user, if he said so.
-  /// @throws ConfigError
+  /// The microbatch size, given a rank's `share` of the global batch. `wanted`: the user's value, if set. @throws
+  /// ConfigError
   [[nodiscard]] virtual std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
     return std::min(wanted.value_or(share), share);
   }
-  /// Collective over the mesh: gives the model its memory, draws or loads its weights, and wraps both.
+  /// Allocates the model, draws or loads its weights, and wraps model and optimizer. Collective over the mesh.
   virtual BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) = 0;
 };
 
-/// What [parallel] says in short (tp, zero) is written into the plugin's section in long (tp_size, zero_stage), where
-/// the plugin reads it. To be called before configure(). @throws ConfigError when both say differently, or the plugin
-/// has no such key.
+/// Copies abbreviated keys of [parallel] (tp, zero) into the plugin's section under their full names (tp_size,
+/// zero_stage), where the plugin reads them. Call before configure(). @throws ConfigError when the two values differ or
+/// the plugin has no such key.
 void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config);
 
-/// Keys of the plugin's section that [train] has too may be written in either, and count for both: what the section
-/// says is set in config.train. To be called after configure(). @throws ConfigError when both say differently.
+/// Keys that the plugin's section shares with [train] can be set in either place and apply to both: values from the
+/// plugin's section are set in config.train. Call after configure(). @throws ConfigError when the two values differ.
 void adopt_train_options(const Plugin& plugin, config::RunConfig& config);
-/// The same for a program that configures the plugin itself: `train` with what the plugin's options say.
+/// The same for a program that configures the plugin itself: returns `train` with the values of the plugin's options.
 config::TrainOptions with_own_options(const Plugin& plugin, config::TrainOptions train);
 
 }  // namespace trireme

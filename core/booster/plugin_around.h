@@ -1,6 +1,6 @@
-// PluginAround: a plugin that is another one with something changed, for plugin files of one's own. All calls go to the
-// inner plugin, under its name and with its section, until a class overrides them; so a file can give a built-in plugin
-// a policy, a model or options of its own (examples/own_policy).
+// PluginAround: a base class for a user's own plugin file that modifies another plugin. All calls go to the inner
+// plugin, with its name and its section, unless a class overrides them. This lets a file give a built-in plugin its own
+// policy, model or options (examples/own_policy).
 #pragma once
 
 #include <cstdint>

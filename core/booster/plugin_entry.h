@@ -1,4 +1,4 @@
-// The one macro at the end of a plugin's source: exports its maker and its note.
+// The macro that ends a plugin's source file: it exports the plugin's factory and its ELF note.
 //
 //   class MyPlugin : public trireme::Plugin { ... };
 //   TRIREME_PLUGIN(MyPlugin)
@@ -7,7 +7,7 @@
 #include "core/booster/plugin.h"
 #include "core/booster/versions.h"
 
-/// An ELF note by hand: name "Trireme", type 1, text padded to 4 bytes by the assembler.
+/// A handwritten ELF note: name "Trireme", type 1, text padded to 4 bytes by the assembler.
 #define TRIREME_PLUGIN_NOTE(text)                                                                              \
   asm(".pushsection .note.trireme,\"a\",@note\n.balign 4\n.long 8\n.long 2f-1f\n.long 1\n.asciz \"Trireme\"\n" \
       "1: .asciz \"" text "\"\n2: .balign 4\n.popsection\n");

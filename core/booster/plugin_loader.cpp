@@ -17,7 +17,7 @@ namespace {
 
 fs::path own_folder() {
   Dl_info info{};
-  // The address of any function of libtrireme names the file it is in.
+  // The address of any function in libtrireme identifies its file.
   TRIREME_CHECK(dladdr(reinterpret_cast<void*>(&plugin_folders), &info) != 0, "cannot find libtrireme itself");
   return fs::absolute(info.dli_fname).parent_path();
 }
@@ -68,7 +68,7 @@ std::vector<std::string> plugin_folders() {
 }
 
 std::vector<PluginFile> list_plugins() {
-  std::map<std::string, std::string> found;  // the first folder that has a name wins
+  std::map<std::string, std::string> found;  // the first folder that contains a name takes precedence
   for (const auto& folder : plugin_folders()) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(folder, ignored))
@@ -108,7 +108,7 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const Plugi
   return plugin;
 }
 
-/// Null: it cannot be used here, as `trireme plugins` tells; nor can its section be read.
+/// Null when the plugin cannot be used here (`trireme plugins` says why); its section is then not checked.
 static std::unique_ptr<Plugin> plugin_if_usable(const std::string& path) {
   try {
     return load_plugin(path);
@@ -132,7 +132,7 @@ void check_plugin_sections(const config::RunConfig& config, const std::string& c
       throw ConfigError(fmt::format("{}: [{}] is not the section of any plugin{}  (trireme plugins)",
                                     section.origin.text(), section.path, text::did_you_mean(name, known)));
     if (const auto plugin = plugin_if_usable(file->path)) plugin->configure(&section);
-    // A section of a file may wait for its day, if the plugin is named; what is said on the command line is meant now.
+    // A file may hold unused sections if it names its plugin. A key from the command line must apply to this run.
     for (const auto& [key, entry] : section.entries)
       if (entry.origin.line == 0)
         throw ConfigError(fmt::format(

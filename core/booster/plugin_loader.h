@@ -1,4 +1,5 @@
-// Finding and loading plugins. A loaded plugin is never closed: objects it made may outlive any handle to it.
+// Finds and loads plugins. A loaded plugin is never unloaded, because objects that it made may outlive any handle to
+// it.
 #pragma once
 
 #include <map>
@@ -10,37 +11,37 @@
 
 namespace trireme {
 
-/// Folder of the built-in plugins: lib/trireme/plugins beside libtrireme, or $TRIREME_PLUGIN_PATH (colon-separated
-/// folders, searched first).
+/// The folders that contain plugins: those in $TRIREME_PLUGIN_PATH (colon-separated), searched first, and
+/// lib/trireme/plugins next to libtrireme.
 std::vector<std::string> plugin_folders();
 
 struct PluginFile {
   std::string name;  ///< file name without .so
   std::string path;
 };
-/// All .so files of the plugin folders, by name.
+/// All .so files in the plugin folders, sorted by name.
 std::vector<PluginFile> list_plugins();
 
-/// `name_or_path`: a name from list_plugins(), or a path (anything with a '/' or ending in .so). The file's path.
-/// @throws ConfigError: no such name (lists the known ones and the nearest)
+/// Returns the plugin's file. `name_or_path`: a name from list_plugins(), or a path (contains '/' or ends in .so).
+/// @throws ConfigError for an unknown name; the message lists the known names and the nearest one
 std::string plugin_path(const std::string& name_or_path);
 
-/// The plugin of that file. @throws ConfigError: not found, not a plugin, or built for another version (both values and
-/// the remedy), before any of its code ran.
+/// Loads the plugin. @throws ConfigError when it is not found, is not a plugin, or was built for another version (the
+/// message gives both versions and the remedy); none of its code has run then.
 std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path);
 
-/// Keys of [plugin.NAME] with their values, as a program gives them: {{"tp_size", 2}, {"pp_style", "zbv"}}.
+/// Keys of [plugin.NAME] with their values, for programs: {{"tp_size", 2}, {"pp_style", "zbv"}}.
 using PluginOptions = std::map<std::string, FieldValue>;
-/// The same, configured. @throws ConfigError also for a key that the plugin has not, or a value that it does not take
+/// Loads and configures the plugin. @throws ConfigError also for an unknown key or an invalid value
 std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options);
 
-/// A file that names its plugin may hold the sections of others, to switch between them; each [plugin.NAME] must be of
-/// the `chosen` one or of one that list_plugins() finds, and what stands in it must be what that plugin takes. @throws
-/// ConfigError, for a slip in a name or a key would silently change nothing.
+/// Checks the sections of plugins that this run does not use; a file that names its plugin may contain them. Each
+/// [plugin.NAME] must belong to the `chosen` plugin or to one in list_plugins(), with valid contents. @throws
+/// ConfigError, because a typo in a name or key would otherwise be ignored silently.
 void check_plugin_sections(const config::RunConfig& config, const std::string& chosen);
 
-/// The plugin that the run chooses, with its section read and what [parallel] and [train] share with it settled.
-/// @throws ConfigError
+/// The configured plugin of the run. Keys that its section shares with [parallel] and [train] are resolved. @throws
+/// ConfigError
 std::unique_ptr<Plugin> configured_plugin(config::RunConfig& config);
 
 }  // namespace trireme

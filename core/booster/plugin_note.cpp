@@ -30,7 +30,7 @@ PluginNote parse(const std::string& text) {
   return note;
 }
 
-/// A bounds-checked view of the file: a plugin may be torn or hostile.
+/// A bounds-checked view of the file: a plugin may be truncated or malicious.
 class Image {
  public:
   explicit Image(const std::string& path) : path_(path) {
@@ -87,7 +87,7 @@ PluginNote read_note(const std::string& path) {
   const auto segment_at = [&](std::uint64_t i) {
     return image.at<Elf64_Phdr>(header.e_phoff + i * header.e_phentsize);
   };
-  // dlopen() would load a file that was cut short, and the process would end where it reads behind the end.
+  // dlopen() would load a truncated file, and the process would crash when it reads past the end.
   for (std::uint64_t i = 0; i < header.e_phnum; ++i) image.require(segment_at(i).p_offset, segment_at(i).p_filesz);
   for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
     const auto segment = segment_at(i);

@@ -40,7 +40,7 @@ AutocastScope::AutocastScope(const Precision& precision, c10::Device device)
 
 AutocastScope::~AutocastScope() {
   if (!on_) return;
-  // Half copies of the weights are cached for one forward pass; they are stale after the next step.
+  // Autocast caches half-precision copies of the weights for one forward pass; the next step makes them stale.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, was_enabled_);
   at::autocast::set_autocast_dtype(device_, was_dtype_);

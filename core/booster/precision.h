@@ -1,4 +1,4 @@
-// Precision of a run: the dtype of parameters and data, and the autocast scope of a forward pass.
+// Precision of a run: the dtypes of parameters and data, and the autocast scope of a forward pass.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,24 +10,24 @@ namespace trireme {
 
 struct Precision {
   at::ScalarType parameters = at::kFloat;  ///< dtype of parameters, gradients and data
-  at::ScalarType compute = at::kFloat;     ///< dtype of matrix products; another than `parameters`: by autocast
-  at::ScalarType loss = at::kFloat;        ///< dtype that a criterion gets the outputs in
+  at::ScalarType compute = at::kFloat;     ///< dtype of matrix products; uses autocast if it differs from `parameters`
+  at::ScalarType loss = at::kFloat;        ///< dtype of the outputs that a criterion gets
   bool loss_scale = false;
   bool tf32 = false;  ///< CUDA multiplies fp32 matrices in TF32: fp32's range, 10 bits of mantissa
   /// fp32 | tf32 | bf16 | fp16 | fp64. @throws ConfigError
   static Precision parse(const std::string& name);
-  /// The same numbers without autocast: half-precision parameters, for an engine that keeps masters beside them.
+  /// The same precision without autocast: half-precision parameters, for an engine with separate master weights.
   static Precision pure(const std::string& name);
   [[nodiscard]] bool autocasts() const { return parameters != compute; }
 };
 
 constexpr const char* kTf32OnCpu = "\"tf32\" is a mode of CUDA GPUs, but this run is on the CPU; use \"fp32\"";
 
-/// Sets, for the process, how CUDA multiplies and convolves fp32 tensors: in TF32 if the precision says so, else in
-/// full fp32. LibTorch's own default convolves in TF32. @throws ConfigError for tf32 on a CPU.
+/// Sets for the whole process how CUDA multiplies and convolves fp32 tensors: in TF32 if the precision asks for it,
+/// else in full fp32. LibTorch's default uses TF32 for convolutions. @throws ConfigError for tf32 on a CPU.
 void set_float32_products(const Precision& precision, c10::Device device);
 
-/// Autocast while it lives (when the precision asks for it), restored and its weight cache cleared at the end.
+/// Enables autocast in a scope if the precision needs it; at the end restores it and clears its weight cache.
 class AutocastScope {
  public:
   AutocastScope(const Precision& precision, c10::Device device);

@@ -22,7 +22,8 @@ int run_program(const char* name, const std::function<int(comm::World&)>& body, 
     return body(*world);
   } catch (...) {
     const auto failure = verdict_on(std::current_exception());
-    // Rank 0 says what all meet, and ends them; this one is still here when the error is its own.
+    // An error on all ranks is reported by rank 0, which then ends them. If this rank still runs after the wait, the
+    // error is only its own.
     if (info.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
     const auto line =
         fmt::format("{}: {}{}\n", name, info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "", failure.message);

@@ -1,4 +1,4 @@
-// The frame of a program of one's own on ranks: from main() to a world and back to an exit code.
+// Runs a user's own program on ranks: from main() to a world and back to an exit code.
 #pragma once
 
 #include <functional>
@@ -7,9 +7,9 @@
 
 namespace trireme {
 
-/// Launches the world, runs `body` on this rank and returns what it returns. An exception of any kind becomes one line
-/// on standard error, "NAME: what", and its exit code (docs/errors.md; 1 for the program's own), and ends the other
-/// ranks too: one that only this rank meets would leave them waiting. Where all meet the same, rank 0 says it.
+/// Launches the world, runs `body` on this rank and returns its result. An exception of any kind becomes one line on
+/// standard error, "NAME: message", and an exit code (docs/errors.md; 1 for the program's own exceptions). It also ends
+/// the other ranks, which would otherwise wait. If all ranks have the same error, rank 0 reports it.
 int run_program(const char* name, const std::function<int(comm::World&)>& body, const comm::WorldOptions& options = {});
 
 }  // namespace trireme

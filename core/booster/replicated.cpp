@@ -27,7 +27,7 @@ std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOpt
   const auto precision = Precision::parse(options.train.precision);
   nn::materialize(*source.model, options.seed, precision.parameters, device);
   auto parameters = nn::parameters(*source.model);
-  // Frozen parameters are marked now, before a reducer counts on a gradient of theirs.
+  // Marks frozen parameters before a reducer expects gradients for them.
   optim::make_groups(options.optimizer, named_tensors(parameters));
   if (!source.weights.empty()) checkpoint::load_weights(source.weights, parameters, source.head_prefix, log);
   return parameters;
@@ -53,7 +53,7 @@ nn::Tensors ReplicatedModel::forward(const data::Batch& batch) {
 
 nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs,
                                             const data::Batch& batch) {
-  const bool to_gpu = training_ && device_.is_cuda() && batch.sample_ids.is_cpu();  // once for all layers with dropout
+  const bool to_gpu = training_ && device_.is_cuda() && batch.sample_ids.is_cpu();  // once for all dropout layers
   const nn::Context context{
       .training = training_,
       .seed = seed_,
@@ -84,7 +84,7 @@ void ReplicatedModel::recompute_only(const std::vector<bool>& blocks) {
   keeps_all_.clear();
   for (std::size_t i = 0; i < blocks.size(); ++i)
     if (!blocks[i]) keeps_all_.insert(model_->blocks()[i].get());
-  // One that stands twice in the list recomputes if it does anywhere.
+  // A block that appears twice in the list recomputes if either entry says so.
   for (std::size_t i = 0; i < blocks.size(); ++i)
     if (blocks[i]) keeps_all_.erase(model_->blocks()[i].get());
 }
@@ -135,7 +135,7 @@ StepResult ReplicatedOptimizer::step(double lr) {
   StepResult result;
   result.found_inf = scaler_.unscale(gradients);
   result.grad_norm = shard::global_norm(placed, mesh_, {});
-  // Without a loss scale nothing searched the gradients: a norm that is not finite leaves the weights as they are.
+  // Without a loss scale nothing has checked the gradients; if the norm is not finite, the weights do not change.
   const auto skip =
       result.found_inf.defined() ? result.found_inf : at::isfinite(result.grad_norm).logical_not().to(at::kFloat);
   if (max_norm_ > 0 && !gradients.empty())
@@ -148,7 +148,7 @@ StepResult ReplicatedOptimizer::step(double lr) {
 }
 
 void ReplicatedOptimizer::zero_grad() {
-  // Undefined, not zero: a parameter that a step does not use must not be decayed in that step, in no layout.
+  // Undefined, not zero: a parameter that a step does not use must not be decayed in that step, in any layout.
   for (auto& p : parameters_) p.value.mutable_grad() = at::Tensor();
 }
 

@@ -1,5 +1,5 @@
-// A model whose parameters every rank holds whole, and its optimizer: what plain data parallelism and a lone process
-// use, and what a plugin may start from.
+// A model whose parameters are replicated on every rank, and its optimizer. Plain data parallelism and single processes
+// use it, and plugins can build on it.
 #pragma once
 
 #include <memory>
@@ -17,24 +17,25 @@ class Block;
 
 namespace trireme {
 
-/// Gives a source's model its memory on the device: drawn by name from the seed, then filled from the weights file.
+/// Allocates a source's model on the device, draws its parameters by name from the seed, and loads the weights if
+/// given.
 std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOptions& options, c10::Device device,
                                              const Log& log);
 
-/// Forward in the run's precision, with recompute as the options say; no reduction at all.
+/// The forward pass in the run's precision, with recomputation if configured; no reduction.
 class ReplicatedModel : public BoostedModel {
  public:
   ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
                   c10::Device device);
-  /// With another precision than the options name.
+  /// Uses another precision than the options.
   ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
                   const Precision& precision, c10::Device device);
   nn::Tensors forward(const data::Batch& batch) override;
-  /// Blocks [begin, end) of the forward pass: what the block before them made, or the batch's inputs, through them.
+  /// Runs blocks [begin, end) of the forward pass on `inputs`: the outputs of the block before, or the batch's inputs.
   virtual nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch);
-  /// What the last block made, in the dtype that a criterion gets.
+  /// Converts the last block's outputs to the dtype that a criterion gets.
   [[nodiscard]] nn::Tensors as_outputs(nn::Tensors made) const;
-  /// Where the options say recompute: of the model's blocks only those with true.
+  /// Restricts recomputation, if it is enabled, to the blocks of the model with true.
   void recompute_only(const std::vector<bool>& blocks);
   ScopeGuard no_sync() override { return ScopeGuard({}); }
   void train(bool on) override;
@@ -46,7 +47,7 @@ class ReplicatedModel : public BoostedModel {
 
  protected:
   [[nodiscard]] bool training() const { return training_; }
-  /// One block of the forward pass.
+  /// Runs one block of the forward pass.
   virtual nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context);
 
  private:
@@ -54,12 +55,12 @@ class ReplicatedModel : public BoostedModel {
   std::vector<nn::Parameter> parameters_;
   Precision precision_;
   bool recompute_, training_ = false;
-  std::unordered_set<const nn::Block*> keeps_all_;  ///< blocks that do not recompute
+  std::unordered_set<const nn::Block*> keeps_all_;  ///< blocks that do not recompute; they keep all activations
   std::uint64_t seed_;
   c10::Device device_;
 };
 
-/// Gradients are the same on every rank when step() runs: norm, clip and update need no communication.
+/// Gradients are equal on every rank when step() runs, so norm, clipping and update need no communication.
 class ReplicatedOptimizer : public BoostedOptimizer {
  public:
   ReplicatedOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options, comm::Mesh& mesh);

@@ -31,7 +31,7 @@ void restore_scaler(optim::LossScaler& scaler, const checkpoint::TrainRecord& re
   scaler.set_state(state);
 }
 
-/// What decides which samples a step has: a run that goes on must have the same.
+/// The values that determine the samples of each step; a resumed run must have the same.
 nlohmann::json order_of_samples(const BoostOptions& options, const Boosted& run) {
   const auto& train = options.train;
   return {{"seed", options.seed},
@@ -41,7 +41,8 @@ nlohmann::json order_of_samples(const BoostOptions& options, const Boosted& run)
           {"samples of the data set", run.loader->size()}};
 }
 
-/// Where a run that goes on would read other samples. Of a checkpoint by the command, as its configuration tells.
+/// The sample order of a checkpoint. One saved by `trireme train` has no record of it, so it is read from the
+/// configuration.
 nlohmann::json order_before(const checkpoint::TrainRecord& record) {
   if (const auto order = record.extra.find("order"); order != record.extra.end()) return *order;
   nlohmann::json order{{"seed", record.seed}};
@@ -54,7 +55,7 @@ nlohmann::json order_before(const checkpoint::TrainRecord& record) {
   return order;
 }
 
-/// The newest intact checkpoint, as rank 0 finds it; every rank fails where it does.
+/// The newest intact checkpoint according to rank 0; if rank 0 fails, every rank throws its error.
 std::string newest_checkpoint(const comm::World& world, const std::string& dir, const Log& log) {
   std::string found, failed;
   try {
@@ -113,8 +114,7 @@ bool Booster::load(Boosted& run, const std::string& dir) {
                       "start a new run from its weights: ModelSource::weights = \"{}/weights.safetensors\"",
                       folder, what, json_text(now), json_text(before.at(what)), folder));
   restore(run, stored);
-  if (world_.rank() == 0)
-    checkpoint::set_aside_after(dir, run.step);  // damaged ones of later steps are not kept for it
+  if (world_.rank() == 0) checkpoint::set_aside_after(dir, run.step);  // later checkpoints, which are damaged
   return true;
 }
 

@@ -1,4 +1,4 @@
-// The state of a boosted run to and from checkpoints: weights, optimizer state and loss scale.
+// Converts a boosted run to checkpoint contents and back: weights, optimizer state and loss scale.
 #pragma once
 
 #include "core/booster/booster.h"
@@ -6,11 +6,11 @@
 
 namespace trireme {
 
-/// This rank's slices of all tensors, with the loss scale and versions in the record; the rest of it is the caller's.
+/// This rank's slices of all tensors; sets only the loss scale and versions of the record, the caller sets the rest.
 checkpoint::CheckpointContents contents_of(Boosted& run);
 
-/// Gives `run` the tensors, the loss scale and the count of steps of a checkpoint. Each rank reads its own slices.
-/// @throws CheckpointError that lists what differs; then nothing has changed.
+/// Restores the tensors, the loss scale and the step count of a checkpoint. Each rank reads its own slices. @throws
+/// CheckpointError that lists the differences; the run is then unchanged.
 void restore(Boosted& run, const checkpoint::Checkpoint& stored);
 
 }  // namespace trireme

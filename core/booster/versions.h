@@ -1,4 +1,4 @@
-// Versions that must agree between libtrireme and a plugin, as text the preprocessor can put in a note.
+// Versions that must match between libtrireme and a plugin, as text for the preprocessor to put into a note.
 #pragma once
 
 #include <torch/version.h>
@@ -12,10 +12,10 @@
 #else
 #define TRIREME_COMPILER "g++ " TRIREME_DETAIL_VERSION_TEXT(__GNUC__)
 #endif
-/// Raised with every change to what a plugin sees of core.
+/// Increased with every change to the parts of core that plugins see.
 #define TRIREME_ABI "7"
 
-/// May be overridden on the command line to build a plugin that pretends to be of another version (the tests do).
+/// Can be overridden on the command line to build a plugin that claims another version (tests do this).
 #ifndef TRIREME_NOTE_TEXT
 #define TRIREME_NOTE_TEXT \
   "abi=" TRIREME_ABI ";trireme=" TRIREME_VERSION ";torch=" TORCH_VERSION ";compiler=" TRIREME_COMPILER

@@ -11,7 +11,7 @@ static_assert(std::endian::native == std::endian::little, "eight bytes are read 
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// Table k: what a byte does to the sum when k more bytes follow it.
+// Table k: the effect of a byte on the checksum when k more bytes follow it.
 constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {

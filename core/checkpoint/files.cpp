@@ -22,7 +22,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr std::size_t kChunk = std::size_t{4} << 20;  // bytes summed and written at a time, while they are in cache
+constexpr std::size_t kChunk = std::size_t{4} << 20;  // bytes that are summed and then written while they are in cache
 
 std::string parent_of(const std::string& path) {
   const auto parent = std::filesystem::path(path).parent_path().string();
@@ -58,12 +58,12 @@ void sync_folder(const std::string& path) {
   if (folder < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
   const int result = ::fsync(folder), error = errno;
   ::close(folder);
-  // Some network file systems cannot sync a folder; they have no later time to lose the name, either.
+  // Some network file systems cannot sync a folder; on those the new name is already durable.
   if (result != 0 && error != EINVAL && error != ENOTSUP)
     throw CheckpointError(fmt::format("{}: cannot be synced to disk: {}", path, std::strerror(error)));
 }
 
-/// Calls `use(data, size)` on the file's bytes, in order. @throws CheckpointError when it cannot be read.
+/// Calls `use(data, size)` for the file's bytes, in order. @throws CheckpointError when the file cannot be read.
 template <class Use>
 void for_each_chunk(const std::string& path, const Use& use) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -90,7 +90,7 @@ FileWriter::FileWriter(std::string path, std::uint64_t expected)
   do result = ::fallocate(file_, 0, 0, static_cast<off_t>(expected_));
   while (result != 0 && errno == EINTR);
   const int error = result == 0 ? 0 : errno;
-  if (error != ENOSPC && error != EDQUOT && error != EFBIG) return;  // others: cannot be asked for ahead here
+  if (error != ENOSPC && error != EDQUOT && error != EFBIG) return;  // else it is not supported here
   ::close(file_);
   ::unlink(temporary_.c_str());
   fail("cannot be written", error);
@@ -124,7 +124,7 @@ void FileWriter::write(const void* data, std::size_t size) {
 FileDigest FileWriter::commit() {
   TRIREME_CHECK(expected_ == 0 || expected_ == digest_.bytes, "{}: {} bytes were expected, but {} were written", path_,
                 expected_, digest_.bytes);
-  // A full disk may show only here: network file systems write late.
+  // A full disk may be reported only here, because network file systems write late.
   if (::fsync(file_) != 0) fail("cannot be synced to disk", errno);
   if (::close(std::exchange(file_, -1)) != 0) fail("cannot be closed", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be renamed into place", errno);
@@ -170,14 +170,14 @@ void link_file(const std::string& from, const std::string& to) {
     throw CheckpointError(
         fmt::format("{}: cannot be renamed into place: {}; {}", to, std::strerror(error), remedy(error, to)));
   }
-  ::unlink(temporary.c_str());  // rename() leaves it where both were one file already
+  ::unlink(temporary.c_str());  // rename() does nothing if both names are already the same file
   sync_folder(parent_of(to));
 }
 
 bool lies_in(const std::string& path, const std::string& folder) {
   std::error_code none;
   auto outer = std::filesystem::weakly_canonical(folder, none);
-  if (!outer.has_filename()) outer = outer.parent_path();  // a slash at its end
+  if (!outer.has_filename()) outer = outer.parent_path();  // a trailing slash
   const auto inner = std::filesystem::weakly_canonical(path, none);
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
@@ -199,7 +199,7 @@ void publish_folder(const std::string& from, const std::string& to) {
     };
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
       if (errno != EINVAL && errno != ENOSYS) refuse(errno);
-      // A file system that cannot exchange: the old folder steps aside first.
+      // The file system cannot exchange folders: rename the old folder first.
       const auto aside = to + ".old.tmp";
       std::error_code ignored;
       std::filesystem::remove_all(aside, ignored);

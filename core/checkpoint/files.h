@@ -1,8 +1,8 @@
-// Files and folders that appear whole or not at all.
+// Atomic writes of files and folders.
 //
-// A file is written under a temporary name beside its own, synced, renamed, and its folder synced: after a crash at any
-// point the old file or the new one is there. A failure (full disk, quota, permission) throws a CheckpointError that
-// says what, where and how many bytes were needed, and leaves nothing behind.
+// A file is written under a temporary name next to the final one, synced and renamed, and its folder is synced. After a
+// crash at any point either the old or the new file is there. A failure (full disk, quota, permission) throws a
+// CheckpointError that says what failed, where, and how many bytes were needed, and leaves no partial file.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@
 
 namespace trireme::checkpoint {
 
-/// What a file holds, for a manifest.
+/// Size and checksum of a file, for a manifest.
 struct FileDigest {
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;
   friend bool operator==(const FileDigest&, const FileDigest&) = default;
 };
 
-/// One file on its way. Destroyed before commit(): nothing of it remains.
+/// Writes one file. If it is destroyed before commit(), nothing of the file remains.
 class FileWriter {
  public:
-  /// `expected`: its size when known, else 0: the space is asked for at once, so that a full disk is told before
-  /// minutes of writing.
+  /// `expected`: the size if known, else 0. The space is reserved at once, so a full disk is reported before minutes of
+  /// writing.
   explicit FileWriter(std::string path, std::uint64_t expected = 0);
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
   void write(const void* data, std::size_t size);
-  /// Syncs, renames, syncs the folder.
+  /// Syncs the file, renames it, and syncs the folder.
   FileDigest commit();
 
  private:
@@ -45,19 +45,19 @@ class FileWriter {
 FileDigest write_file(const std::string& path, std::string_view content);
 /// @throws CheckpointError when it cannot be read.
 std::string read_file(const std::string& path);
-/// Size and sum of a file as it is now.
+/// Size and checksum of an existing file.
 FileDigest digest_file(const std::string& path);
 
-/// Makes `to` another name of the file `from`, whole or not at all, replacing what is there; where the file system
-/// cannot link, a copy. Neither is ever written in place afterwards: FileWriter replaces files.
+/// Atomically makes `to` a hard link to the file `from`, replacing an existing file; a copy if the file system has no
+/// links. Neither file is modified in place afterwards, because FileWriter replaces files.
 void link_file(const std::string& from, const std::string& to);
 
-/// Whether `path` is `folder` or lies in it, there or not, links followed.
+/// Whether `path` is `folder` or is inside it. Neither needs to exist; symbolic links are followed.
 bool lies_in(const std::string& path, const std::string& folder);
-/// Makes a folder and those above it.
+/// Creates a folder and its parents.
 void make_folder(const std::string& path);
-/// Renames a finished folder `from` to `to` and syncs the parent. A folder that is already there is exchanged for the
-/// new one in one step, then removed.
+/// Renames a finished folder `from` to `to` and syncs the parent. An existing folder is exchanged for the new one
+/// atomically and then removed.
 void publish_folder(const std::string& from, const std::string& to);
 
 }  // namespace trireme::checkpoint

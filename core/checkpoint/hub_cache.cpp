@@ -20,7 +20,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-/// The commit that refs/main names, else the only one there is; "" for none.
+/// The commit that refs/main names, or else the only snapshot; "" if there is neither.
 std::string commit_of(const fs::path& model) {
   std::error_code none;
   if (fs::is_regular_file(model / "refs" / "main", none)) {
@@ -48,7 +48,7 @@ bool is_hub_name(const std::string& name_or_path) {
   const auto allowed = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
   };
-  // Paths begin with a dot or a slash where they must not be mistaken for a name.
+  // A path can begin with a dot or a slash so that it is not taken for a name.
   return !name_or_path.empty() && name_or_path.front() != '.' && name_or_path.front() != '/' &&
          name_or_path.back() != '/' && std::count(name_or_path.begin(), name_or_path.end(), '/') <= 1 &&
          std::all_of(name_or_path.begin(), name_or_path.end(), allowed);
@@ -61,7 +61,7 @@ std::string locate_weights(const std::string& name_or_path) {
   const auto model = fs::path(cache) / ("models--" + replaced(name_or_path, "/", "--"));
   if (const auto commit = commit_of(model); !commit.empty()) return (model / "snapshots" / commit).string();
   const auto slash = name_or_path.find('/');
-  // A mistyped path is no model of the Hub: where its first folder is here, the caller says what is missing.
+  // A mistyped path is not a Hub model: if its first folder exists here, the caller reports what is missing.
   if (slash == std::string::npos || fs::is_directory(name_or_path.substr(0, slash), none)) return name_or_path;
   throw CheckpointError(
       fmt::format("{0}: no such file or folder, and the Hugging Face cache ({1}) has no model of that name; to "

@@ -14,7 +14,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-/// Runs `body`; a file that is not what it should be becomes our error.
+/// Runs `body` and converts its FormatErrors to CheckpointErrors.
 template <class Body>
 auto checked(const Body& body) {
   try {
@@ -70,7 +70,7 @@ std::uint64_t bytes_of(const Entry& entry) {
          c10::elementSize(entry.dtype);
 }
 
-/// The order in the file, as indices.
+/// Indices of the entries in the order of the file.
 std::vector<std::size_t> file_order(const std::vector<Entry>& entries) {
   std::vector<std::size_t> order(entries.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -81,7 +81,7 @@ std::vector<std::size_t> file_order(const std::vector<Entry>& entries) {
   return order;
 }
 
-/// The header with its length before it, padded so that the data begins at a multiple of 8.
+/// The header, preceded by its length and padded so that the data begin at a multiple of 8.
 std::string make_header(const std::string& path, const std::vector<Entry>& entries,
                         const std::vector<std::size_t>& order, const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
@@ -106,7 +106,7 @@ std::string make_header(const std::string& path, const std::vector<Entry>& entri
   return out + text;
 }
 
-/// Writes the tensors that `value` gives, asked for in the order of the file.
+/// Writes the tensors that `value` returns; it is called in the order of the file.
 FileDigest write(const std::string& path, const std::vector<Entry>& entries,
                  const std::function<at::Tensor(std::size_t)>& value,
                  const std::map<std::string, std::string>& metadata) {

@@ -1,5 +1,5 @@
-// Tensors in safetensors files: sliced reads by Placement, and writing. The format itself, and the checks that let an
-// untrusted file be read, are core/base/safetensors_file.h; here its errors become CheckpointErrors.
+// Tensors in safetensors files: sliced reads by Placement, and writing. The format and the checks for untrusted files
+// are in core/base/safetensors_file.h; here its errors become CheckpointErrors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ using TensorInfo = SafeTensorsFile::TensorEntry;
 /// An open file (memory-mapped, read-only). Reading is thread-safe.
 class SafeTensors {
  public:
-  /// @throws CheckpointError that names the file and what is wrong with it.
+  /// @throws CheckpointError that names the file and the problem.
   explicit SafeTensors(const std::string& path);
 
   [[nodiscard]] const std::map<std::string, TensorInfo>& tensors() const { return file_.tensors(); }
@@ -30,9 +30,9 @@ class SafeTensors {
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   /// @throws CheckpointError for an unknown name.
   [[nodiscard]] const TensorInfo& info(const std::string& name) const;
-  /// A copy of the whole tensor, on the CPU. @throws CheckpointError for an unknown name.
+  /// Returns a copy of the whole tensor on the CPU. @throws CheckpointError for an unknown name.
   [[nodiscard]] at::Tensor read(const std::string& name) const;
-  /// Only this rank's slice, as placement says (its shape must be the file's). Reads just those bytes.
+  /// Returns only this rank's slice according to `placement`, whose shape must be the file's. Reads only those bytes.
   [[nodiscard]] at::Tensor read(const std::string& name, const shard::Placement& placement) const;
 
  private:
@@ -44,14 +44,14 @@ struct NamedValue {
   at::Tensor value;
 };
 
-/// Writes all tensors to `path`, whole or not at all (FileWriter). One tensor at a time is copied to the CPU, so the
-/// model never exists twice. Order in the file: widest dtype first, then by name, which keeps every tensor aligned.
+/// Writes all tensors to `path` atomically (FileWriter). Only one tensor at a time is copied to the CPU. Order in the
+/// file: widest dtype first, then by name, which keeps every tensor aligned.
 /// @throws CheckpointError
 FileDigest write_safetensors(const std::string& path, const std::vector<NamedValue>& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 
-/// Collective over the mesh's world: rank 0 writes the full tensors of all ranks' slices in the same way, one at a time
-/// in its memory. The digest of rank 0's file; an empty one on the others.
+/// Writes the full tensors in the same way from all ranks' slices; rank 0 writes and holds one full tensor at a time.
+/// Returns the digest of rank 0's file, and an empty one on other ranks. Collective over the mesh's world.
 FileDigest write_slices(const std::string& path, const std::vector<shard::Slice>& slices, comm::Mesh& mesh,
                         const std::map<std::string, std::string>& metadata = {});
 

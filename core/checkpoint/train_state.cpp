@@ -31,7 +31,7 @@ std::string inside(const std::string& folder, const std::string& name) { return 
 
 std::string hex(std::uint32_t crc) { return fmt::format("{:08x}", crc); }
 
-/// The step of a whole checkpoint's folder name, or -1.
+/// The step of a complete checkpoint, parsed from its folder name, or -1.
 std::int64_t step_of(const std::string& name) {
   if (!name.starts_with("step-")) return -1;
   const auto digits = name.substr(5);
@@ -40,7 +40,7 @@ std::int64_t step_of(const std::string& name) {
   return number ? std::stoll(digits) : -1;
 }
 
-/// Names in the checkpoints folder; none when there is no such folder.
+/// Names in the checkpoints folder; empty if the folder does not exist.
 std::vector<std::string> entries(const std::string& root) {
   std::vector<std::string> out;
   std::error_code ignored;
@@ -48,7 +48,7 @@ std::vector<std::string> entries(const std::string& root) {
   return out;
 }
 
-/// Whole checkpoints, the newest first.
+/// Complete checkpoints, newest first.
 std::vector<std::string> whole_checkpoints(const std::string& root) {
   auto names = entries(root);
   std::erase_if(names, [](const std::string& name) { return step_of(name) < 0; });
@@ -62,12 +62,12 @@ void remove_leftovers(const std::string& root) {
     if (name.starts_with("step-") && name.ends_with(kTemporary)) fs::remove_all(inside(root, name), ignored);
 }
 
-/// What cannot be removed now is met again at the next save; it must not stop a training.
+/// Folders that cannot be removed now are retried at the next save; this must not stop the training.
 void remove_older(const std::string& root, const std::string& newest, std::int64_t keep) {
   std::int64_t kept = 1;
   for (const auto& name : whole_checkpoints(root)) {
     if (name == newest || kept++ < keep) continue;
-    // Out of the way first: a removal that is cut short must not leave a torn checkpoint under a whole one's name.
+    // Rename first: an interrupted removal must not leave a partial checkpoint under a complete one's name.
     std::error_code error;
     fs::rename(inside(root, name), inside(root, name + kTemporary), error);
     if (!error) fs::remove_all(inside(root, name + kTemporary), error);
@@ -283,7 +283,7 @@ void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> valu
                                   c10::toString(value.scalar_type()), fmt::join(placement.shape, ", "),
                                   c10::toString(found->second.dtype), fmt::join(found->second.shape, ", ")));
   }
-  // A parameter's own name, or that of its state: "<parameter>.exp_avg".
+  // The name of a parameter or of its optimizer state ("<parameter>.exp_avg").
   const auto of_others = [&](const std::string& name) {
     return remote.count(name) != 0 || remote.count(name.substr(0, name.rfind('.'))) != 0;
   };

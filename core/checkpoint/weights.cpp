@@ -32,7 +32,7 @@ nlohmann::json read_json(const std::string& path) {
   }
 }
 
-/// The file to open: a .safetensors file or an index.
+/// Returns the file to open: a .safetensors file or an index.
 std::string find_weights(const std::string& name_or_path) {
   std::error_code ignored;
   if (fs::is_regular_file(name_or_path, ignored)) return name_or_path;
@@ -52,7 +52,7 @@ std::string find_weights(const std::string& name_or_path) {
                                     pickled ? "; pytorch_model.bin is not read: save it as safetensors first" : ""));
 }
 
-/// One file or many, asked by tensor name.
+/// One or several safetensors files, accessed by tensor name.
 class Source {
  public:
   explicit Source(const std::string& path) {
@@ -75,7 +75,7 @@ class Source {
         files_.push_back(std::make_unique<SafeTensors>((fs::path(path).parent_path() / file_name).string()));
         shard = files_.back().get();
       }
-      static_cast<void>(shard->info(name));  // the index must not promise what the file lacks
+      static_cast<void>(shard->info(name));  // throws if the index lists a tensor that the file lacks
       where_[name] = shard;
     }
   }
@@ -99,7 +99,8 @@ bool in_head(const std::string& name, const std::string& head_prefix) {
   return !head_prefix.empty() && name.starts_with(head_prefix);
 }
 
-/// What the file's names lack before the model's: "" nearly always; "vit." for a file of the base model alone.
+/// The prefix that the file's names lack compared to the model's: usually ""; "vit." for a file with only the base
+/// model.
 std::string missing_prefix(const Source& source, const std::vector<nn::Parameter>& parameters,
                            const std::string& head_prefix) {
   std::string prefix;
@@ -117,15 +118,15 @@ std::string missing_prefix(const Source& source, const std::vector<nn::Parameter
 struct Fit {
   const nn::Parameter* parameter;
   const SafeTensors* file;
-  std::string name;  ///< in the file
+  std::string name;  ///< name in the file
 };
 
-/// A sum is not finite where a value is not; only then is it worth a look at each (a sum may overflow).
+/// If a value is not finite, neither is the sum. A sum may also overflow, so only then is each value checked.
 bool all_finite(const at::Tensor& values) {
   return values.numel() == 0 || std::isfinite(values.sum().item<double>()) || at::isfinite(values).all().item<bool>();
 }
 
-/// What is wrong with the file's tensor for this parameter; "" when it fits.
+/// Describes why the file's tensor does not fit this parameter; "" if it fits.
 std::string misfit(const TensorInfo& info, const nn::Parameter& parameter) {
   if (info.shape != parameter.placement.shape)
     return fmt::format("{} [{}] (the file has [{}])", parameter.name, fmt::join(parameter.placement.shape, ", "),
@@ -192,7 +193,7 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
 
   const at::NoGradGuard no_grad;
   for (const auto& [parameter, file, name] : fits) {
-    if (parameter - parameters.data() >= static_cast<std::ptrdiff_t>(here.size())) continue;  // elsewhere
+    if (parameter - parameters.data() >= static_cast<std::ptrdiff_t>(here.size())) continue;  // a remote parameter
     TRIREME_CHECK(parameter->value.defined() && !parameter->value.is_meta() &&
                       parameter->value.sizes().vec() == parameter->placement.local_shape(),
                   "{}: has no memory of its placement's local shape", parameter->name);

@@ -8,7 +8,8 @@
 
 namespace trireme::comm {
 
-// Cristian, "Probabilistic clock synchronization", 1989: the asked clock read half way through the fastest answer.
+// Cristian, "Probabilistic clock synchronization", 1989: rank 0's clock is assumed to have been read half way through
+// the fastest round trip.
 double clock_offset(World& world) {
   constexpr int kRounds = 8;
   double offset = 0;
@@ -19,7 +20,7 @@ double clock_offset(World& world) {
     for (int round = 0; round < kRounds; ++round) {
       if (world.rank() == 0) {
         group.recv(time, other);
-        (void)time.item<double>();  // on a GPU, recv() orders the stream alone: the message may still be on its way
+        (void)time.item<double>();  // on a GPU, recv() only orders the stream; reading the value waits for the message
         time.fill_(trace::now());
         group.send(time, other);
       } else if (world.rank() == other) {

@@ -1,12 +1,12 @@
-// Clocks of ranks, side by side: each machine's steady clock begins at its own start.
+// Synchronization of the ranks' clocks: the steady clock of each machine starts at a different time.
 #pragma once
 
 #include "core/comm/world.h"
 
 namespace trireme::comm {
 
-/// What this rank adds to its steady clock's seconds (trace::now()) to have rank 0's. As exact as half the fastest of
-/// several messages there and back. Collective.
+/// The offset to add to this rank's steady clock (trace::now(), seconds) to get rank 0's. Accurate to half the fastest
+/// of several round trips. Collective.
 double clock_offset(World& world);
 
 }  // namespace trireme::comm

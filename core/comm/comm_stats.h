@@ -1,9 +1,9 @@
-// Ledger: what a rank sent, per collective and axis. payload: the bytes that the caller hands over (the full tensor
-// of an all_reduce, reduce, broadcast, send and recv; the full input of a reduce_scatter and all_to_all; the full
-// output of an all_gather; its own piece in a gather, and in a scatter off the root). wire: what a ring puts on the
-// wire for it: payload x (N-1)/N, twice that for an all_reduce; payload for send, broadcast and a gather off the root;
-// 0 for recv, for the root of a gather, for the others of a scatter and for a barrier. A world of one adds nothing, nor
-// does a call that goes to c10d's process group directly.
+// CommStats: the bytes that a rank sent, per collective and axis. payload: the bytes that the caller passes (the full
+// tensor of an all_reduce, reduce, broadcast, send and recv; the full input of a reduce_scatter and all_to_all; the
+// full output of an all_gather; the rank's own piece of a gather, and of a scatter off the root). wire: the bytes that
+// a ring algorithm would send for it: payload x (N-1)/N, twice that for an all_reduce; payload for send, broadcast and
+// a gather off the root; 0 for recv, for the root of a gather, for the others of a scatter and for a barrier. A world
+// of one rank adds nothing, and neither do calls made directly to c10d's process group.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct CommStatsEntry {
   std::uint64_t wire_bytes = 0;
 };
 
-/// Thread-safe: the reducer's hooks run on the autograd thread.
+/// Thread-safe, because the reducer's hooks run on the autograd thread.
 class CommStats {
  public:
   void add(const std::string& axis, const std::string& op, std::uint64_t elements, std::uint64_t bytes,
            double wire_factor);
-  /// {axis, op} -> totals since the start.
+  /// {axis, op} -> totals since the start of the run.
   [[nodiscard]] std::map<std::pair<std::string, std::string>, CommStatsEntry> totals() const;
 
  private:

@@ -1,4 +1,4 @@
-// What is done about CUDA without LibTorch: its own count of devices would load libtorch_cuda.
+// CUDA queries without LibTorch, whose own device count would load libtorch_cuda.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -20,9 +20,9 @@ int cuda_device_count() {
   try {
     set_cuda_environment(detect().size);
   } catch (const ConfigError&) {
-    // Half an environment of a launcher is refused elsewhere.
+    // An incomplete environment of a launcher is reported elsewhere.
   }
-  // The driver stays loaded once initialised: closing it is not supported by it.
+  // Once initialised, the driver stays loaded: it does not support being unloaded.
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver == nullptr) return 0;
   auto* init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));

@@ -1,4 +1,4 @@
-// Group: each call, from c10d's options to its result in a world of one.
+// Group: each call, from the options for c10d to the result in a world of one rank.
 #include "core/comm/group.h"
 
 #include "core/comm/group_state.h"
@@ -23,7 +23,7 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
   return c10d::ReduceOp::PRODUCT;
 }
 
-/// Collectives are no part of any graph: parameters that require a gradient may be written.
+/// Collectives are not recorded by autograd, so they may write to parameters that require a gradient.
 Work copy_into(const at::Tensor& to, const at::Tensor& from) {
   to.detach().copy_(from.detach());
   return {};
@@ -196,7 +196,8 @@ void Group::reduce(at::Tensor tensor, int root, ReduceOp op) const {
   s.check_root("reduce", root);
   if (s.alone()) return;
   s.run("reduce", tensor, payload(tensor, s.ring()), [&](auto& call) {
-     // Off the root the backend may use the tensor as scratch; the caller's keeps its values where it was copied.
+     // Off the root the backend may use the tensor as scratch; if a copy was passed to it, the caller's tensor is
+     // unchanged.
      Tensors tensors{call.take(tensor, true, s.rank == root)};
      return call.backend->reduce(tensors, {.reduceOp = to_c10d(op), .rootRank = root, .asyncOp = false});
    }).wait();

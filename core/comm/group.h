@@ -1,8 +1,9 @@
-// Group: some ranks that communicate. A small value around a c10d::ProcessGroup; a world of one is legal in every
-// call and sends nothing. All calls are collective over the group, in the same order on each of its ranks.
+// Group: a set of ranks that communicate. It is a small value type around a c10d::ProcessGroup. A group of one rank is
+// valid in every call and sends nothing. All calls are collective over the group, in the same order on each of its
+// ranks.
 //
 // Tensors: dense, on the CPU or the group's device, of a dtype in {float64, float32, float16, bfloat16, int64, int32,
-// int16, int8, uint8, bool}; non-contiguous ones are handled by a copy. Root and peer are ranks of the GROUP.
+// int16, int8, uint8, bool}; non-contiguous tensors are copied. Root and peer are ranks of the GROUP.
 // On CUDA, a call is ordered after the work on the current stream, and wait() orders the current stream after it:
 // neither blocks the host (except through host staging).
 #pragma once
@@ -26,8 +27,9 @@ namespace trireme::comm {
 
 enum class ReduceOp { sum, avg, min, max, product };
 
-/// An operation under way. Owns its tensors until waited for; wait() throws CommError with op, group and sequence
-/// number. Destroying it unwaited waits (but not while an exception unwinds: a peer may never answer then).
+/// An asynchronous operation. It owns its tensors until wait(), which throws CommError with op, group and sequence
+/// number. The destructor waits if wait() was not called (but not while an exception unwinds, when a peer may never
+/// answer).
 class [[nodiscard]] Work {
  public:
   Work();
@@ -46,9 +48,9 @@ class [[nodiscard]] Work {
 
 class Group {
  public:
-  /// Empty: no rank of it is here. valid() is false.
+  /// An empty group, for a rank that is not a member. valid() is false.
   Group();
-  /// A group of this process alone.
+  /// A group that consists of this process only.
   static Group alone(const std::string& axis, int world_rank, std::shared_ptr<CommStats> comm_stats);
   /// Wraps a process group; `ranks` are world ranks in group order.
   Group(c10::intrusive_ptr<c10d::ProcessGroup> group, std::vector<int> ranks, std::string axis,
@@ -66,7 +68,7 @@ class Group {
   void reduce(at::Tensor tensor, int root, ReduceOp op = ReduceOp::sum) const;
   void broadcast(at::Tensor tensor, int root) const;
   Work broadcast_async(at::Tensor tensor, int root) const;
-  /// output: [N * numel(input)] or any shape of that many elements; rank r's input is the r-th part.
+  /// output: any shape of N * numel(input) elements; its r-th part is rank r's input.
   void all_gather_into(at::Tensor output, at::Tensor input) const;
   Work all_gather_into_async(at::Tensor output, at::Tensor input) const;
   /// Uneven pieces: outputs[r] has the shape of rank r's input.
@@ -88,7 +90,7 @@ class Group {
   Work recv_async(at::Tensor tensor, int peer, int tag = 0) const;
   void barrier() const;
 
-  /// For c10d's own users (c10d::Reducer). Null for a world of one and for an empty group.
+  /// For direct users of c10d (c10d::Reducer). Null for a group of one rank and for an empty group.
   [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> process_group() const;
 
  private:

@@ -1,5 +1,5 @@
-// The inside of Group: its checks, and the way of one call to the backend of the tensor's device. The c10d dispatcher
-// between them would add some microseconds a call and nothing else. Private to core/comm.
+// The implementation of Group: its checks, and the dispatch of a call to the backend of the tensor's device. Going
+// through the c10d dispatcher would add some microseconds per call and nothing else. Private to core/comm.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -21,7 +21,7 @@ namespace trireme::comm {
 using Tensors = std::vector<at::Tensor>;
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
-/// What the ledger books for one call.
+/// What CommStats records for one call.
 struct Payload {
   std::int64_t elements;
   std::int64_t bytes;
@@ -76,7 +76,7 @@ struct Group::State {
     if (peer == rank) refuse(op, "the peer is this rank itself");
   }
 
-  /// One call under way: the tensors as the backend takes them.
+  /// One call in progress, with the tensors in the form that the backend takes.
   struct Call {
     const State& group;
     const char* op;
@@ -92,13 +92,13 @@ struct Group::State {
     }
 
     [[nodiscard]] bool by_nccl() const { return backend == group.cuda && group.cuda_is_nccl; }
-    /// Of a copy of the tensor that NCCL takes: on its device, and it knows no int16.
+    /// The options of a copy that NCCL can take: on NCCL's device, and not int16, which NCCL does not support.
     [[nodiscard]] at::TensorOptions options(const at::Tensor& tensor) const {
       return tensor.options()
           .device(*backend->getBoundDeviceId())
           .dtype(tensor.scalar_type() == at::kShort ? at::kInt : tensor.scalar_type());
     }
-    /// The tensor itself where the backend takes it. NCCL takes contiguous CUDA tensors.
+    /// Returns the tensor itself if the backend can take it, else a copy. NCCL takes contiguous CUDA tensors.
     at::Tensor take(const at::Tensor& tensor, bool reads, bool writes) {
       if (!by_nccl()) return tensor;
       if (tensor.is_cuda() && tensor.is_contiguous() && tensor.scalar_type() != at::kShort) return tensor;
@@ -120,7 +120,7 @@ struct Group::State {
     }
   };
 
-  /// Books a call and starts it: start(call) makes its tensors fit and hands them to call.backend.
+  /// Records a call and starts it: start(call) prepares its tensors and passes them to call.backend.
   template <class Start>
   Work run(const char* op, const at::Tensor& like, const Payload& booked, Start&& start) const {
     Call call(*this, op, like, booked);
@@ -140,7 +140,7 @@ struct Group::State {
     return Work(std::move(call.state));
   }
 
-  // Calls that may be waited for later; defined with Group's own.
+  // Calls that may return before they complete (`later`); defined beside Group's.
   Work all_reduce(const at::Tensor& tensor, ReduceOp op, bool later) const;
   Work broadcast(const at::Tensor& tensor, int root, bool later) const;
   Work all_gather_into(const at::Tensor& output, const at::Tensor& input, bool later) const;

@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kServed = std::chrono::minutes(1);
 
-/// A file descriptor that is closed at the end.
+/// A file descriptor that the destructor closes.
 class Socket {
  public:
   explicit Socket(int fd = -1) : fd_(fd) {}
@@ -43,7 +43,7 @@ class Socket {
 
 Socket open_socket() { return Socket(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-/// In the abstract namespace: no file is left behind.
+/// An address in the abstract namespace, which leaves no file behind.
 std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -82,7 +82,7 @@ bool receive_all(const Socket& from, void* data, std::size_t bytes) {
   return true;
 }
 
-/// Gives the text to so many others, and ends.
+/// Sends the text to `others` ranks, then returns.
 void serve(Socket listening, const std::string& text, int others) {
   const auto until = Clock::now() + kServed;
   while (others > 0) {
@@ -94,7 +94,7 @@ void serve(Socket listening, const std::string& text, int others) {
     if (ready <= 0) return;
     const Socket other(accept4(listening.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (other.fd() < 0 || !same_user(other)) continue;
-    // The last one may go on to the next thing of this name as soon as it has this one.
+    // The last rank may ask for another text of this name as soon as it has received this one.
     if (--others == 0) listening = Socket();
     const std::uint64_t size = text.size();
     if (send_all(other, &size, sizeof size)) send_all(other, text.data(), text.size());
@@ -106,7 +106,7 @@ std::optional<std::string> fetch(const std::string& name, std::chrono::milliseco
   const auto until = Clock::now() + patience;
   do {
     const auto first = open_socket();
-    if (connect(first.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {  // it is not there yet
+    if (connect(first.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {  // not listening yet
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       continue;
     }
@@ -129,7 +129,7 @@ std::string share_on_host(const LaunchInfo& info, const std::string& name, const
     auto text = fetch(key, patience);
     return text ? *std::move(text) : make();
   }
-  // Before the work, so that the others wait for it instead of doing it too.
+  // Listens before make() is called, so that the other ranks wait for it instead of calling it too.
   auto listening = open_socket();
   const auto [address, length] = address_of(key);
   if (bind(listening.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||

@@ -1,5 +1,5 @@
-// What one rank of a host finds out, shared with the host's other ranks before any transport is up: a listing of a
-// million files, say, that a file system should be asked for once.
+// Shares a text that one rank of a host computes with the other ranks of the host, before any transport exists.
+// Example: a listing of a million files, for which a file system should be asked only once.
 #pragma once
 
 #include <chrono>
@@ -10,11 +10,11 @@
 
 namespace trireme::comm {
 
-/// make() of the host's first rank (local_rank 0), on each of the host's ranks. The first rank serves it in the
-/// background, through a Unix socket in the abstract namespace that only processes of the same user may use; it holds
-/// the text until the others have it, a minute at most. A rank that gets nothing (the first rank's make() threw, or it
-/// cannot be reached within `patience`) makes its own.
-/// `name` tells different things of one job apart. info.job == "": each rank makes its own.
+/// Returns the result of make() on the host's first rank (local_rank 0) on all ranks of the host. The first rank serves
+/// it in the background through a Unix socket in the abstract namespace, which only processes of the same user may use,
+/// until all others have it, or for a minute. A rank that does not get it (the first rank's make() threw, or it cannot
+/// be reached within `patience`) calls make() itself.
+/// `name` distinguishes texts of one job. info.job == "": each rank calls make() itself.
 std::string share_on_host(const LaunchInfo& info, const std::string& name, const std::function<std::string()>& make,
                           std::chrono::milliseconds patience = std::chrono::seconds(5));
 

@@ -1,4 +1,4 @@
-// detect(): the launcher, read from the environment alone.
+// detect(): finds the launcher from the environment only.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -19,8 +19,8 @@ std::optional<std::string> variable(const char* name) {
   return value;
 }
 
-/// A non-negative number of the environment. @throws ConfigError when the launcher's other variables are there and
-/// this one is missing or no number: a half-set environment must not become a world of one.
+/// A non-negative number from the environment. @throws ConfigError when the launcher's other variables are set and this
+/// one is missing or not a number: an incomplete environment must not become a world of one rank.
 int number(const char* launcher, const char* name) {
   const auto text = variable(name);
   if (!text)
@@ -42,7 +42,7 @@ int number_or(const char* launcher, const char* name, int fallback) {
   return variable(name) ? number(launcher, name) : fallback;
 }
 
-/// Slurm's list of tasks per node, "4(x2),3": the entry of one node.
+/// The entry of one node in Slurm's list of tasks per node, "4(x2),3".
 int tasks_on_node(std::string_view list, int node, int fallback) {
   int at = 0;
   while (!list.empty()) {
@@ -57,7 +57,7 @@ int tasks_on_node(std::string_view list, int node, int fallback) {
   return fallback;
 }
 
-/// The values of these variables, joined; "" when the first is not set.
+/// The values of these variables, joined with dots; "" when the first is not set.
 std::string job_of(std::initializer_list<const char*> names) {
   std::string job;
   for (const char* name : names) {
@@ -91,7 +91,7 @@ LaunchInfo from_torchrun() {
 LaunchInfo from_srun() {
   constexpr const char* kName = "srun";
   LaunchInfo info{.launcher = Launcher::srun, .rank = number(kName, "SLURM_PROCID")};
-  // The step may be smaller than the job: its own count stands first.
+  // A step may be smaller than its job, so its own count has priority.
   info.size = variable("SLURM_STEP_NUM_TASKS") ? number(kName, "SLURM_STEP_NUM_TASKS") : number(kName, "SLURM_NTASKS");
   info.local_rank = number_or(kName, "SLURM_LOCALID", info.rank);
   auto per_node = variable("SLURM_STEP_TASKS_PER_NODE");
@@ -101,8 +101,8 @@ LaunchInfo from_srun() {
   return info;
 }
 
-/// Processes of another MPI's launcher (MPICH, Intel MPI: Hydra) would each think that they are alone, and write over
-/// each other's run.
+/// Rejects processes started by another MPI's launcher (MPICH, Intel MPI: Hydra): each would run as a world of one rank
+/// and overwrite the others' files.
 void refuse_other_mpi() {
   constexpr const char* kName = "mpiexec (of MPICH or a derivative)";
   const int size = number_or(kName, "PMI_SIZE", 1);
@@ -129,8 +129,8 @@ const char* launcher_name(Launcher launcher) {
 
 }  // namespace
 
-// The innermost launcher is the one that counts: mpirun or torchrun may run inside an srun step, never around one.
-// A batch script of Slurm has SLURM_PROCID too, but no step.
+// The innermost launcher counts: mpirun or torchrun may run inside an srun step, never around one. A batch script of
+// Slurm also has SLURM_PROCID, but no step.
 LaunchInfo detect() {
   LaunchInfo info;
   if (variable("OMPI_COMM_WORLD_SIZE") || variable("OMPI_COMM_WORLD_RANK")) {
@@ -139,7 +139,7 @@ LaunchInfo detect() {
              (variable("RANK") && variable("WORLD_SIZE") && variable("MASTER_ADDR"))) {
     info = from_torchrun();
   } else if (variable("SLURM_STEP_ID") && variable("SLURM_PROCID") && !variable("MPI_LOCALNRANKS")) {
-    info = from_srun();  // it may set PMI's variables too; Hydra, inside a step of its own, sets the other one
+    info = from_srun();  // srun may set PMI's variables too; Hydra, inside a step of its own, sets MPI_LOCALNRANKS
   } else {
     refuse_other_mpi();
   }

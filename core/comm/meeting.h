@@ -1,4 +1,4 @@
-// Meeting: how ranks without a transport between them find each other, and agree through a key-value store.
+// How ranks find each other before a transport exists, and agree through a key-value store.
 // Private to core/comm.
 #pragma once
 
@@ -19,17 +19,17 @@ struct Address {
   int port = 0;
 };
 
-/// Where rank 0 is to be reached, asked on rank 0: MASTER_ADDR and MASTER_PORT where they are set; else this machine's
-/// name (the loopback address when all ranks are on it) and port 0, which is any that is free.
-/// @throws ConfigError when MASTER_PORT is no port.
+/// The address of rank 0, to be called on rank 0: MASTER_ADDR and MASTER_PORT if they are set; else this machine's name
+/// (the loopback address when all ranks are on it) and port 0, which means any free port.
+/// @throws ConfigError when MASTER_PORT is not a port number.
 Address address_of_rank_0(const LaunchInfo& info);
 
-/// Rank 0's answer to what each rank says, in rank order.
+/// Computes rank 0's answer from the texts of all ranks, in rank order.
 using Answer = std::function<std::string(const std::vector<std::string>&)>;
 
-/// Each rank writes what it says and reads the answer; rank 0 alone reads what all say. Four requests a rank, and one
-/// more for each rank on rank 0, which returns when all have the answer (it may serve the store).
-/// `key`: a prefix that no other meeting has.
+/// Each rank writes its text `mine` and reads the answer; only rank 0 reads all texts. Four requests per rank, and one
+/// more on rank 0 for each rank. Rank 0 returns when all ranks have read the answer, since it may serve the store.
+/// `key`: a prefix that no other agreement uses.
 std::string decide_by_store(c10d::Store& store, int rank, int size, const std::string& key, const std::string& mine,
                             const Answer& answer);
 

@@ -30,7 +30,8 @@ std::vector<int> coordinates(const Axes& axes, int rank) {
   return at;
 }
 
-/// The axis to change so that the formula holds: the first whose new size is whole, the data-parallel one if it can.
+/// The axis to change so that the formula holds: the first whose new size is an integer; the data-parallel one if
+/// possible.
 std::string remedy(const Axes& axes, int world_size, std::int64_t total) {
   for (const auto& [name, size] : axes) {
     const auto others = total / size;
@@ -87,8 +88,8 @@ const Group& Mesh::group(const std::string& axis) { return group(std::vector<std
 
 const Group& Mesh::group(const std::vector<std::string>& axes) {
   if (const auto found = groups_.find(axes); found != groups_.end()) return found->second;
-  // One form of each request, in the mesh's order and without axes of one rank, so that ("dp", "sp") with sp = 1 is
-  // the dp group itself.
+  // Requests are normalized to the mesh's order, without axes of one rank, so that ("dp", "sp") with sp = 1 is the dp
+  // group itself.
   const auto asked = [&](const std::string& name) { return std::find(axes.begin(), axes.end(), name) != axes.end(); };
   std::vector<std::string> names;
   for (const auto& [name, size] : axes_)

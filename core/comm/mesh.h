@@ -1,5 +1,5 @@
-// Mesh: the axes of the layout over the ranks of the world, validated once and passed down.
-// Axis is a mesh word (dp, pp, tp, sp); dim is a tensor word.
+// Mesh: the layout of the world's ranks along named axes, validated once and passed to all users.
+// "Axis" refers to the mesh (dp, pp, tp, sp), "dim" to tensors.
 //
 // Rank order is row-major over the axes as given, the last varying fastest:
 //   {{"dp", 2}, {"pp", 1}, {"tp", 2}} -> rank = (dp * 1 + pp) * 2 + tp
@@ -17,32 +17,34 @@ namespace trireme::comm {
 
 class Mesh {
  public:
-  /// Collective over the world. @throws ConfigError when the product of the sizes is not the world's size; prints the
-  /// formula and the remedy.
+  /// Collective over the world. @throws ConfigError with the formula and the remedy when the product of the sizes is
+  /// not the world's size.
   Mesh(World& world, std::vector<std::pair<std::string, int>> axes);
 
-  /// The formula's check alone, before any process group. @throws ConfigError.
+  /// Only checks the formula, before any process group exists. @throws ConfigError.
   static void validate(const std::vector<std::pair<std::string, int>>& axes, int world_size);
 
-  [[nodiscard]] std::vector<std::string> axes() const;  ///< their names, in the order of the ranks
+  [[nodiscard]] std::vector<std::string> axes() const;  ///< the names of the axes, in the order of the ranks
   [[nodiscard]] bool has(const std::string& axis) const;
   [[nodiscard]] int size(const std::string& axis) const;        ///< 1 for an axis that the mesh does not have
   [[nodiscard]] int coordinate(const std::string& axis) const;  ///< of this rank; 0 for an axis it does not have
-  /// The ranks that differ from this one along `axis` alone.
+  /// The group of the ranks that differ from this one only along `axis`.
   [[nodiscard]] const Group& group(const std::string& axis);
-  /// ... along any of several axes ("dp", "sp"); made at the first call (collective over the world), then cached.
-  /// Its ledger name is the axes joined: "dp_sp".
+  /// The same for several axes ("dp", "sp"); made at the first call (collective over the world), then cached. CommStats
+  /// records it under the joined names: "dp_sp".
   [[nodiscard]] const Group& group(const std::vector<std::string>& axes);
   [[nodiscard]] const Group& group(std::initializer_list<const char*> axes) {
-    return group(std::vector<std::string>(axes.begin(), axes.end()));  // {"dp", "sp"} would else be one string's range
+    return group(std::vector<std::string>(axes.begin(), axes.end()));  // braces alone would be read as an iterator
+                                                                       // range
   }
-  /// Another group of the ranks of group(axis): its calls wait for none of that one's. Collective over the world.
+  /// A separate group of the ranks of group(axis), whose calls do not wait for those of the other. Collective over the
+  /// world.
   [[nodiscard]] Group another(const std::string& axis);
   [[nodiscard]] World& world() const { return world_; }
   [[nodiscard]] std::string formula() const;  ///< "4 = dp 2 x tp 2"
 
  private:
-  /// The group of the ranks that agree on every axis but `names`. Collective over the world.
+  /// The group of the ranks with the same coordinates on every axis except `names`. Collective over the world.
   [[nodiscard]] Group make(const std::vector<std::string>& names) const;
   World& world_;
   std::vector<std::pair<std::string, int>> axes_;

@@ -1,4 +1,4 @@
-// Stands for core/comm/mpi where Trireme is built without MPI.
+// Replaces core/comm/mpi when Trireme is built without MPI.
 #include <fmt/format.h>
 
 #include "core/base/error.h"

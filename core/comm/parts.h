@@ -1,5 +1,5 @@
-// Parts: tensors of different sizes as equal parts of one, each as long as the longest and filled up with zeros. NCCL
-// carries out a list of uneven tensors as one broadcast, or one reduction, for each rank; of equal parts it makes one
+// Parts: tensors of different sizes as equal parts of one tensor, each as long as the longest and padded with zeros.
+// NCCL executes a list of uneven tensors as one broadcast, or one reduction, per rank, but equal parts as one
 // operation. Private to core/comm.
 #pragma once
 
@@ -14,11 +14,11 @@ namespace trireme::comm {
 
 class Parts {
  public:
-  /// Whether these tensors have to be made equal for NCCL.
+  /// Whether these tensors have different sizes, so that they need padding for NCCL.
   [[nodiscard]] static bool uneven(const std::vector<at::Tensor>& list) {
     return std::any_of(list.begin(), list.end(), [&](const auto& t) { return t.numel() != list.front().numel(); });
   }
-  /// One part for each of the tensors of `like`, on `options`' device and of its dtype.
+  /// Makes one part for each tensor of `like`, with the device and dtype of `options`.
   Parts(const std::vector<at::Tensor>& like, const at::TensorOptions& options) {
     for (const auto& tensor : like) {
       shapes_.push_back(tensor.sizes().vec());
@@ -28,17 +28,17 @@ class Parts {
   }
 
   [[nodiscard]] const at::Tensor& whole() const { return whole_; }  ///< [parts, longest]
-  /// A part of its own for `tensor`: what it holds where `reads`, zeros behind and elsewhere.
+  /// A separate padded part for `tensor`: its values if `reads`, zeros elsewhere.
   [[nodiscard]] at::Tensor single(const at::Tensor& tensor, bool reads) const {
     auto part = at::zeros({longest_}, whole_.options());
     if (reads) in_shape(part, tensor.sizes()).copy_(tensor.detach());
     return part;
   }
-  /// The part of the r-th tensor in its shape: a view.
+  /// A view of the r-th part in the shape of its tensor.
   [[nodiscard]] at::Tensor part(std::size_t r) const {
     return in_shape(whole_.select(0, static_cast<std::int64_t>(r)), shapes_[r]);
   }
-  /// The beginning of a part, as a tensor of this shape: a view.
+  /// A view of the beginning of a part in this shape.
   [[nodiscard]] static at::Tensor in_shape(const at::Tensor& part, at::IntArrayRef shape) {
     std::int64_t count = 1;
     for (const auto size : shape) count *= size;

@@ -20,7 +20,7 @@ at::Tensor bytes_of(const std::string& text) {
   return bytes;
 }
 
-/// Every rank's tensor on rank 0, of the sizes that it gives there.
+/// Gathers every rank's tensor on rank 0; `sizes`: their numbers of elements, on rank 0.
 std::vector<at::Tensor> gather(const Group& group, const at::Tensor& mine, const std::vector<std::int64_t>& sizes) {
   std::vector<at::Tensor> all;
   for (const auto size : sizes) all.push_back(at::empty({size}, mine.options()));
@@ -37,7 +37,7 @@ std::vector<std::string> gather_text(const Group& group, c10::Device device, con
   for (const auto& length : gather(group, number(bytes.numel(), device), std::vector<std::int64_t>(ranks, 1)))
     lengths.push_back(length.item<std::int64_t>());
   auto sizes = lengths;
-  if (device.is_cuda()) {  // NCCL gathers tensors of one size
+  if (device.is_cuda()) {  // NCCL gathers only tensors of equal size
     auto longest = number(bytes.numel(), device);
     group.all_reduce(longest, ReduceOp::max);
     const auto size = longest.item<std::int64_t>();

@@ -1,4 +1,4 @@
-// Text between ranks. `device`: where the group's tensors live.
+// Text messages between ranks. `device`: the device of the group's tensors.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,11 +10,11 @@
 
 namespace trireme::comm {
 
-/// Every rank's text, by rank, on the group's rank 0; nothing on the others. Collective. Two messages a rank; over NCCL
-/// each is as long as the longest.
+/// Returns every rank's text, by rank, on the group's rank 0; nothing on the others. Collective. Two messages per rank;
+/// over NCCL each is as long as the longest.
 std::vector<std::string> gather_text(const Group& group, c10::Device device, const std::string& text);
 
-/// The text of the group's rank 0, on every rank. Collective.
+/// Returns the text of the group's rank 0 on every rank. Collective.
 std::string broadcast_text(const Group& group, c10::Device device, const std::string& text);
 
 }  // namespace trireme::comm

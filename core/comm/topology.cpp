@@ -37,7 +37,7 @@ std::string host_identity() {
 }
 
 Topology choose_backend(const std::vector<RankLocation>& locations) {
-  std::map<std::pair<std::string, std::string>, int> devices;  // with the number of ranks on each
+  std::map<std::pair<std::string, std::string>, int> devices;  // number of ranks per (host, device)
   for (const auto& location : locations)
     if (!location.device.empty()) ++devices[{location.host, location.device}];
   const auto with_cuda = std::count_if(locations.begin(), locations.end(),

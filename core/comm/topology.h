@@ -1,4 +1,4 @@
-// Topology: the hosts and GPUs of the ranks, and the backend that carries their tensors. Rank 0 decides for all.
+// Topology: the hosts and GPUs of the ranks, and the backend for their tensors. Rank 0 decides for all ranks.
 // Private to core/comm.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace trireme::comm {
 
-/// One rank's machine and GPU. Which of a machine's GPUs a rank can see says nothing of what the others use.
+/// One rank's machine and GPU. The GPUs of a machine that a rank can see do not show which ones the others use.
 struct RankLocation {
   std::string host;
   std::string device;  ///< PCI address; "" on the CPU
@@ -15,21 +15,21 @@ struct RankLocation {
   static RankLocation parse(const std::string& text);
 };
 
-/// This machine, as NCCL tells machines apart: by name and boot.
+/// Identifies this machine as NCCL does: by host name and boot id.
 std::string host_identity();
 
-/// staged: CUDA tensors go through host memory, by Open MPI.
+/// staged: CUDA tensors are copied through host memory and sent by Open MPI.
 enum class Backend { cpu, nccl, staged };
 
 struct Topology {
   Backend backend = Backend::cpu;
-  int ranks_per_device = 1;  ///< of the GPU that most ranks share
+  int ranks_per_device = 1;  ///< maximum number of ranks that share a GPU
   std::string shared{};      ///< staged: "4 ranks share 2 GPUs"
   [[nodiscard]] std::string text() const;
   static Topology parse(const std::string& text);
 };
 
-/// NCCL serves one rank a GPU; where ranks share one, CUDA tensors go through the host.
+/// NCCL needs one rank per GPU; when ranks share a GPU, CUDA tensors are staged through the host.
 /// @throws ConfigError when some ranks would use CUDA and others the CPU.
 Topology choose_backend(const std::vector<RankLocation>& locations);
 

@@ -1,4 +1,4 @@
-// Transport: what carries the collectives, behind one small face. World owns at most two: Open MPI (CPU tensors, and
+// Transport: the interface to a library that executes collectives. World owns at most two: Open MPI (CPU tensors, and
 // CUDA tensors by host staging) and NCCL (CUDA tensors). Private to core/comm.
 #pragma once
 
@@ -25,46 +25,48 @@ class Transport {
   virtual ~Transport() = default;
   [[nodiscard]] virtual std::string name() const = 0;
   /// Gives `group`, this rank's group of a partition of the world, a backend of this transport. Collective over the
-  /// world. `ranks`: world ranks in group order; null and empty on a rank that is in no group. @throws CommError.
+  /// world. `ranks`: world ranks in group order. On a rank that is in no group, `group` is null and `ranks` empty.
+  /// @throws CommError.
   virtual void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) = 0;
-  /// What rank 0 answers to what each rank says: texts of less than 512 bytes. Collective over the world.
+  /// Returns rank 0's answer to the texts `mine` of all ranks, of less than 512 bytes each. Collective over the world.
   /// @throws CommError.
   virtual std::string decide(const std::string& mine, const Answer& answer) = 0;
-  /// Groups joined from now on serve CUDA tensors too, those of this device, through the host. Where NCCL is not to
-  /// serve them.
+  /// Makes groups that are joined from now on serve CUDA tensors of this device too, through the host. Used when NCCL
+  /// does not serve them.
   virtual void stage_cuda(c10::Device device) = 0;
-  /// Ends all ranks, if this transport can.
+  /// Ends all ranks, if this transport is able to.
   virtual void abort(int exit_code) noexcept = 0;
 };
 
-/// Starts Open MPI, or (built without it) throws a ConfigError that says so. @throws CommError.
+/// Starts Open MPI. Throws ConfigError when Trireme is built without it. @throws CommError.
 std::unique_ptr<Transport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds timeout);
 /// "Open MPI 4.1.4", or "no MPI".
 std::string mpi_built_with();
 
-/// To be called before anything asks CUDA's driver a question; what the user has set stays. Ranks whose messages are
-/// kernels (NCCL's) want every kernel loaded at the start, because to load one may wait for those that run, and they
-/// for a peer; and a queue to the device for each of their streams, so that a message does not hold up another kernel.
+/// To be called before the CUDA driver is initialised; variables that the user has set are kept. Ranks whose messages
+/// are kernels (NCCL's) need every kernel loaded at the start, because loading one may wait for running kernels, and
+/// these for a peer. They also need a device queue for each of their streams, so that a message does not delay another
+/// kernel.
 void set_cuda_environment(int ranks);
 
 struct NcclOptions {
   std::chrono::milliseconds timeout;
   c10::Device device;
-  /// Makes rank 0's address known to all; empty under torchrun, which sets MASTER_ADDR and MASTER_PORT.
+  /// Shares rank 0's address with all ranks; empty under torchrun, which sets MASTER_ADDR and MASTER_PORT.
   std::function<Address(const Address&)> share_address;
 };
 
-/// libtrireme_cuda.so, loaded when CUDA is used: it brings LibTorch's CUDA library with it. Never unloaded.
+/// libtrireme_cuda.so, loaded only when CUDA is used, because it loads LibTorch's CUDA library. It is never unloaded.
 class CudaLibrary {
  public:
-  /// @throws ConfigError when the library is not beside libtrireme.so or does not load.
+  /// @throws ConfigError when the library is not beside libtrireme.so or cannot be loaded.
   static CudaLibrary load();
-  /// Makes a device the calling thread's current one. Returns its PCI address, by which NCCL tells devices apart.
+  /// Makes a device the calling thread's current one. Returns its PCI address, by which NCCL distinguishes devices.
   std::string use(c10::Device device) const;
   /// @throws CommError.
   std::unique_ptr<Transport> start_nccl(const LaunchInfo& info, const NcclOptions& options) const;
 
-  /// What the library exports, by one C symbol.
+  /// The functions that the library exports through one C symbol.
   struct Entry {
     std::string (*use)(c10::Device);
     std::unique_ptr<Transport> (*start_nccl)(const LaunchInfo&, const NcclOptions&);

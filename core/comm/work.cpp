@@ -23,12 +23,13 @@ Work& Work::operator=(Work&& other) noexcept {
 }
 
 Work::~Work() {
-  // While an error unwinds, the others may never answer: the operation keeps its tensors and goes on, or is dropped.
+  // While an error unwinds, the other ranks may never answer: the operation keeps its tensors and continues, or is
+  // dropped.
   if (std::uncaught_exceptions() > 0) return;
   try {
     wait();
   } catch (...) {
-    // A destructor cannot throw; the group's next operation fails by the same cause.
+    // A destructor cannot throw; the group's next operation fails for the same reason.
   }
 }
 
@@ -39,7 +40,7 @@ void Work::wait() {
     if (state->work) state->work->wait();
     for (auto& [from, to] : state->copy_back) to.copy_(from, /*non_blocking=*/to.is_cuda());
     if (state->begun > 0) {
-      trace::synchronize();  // on a GPU, wait() orders the stream alone
+      trace::synchronize();  // on a GPU, wait() only orders the stream
       trace::add(std::move(state->lane), std::move(state->traced), state->begun, trace::now());
     }
   } catch (const Error&) {

@@ -1,4 +1,4 @@
-// The inside of Work. Private to core/comm.
+// The implementation of Work. Private to core/comm.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ namespace trireme::comm {
 
 struct Work::State {
   c10::intrusive_ptr<c10d::Work> work;
-  double begun = 0;  ///< when it was traced; 0: not
+  double begun = 0;  ///< when it started, if it is traced; else 0
   std::string lane{}, traced{};
-  std::string what;  ///< "all_reduce of group dp", for errors that are not ours
-  /// {copy that the backend fills, what the caller gave}: copied back once complete.
+  std::string what;  ///< "all_reduce of group dp", for errors that are not Trireme's
+  /// {copy that the backend fills, the caller's tensor}: copied back when complete.
   std::vector<std::pair<at::Tensor, at::Tensor>> copy_back;
 };
 

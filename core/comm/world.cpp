@@ -19,7 +19,7 @@ namespace {
 
 class RunningWorld final : public World {
  public:
-  /// Either transport may be null; a world of one has none.
+  /// Either transport may be null; a world of one rank has none.
   RunningWorld(const LaunchInfo& info, c10::Device device, std::string transport, std::unique_ptr<Transport> mpi,
                std::unique_ptr<Transport> nccl, int ranks_per_device = 1)
       : World(info, device, std::move(transport)), mpi_(std::move(mpi)), nccl_(std::move(nccl)) {
@@ -41,7 +41,7 @@ class RunningWorld final : public World {
         !ranks.empty() && distinct.size() == ranks.size() && *distinct.begin() >= 0 && *distinct.rbegin() < size(),
         "group {}: invalid ranks [{}] in a world of {}", axis, fmt::join(ranks, ", "), size());
     const bool member = distinct.count(rank()) != 0;
-    if (ranks.size() == 1) return member ? Group::alone(axis, rank(), comm_stats_) : Group();  // no transport need know
+    if (ranks.size() == 1) return member ? Group::alone(axis, rank(), comm_stats_) : Group();  // no transport is needed
     return join(member ? ranks : std::vector<int>(), axis);
   }
 
@@ -52,7 +52,7 @@ class RunningWorld final : public World {
                   "group {}: invalid ranks [{}] on rank {} of a world of {}", axis, fmt::join(mine, ", "), rank(),
                   size());
     if (mine.size() > 1) return join(mine, axis);
-    (void)join({}, axis);  // others may be in larger groups
+    (void)join({}, axis);  // collective, since other ranks may be in larger groups
     return Group::alone(axis, rank(), comm_stats_);
   }
 
@@ -63,7 +63,7 @@ class RunningWorld final : public World {
   }
 
  private:
-  /// By NCCL alone where it runs: its groups cost MPI no message, and CPU tensors go by the device.
+  /// Uses only NCCL if it runs: its groups need no MPI communicator, and CPU tensors are copied through the device.
   Group join(const std::vector<int>& ranks, const std::string& axis) {
     c10::intrusive_ptr<c10d::ProcessGroup> group;
     const auto at = std::find(ranks.begin(), ranks.end(), rank());
@@ -84,7 +84,7 @@ class RunningWorld final : public World {
   int groups_ = 0;
 };
 
-/// NCCL over all ranks, rank 0's address spread by MPI where that runs.
+/// Starts NCCL over all ranks; MPI, if it runs, shares rank 0's address.
 std::unique_ptr<Transport> start_nccl(const CudaLibrary& library, const LaunchInfo& info, const WorldOptions& options,
                                       c10::Device device, Transport* mpi) {
   NcclOptions nccl{.timeout = options.timeout, .device = device, .share_address = {}};
@@ -139,12 +139,12 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
   const bool cuda = wants_cuda(options.device, available);
   const auto device = cuda ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(info.local_rank % available))
                            : c10::Device(c10::kCPU);
-  // Before anything asks LibTorch about CUDA: its answer "none" would be remembered.
+  // Loaded before LibTorch is asked about CUDA, because it would cache the answer that there is none.
   std::optional<CudaLibrary> library;
   RankLocation location{host_identity(), ""};
   if (cuda) {
     library = CudaLibrary::load();
-    location.device = library->use(device);  // whichever backend carries its tensors
+    location.device = library->use(device);  // needed for every backend
   }
   if (info.size == 1) return std::make_unique<RunningWorld>(info, device, "none", nullptr, nullptr);
   if (info.launcher == Launcher::torchrun)

@@ -1,7 +1,7 @@
 // World: the ranks of this run, how they were started, and the device each one uses.
 //
-// detect() only reads the environment: it says rank and size before any process group exists, so that a bad config
-// is refused first. start() then brings up the one transport (Open MPI, NCCL, or none for a lone process).
+// detect() only reads the environment: it returns rank and size before any process group exists, so that a bad config
+// is rejected first. start() then starts the transport (Open MPI, NCCL, or none for a single process).
 #pragma once
 
 #include <c10/core/Device.h>
@@ -17,11 +17,11 @@ namespace trireme::comm {
 
 enum class Launcher { alone, mpirun, srun, torchrun };
 
-/// What the environment says of this process.
+/// The launcher and the ranks, according to the environment.
 struct LaunchInfo {
   Launcher launcher = Launcher::alone;
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
-  std::string job{};  ///< the launcher's name for this run, the same on all ranks; "" where it gives none
+  std::string job{};                       ///< the launcher's name for this run, the same on all ranks; "" if unknown
   [[nodiscard]] std::string text() const;  ///< "mpirun, 4 ranks on 1 host"
 };
 LaunchInfo detect();
@@ -31,16 +31,16 @@ struct WorldOptions {
   std::chrono::milliseconds timeout{600'000};
 };
 
-/// How many CUDA devices this process could use; loads no CUDA library of LibTorch to find out.
+/// The number of CUDA devices that this process could use. Loads no CUDA library of LibTorch.
 int cuda_device_count();
-/// Whether a device setting (auto, cpu or cuda) means CUDA where so many devices are. @throws ConfigError.
+/// Whether a device setting (auto, cpu or cuda) means CUDA, given the number of available devices. @throws ConfigError.
 bool wants_cuda(const std::string& device, int available);
 
-/// One a process; not copyable. Its destructor tears the transport down in order (all ranks must get there).
+/// One per process; not copyable. The destructor shuts the transport down in order (collective over all ranks).
 class World {
  public:
-  /// Collective over all ranks. @throws ConfigError (cuda asked for and none there; torchrun with CPU ranks),
-  /// CommError (transport cannot start; the launcher said N ranks but the transport sees another number).
+  /// Collective over all ranks. @throws ConfigError (cuda requested but not available; torchrun with CPU ranks),
+  /// CommError (the transport cannot start; the launcher and the transport disagree on the number of ranks).
   static std::unique_ptr<World> start(const LaunchInfo& info, const WorldOptions& options);
   virtual ~World() = default;
 
@@ -51,19 +51,19 @@ class World {
   [[nodiscard]] const std::string& transport() const {
     return transport_;
   }  ///< "Open MPI 4.1.4", "NCCL 2.28.9", "none"
-  /// How many ranks use this rank's GPU, at most: each may fill that part of its memory. 1 on the CPU.
+  /// The maximum number of ranks that use one GPU: each may fill that fraction of its memory. 1 on the CPU.
   [[nodiscard]] int ranks_per_device() const { return ranks_per_device_; }
   /// The group of all ranks, axis name "world".
   [[nodiscard]] const Group& group() const { return group_; }
-  /// A group of some ranks. Collective over ALL ranks of the world (every rank calls with the same list), the ranks
-  /// outside get an empty Group. `axis` names it in errors and in the ledger.
+  /// Makes a group of some ranks. Collective over ALL ranks of the world (every rank passes the same list); the ranks
+  /// outside get an empty Group. `axis` names it in errors and in CommStats.
   virtual Group make_group(const std::vector<int>& ranks, const std::string& axis) = 0;
-  /// This rank's group of a partition of the world: `mine` is the list of its members (this rank is one), the same on
-  /// each of them. Collective over ALL ranks, at the cost of one group: all parts are made at once.
+  /// Makes this rank's group of a partition of the world. `mine`: the list of its members, including this rank, the
+  /// same on each of them. Collective over ALL ranks, at the cost of one group, because all parts are made at once.
   virtual Group partition(const std::vector<int>& mine, const std::string& axis) = 0;
-  /// Ends every rank at once after an error, with this exit code: for apps/ alone.
+  /// Ends every rank at once after an error, with this exit code. Only for apps/.
   [[noreturn]] virtual void abort(int exit_code) = 0;
-  /// Calls, payload and wire bytes of this rank so far.
+  /// The calls, payload and wire bytes of this rank so far.
   [[nodiscard]] CommStats& comm_stats() const { return *comm_stats_; }
 
  protected:

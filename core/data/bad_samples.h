@@ -1,5 +1,5 @@
-// BadSamples: what happens when a sample cannot be read (data.on_bad_sample). "error": the error goes on its way, with
-// the remedy. "skip": the sample is named once in the log, counted once, and not tried again. Thread-safe.
+// BadSamples: handles samples that cannot be read (data.on_bad_sample). "error": the error is rethrown with a remedy.
+// "skip": the sample is logged once, counted once, and not tried again. Thread-safe.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ class BadSamples {
  public:
   BadSamples(bool skip, const Log& log) : skip_(skip), log_(log) {}
 
-  /// What `read` returns, or nullopt for a sample that is skipped.
+  /// Returns the result of `read`, or nullopt for a sample that is skipped.
   template <class Read>
   std::optional<Sample> guard(std::int64_t index, Read&& read) {
     {
@@ -39,7 +39,7 @@ class BadSamples {
       return std::nullopt;
     }
   }
-  /// Their numbers in the data set.
+  /// The indices of the skipped samples in the data set.
   [[nodiscard]] std::vector<std::int64_t> list() const {
     const std::lock_guard lock(mutex_);
     return {bad_.begin(), bad_.end()};

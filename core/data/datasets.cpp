@@ -1,4 +1,4 @@
-// open(): from [data] to the three splits. Each source has a file of its own; here they are only chosen and checked.
+// open(): builds the three splits from [data]. Each source has its own file; this one only selects and checks them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TransformOptions transform_options(const config::DataOptions& options, std::int6
   return out;
 }
 
-/// Only the train split is ever augmented; the others can be prepared to the end and cached so.
+/// Only the train split is augmented; the other splits can be fully preprocessed and cached.
 TransformOptions for_split(TransformOptions transform, Split split) {
   if (split != Split::train) transform.flip = transform.crop = false;
   return transform;
@@ -66,7 +66,7 @@ Datasets from_sources(const std::map<Split, std::shared_ptr<PixelSource>>& sourc
   return out;
 }
 
-/// The same wherever the folder is.
+/// Depends on labels and file names only, not on the path of the folder.
 std::string digest_of(const FolderSplit& split) {
   std::uint64_t sum = split.files.size();
   for (std::size_t i = 0; i < split.files.size(); ++i)

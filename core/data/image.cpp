@@ -18,7 +18,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t kMaxPixels = 1LL << 28;  // 268 megapixels: larger is taken for a hostile header
+constexpr std::int64_t kMaxPixels = 1LL << 28;  // 268 megapixels: a larger size is treated as a malicious header
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -35,7 +35,7 @@ at::Tensor blank(const std::string& name, std::int64_t height, std::int64_t widt
   return at::empty({height, width, 3}, at::kByte);
 }
 
-/// In place over 4 bytes a pixel in, 3 out. Adobe's files hold inverted inks: R = C * K / 255.
+/// May run in place; reads 4 bytes per pixel and writes 3. Adobe's files have inverted inks: R = C * K / 255.
 void cmyk_to_rgb(const unsigned char* cmyk, unsigned char* rgb, std::int64_t pixels) {
   for (std::int64_t i = 0; i < pixels; ++i)
     for (int channel = 0; channel < 3; ++channel)
@@ -52,7 +52,7 @@ at::Tensor decode_jpeg(std::span<const unsigned char> bytes, const std::string& 
   auto* rgb = image.data_ptr<unsigned char>();
   const bool inks = colours == TJCS_CMYK || colours == TJCS_YCCK;
   std::vector<unsigned char> cmyk(inks ? static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 4 : 0);
-  // The exact DCT and smooth upsampling, as Pillow has them; a warning (data cut short) fails the call.
+  // The accurate DCT and smooth upsampling, as in Pillow; a warning (truncated data) makes the call fail.
   if (tjDecompress2(decoder.get(), bytes.data(), bytes.size(), inks ? cmyk.data() : rgb, width, 0, height,
                     inks ? TJPF_CMYK : TJPF_RGB, TJFLAG_ACCURATEDCT) != 0)
     corrupt(name, fmt::format("damaged JPEG ({})", tjGetErrorStr2(decoder.get())));
@@ -70,7 +70,7 @@ at::Tensor decode_png(std::span<const unsigned char> bytes, const std::string& n
 
 }  // namespace
 
-// A pipe of that name would wait for a writer.
+// O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
 static std::FILE* open_to_read(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   return file < 0 ? nullptr : fdopen(file, "rb");

@@ -1,4 +1,4 @@
-// ImageDataset: a PixelSource, the transform and the cache, joined into samples.
+// ImageDataset: makes samples from a PixelSource, the transform and the cache.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace trireme::data {
 
-/// What is cached is the image as far as it is the same each epoch: resized without a random crop, else whole.
+/// The cache holds the image after all steps that are the same in every epoch: resized, or unchanged with a random
+/// crop.
 class ImageDataset : public Dataset {
  public:
   ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,

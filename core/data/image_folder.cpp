@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Names in a folder, sorted by their bytes.
+/// The names in a folder, sorted by bytes.
 std::vector<std::string> entries(const fs::path& folder) {
   std::error_code error;
   std::vector<std::string> names;
@@ -41,7 +41,7 @@ bool is_image(const std::string& name) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
-/// A class's name goes into config.json and onto the screen, so it must be text; a file's name may be any bytes.
+/// A class name is written to config.json and to the screen, so it must be text; a file name may contain any bytes.
 std::vector<std::string> class_folders(const fs::path& split) {
   auto names = entries(split);
   for (const auto& name : names)
@@ -146,8 +146,8 @@ FolderListing list_image_folder(const std::string& path, const Log& log) {
   return out;
 }
 
-// Each item ends with a zero byte, which no file name holds: how many classes, the classes, and for each split its
-// number, how many files, each file's label and name.
+// Each item ends with a zero byte, which no file name contains: the number of classes, the classes, and for each split
+// its number, the number of files, and each file's label and name.
 std::string text_of(const FolderListing& listing) {
   std::string out;
   const auto put = [&out](const std::string& item) { out.append(item).push_back('\0'); };

@@ -1,6 +1,6 @@
-// Image folder: path/{train,validation,test}/<class>/*.{jpg,jpeg,png}; `val` stands for validation, case is ignored in
-// extensions. Classes are the folder names of train in byte order (label 0, 1, ...); files come in byte order of their
-// names, so that a sample's number is the same on every machine. Names that begin with a dot are passed over.
+// Image folder: path/{train,validation,test}/<class>/*.{jpg,jpeg,png}. `val` is accepted for validation, and the case
+// of extensions is ignored. Classes are the folder names of train in byte order (label 0, 1, ...). Files are in byte
+// order of their names, so a sample's index is the same on every machine. Names that begin with a dot are ignored.
 #pragma once
 
 #include <map>
@@ -22,14 +22,14 @@ struct FolderSplit {
 
 struct FolderListing {
   std::vector<std::string> classes;
-  std::map<Split, FolderSplit> splits;  ///< train and validation always; test when it is there
+  std::map<Split, FolderSplit> splits;  ///< train and validation always; test if it exists
 };
 
-/// Lists and checks the folder; opens no image.
-/// @throws DataError: no such folder, a split or class that is missing, empty or unknown to train.
+/// Lists and checks the folder without opening an image.
+/// @throws DataError when the folder does not exist, or a split or class is missing, empty or unknown to train.
 FolderListing list_image_folder(const std::string& path, const Log& log);
 
-/// A listing as bytes, and back: for the other ranks of a host.
+/// Converts a listing to bytes and back, to send it to the other ranks of a host.
 std::string text_of(const FolderListing& listing);
 FolderListing parse_listing(const std::string& text);
 

@@ -12,7 +12,7 @@ double smooth(double t) {
   return t * t * (3 - 2 * t);
 }
 
-/// sin(2 pi turns), by its Taylor series on a quarter turn: error below 1e-5.
+/// sin(2 pi turns), by a Taylor series on a quarter turn; the error is below 1e-5.
 double sine(double turns) {
   double t = turns - std::floor(turns);
   const double sign = t < 0.5 ? 1 : -1;
@@ -97,7 +97,7 @@ double LeafPainter::half_width(double along) const {
   return width_ * profile * (1 + skew_ * t) * (1 + wave_ * sine(wave_rate_ * along + wave_phase_));
 }
 
-/// Smooth noise from 0 to 1, about `cells` bumps a side.
+/// Smooth noise from 0 to 1, with about `cells` bumps per side.
 LeafPainter::Noise LeafPainter::noise(int cells) {
   const auto n = static_cast<std::size_t>(cells) + 1;
   std::vector<double> lattice(n * n);
@@ -120,7 +120,7 @@ LeafPainter::Noise LeafPainter::noise(int cells) {
   return out;
 }
 
-/// Rust tends to orange, angular spots to dark brown; dirt may be like either, or pale.
+/// Rust is mostly orange, angular spots dark brown; dirt can look like either, or pale.
 Colour LeafPainter::mark_colour(LeafKind kind) {
   const Colour orange{0.9, 0.42, 0.06}, brown{0.5, 0.3, 0.14}, dark{0.2, 0.12, 0.06}, pale{0.7, 0.62, 0.4};
   const double t = chance_.unit();
@@ -180,7 +180,7 @@ void LeafPainter::leaf() {
     cover_[i] = std::fabs(at.along) < length_ ? clamp01(edge / pixel_ + 0.5) : 0;
     if (cover_[i] == 0) return;
     auto colour = scale(mix(green_, yellow, yellowing * tint[i]), 1 + grain * (fine[i] - 0.5));
-    colour = scale(colour, at.across > 0 ? 1 + side : 1 - side);  // the halves lean to and from the light
+    colour = scale(colour, at.across > 0 ? 1 + side : 1 - side);  // one half is lighter, the other darker
     const double line = (at.along - slope_ * std::fabs(at.across)) / spacing_;
     const double lateral = std::fabs(line - std::floor(line + 0.5)) * spacing_;
     const double vein = std::max(clamp01(1 - lateral / 0.03), clamp01(1.5 - std::fabs(at.across) / midrib_));
@@ -190,7 +190,7 @@ void LeafPainter::leaf() {
 }
 
 void LeafPainter::point_on_leaf(double* x, double* y) {
-  // Some tries, then the middle: the leaf may be thin, or partly out of the picture.
+  // Some random tries, then the centre: the leaf may be thin, or partly outside the picture.
   for (int attempt = 0; attempt < 20; ++attempt) {
     *x = chance_.between(-0.95, 0.95);
     *y = chance_.between(-0.95, 0.95);
@@ -206,7 +206,7 @@ void LeafPainter::angular_spot(const Colour& colour) {
   point_on_leaf(&x0, &y0);
   const auto centre = place(x0, y0);
   const double side = centre.across < 0 ? -1 : 1;
-  // Between two veins, and between two straight lines across; a corner or two is cut off.
+  // The spot lies between two veins and between two straight lines across them; up to two corners are cut off.
   const double line = (centre.along - slope_ * std::fabs(centre.across)) / spacing_;
   const double low = std::floor(line) * spacing_, high = low + spacing_;
   const double reach = chance_.between(0.09, 0.17), tilt = chance_.between(-0.8, 0.8);
@@ -261,7 +261,7 @@ void LeafPainter::rust() {
   }
 }
 
-/// Dirt or bruise: the lesions' colours, but a soft edge.
+/// Dirt or a bruise: it has the lesions' colours, but a soft edge.
 void LeafPainter::blotch() {
   double x0 = 0, y0 = 0;
   point_on_leaf(&x0, &y0);
@@ -281,7 +281,7 @@ void LeafPainter::drop() {
   around(x0, y0, radius, [&](std::int64_t pixel, double x, double y) {
     const double u = (x - x0) / radius, v = (y - y0) / radius, d = u * u + v * v;
     if (d > 1) return;
-    blend(pixel, {0.1, 0.15, 0.1}, 0.35 * d * d);  // the rim refracts the dark
+    blend(pixel, {0.1, 0.15, 0.1}, 0.35 * d * d);  // the rim refracts the dark surroundings
     const double glint = 1 - 6 * ((u + 0.35) * (u + 0.35) + (v + 0.35) * (v + 0.35));
     blend(pixel, {1, 1, 1}, 0.9 * clamp01(glint));
   });
@@ -309,7 +309,7 @@ void LeafPainter::speck() {
   });
 }
 
-/// A soft band, darker than the rest.
+/// A soft band that is darker than the rest.
 void LeafPainter::shadow() {
   const double turn = chance_.unit(), c = cosine(turn), s = sine(turn);
   const double from = chance_.between(-0.9, 0.5), width = chance_.between(0.2, 0.8), dark = chance_.between(0.6, 0.85);
@@ -321,7 +321,7 @@ void LeafPainter::shadow() {
   });
 }
 
-/// A stalk or blade of grass in front of everything.
+/// A stalk or blade of grass in the foreground.
 void LeafPainter::stem() {
   const double turn = chance_.unit(), c = cosine(turn), s = sine(turn);
   const double at = chance_.between(-0.8, 0.8), half = chance_.between(0.03, 0.09), bow = chance_.between(-0.3, 0.3);
@@ -341,7 +341,7 @@ void LeafPainter::finish() {
     const double light = gain * (1 + dx * x + dy * y);
     c = {c.r * light * balance.r, c.g * light * balance.g, c.b * light * balance.b};
   });
-  // Out of focus: a little of each neighbour.
+  // Defocus: each pixel gets a small part of each neighbour.
   const double soft = chance_.between(0, 0.12);
   const auto sharp = canvas_;
   const auto at = [&](std::int64_t row, std::int64_t column) -> const Colour& {

@@ -1,9 +1,9 @@
-// LeafPainter: draws one picture of core/data/leaves.h, layer by layer: background, leaf, marks, distractors, light.
+// LeafPainter: draws one image of core/data/leaves.h, layer by layer: background, leaf, marks, distractors, light.
 //
-// Coordinates: x to the right and y down, the picture is [-1, 1] x [-1, 1]. On the leaf, `along` runs down the midrib
-// and `across` stands off it; lateral veins are the lines where along - slope * |across| is a multiple of `spacing`.
-// Arithmetic is +, -, *, /, sqrt and floor alone (no sine or exponential of the C library, no fused multiply-add), so
-// that the bytes are the same on every machine.
+// Coordinates: x points right and y down; the image is [-1, 1] x [-1, 1]. On the leaf, `along` runs down the midrib and
+// `across` is perpendicular to it; lateral veins are the lines where along - slope * |across| is a multiple of
+// `spacing`. The arithmetic uses only +, -, *, /, sqrt and floor (no sine or exponential of the C library, no fused
+// multiply-add), so the bytes are the same on every machine.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace trireme::data {
 
-/// Numbers from one stream, in order.
+/// Sequential random numbers from one stream.
 class Chance {
  public:
   explicit Chance(std::uint64_t key) : key_(key) {}
@@ -27,7 +27,7 @@ class Chance {
   double between(double low, double high) { return low + (high - low) * unit(); }
   int whole(int low, int high) { return low + static_cast<int>(unit() * (high - low + 1)); }
   bool with(double probability) { return unit() < probability; }
-  /// Mean 0, variance 1, near to normal: a sum of uniforms needs no logarithm.
+  /// Mean 0, variance 1, approximately normal: a sum of uniforms needs no logarithm.
   double bell() { return (unit() + unit() + unit() + unit() - 2) * 1.7320508075688772; }
 
  private:
@@ -45,7 +45,7 @@ enum class LeafKind { angular_spots, healthy, rust };
 class LeafPainter {
  public:
   LeafPainter(std::uint64_t key, std::int64_t size);
-  /// size * size * 3 bytes, RGB, rows from the top.
+  /// Returns size * size * 3 bytes: RGB, rows from the top.
   std::vector<unsigned char> paint(LeafKind kind);
 
  private:
@@ -81,8 +81,8 @@ class LeafPainter {
   std::int64_t size_;
   double pixel_;  ///< width of a pixel
   std::vector<Colour> canvas_, behind_;
-  std::vector<double> cover_;  ///< how much of a pixel is leaf
-  // The leaf.
+  std::vector<double> cover_;  ///< fraction of a pixel that the leaf covers
+  // Geometry and colour of the leaf.
   double x_ = 0, y_ = 0, cos_ = 1, sin_ = 0, length_ = 1, width_ = 0.5, bend_ = 0, skew_ = 0, round_ = 0;
   double wave_ = 0, wave_rate_ = 1, wave_phase_ = 0, slope_ = 0.7, spacing_ = 0.2, vein_ = 0.3, midrib_ = 0.03;
   Colour green_;

@@ -1,10 +1,11 @@
-// Leaves: a built-in data set that needs no download. Pictures of leaves with three kinds of marks:
+// Leaves: a built-in data set that needs no download: images of leaves with three kinds of marks:
 //   healthy        no disease; blotches of dirt, veins, drops, holes
 //   angular_spots  brown patches with straight edges along the veins
 //   rust           many small round pustules with a pale halo
-// Shape, pose, size, colours, background, light, blur and noise vary, and every class carries the same distractors with
-// colours from the same palette, so that mean colour or any other linear reading of pixels says little.
-// A picture is a function of (seed, split, number, size) alone, in arithmetic that every machine does alike.
+// Shape, pose, size, colours, background, light, blur and noise vary, and every class has the same distractors with
+// colours from the same palette. The mean colour, or any other linear function of the pixels, therefore says little
+// about the class. An image depends only on (seed, split, number, size), with arithmetic that is the same on every
+// machine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,19 +20,19 @@
 
 namespace trireme::data {
 
-inline constexpr std::int64_t kLeafPixels = 48;  ///< a side, unless told
+inline constexpr std::int64_t kLeafPixels = 48;  ///< default pixels per side
 inline constexpr std::int64_t kLeafClasses = 3;
 
-/// Names of the classes, in label order (by name, as a folder of them would have it).
+/// Names of the classes in label order (sorted by name, as in an image folder).
 std::vector<std::string> leaf_classes();
 
-/// How many of `images` a split gets: 70, 15 and 15 %.
+/// The number of images that a split gets: 70, 15 and 15 % of `images`.
 std::int64_t leaf_count(Split split, std::int64_t images);
 
-/// Picture `number` of a split: uint8 [size, size, 3]. Its class is number % 3.
+/// Image `number` of a split: uint8 [size, size, 3]. Its class is number % 3.
 at::Tensor draw_leaf(Split split, std::int64_t number, std::int64_t size, std::uint64_t seed);
 
-/// @throws DataError when `images` are too few for each split to hold each class.
+/// @throws DataError when there are too few `images` for each split to contain each class.
 std::shared_ptr<PixelSource> leaf_source(Split split, std::int64_t images, std::int64_t size, std::uint64_t seed);
 
 }  // namespace trireme::data

@@ -52,13 +52,14 @@ void check_shares(std::int64_t global_batch, int ranks) {
 }
 
 struct Loader::State {
-  /// One step on its way: samples are read by any worker, in order of claim; the last one to finish joins them.
+  /// One step in progress: any worker reads samples, in the order of claims; the last one to finish assembles the
+  /// batches.
   struct Job {
     std::int64_t epoch = 0, step = 0;
     StepPlan plan;
-    std::vector<std::int64_t> ids;            ///< of the share; a replaced one holds its replacement's number
-    std::vector<std::optional<Sample>> read;  ///< by position in the share
-    std::size_t claimed = 0, finished = 0;    ///< guarded by the loader's mutex, as is what follows
+    std::vector<std::int64_t> ids;            ///< of this rank's share, after replacements
+    std::vector<std::optional<Sample>> read;  ///< by position in this rank's share
+    std::size_t claimed = 0, finished = 0;    ///< guarded by the loader's mutex, like the members below
     std::exception_ptr error;
     std::size_t error_at = 0;
     bool ready = false;
@@ -79,7 +80,7 @@ struct Loader::State {
   std::shared_ptr<Dataset> dataset;
   LoaderOptions options;
   Sampler sampler;
-  std::vector<at::Tensor> empty_inputs;  ///< of no sample; else shaped as the first one's
+  std::vector<at::Tensor> empty_inputs;  ///< batch dimension 0; the other dimensions are those of the first sample
 
   std::mutex mutex;
   std::condition_variable work_waits, step_ready;
@@ -87,7 +88,7 @@ struct Loader::State {
   bool stopping = false;
 
   bool started = false;
-  std::int64_t epoch = 0, scheduled = 0;  ///< the step that schedule() makes next
+  std::int64_t epoch = 0, scheduled = 0;  ///< `scheduled`: the step that schedule() creates next
   std::vector<std::int64_t> order;
   std::vector<std::thread> workers;
 };
@@ -131,14 +132,14 @@ void Loader::start_epoch(std::int64_t epoch, std::int64_t first_step) {
   s.epoch = epoch;
   s.scheduled = first_step;
   {
-    // Workers that are still at a step of before finish their sample into a job that nobody waits for.
+    // Workers that still read for an earlier step finish their sample in a job that is no longer used.
     const std::lock_guard lock(s.mutex);
     s.jobs.clear();
   }
   s.schedule(static_cast<std::size_t>(std::max<std::int64_t>(0, s.options.prefetch)));
 }
 
-/// Tops the queue up to `wanted` steps, as far as the epoch goes.
+/// Fills the queue to `wanted` steps, or to the end of the epoch.
 void Loader::State::schedule(std::size_t wanted) {
   while (jobs.size() < wanted && scheduled < sampler.steps_per_epoch()) {
     auto job = std::make_shared<Job>();
@@ -160,7 +161,7 @@ void Loader::State::schedule(std::size_t wanted) {
 }
 
 void Loader::State::work() {
-  // Ranks and workers share the cores: what a worker calls must not start threads of its own.
+  // Ranks and workers share the cores, so code that a worker calls must not start its own threads.
   const c10::ParallelGuard serial(true);
   const memory::OfHost on_host;
   std::unique_lock lock(mutex);
@@ -224,7 +225,7 @@ void Loader::State::assemble(Job& job) const {
   job.read.clear();
 }
 
-/// `wanted`: of the first sample of the microbatch, or with one_shape of the data set.
+/// `wanted`: the shape of the microbatch's first sample, or with one_shape that of the data set.
 void Loader::State::check_shape(const at::Tensor& input, at::IntArrayRef wanted, std::int64_t sample) const {
   if (input.sizes() == wanted) return;
   const auto* remedy =
@@ -239,7 +240,7 @@ Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) con
   std::vector<std::int64_t> labels, ids;
   for (auto position = positions.begin; position < positions.end; ++position) {
     const auto at = static_cast<std::size_t>(position - job.plan.share.begin);
-    if (!job.read[at]) continue;  // left out
+    if (!job.read[at]) continue;  // skipped
     auto& sample = *job.read[at];
     if (options.inputs && sample.inputs.size() != columns.size())
       throw DataError(fmt::format("sample {} has {} inputs, the first one has {}; all must have the same number",

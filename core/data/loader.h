@@ -1,14 +1,14 @@
-// Loader: global batches in a seeded order, each rank's share decoded ahead on worker threads.
+// Loader: global batches in a seeded order; worker threads decode each rank's share ahead of time.
 //
 // Contract C3: global batch s of an epoch is positions [s*G, min((s+1)*G, n)) of that epoch's permutation. Its n_s
 // samples are split over the data-parallel ranks by shard::split (shares differ by at most one). Every rank runs
 // ceil(largest share / micro_batch) microbatches; the last ones may be smaller or empty on some ranks.
 // Evaluation: no shuffle, no augmentation, every sample exactly once over all ranks.
 //
-// A sample that cannot be read (data.on_bad_sample = skip) keeps its place in training: the next readable one by
-// number stands in for it, the same on every rank, so that every batch has as many samples as all ranks count on. In
-// evaluation nothing may be counted twice: there it is left out, and global_samples and global_weight are what the
-// batch would have held; who evaluates divides by the samples it saw.
+// In training, an unreadable sample (data.on_bad_sample = skip) is replaced by the next readable one by index, the same
+// on every rank, so every batch has the size that all ranks expect. In evaluation no sample may count twice, so it is
+// left out; global_samples and global_weight then still count it, and the caller must divide by the number of samples
+// it has seen.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -31,35 +31,35 @@ struct LoaderOptions {
   bool shuffle = false;
   bool augment = false;
   bool drop_last = false;
-  bool inputs = true;      ///< false: labels and numbers alone are read; inputs have their shapes, and no memory (meta)
-  bool one_shape = false;  ///< all samples must have the first one's: other ranks go by that, and read none
-  bool evaluation = false;  ///< unreadable samples are left out, not replaced; excludes the three above
+  bool inputs = true;       ///< false: reads only labels and indices; inputs are on the meta device
+  bool one_shape = false;   ///< all samples must have the first one's shape, because some ranks do not read the inputs
+  bool evaluation = false;  ///< unreadable samples are left out, not replaced; excludes shuffle, augment and drop_last
   std::int64_t workers = 1;
   std::int64_t prefetch = 2;
-  at::ScalarType dtype = at::kFloat;  ///< of floating inputs
+  at::ScalarType dtype = at::kFloat;  ///< for floating-point inputs
   c10::Device device = at::kCPU;
 };
 
-/// Each rank needs a sample of every global batch. @throws ConfigError
+/// Checks that each rank gets a sample of every full global batch. @throws ConfigError
 void check_shares(std::int64_t global_batch, int ranks);
 
-/// Used by one thread; its workers are its own, and end with it, at any time.
+/// For use by one thread. It owns its worker threads and can be destroyed at any time.
 class Loader {
  public:
-  /// @throws ConfigError: more ranks than global_batch; DataError: no samples, or none left by drop_last.
+  /// @throws ConfigError: more ranks than global_batch; DataError: no samples, or drop_last leaves none.
   Loader(std::shared_ptr<Dataset> dataset, LoaderOptions options);
   ~Loader();
   Loader(const Loader&) = delete;
 
   [[nodiscard]] std::int64_t size() const;             ///< samples of the data set
   [[nodiscard]] std::int64_t steps_per_epoch() const;  ///< ceil(n / G), or floor with drop_last
-  [[nodiscard]] std::int64_t micro_per_step() const;   ///< of a full global batch
+  [[nodiscard]] std::int64_t micro_per_step() const;   ///< for a full global batch
   [[nodiscard]] const LoaderOptions& options() const;
 
-  /// Begins epoch `epoch` (from 0) at step `first_step` of it: the same batches as if it had run there.
+  /// Starts epoch `epoch` (from 0) at its step `first_step`, with the same batches as if the steps before had run.
   void start_epoch(std::int64_t epoch, std::int64_t first_step = 0);
-  /// The next step's share of this rank, or nullopt at the end of the epoch. Rethrows what a worker threw, once the
-  /// steps before it are delivered; of several errors in a step, the first in sample order.
+  /// Returns this rank's share of the next step, or nullopt at the end of the epoch. Rethrows a worker's exception
+  /// after the steps before it are delivered; of several exceptions in a step, the first in sample order.
   std::optional<StepBatch> next();
 
  private:

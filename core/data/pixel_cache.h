@@ -1,5 +1,5 @@
-// PixelCache: decoded images of one data set, kept by sample number while a budget lasts. Nothing is thrown out: with a
-// new order each epoch every image is as likely to come next as any other. Thread-safe.
+// PixelCache: caches decoded images of one data set by index while its budget lasts. There is no eviction: with a new
+// order in each epoch, every image is equally likely to be needed next. Thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,11 +12,11 @@
 
 namespace trireme::data {
 
-/// Bytes that several caches (the splits of a data source) share.
+/// A number of bytes that several caches (the splits of a data source) share.
 class CacheBudget {
  public:
   explicit CacheBudget(std::int64_t bytes) : left_(bytes) {}
-  /// Takes `bytes` if so many are left.
+  /// Takes `bytes` if that many are left.
   bool take(std::int64_t bytes) {
     auto left = left_.load();
     while (bytes <= left)
@@ -37,7 +37,7 @@ class PixelCache {
   ~PixelCache() { budget_->give_back(held_); }
   PixelCache(const PixelCache&) = delete;
 
-  /// The image, or an undefined tensor. It is shared: nobody writes to it.
+  /// Returns the image, or an undefined tensor. The image is shared and must not be modified.
   [[nodiscard]] at::Tensor find(std::int64_t sample) const {
     const std::lock_guard lock(mutex_);
     return images_[static_cast<std::size_t>(sample)];

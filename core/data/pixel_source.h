@@ -1,4 +1,4 @@
-// PixelSource: labelled images by number, before any transform: files of a folder, or drawn leaves.
+// PixelSource: labelled images by index, before any transform: files of a folder, or generated leaves.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace trireme::data {
 
-/// Thread-safe, and the same pixels for the same number each time.
+/// Thread-safe; the same index always gives the same pixels.
 class PixelSource {
  public:
   virtual ~PixelSource() = default;

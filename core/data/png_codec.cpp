@@ -12,7 +12,7 @@ namespace trireme::data::png {
 struct Reader::State {
   std::span<const unsigned char> bytes;
   std::size_t at = 0;
-  char message[160] = "unknown error";  // plain memory: libpng's error handler must not allocate
+  char message[160] = "unknown error";  // a plain array: libpng's error handler must not allocate
   png_structp png = nullptr;
   png_infop info = nullptr;
 };
@@ -27,7 +27,7 @@ void remember(png_structp png, png_const_charp text) {
   }
   png_longjmp(png, 1);
 }
-void ignore(png_structp, png_const_charp) {}  // libpng warns of odd metadata; damaged pixels are errors
+void ignore(png_structp, png_const_charp) {}  // libpng warns about odd metadata; damaged pixels are errors
 
 }  // namespace
 
@@ -61,10 +61,10 @@ bool Reader::read_rgb(unsigned char* out) {
   State* s = state_.get();
   const auto rows = static_cast<std::size_t>(height());
   const auto stride = static_cast<std::size_t>(width()) * 3;
-  std::vector<png_bytep> row(rows);  // lives outside the part that jumps
+  std::vector<png_bytep> row(rows);  // declared before setjmp()
   for (std::size_t i = 0; i < rows; ++i) row[i] = out + i * stride;
   if (setjmp(png_jmpbuf(s->png)) != 0) return false;
-  png_set_expand(s->png);  // palette, 1-2-4 bits, transparency: to 8 bits a channel
+  png_set_expand(s->png);  // palette, 1-2-4 bits, transparency: to 8 bits per channel
   png_set_strip_16(s->png);
   png_set_strip_alpha(s->png);
   png_set_gray_to_rgb(s->png);

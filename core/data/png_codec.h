@@ -1,4 +1,4 @@
-// libpng behind a face without longjmp: the one file where its error jumps live (they must cross no C++ destructor).
+// Wraps libpng without longjmp: its error jumps stay in this one source file (they must not cross a C++ destructor).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace trireme::data::png {
 
-/// Reads one PNG from memory as 8-bit RGB. Each call returns false on an error, which error() then tells.
+/// Reads one PNG from memory as 8-bit RGB. Each call returns false on an error, which error() describes.
 class Reader {
  public:
   explicit Reader(std::span<const unsigned char> bytes);
@@ -19,7 +19,7 @@ class Reader {
   bool read_header();
   [[nodiscard]] std::int64_t width() const;
   [[nodiscard]] std::int64_t height() const;
-  /// @param out width * height * 3 bytes, rows from the top. @pre read_header() was true
+  /// @param out width * height * 3 bytes, rows from the top. @pre read_header() returned true
   bool read_rgb(unsigned char* out);
   [[nodiscard]] std::string error() const;
 
@@ -28,7 +28,7 @@ class Reader {
   std::unique_ptr<State> state_;
 };
 
-/// @return false when libpng or the disk refused (errno tells the latter).
+/// @return false when libpng failed or the file could not be written (errno gives the cause of the latter).
 bool write_rgb(std::FILE* file, const unsigned char* rgb, std::int64_t width, std::int64_t height);
 
 }  // namespace trireme::data::png

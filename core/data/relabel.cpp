@@ -26,7 +26,7 @@ class Relabelled final : public Dataset {
  private:
   [[nodiscard]] std::int64_t number_of(std::int64_t label) const { return numbers_[static_cast<std::size_t>(label)]; }
   std::shared_ptr<Dataset> of_;
-  std::vector<std::int64_t> numbers_;  ///< by the label before
+  std::vector<std::int64_t> numbers_;  ///< new label, indexed by the old one
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Labels in another order: a model that was trained elsewhere may number the same classes otherwise.
+// Changes the order of labels: a model that was trained elsewhere may number the same classes differently.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace trireme::data {
 
-/// Whether the two lists hold the same names, each once, in another order.
+/// Whether the two lists contain the same names, each once, in a different order.
 bool is_reordering(const std::vector<std::string>& classes, const std::vector<std::string>& others);
 
-/// The data with its classes in the order of `classes`, and each sample's label the number of its class there.
+/// The data with its classes in the order of `classes`, and with each sample's label changed accordingly.
 /// @pre is_reordering(data.info.classes, classes)
 Datasets relabel(Datasets data, const std::vector<std::string>& classes);
 

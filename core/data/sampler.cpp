@@ -14,7 +14,7 @@ std::int64_t Sampler::steps_per_epoch() const {
 }
 
 std::int64_t Sampler::micro_per_step(std::int64_t global_samples) const {
-  const auto largest = shard::split(global_samples, options_.dp_size, 0).size();  // the larger shares come first
+  const auto largest = shard::split(global_samples, options_.dp_size, 0).size();  // rank 0 has a largest share
   return (largest + options_.micro_batch - 1) / options_.micro_batch;
 }
 

@@ -1,5 +1,5 @@
-// Sampler: which samples make up which step, for one rank (contract C3; see loader.h). Pure arithmetic: the same plan
-// wherever it is asked for, at any step, without having run the steps before it.
+// Sampler: which samples each step uses, for one rank (contract C3; see loader.h). It is a pure function: the plan of
+// any step can be computed anywhere, without having run the steps before it.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct SamplerOptions {
   bool shuffle = false, drop_last = false;
 };
 
-/// One rank's part of one global batch, as positions in the epoch's order.
+/// One rank's part of one global batch, as positions in the epoch's sample order.
 struct StepPlan {
   std::int64_t global_samples = 0;  ///< over all ranks
   shard::Range share;               ///< this rank's positions
-  std::vector<shard::Range> micro;  ///< the share, cut; the same number on every rank, some perhaps empty
+  std::vector<shard::Range> micro;  ///< the share, split; the same number on every rank, some may be empty
 };
 
 class Sampler {
@@ -32,7 +32,7 @@ class Sampler {
   [[nodiscard]] std::int64_t micro_per_step(std::int64_t global_samples) const;
   /// @pre 0 <= step < steps_per_epoch()
   [[nodiscard]] StepPlan step(std::int64_t step) const;
-  /// Position -> sample number, for all of an epoch: a permutation by (seed, epoch), or 0, 1, ... without shuffle.
+  /// Maps position to sample index for a whole epoch: a permutation by (seed, epoch), or 0, 1, ... without shuffle.
   [[nodiscard]] std::vector<std::int64_t> order(std::int64_t epoch) const;
 
  private:

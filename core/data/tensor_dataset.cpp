@@ -15,7 +15,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t kMaxClasses = 1'000'000;  // more is a file that holds something else
+constexpr std::int64_t kMaxClasses = 1'000'000;  // a file with more is assumed to hold something else
 
 SafeTensorsFile open_file(const std::string& path) {
   try {

@@ -1,6 +1,6 @@
-// TensorDataset: one split kept in a safetensors file with `pixel_values` [N, 3, H, W] (float64, float32, float16,
-// bfloat16: taken as they are, ready for the model; uint8: scaled and normalised like images) and `labels` [N] (int64
-// or int32, from 0). The file stays mapped; samples are read from it one by one.
+// TensorDataset: one split in a safetensors file with `pixel_values` [N, 3, H, W] (float64, float32, float16, bfloat16:
+// used without preprocessing; uint8: scaled and normalised like images) and `labels` [N] (int64 or int32, from 0). The
+// file stays memory-mapped; samples are read from it one by one.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace trireme::data {
 
 class TensorDataset : public Dataset {
  public:
-  /// @param transform its size is set from the file.
-  /// @throws DataError: not such a file, wrong names, dtypes or shapes, no samples, a label below 0.
+  /// @param transform its size is replaced by the file's.
+  /// @throws DataError: not such a file; wrong names, dtypes or shapes; no samples; a label below 0.
   TensorDataset(const std::string& file, TransformOptions transform, std::uint64_t seed, bool skip_bad, const Log& log);
 
   [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
@@ -40,7 +40,7 @@ class TensorDataset : public Dataset {
   SafeTensorsFile file_;
   TransformOptions transform_;
   std::uint64_t seed_;
-  at::ScalarType dtype_;  ///< in the file
+  at::ScalarType dtype_;  ///< dtype in the file
   std::vector<std::int64_t> labels_;
   BadSamples bad_;
 };

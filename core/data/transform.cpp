@@ -60,7 +60,7 @@ Augmentation draw_augmentation(const TransformOptions& options, std::uint64_t se
 
 at::Tensor resize(const at::Tensor& image, std::int64_t size) {
   if (image.size(0) == size && image.size(1) == size) return image;
-  // [H, W, 3] seen as channels-last [1, 3, H, W]: the kernel that works pass by pass in uint8, as Pillow does.
+  // [H, W, 3] viewed as channels-last [1, 3, H, W], for the kernel that works in uint8 pass by pass, as Pillow does.
   const auto planes = image.permute({2, 0, 1}).unsqueeze(0);
   const auto out = at::_upsample_bilinear2d_aa(planes, at::IntArrayRef({size, size}), false, std::nullopt);
   return out.squeeze(0).permute({1, 2, 0}).contiguous();
@@ -78,7 +78,7 @@ at::Tensor normalise(const at::Tensor& image, const TransformOptions& options, b
   const auto* in = image.const_data_ptr<unsigned char>();
   auto* planes = out.mutable_data_ptr<float>();
   for (std::int64_t channel = 0; channel < 3; ++channel) {
-    // 256 values: computed once in double, then looked up.
+    // The 256 values are computed once in double and then looked up.
     std::array<float, 256> table{};
     const auto c = static_cast<std::size_t>(channel);
     for (std::size_t value = 0; value < table.size(); ++value)

@@ -23,8 +23,8 @@ class AdaptedBlock : public Block {
   ForwardFn forward_;
 };
 
-/// Takes the user's module into the model's tree without a name of its own: its tensors and children are registered
-/// as the model's, so that names stay.
+/// Registers the user's module in the model's tree without adding a level: its tensors and children become the model's
+/// own, so names do not change.
 class AdaptedModel : public Model {
  public:
   AdaptedModel(const torch::nn::Module& module, std::vector<std::shared_ptr<Block>> blocks) {

@@ -60,13 +60,13 @@ at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, s
   const auto ask = [&] { return query->forward(query_tokens == 0 ? x : x.narrow(1, 0, query_tokens), context); };
   const auto by_head = [this](const at::Tensor& y) { return y.unflatten(-1, {-1, head_size_}).transpose(1, 2); };
   const auto mix = [&] {
-    const auto [q, k, v] = project_
+    const auto [q, k, v] = projection_
                                ? projection_(x, context, query_tokens)
                                : std::array<at::Tensor, 3>{ask(), key->forward(x, context), value->forward(x, context)};
     return attention_ ? attention_(by_head(q), by_head(k), by_head(v), context, query_tokens)
                       : attention(by_head(q), by_head(k), by_head(v), *dropout, context, fused_);
   };
-  return mix().transpose(1, 2).flatten(2);  // outside: q, k and v are gone where no graph holds them
+  return mix().transpose(1, 2).flatten(2);  // mix() has returned: q, k and v are freed unless the graph holds them
 }
 
 }  // namespace trireme::nn

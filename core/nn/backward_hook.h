@@ -15,16 +15,16 @@ namespace trireme::nn {
 /// Which gradients are complete when the function is called.
 enum class BackwardPart {
   whole,   ///< all gradients of what was computed from these tensors
-  inputs,  ///< the same, except those of weights, which follow in the second part
-  weights  ///< those of weights too: the second part
+  inputs,  ///< the same, except gradients of weights, which follow in the second part
+  weights  ///< gradients of weights too; this is the second part
 };
 
 using BackwardCallback = std::function<void(BackwardPart part)>;
 
 /// Returns the same tensors, connected to a hook: when the backward pass reaches them, `call` runs once (in a split
 /// pass once in each part), before gradients flow further back. Tensors that need no gradient are not connected. If
-/// none needs one, `call` never runs, except with `always`: then gradients of the floating-point tensors are computed
-/// and end here.
+/// none needs one, `call` never runs. With `always` it does: then gradients of the floating-point tensors are computed,
+/// and they stop at the hook.
 Tensors register_backward_hook(Tensors tensors, BackwardCallback call, bool always = false);
 
 /// The hook's node in the autograd graph.
@@ -34,7 +34,7 @@ class BackwardHook : public torch::autograd::Node {
       : Node(std::move(behind)), call_(std::move(call)) {}
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   [[nodiscard]] const BackwardCallback& call() const { return call_; }
-  /// The part that the next calls report.
+  /// Sets the part that later calls report.
   void set(BackwardPart part) { part_ = part; }
 
  private:

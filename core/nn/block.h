@@ -1,5 +1,5 @@
 // Block and Model (design idea 1): a model is a list of blocks, and its forward pass runs them one after the other. A
-// pipeline stage is a range of blocks; recomputation, gathering of weights and timing work block by block.
+// pipeline stage is a range of blocks. Recomputation, gathering of weights and timing are done block by block.
 //
 // A layer can be in two module trees. The model's tree gives the names (of weights, random draws and dropout masks); a
 // block's tree holds what the block needs to run. Where names do not nest by block (ViT's head uses "vit.layernorm" and
@@ -19,27 +19,28 @@ namespace trireme::nn {
 
 class Block : public Layer {
  public:
-  /// The returned tensors are all that later blocks see.
+  /// Later blocks see only the returned tensors.
   virtual Tensors forward(Tensors inputs, const Context& context) = 0;
-  /// True when forward() draws from LibTorch's generators (a user's own dropout): recomputation then restores their
-  /// state.
+  /// True when forward() draws from LibTorch's generators, as a user's own dropout does. Recomputation then restores
+  /// the state of the generators.
   [[nodiscard]] virtual bool uses_torch_generators() const { return false; }
 };
 
-/// Runs one block of a model: directly, with recomputation (core/nn/recompute.h), or with a gather of its weights.
+/// Runs one block of a model: directly, with recomputation (core/nn/recompute.h), or with an all-gather of its weights.
 using RunBlock = std::function<Tensors(const std::shared_ptr<Block>& block, Tensors inputs, const Context& context)>;
 
 class Model : public Layer {
  public:
   /// In forward order. Valid after construction; never changes.
   [[nodiscard]] const std::vector<std::shared_ptr<Block>>& blocks() const { return blocks_; }
-  /// Tokens of a sample after the first block, for sequence parallelism; 0 when the model has no tokens.
+  /// The number of tokens of a sample after the first block, for sequence parallelism; 0 when the model has no tokens.
   [[nodiscard]] virtual std::int64_t tokens(const Tensors& /*inputs*/) const { return 0; }
   /// Runs the blocks one after the other, each through `run` if it is set.
   Tensors forward(Tensors inputs, const Context& context, const RunBlock& run = {});
 
   /// Restricts this rank to these blocks; the other ranks along mesh axis `axis` run the others. Parameters that none
-  /// of these blocks uses get no memory on this rank. @pre `blocks` ascend, and no parameter has memory yet
+  /// of these blocks uses get no memory on this rank. @pre `blocks` is in ascending order, and no parameter has memory
+  /// yet
   void keep_stage_blocks(std::vector<std::size_t> blocks, std::string axis);
   struct StageBlocks {
     std::vector<std::size_t> blocks;
@@ -50,9 +51,9 @@ class Model : public Layer {
 
  protected:
   void add_block(std::shared_ptr<Block> block) { blocks_.push_back(std::move(block)); }
-  /// Must be the last call of a model's constructor: it sets each layer's path. A block outside the module tree keeps
-  /// the path it was given; without one it becomes "blocks.I". @throws UsageError when a block has a parameter that is
-  /// not in the model's tree, or when two layers have the same path
+  /// Must be the last call in a model's constructor: it sets each layer's path. A block outside the module tree keeps
+  /// the path that it was given; if it has none, its path becomes "blocks.I". @throws UsageError when a block has a
+  /// parameter that is not in the model's tree, or when two layers have the same path
   void finish();
 
  private:

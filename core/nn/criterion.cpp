@@ -17,9 +17,9 @@ Loss cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double la
                   fmt::join(logits.sizes(), ", "), fmt::join(labels.sizes(), ", "));
   const auto dtype = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto weight = static_cast<double>(labels.size(0));
-  // The sum over no rows is an empty sum in LibTorch too, but its label smoothing divides by the rows.
+  // LibTorch's sum over no rows is an empty sum too, but its label smoothing divides by the number of rows.
   if (labels.size(0) == 0) return {logits.to(dtype).sum(), weight};
-  if (labels.is_cpu()) check_labels(labels, logits.size(1));  // LibTorch's own words name no data; on a GPU it stops
+  if (labels.is_cpu()) check_labels(labels, logits.size(1));  // LibTorch's own error does not mention the data
   return {at::cross_entropy_loss(logits.to(dtype), labels, {}, at::Reduction::Sum, kNoLabel, label_smoothing), weight};
 }
 

@@ -1,5 +1,5 @@
-// A criterion returns a sum and its weight, not a mean (contract C3): the mean is over the global batch, whose weight
-// only the engine knows.
+// A criterion returns a sum and its weight, not a mean (contract C3): the mean is over the global batch, and only the
+// engine knows the weight of that.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,12 +11,12 @@
 namespace trireme::nn {
 
 struct Loss {
-  at::Tensor sum;     ///< 0-dim, connected to the graph even for a batch of no samples
-  double weight = 0;  ///< what the sum is divided by: samples, or valid tokens
+  at::Tensor sum;     ///< 0-dim, connected to the autograd graph even for an empty batch
+  double weight = 0;  ///< the divisor of the sum: the number of samples or of valid tokens
 };
 
-/// logits [B, classes], labels int64 [B]; summed over the samples in float32, or in float64 for float64 logits.
-/// Smoothing spreads that part of each target evenly over all classes.
+/// logits [B, classes], labels int64 [B]. The losses of the samples are summed in float32, or in float64 for float64
+/// logits. Label smoothing spreads the fraction `label_smoothing` of each target evenly over all classes.
 Loss cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing = 0);
 
 /// Cross-entropy as an object. A caller that passes it as ModelSource::loss allows a plugin to compute it from logits
@@ -33,7 +33,7 @@ class CrossEntropy {
   void set_parallel_loss(Compute replacement, std::weak_ptr<const void> model);
   [[nodiscard]] double label_smoothing() const { return smoothing_; }
   [[nodiscard]] bool replaced() const { return replacement_ && !model_.expired(); }
-  /// How often it has been called.
+  /// The number of calls.
   [[nodiscard]] std::uint64_t calls() const { return calls_; }
 
  private:

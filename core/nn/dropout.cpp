@@ -15,7 +15,7 @@ at::Tensor Dropout::mask(const Context& context, const Elements& elements, c10::
 }
 
 Elements Dropout::from(const at::Tensor& x, std::int64_t begin) {
-  std::int64_t of_index = 1;  // elements that share an index of dim 1
+  std::int64_t of_index = 1;  // elements per index of dim 1
   for (std::int64_t d = 2; d < x.dim(); ++d) of_index *= x.size(d);
   const auto held = of_index * (x.dim() > 1 ? x.size(1) : 1);
   return {.count = held, .offset = begin * of_index, .row = held};
@@ -31,7 +31,7 @@ at::Tensor Dropout::mask_of(const at::Tensor& x, const Context& context) const {
 
 at::Tensor Dropout::compute(const at::Tensor& x, const Context& context) {
   const auto kept = mask_of(x, context);
-  // LibTorch's name tells its first use; it is x * mask * scale, differentiable, and keeps the mask as bool.
+  // Despite its name, this is x * mask * scale itself: it is differentiable and stores the mask as bool.
   return kept.defined() ? at::native_dropout_backward(x, kept, scale()) : x;
 }
 

@@ -14,12 +14,12 @@ namespace {
 
 using random::kLanes;
 
-/// Elements 4 * quad to 4 * (quad + kLanes) - 1 of a sample.
+/// Draws elements 4 * quad to 4 * (quad + kLanes) - 1 of a sample.
 TRIREME_VECTOR_WIDTHS void keep_lanes(std::uint64_t key, std::uint64_t sample, std::uint64_t quad,
                                       std::uint64_t threshold, bool* out) {
   random::LaneWords words;
   random::philox_lanes(key, sample, quad, words);
-  // p < 1, so that the threshold is at most 2^32 - 1 + (p rounded up): compare in 32 bits where it fits.
+  // p < 1, so the threshold is at most 2^32 - 1 + (p rounded up). The comparison uses 32 bits where the threshold fits.
   const auto bound = static_cast<std::uint32_t>(std::min<std::uint64_t>(threshold, 0xFFFFFFFFULL));
   const bool none = threshold > 0xFFFFFFFFULL;
   for (int i = 0; i < kLanes; ++i) {
@@ -30,7 +30,7 @@ TRIREME_VECTOR_WIDTHS void keep_lanes(std::uint64_t key, std::uint64_t sample, s
   }
 }
 
-/// Elements [begin, end) of one sample's full tensor.
+/// Draws elements [begin, end) of one sample's full tensor.
 void keep_run(std::uint64_t key, std::uint64_t sample, std::uint64_t threshold, std::int64_t begin, std::int64_t end,
               bool* out) {
   constexpr std::int64_t kBlock = 4 * kLanes;
@@ -69,7 +69,7 @@ at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_id
   const std::int64_t row = elements.row == 0 ? std::max<std::int64_t>(count, 1) : elements.row;
   auto mask = at::empty({ids.numel(), count}, at::kBool);
   auto* out = mask.mutable_data_ptr<bool>();
-  // Cut by elements over all samples, so that one large sample is shared by the threads as well.
+  // Split by element over all samples, so that the threads share one large sample too.
   at::parallel_for(0, ids.numel() * count, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t at = begin; at < end;) {
       const std::int64_t sample = at / count, i = at % count;

@@ -1,6 +1,6 @@
-// The dropout mask (contract C2): element `e` of sample `s` in one layer at one step is kept or not as a function of
-// (seed, step, layer, s, e) alone. So data, tensor and pipeline parallelism, recompute and a resumed run draw the same
-// mask. The functions of one element run on the host and in CUDA kernels alike, bit for bit.
+// The dropout mask (contract C2): whether element `e` of sample `s` is kept in one layer at one step depends only on
+// (seed, step, layer, s, e). Data, tensor and pipeline parallelism, recomputation and a resumed run therefore draw the
+// same mask. The functions for one element are compiled for the host and for CUDA, with bitwise equal results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,13 +13,13 @@
 
 namespace trireme::nn {
 
-/// The stream of one layer at one step.
+/// The key of the random stream of one layer at one step.
 constexpr std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::string_view layer_path) {
   return random::mix(random::mix(seed, static_cast<std::uint64_t>(step)), random::hash(layer_path));
 }
 
-/// Elements 4q to 4q + 3 of a sample's full tensor have the four words of random::philox(key, sample, q). A word w
-/// stands for the uniform number (w + 0.5) / 2^32; it is at least `p` when w >= dropout_threshold(p).
+/// Elements 4q to 4q + 3 of a sample's full tensor use the four words of random::philox(key, sample, q). A word w
+/// represents the uniform number (w + 0.5) / 2^32, which is at least `p` exactly when w >= dropout_threshold(p).
 /// @pre 0 <= p < 1
 TRIREME_HOST_DEVICE constexpr std::uint64_t dropout_threshold(double p) {
   const double scaled = p * 4294967296.0 - 0.5;
@@ -32,9 +32,9 @@ TRIREME_HOST_DEVICE constexpr std::uint64_t dropout_threshold(double p) {
 /// offset + (i / row) * stride + i % row.
 struct Elements {
   std::int64_t count;       ///< elements of a sample that this rank holds
-  std::int64_t offset = 0;  ///< full element of the first
-  std::int64_t row = 0;     ///< elements that lie side by side; 0: all of them
-  std::int64_t stride = 0;  ///< from one row to the next in the full tensor
+  std::int64_t offset = 0;  ///< index in the full tensor of the first local element
+  std::int64_t row = 0;     ///< length of a contiguous run; 0: all elements are contiguous
+  std::int64_t stride = 0;  ///< distance between the starts of two runs in the full tensor
 
   static Elements all(std::int64_t count) { return {count, 0, count, count}; }
 };
@@ -44,8 +44,8 @@ struct Elements {
 at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_ids, const Elements& elements,
                         c10::Device device);
 
-/// Fills `mask` on its device with the same bits; `threshold`: of words that are kept. libtrireme_cuda brings one when
-/// it is loaded; without it a GPU gets what the host has drawn.
+/// Fills `mask` on its device with the same bits. Elements whose word is at least `threshold` are kept. libtrireme_cuda
+/// registers one when it is loaded; without it the host draws the masks for a GPU.
 using DrawOnDevice = void (*)(std::uint64_t key, std::uint64_t threshold, const at::Tensor& sample_ids,
                               const Elements& elements, at::Tensor& mask);
 void draw_masks_by(DrawOnDevice draw);

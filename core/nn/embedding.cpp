@@ -16,7 +16,7 @@ Embedding::Embedding(const Options& options) : options_(options) {
 }
 
 at::Tensor Embedding::compute(const at::Tensor& token_ids, const Context&) {
-  if (token_ids.is_cpu()) check_token_ids(token_ids, options_.vocabulary);  // as in criterion.cpp
+  if (token_ids.is_cpu()) check_token_ids(token_ids, options_.vocabulary);  // for the same reason as in criterion.cpp
   return at::embedding(weight, token_ids);
 }
 

@@ -18,8 +18,8 @@ class Embedding : public Unary {
   explicit Embedding(const Options& options);
   [[nodiscard]] const Options& options() const { return options_; }
 
-  /// x [..., features] -> [..., vocabulary]: the product with each token id's vector. A head that uses this has weights
-  /// that are tied to the embedding's.
+  /// x [..., features] -> [..., vocabulary]: the dot product with each token id's vector. A head that uses this has its
+  /// weights tied to the embedding's.
   at::Tensor scores(const at::Tensor& x, const Context& context);
   void set_scores(Forward replacement) { scores_ = std::move(replacement); }
 

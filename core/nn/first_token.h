@@ -1,11 +1,12 @@
-// FirstToken: of each sample the first token alone, such as the class token that a head reads.
+// FirstToken: selects the first token of each sample, such as the class token that a head reads.
 #pragma once
 
 #include "core/nn/layer.h"
 
 namespace trireme::nn {
 
-/// x [B, N, ...] -> [B, 1, ...]. A layer, so that a policy can find it: where ranks have slices, one of them has it.
+/// x [B, N, ...] -> [B, 1, ...]. It is a layer so that a policy can match it: if ranks hold slices, only one rank has
+/// this token.
 class FirstToken : public Unary {
  protected:
   at::Tensor compute(const at::Tensor& x, const Context& context) override;

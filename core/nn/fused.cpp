@@ -21,7 +21,7 @@ const FusedKernels& kernels_of(const at::Tensor& x) {
   return x.is_cuda() && has_gpu_kernels ? gpu_kernels : plain_kernels();
 }
 
-/// A gradient that one part of a backward pass has computed and the other needs.
+/// A gradient that one part of a split backward pass has computed and the other part needs.
 struct Between : torch::CustomClassHolder {
   at::Tensor incoming, gradient;
 };
@@ -70,7 +70,7 @@ struct MaskedAdd : torch::autograd::Function<MaskedAdd> {
 };
 
 struct AddNorm : torch::autograd::Function<AddNorm> {
-  // optional: a tensor that may be undefined is none that a node takes.
+  // std::optional, because apply() cannot take an undefined tensor.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& residual,
                                const at::Tensor& weight, const at::Tensor& bias, const std::optional<at::Tensor>& kept,
                                double scale, double eps) {
@@ -86,7 +86,7 @@ struct AddNorm : torch::autograd::Function<AddNorm> {
     const auto saved = ctx->get_saved_variables();
     const auto& mask = saved[5];
     const bool of_sum = ctx->needs_input_grad(0) || ctx->needs_input_grad(1);
-    std::array<at::Tensor, 3> found{grads[0], {}, {}};  // nothing looks at the norm
+    std::array<at::Tensor, 3> found{grads[0], {}, {}};  // the norm is not used
     if (grads[1].defined())
       found = kernels_of(saved[0]).add_norm_backward(grads[1].contiguous(), grads[0],
                                                      {saved[0], saved[1], saved[2], saved[3], saved[4]},

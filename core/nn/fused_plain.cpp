@@ -1,4 +1,4 @@
-// Fused steps by LibTorch's kernels, and by one pass of our own: mask and sum on the CPU.
+// Fused steps with LibTorch's kernels, and with one pass of our own for mask and sum on the CPU.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>

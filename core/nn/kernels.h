@@ -1,5 +1,5 @@
-// Which way the layers of a model compute what can be computed in several ways, all with the same numbers but for
-// rounding: a choice of speed and memory.
+// The choice between several implementations of the same computation in a model's layers. Results are equal up to
+// rounding; speed and memory differ.
 #pragma once
 
 namespace trireme::nn {
@@ -7,17 +7,17 @@ namespace trireme::nn {
 class Model;
 
 struct Kernels {
-  bool attention = true;  ///< LibTorch's fused kernels where it has one (core/nn/attention.h); false: scores are formed
-  bool norm = false;      ///< LayerNorm::of_sum() is one step
-  bool pointwise = false;  ///< bias and GELU of a Linear are one step, as are a Dropout and the sum behind it
+  bool attention = true;   ///< LibTorch's fused kernels if available (core/nn/attention.h); false: scores are stored
+  bool norm = false;       ///< LayerNorm::of_sum() runs as one step
+  bool pointwise = false;  ///< bias and GELU of a Linear run as one step, as do a Dropout and the sum after it
 };
-/// Sets every layer of the model that has such a choice.
+/// Applies the choice to every layer of the model that has one.
 void choose_kernels(Model& model, const Kernels& kernels);
 
-/// How many layers have each choice.
+/// The number of layers to which each choice applies.
 struct KernelPlaces {
   int attention = 0, norm = 0, pointwise = 0;
-  int dropout = 0;  ///< of the pointwise ones, those that are a dropout
+  int dropout = 0;  ///< the dropouts among the pointwise ones
   int attention_with_dropout = 0;
 };
 KernelPlaces kernel_places(Model& model);

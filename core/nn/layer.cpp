@@ -32,7 +32,7 @@ void Layer::set_storage(const std::string& name, at::Tensor value) {
   auto& declared = find(name);
   TRIREME_CHECK(value.sizes().vec() == declared.placement.local_shape(),
                 "{}.{}: the tensor does not have the placement's local shape", path_, name);
-  // A leaf is taken as it is: detach() would tie its version counter to the tensor it came from.
+  // A leaf is used as it is: detach() would share its version counter with the tensor it came from.
   if (!value.is_leaf()) value = value.detach();
   value.set_requires_grad(declared.member->requires_grad());
   *declared.member = value;

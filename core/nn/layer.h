@@ -1,6 +1,6 @@
 // Layer: the base class of our modules. A layer declares its parameters (name, shape, initialisation) on the meta
-// device. They get memory later, by name, and only the slice that this rank holds (core/nn/parameters.h). A model that
-// does not fit on one rank is therefore never built whole, and every layout starts from the same values.
+// device. They get memory later, by name, and only for the slice that this rank holds (core/nn/parameters.h). A model
+// that does not fit on one rank is therefore never built whole, and every parallel layout starts from the same values.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -26,18 +26,18 @@ class Layer : public torch::nn::Module {
   Layer& operator=(const Layer&) = delete;
 
   struct Declared {
-    std::string name;  ///< inside this layer: "weight"
+    std::string name;  ///< inside this layer, such as "weight"
     shard::Init init;
     at::Tensor* member;
-    shard::Placement placement;  ///< the slice that this rank holds; the name is filled in by the model
+    shard::Placement placement;  ///< the slice that this rank holds; the model fills in the name
   };
   [[nodiscard]] const std::vector<Declared>& declared() const { return declared_; }
 
-  /// Shards declared parameter `name`: this rank holds `range` of dimension `dim`, the other ranks along mesh axis
-  /// `axis` hold the rest. @pre the parameter has no memory yet
+  /// Shards the declared parameter `name`: this rank holds `range` of dimension `dim`, and the other ranks along mesh
+  /// axis `axis` hold the rest. @pre the parameter has no memory yet
   void cut(const std::string& name, std::int64_t dim, shard::Range range, const std::string& axis);
-  /// Gives declared parameter `name` its memory: `value`, of the shape that this rank holds, becomes the leaf tensor.
-  /// requires_grad does not change.
+  /// Gives the declared parameter `name` its memory: `value`, which has the shape that this rank holds, becomes the
+  /// leaf tensor. requires_grad does not change.
   void set_storage(const std::string& name, at::Tensor value);
 
   /// The layer's name inside the model ("vit.encoder.layer.0"), set by Model::finish(). It is part of the key of
@@ -67,7 +67,8 @@ class Unary : public Layer {
     return y;
   }
   void set_forward(Forward instead) { replacement_ = std::move(instead); }
-  /// Calls `wrapper` with the computation, which it must call once; the wrapper may replace parameters meanwhile.
+  /// `wrapper` is called with the computation, which it must call exactly once; it may replace parameters during that
+  /// call.
   using ForwardWrapper = std::function<void(const std::function<void()>& compute)>;
   void wrap_forward(ForwardWrapper wrapper) { wrapper_ = std::move(wrapper); }
   /// The layer's own computation, for a replacement that only adds to it.

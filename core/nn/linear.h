@@ -1,5 +1,5 @@
-// Linear and LayerNorm: y = x W^T + b over the last dim, and the normalisation of it. Each may say what stands next to
-// it in a block (GELU after the one, the residual sum before the other), so that both can be one step
+// Linear and LayerNorm: y = x W^T + b over the last dim, and layer normalisation. Each can include the neighbouring
+// step of a block (Linear the GELU after it, LayerNorm the residual sum before it), so that both can run as one step
 // (core/nn/fused.h).
 #pragma once
 
@@ -7,27 +7,27 @@
 
 namespace trireme::nn {
 
-/// weight [out, in], bias [out]; x [..., in] -> [..., out]: x W^T + b, or the GELU of that.
+/// weight [out, in], bias [out]; x [..., in] -> [..., out]: x W^T + b, or GELU of that.
 class Linear : public Unary {
  public:
   struct Options {
     std::int64_t in, out;
     bool bias = true;
     double init_std = 0.02;  ///< weight: normal(0, init_std); bias: zeros
-    /// So many features side by side are one thing that no cut may part, such as a head.
+    /// A shard boundary must be a multiple of this many features, such as the size of a head.
     std::int64_t in_unit = 1, out_unit = 1;
-    bool gelu = false;  ///< the exact one, of the sum with the bias
+    bool gelu = false;  ///< exact GELU, applied after the bias
   };
   explicit Linear(const Options& options);
   [[nodiscard]] const Options& options() const { return options_; }
 
-  /// For a policy that computes x W^T its own way. The bias that the product is to leave to finish(), with `x`;
-  /// undefined: none, it adds its own.
+  /// For a policy that computes x W^T itself. Returns the bias that must be left to finish() for input `x`; if it is
+  /// undefined, the policy adds the bias itself.
   [[nodiscard]] at::Tensor late_bias(const at::Tensor& x) const;
-  /// What forward() makes of the product, which it may overwrite. `late`: the bias that is still to be added, or
-  /// undefined.
+  /// Computes the output of forward() from the product, which it may overwrite. `late`: the bias that is still to be
+  /// added, or undefined.
   [[nodiscard]] at::Tensor finish(at::Tensor product, const at::Tensor& late) const;
-  /// Bias and GELU as one step.
+  /// Whether bias and GELU run as one step.
   void fuse(bool on) { fused_ = on; }
 
   at::Tensor weight, bias;  ///< bias is undefined without one
@@ -40,7 +40,7 @@ class Linear : public Unary {
   bool fused_ = false;
 };
 
-/// weight [size], bias [size], from ones and zeros. Mean and variance over the last dim.
+/// weight [size] starts as ones, bias [size] as zeros. Mean and variance are over the last dim.
 class LayerNorm : public Unary {
  public:
   LayerNorm(std::int64_t size, double eps);
@@ -48,7 +48,7 @@ class LayerNorm : public Unary {
   struct OfSum {
     at::Tensor sum, norm;
   };
-  /// sum = residual + dropout(x), and its norm. As one step, if fused.
+  /// sum = residual + dropout(x), and the norm of sum; in one step if fused.
   OfSum of_sum(const at::Tensor& residual, const at::Tensor& x, Dropout& dropout, const Context& context);
   void fuse(bool on) { fused_ = on; }
 

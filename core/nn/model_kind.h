@@ -1,8 +1,8 @@
-// ModelKind: a model that [model] name = "..." can choose: its options, its size presets, how it is made, and how its
-// configuration is told to and by Hugging Face's config.json.
+// ModelKind: a model that [model] name = "..." can select: its options, its size presets, how it is made, and how its
+// options are written to and read from Hugging Face's config.json.
 //
 // Order of use: default_options() -> the user's keys -> from_hf() when weights are loaded -> resolve() -> make().
-// What the user wrote is never overwritten: from_hf() and resolve() fill what is still unset.
+// Keys that the user wrote are never overwritten: from_hf() and resolve() fill in the unset ones.
 #pragma once
 
 #include <memory>
@@ -16,32 +16,33 @@ namespace trireme::nn {
 
 class Model;
 
-/// What the data say of the model's inputs and outputs.
+/// The model's inputs and outputs, as the data set defines them.
 struct InputSpec {
   std::int64_t image_size = 0;  ///< pixels, height and width
   std::int64_t channels = 3;
   std::int64_t classes = 0;
-  std::vector<std::string> class_names{};  ///< empty, or one a class
+  std::vector<std::string> class_names{};  ///< empty, or one per class
 };
 
 class ModelKind {
  public:
   virtual ~ModelKind() = default;
-  /// The keys of [model] that are this model's own.
+  /// The keys of [model] that are specific to this model.
   [[nodiscard]] virtual const FieldTable& fields() const = 0;
   /// The options struct that fields() describes.
   [[nodiscard]] virtual std::shared_ptr<void> default_options() const = 0;
-  /// Reads a config.json into what the user left unset. False: it is of another kind of model.
-  /// @throws ConfigError when it contradicts a key of the user's.
+  /// Reads a config.json into the options that the user left unset. Returns false when it is for another kind of model.
+  /// @throws ConfigError when it contradicts a key that the user wrote.
   virtual bool from_hf(void* options, const nlohmann::json& config) const = 0;
-  /// Fills the rest: an explicit key beats the size preset, which beats the default. @throws ConfigError for numbers
-  /// that do not fit together.
+  /// Fills in the other options: an explicit key overrides the size preset, which overrides the default. @throws
+  /// ConfigError for numbers that are inconsistent.
   virtual void resolve(void* options, const InputSpec& inputs) const = 0;
-  /// On the meta device; see nn::materialize(). @pre resolved options
+  /// Makes the model on the meta device; see nn::materialize(). @pre `options` is resolved
   [[nodiscard]] virtual std::unique_ptr<Model> make(const void* options) const = 0;
-  /// The config.json of resolved options.
+  /// The config.json for resolved options.
   [[nodiscard]] virtual nlohmann::json to_hf(const void* options) const = 0;
-  /// Parameters under it depend on the classes: they may be missing from loaded weights ("classifier.").
+  /// Prefix of the parameters whose shapes depend on the number of classes, such as "classifier."; loaded weights may
+  /// lack them.
   [[nodiscard]] virtual std::string head_prefix() const = 0;
 };
 

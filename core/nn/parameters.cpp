@@ -10,14 +10,14 @@
 namespace trireme::nn {
 namespace {
 
-/// Where a parameter was declared.
+/// The layer that declared a parameter, and the index of the declaration there.
 struct Site {
   Layer* layer;
   std::size_t index;
   [[nodiscard]] const Layer::Declared& declared() const { return layer->declared()[index]; }
 };
 
-/// Tensor -> the layer that declared it. Parameters that a user's own module made are not in it.
+/// Maps each tensor to the layer that declared it. Parameters of a user's own module are not included.
 std::unordered_map<const void*, Site> sites(Model& model) {
   std::unordered_map<const void*, Site> out;
   model.apply([&](torch::nn::Module& module) {
@@ -29,7 +29,7 @@ std::unordered_map<const void*, Site> sites(Model& model) {
   return out;
 }
 
-/// Tensor -> the blocks that use it, ascending.
+/// Maps each tensor to the blocks that use it, in ascending order.
 std::unordered_map<const void*, std::vector<std::size_t>> block_users(Model& model) {
   std::unordered_map<const void*, std::vector<std::size_t>> out;
   for (std::size_t i = 0; i < model.blocks().size(); ++i)
@@ -42,8 +42,8 @@ std::unordered_map<const void*, std::vector<std::size_t>> block_users(Model& mod
 
 /// Whether a parameter is on this rank, when each pipeline stage runs some of the blocks.
 enum class Ownership {
-  owned,   ///< on this rank, which saves and reports it, also where other stages have a copy
-  copy,    ///< on this rank too, but owned by the rank that runs the first block that uses it
+  owned,   ///< on this rank, which saves and reports it, even if other stages have a copy
+  copy,    ///< on this rank, but owned by the rank that runs the first block that uses it
   remote,  ///< on other ranks only
 };
 
@@ -71,11 +71,11 @@ class StageOwnership {
 struct Found {
   std::string name;
   at::Tensor value;
-  const Site* site;  ///< null: of a user's own module
+  const Site* site;  ///< null: a parameter of a user's own module
   Ownership ownership;
 };
 
-/// Calls `use` for every parameter, remote ones too, in the order of registration; for a shared one only once.
+/// Calls `use` for every parameter, including remote ones, in registration order; for a shared one only once.
 template <class Use>
 void for_all(Model& model, Use&& use) {
   const auto declared = sites(model);
@@ -120,7 +120,7 @@ std::vector<Parameter> parameters(Model& model) {
   return out;
 }
 
-/// In place: the module that holds the tensor sees it. Whole numbers keep their dtype.
+/// In place, so that the module that holds the tensor sees the change. Integer tensors keep their dtype.
 static void move_to(at::Tensor tensor, at::ScalarType dtype, c10::Device device) {
   const auto wanted = tensor.is_floating_point() ? dtype : tensor.scalar_type();
   if (tensor.scalar_type() != wanted || tensor.device() != device) tensor.set_data(tensor.detach().to(device, wanted));

@@ -1,5 +1,5 @@
-// Policy: how tensor parallelism and sequence parallelism treat each layer of a model, as a list by name. A policy is
-// data alone; shardformer/apply.h applies it.
+// Policy: how tensor parallelism and sequence parallelism treat each layer of a model, as a list by layer name. A
+// policy is only data; shardformer/apply.h applies it.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace trireme::nn {
 enum class Role {
   // Tensor parallelism: each rank holds a part of the layer's parameters.
   attention,                      ///< a SelfAttention; each rank holds some of the heads
-  column_parallel,                ///< a Linear; each rank holds some of the outputs, and they stay where they are
+  column_parallel,                ///< a Linear; each rank holds some of the outputs, which stay sharded
   row_parallel,                   ///< a Linear after attention or column_parallel; each rank holds some of the inputs,
                                   ///< and the outputs are summed over the ranks
   sharded_dropout,                ///< a Dropout between attention or column_parallel and row_parallel; it draws the
@@ -19,22 +19,22 @@ enum class Role {
   classifier_head,                ///< the same for the logits, but in training they are not gathered where the loss can
                                   ///< be computed without; also an Embedding whose scores are the logits
   vocab_parallel_embedding,       ///< an Embedding; each rank holds the vectors of some of the token ids
-  // Sequence parallelism: each rank holds a slice of each sample's tokens (dim 1), between these two:
-  scatter_tokens,  ///< the first layer: its output is whole, and each rank continues with its slice
+  // Sequence parallelism: each rank holds a slice of each sample's tokens (dim 1) between these two layers:
+  scatter_tokens,  ///< the first layer: its output has all tokens, and each rank continues with its slice
   gather_tokens,   ///< the last layer, a FirstToken: every rank receives its output
-  // ... and for the layers between them, before them and after them:
+  // Roles of the layers between them, before them and after them:
   token_wise,   ///< treats each token by itself (a norm, a dropout), so it can be given slices
   first_token,  ///< a FirstToken; only the first rank has an output
-  whole,        ///< is given whole samples
+  whole,        ///< its input has all tokens of a sample
 };
 
 struct PolicyRow {
-  std::string layer;  ///< Layer::path(); '*' stands for any characters but a dot
+  std::string layer;  ///< Layer::path(); '*' matches any characters except a dot
   Role role;
 };
 /// Each row must match a layer of its kind, and no layer may match two rows. Between a column_parallel layer and its
-/// row_parallel layer there may only be layers that treat each value by itself. Under sequence parallelism every layer
-/// with parameters, and every Dropout, needs a role.
+/// row_parallel layer, only elementwise layers are allowed. Under sequence parallelism every layer with parameters, and
+/// every Dropout, needs a role.
 using Policy = std::vector<PolicyRow>;
 
 }  // namespace trireme::nn

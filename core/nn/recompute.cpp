@@ -19,8 +19,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Autocast of one kind of device, as a scope. The cache of cast weights stays off inside: a copy that was cast under
-/// no_grad would be found again by the second run and cut the weight off its gradient.
+/// Sets autocast for one kind of device in a scope. The cache of cast weights stays off inside: the second run would
+/// find a copy that was cast under no_grad, and the weight would get no gradient.
 class Autocast {
  public:
   struct State {
@@ -51,7 +51,7 @@ class Autocast {
   bool cache_ = at::autocast::is_autocast_cache_enabled();
 };
 
-/// State of LibTorch's default generator of `device`.
+/// The state of LibTorch's default generator for `device`.
 at::Tensor generator_state(c10::Device device) {
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard<std::mutex> lock(generator.mutex());
@@ -69,13 +69,13 @@ struct SavedBlockCall : torch::CustomClassHolder {
   Context context;
   c10::Device device = at::kCPU;
   Autocast::State autocast{};
-  std::vector<bool> wants_grad;        ///< of the block's inputs
-  at::Tensor generator;                ///< undefined: the block does not use it
+  std::vector<bool> wants_grad;        ///< for each input of the block
+  at::Tensor generator;                ///< undefined when the block does not use LibTorch's generators
   std::optional<SplitBackward> begun;  ///< between the two parts of a split backward pass
 };
 
 struct Recompute : torch::autograd::Function<Recompute> {
-  // TensorList: the one kind of list whose tensors become inputs of the node.
+  // TensorList is the only list type whose tensors become inputs of the node.
   static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedBlockCall>& saved_call,
                                at::TensorList inputs, at::TensorList parameters) {
     ctx->set_materialize_grads(false);
@@ -95,8 +95,9 @@ struct Recompute : torch::autograd::Function<Recompute> {
     for (std::size_t i = 0; i < count; ++i)
       inputs.push_back(saved[i].detach().set_requires_grad(saved_call->wants_grad[i]));
     const variable_list parameters(saved.begin() + static_cast<std::ptrdiff_t>(count), saved.end());
-    variable_list result(1 + saved.size());  // `kept`, the first, has no gradient
-    // Of a backward pass in two, the first asks for the inputs' gradients alone, the second for the parameters'.
+    variable_list result(1 + saved.size());  // the first entry belongs to saved_call, which has no gradient
+    // In a split backward pass, the first part asks only for gradients of inputs, the second only for those of
+    // parameters.
     const bool wants_parameters = wants(*ctx, count, saved.size());
     if (wants_parameters && !saved_call->begun) {
       whole(run_again(*saved_call, inputs, grads), inputs, parameters, result);
@@ -130,7 +131,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
     });
   }
 
-  /// Whether the engine asks for the gradient of any of these saved tensors.
+  /// Whether the autograd engine needs the gradient of any of these saved tensors.
   static bool wants(const AutogradContext& ctx, std::size_t begin, std::size_t end) {
     for (auto i = begin; i < end; ++i)
       if (ctx.needs_input_grad(i)) return true;
@@ -144,13 +145,13 @@ struct Recompute : torch::autograd::Function<Recompute> {
     return wanted;
   }
 
-  /// A parameter's gradient in memory of its own. Accumulation takes a gradient over as it is and adds to it in place;
-  /// with one sample in the batch two of them may be views of one tensor (class token and positions, say).
+  /// Gives a parameter's gradient its own memory. Accumulation takes over the first gradient's memory and adds to it in
+  /// place, and with one sample in the batch two gradients can be views of one tensor (class token and positions).
   static at::Tensor alone(at::Tensor gradient) {
     return gradient.defined() && gradient.storage().use_count() > 1 ? gradient.clone() : gradient;
   }
 
-  /// Where the backward pass of the second run begins: the outputs that have a gradient to send back.
+  /// Runs the block again. Returns the roots of its backward pass: the outputs that have an incoming gradient.
   static std::vector<SplitBackward::Root> run_again(const SavedBlockCall& saved_call, const variable_list& inputs,
                                                     const variable_list& grads) {
     const at::AutoGradMode enable(true);

@@ -36,14 +36,14 @@ variable_list run(const std::vector<SplitBackward::Root>& roots, const edge_list
                                                                accumulate, wanted);
 }
 
-/// The nodes that roots lead to, and which of them lead on to the inputs.
+/// The nodes that are reachable from the roots, and which of them lead to the inputs.
 class Graph {
  public:
   Graph(const std::vector<SplitBackward::Root>& roots, const std::unordered_set<const Node*>& inputs) {
     for (const auto& root : roots)
       if (root.edge.is_valid()) visit(root.edge.function, inputs);
   }
-  /// Each after all that it leads to.
+  /// In reverse topological order: each node comes after all nodes that it leads to.
   [[nodiscard]] const std::vector<std::shared_ptr<Node>>& nodes() const { return nodes_; }
   [[nodiscard]] bool leads_to_input(const Node* node) const { return leads_.at(node); }
 
@@ -73,7 +73,7 @@ class Graph {
   std::vector<std::shared_ptr<Node>> nodes_;
 };
 
-/// The accumulators of parameters that `from` leads to, each once.
+/// The gradient accumulators of the parameters that `from` leads to, each once.
 std::vector<std::shared_ptr<Node>> accumulators_behind(const std::vector<std::shared_ptr<Node>>& from) {
   std::vector<std::shared_ptr<Node>> out, open(from.rbegin(), from.rend());
   std::unordered_set<const Node*> seen;
@@ -115,7 +115,7 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
     ends.insert(wanted.back().function.get());
   }
   const Graph graph(roots, ends);
-  // Where the pass begins on a way to parameters alone, it begins there again.
+  // Roots that lead only to parameters start the second pass too.
   Fork begin{.into = {}, .parameters = {}, .whole = true};
   std::vector<std::shared_ptr<Node>> ways;
   for (const auto& root : roots)
@@ -128,16 +128,16 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
     return root.edge.is_valid() && graph.leads_to_input(root.edge.function.get());
   };
   whole_ = std::none_of(roots.begin(), roots.end(), meets);
-  if (whole_ && !any && !ways.empty()) forks_.push_back(std::move(begin));  // for the brackets on its way
+  if (whole_ && !any && !ways.empty()) forks_.push_back(std::move(begin));  // for the backward hooks on its paths
   if (whole_) return;
 
-  // No pass below puts a gradient at its weight by itself: whatever the engine comes by, the weights' come later.
+  // The pass below accumulates no gradient; those of the weights come in the second pass.
   std::vector<BackwardHook*> hooks;
   for (const auto& node : graph.nodes())
     if (auto* hook = dynamic_cast<BackwardHook*>(node.get())) hooks.push_back(hook);
   for (auto* hook : hooks) hook->set(BackwardPart::inputs);
 
-  std::vector<Edge*> behind;  // what forks have on the ways to the inputs
+  std::vector<Edge*> behind;  // edges from forks towards the inputs
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
     if (!graph.leads_to_input(node->get())) continue;
     ways.clear();
@@ -158,7 +158,7 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
       forks_.push_back({.into = {}, .parameters = {}, .whole = false, .call = std::move(call)});
     }
   }
-  if (accumulators_.empty()) forks_.clear();  // nobody reads what brackets provide
+  if (accumulators_.empty()) forks_.clear();  // without accumulators, no one uses the result of the hooks
   for (const auto& fork : forks_)
     if (!fork.whole)
       for (const auto& root : fork.into) wanted.push_back(root.edge);
@@ -169,11 +169,11 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
   for (auto& fork : forks_)
     if (!fork.whole)
       for (auto& root : fork.into) root.gradient = std::move(*next++);
-  // Those that are forks themselves.
+  // These hooks may be forks themselves, which the second pass runs again.
   for (auto* hook : hooks)
     if (graph.leads_to_input(hook)) hook->set(BackwardPart::weights);
-  // A weight that is used twice would else be reached from its later use through the earlier one too. What no fork
-  // holds is freed.
+  // Cut these edges: otherwise a weight that is used twice would be reached from its later use through the earlier one
+  // as well. Nodes that no fork holds are freed.
   for (auto* edge : behind) edge->function.reset();
 }
 
@@ -186,7 +186,7 @@ void SplitBackward::weights(const std::function<void(Node& accumulator, at::Tens
     }
     edge_list wanted;
     for (const auto number : fork.parameters) wanted.emplace_back(accumulators_[number], 0);
-    // The ways from a fork may cross those from another one.
+    // The paths from a fork may overlap those from another fork.
     auto found = run(fork.into, wanted, /*keep_graph=*/!fork.whole, /*accumulate=*/false);
     for (std::size_t i = 0; i < found.size(); ++i) {
       const auto number = fork.parameters[i];
@@ -199,11 +199,11 @@ void SplitBackward::weights(const std::function<void(Node& accumulator, at::Tens
 }
 
 void SplitBackward::accumulate_weights() {
-  // Each gradient is its parameter's as soon as it is made, then, and none waits for the others.
+  // Then each parameter's gradient is accumulated as soon as it is computed, without waiting for the others.
   if (whole_ && !forks_.empty()) return backward(std::exchange(forks_, {}).front().into);
   const at::NoGradGuard no_grad;
   weights([](Node& accumulator, at::Tensor gradient) {
-    // The accumulator takes a gradient over as it is and adds to it in place; two of them may be views of one tensor.
+    // Accumulation takes over the gradient's memory and adds to it in place; two gradients can be views of one tensor.
     if (gradient.storage().use_count() > 1) gradient = gradient.clone();
     accumulator(variable_list{std::move(gradient)});
   });

@@ -1,12 +1,13 @@
-// A backward pass in two: first the gradients of some inputs, which somebody waits for; later those of the weights.
-// What zero-bubble pipelines are made of (Qi et al., "Zero Bubble Pipeline Parallelism", 2024); for any graph, layer by
-// layer, as PyTorch's own pipelining does it.
+// A backward pass in two parts: first the gradients of some inputs, which another rank waits for; later those of the
+// weights. Zero-bubble pipelines are built on this (Qi et al., "Zero Bubble Pipeline Parallelism", 2024). It works for
+// any graph, layer by layer, as in PyTorch's own pipelining.
 //
-// A node of the graph forks where one way leads on to the inputs and another to parameters alone: a linear layer's
-// product, say. The first pass runs the ways to the inputs, and keeps what came into each fork; the second runs each
-// fork again, for its parameters alone. Every node computes each gradient once. Between the two a fork keeps what it
-// saved (a linear layer's input); all other nodes on the ways to the inputs are done, and freed. Brackets on those ways
-// (bracket.h) call in both parts: in the second at their places among the forks.
+// A node of the graph is a fork when one path from it leads to the inputs and another leads only to parameters, for
+// example the product of a linear layer. The first pass runs the paths to the inputs and stores the gradients that come
+// into each fork. The second pass runs each fork again, for its parameters only. Every node computes each gradient
+// once. Between the two passes a fork keeps its saved tensors (a linear layer's input); all other nodes on the paths to
+// the inputs are done and freed. Backward hooks on those paths (backward_hook.h) are called in both parts; in the
+// second, in their order among the forks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,43 +22,45 @@ namespace trireme::nn {
 
 class SplitBackward {
  public:
-  /// Where the pass begins: gradients that come into the graph's nodes.
+  /// Where the pass begins: a gradient that comes into a node of the graph.
   struct Root {
     torch::autograd::Edge edge;
     at::Tensor gradient;
   };
-  /// The first pass. `inputs`: leaves that want a gradient; each that the graph does not meet has none (undefined).
-  /// Where it meets none nothing is done yet, and the second is a whole pass. Consumes the graph.
+  /// Runs the first pass. `inputs`: the leaves whose gradients are computed; the gradient of one that the graph does
+  /// not reach is undefined. If it reaches none, nothing is computed yet and the second pass is a full one. Consumes
+  /// the graph.
   SplitBackward(const std::vector<Root>& roots, const std::vector<at::Tensor>& inputs);
 
-  /// Of the inputs, in their order.
+  /// The gradients of the inputs, in the order of the inputs.
   [[nodiscard]] std::vector<at::Tensor>& input_gradients() { return input_gradients_; }
 
-  /// The second pass, once: calls use(parameter's accumulator, gradient) for each other leaf that has one.
+  /// Runs the second pass; call it once. Calls use(the parameter's accumulator, gradient) for each other leaf that has
+  /// a gradient.
   void weights(const std::function<void(torch::autograd::Node& accumulator, at::Tensor gradient)>& use);
-  /// ... which adds each to its parameter's .grad, as a backward pass does, hooks and all.
+  /// The same, but adds each gradient to its parameter's .grad as a backward pass does, including hooks.
   void accumulate_weights();
 
  private:
   struct Fork {
-    std::vector<Root> into;               ///< its node's incoming gradients
-    std::vector<std::size_t> parameters;  ///< their accumulators' numbers
-    bool whole;                           ///< no node but where the pass begins: nothing of it has run
-    std::function<void()> call{};         ///< a bracket's, and nothing else
+    std::vector<Root> into;               ///< the gradients that come into the fork's node
+    std::vector<std::size_t> parameters;  ///< indices of the parameters' accumulators
+    bool whole;                           ///< the roots of a pass of which nothing has run yet
+    std::function<void()> call{};         ///< the callback of a backward hook; the fork then has nothing else
   };
   bool add_fork(Fork fork, const std::vector<std::shared_ptr<torch::autograd::Node>>& ways);
 
-  bool whole_ = false;       ///< it meets no input: all is left to the second pass
-  std::vector<Fork> forks_;  ///< in the order of a backward pass
+  bool whole_ = false;       ///< the graph reaches no input: everything is left to the second pass
+  std::vector<Fork> forks_;  ///< in the order of the backward pass
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
-  std::vector<std::size_t> forks_left_;  ///< of each accumulator
+  std::vector<std::size_t> forks_left_;  ///< for each accumulator, the forks that have not run yet
   std::vector<at::Tensor> input_gradients_;
 };
 
-/// The whole pass at once: adds to every leaf's .grad. Consumes the graph.
+/// Runs the whole pass at once and adds to every leaf's .grad. Consumes the graph.
 void backward(const std::vector<SplitBackward::Root>& roots);
-/// The whole pass at once: the gradients of these leaves, undefined for one that the graph does not meet or that wants
-/// none. Consumes the graph.
+/// Runs the whole pass at once and returns the gradients of these leaves; undefined for one that the graph does not
+/// reach or that does not require a gradient. Consumes the graph.
 std::vector<at::Tensor> gradients(const std::vector<SplitBackward::Root>& roots, const std::vector<at::Tensor>& leaves);
 
 }  // namespace trireme::nn

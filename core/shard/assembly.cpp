@@ -34,7 +34,7 @@ Placement to_placement(const json& from) {
   return p;
 }
 
-/// Along each axis where others hold copies, the rank at coordinate 0 speaks for all.
+/// Of the copies along an axis, only the one on the rank at coordinate 0 counts.
 bool counts(const Placement& placement, const comm::Mesh& mesh) {
   const auto axes = mesh.axes();
   return !placement.copy && std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {

@@ -1,4 +1,4 @@
-// Assembly: full tensors from the slices that the ranks hold, one at a time: for checkpoints, exports and tests.
+// Assembly: builds full tensors from the ranks' slices, one at a time, for checkpoints, exports and tests.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,9 @@ namespace trireme::shard {
 
 class Assembly {
  public:
-  /// Collective over the mesh's world: rank 0 learns who holds what. Of copies along an axis the first rank's counts.
-  /// @throws LogicError when the slices of some tensor do not hold each of its elements once.
+  /// Collective over the mesh's world: rank 0 collects which rank holds which slices. Of copies along an axis, the
+  /// first rank's counts. @throws LogicError when the slices of a tensor do not cover each of its elements exactly
+  /// once.
   Assembly(std::vector<Slice> mine, comm::Mesh& mesh);
 
   struct Entry {
@@ -22,10 +23,10 @@ class Assembly {
     std::vector<std::int64_t> shape;  ///< of the full tensor
     at::ScalarType dtype;
   };
-  /// By name: on rank 0 the tensors of all ranks; on another those of which it holds a slice that counts.
+  /// Sorted by name: on rank 0 the tensors of all ranks; on other ranks those of which they hold a slice that counts.
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
-  /// The full tensor in rank 0's host memory; undefined on all others. Each rank collects all of its entries, in an
-  /// order that all agree on: by name, for instance.
+  /// Returns the full tensor in rank 0's host memory, and an undefined one on other ranks. Each rank must collect all
+  /// of its entries, in an order that all ranks agree on, such as by name.
   [[nodiscard]] at::Tensor collect(std::size_t entry) const;
 
  private:
@@ -34,8 +35,8 @@ class Assembly {
     Placement placement;
   };
   std::vector<Entry> entries_;
-  std::vector<std::vector<Piece>> pieces_;  ///< of each entry, those that hold something; on rank 0
-  std::vector<at::Tensor> mine_;            ///< of each entry; undefined: nothing that counts
+  std::vector<std::vector<Piece>> pieces_;  ///< for each entry, the non-empty pieces; on rank 0
+  std::vector<at::Tensor> mine_;            ///< for each entry; undefined: no slice that counts
   comm::World& world_;
 };
 

@@ -1,9 +1,9 @@
-// How a parameter starts, and the numbers behind it: four neighbouring elements from the four words of one
-// random::philox() call, on the host and in CUDA kernels bit for bit.
+// How a parameter is initialised, and the values: four neighbouring elements come from the four words of one
+// random::philox() call, bitwise equal on the host and in CUDA kernels.
 //
-// The bits are the same in every place because only operations that IEEE 754 rounds correctly are used (+, -, *, sqrt,
-// conversions from 32-bit integers), in single precision and in one order: no libm, no fused multiply-add. A file that
-// includes this is compiled with -ffp-contract=off, or -fmad=false by nvcc.
+// The bits are the same everywhere because only operations that IEEE 754 rounds correctly are used (+, -, *, sqrt,
+// conversions from 32-bit integers), in single precision and in a fixed order: no libm, no fused multiply-add. A file
+// that includes this must be compiled with -ffp-contract=off, or with -fmad=false by nvcc.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace trireme::shard {
 
-/// How a parameter starts.
+/// The initial distribution of a parameter.
 struct Init {
   enum class Kind { zeros, ones, normal, trunc_normal, uniform } kind = Kind::zeros;
   double a = 0;  ///< normal, trunc_normal: mean; uniform: low
@@ -22,7 +22,8 @@ struct Init {
   static Init zeros() { return {Kind::zeros, 0, 0}; }
   static Init ones() { return {Kind::ones, 0, 0}; }
   static Init normal(double mean, double std) { return {Kind::normal, mean, std}; }
-  /// Normal, cut at two standard deviations (by the inverse distribution function: one word an element).
+  /// Normal distribution truncated at two standard deviations, by the inverse distribution function: one word per
+  /// element.
   static Init trunc_normal(double mean, double std) { return {Kind::trunc_normal, mean, std}; }
   static Init uniform(double low, double high) { return {Kind::uniform, low, high}; }
 };
@@ -34,7 +35,7 @@ struct FourValues {
 
 namespace detail {
 
-/// Natural logarithm of a normal number u > 0, to 1 ulp where u <= 1 (Cephes 2.2, logf.c, S. L. Moshier).
+/// Natural logarithm of a normal number u > 0, accurate to 1 ulp for u <= 1 (Cephes 2.2, logf.c, S. L. Moshier).
 TRIREME_HOST_DEVICE inline float log(float u) {
   const auto bits = __builtin_bit_cast(std::int32_t, u);
   const std::int32_t exponent = (bits - 0x3F3504F3) >> 23;  // so that the mantissa is in [sqrt(1/2), sqrt(2))
@@ -55,7 +56,7 @@ TRIREME_HOST_DEVICE inline float log(float u) {
   return (x + y) + n * 0.693359375F;
 }
 
-/// The number with its sign flipped where `flip` is 2, and as it is where `flip` is 0.
+/// Returns x with its sign flipped if `flip` is 2, and x itself if `flip` is 0.
 TRIREME_HOST_DEVICE inline float flip_sign(float x, std::uint32_t flip) {
   return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, x) ^ (flip << 30));
 }
@@ -64,11 +65,11 @@ struct Pair {
   float first, second;
 };
 
-/// Two standard normal numbers from two words (Box and Muller, 1958); at most 6.56 from 0.
+/// Two standard normal numbers from two words (Box and Muller, 1958); their absolute value is at most 6.56.
 TRIREME_HOST_DEVICE inline Pair normal(std::uint32_t for_radius, std::uint32_t for_angle) {
   const float u = static_cast<float>(static_cast<std::int32_t>((for_radius >> 1) | 1)) * 0x1p-31F;  // in (0, 1]
   const float radius = std::sqrt(-2.0F * log(u));
-  // The angle, for_angle / 2^32 of a turn, is a multiple of a quarter turn and x in [-pi/4, pi/4).
+  // The angle, for_angle / 2^32 of a turn, is split into a multiple of a quarter turn and x in [-pi/4, pi/4).
   const std::uint32_t quarter = (for_angle + (1U << 29)) >> 30;
   const float x = static_cast<float>(static_cast<std::int32_t>(for_angle << 2)) * 3.6572952e-10F;  // 2 pi / 2^34
   const float z = x * x;
@@ -81,7 +82,7 @@ TRIREME_HOST_DEVICE inline Pair normal(std::uint32_t for_radius, std::uint32_t f
           radius * flip_sign(odd ? cosine : sine, quarter & 2)};
 }
 
-/// A standard normal number cut at 2, from one word.
+/// A standard normal number truncated at 2, from one word.
 TRIREME_HOST_DEVICE inline float trunc_normal(std::uint32_t word) {
   // y is uniform between -erf(sqrt(2)) and erf(sqrt(2)); the number is sqrt(2) times the inverse of erf at y, by the
   // central polynomial of M. Giles ("Approximating the erfinv function", GPU Computing Gems, 2011).

@@ -1,5 +1,5 @@
-// The host's draws: neighbouring elements of a stream side by side in vectors. The bits of an element depend neither on
-// the width of vector nor on where a call begins and ends (core/shard/distribution.h says why).
+// Draws values on the host; neighbouring elements of a stream are computed in SIMD lanes. The bits of an element depend
+// neither on the vector width nor on where a call begins and ends (core/shard/distribution.h says why).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace trireme::shard {
 
-/// Elements [begin, begin + count) of the stream `key` into `out`, in single precision.
+/// Writes elements [begin, begin + count) of the stream `key` to `out`, in single precision.
 /// @pre init.kind is normal, trunc_normal or uniform
 void draw_values(const Init& init, std::uint64_t key, std::int64_t begin, std::int64_t count, float* out);
 

@@ -15,12 +15,12 @@ namespace {
 
 using Runs = std::vector<Placement::Run>;
 
-/// What is drawn at a time where it is not drawn into its place: 4 MiB on the host, 256 MiB on a GPU.
+/// Number of elements drawn at once when they cannot be drawn in place: 4 MiB on the host, 256 MiB on a GPU.
 constexpr std::int64_t kHostChunk = 1 << 20, kDeviceChunk = 1 << 26;
 
 DrawOnDevice draw_on_device = nullptr;
 
-/// Of `runs`, which follow each other in the slice, those of local elements [begin, end), counted from `begin`.
+/// The parts of `runs`, which are consecutive in the slice, within local elements [begin, end), counted from `begin`.
 Runs runs_within(const Runs& runs, std::int64_t begin, std::int64_t end) {
   Runs out;
   auto run =
@@ -32,7 +32,7 @@ Runs runs_within(const Runs& runs, std::int64_t begin, std::int64_t end) {
   return out;
 }
 
-/// Local elements [begin, end) into `out`, in the threads that there are.
+/// Draws local elements [begin, end) into `out`, with all threads.
 void draw_on_host(const Init& init, std::uint64_t key, const Runs& runs, std::int64_t begin, std::int64_t end,
                   float* out) {
   at::parallel_for(begin, end, 1 << 15, [&](std::int64_t first, std::int64_t last) {

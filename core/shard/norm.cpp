@@ -27,7 +27,7 @@ at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, con
   std::vector<at::Tensor> contributing;
   for (const auto& t : tensors) {
     if (!t.tensor.defined() || t.tensor.numel() == 0 || t.placement->copy) continue;
-    // Of the copies along an axis over which the sum will run, the one at coordinate 0 counts.
+    // Of the copies along an axis of the sum, only the one at coordinate 0 counts.
     const bool mine = std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
       return t.placement->differs_along(axis) || mesh.coordinate(axis) == 0;
     });
@@ -44,10 +44,10 @@ at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, con
     norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(contributing, power, type)), power);
   const auto& group = mesh.group(axes);
   if (group.size() == 1) return norm;
-  // In float64 whatever the tensors are: a rank may hold none, and cannot know.
+  // float64 for every dtype: a rank without tensors does not know the dtype of the others.
   norm = norm.to(at::kDouble);
   if (power != 2) {
-    // A maximum may pass over a NaN; infinity it cannot.
+    // A max reduction may drop a NaN, but not infinity.
     norm = at::where(at::isfinite(norm), norm, INFINITY);
     group.all_reduce(norm, comm::ReduceOp::max);
     return norm;

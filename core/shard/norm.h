@@ -1,4 +1,4 @@
-// The one gradient norm (contract C4): every element counted once, the same number in every layout.
+// The global gradient norm (contract C4): every element counts once, with the same result in every parallel layout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,13 +13,13 @@ namespace trireme::shard {
 
 struct Placed {
   const Placement* placement;
-  at::Tensor tensor;  ///< this rank's slice; undefined: none here (an unused parameter)
+  at::Tensor tensor;  ///< this rank's slice; undefined for an unused parameter
 };
 
-/// Norm over all tensors of all ranks, of power 2 or infinity: a 0-dim tensor on the device, float64 for float64 inputs
-/// and where ranks add it up, else float32. `axes`: those along which ranks may hold different slices, the same on
-/// every rank, whatever each holds. A parameter that ranks hold copies of counts once; a value that is not finite makes
-/// the norm so, on every rank. No host synchronisation; one all-reduce over the axes.
+/// The norm over all tensors of all ranks, of power 2 or infinity: a 0-dim tensor on the device; float64 for float64
+/// inputs and when ranks are reduced, else float32. `axes`: the mesh axes along which ranks may hold different slices;
+/// it must be the same on every rank, whatever each rank holds. A replicated parameter counts once. A value that is not
+/// finite makes the norm not finite on every rank. No host synchronisation; one all-reduce over the axes.
 at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
                        double power = 2);
 

@@ -69,7 +69,7 @@ std::vector<std::int64_t> Placement::local_shape() const {
 
 std::int64_t Placement::local_numel() const { return product(local_shape()); }
 
-// A cut along `dim` leaves, for each index of the dims before it and each range, one run of range x (dims after it).
+// A shard along `dim` has one run of range x (dims after it) for each index of the dims before it and each range.
 std::vector<Placement::Run> Placement::runs() const {
   check_bounds(*this);
   std::vector<Run> cut;

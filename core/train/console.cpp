@@ -27,7 +27,7 @@ std::string bar(double share, int width) {
   return out;
 }
 
-/// What a line of progress says, in its order. Where the terminal is narrow, the parts with the highest rank go first.
+/// A part of a progress line, in display order. On a narrow terminal the parts with the highest rank are dropped first.
 struct Part {
   int rank;
   std::string text;
@@ -52,8 +52,8 @@ std::string joined(const std::vector<Part>& parts, std::size_t begin) {
   return out;
 }
 
-/// One line of at most `columns`, with a bar where there is room: what does not fit would wrap, and a wrapped line
-/// cannot be redrawn. The remaining time stays to the last.
+/// One line of at most `columns`, with a bar if there is room. A longer line would wrap, and a wrapped line cannot be
+/// redrawn. The remaining time is dropped last.
 std::string progress_line(std::vector<Part> parts, double share, int columns) {
   const auto room = static_cast<std::size_t>(std::max(1, columns));
   while (text::width(joined(parts, 0)) > room) {

@@ -1,5 +1,5 @@
-// The screen of a run, rank 0 alone: a header, a progress bar an epoch on a terminal (plain lines off it), a line an
-// epoch, a last line.
+// The screen output of a run, from rank 0 only: a header, a progress bar per epoch (plain lines if the output is not a
+// terminal), one line per epoch, and the closing lines.
 #pragma once
 
 #include <chrono>
@@ -10,16 +10,16 @@
 
 namespace trireme::train {
 
-/// Where the screen goes. columns = 0: not a terminal, so no control characters.
+/// The terminal of the output. columns = 0: not a terminal, so no control characters are written.
 struct Terminal {
   int columns = 0;
 };
 
 struct Progress {
-  std::int64_t epoch = 0, epochs = 0;                                        ///< epoch from 1
-  std::int64_t step = 0, steps = 0;                                          ///< of this epoch, step from 1
+  std::int64_t epoch = 0, epochs = 0;                                        ///< epoch counts from 1
+  std::int64_t step = 0, steps = 0;                                          ///< in this epoch; step counts from 1
   std::int64_t total_left = 0;                                               ///< steps left in the run
-  double loss = 0, lr = 0, grad_norm = 0, samples_per_s = 0, data_wait = 0;  ///< data_wait: share of time, 0..1
+  double loss = 0, lr = 0, grad_norm = 0, samples_per_s = 0, data_wait = 0;  ///< data_wait: fraction of the time, 0..1
   std::int64_t skipped = 0;                                                  ///< steps skipped by the loss scale so far
 };
 
@@ -30,11 +30,11 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  /// Lines "label    text", labels in one column.
+  /// Prints lines "label    text" with the labels in one column.
   void header(const std::string& first, const std::vector<std::pair<std::string, std::string>>& rows);
-  /// Redraws the bar (at most ten times a second), or prints a line now and then off a terminal.
+  /// Redraws the bar (at most ten times a second), or prints a line at longer intervals if there is no terminal.
   void progress(const Progress& p, double seconds_a_step);
-  /// Ends the bar and prints a line.
+  /// Clears the bar and prints a line.
   void line(const std::string& text);
 
  private:

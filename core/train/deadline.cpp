@@ -10,7 +10,7 @@ bool Deadline::passed(bool over) {
   answers_.add({answer}, [this, step = steps_](const std::vector<double>& value) {
     if (value[0] != 0 && !first_over_) first_over_ = step;
   });
-  // Some ranks may know more by now, and none less: only what all of them know counts.
+  // Some ranks may have read more answers already, but none fewer: only answers that all ranks have read count.
   answers_.drain_to(lag_);
   const auto step = steps_++;
   return first_over_ && *first_over_ + lag_ <= step;

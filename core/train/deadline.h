@@ -1,5 +1,5 @@
-// Deadline: whether rank 0's clock says that a run has lasted long enough, the same answer on every rank. The answer of
-// a step is read `lag` steps later, so that on a GPU the host stays ahead of the device.
+// Deadline: whether the run's time limit has passed by rank 0's clock, with the same answer on every rank. The answer
+// for a step is read `lag` steps later, so that on a GPU the host stays ahead of the device.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace trireme::train {
 
 class Deadline {
  public:
-  /// On CPU ranks an answer is there at once.
+  /// 0 for CPU ranks, where an answer is available at once.
   static std::size_t lag_on(c10::Device device) { return device.is_cpu() ? 0 : 4; }
   Deadline(comm::World& world, std::size_t lag) : world_(world), lag_(lag) {}
 
-  /// Once a step, on every rank. `over`: what this rank's clock says; rank 0's counts. True from `lag` steps after the
-  /// first step whose answer was yes.
+  /// Call once per step, on every rank. `over`: whether this rank's clock has passed the limit; only rank 0's value
+  /// counts. Returns true from `lag` steps after the first step whose answer was true.
   bool passed(bool over);
 
  private:

@@ -20,12 +20,12 @@ static EvalResult run_through(Booster& booster, Boosted& run, data::Loader& load
   const at::NoGradGuard no_grad;
   run.model->train(false);
   EvalResult result;
-  // {loss sum, right at first, right in the first k, samples}: summed on the device, read once at the end.
+  // {sum of losses, correct top-1, correct top-k, samples}: summed on the device, read once at the end.
   auto sums = at::zeros({4}, at::TensorOptions(at::kDouble).device(booster.mesh().world().device()));
   loader.start_epoch(0);
   while (auto step = loader.next())
     for (const auto& batch : step->micro) {
-      // Also on a rank without samples: a model whose weights are gathered needs every rank.
+      // This also runs on a rank without samples: all-gathers of a model's weights need every rank.
       const auto outputs = run.model->forward(batch);
       if (batch.size() == 0 || outputs.empty()) continue;
       const auto loss = criterion(outputs, batch);
@@ -36,7 +36,7 @@ static EvalResult run_through(Booster& booster, Boosted& run, data::Loader& load
       sums += at::stack({loss.sum.to(at::kDouble), right.select(-1, 0).sum().to(at::kDouble),
                          right.sum().to(at::kDouble), at::full({}, static_cast<double>(batch.size()), sums.options())});
     }
-  // A rank whose part was empty, or that runs an earlier stage, saw no logits: it learns k from the others.
+  // A rank with no samples, or with an earlier pipeline stage, has seen no logits: it gets k from the other ranks.
   auto k = at::full({}, result.k, at::TensorOptions(at::kLong).device(sums.device()));
   booster.loss_group().all_reduce(k, comm::ReduceOp::max);
   booster.loss_group().all_reduce(sums);

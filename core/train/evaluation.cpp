@@ -1,4 +1,4 @@
-// `trireme eval`: loss and scores of given weights.
+// `trireme eval`: loss and accuracy of given weights.
 #include <fmt/format.h>
 
 #include "core/base/text.h"
@@ -10,10 +10,10 @@ namespace trireme::train {
 EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
   Console console(terminal, world.rank() == 0);
   auto options = booster_options(p);
-  options.lr_schedule = {};  // nothing is trained: its rules need not hold
+  options.lr_schedule = {};  // nothing is trained, so the schedule is not checked
   Booster booster(world, std::move(p.plugin), options);
   auto source = model_source(p);
-  source.head_prefix.clear();  // a head that is not in the weights would be drawn at random and scored
+  source.head_prefix.clear();  // a head that the weights lack would be drawn at random and evaluated
   Boosted run;
   with_memory_remedy(
       [&] {

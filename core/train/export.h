@@ -1,5 +1,5 @@
-// The weights that a run exports, in Hugging Face's layout: RUN/model holds the last, RUN/model-best those of the epoch
-// with the best validation accuracy. Each file appears whole or not at all.
+// The weights that a run exports, in Hugging Face's layout. RUN/model holds the last weights, RUN/model-best those of
+// the epoch with the best validation accuracy. Each file is written atomically.
 #pragma once
 
 #include <map>
@@ -16,16 +16,18 @@ inline constexpr const char* kBestModel = "model-best";
 /// RUN/model-best. All members are collective over the world; rank 0 writes. @throws CheckpointError
 class BestModel {
  public:
-  /// `texts`: what stands beside the tensors, by name.
+  /// `texts`: the files next to the tensors, by name.
   BestModel(const std::string& run_dir, std::map<std::string, std::string> texts);
-  /// The model's weights are the best so far.
+  /// Saves the model's current weights as the best so far.
   void save(Booster& booster, Boosted& run);
-  /// The best so far are those of a checkpoint's file; "": there are none, and what a later epoch left is removed.
+  /// Sets the best weights so far to the file of a checkpoint. If `file` is "", there are none, and what a later epoch
+  /// saved is removed.
   void take(Booster& booster, const std::string& file);
-  /// Puts them into the model. False, and nothing changes, where a rank cannot read them: its disk is another.
+  /// Loads the best weights into the model. Returns false, without changing anything, when a rank cannot read them, for
+  /// example because it has another disk.
   bool load(Booster& booster, Boosted& run) const;
 
-  /// Where the tensors are, on rank 0; "" when there are none, and on the other ranks.
+  /// Path of the tensors on rank 0; "" when there are none, and on the other ranks.
   [[nodiscard]] const std::string& file() const { return file_; }
   [[nodiscard]] const checkpoint::FileDigest& digest() const { return digest_; }
 

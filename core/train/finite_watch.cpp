@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kRemedy = "Lower optimizer.lr, lengthen the warm-up, or set train.max_norm";
 
-/// Without the sign that a NaN may carry.
+/// Removes the sign that a NaN may have.
 double printable(double v) { return std::isnan(v) ? std::abs(v) : v; }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// FiniteWatch: ends a run whose numbers are no longer numbers.
+// FiniteWatch: ends a run whose loss or gradient norm is no longer finite.
 //
-// Without a loss scale every loss and gradient norm must be finite. With one, a step may be skipped; but no scale mends
-// a loss that overflows by itself, nor is a long row of skipped steps a search for the right scale.
+// Without a loss scale every loss and gradient norm must be finite. With one, a step may be skipped. But no scale helps
+// when the loss itself overflows, and a long sequence of skipped steps is not a search for the right scale.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace trireme::train {
 
 class FiniteWatch {
  public:
-  static constexpr int kBadLosses = 3;  ///< in a row, with a loss scale
-  static constexpr int kSkips = 50;     ///< in a row: from 2^32 down to 1, and some
+  static constexpr int kBadLosses = 3;  ///< consecutive, with a loss scale
+  static constexpr int kSkips = 50;     ///< consecutive: enough to halve 2^32 down to 1, plus a margin
 
   explicit FiniteWatch(bool loss_scale) : loss_scale_(loss_scale) {}
   /// @throws NonFiniteError

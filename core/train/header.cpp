@@ -28,7 +28,7 @@ std::string data_line(const Prepared& p) {
 std::string run_line(const Prepared& p, Boosted& run, std::int64_t total_steps) {
   const auto& train = p.config.train;
   const auto micro = run.loader->micro_per_step();
-  // The same file runs on more ranks, where a share may be less than a microbatch.
+  // The same configuration runs on more ranks, where a rank's share can be less than a microbatch.
   const auto cut = train.micro_batch.value_or(0) > p.micro_batch
                        ? fmt::format("; micro_batch {} is more than a rank's share", *train.micro_batch)
                        : std::string();

@@ -1,4 +1,4 @@
-// Memory that runs out, told with what helps where it happened.
+// Reports memory exhaustion together with a remedy that fits the place.
 #pragma once
 
 #include <exception>
@@ -10,8 +10,8 @@
 
 namespace trireme::train {
 
-/// Calls `body`. @throws OutOfMemoryError when memory runs out in it: "out of memory (what LibTorch says)" and
-/// `remedy()`, which begins with ": " or says where first.
+/// Calls `body`. @throws OutOfMemoryError when memory runs out in it: "out of memory (LibTorch's message)" followed by
+/// `remedy()`, whose text begins with ": " or with where it happened.
 inline void with_memory_remedy(const std::function<void()>& body, const std::function<std::string()>& remedy) {
   try {
     body();

@@ -42,7 +42,7 @@ void check_layout(const Prepared& p) {
                     text::counted(p.launch.size, "rank"), dp, text::counted(p.launch.size / dp * wanted, "rank")));
 }
 
-/// `trains`: an evaluation has no global batch, and takes what serves its ranks.
+/// `trains`: false for an evaluation, which has no global batch and uses a value that suits its ranks.
 void check_batch(Prepared& p, bool trains) {
   const auto* section = p.config.root.table("train");
   auto& train = p.config.train;
@@ -61,7 +61,7 @@ void check_batch(Prepared& p, bool trains) {
   p.eval_batch = train.eval_batch.value_or(4 * p.micro_batch);
 }
 
-/// What the ranks would refuse once they run. The driver is asked only where its answer matters.
+/// Checks what the ranks would otherwise reject at run time. The CUDA driver is queried only where its answer matters.
 void check_device(const Prepared& p) {
   const auto& device = p.config.run.device;
   const bool tf32 = Precision::parse(p.config.train.precision).tf32;
@@ -82,7 +82,8 @@ void check_pixels(const Prepared& p) {
   if (p.config.data.std != defaults.std) refuse("std");
 }
 
-/// What the optimizer and the schedule would refuse once all ranks run: name patterns, warm-up, drops.
+/// Checks what the optimizer and the learning-rate schedule would otherwise reject on the ranks: name patterns,
+/// warm-up, drops.
 void check_training(Prepared& p, bool trains) {
   const auto& train = p.config.train;
   const data::Sampler sampler(
@@ -97,7 +98,7 @@ void check_training(Prepared& p, bool trains) {
   optim::make_groups(p.config.optimizer, names);
 }
 
-/// The samples, as the weights want them.
+/// Opens the samples, with the preprocessing that the weights need.
 void open_data(Prepared& p, bool evaluation, const Log& log) {
   const auto own = p.config.data;
   const auto adopted = adopt_preprocessor(p, log);
@@ -137,7 +138,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   p.config = std::move(config);
   p.launch = launch;
   p.weights = checkpoint::locate_weights(weights.empty() ? p.config.model.weights : weights);
-  const bool trains = weights.empty();  // an evaluation names its weights
+  const bool trains = weights.empty();  // an evaluation passes its weights as an argument
   config::with_place(p.config.root, [&] {
     p.plugin = configured_plugin(p.config);
     p.plugin->check(p.config, launch.size);
@@ -155,7 +156,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
     } catch (const ConfigError& error) {
       const std::string what = error.what(), key = "model.weights: ";
       if (weights.empty() || !what.starts_with(key)) throw;
-      throw ConfigError(fmt::format("{}: {}", weights, what.substr(key.size())));  // the command line has named them
+      throw ConfigError(fmt::format("{}: {}", weights, what.substr(key.size())));  // a path from the command line
     }
     p.loss = std::make_shared<nn::CrossEntropy>(p.config.train.label_smoothing);
     check_pixels(p);
@@ -202,12 +203,12 @@ BoostInputs training_inputs(const Prepared& p) {
 
 std::string resolved_toml(config::RunConfig c, const Plugin& plugin, const nn::ModelKind& kind,
                           const void* model_options) {
-  // The plugin's section says in long what these say in short.
+  // The plugin's section contains these settings in full.
   auto& parallel = c.parallel;
   for (auto* size : {&parallel.pp, &parallel.sp, &parallel.tp, &parallel.zero}) size->reset();
   for (auto* name : {&parallel.schedule, &parallel.sp_mode}) name->reset();
   const auto model = config::print_section(kind.fields(), model_options);
-  // The model's own keys continue [model]: its header line is already there.
+  // The model's keys continue [model], whose header line is already there.
   return config::print(c, model.substr(model.find('\n') + 1), config::print_section(plugin.fields(), plugin.options()));
 }
 

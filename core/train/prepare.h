@@ -1,5 +1,5 @@
-// All that can be checked and opened before any process group exists: plugin, model, data, layout. What is wrong with a
-// user's file, data or flags is refused here, in the first second, before another rank waits for this one.
+// Everything that can be checked and opened before a process group exists: plugin, model, data, layout. Errors in a
+// user's file, data or flags are reported here, in the first second, before another rank waits for this one.
 #pragma once
 
 #include <memory>
@@ -23,27 +23,27 @@ struct Prepared {
   data::Datasets data;
   std::shared_ptr<nn::ModelKind> kind;
   std::shared_ptr<void> model_options;  ///< resolved
-  std::string weights;                  ///< "" or what the model starts from
+  std::string weights;                  ///< the weights that the model starts from, or ""
   std::shared_ptr<nn::CrossEntropy> loss;
   std::int64_t micro_batch = 1, eval_batch = 1;
-  std::int64_t total_steps = 0;  ///< of the whole training, for the schedule
+  std::int64_t total_steps = 0;  ///< of the whole training, for the learning-rate schedule
 };
 
-/// `weights`: instead of [model] weights (for evaluation). @throws ConfigError, DataError, CheckpointError
+/// `weights`: overrides model.weights, for an evaluation. @throws ConfigError, DataError, CheckpointError
 Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const ModelKinds& kinds,
                  const std::string& weights, const Log& log);
 
-/// The model, without memory yet, with what it starts from.
+/// The model, without memory yet, and its initial weights.
 ModelSource model_source(const Prepared& prepared);
 BoostOptions booster_options(const Prepared& prepared);
-/// The model, its loss and the training data, as the file says.
+/// The model, its loss and the training data, as configured.
 BoostInputs training_inputs(const Prepared& prepared);
 /// Cross-entropy with the run's label smoothing.
 Criterion classification(const Prepared& prepared);
-/// Cross-entropy as an evaluation tells it: without label smoothing, of whole logits.
+/// Cross-entropy for an evaluation: without label smoothing, on complete logits.
 Criterion plain_classification();
 
-/// The whole configuration, defaults and all, as TOML that can be run again.
+/// The complete configuration with all defaults, as TOML that can be run again.
 std::string resolved_toml(config::RunConfig config, const Plugin& plugin, const nn::ModelKind& kind,
                           const void* model_options);
 

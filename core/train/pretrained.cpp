@@ -13,10 +13,10 @@
 namespace trireme::train {
 namespace {
 
-constexpr int kBilinear = 2;  // Pillow's number, which transformers writes
+constexpr int kBilinear = 2;  // the value in Pillow, which transformers writes
 constexpr double kByte = 1.0 / 255;
 
-/// The file's `key`, or `otherwise` where it is missing or null, as newer versions of transformers write it.
+/// The file's `key`, or `otherwise` if it is missing or null; newer versions of transformers write null.
 template <class T>
 T value_or(const nlohmann::json& stored, const char* key, T otherwise) {
   const auto found = stored.find(key);
@@ -27,7 +27,7 @@ struct Normalisation {
   std::vector<double> mean, std;
 };
 
-/// The file's `key`: three numbers, or one for all three channels.
+/// The file's `key`: three numbers, or one number for all three channels.
 std::vector<double> channels(const nlohmann::json& stored, const char* key, double otherwise) {
   const auto found = stored.find(key);
   if (found == stored.end() || found->is_null()) return std::vector<double>(3, otherwise);
@@ -37,7 +37,7 @@ std::vector<double> channels(const nlohmann::json& stored, const char* key, doub
   return values;
 }
 
-/// (pixel x factor - mean) / std for pixels of 0 to 255, told for pixels of 0 to 1.
+/// (pixel * factor - mean) / std for pixels in 0..255, converted to pixels in 0..1.
 Normalisation normalisation_of(const nlohmann::json& stored) {
   if (!stored.is_object()) throw CheckpointError("not an image processor configuration: not a JSON object");
   const bool normalises = value_or(stored, "do_normalize", true);
@@ -59,7 +59,7 @@ bool same(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size();
 }
 
-/// What the file asks for and is not done here: better said than met as a worse accuracy.
+/// Warns about settings in the file that are not supported here and could lower the accuracy.
 void warn_of_the_rest(const nlohmann::json& stored, const std::string& path, const Log& log) {
   const int resample = value_or(stored, "resample", kBilinear);
   if (value_or(stored, "do_resize", true) && resample != kBilinear)
@@ -68,7 +68,7 @@ void warn_of_the_rest(const nlohmann::json& stored, const std::string& path, con
     log.warn("{}: do_center_crop = true, but Trireme resizes the whole image", path);
 }
 
-/// The user's list, or the weights' where he wrote none. Whether that changed it.
+/// Replaces the option by the weights' values unless the user set it. Returns whether the option changed.
 bool adopt(const config::Table& root, const char* key, std::vector<double>& option, const std::vector<double>& theirs,
            const std::string& path) {
   const auto* section = root.table("data");
@@ -82,8 +82,8 @@ bool adopt(const config::Table& root, const char* key, std::vector<double>& opti
   return true;
 }
 
-/// The names of the labels in a stored model's configuration, in order; empty where it has none but "LABEL_0", ...
-/// @throws CheckpointError, which names the file `path`
+/// The label names in a stored model's configuration, in order; empty if it has none besides "LABEL_0", ... @throws
+/// CheckpointError, which names the file `path`
 std::vector<std::string> stored_classes(const nlohmann::json& stored, const std::string& path) {
   std::vector<std::string> names;
   const auto labels = stored.find("id2label");
@@ -154,7 +154,7 @@ void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
 std::map<std::string, std::string> model_texts(const Prepared& p) {
   std::map<std::string, std::string> texts{
       {checkpoint::kModelConfig, json_text(p.kind->to_hf(p.model_options.get()), 2) + "\n"}};
-  // Numbers that are taken as they are were prepared elsewhere, nobody here knows how.
+  // Numeric data without normalisation were prepared by the user in an unknown way.
   if (!p.data.info.normalised) return texts;
   const auto size = p.data.info.image_size;
   const nlohmann::json preprocessor{{"image_processor_type", "ViTImageProcessor"},

@@ -1,6 +1,6 @@
-// What stands beside weights in Hugging Face's layout: how images are prepared for them (preprocessor_config.json) and
-// which label has which number (id2label in config.json). Read where weights are loaded, written where they are
-// exported.
+// The files next to weights in Hugging Face's layout: how images are preprocessed (preprocessor_config.json) and which
+// label has which number (id2label in config.json). They are read where weights are loaded and written where weights
+// are exported.
 #pragma once
 
 #include <map>
@@ -10,16 +10,18 @@
 
 namespace trireme::train {
 
-/// Takes mean and std from the weights' preprocessor_config.json where the user wrote none. Returns what to tell of it,
-/// or "". @throws ConfigError where he wrote others: names both places. CheckpointError for a file that is none.
+/// Takes mean and std from the weights' preprocessor_config.json unless the user set them. Returns a line for the log,
+/// or "". @throws ConfigError when the user set other values; it names both places. @throws CheckpointError for an
+/// invalid file.
 std::string adopt_preprocessor(Prepared& prepared, const Log& log);
 
-/// Numbers the data's classes as the weights do, where both have the same names, and says so. Other names are an error
-/// in an evaluation, which would score what the model does not know; in training they are said where the head is kept.
+/// Numbers the data's classes as the weights do if both have the same names, and logs that. Different names are an
+/// error in an evaluation, because the model does not know those classes; in training they are logged if the head is
+/// kept.
 /// @throws ConfigError
 void adopt_labels(Prepared& prepared, bool evaluation, const Log& log);
 
-/// The files that stand beside an exported model's tensors, by name.
+/// The files next to an exported model's tensors, by name.
 std::map<std::string, std::string> model_texts(const Prepared& prepared);
 
 }  // namespace trireme::train

@@ -1,5 +1,5 @@
-// Readback: device numbers to the host without making the step wait. On the CPU they are there at once; on a GPU they
-// are copied to pinned memory behind the step, and read when their event has passed.
+// Readback: copies device scalars to the host without blocking the step. On the CPU they are available at once; on a
+// GPU they are copied to pinned host memory after the step and read when their event has completed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,11 +15,12 @@ namespace trireme::train {
 class Readback {
  public:
   using Then = std::function<void(const std::vector<double>&)>;
-  /// Reads 0-dim tensors (of any dtype; an undefined one reads as 0) and calls `then` with them, in the order of calls.
+  /// Reads 0-dim tensors (of any dtype; an undefined one reads as 0) and later calls `then` with them, in the order of
+  /// the add() calls.
   void add(const std::vector<at::Tensor>& scalars, Then then);
-  /// Calls what is ready; at most kLag steps stay behind.
+  /// Calls `then` for those that are ready; at most kLag stay pending.
   void poll();
-  /// Waits for all of it, or for all but the last `left`.
+  /// Waits for all of them, or for all but the last `left`.
   void drain() { drain_to(0); }
   void drain_to(std::size_t left);
 

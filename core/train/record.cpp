@@ -22,14 +22,14 @@ std::string gradients_of(const std::string& folder, std::int64_t step) {
 
 double norm_of(const at::Tensor& tensor) { return at::linalg_vector_norm(tensor.to(at::kDouble)).item<double>(); }
 
-/// Of each tensor of a file, by name.
+/// The norm of each tensor of a file, by name.
 std::map<std::string, double> norms_of(const checkpoint::SafeTensors& file) {
   std::map<std::string, double> norms;
   for (const auto& [name, info] : file.tensors()) norms[name] = norm_of(file.read(name));
   return norms;
 }
 
-/// Of all of them together.
+/// The norm over all tensors together.
 double norm_of(const std::map<std::string, double>& norms) {
   double squares = 0;
   for (const auto& [name, norm] : norms) squares += norm * norm;
@@ -38,9 +38,9 @@ double norm_of(const std::map<std::string, double>& norms) {
 
 double worse(double a, double b) { return std::isnan(b) ? INFINITY : std::max(a, b); }
 
-/// Whose gradients are zero but for rounding, as a key's bias has: of these Adam makes steps all the same.
+/// The parameters whose gradients are zero up to rounding, such as a key's bias. Adam updates them nevertheless.
 std::set<std::string> all_but_zero(const std::string& folder, std::int64_t steps) {
-  constexpr double kRounding = 1e-9;  // of all gradients
+  constexpr double kRounding = 1e-9;  // relative to the norm of all gradients
   std::set<std::string> quiet;
   for (std::int64_t step = 1; step <= steps; ++step) {
     const auto norms = norms_of(checkpoint::SafeTensors(gradients_of(folder, step)));
@@ -54,8 +54,9 @@ std::set<std::string> all_but_zero(const std::string& folder, std::int64_t steps
   return quiet;
 }
 
-/// Of each tensor: |got - expected| / max(|expected - from|, least x the norm of all of these). `from`: null for zero.
-/// What is not finite is infinitely far; `may_skip`: unless both are so, in a step that both have skipped.
+/// The largest distance over all tensors: |got - expected| / max(|expected - from|, least * the norm of all |expected -
+/// from|). `from`: null for zero. A value that is not finite has an infinite distance. With `may_skip` the distance is
+/// 0 if both files have such values, because then both runs have skipped the step.
 Distance compare(const std::string& path, const std::string& reference, const checkpoint::SafeTensors* from,
                  double least, bool may_skip, const std::set<std::string>& without = {}) {
   const checkpoint::SafeTensors got(path), expected(reference);
@@ -85,7 +86,7 @@ std::vector<double> losses_of(const std::string& folder) {
   return nlohmann::json::parse(checkpoint::read_file(folder + "/losses.json")).get<std::vector<double>>();
 }
 
-/// As they are without a loss scale.
+/// The gradients without the loss scale.
 std::vector<shard::Slice> unscaled_gradients(Boosted& run) {
   auto gradients = run.model->gradients();
   const auto& scaler = run.optimizer->scaler();

@@ -25,7 +25,7 @@ Evaluated evaluated(const nlohmann::json& from) {
   return {from.at("epoch"), from.at("step"), from.at("accuracy"), from.at("loss")};
 }
 
-/// What the configuration does not tell of the data.
+/// Facts about the data that are not in the configuration.
 nlohmann::json data_facts(const Prepared& p) {
   return {{"train samples", p.data.train->size()},
           {"pixels a side", p.data.info.image_size},
@@ -33,13 +33,14 @@ nlohmann::json data_facts(const Prepared& p) {
           {"names of the training images (a digest)", p.data.info.digest}};
 }
 
-/// What a run, by its resolved configuration, updates its weights in and so stores them in; and the keys that say so.
+/// The precision in which a run updates and stores its weights, according to its resolved configuration, and the keys
+/// that determine it.
 std::pair<std::string, std::string> updated_in(const config::Table& run) {
   const auto precision = std::get<std::string>(run.table("train")->find("precision")->value);
   auto keys = fmt::format("train.precision = \"{}\"", precision);
   if (precision == "fp64") return {precision, keys};
   if (precision == "fp32" || precision == "tf32") return {"fp32", keys};
-  // Half precision has fp32 masters, unless the plugin was told to do without.
+  // Half precision has fp32 master weights unless the plugin's options disable them.
   if (const auto* plugins = run.table("plugin"))
     for (const auto& [name, section] : plugins->tables)
       if (const auto* masters = section.find("master_weights")) {
@@ -79,7 +80,7 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
   if (!found.reported.empty()) resume_point.notes.push_back(fmt::format("changed   {}", text::join(found.reported)));
 }
 
-/// That all was done before, and its results are in the folder; "" when anything is missing.
+/// A message that the run is complete and its results are in the folder; "" when anything is missing.
 std::string nothing_left(const Prepared& p, const checkpoint::Checkpoint& stored) {
   const auto& at = stored.record().progress;
   const auto& dir = p.config.run.dir;
@@ -141,7 +142,7 @@ ResumePoint find_resume_point(const Prepared& p, const std::string& config_toml)
     resume_point.notes.push_back(fmt::format("resume    no checkpoint in {}: a new run starts", p.config.run.dir));
     return resume_point;
   }
-  // Every byte is read against its checksum once; the newest has been, when it was looked for.
+  // Every byte is verified against its checksum once; latest_checkpoint() has already verified the newest checkpoint.
   const checkpoint::Checkpoint stored(resume_point.from,
                                       newest ? checkpoint::Verify::sizes : checkpoint::Verify::content);
   check_same_training(p, config_toml, stored, resume_point);
@@ -160,7 +161,7 @@ std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& 
   restore(run, stored);
   state = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
            record.extra.at("skipped")};
-  // Of a checkpoint without them nobody has the best weights: the best is sought anew.
+  // A checkpoint without best weights: the best evaluation starts over.
   if (stored.best().empty()) state.best = state.last = {};
   best.take(booster, stored.best());
   folder.go_on(state.at.global_step);

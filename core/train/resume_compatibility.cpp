@@ -11,7 +11,7 @@ enum class Rule { free, warn, refused };
 
 struct Section {
   const char* name;
-  Rule rest;  ///< of keys that are not named
+  Rule rest;  ///< for keys that are not listed
   std::map<std::string, Rule> keys;
 };
 
@@ -57,7 +57,7 @@ void compare(const Section& section, const config::Table* now, const config::Tab
     const auto rule = found == section.keys.end() ? section.rest : found->second;
     const auto here = value_of(now, key), there = value_of(before, key);
     if (rule == Rule::free || here == there) continue;
-    // A key that only one of them has follows from another, which is compared itself (a size preset, say).
+    // A key that only one of them has follows from another key, such as a size preset, which is compared itself.
     if (rule == Rule::refused && (here.empty() || there.empty())) continue;
     (rule == Rule::refused ? out.refused : out.reported)
         .push_back(fmt::format("{}.{} = {} (it was {})", section.name, key, here.empty() ? "unset" : here,

@@ -35,7 +35,7 @@ std::string free_name(const std::string& dir) {
   }
 }
 
-/// Whether an earlier run left anything here. A folder that holds other things is nobody's to move. @throws ConfigError
+/// Whether an earlier run left files here. A folder with other contents is never moved. @throws ConfigError
 bool holds_a_run(const fs::path& dir) {
   static const std::set<std::string> ours{"config.toml", "metrics.jsonl", "summary.json", kTimelineFile,
                                           kLastModel,    kBestModel,      "checkpoints",  ".lock"};
@@ -54,20 +54,20 @@ bool holds_a_run(const fs::path& dir) {
   return any;
 }
 
-/// Whether a run that stands at `step` still has this line to tell of.
+/// Whether a run that is resumed at `step` keeps this line of metrics.jsonl.
 bool is_told(const std::string& line, std::int64_t step) {
   const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   return parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step && parsed.value("split", "") != "test";
 }
 
-/// Writes the file anew without the lines that is_told() refuses; how many those were.
+/// Rewrites the file without the lines that is_told() rejects; returns their number.
 std::int64_t cut_metrics(const std::string& path, std::int64_t step) {
   std::ifstream lines(path, std::ios::binary);
   if (!lines) return 0;
   checkpoint::FileWriter out(path);
   std::int64_t dropped = 0;
   for (std::string line; std::getline(lines, line);) {
-    if (!is_told(line, step)) {  // nor is one that was cut short: it is no JSON
+    if (!is_told(line, step)) {  // this also drops a truncated line: it is not JSON
       ++dropped;
       continue;
     }
@@ -113,7 +113,7 @@ void RunFolder::lock() {
   const auto path = (fs::path(dir_) / ".lock").string();
   lock_ = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   if (lock_ < 0) throw CheckpointError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
-  // File systems without locks (some network ones) go unguarded.
+  // On file systems without locks (some network ones) the folder is not protected.
   if (flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw ConfigError(
         fmt::format("run.dir: another run is writing to {}; wait until it ends, or name another folder", dir_));
@@ -155,7 +155,7 @@ void RunFolder::metric(nlohmann::json line) {
   if (!active_) return;
   line["time"] = unix_seconds();
   const auto text = json_text(line) + "\n";
-  // A line at a time, so that a reader or a crash never meets half a line.
+  // One whole line per write, so that a reader or a crash never sees half a line.
   if (std::fwrite(text.data(), 1, text.size(), metrics_) != text.size() || std::fflush(metrics_) != 0)
     throw CheckpointError(fmt::format("{}/metrics.jsonl: cannot be written: {}", dir_, std::strerror(errno)));
 }
@@ -164,7 +164,7 @@ void RunFolder::summary(const nlohmann::json& content) {
   if (active_) checkpoint::write_file((fs::path(dir_) / "summary.json").string(), json_text(content, 2) + "\n");
 }
 
-/// Weights of an earlier run would be moved away with it before they are read. @throws ConfigError
+/// A new run would rename the folder with these weights before they are read. @throws ConfigError
 static void check_weights_stay(const Prepared& p) {
   if (!p.weights.empty() && checkpoint::lies_in(p.weights, p.config.run.dir))
     config::fail(p.config.root.table("model"), "weights",
@@ -172,7 +172,7 @@ static void check_weights_stay(const Prepared& p) {
                              p.config.run.dir));
 }
 
-/// The configuration as the folder keeps it: it serves from any folder, and repeats the run from its start.
+/// The configuration as stored in the folder: it works from any working directory and repeats the run from its start.
 static config::RunConfig from_anywhere(const Prepared& p) {
   const auto absolute = [](std::string& path) {
     if (!path.empty()) path = fs::absolute(path).lexically_normal().string();

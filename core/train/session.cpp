@@ -29,7 +29,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// One training run. Members are what its steps share; run() reads from top to bottom.
+/// One training run. The members are shared by its steps; run() lists these in order.
 class Session {
  public:
   Session(Prepared prepared, comm::World& world, RunFolder& folder, Terminal terminal, bool timeline)
@@ -64,7 +64,7 @@ class Session {
     finish();
   }
 
-  /// Where memory ran out in training.
+  /// The remedy when memory runs out in training.
   std::string remedy() const {
     std::vector<std::string> ways{"use a smaller train.micro_batch"};
     if (!train().recompute) ways.emplace_back("set train.recompute = true");
@@ -129,7 +129,7 @@ class Session {
       });
       stopped_ = should_stop();
       if (stopped_) break;
-      // The end of an epoch has its own, after the evaluation.
+      // The end of an epoch saves its own checkpoint, after the evaluation.
       const auto every = p_.config.run.checkpoint_every, here = at().step_in_epoch;
       if (every > 0 && at().global_step % every == 0 && here < run_.loader->steps_per_epoch()) save();
     }
@@ -149,16 +149,16 @@ class Session {
   void keep(const EvalResult& eval, nlohmann::json line) {
     state_.last = {epoch_number(), at().global_step, eval.accuracy, eval.loss};
     record("validation", eval, state_.last, std::move(line));
-    // The first of equals stays.
+    // Of equally good epochs the first is kept.
     if (state_.best.epoch > 0 && eval.accuracy <= state_.best.accuracy) return;
     state_.best = state_.last;
     best_model_.save(booster_, run_);
   }
 
-  /// Tells a step when its numbers are on the host, and stops the run when they are not finite.
+  /// Reports a step when its numbers are on the host, and stops the run when they are not finite.
   void read_back(const TrainStep& step, const data::StepBatch& batch, double seconds,
                  std::function<void(double, double)> count) {
-    // The first step warms up; after it, a mean over the last ten or so.
+    // The first step is warm-up; after it, a moving average over about ten steps.
     seconds_a_step_ = seconds_a_step_ == 0 || at().step_in_epoch <= 2 ? seconds : 0.9 * seconds_a_step_ + 0.1 * seconds;
     const auto here = at();
     const double wait = batch.wait_seconds, n = static_cast<double>(batch.global_samples);
@@ -207,7 +207,7 @@ class Session {
     world_.group().barrier();
   }
 
-  /// `of`: when the weights were what they are.
+  /// `of`: gives the step and epoch of the evaluated weights.
   void record(const char* split, const EvalResult& eval, const Evaluated& of, nlohmann::json line) {
     line.update({{"kind", "eval"},
                  {"split", split},
@@ -223,9 +223,9 @@ class Session {
   }
 
   void finish() {
-    // Resumed with nothing left to train, in the middle of an epoch.
+    // The run was resumed in the middle of an epoch with nothing left to train.
     if (state_.last.step != at().global_step) keep(score(*validation_), nlohmann::json::object());
-    // Before the test: whatever is wrong with its samples, the training was not in vain.
+    // Save before the test, so that an error in the test samples does not lose the training.
     checkpoint::save_weights(fmt::format("{}/{}", folder_.dir(), kLastModel), run_.model->weights(), model_texts(p_),
                              booster_.mesh());
     RunResult result{.state = state_, .run_dir = folder_.dir(), .resumed_at = resumed_at_};
@@ -240,7 +240,7 @@ class Session {
     for (const auto& line : closing_lines(result)) console_.line(line);
   }
 
-  /// The test, of what is exported: of the last weights, and of the best where these are others.
+  /// Evaluates the exported weights on the test split: the last ones, and the best ones if they differ.
   void score_test(RunResult& result) {
     const auto loader = booster_.evaluation_loader(p_.data.test, p_.eval_batch);
     result.test = score(*loader);

@@ -106,9 +106,9 @@ nlohmann::json run_summary(const RunResult& result, Booster& booster, const std:
         {"device", world.device().str()},
         {"plugin", booster.plugin().name()}}},
       {"ranks", ranks}};
-  const auto test = [](nlohmann::json& of, const EvalResult& result) {
-    of["test_loss"] = result.loss;
-    of["test_accuracy"] = result.accuracy;
+  const auto test = [](nlohmann::json& of, const EvalResult& score) {
+    of["test_loss"] = score.loss;
+    of["test_accuracy"] = score.accuracy;
   };
   if (result.test) test(out["final"], *result.test);
   if (result.best_is_last() && result.test)

@@ -1,4 +1,4 @@
-// summary.json: the run's result, and what each rank held and sent.
+// summary.json: the run's result, and each rank's memory and communication.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@
 
 namespace trireme::train {
 
-/// Peak resident memory of this process so far, bytes.
+/// Peak resident memory of this process so far, in bytes.
 std::int64_t peak_rss_bytes();
-/// How many samples of each split ("train": 2) any rank could not read, each counted once; splits without are left out.
-/// Collective.
+/// The number of samples of each split that any rank could not read (such as {"train", 2}), each counted once. Splits
+/// without such samples are left out. Collective.
 std::map<std::string, std::size_t> skipped_samples(const data::Datasets& data, const comm::World& world);
-/// {parameter_bytes, gradient_bytes, optimizer_bytes, optimizer_host_bytes, peak_rss_bytes, samples, comm} of this
-/// rank.
+/// This rank's {rank, parameter_bytes, peak_gathered_bytes, gradient_bytes, optimizer_bytes, optimizer_host_bytes,
+/// peak_tensor_bytes, peak_rss_bytes, samples, comm}.
 nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t samples);
 
-/// What the run came to, beside what the ranks tell of themselves.
+/// The result of the run, without the reports of the ranks.
 struct RunResult {
   const TrainerState& state;
   std::string run_dir;
   std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start
   double seconds = 0;
-  std::optional<EvalResult> test{};       ///< of the last weights
-  std::optional<EvalResult> best_test{};  ///< of the best epoch's, where these are others
-  std::string stopped_by{};               ///< the key that ended it before its last epoch, or ""
+  std::optional<EvalResult> test{};       ///< for the last weights
+  std::optional<EvalResult> best_test{};  ///< for the best epoch's weights, if they differ from the last
+  std::string stopped_by{};               ///< the key that stopped the run before its last epoch, or ""
   std::map<std::string, std::size_t> skipped_samples{};
 
   /// Whether the last weights are those of the best epoch.
@@ -40,7 +40,7 @@ struct RunResult {
 };
 /// 0.957 -> "95.7 %"
 std::string percent_text(double share);
-/// The last lines of the screen: the time, then what is exported, each with its own scores.
+/// The last lines on the screen: the time, then the exported weights with their accuracies.
 std::vector<std::string> closing_lines(const RunResult& result);
 nlohmann::json run_summary(const RunResult& result, Booster& booster, const std::vector<std::string>& rank_reports);
 

@@ -28,7 +28,7 @@ json named(const char* what, int rank, int lane, const std::string& name) {
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", lane}, {"args", {{"name", name}}}};
 }
 
-/// This rank's part of the file. The format: Trace Event Format, times in microseconds.
+/// This rank's part of the file, in the Trace Event Format; times are in microseconds.
 json events_of(const comm::Mesh& mesh, const std::vector<trace::Span>& spans, double offset) {
   const int rank = mesh.world().rank();
   auto events = json::array({named("process_name", rank, 0, rank_name(mesh))});

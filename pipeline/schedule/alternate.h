@@ -1,4 +1,4 @@
-// What the schedules of whole backwards have in common.
+// Shared by the schedules whose backward passes are not split.
 #pragma once
 
 #include <vector>
@@ -7,10 +7,12 @@
 
 namespace trireme::pipeline {
 
-/// One rank's list: `warm_up` forwards, then one forward and one backward in turns, then the backwards that are left.
+/// The actions of one rank: `warm_up` forwards, then one forward and one backward alternately, then the remaining
+/// backwards.
 std::vector<Action> alternate(const std::vector<Action>& forwards, const std::vector<Action>& backwards, int warm_up);
 
-/// One stage a rank: forwards and backwards in the order of the microbatches, with the warm-up that each rank has.
+/// A schedule with one stage per rank: forwards and backwards in the order of the microbatches, with each rank's
+/// warm-up.
 Schedule alternate(const std::string& name, int ranks, int microbatches, int (*warm_up)(const Schedule&, int rank));
 
 }  // namespace trireme::pipeline

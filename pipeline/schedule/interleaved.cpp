@@ -7,10 +7,10 @@
 namespace trireme::pipeline {
 namespace {
 
-// Microbatches go through the chunks in groups: a group's forward of chunk 0, of chunk 1, ..., then the next group's.
-// By the time a group of p or more has left the last rank's chunk, its first microbatch is back at rank 0 for the next.
-// A smaller group stalls there, and can even wait for itself; so what does not divide by p makes the groups larger,
-// never smaller, and as even as can be: they set the warm-up, and so the memory.
+// Microbatches go through the chunks in groups: a group's forwards of chunk 0, of chunk 1, ..., then those of the next
+// group. When a group of p or more has left the last rank's chunk, its first microbatch is back at rank 0 for the next
+// chunk. A smaller group would stall there, and can even deadlock. So if p does not divide m, the groups become larger,
+// never smaller, and as even as possible: their size determines the warm-up, and with it the memory.
 std::vector<int> group_sizes(int ranks, int microbatches) {
   const int groups = std::max(1, microbatches / ranks);
   std::vector<int> sizes;
@@ -35,8 +35,8 @@ Schedule interleaved(int ranks, int microbatches, int chunks) {
       }
     first += size;
   }
-  // The first microbatch has to be through all chunks, and its gradient on its way back over the ranks behind. One
-  // forward for each of those would do if messages took no time (1F1B does so); the second one hides them.
+  // In the warm-up, the first microbatch passes through all chunks, and its gradient returns over the ranks after this
+  // one. One forward per such rank would suffice if messages took no time (as in 1F1B); the second one hides them.
   const int a_rank_behind = chunks == 1 ? 1 : 2;
   for (int rank = 0; rank < ranks; ++rank)
     out.actions.push_back(

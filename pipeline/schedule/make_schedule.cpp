@@ -10,7 +10,7 @@ namespace {
 
 struct Known {
   const char* name;
-  int chunks;  ///< that it has on each rank; 0: as many as are asked for
+  int chunks;  ///< number of chunks on each rank; 0: as many as requested
   Schedule (*make)(int ranks, int microbatches, int chunks);
 };
 

@@ -19,7 +19,7 @@ class Drawing {
       names_.push_back(fmt::format("rank {}", number));
       margin_ = std::max(margin_, names_.back().size() + 2);
     }
-    // Wide enough for every label, unless that is too wide.
+    // Wide enough for every label, unless that exceeds the maximum width.
     double shortest = timeline.step;
     std::size_t widest = 0;
     for (std::size_t rank = 0; rank < timeline.spans.size(); ++rank)
@@ -30,7 +30,9 @@ class Drawing {
       }
     const double room = std::max(1.0, static_cast<double>(options.columns) - static_cast<double>(margin_));
     scale_ = std::min(static_cast<double>(widest + 1) / shortest, room / timeline.step);
-    if (scale_ * shortest >= 1) scale_ = std::floor(scale_ * shortest) / shortest;  // equal actions look equal
+    if (scale_ * shortest >= 1)
+      scale_ = std::floor(scale_ * shortest) / shortest;  // actions of equal length get equal
+                                                          // widths
   }
 
   [[nodiscard]] std::string row(std::size_t rank) const {
@@ -38,7 +40,9 @@ class Drawing {
     for (std::size_t i = 0; i < timeline_.spans[rank].size(); ++i) {
       const auto first = column(timeline_.spans[rank][i].start), end = column(timeline_.spans[rank][i].end);
       auto text = label(schedule_.actions[rank][i]);
-      if (text.size() > end - first) text.resize(std::min<std::size_t>(1, end - first));  // half a number would mislead
+      if (text.size() > end - first)
+        text.resize(std::min<std::size_t>(1, end - first));  // a truncated number would be
+                                                             // misleading
       for (auto at = first; at < end; ++at) cells[at] = at - first < text.size() ? text[at - first] : utf8_ ? "─" : "-";
     }
     std::string out = fmt::format("{:{}}", names_[rank], margin_);
@@ -49,7 +53,7 @@ class Drawing {
  private:
   [[nodiscard]] std::size_t column(double time) const { return static_cast<std::size_t>(std::lround(time * scale_)); }
 
-  /// One string a column: "F", "1", "2", "₁" for the forward of microbatch 12 in chunk 1.
+  /// The label, one string per column: "F", "1", "2", "₁" for the forward of microbatch 12 in chunk 1.
   [[nodiscard]] std::vector<std::string> label(const Action& action) const {
     std::vector<std::string> out{std::string(1, letter(action.op))};
     for (const char digit : fmt::format("{}", action.microbatch)) out.emplace_back(1, digit);
@@ -66,7 +70,7 @@ class Drawing {
   const bool utf8_;
   std::vector<std::string> names_;
   std::size_t margin_ = 0;
-  double scale_;  ///< columns a second
+  double scale_;  ///< columns per second
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Picture: a simulated step as text, ranks as rows and time as columns. An action is its letter (F forward, B backward
-// or input gradient, W weight gradient) and its microbatch, as wide as it lasts; with several chunks a rank, its chunk
-// stands below (F3₁; in ASCII F3.1). Where that does not fit, the letter stands alone. Idle time is dotted.
+// Picture: a simulated step as text, with ranks as rows and time as columns. An action is drawn as its letter (F
+// forward, B backward or input gradient, W weight gradient) and its microbatch, as wide as its duration; if a rank has
+// several chunks, the chunk is a subscript (F3₁; in ASCII F3.1). If the label does not fit, only the letter is drawn.
+// Idle time is dotted.
 //
 //   zb_h1: 3 ranks, 4 microbatches; step 14 s, idle 14.3 %
 //   rank 0  F0─F1─F2─······B0─W0─F3─B1─W1─B2─W2─B3─W3─
@@ -16,9 +17,9 @@
 namespace trireme::pipeline {
 
 struct PictureOptions {
-  int columns = 120;         ///< at most, the ranks' names included; the time's scale follows
-  bool utf8 = true;          ///< else ASCII alone
-  std::vector<int> ranks{};  ///< numbers of the rows; empty: from 0
+  int columns = 120;         ///< maximum, including the ranks' names; the time scale is chosen to fit
+  bool utf8 = true;          ///< false: ASCII only
+  std::vector<int> ranks{};  ///< rank numbers of the rows; empty: from 0
 };
 
 std::string draw(const Schedule& schedule, const Timeline& timeline, const PictureOptions& options = {});

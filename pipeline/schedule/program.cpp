@@ -17,7 +17,7 @@ class Lowering {
   Program program_of(int rank) {
     const auto& actions = schedule_.actions[static_cast<std::size_t>(rank)];
     Program out;
-    std::size_t posted = 0;  // so many actions have what they need
+    std::size_t posted = 0;  // number of actions whose receives are posted
     for (std::size_t i = 0; i < actions.size(); ++i) {
       while (posted < actions.size() && posted <= i + ahead_) receive_for(rank, actions[posted++], out);
       out.push_back({Kind::compute, actions[i]});
@@ -29,7 +29,8 @@ class Lowering {
   }
 
  private:
-  /// One direction between two ranks: the messages in the order in which they are sent, and how many are received.
+  /// One direction between two ranks: the messages in the order in which they are sent, and the number already
+  /// received.
   struct MessageQueue {
     std::vector<std::size_t> messages;  ///< by item
     std::size_t received = 0;
@@ -48,7 +49,7 @@ class Lowering {
     }
   }
 
-  /// Posts the receive that `action` needs, unless it is, and those that the peer sends before it.
+  /// Posts the receive that `action` needs, unless it is posted, and before it those that the peer sends earlier.
   void receive_for(int rank, const Action& action, Program& out) {
     const int source = source_stage(schedule_, rank, action), peer = other_rank(rank, source);
     if (peer < 0) return;
@@ -65,7 +66,7 @@ class Lowering {
     }
   }
 
-  /// The rank of a stage, or -1 when it is this one, or there is no such stage.
+  /// The rank of a stage; -1 when it is this rank, or there is no such stage.
   [[nodiscard]] int other_rank(int rank, int stage) const {
     if (stage < 0) return -1;
     const int other = schedule_.location_of(stage).rank;
@@ -73,9 +74,9 @@ class Lowering {
   }
 
   const Schedule& schedule_;
-  std::size_t ahead_;        ///< by so many actions a receive stands before the one that needs it
-  std::vector<int> reader_;  ///< by item: which action of its rank needs it; -1: none, or its receive is posted
-  std::map<std::pair<int, int>, MessageQueue> queues_;  ///< by sender and receiver
+  std::size_t ahead_;        ///< how many actions before its use a receive is posted
+  std::vector<int> reader_;  ///< by item: the action of its rank that needs it; -1: none, or its receive is posted
+  std::map<std::pair<int, int>, MessageQueue> queues_;  ///< by (sender, receiver)
 };
 
 }  // namespace

@@ -1,18 +1,17 @@
-// Program: a schedule with its messages: what one rank does, in order, computing and communicating.
+// Program: a schedule with its messages, that is, the sequence of computation and communication of one rank.
 //
-// Everything but computing is posted and never waited for where it stands (isend, irecv); a compute instruction first
-// waits for its own receive. A send follows the action that makes its tensor; a receive is posted one action before the
-// one that needs it, so that the message can travel meanwhile, or directly before that one (Posting). Between two
-// stages of one rank (the turn of the V, or one rank alone) nothing is sent: the executor hands the tensor over.
+// Sends and receives are posted asynchronously (isend, irecv); a compute instruction first waits for its own receive. A
+// send follows the action that produces its tensor. A receive is posted one action before the one that needs it, so
+// that the message can be transferred meanwhile, or directly before that one (Posting). Nothing is sent between two
+// stages of one rank (the turn of the V, or a single rank): the executor passes the tensor directly.
 //
-// Order: what rank a sends to rank b is received by b in that same order, activations and gradients together, so a
-// transport without tags serves. One that carries out a rank's posts to a peer one after the other (NCCL: a
-// communicator has one stream) needs a communicator for each direction, else a receive posted ahead holds up the sends
-// behind it.
+// Order: rank b receives from rank a in the order in which a sends, activations and gradients together, so the
+// transport needs no tags. A transport that executes a rank's operations with a peer in order (NCCL: a communicator has
+// one stream) needs a communicator for each direction, else a receive posted early blocks the sends after it.
 //
-// No deadlock, even when a send ends only with its receive: nothing but a compute instruction waits, and only for a
-// message whose receive, and all before it from that peer, were posted earlier. So ranks wait only as the schedule
-// does.
+// There is no deadlock, even if a send completes only with its receive: only compute instructions wait, and only for a
+// message whose receive, and all earlier ones from that peer, were posted before. So ranks wait only where the schedule
+// requires it.
 #pragma once
 
 #include <string>
@@ -38,8 +37,8 @@ constexpr bool is_receive(Kind kind) { return kind == Kind::recv_activation || k
 
 struct Instruction {
   Kind kind;
-  Action action;  ///< compute: what. A message: the action of this rank that makes it, or needs it
-  int peer = -1;  ///< a message's other pipeline rank
+  Action action;  ///< compute: the action to run. A message: the action of this rank that produces or needs it
+  int peer = -1;  ///< the other pipeline rank of a message
   bool operator==(const Instruction&) const = default;
 };
 
@@ -47,12 +46,12 @@ using Program = std::vector<Instruction>;
 
 /// When a receive is posted.
 enum class Posting {
-  ahead,   ///< an action before the one that needs it, or earlier
-  at_use,  ///< behind all that the rank does before that one: where a posted receive holds a part of the device (NCCL's
-           ///< is a kernel that spins until the message is there)
+  ahead,   ///< at least one action before the one that needs it
+  at_use,  ///< directly before the one that needs it: for transports whose posted receive occupies part of the device
+           ///< (NCCL's is a kernel that spins until the message arrives)
 };
 
-/// The program of each rank. @throws LogicError when an action needs what no rank makes.
+/// The program of each rank. @throws LogicError when no rank produces the input of an action.
 std::vector<Program> lower(const Schedule& schedule, Posting posting = Posting::ahead);
 
 }  // namespace trireme::pipeline

@@ -1,6 +1,7 @@
-// The schedules that Trireme knows: pure functions of the numbers of pipeline ranks, p, and microbatches, m, in a file
-// each. What they cost, with r a rank (from 0), v its model chunks, and F, B, W the seconds of one microbatch's
-// forward, input gradient and weight gradient on a rank (all its chunks together); stages equal, messages free:
+// The schedules of Trireme: pure functions of the number p of pipeline ranks and the number m of microbatches, one per
+// file. Their costs, where r is a rank (from 0), v its number of model chunks, and F, B, W the seconds of one
+// microbatch's forward, input gradient and weight gradient on a rank (all its chunks together), for equal stages and
+// messages that take no time:
 //
 //   name         the step lasts m (F+B+W) and ...                         a rank holds at most, in microbatches
 //   gpipe        (p-1) (F+B+W)                                            m
@@ -9,12 +10,12 @@
 //   zb_h1        (p-1) (F+B) - min(m-1, p-1) min(F,B,W)                   min(m, p)
 //   zbv          (p-1) F / 2                  F = B = W,  m >= 3p/2       min(m, p)
 //
-// g: the largest group of interleaved's microbatches, see there. zb_h1's is (p-1)(F+B-W) when W is the least and m >=
-// p. No step is shorter than zbv's there: the last rank has nothing to do before p-1 stages of half a rank each are
-// through.
+// g: the largest group of microbatches of interleaved (interleaved.cpp). The extra time of zb_h1 is (p-1)(F+B-W) when W
+// is the smallest of F, B and W, and m >= p. Under the conditions of its row, no step is shorter than that of zbv: the
+// last rank is idle until p-1 stages of half a rank each have run.
 //
-// Messages that take time, but less than computing: gpipe, interleaved and zb_h1 hide them once the pipeline is full;
-// 1f1b and zbv wait for some with every microbatch.
+// Messages that take time, but less than computation: gpipe, interleaved and zb_h1 hide them once the pipeline is full;
+// 1f1b and zbv wait for some of them with every microbatch.
 //
 // Sources: GPipe, Huang et al. 2019 (arXiv 1811.06965). 1F1B, Narayanan et al. 2019 (PipeDream, SOSP), with a flush;
 // interleaved, Narayanan et al. 2021 (Megatron-LM, arXiv 2104.04473). ZB-H1, Qi et al. 2024 (Zero Bubble Pipeline
@@ -31,29 +32,29 @@ namespace trireme::pipeline {
 /// "gpipe", "1f1b", "interleaved", "zb_h1", "zbv"
 std::vector<std::string> schedule_names();
 
-/// By name, as [parallel] says it. chunks = 0: num_model_chunks was not given; interleaved alone must have it.
+/// A schedule by its name in [parallel]. chunks = 0: num_model_chunks was not set; only interleaved requires it.
 /// @throws ConfigError for an unknown name, no microbatch, or a number of chunks that the schedule does not have.
 Schedule make_schedule(const std::string& name, int ranks, int chunks, int microbatches);
 
-/// The forwards of a schedule alone, for evaluation: each rank's in the order in which it has them.
+/// Only the forwards of a schedule, for evaluation, in each rank's order.
 Schedule forward_only(const Schedule& schedule);
 
-// @pre of all: ranks, microbatches and chunks are 1 or more.
+// @pre of all: ranks, microbatches and chunks are at least 1.
 
 /// All forwards, then all backwards.
 Schedule gpipe(int ranks, int microbatches);
 
-/// As few forwards as keep the next rank at work, then one forward and one backward in turns.
+/// Just enough forwards to keep the next rank busy, then one forward and one backward alternately.
 Schedule one_f_one_b(int ranks, int microbatches);
 
-/// 1F1B over several stages a rank, which shortens the way through the ranks, at the price of more messages.
+/// 1F1B with several stages per rank, which shortens the time to fill the pipeline, but needs more messages.
 Schedule interleaved(int ranks, int microbatches, int chunks);
 
-/// 1F1B whose weight gradients wait: no other rank needs them, so they fill what would be bubble at the end.
+/// 1F1B with delayed weight gradients: no other rank needs them, so they fill part of the bubble at the end.
 Schedule zb_h1(int ranks, int microbatches);
 
-/// Two stages a rank, down the ranks and up again, with weight gradients that wait. Made for F = B = W: the further
-/// from it, the longer its bubble (ask the simulator).
+/// Two stages per rank, down the ranks and up again, with delayed weight gradients. Designed for F = B = W: the more
+/// they differ, the longer the bubble (use the simulator).
 Schedule zbv(int ranks, int microbatches);
 
 }  // namespace trireme::pipeline

@@ -18,7 +18,8 @@ class Simulation {
   }
 
   Timeline run() {
-    // A rank goes on until it lacks an input; whoever makes that input calls it again. So no queue of times is needed.
+    // A rank advances until it lacks an input; the rank that produces that input calls it again. So no queue of times
+    // is needed.
     for (int rank = 0; rank < schedule_.ranks; ++rank) called_.push_back(rank);
     while (!called_.empty()) {
       const int rank = called_.back();
@@ -78,8 +79,8 @@ class Simulation {
 
   const Schedule& schedule_;
   const Costs& costs_;
-  std::vector<double> made_at_;  ///< by item
-  std::vector<int> called_;      ///< ranks that may have got what they waited for
+  std::vector<double> made_at_;  ///< by item: when it was produced
+  std::vector<int> called_;      ///< ranks whose missing input may be available now
   Timeline out_;
 };
 

@@ -1,8 +1,8 @@
-// Simulator: what a schedule costs, from what its parts cost.
+// Simulator: computes the duration of a schedule from the durations of its actions.
 //
-// A rank computes one action at a time, in its order, and starts it as soon as it is free and the action's input is
-// there. A message takes its seconds beside computing and beside other messages; between two stages of one rank there
-// is none. Seconds throughout. Linear in the number of actions.
+// A rank computes one action at a time, in order, and starts it as soon as the rank is free and the input of the action
+// is available. A message overlaps with computation and with other messages; between two stages of one rank there is
+// none. All times are in seconds. The run time is linear in the number of actions.
 #pragma once
 
 #include <vector>
@@ -11,10 +11,10 @@
 
 namespace trireme::pipeline {
 
-/// Seconds of one microbatch through one stage: one value for all stages, or one a stage.
+/// Seconds of one microbatch in one stage: one value for all stages, or one per stage.
 struct Costs {
-  std::vector<double> forward{1}, backward_input{1}, backward_weight{1};  ///< `backward` costs the last two together
-  double message = 0;                                                     ///< an activation or a gradient, either way
+  std::vector<double> forward{1}, backward_input{1}, backward_weight{1};  ///< `backward` costs the sum of the last two
+  double message = 0;                                                     ///< of an activation or a gradient
 };
 
 struct Span {
@@ -22,19 +22,19 @@ struct Span {
 };
 
 struct Timeline {
-  double step = 0;                       ///< from the first start to the last end, of all ranks
-  double busy = 0;                       ///< computing, summed over the ranks
-  std::vector<std::vector<Span>> spans;  ///< of each rank's actions, in their order
+  double step = 0;                       ///< from the first start to the last end over all ranks
+  double busy = 0;                       ///< time spent computing, summed over the ranks
+  std::vector<std::vector<Span>> spans;  ///< of each rank's actions, in order
 
-  /// Seconds in which ranks do nothing, summed over them.
+  /// Idle time, summed over the ranks.
   [[nodiscard]] double idle() const { return step * static_cast<double>(spans.size()) - busy; }
-  /// The bubble as the share of the step that is idle: (p-1)/(m+p-1) for 1f1b with equal stages.
+  /// The bubble as the idle fraction of the step: (p-1)/(m+p-1) for 1f1b with equal stages.
   [[nodiscard]] double idle_of_step() const { return idle() / (step * static_cast<double>(spans.size())); }
-  /// The bubble as idle over computing, what the step lasts longer than it had to: (p-1)/m for 1f1b with equal stages.
+  /// The bubble as idle time over computing time, the overhead over an ideal step: (p-1)/m for 1f1b with equal stages.
   [[nodiscard]] double idle_of_ideal() const { return idle() / busy; }
 };
 
-/// @throws LogicError when the costs do not fit the stages, or the schedule cannot run to its end (see the verifier).
+/// @throws LogicError when the costs do not match the stages, or the schedule cannot complete (see the verifier).
 Timeline simulate(const Schedule& schedule, const Costs& costs);
 
 }  // namespace trireme::pipeline

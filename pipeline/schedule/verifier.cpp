@@ -7,12 +7,12 @@ namespace trireme::pipeline {
 namespace verifier {
 namespace {
 
-/// What has been done of one stage: how many microbatches, since they come in order.
+/// The progress of one stage: numbers of microbatches, since they are processed in order.
 struct Progress {
   int forward = 0, input = 0, weight = 0;
 };
 
-/// "microbatch 3 is due": why `action` may not come now; "" when it may.
+/// Why `action` may not run now; "" when it may.
 std::string out_of_order(const Action& action, const Progress& done, int microbatches) {
   const int due = action.op == Op::forward ? done.forward : makes_input_gradient(action.op) ? done.input : done.weight;
   if (due == microbatches) return "all microbatches have already been done";
@@ -78,7 +78,7 @@ void check_schedule(const Schedule& schedule) {
 
 Report verify(const Schedule& schedule) {
   try {
-    verifier::check_schedule(schedule);  // only what is whole can be lowered
+    verifier::check_schedule(schedule);  // only a complete schedule can be lowered
   } catch (const verifier::Violation& violation) {
     return {.violation = violation.text, .peak_live = {}, .peak_live_input = {}};
   }

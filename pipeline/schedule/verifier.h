@@ -1,14 +1,15 @@
-// Verifier: proves that a schedule and its programs are right, or says what is wrong first.
+// Verifier: proves that a schedule and its programs are correct, or reports the first violation.
 //
-//   whole      each stage does each microbatch's forward once, then its backward once (or input, then weight gradient)
+//   complete   each stage runs each microbatch's forward once, then its backward once (or input, then weight gradient)
 //   in order   ... each of these in the order of the microbatches
-//   lowered    a rank's program computes its schedule; each message is sent after what makes it, once, and received
-//              before what needs it, once
-//   matched    what rank a sends to rank b is what b receives from a, message by message, in one order
-//   runs       all ranks together come to their end, when a message passes only once both ends are posted
+//   lowered    a rank's program computes its schedule; each message is sent once, after the action that produces it,
+//              and received once, before the action that needs it
+//   matched    the messages that rank a sends to rank b are those that b receives from a, in the same order
+//   runs       all ranks complete, even if a message passes only once both ends are posted
 //
-// It trusts neither what makes schedules nor what lowers them, and is linear in what it reads. That it can be run is
-// shown by running it: as no action ever undoes another's readiness, one order of running stands for all of them.
+// It trusts neither the functions that make schedules nor the lowering, and is linear in the size of its input. It
+// proves that a schedule can run by running it once: since no action makes another one unready, one order of execution
+// is representative of all.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +21,21 @@
 namespace trireme::pipeline {
 
 struct Report {
-  std::string violation;       ///< empty: proven. Else which rank, which position in its list, which action, and why
-  std::int64_t messages = 0;   ///< of all ranks
+  std::string violation;       ///< empty: proven. Else the rank, the position in its list, the action and the reason
+  std::int64_t messages = 0;   ///< summed over all ranks
   std::vector<int> peak_live;  ///< of each rank, until the weight gradient; see schedule.h
   std::vector<int> peak_live_input;  ///< ... until the input gradient
 
   [[nodiscard]] bool ok() const { return violation.empty(); }
 };
 
-/// The schedule, lowered as executors get it.
+/// Verifies the schedule with the programs that it is lowered to.
 Report verify(const Schedule& schedule);
 
-/// ... with programs of the caller.
+/// The same with the caller's programs.
 Report verify(const Schedule& schedule, const std::vector<Program>& programs);
 
-/// @throws LogicError with the violation: for schedules of our own, before they are run.
+/// @throws LogicError with the violation. Called for Trireme's own schedules before they are run.
 void require_proven(const Schedule& schedule);
 
 }  // namespace trireme::pipeline

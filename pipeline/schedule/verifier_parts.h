@@ -1,4 +1,4 @@
-// The verifier's parts, each a proof of one thing; verifier.h says which. Not for use elsewhere.
+// The parts of the verifier, each of which proves one property listed in verifier.h. Private to the verifier.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 namespace trireme::pipeline::verifier {
 
-/// Thrown by the parts, caught by verify(): what is wrong is an answer there, not an error.
+/// Thrown by the parts and caught by verify(), which returns the text.
 struct Violation {
   std::string text;
 };
@@ -21,13 +21,13 @@ template <class... Args>
   throw Violation{fmt::format(text, std::forward<Args>(args)...)};
 }
 
-/// Whole and in order: each rank's list by itself.
+/// Complete and in order: checks each rank's list.
 void check_schedule(const Schedule& schedule);
-/// Lowered: each rank's program against its list. @pre check_schedule
+/// Lowered: checks each rank's program against its list. @pre check_schedule
 void check_programs(const Schedule& schedule, const std::vector<Program>& programs);
-/// Matched: the programs of each two ranks. @pre check_programs
+/// Matched: checks the programs of each pair of ranks. @pre check_programs
 void check_messages(const Schedule& schedule, const std::vector<Program>& programs);
-/// Runs: the programs of all ranks. @pre check_messages
+/// Runs: executes the programs of all ranks. @pre check_messages
 void run(const Schedule& schedule, const std::vector<Program>& programs);
 
 }  // namespace trireme::pipeline::verifier

@@ -1,4 +1,4 @@
-// The verifier on programs: each by itself, each two together, all at once.
+// Verification of programs: each by itself, each pair, and all together.
 #include <map>
 
 #include "pipeline/schedule/verifier_parts.h"
@@ -14,7 +14,7 @@ std::string location(const Schedule& schedule, int rank, std::size_t at, const I
                      is_send(instruction.kind) ? "to" : "from", instruction.peer, what);
 }
 
-/// The item that an action makes for another stage, and the one that it needs.
+/// The item that an action produces for another stage, and the item that it needs.
 std::size_t made(const Schedule& schedule, int rank, const Action& action) {
   return schedule.item(action.op, schedule.stage_of(rank, action.chunk), action.microbatch);
 }
@@ -24,7 +24,7 @@ std::size_t needed(const Schedule& schedule, int rank, const Action& action) {
 
 int rank_of(const Schedule& schedule, int stage) { return stage < 0 ? -1 : schedule.location_of(stage).rank; }
 
-/// One rank's program against its list.
+/// Checks one rank's program against its list.
 class ProgramCheck {
  public:
   ProgramCheck(const Schedule& schedule, int rank)
@@ -55,9 +55,9 @@ class ProgramCheck {
   }
 
  private:
-  /// What has been done about an action that another stage has to do with.
+  /// The state of a forward or input-gradient action of this rank, indexed by the item that it produces.
   struct Seen {
-    Op op = Op::backward_weight;  ///< the action's; backward_weight: this rank has none
+    Op op = Op::backward_weight;  ///< of the action; backward_weight: this rank has none
     bool computed = false, sent = false, received = false;
   };
 
@@ -98,8 +98,8 @@ class ProgramCheck {
   std::size_t at_ = 0, computed_ = 0;
 };
 
-/// The programs of all ranks at once: one that lacks a message stands until it is sent. Its receive, and those before
-/// it in the peer's order, are posted by then, as check_programs and check_messages saw.
+/// Runs the programs of all ranks together: a rank that lacks a message waits until it is sent. Its receive, and those
+/// before it in the peer's order, are posted by then, as check_programs and check_messages have proven.
 class Machine {
  public:
   Machine(const Schedule& schedule, const std::vector<Program>& programs)
@@ -158,9 +158,9 @@ class Machine {
 
   const Schedule& schedule_;
   const std::vector<Program>& programs_;
-  std::vector<std::size_t> next_;  ///< each rank's next instruction
+  std::vector<std::size_t> next_;  ///< of each rank
   std::vector<Item> items_;        ///< by item
-  std::vector<int> called_;        ///< ranks that may have got what they stood for
+  std::vector<int> called_;        ///< ranks whose missing message may be available now
 };
 
 }  // namespace
@@ -176,7 +176,7 @@ void check_messages(const Schedule& schedule, const std::vector<Program>& progra
   struct End {
     std::size_t item, at;
   };
-  std::map<std::pair<int, int>, std::vector<End>> sent, received;  // by sender and receiver
+  std::map<std::pair<int, int>, std::vector<End>> sent, received;  // by (sender, receiver)
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     const auto& program = programs[static_cast<std::size_t>(rank)];
     for (std::size_t at = 0; at < program.size(); ++at) {
@@ -185,7 +185,8 @@ void check_messages(const Schedule& schedule, const std::vector<Program>& progra
       if (is_receive(kind)) received[{peer, rank}].push_back({needed(schedule, rank, action), at});
     }
   }
-  // Both lists hold the same messages: check_programs saw every one sent and received, once, between the right ranks.
+  // Both lists hold the same messages: check_programs has proven that each is sent and received once, between the right
+  // ranks.
   for (const auto& [ranks, list] : received) {
     const auto [from, to] = ranks;
     const auto& sends = sent[ranks];

@@ -6,9 +6,10 @@
 namespace trireme::pipeline {
 namespace {
 
-// 1F1B with the weight gradients `rank` microbatches late. A rank holds p - rank microbatches for their forward and
-// rank more for their weight gradient: p, as many as 1F1B's first rank. The later the rank, the earlier its input
-// gradients leave it, and the more weight gradients it has left for the end, when it would else be idle.
+// 1F1B with the weight gradients delayed by `rank` microbatches. A rank holds p - rank microbatches between forward and
+// input gradient and `rank` more until their weight gradient: p together, as many as the first rank of 1F1B. The later
+// the rank, the earlier it sends its input gradients, and the more weight gradients are left to fill its idle time at
+// the end.
 std::vector<Action> actions_of(int rank, int ranks, int microbatches) {
   std::vector<Action> out;
   const int warm_up = std::min(microbatches, ranks - 1 - rank);

@@ -4,8 +4,8 @@
 namespace trireme::pipeline {
 namespace {
 
-// A list scheduler: time goes in ticks, an action takes one, and at each tick every rank takes the first of kWishes
-// that can run. Stages take microbatches in order, so three counters a stage are the whole state.
+// A list scheduler: time advances in ticks, each action takes one tick, and at each tick every rank takes the first of
+// kWishes that can run. Stages process microbatches in order, so three counters per stage are the whole state.
 struct Done {
   int forward = 0, input = 0, weight = 0;
 };
@@ -15,9 +15,9 @@ struct Wish {
   int chunk;
 };
 
-// What goes up the ranks comes first: a forward of chunk 1 opens the way to the loss, a backward of chunk 0 is a
-// microbatch's last. Weight gradients fill what is left, or make room. Of the 24 orders of the first four this one
-// reaches the shortest step possible from m = 3p/2 on.
+// Work that moves up the ranks has priority: a forward of chunk 1 leads to the loss, and a backward of chunk 0 is the
+// last of a microbatch. Weight gradients fill idle time, or free memory. Of the 24 orders of the first four wishes,
+// this one reaches the shortest possible step from m = 3p/2 on.
 constexpr Wish kWishes[] = {{Op::forward, 1},        {Op::forward, 0},         {Op::backward_input, 0},
                             {Op::backward_input, 1}, {Op::backward_weight, 1}, {Op::backward_weight, 0}};
 
@@ -35,7 +35,7 @@ class ListScheduler {
   Schedule run() {
     for (int left = out_.stages() * out_.microbatches * 3; left > 0;) {
       const int before = left;
-      auto after = done_;  // what others do in this tick cannot be used in it
+      auto after = done_;  // results of this tick cannot be used within it
       for (int rank = 0; rank < out_.ranks; ++rank)
         if (take_one(rank, after)) --left;
       TRIREME_CHECK(left < before, "zbv of {} ranks and {} microbatches deadlocks", out_.ranks, out_.microbatches);
@@ -63,7 +63,8 @@ class ListScheduler {
     if (op == Op::backward_input)
       return own.input < own.forward && (stage + 1 == done_.size() || own.input < done_[stage + 1].input);
     return own.forward < out_.microbatches && (stage == 0 || own.forward < done_[stage - 1].forward) &&
-           live(rank) < 2 * out_.ranks;  // halves of a rank: p whole microbatches, as 1F1B's first rank
+           live(rank) < 2 * out_.ranks;  // counted in halves of a rank: p whole microbatches, like the first rank of
+                                         // 1F1B
   }
 
   [[nodiscard]] int live(int rank) const {

@@ -98,7 +98,7 @@ std::vector<zero::Residency> residencies_of(const std::vector<zero::Bucket>& chu
   std::vector<zero::Residency> residencies;
   for (const auto& chunk : chunks) {
     const auto size = static_cast<double>(chunk.layout.payload());
-    // A chunk goes where most of it belongs. Frozen ones have no optimizer state to offload.
+    // A chunk is placed where its middle belongs. Frozen chunks have no optimizer state to offload.
     const double middle = (before + size / 2) / total, trained_middle = (trained_before + size / 2) / trained;
     before += size;
     if (chunk.trained) trained_before += size;
@@ -174,7 +174,7 @@ static std::vector<zero::Bucket> make_chunks(nn::Model& model, const GeminiOptio
                            parts);
 }
 
-/// All that the first step's figures depend on, for memstats.
+/// The settings on which the measurements of the first step depend, for memstats.
 static zero::RunKeys figures_hold_for(const GeminiOptions& o, const ModelSource& source, const BoostOptions& options,
                                       const std::vector<std::int64_t>& slices, const zero::GradGroups& groups) {
   const auto& train = options.train;
@@ -202,7 +202,7 @@ static zero::RunKeys figures_hold_for(const GeminiOptions& o, const ModelSource&
   return run;
 }
 
-/// Null under "static".
+/// Null with placement_policy = "static".
 static std::unique_ptr<zero::ChunkManager> make_chunk_manager(const GeminiOptions& o, zero::RunKeys run,
                                                               const std::vector<std::int64_t>& slices,
                                                               const zero::GradGroups& groups, const comm::World& world,
@@ -247,7 +247,7 @@ BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::M
   return {std::move(model), std::move(optimizer)};
 }
 
-/// What the header of a run says of it.
+/// Adds the notes for the header of a run.
 void Gemini::describe(zero::GatheredModel& model, int parts, bool accumulates, const Log& log) const {
   model.note(fmt::format("each rank owns 1/{} of {} parameters, in {} chunks", parts,
                          text::thousands(nn::parameter_count(model.module())), model.flat().buckets().size()));

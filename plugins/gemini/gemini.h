@@ -1,5 +1,5 @@
-// Gemini: ZeRO stage 3. Weights, gradients and optimizer state are shared out over the ranks in chunks, some of them in
-// host memory if asked. What is behind it: zero/gemini/gathered_model.h.
+// Gemini: ZeRO stage 3. Weights, gradients and optimizer state are partitioned over the ranks in chunks, some of them
+// in host memory if the options say so. Implementation: zero/gemini/gathered_model.h.
 #pragma once
 
 #include "core/booster/plugin.h"
@@ -33,8 +33,8 @@ struct GeminiOptions : TrainKeys {
 
 const Fields<GeminiOptions>& gemini_fields();
 
-/// Where each chunk lives under "static", by the options' parts of all elements: the first chunks stay, the last ones
-/// are offloaded.
+/// The residency of each chunk under "static", from the options' fractions of all elements: the first chunks stay on
+/// the device, the last ones are offloaded.
 std::vector<zero::Residency> residencies_of(const std::vector<zero::Bucket>& chunks, const GeminiOptions& options);
 
 class Gemini : public Plugin {
@@ -47,7 +47,7 @@ class Gemini : public Plugin {
   const void* options() const override { return &options_; }
   void configure(const config::Table* section) override;
   void check(const config::RunConfig& config, int world_size) const override;
-  /// {"dp_outer", extra_dp_size} holds copies, {"dp", the rest} shares out.
+  /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
   std::vector<std::pair<std::string, int>> axes(int world_size) const override;
   std::vector<std::string> data_axes() const override { return {"dp_outer", "dp"}; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;

@@ -31,7 +31,7 @@ namespace {
 
 using RunOne = std::function<nn::Tensors(nn::Block& block, nn::Tensors inputs, const nn::Context& context)>;
 
-/// The blocks one after the other, in training.
+/// Runs the blocks one after another, in training.
 void run_blocks(nn::Model& model, nn::Tensors inputs, const RunOne& run) {
   nn::Context context{.training = true, .sample_ids = at::arange(inputs.front().size(0), at::kLong)};
   context.tokens = model.tokens(inputs);
@@ -45,7 +45,7 @@ using Values = c10::ArrayRef<const c10::IValue>;
 
 double numel(const c10::IValue& tensor) { return static_cast<double>(tensor.toTensor().numel()); }
 
-/// input, weight, bias, stride, padding, dilation: lists of one number for each dim of space, or one for all.
+/// Inputs: input, weight, bias, stride, padding, dilation. Lists have one number per spatial dim, or one for all.
 double convolution_flops(const Values& in) {
   const auto input = in.at(0).toTensor(), weight = in.at(1).toTensor();
   const auto of = [](const c10::IValue& value, std::int64_t dim) {
@@ -60,7 +60,7 @@ double convolution_flops(const Values& in) {
   return 2 * made * static_cast<double>(weight.numel() / weight.size(0));
 }
 
-/// Two for each multiplication of an operator that multiplies matrices; 0 for others.
+/// Two FLOPs for each multiplication of an operator that multiplies matrices; 0 for other operators.
 double flops_of(std::string_view name, const Values& in) {
   const auto product = [&](std::size_t a, std::size_t b) {
     return 2 * numel(in.at(a)) * static_cast<double>(in.at(b).toTensor().size(-1));
@@ -68,13 +68,13 @@ double flops_of(std::string_view name, const Values& in) {
   if (name == "aten::mm" || name == "aten::bmm") return product(0, 1);
   if (name == "aten::addmm" || name == "aten::baddbmm") return product(1, 2);
   if (name == "aten::convolution") return convolution_flops(in);
-  // A fused attention (query, key, ...): two products of the scores' size. The one that is not fused calls bmm.
+  // Fused attention (query, key, ...): two products of the size of the scores. Attention that is not fused calls bmm.
   if (name.starts_with("aten::_scaled_dot_product_") && name.find("math") == name.npos)
     return 4 * numel(in.at(0)) * static_cast<double>(in.at(1).toTensor().size(-2));
   return 0;
 }
 
-/// Adds up the operators' of this thread while it lives.
+/// Adds up the FLOPs of this thread's operators while it lives.
 class FlopCounter {
  public:
   FlopCounter() {
@@ -91,7 +91,7 @@ class FlopCounter {
   [[nodiscard]] double flops() const { return flop_counter(); }
 
  private:
-  /// A callback is a plain function, with no room for an object of ours.
+  /// thread_local, because a callback is a plain function without state.
   static double& flop_counter() {
     static thread_local double flops = 0;
     return flops;
@@ -99,7 +99,7 @@ class FlopCounter {
   at::CallbackHandle handle_;
 };
 
-/// The same numbers on every rank, and nobody's stream of random numbers is drawn from.
+/// Random values that are the same on every rank, from a separate generator.
 class Random {
  public:
   explicit Random(const ProfileConfig& config)
@@ -113,7 +113,7 @@ class Random {
   at::Generator generator_ = at::detail::createCPUGenerator(1);
 };
 
-/// LibTorch's default generators as they were, when it goes: a user's own modules draw from them.
+/// Restores LibTorch's default generators when it is destroyed, because a user's own modules draw from them.
 class KeptGenerators {
  public:
   explicit KeptGenerators(c10::Device device) {
@@ -131,12 +131,12 @@ class KeptGenerators {
   std::vector<std::pair<at::Generator, at::Tensor>> kept_;
 };
 
-/// A block's parameters while they have memory and random values. A user's own, and buffers, have values: they are
-/// copied where the trial is, and are afterwards as they were.
+/// Gives a block's parameters memory and random values while it lives. A user's own parameters, and buffers, have
+/// values: they are copied to the profiled device and dtype, and restored afterwards.
 class TemporaryParameters {
  public:
   TemporaryParameters(nn::Block& block, const ProfileConfig& config, Random& random) {
-    std::set<const nn::Layer*> seen;  // a layer may stand in a block under two names
+    std::set<const nn::Layer*> seen;  // a layer may be in a block under two names
     block.apply([&](torch::nn::Module& module) {
       auto* layer = dynamic_cast<nn::Layer*>(&module);
       if (layer == nullptr || !seen.insert(layer).second) return;
@@ -175,7 +175,7 @@ class TemporaryParameters {
   std::vector<std::pair<at::Tensor, at::Tensor>> own_;
 };
 
-/// Forward and backward, once. The first block's inputs want no gradient in training either.
+/// Runs forward and backward once. The inputs of the first block need no gradient, as in training.
 nn::Tensors try_block(nn::Block& block, const nn::Tensors& given, const nn::Context& context, bool first) {
   const at::AutoGradMode with_graph(true);
   nn::Tensors inputs;
@@ -194,7 +194,7 @@ nn::Tensors try_block(nn::Block& block, const nn::Tensors& given, const nn::Cont
   return outputs;
 }
 
-/// Seconds, when all that was asked of the device is done.
+/// The time in seconds, after all work queued on the device is done.
 double settled(c10::Device device) {
   if (!device.is_cpu())
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.has_index() ? device.index() : 0);
@@ -213,7 +213,7 @@ nn::Tensors inputs_like(const nn::Tensors& example, const ProfileConfig& config,
   return inputs;
 }
 
-/// Stages must be the same on every rank, and what a user's own blocks do may differ.
+/// Sums costs over the ranks: stages must be the same on every rank, but a user's own blocks may behave differently.
 std::vector<double> summed(const std::vector<double>& costs, c10::Device device, const comm::Group& everyone) {
   auto sum = at::tensor(costs, at::kDouble).to(everyone.size() > 1 ? device : at::Device(at::kCPU));
   everyone.all_reduce(sum);
@@ -228,7 +228,7 @@ struct BlockProfile {
 };
 using ProfileBlock = std::function<BlockProfile(nn::Block& block, nn::Tensors inputs, const nn::Context& context)>;
 
-/// Each block's cost, with parameters that are lent for its trial.
+/// Each block's cost, with temporary parameters.
 std::vector<double> profile_blocks(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
                                    const comm::Group& everyone, const ProfileBlock& try_one) {
   const KeptGenerators generators(config.device);
@@ -260,7 +260,7 @@ std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, con
   return profile_blocks(model, example, config, everyone,
                         [](nn::Block& block, nn::Tensors in, const nn::Context& context) {
                           auto plain = context;
-                          plain.training = false;  // masks cost no product
+                          plain.training = false;  // dropout masks do not count as FLOPs
                           const FlopCounter counter;
                           auto out = block.forward(std::move(in), plain);
                           return BlockProfile{std::move(out), counter.flops()};

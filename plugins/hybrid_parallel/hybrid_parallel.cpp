@@ -18,13 +18,13 @@ const nn::Policy* policy_for(const ModelSource& source) {
   return source.policy.empty() ? shardformer::policy_of(source.kind) : &source.policy;
 }
 
-/// Why the source's model cannot be cut over so many ranks, and the key that asks for it; "": it can.
-struct Why {
+/// Why the source's model cannot be sharded over this number of ranks, and the key that requests it; "" when it can.
+struct Problem {
   std::string text;
   const char* key = "tp_size";
 };
 
-std::string why_not_text(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
+std::string problem_of(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
   if (sizes.tensor == 1 && sizes.mode == Sequence::none) return "";
   const auto* policy = policy_for(source);
   if (policy == nullptr)
@@ -35,13 +35,13 @@ std::string why_not_text(const ModelSource& source, const shardformer::ParallelS
   return shardformer::validate(*source.model, *policy, sizes);
 }
 
-Why validate(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
-  if (auto text = why_not_text(source, {sizes.tensor, Sequence::none, 1}); !text.empty()) return {std::move(text)};
+Problem validate(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
+  if (auto text = problem_of(source, {sizes.tensor, Sequence::none, 1}); !text.empty()) return {std::move(text)};
   const bool own = sizes.mode != Sequence::none && !shardformer::reuses_tensor(sizes.mode);
-  return {why_not_text(source, sizes), own ? "sp_size" : "sequence_parallelism_mode"};
+  return {problem_of(source, sizes), own ? "sp_size" : "sequence_parallelism_mode"};
 }
 
-/// What a user's own modules have made becomes rank 0's: no draw by name has made it the same.
+/// Broadcasts rank 0's values of the parameters and buffers of a user's own modules, which are not initialised by name.
 void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device device) {
   const auto agree = [&](at::Tensor tensor) {
     auto whole = tensor.detach().to(device).contiguous();
@@ -61,7 +61,7 @@ void HybridParallel::configure(const config::Table* section) {
   check_kernels(section, options_, options_.mode());
 }
 
-/// "pp = 2 and tp = 2": the sizes above 1 of those that are no data parallelism.
+/// "pp = 2 and tp = 2": the sizes above 1 of the axes other than data parallelism.
 static std::string taken(const HybridParallelOptions& o) {
   std::vector<std::string> sizes;
   for (const auto& [name, size] : {std::pair{"pp", o.pp_size}, std::pair{"sp", o.sp()}, std::pair{"tp", o.tp_size}})
@@ -81,7 +81,7 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
                              world_size, o.inner(), taken(o), (world_size / o.inner() + 1) * o.inner(), world_size));
   }
   const auto dp = world_size / o.inner();
-  // Gradients are summed over, and ZeRO shares out over, data- and sequence-parallel ranks.
+  // Gradients are summed over the data- and sequence-parallel ranks, and ZeRO partitions over them.
   const bool reduces = dp * o.sp() > 1 || world_size == 1;
   if (o.zero_stage > 0 && !reduces)
     config::fail(
@@ -143,13 +143,13 @@ std::vector<pipeline::Stage> HybridParallel::stages_of(nn::Model& model) const {
 std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
   const auto cut = [share](std::int64_t parts) { return (share + parts - 1) / parts; };
   if (options_.num_microbatches) {
-    const auto why = why_not_parts(share, *options_.num_microbatches);
+    const auto why = validate_microbatches(share, *options_.num_microbatches);
     if (!why.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.num_microbatches: {}", why));
     return cut(*options_.num_microbatches);
   }
   if (options_.microbatch_size) wanted = options_.microbatch_size;
   if (wanted || options_.pp_size == 1) return std::min(wanted.value_or(share), share);
-  return cut(4 * options_.pp_size);  // in 1f1b a bubble of about a fifth
+  return cut(4 * options_.pp_size);  // in 1f1b this gives a bubble of about a fifth
 }
 
 StageChoice HybridParallel::stage_choice() const {
@@ -166,7 +166,7 @@ std::vector<std::pair<std::string, int>> HybridParallel::axes(int world_size) co
   return axes;
 }
 
-/// Ranks that share out the tokens of a sample have each a part of every gradient, as those that share out samples do.
+/// Ranks that share the tokens of a sample each have a part of every gradient, like ranks that share samples.
 zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
   const std::vector<std::string> axes{"dp", "sp"};
   const auto& everyone = mesh.group(axes);
@@ -175,14 +175,14 @@ zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
   return {everyone, alone, everyone, axes};
 }
 
-/// Lets the loss be computed of logits that are cut over the ranks. False: nobody says that it is cross-entropy, or the
-/// policy names no logits.
+/// Makes the loss use logits that are sharded over the ranks. Returns false if the loss is not known to be
+/// cross-entropy, or the policy names no logits.
 static bool loss_is_parallel(const ModelSource& source, const comm::Group& tp) {
   const auto classes = shardformer::classes_of(*source.model, *policy_for(source));
   if (!source.loss || classes < 2) return false;
   source.loss->set_parallel_loss(
       [classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-        // A rank's part of two classes or more is never all of them; whole ones come from an evaluation.
+        // A rank's part of two or more classes never has all of them; full logits come from an evaluation.
         return logits.size(-1) != classes ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
                                           : nn::cross_entropy(logits, labels, smoothing);
       },
@@ -190,7 +190,7 @@ static bool loss_is_parallel(const ModelSource& source, const comm::Group& tp) {
   return true;
 }
 
-/// Of each block; empty: they count alike. Collective where they are timed.
+/// The cost of each block; empty: all are equal. Collective if they are timed.
 std::vector<double> HybridParallel::block_costs(const ModelSource& source, const BoostOptions& options,
                                                 comm::Mesh& mesh) const {
   const auto& by = options_.pp_partition;
@@ -216,7 +216,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   const auto why = validate(source, cut.sizes());
   if (!why.text.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.{}: {}", why.key, why.text));
   auto stage_choice = this->stage_choice();
-  stage_choice.costs = block_costs(source, options, mesh);  // before anything is cut
+  stage_choice.costs = block_costs(source, options, mesh);  // before the model is sharded
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
   if (tp.size() > 1 || options_.mode() != Sequence::none) {
     cut.parallel_loss = options_.parallel_output && tp.size() > 1 && loss_is_parallel(source, tp);
@@ -244,7 +244,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
     return {std::move(model), std::move(optimizer)};
   }
   keep_stages(*source.model, stages, pp.axis());
-  plan.gradient_group_of = sections(*source.model, stages);
+  plan.gradient_group_of = gradient_groups(*source.model, stages);
   plan.deferred_group = stages.deferred_group();
   auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
   finish(*model);

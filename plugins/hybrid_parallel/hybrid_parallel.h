@@ -1,10 +1,10 @@
-// HybridParallel: tensor and sequence parallelism inside, a pipeline around them, data parallelism with ZeRO 0 to 3
-// outside. Each rank runs some of the model's blocks (pipelined.h), whose layers are cut by the model's policy
-// (shardformer/apply.h); what a rank holds of them is then reduced, updated and shared out over the data-parallel ranks
-// (zero/sharded_model.h; with stage 3 zero/gemini/gathered_model.h).
+// HybridParallel: tensor and sequence parallelism inside, pipeline parallelism around them, data parallelism with ZeRO
+// 0 to 3 outside. Each rank runs some of the model's blocks (pipelined.h), whose layers are sharded by the model's
+// policy (shardformer/apply.h). What a rank holds of them is then reduced, updated and partitioned over the
+// data-parallel ranks (zero/sharded_model.h; with stage 3 zero/gemini/gathered_model.h).
 //
-//   ranks = dp x pp x sp x tp, tp varying fastest: the ranks of a tensor-parallel group are neighbours. sp counts only
-//   for the modes of sequence parallelism that have ranks of their own
+//   ranks = dp x pp x sp x tp, with tp varying fastest: the ranks of a tensor-parallel group are neighbours. sp counts
+//   only for the modes of sequence parallelism with a separate axis
 #pragma once
 
 #include "core/booster/plugin.h"
@@ -24,8 +24,8 @@ class HybridParallel : public Plugin {
   void configure(const config::Table* section) override;
   void check(const config::RunConfig& config, int world_size) const override;
   void check_model(const ModelSource& source, const config::RunConfig& config) const override;
-  /// {"dp", what the others leave}, {"pp", pp_size}, {"sp", sp_size} where it has ranks of its own, {"tp", tp_size}; or
-  /// pp before dp.
+  /// {"dp", the remaining ranks}, {"pp", pp_size}, {"sp", sp_size} if it has a separate axis, {"tp", tp_size}; or pp
+  /// before dp.
   std::vector<std::pair<std::string, int>> axes(int world_size) const override;
   std::vector<std::string> loss_axes() const override { return {"dp", "pp"}; }
   bool reads_inputs(const comm::Mesh& mesh) const override { return mesh.coordinate("pp") == 0; }
@@ -35,9 +35,9 @@ class HybridParallel : public Plugin {
  private:
   zero::GradGroups grad_groups(comm::Mesh& mesh) const;
   std::vector<double> block_costs(const ModelSource& source, const BoostOptions& options, comm::Mesh& mesh) const;
-  /// Blocks are alike, until somebody says what they cost.
+  /// The options of the partition into stages, without block costs.
   [[nodiscard]] StageChoice stage_choice() const;
-  /// Of all ranks; one without a pipeline.
+  /// The stages of all ranks; one stage without a pipeline.
   [[nodiscard]] std::vector<pipeline::Stage> stages_of(nn::Model& model) const;
   HybridParallelOptions options_;
 };

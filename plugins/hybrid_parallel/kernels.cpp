@@ -23,7 +23,7 @@ constexpr Key kNorm{"enable_fused_normalization", &KernelKeys::enable_fused_norm
 constexpr Key kJit{"enable_jit_fused", &KernelKeys::enable_jit_fused};
 constexpr Key kOverlap{"enable_sequence_overlap", &KernelKeys::enable_sequence_overlap};
 
-/// The model's first attention layer: all of a model are alike. Null: it has none.
+/// The model's first attention layer, since all of a model are alike. Null when there is none.
 const nn::SelfAttention* an_attention(nn::Model& model) {
   const nn::SelfAttention* found = nullptr;
   model.apply([&](torch::nn::Module& module) {
@@ -34,7 +34,7 @@ const nn::SelfAttention* an_attention(nn::Model& model) {
 }
 
 std::string attention_line(nn::Model& model, const KernelKeys& keys, at::ScalarType dtype, c10::Device device) {
-  constexpr std::int64_t kTokens = 128;  // any number: the choice is by head size, type and device
+  constexpr std::int64_t kTokens = 128;  // any number, because the choice depends on head size, dtype and device
   if (!keys.enable_flash_attention.value_or(true)) return "attention scores are materialized";
   if (nn::kernel_places(model).attention_with_dropout > 0)
     return "attention scores are materialized, because of their dropout";

@@ -1,5 +1,5 @@
-// Which way layers compute: the keys of [plugin.hybrid_parallel] that choose among kernels with the same numbers, the
-// rules for them, and what the header of a run says of the choice.
+// The keys of [plugin.hybrid_parallel] that choose among kernels with the same results, the rules for them, and the
+// line about the choice in the header of a run.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,9 +14,10 @@
 
 namespace trireme::plugins {
 
-/// Unset: as enable_all_optimization says, and without it as fast as it is without asking. enable_all_optimization
-/// turns on what was measured to be faster on the kind of device (bench/records/kernels_cpu.md): on CPUs, steps with
-/// dropout fused, and no norm. On GPUs none has been measured yet, so that their keys alone turn ours on.
+/// An unset key follows enable_all_optimization; without that, fused attention is on if available, and norms and
+/// pointwise steps use LibTorch's kernels. enable_all_optimization turns on what was measured to be faster on the kind
+/// of device (bench/records/kernels_cpu.md): on CPUs, steps with dropout are fused, norms are not. On GPUs nothing has
+/// been measured yet, so only a key of its own turns a Trireme kernel on.
 struct KernelKeys {
   bool enable_all_optimization = false;
   std::optional<bool> enable_flash_attention, enable_fused_normalization, enable_jit_fused, enable_sequence_overlap;
@@ -53,13 +54,13 @@ void add_kernel_options(Fields<O>& table) {
            "Overlap the communication of split_gather, ring and ring_attn with matrix products. Unset: true.");
 }
 
-/// Rules that need the keys alone. @throws ConfigError
+/// Checks the rules that need only the keys. @throws ConfigError
 void check_kernels(const config::Table* section, const KernelKeys& keys, shardformer::Sequence mode);
-/// Rules that need the model. @throws ConfigError
+/// Checks the rules that need the model. @throws ConfigError
 void check_kernels(const config::Table* section, const KernelKeys& keys, shardformer::Sequence mode, nn::Model& model);
 
-/// Sets the model's layers. Returns what was chosen on this device, for the header: "" where nothing was asked for.
-/// @throws ConfigError when the device has not what was asked for
+/// Sets the kernels of the model's layers. Returns a description of the choice on this device for the header; "" when
+/// no key is set. @throws ConfigError when the device does not have a requested kernel
 std::string choose_kernels(nn::Model& model, const KernelKeys& keys, shardformer::Sequence mode, at::ScalarType dtype,
                            c10::Device device);
 

@@ -167,12 +167,12 @@ void check_pipeline(const config::Table* section, const HybridParallelOptions& o
     config::fail(section, "num_model_chunks", error.what());
   }
   if (o.num_microbatches) {
-    const auto why = why_not_parts(share, *o.num_microbatches);
+    const auto why = validate_microbatches(share, *o.num_microbatches);
     if (!why.empty()) config::fail(section, "num_microbatches", why);
   }
 }
 
-std::string why_not_parts(std::int64_t share, std::int64_t parts) {
+std::string validate_microbatches(std::int64_t share, std::int64_t parts) {
   const auto each = (share + parts - 1) / parts, made = (share + each - 1) / each;
   return made == parts ? ""
                        : fmt::format(

@@ -1,4 +1,4 @@
-// The keys of [plugin.hybrid_parallel], and the rules that need nothing but them.
+// The keys of [plugin.hybrid_parallel], and the rules that need only the keys.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +29,15 @@ struct HybridParallelOptions : ShardedKeys, KernelKeys, RecomputeKeys {
   std::optional<double> zero_bucket_size_in_m;
 
   [[nodiscard]] shardformer::Sequence mode() const;
-  /// Ranks of sequence parallelism's own: 1 where it has none, or works among those of tp.
+  /// The size of the sequence-parallel axis: 1 without sequence parallelism, or if it reuses the tensor-parallel ranks.
   [[nodiscard]] std::int64_t sp() const;
-  /// Ranks that work at one share of the data.
+  /// The number of ranks that process the same share of the data.
   [[nodiscard]] std::int64_t inner() const { return pp_size * sp() * tp_size; }
-  /// Whether the stages follow from the options and the number of blocks alone.
+  /// Whether the stages depend only on the options and the number of blocks.
   [[nodiscard]] bool knows_stages() const {
     return pp_size == 1 || !num_layers_per_stage.empty() || pp_partition == "uniform";
   }
-  /// As schedules take it; 0: the schedule's own number.
+  /// The number of model chunks passed to the schedule; 0: the schedule's default.
   [[nodiscard]] int chunks() const {
     return static_cast<int>(num_model_chunks.value_or(pp_style == "interleaved" ? 2 : 0));
   }
@@ -50,7 +50,7 @@ void check_sequence(const config::Table* section, const HybridParallelOptions& o
 /// `share`: a rank's samples of a global batch. @throws ConfigError
 void check_pipeline(const config::Table* section, const HybridParallelOptions& options,
                     const config::TrainOptions& train, std::int64_t share);
-/// Why a rank's samples of a global batch cannot be so many microbatches; "": they can.
-std::string why_not_parts(std::int64_t share, std::int64_t parts);
+/// Why a rank's samples of a global batch cannot be split into `parts` microbatches; "" when they can.
+std::string validate_microbatches(std::int64_t share, std::int64_t parts);
 
 }  // namespace trireme::plugins

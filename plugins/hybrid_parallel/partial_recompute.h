@@ -1,6 +1,6 @@
-// Partial recompute: of each stage's blocks the first ones are computed again in the backward pass, and the others keep
-// what they need. The first, since a backward pass begins at the last: what those keep is freed before the first blocks
-// take memory again.
+// Partial recompute: the first blocks of each stage are recomputed in the backward pass, and the others save their
+// activations. The first ones are chosen because a backward pass begins with the last block: the activations saved
+// there are freed before the first blocks allocate theirs again.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ void add_recompute_options(Fields<O>& table) {
            {.min = 0, .max = 1e6});
 }
 
-/// Rules that need the keys alone. @throws ConfigError
+/// Checks the rules that need only the keys. @throws ConfigError
 void check_recompute(const config::Table* section, const RecomputeKeys& keys, bool recompute);
 
-/// Of each block, whether it recomputes. `stages`: all of them. @throws ConfigError
+/// Returns for each block whether it is recomputed. `stages`: those of all ranks. @throws ConfigError
 std::vector<bool> recomputed_blocks(const config::Table* section, const RecomputeKeys& keys,
                                     const std::vector<pipeline::Stage>& stages);
 

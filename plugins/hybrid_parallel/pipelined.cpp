@@ -52,8 +52,8 @@ nn::Tensors PipelinedModel::forward(const data::Batch& batch) {
   TRIREME_REQUIRE(!at::GradMode::is_enabled(),
                   "BoostedModel::forward() of a pipeline is only for evaluation, under at::NoGradGuard; train with "
                   "Booster::train_step() or forward_backward()");
-  const int pieces =
-      pipeline_group_.size();  // whatever the batch: all data-parallel ranks gather weights equally often
+  const int pieces = pipeline_group_.size();  // independent of the batch, because all data-parallel ranks must gather
+                                              // weights equally often
   std::vector<data::Batch> micro;
   for (int i = 0; i < pieces; ++i) {
     const auto range = shard::split(batch.size(), pieces, i);
@@ -89,7 +89,7 @@ nn::Tensors PipelinedModel::forward(int chunk, nn::Tensors inputs, const data::B
 
 nn::Tensors PipelinedModel::probe(int chunk, nn::Tensors inputs, const data::Batch& batch) {
   const bool training = at::GradMode::is_enabled();
-  const auto no_weights = model_->shapes_alone();  // data-parallel ranks may meet new shapes at other times
+  const auto no_weights = model_->shapes_alone();  // data-parallel ranks may see new shapes at different times
   model_->train(false);                            // no dropout, no running statistics
   auto made = forward(chunk, std::move(inputs), batch);
   model_->train(training);
@@ -124,7 +124,7 @@ void PipelinedModel::after_weights(int chunk, bool) {
   model_->pass_ended(plan_.gradient_group_of(chunk));
 }
 
-/// Gradients of shared parameters add up like others that wait for further passes, in the dtype that these are kept in.
+/// Gradients of shared parameters are accumulated like others that wait for further passes, in the accumulation dtype.
 void PipelinedModel::take_shared() {
   if (shared_.empty()) return;
   const auto held = model_->no_sync();
@@ -145,8 +145,8 @@ void PipelinedModel::reduce_shared() {
               [&, leaf = leaf, shared = shared](at::Tensor& part) { sum_up(plan_.shared[shared], leaf, part); });
 }
 
-/// The first of the ranks that hold a parameter adds up the parts of all, in their order, and gives the sum back. A
-/// rank may have had no gradient; when one had, all had.
+/// The first of the ranks that hold a parameter adds up the parts of all, in the order of `ranks`, and sends the sum
+/// back. A rank may have had no gradient; if one rank had a gradient, the parameter counts as used on all.
 void PipelinedModel::sum_up(const StagePlan::Shared& shared, std::size_t leaf, at::Tensor& part) {
   const auto& ranks = shared.ranks;
   if (ranks.size() == 1) return;
@@ -167,7 +167,7 @@ void PipelinedModel::sum_up(const StagePlan::Shared& shared, std::size_t leaf, a
     for (auto other = ranks.begin() + 1; other != ranks.end(); ++other)
       for (const auto& tensor : {used, part}) pipeline_group_.send(tensor, *other);
   }
-  if (!mine && used.item<int>() > 0) sync.use(leaf);  // only then must the host know
+  if (!mine && used.item<int>() > 0) sync.use(leaf);  // only in this case does the host need the value
 }
 
 std::string PipelinedModel::picture(int columns) {

@@ -1,11 +1,11 @@
-// PipelinedModel: a model whose blocks stand on the ranks of a pipeline. pipeline/ runs the microbatches, zero/ holds
-// and reduces each rank's share; this is where the two meet.
+// PipelinedModel: a model whose blocks are distributed over the ranks of a pipeline. It connects pipeline/, which runs
+// the microbatches, with zero/, which holds and reduces each rank's share.
 //
-// A chunk's gradients are a section of their own (zero/grad_sync.h): they are reduced over the data-parallel ranks as
-// soon as the chunk's last microbatch is through, while the pipeline drains. Parameters that several stages use are
-// held by each. When all microbatches are through, each stage's gradients of them are reduced like all others; the
-// first of the stages then adds up the parts of all and gives the sum back, so that all copies are updated by the same
-// bits, in whatever order a transport adds.
+// The gradients of a chunk are a separate gradient group (zero/grad_sync.h): they are reduced over the data-parallel
+// ranks as soon as the chunk's last microbatch is done, while the pipeline drains. Parameters that several stages use
+// are held by each of them. When all microbatches are done, each stage's gradients of them are reduced like all others.
+// The first of the stages then adds up the parts of all and sends the sum back, so that all copies are updated by the
+// same bits, in whatever order a transport adds.
 #pragma once
 
 #include <memory>
@@ -21,13 +21,13 @@ namespace trireme::plugins {
 
 class PipelinedModel : public BoostedModel, public StepRunner, private pipeline::Chunks {
  public:
-  /// `loss_type`: what losses are told in, on every rank.
+  /// `loss_type`: the dtype in which losses are reported, on every rank.
   PipelinedModel(std::unique_ptr<zero::ShardedModel> model, StagePlan plan, at::ScalarType loss_type, comm::Mesh& mesh);
 
   at::Tensor forward_backward(const data::StepBatch& batch, const Criterion& criterion, BoostedOptimizer& optimizer,
                               std::vector<nn::Tensors>* outputs) override;
   StepRunner* runner() override { return this; }
-  /// Evaluation alone: the batch goes through in as many pieces as there are ranks.
+  /// Only for evaluation: the batch is split into as many microbatches as the pipeline has ranks.
   nn::Tensors forward(const data::Batch& batch) override;
   ScopeGuard no_sync() override;
   void train(bool on) override { model_->train(on); }
@@ -55,18 +55,18 @@ class PipelinedModel : public BoostedModel, public StepRunner, private pipeline:
   std::unique_ptr<zero::ShardedModel> model_;
   StagePlan plan_;
   at::ScalarType loss_type_;
-  bool held_ = false;  ///< by no_sync()
+  bool held_ = false;  ///< set by no_sync()
   const comm::Group& pipeline_group_;
-  /// Trained parameters that this rank shares with other stages: in plan_.shared and among the leaves.
+  /// Trained parameters that this rank shares with other stages: (index in plan_.shared, index among the leaves).
   std::vector<std::pair<std::size_t, std::size_t>> shared_;
   pipeline::Executor executor_;
 
-  // Of the step that runs.
+  // State of the current step.
   const Criterion* criterion_ = nullptr;
   BoostedOptimizer* optimizer_ = nullptr;
   std::vector<nn::Tensors>* outputs_ = nullptr;
   at::Tensor loss_;
-  std::vector<pipeline::Event> events_;  ///< of the last step that was traced
+  std::vector<pipeline::Event> events_;  ///< of the last traced step
 };
 
 }  // namespace trireme::plugins

@@ -20,7 +20,7 @@ std::vector<pipeline::Stage> partition(nn::Model& model, const StageChoice& choi
 }  // namespace
 
 StagePlan plan_stages(nn::Model& model, const StageChoice& choice, int ranks, int rank) {
-  // Where the stages are does not depend on the microbatches.
+  // The location of the stages does not depend on the number of microbatches.
   const auto schedule = pipeline::make_schedule(choice.schedule, ranks, choice.chunks, 1);
   StagePlan plan{.pipeline = {choice.schedule, choice.chunks},
                  .stages = partition(model, choice, schedule.stages()),

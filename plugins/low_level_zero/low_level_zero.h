@@ -1,5 +1,5 @@
-// LowLevelZero: ZeRO stages 1 and 2. Data parallelism whose optimizer state (stage 1), and gradients too (stage 2), are
-// shared out over the ranks. What is behind it: zero/sharded_model.h.
+// LowLevelZero: ZeRO stages 1 and 2, that is, data parallelism with partitioned optimizer state (stage 1), and
+// partitioned gradients too (stage 2). Implementation: zero/sharded_model.h.
 #pragma once
 
 #include "core/booster/plugin.h"
@@ -27,7 +27,7 @@ class LowLevelZero : public Plugin {
   const void* options() const override { return &options_; }
   void configure(const config::Table* section) override;
   void check(const config::RunConfig& config, int world_size) const override;
-  /// {"dp_outer", extra_dp_size} holds copies, {"dp", the rest} shares out.
+  /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
   std::vector<std::pair<std::string, int>> axes(int world_size) const override;
   std::vector<std::string> data_axes() const override { return {"dp_outer", "dp"}; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;

@@ -19,11 +19,11 @@ namespace trireme::plugins {
 namespace {
 
 constexpr std::size_t kMiB = 1024 * 1024;
-/// The last gradients of a backward pass gate the step, so the bucket that holds them is small.
+/// The step waits for the last gradients of a backward pass, so the bucket that holds them is small.
 constexpr std::size_t kFirstBucket = kMiB;
 
-/// Sums each bucket through our Group, which counts it in the ledger. The reducer asks for the results in its own
-/// order; the work is kept here until it does.
+/// All-reduces each bucket through comm::Group, so that CommStats counts it. The reducer asks for the results in its
+/// own order; the work is stored until then.
 class SumHook : public c10d::CommHookInterface {
  public:
   explicit SumHook(comm::Group group) : group_(std::move(group)) {}
@@ -69,10 +69,10 @@ void DdpModel::watch_gradients() {
   reached_ = std::make_shared<std::vector<bool>>(reduced_.size(), false);
   for (std::size_t i = 0; i < reduced_.size(); ++i) {
     auto& p = reduced_[i];
-    // The reducer asks for the parameter's strides to the letter; those of dims of size 1 say nothing and may differ.
+    // The reducer requires exactly the parameter's strides; those of dims of size 1 have no meaning and may differ.
     const bool loose = std::find(p.sizes().begin(), p.sizes().end(), 1) != p.sizes().end();
     p.register_hook([reached = reached_, i, loose, strides = p.strides().vec()](const at::Tensor& grad) {
-      if (!grad.defined()) return grad;  // a recomputed block names all its parameters, used or not
+      if (!grad.defined()) return grad;  // a recomputed block lists all its parameters, used or not
       (*reached)[i] = true;
       if (!loose || grad.strides() == at::IntArrayRef(strides)) return grad;
       return at::empty_strided(grad.sizes(), strides, grad.options()).copy_(grad);
@@ -103,7 +103,7 @@ void DdpModel::broadcast_buffers() {
   for (auto& buffer : module().buffers()) group_.broadcast(buffer, 0);
 }
 
-// What is a sum over the ranks already would be summed once more with the next gradients.
+// Gradients that are already summed over the ranks would be summed again together with the next ones.
 void DdpModel::check_zeroed() {
   if (!std::exchange(reduced_already_, false)) return;
   for (const auto& p : reduced_)
@@ -113,9 +113,9 @@ void DdpModel::check_zeroed() {
           "microbatch but the last under no_sync(), and call zero_grad() after step()");
 }
 
-// A bucket that misses a gradient is never sent, and the reducer says nothing of it: the ranks would drift apart.
+// A bucket that lacks a gradient is never reduced, and the reducer reports no error: the ranks would diverge.
 void DdpModel::check_complete() const {
-  if (ddp_.find_unused_parameters) return;  // the reducer itself fills in what did not come
+  if (ddp_.find_unused_parameters) return;  // the reducer itself replaces missing gradients
   std::vector<std::string> missed;
   for (std::size_t i = 0; i < reduced_.size(); ++i)
     if (expected_[i] && !(*reached_)[i]) missed.push_back(names_[i]);
@@ -127,7 +127,7 @@ void DdpModel::check_complete() const {
       ddp_.static_graph ? " instead of static_graph: they did take part in the first step" : ""));
 }
 
-// check_reduction: the sum of each gradient must be the same number on every rank, bit for bit.
+// check_reduction: the sum of each gradient's elements must be bit-identical on every rank.
 void DdpModel::compare_ranks() const {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> sums;
@@ -159,12 +159,12 @@ void DdpModel::backward_ended() {
   reduced_already_ = true;
   if (!reducer_) return learn_static_graph();
   check_complete();
-  if (ddp_.check_reduction)  // after the reducer's own last callback, which is queued by now
+  if (ddp_.check_reduction)  // after the reducer's own last callback, which is queued at this point
     torch::autograd::Engine::get_default_engine().queue_callback([this] { compare_ranks(); });
 }
 
-// In the first step of a static graph nobody knows yet which parameters take part, so it is reduced by hand when its
-// backward pass has ended. c10d's own static graph does the same, but loses count when the step has microbatches
+// In the first step of a static graph it is not known which parameters are used, so their gradients are all-reduced
+// here after the backward pass. c10d's own static graph does the same, but miscounts when the step has microbatches
 // without reduction.
 void DdpModel::learn_static_graph() {
   const at::NoGradGuard no_grad;

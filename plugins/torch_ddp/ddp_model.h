@@ -32,16 +32,18 @@ class DdpModel : public ReplicatedModel {
 
   TorchDdpOptions ddp_;
   comm::Group group_;
-  std::vector<std::string> names_;   ///< of the reduced parameters
-  std::vector<at::Tensor> reduced_;  ///< those that require a gradient
+  std::vector<std::string> names_;   ///< names of the reduced parameters
+  std::vector<at::Tensor> reduced_;  ///< parameters that require a gradient
   /// Which of them had a gradient since the last forward pass with reduction. Shared with hooks, which live as long as
-  /// the parameters do.
+  /// the parameters.
   std::shared_ptr<std::vector<bool>> reached_;
-  std::vector<bool> expected_;  ///< which of them the reducer waits for: all, but for static_graph's unused ones
+  std::vector<bool> expected_;  ///< which of them the reducer waits for: all, except those that static_graph found
+                                ///< unused
   bool sync_ = true;
-  bool reduced_already_ = false;            ///< a backward pass has reduced since the last forward pass
-  std::shared_ptr<c10d::Reducer> reducer_;  ///< static_graph: null in the first step, then over what that used
-  std::shared_ptr<c10d::Logger> logger_;    ///< the reducer calls it, unasked, when the unused parameters change
+  bool reduced_already_ = false;            ///< a backward pass has reduced gradients since the last forward pass
+  std::shared_ptr<c10d::Reducer> reducer_;  ///< static_graph: null in the first step, then over the parameters that it
+                                            ///< used
+  std::shared_ptr<c10d::Logger> logger_;    ///< the reducer calls it when the set of unused parameters changes
 };
 
 }  // namespace trireme::plugins

@@ -40,7 +40,7 @@ void TorchDdp::check(const config::RunConfig& config, int) const {
                  "have no effect; set only one of the two");
 }
 
-/// Parameters whose first values may differ between ranks: those that are not drawn by name.
+/// Parameters whose initial values may differ between ranks, because they are not drawn by name.
 static std::set<std::string> not_drawn(ModelSource& source) {
   std::set<std::string> names;
   for (const auto& parameter : nn::declarations(*source.model))

@@ -1,9 +1,9 @@
 // TorchDDP: plain data parallelism on PyTorch's own reducer (c10d::Reducer), driven from C++.
 //
-// Every rank holds the whole model and optimizer state, and its share of the batch. Gradients are summed over the ranks
-// in buckets, each as soon as its parameters are done, while the backward pass goes on; they are sums of
-// d(loss sum)/global weight, so no division follows (contract C3). Buckets are never rebuilt during a run: the order of
-// summation must survive a resume (C8).
+// Every rank holds the full model and optimizer state, and has its share of the batch. Gradients are summed over the
+// ranks in buckets, each as soon as its gradients are complete, while the backward pass continues; they are sums of
+// d(loss sum)/global weight, so no division follows (contract C3). Buckets are never rebuilt during a run, because the
+// order of summation must be the same after a resume (C8).
 #pragma once
 
 #include "core/booster/plugin.h"

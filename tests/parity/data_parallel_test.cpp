@@ -210,7 +210,7 @@ TEST(DataParallelRules, RanksWithOtherSeedsAreRefused) {
 }
 
 // Gradients travel once a step, whatever the number of microbatches: payload of one model and one loss.
-TEST(DataParallelRules, LedgerCountsOneReductionAStep) {
+TEST(DataParallelRules, CommStatsCountOneReductionPerStep) {
   const Case c{.name = "ledger", .samples = 24, .micro_batch = 1};
   const auto before = sent("dp", "all_reduce");
   by_train_step(c);

@@ -175,10 +175,10 @@ TEST(HybridRules, TrafficIsTheFormulas) {
     const auto backward = l * b * n * h + (l - 1) * b * n * h + b * h + b * h;  // attention, MLP, classifier
     // A recomputed block runs forward twice; the head too, whose logits are gathered again. The loss does not.
     const std::uint64_t times = c.recompute ? 2 : 1;
-    const bool apart = c.name.find("gathered") == std::string::npos;
-    const auto loss = apart ? 4 * b : 0;
+    const bool parallel_loss = c.name.find("gathered") == std::string::npos;
+    const auto loss = parallel_loss ? 4 * b : 0;
     EXPECT_EQ(sent("tp", "all_reduce") - reduced, times * forward + backward + loss + 1) << c.name;  // 1: the norm
-    EXPECT_EQ(sent("tp", "all_gather") - gathered, apart ? 0 : times * b * k) << c.name;
+    EXPECT_EQ(sent("tp", "all_gather") - gathered, parallel_loss ? 0 : times * b * k) << c.name;
   }
 }
 

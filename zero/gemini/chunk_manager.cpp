@@ -16,7 +16,7 @@ std::int64_t part_of(double ratio, std::int64_t bytes) {
   return static_cast<std::int64_t>(ratio * static_cast<double>(bytes));
 }
 
-/// How many blocks are entered before the next one that needs `chunk`, the pass starting anew at its end.
+/// The number of blocks entered before the next one that needs `chunk`; the pass is taken as cyclic.
 std::size_t distance(const BlockOrder& order, const FlatWeights& weights, std::size_t chunk) {
   const auto& blocks = order.blocks();
   std::size_t ahead = 0;
@@ -46,12 +46,12 @@ ChunkManager::ChunkManager(const comm::Group& everyone, const comm::World& world
 }
 
 std::vector<Residency> ChunkManager::careful(const std::vector<std::int64_t>& parts) const {
-  return careful_residence(parts, part_of(1 - options_.warmup_ratio, capacity_));
+  return careful_residency(parts, part_of(1 - options_.warmup_ratio, capacity_));
 }
 
-/// In training, as far as is known.
+/// The residency in training, from what is known so far.
 std::vector<Residency> ChunkManager::planned() const {
-  return stats_ ? plan_residence(*stats_, parts(), part_of(options_.steady_ratio, capacity_), options_.margin_ratio)
+  return stats_ ? plan_residency(*stats_, parts(), part_of(options_.steady_ratio, capacity_), options_.margin_ratio)
                 : careful(parts());
 }
 
@@ -104,7 +104,7 @@ void ChunkManager::enter(const BlockOrder& order, const std::set<std::size_t>& n
     for (const auto chunk : needed) first_use_.emplace(chunk, static_cast<std::int64_t>(period_));
     return;
   }
-  std::vector<std::pair<std::size_t, std::size_t>> others;  // distance, chunk
+  std::vector<std::pair<std::size_t, std::size_t>> others;  // (distance, chunk)
   for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk)
     if (weights_->is_materialized(chunk) && needed.count(chunk) == 0)
       others.emplace_back(distance(order, *weights_, chunk), chunk);
@@ -159,7 +159,7 @@ std::vector<std::size_t> ChunkManager::apply_residencies(bool training) {
   return moved;
 }
 
-/// Where chunks live by stats_, in words.
+/// Describes the residency that stats_ leads to.
 std::string ChunkManager::current_state() const {
   const auto residencies = planned();
   auto left = part_of(options_.steady_ratio, capacity_);
@@ -176,7 +176,7 @@ std::string ChunkManager::current_state() const {
       residencies.size(), slices, states, mib(std::max<std::int64_t>(0, left - other)));
 }
 
-/// What is measured differs with a rank's samples; what follows from it must not.
+/// Measurements depend on a rank's samples, but decisions must be the same on all ranks, so the maximum is used.
 void ChunkManager::agree() {
   std::vector<std::int64_t> figures{seen_.update};
   for (const auto& period : seen_.periods) figures.push_back(period.other);

@@ -12,8 +12,8 @@
 namespace trireme::zero {
 namespace {
 
-/// Where a parameter's gradient comes in the order of backward passes: of its section, then of the first block that has
-/// it, from the last; -1: no block, behind all.
+/// The position of a parameter's gradient in the order of backward passes: by gradient group, then by the first block
+/// that uses it, from the last block to the first. -1: no block, after all others.
 struct Place {
   int gradient_group;
   std::int64_t block;
@@ -36,13 +36,13 @@ std::vector<Place> places_of(nn::Model& model, const std::vector<nn::Declaration
   return out;
 }
 
-int one_section(std::size_t) { return 0; }
+int one_group(std::size_t) { return 0; }
 
 std::vector<Bucket> plan(const std::vector<nn::Declaration>& parameters, const std::vector<Place>& places,
                          std::int64_t elements, int parts) {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // The registration order need not be that of the blocks.
+  // The order of registration may differ from that of the blocks.
   const auto key = [&](std::size_t i) { return std::tuple(-places[i].gradient_group, places[i].block, i); };
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) > key(b); });
   auto chunks = cut_in_order(parameters, order, elements, parts,
@@ -54,7 +54,7 @@ std::vector<Bucket> plan(const std::vector<nn::Declaration>& parameters, const s
 }  // namespace
 
 std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts) {
-  return plan_chunks(model, elements, parts, one_section);
+  return plan_chunks(model, elements, parts, one_group);
 }
 
 std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts,
@@ -67,7 +67,7 @@ std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, 
   TRIREME_CHECK(search.smallest >= 1 && search.range >= 0 && search.step >= 1,
                 "invalid chunk search: from {} by {} over {}", search.smallest, search.step, search.range);
   const auto parameters = nn::declarations(model);
-  const auto places = places_of(model, parameters, one_section);
+  const auto places = places_of(model, parameters, one_group);
   std::int64_t best = search.smallest, least = -1;
   for (auto size = search.smallest; size <= search.smallest + search.range; size += search.step) {
     std::int64_t waste = 0, largest = 0;
@@ -79,7 +79,7 @@ std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, 
       least = waste;
       best = size;
     }
-    if (largest < size) break;  // every block is one chunk: a larger size plans the same
+    if (largest < size) break;  // every block is one chunk, so larger sizes give the same plan
   }
   return best;
 }

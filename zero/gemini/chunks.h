@@ -1,5 +1,5 @@
-// Chunks: the buckets of stage 3. A chunk never straddles two blocks, so that a block runs with what it needs and no
-// more; a block may have several.
+// Chunks: the buckets of stage 3. A chunk never spans two blocks, so that a block is run with exactly the chunks it
+// needs; a block may have several.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,24 @@
 
 namespace trireme::zero {
 
-/// Chunks in the order in which a backward pass finishes them: the last block's first, the trained ones before the
-/// frozen ones. A parameter of several blocks is in a chunk of the first one, whose gradient is final last; those of no
-/// block come at the end. A chunk is closed when it holds `elements` or more. @pre elements >= 1, parts >= 1
+/// Partitions the parameters into chunks, in the order in which a backward pass finishes them: those of the last block
+/// first, the trained ones before the frozen ones. A parameter that several blocks use is in a chunk of the first of
+/// them, where its gradient is complete; parameters of no block are at the end. A chunk is closed when it holds
+/// `elements` or more. @pre elements >= 1, parts >= 1
 std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts);
 
-/// The same, section by section (buckets.h). `section_of`: of a parameter, by its number among nn::declarations().
+/// The same, by gradient group (buckets.h). `group_of` maps a parameter's index in nn::declarations() to its group.
 std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts,
                                 const std::function<int(std::size_t)>& group_of);
 
-/// How chunk sizes are looked for, in elements.
+/// The range of a search for the chunk size, in elements.
 struct ChunkSearch {
   std::int64_t smallest = 32 << 20, range = 32 << 20;
   std::int64_t step = 1024;
 };
 
-/// Of the sizes smallest, smallest + step, ... smallest + range: the smallest one whose chunks waste least in padding.
+/// Returns the smallest of the sizes smallest, smallest + step, ... smallest + range whose chunks have the least
+/// padding.
 std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, int parts);
 
 }  // namespace trireme::zero

@@ -41,7 +41,7 @@ nn::Tensors GatheredModel::forward(const data::Batch& batch) {
 
 void GatheredModel::begin_pass() {
   order_ = training() && at::GradMode::is_enabled() ? &training_order_ : &evaluation_order_;
-  if (!keeps()) flat().release_all();  // what a pass without a backward pass has left
+  if (!keeps()) flat().release_all();  // chunks left by a forward pass without a backward pass
   order_->begin();
 }
 
@@ -54,7 +54,8 @@ nn::Tensors GatheredModel::forward_blocks(std::size_t begin, std::size_t end, nn
 nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
                                const nn::Context& context) {
   const bool graph = at::GradMode::is_enabled();
-  // Backward: the block's outputs come first, its inputs last. Where no input has a gradient, pass_ended() releases.
+  // In the backward pass, the hook of the outputs runs first and that of the inputs last. If no input has a gradient,
+  // pass_ended() releases the chunks.
   if (graph) {
     inputs = nn::register_backward_hook(
         std::move(inputs), [this, block, uses = uses_](nn::BackwardPart part) { backward_left(*block, part, *uses); });
@@ -63,7 +64,7 @@ nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tens
   enter(*block);
   auto outputs = ShardedModel::run(block, std::move(inputs), context);
   leave();
-  // Always: whether these samples met a weight must not decide which gathers a rank takes part in.
+  // Always: which all-gathers a rank takes part in must not depend on whether its samples use a weight.
   if (graph)
     outputs = nn::register_backward_hook(
         std::move(outputs), [this, block](nn::BackwardPart part) { backward_entered(*block, part); },
@@ -80,7 +81,7 @@ void GatheredModel::enter(const nn::Block& block) {
   if (shapes_alone_) {
     for (const auto bucket : flat().buckets_of(block)) {
       if (flat().zeros(bucket))
-        blank_.push_back(bucket);
+        zeroed_.push_back(bucket);
       else
         flat().wait(bucket);
     }
@@ -100,7 +101,7 @@ void GatheredModel::enter(const nn::Block& block) {
 
 void GatheredModel::leave() {
   if (shapes_alone_) {
-    for (const auto bucket : std::exchange(blank_, {})) flat().release(bucket);
+    for (const auto bucket : std::exchange(zeroed_, {})) flat().release(bucket);
     return;
   }
   if (keeps()) return;
@@ -109,7 +110,7 @@ void GatheredModel::leave() {
   if (watched()) chunk_manager_->after_change();
 }
 
-/// All but what comes next.
+/// Releases all chunks except those that the next blocks need.
 void GatheredModel::release_used() {
   std::set<std::size_t> needed;
   for (std::size_t ahead = 1; ahead <= std::max<std::size_t>(1, prefetch_); ++ahead)

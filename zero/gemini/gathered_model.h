@@ -1,21 +1,22 @@
-// GatheredModel: stage 3 of ZeRO. Weights too are shared out; a block's are gathered just before it runs, forward and
-// backward, and released after.
+// GatheredModel: stage 3 of ZeRO. Weights are partitioned too; those of a block are all-gathered just before it runs,
+// in the forward and in the backward pass, and released afterwards.
 //
-//   forward   enter(block): gather its chunks, send for those of the blocks that come next    leave(block): release
-//   backward  the same, called from brackets around the block in the graph; each chunk's gradients are reduce-scattered
+//   forward   enter(block): all-gathers its chunks, prefetches those of the next blocks; leave(block): releases them
+//   backward  the same, called by backward hooks around the block; the gradients of each chunk are reduce-scattered
 //             when they are complete
 //
-// Gathers and reductions share a group, so all ranks must issue them in one order, also where a parameter has no
-// gradient on some of them. Reductions therefore set out at one place alone: where the backward pass leaves the first
-// block that a chunk belongs to. Which block comes next is learned in the first pass and the same on every rank. Memory
-// for P elements over N ranks: P/N of weights, gradients, masters and moments each, one block's weights (two where one
-// follows itself, as the last does at the turn of a pass), and `prefetch` blocks'. Traffic a microbatch: 2P gathered,
-// less what the next block to run still needs, and P reduced.
+// All-gathers and reduce-scatters share a group, so all ranks must launch them in the same order, even if a parameter
+// has no gradient on some ranks. Reductions are therefore launched at one point only: where the backward pass leaves
+// the first block that a chunk belongs to. The order of blocks is recorded in the first pass and is the same on every
+// rank. Memory for P elements over N ranks: P/N each for weights, gradients, masters and moments, plus the weights of
+// one block (two where a block follows itself, as the last one does at the turn from forward to backward) and of
+// `prefetch` blocks. Communication per microbatch: 2P all-gathered, less the chunks that the next block still needs,
+// and P reduce-scattered.
 //
-// A pipeline runs some of the blocks for one microbatch, then for another: there a pass is all that a rank has in a
-// step, and P what it holds. Where a backward pass comes in two parts the weights' part enters and leaves blocks too,
-// for 3P gathered: nodes that make a weight's gradient may read it (a layer norm's do). The first stage, which has no
-// input's gradient to make first, has its pass in one.
+// In a pipeline, a rank runs some of its blocks for one microbatch, then for another: a pass is then everything that
+// the rank runs in a step, and P is the size of its stages. If a backward pass is split in two, the weights' part
+// enters and leaves blocks too, so that 3P are all-gathered: nodes that compute a weight's gradient may read the weight
+// (those of a layer norm do). The first stage needs no input gradient, so its backward pass is not split.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +34,8 @@ namespace trireme::zero {
 
 class GatheredModel : public ShardedModel {
  public:
-  /// `prefetch`: blocks whose weights are sent for ahead of their use. `keeper`: null, or decides which chunks stay on
-  /// the device, and where all live.
+  /// `prefetch`: the number of blocks whose weights are gathered ahead of their use. `chunk_manager`: null, or decides
+  /// the residency of chunks and which gathered chunks stay on the device.
   GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,
                 const ShardedOptions& sharded, GradGroups groups, c10::Device device, std::size_t prefetch,
                 std::unique_ptr<ChunkManager> chunk_manager);
@@ -53,7 +54,7 @@ class GatheredModel : public ShardedModel {
   nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) override;
 
  private:
-  /// Backward passes through a block that are still to come, of one forward pass.
+  /// For each block, the number of backward passes still to run for one forward pass.
   using Uses = std::unordered_map<const nn::Block*, int>;
 
   void enter(const nn::Block& block);
@@ -61,7 +62,7 @@ class GatheredModel : public ShardedModel {
   void backward_entered(const nn::Block& block, nn::BackwardPart part);
   void backward_left(const nn::Block& block, nn::BackwardPart part, Uses& uses);
   void release_used();
-  /// Whether the keeper watches, or keeps: passes of training alone.
+  /// Whether the chunk manager measures or manages the current pass; it does so only in training.
   [[nodiscard]] bool watched() const { return chunk_manager_ != nullptr && order_ == &training_order_; }
   [[nodiscard]] bool keeps() const { return watched() && chunk_manager_->keeps(); }
 
@@ -69,11 +70,11 @@ class GatheredModel : public ShardedModel {
   std::size_t prefetch_;
   bool reduce_early_;
   bool shapes_alone_ = false;
-  std::vector<std::size_t> blank_;  ///< buckets of zeros, while it is shapes alone
-  /// Trained chunks that no earlier block has, but for those whose gradients come late.
+  std::vector<std::size_t> zeroed_;  ///< buckets filled with zeros while shapes_alone_
+  /// Trained chunks that no earlier block uses, except those of deferred groups.
   std::unordered_map<const nn::Block*, std::vector<std::size_t>> first_in_;
   std::unordered_set<const nn::Block*> trained_;  ///< blocks that have a trained chunk
-  std::shared_ptr<Uses> uses_;                    ///< of the forward pass that runs; its graph keeps them
+  std::shared_ptr<Uses> uses_;                    ///< of the current forward pass; its graph shares ownership
   BlockOrder training_order_, evaluation_order_;
   BlockOrder* order_ = &evaluation_order_;
 };

@@ -17,7 +17,7 @@ namespace trireme::zero {
       "plugin.gemini.memstats: \"{}\" is not a file of memory statistics ({}); remove it, or name another", path, why));
 }
 
-/// @throws ConfigError unless both are of the same run
+/// @throws ConfigError unless both describe the same run
 static void check_same(const std::string& path, const RunKeys& here, const RunKeys& there) {
   auto all = there;
   all.insert(here.begin(), here.end());
@@ -66,14 +66,14 @@ void MemoryStats::write(const std::string& path, const RunKeys& run) const {
   checkpoint::write_file(path, json_text(file, 1) + "\n");
 }
 
-std::vector<Residency> plan_residence(const MemoryStats& stats, const std::vector<std::int64_t>& parts,
+std::vector<Residency> plan_residency(const MemoryStats& stats, const std::vector<std::int64_t>& parts,
                                       std::int64_t room, double margin) {
   std::vector<Residency> residencies(parts.size(), Residency{.replicated = false, .offload_master = true});
   auto busiest = stats.update;
   for (const auto& period : stats.periods) busiest = std::max(busiest, period.other + period.gathered);
   auto left = room - busiest - std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
 
-  std::vector<std::size_t> order(parts.size());  // needed last first
+  std::vector<std::size_t> order(parts.size());  // the chunks that a pass needs last come first
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](auto a, auto b) { return stats.first_use.at(a) > stats.first_use.at(b); });
@@ -92,7 +92,7 @@ std::vector<Residency> plan_residence(const MemoryStats& stats, const std::vecto
   return residencies;
 }
 
-std::vector<Residency> careful_residence(const std::vector<std::int64_t>& parts, std::int64_t room) {
+std::vector<Residency> careful_residency(const std::vector<std::int64_t>& parts, std::int64_t room) {
   std::vector<Residency> residencies;
   for (const auto part : parts) {
     room -= part;

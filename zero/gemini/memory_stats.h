@@ -1,8 +1,8 @@
-// What a rank's device holds beside model data, as the first step showed it, and which model data may then stay there
-// (placement_policy = "auto").
+// The memory that a rank's device needs beside model data, as measured in the first step, and the model data that fits
+// beside it (placement_policy = "auto").
 //
-// A pass enters blocks one after the other, forward and then backward; each entry begins a period. Model data: slices
-// of weights, gathered chunks, masters, optimizer state. All sizes in bytes.
+// A pass enters blocks one after another, forward and then backward; each entry begins a period. Model data are slices
+// of weights, gathered chunks, masters and optimizer state. All sizes are in bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,38 @@
 
 namespace trireme::zero {
 
-/// What figures hold for: keys ("train.precision") and their values as text.
+/// The settings for which measurements are valid: keys ("train.precision") and their values as text.
 using RunKeys = std::map<std::string, std::string>;
 
 struct MemoryStats {
   struct Period {
-    std::int64_t other = 0;     ///< the most that lay there beside model data: activations, gradients, temporaries
-    std::int64_t gathered = 0;  ///< of the chunks that the period's block computes with
+    std::int64_t other = 0;     ///< the peak beside model data: activations, gradients, temporaries
+    std::int64_t gathered = 0;  ///< the chunks that the period's block uses
   };
   std::vector<Period> periods;          ///< of a pass, in order
-  std::int64_t update = 0;              ///< beside model data, from the end of the pass to the end of the step
-  std::vector<std::int64_t> state;      ///< of each chunk: master that is a copy, optimizer state
-  std::vector<std::int64_t> first_use;  ///< of each chunk: a period; as many as there are periods: in none
+  std::int64_t update = 0;              ///< the peak beside model data, from the end of the pass to the end of the step
+  std::vector<std::int64_t> state;      ///< of each chunk: bytes of a master that is a copy, and of optimizer state
+  std::vector<std::int64_t> first_use;  ///< of each chunk: the first period that uses it; the number of periods if none
+                                        ///< does
 
-  /// `run`: what the numbers must hold for; `chunks`: how many the run has. Nothing when there is no file.
-  /// @throws ConfigError when it was written for another run (names what differs), or is no such file
+  /// `run`: the settings for which the measurements must be valid; `chunks`: the number of chunks of the run. Returns
+  /// nothing when there is no file. @throws ConfigError when the file was written for another run (lists the
+  /// differences) or is invalid
   static std::optional<MemoryStats> read(const std::string& path, const RunKeys& run, std::size_t chunks);
   void write(const std::string& path, const RunKeys& run) const;
 };
 
-/// Where each chunk lives, under `room` for all that lies on the device:
-///   1. slices of weights stay as long as the tightest period has room; those that a pass needs last leave first;
-///   2. of what the tightest period has left, `margin` (0..1) goes to masters and optimizer state, chunk by chunk.
-/// What is left then is for gathered chunks between their uses (Keeper). `parts`: of each chunk, bytes of the slice.
-std::vector<Residency> plan_residence(const MemoryStats& stats, const std::vector<std::int64_t>& parts,
+/// Plans the residency of each chunk, given `room` bytes on the device:
+///   1. slices of weights stay on the device if the tightest period has room for them; those that a pass needs last are
+///      offloaded first;
+///   2. the fraction `margin` (0..1) of what is left in the tightest period goes to masters and optimizer state,
+///      chunk by chunk.
+/// The rest is for gathered chunks between their uses (ChunkManager). `parts`: bytes of the slice of each chunk.
+std::vector<Residency> plan_residency(const MemoryStats& stats, const std::vector<std::int64_t>& parts,
                                       std::int64_t room, double margin);
 
-/// Before anything is known: state in host memory, and slices beyond `room` (those of the last chunks first).
-std::vector<Residency> careful_residence(const std::vector<std::int64_t>& parts, std::int64_t room);
+/// The plan before anything is measured: masters and optimizer state are in host memory, and so are the slices that
+/// exceed `room` (those of the last chunks).
+std::vector<Residency> careful_residency(const std::vector<std::int64_t>& parts, std::int64_t room);
 
 }  // namespace trireme::zero

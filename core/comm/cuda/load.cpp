@@ -1,4 +1,4 @@
-// Loads libtrireme_cuda.so, which lies beside libtrireme.so.
+// Loads libtrireme_cuda.so, which is in the same directory as libtrireme.so.
 #include <dlfcn.h>
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
-// libtrireme_cuda.so: NCCL through LibTorch's ProcessGroupNCCL. Loaded by World::start where CUDA devices are used;
-// what it links (LibTorch's CUDA library, NCCL) comes into the process with it.
+// libtrireme_cuda.so: NCCL through LibTorch's ProcessGroupNCCL. World::start loads it when CUDA devices are used, and
+// with it the libraries that it links (LibTorch's CUDA library, NCCL).
 //
-// Errors of a peer or a timeout are noticed by ProcessGroupNCCL's own watchdog thread, not by wait(): that one only
+// Errors of a peer and timeouts are detected by ProcessGroupNCCL's own watchdog thread, not by wait(), which only
 // orders streams.
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -22,8 +22,8 @@
 namespace trireme::comm {
 namespace {
 
-/// The store that ranks meet at. Under torchrun its agent may already serve one; under mpirun rank 0 serves one, and
-/// MPI tells the others where.
+/// The store through which ranks connect. Under torchrun its agent may already serve one; under mpirun rank 0 serves
+/// one, and MPI shares its address.
 c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchInfo& info, const NcclOptions& options) {
   c10d::TCPStoreOptions store{.isServer = info.rank == 0, .waitWorkers = false, .timeout = options.timeout};
   if (!options.share_address) {
@@ -33,7 +33,7 @@ c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchInfo& info, const NcclOpt
           fmt::format("MASTER_ADDR=\"{}\", MASTER_PORT=\"{}\": torchrun sets both; start with torchrun", host, port));
     store.port = static_cast<std::uint16_t>(std::atoi(port.c_str()));
     if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") store.isServer = false;
-    // A restart of the same job must not meet the keys of the run before.
+    // A restart of the same job must not read the keys of the previous run.
     auto restarts = environment("TORCHELASTIC_RESTART_COUNT");
     if (restarts.empty()) restarts = "0";
     return c10::make_intrusive<c10d::PrefixStore>("trireme/" + restarts,
@@ -67,7 +67,7 @@ class NcclTransport final : public Transport {
     } catch (const c10::Error& error) {
       throw CommError(fmt::format("the ranks could not connect for NCCL: {}", error.what_without_backtrace()));
     }
-    options_.share_address = nullptr;  // it lives as long as the start
+    options_.share_address = nullptr;  // valid only during the start
   }
 
   ~NcclTransport() override {
@@ -76,7 +76,7 @@ class NcclTransport final : public Transport {
       try {
         unwinding ? (*backend)->abort() : (*backend)->shutdown();
       } catch (const std::exception&) {
-        // The end of the run: what failed was told by the operation that failed.
+        // The run is ending; the operation that failed has reported the error.
       }
     }
   }
@@ -84,7 +84,7 @@ class NcclTransport final : public Transport {
   [[nodiscard]] std::string name() const override { return "NCCL " + c10d::getNcclVersion(); }
 
   void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) override {
-    const int made = groups_++;  // on every rank: the same number on all
+    const int made = groups_++;  // incremented on every rank, so the number is the same on all
     if (group == nullptr) return;
     const auto prefix = fmt::format("{}/{}/{}", axis, made, ranks.front());
     auto settings = c10d::ProcessGroupNCCL::Options::create();
@@ -114,7 +114,7 @@ class NcclTransport final : public Transport {
 
   void stage_cuda(c10::Device) override { TRIREME_CHECK(false, "NCCL does not stage tensors through host memory"); }
 
-  void abort(int) noexcept override {}  // torchrun's agent, or mpirun, ends the other ranks
+  void abort(int) noexcept override {}  // torchrun's agent or mpirun ends the other ranks
 
  private:
   int rank_, size_;
@@ -129,7 +129,7 @@ class NcclTransport final : public Transport {
 }  // namespace trireme::comm
 
 extern "C" {
-// Found by name in libtrireme: see cuda/load.cpp.
+// libtrireme looks it up by name: see cuda/load.cpp.
 __attribute__((visibility("default"))) extern const trireme::comm::CudaLibrary::Entry trireme_cuda_entry;
 const trireme::comm::CudaLibrary::Entry trireme_cuda_entry{
     [](c10::Device device) { return trireme::comm::use(device); },

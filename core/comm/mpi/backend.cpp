@@ -10,7 +10,7 @@
 namespace trireme::comm::mpi {
 namespace {
 
-/// The rows of a tensor as consecutive parts: by the given counts, or evenly.
+/// Splits the rows of a tensor into consecutive parts, by the given counts or evenly.
 std::vector<Piece> split_rows(const Piece& whole, const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
                               int size) {
   const auto rows = tensor.dim() > 0 ? tensor.size(0) : 0;
@@ -106,7 +106,7 @@ Backend::WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
 
 Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& options) {
-  // outputs[r][i]: what rank r gives as its i-th input.
+  // outputs[r][i]: the i-th input of rank r.
   Call call(*this, c10d::OpType::ALLGATHER_COALESCED, "all_gather", options.timeout, options.asyncOp);
   if (outputs.size() != static_cast<std::size_t>(size_)) call.refuse("expected one list of outputs per rank");
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -1,9 +1,9 @@
-// The Open MPI transport as a c10d backend: what c10d's process groups, and through them c10d::Reducer, call.
+// The Open MPI transport as a c10d backend, called by c10d's process groups, and through them by c10d::Reducer.
 //
-// A collective is a direct exchange in one or two rounds (see Operation); in a group of more than a few ranks small
-// messages go along trees instead, log2(N) of them a rank (see small_messages.cpp). Reductions take the ranks in order
-// either way, so all ranks get the same bits, however a tensor is cut into buckets. Options' timeouts below zero mean
-// the group's own.
+// A collective is a direct exchange in one or two rounds (see Operation). In a group of more than a few ranks, small
+// messages go along trees instead, log2(N) of them per rank (see small_messages.cpp). Floating-point reductions always
+// combine the ranks in order, so all ranks get the same bits, independent of the buckets. A timeout below zero in the
+// options means the group's timeout.
 #pragma once
 
 #include <atomic>
@@ -63,8 +63,8 @@ class Backend final : public c10d::Backend {
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const Channel> channel_;
   std::atomic<std::chrono::milliseconds> timeout_;
-  std::atomic<std::uint64_t> sequence_{0};  // of collectives
-  std::atomic<std::uint64_t> messages_{0};  // of sends and receives
+  std::atomic<std::uint64_t> sequence_{0};  // number of collectives so far
+  std::atomic<std::uint64_t> messages_{0};  // number of sends and receives so far
 };
 
 }  // namespace trireme::comm::mpi

@@ -11,13 +11,14 @@
 namespace trireme::comm::mpi {
 namespace {
 
-// Up to this many received bytes an all-reduce of a few ranks is one round, in which everyone gets everything; above it
-// the ranks share the work: two rounds, and half the bytes or less.
+// Up to this many received bytes, an all-reduce of a few ranks is one round in which every rank receives everything.
+// Above it, the ranks partition the reduction: two rounds, and half the bytes or less.
 constexpr std::size_t kWholeExchange = 64u << 10;
-// No rank reduces less than this of a tensor: in a large group some reduce nothing, and messages are fewer and longer.
+// The least that a rank reduces of a tensor: in a large group some ranks reduce nothing, and messages are fewer and
+// longer.
 constexpr std::size_t kLeastShare = 16u << 10;
-// A large reduction goes by chunks of this many bytes (all ranks' parts together): bounds the scratch memory, and the
-// chunk is still in the cache when it is added up.
+// A large reduction is done in chunks of this many bytes (summed over all ranks' parts), which bounds the scratch
+// memory and keeps a chunk in the cache until it is reduced.
 constexpr std::size_t kChunk = 4u << 20;
 constexpr std::size_t kLeastPart = 64u << 10;
 
@@ -136,13 +137,13 @@ void Backend::Call::reduce_parts(const std::vector<Piece>& to_each, const Piece&
   const auto peers = static_cast<std::size_t>(size - 1);
   std::size_t longest = 0;
   for (const auto& part : to_each) longest = std::max(longest, part.bytes);
-  // A multiple of 64, so of every element size: chunks never cut an element.
+  // A multiple of 64, and so of every element size: chunks never split an element.
   const auto step = rounded(std::max(kLeastPart, kChunk / static_cast<std::size_t>(size)));
   const auto slot = std::min(step, rounded(mine.bytes));
   auto* const received = scratch(peers * slot);
   const auto chunks = std::max<std::size_t>(1, (longest + step - 1) / step);
-  // Both sides know the length of each part, so both know which of its chunks exist. An empty part of a
-  // reduce-scatter is sent too: the receiver compares the sizes.
+  // Both sides know the length of each part, and so which of its chunks exist. An empty part of a reduce-scatter is
+  // sent too, because the receiver compares the sizes.
   const auto chunk_of = [&](const Piece& part, std::size_t k) -> Piece {
     const auto at = std::min(k * step, part.bytes);
     return {part.data + at, std::min(step, part.bytes - at)};
@@ -150,7 +151,7 @@ void Backend::Call::reduce_parts(const std::vector<Piece>& to_each, const Piece&
   const auto exists = [back](const Piece& chunk, std::size_t k) { return chunk.bytes > 0 || (k == 0 && !back); };
   for (std::size_t k = 0; k < chunks + (back ? 1 : 0); ++k) {
     Round round;
-    if (back && k > 0) {  // the reduced chunk of the round before goes to all
+    if (back && k > 0) {  // the reduced chunk of the previous round is sent to all
       const auto done = chunk_of(mine, k - 1);
       each_peer([&](int peer) {
         const auto theirs = chunk_of(to_each[static_cast<std::size_t>(peer)], k - 1);

@@ -15,7 +15,7 @@ struct Piece {
   std::size_t bytes = 0;
 };
 
-/// Up to this many ranks a direct exchange has fewer rounds and hardly more messages than any tree.
+/// Up to this many ranks, a direct exchange has fewer rounds and hardly more messages than any tree.
 constexpr int kFewRanks = 4;
 
 inline Piece piece_of(const at::Tensor& host) { return {static_cast<std::byte*>(host.data_ptr()), host.nbytes()}; }
@@ -25,35 +25,35 @@ struct Backend::Call {
 
   [[noreturn]] void refuse(const std::string& why) const;
   void check_one(const Tensors& tensors, const char* what) const;
-  /// One tensor a rank. @throws CommError.
+  /// Checks for one tensor per rank. @throws CommError.
   void check_list(const Tensors& tensors, const char* what) const;
   void check_root(std::int64_t root) const;
   void check_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const;
 
-  // Host stand-ins, kept until the end; those that are written are the call's results.
+  // Host tensors for the call's tensors, kept until the operation ends; outputs are also the call's results.
   Piece input(const at::Tensor& tensor) { return keep(tensor, staging.input(checked(tensor)), false); }
   Piece output(const at::Tensor& tensor) { return keep(tensor, staging.output(checked(tensor)), true); }
   Piece in_place(const at::Tensor& tensor) { return keep(tensor, staging.in_place(checked(tensor)), true); }
   std::vector<Piece> inputs(const Tensors& tensors);
   std::vector<Piece> outputs(const Tensors& tensors);
 
-  /// A tensor's memory cut into one part a rank: sizes differ by an element at most (equal where it divides).
+  /// Splits a tensor's memory into one part per rank; sizes differ by at most one element.
   [[nodiscard]] std::vector<Piece> cut(const Piece& whole, std::size_t element) const {
     return cut(whole, element, static_cast<std::size_t>(size));
   }
-  /// ... for `owners` of the ranks, evenly spaced; the parts of the others are empty.
+  /// The same for `owners` of the ranks, evenly spaced; the parts of the others are empty.
   [[nodiscard]] std::vector<Piece> cut(const Piece& whole, std::size_t element, std::size_t owners) const;
 
-  // Exchanges. Each appends rounds.
+  // Exchanges. Each appends rounds to the program.
   void exchange(const std::vector<Piece>& to_each, const std::vector<Piece>& from_each);
-  /// This rank's own part of an exchange: copied when the round is complete.
+  /// This rank's own part of an exchange, which is copied when the round is complete.
   void copy_own(Round& round, const Piece& from, const Piece& to) const;
   void check_own(const Piece& from, const Piece& to) const;
   void gather_all(const Piece& mine, const std::vector<Piece>& from_each);
-  /// The root's piece to all, along a binomial tree in a large group.
+  /// Broadcasts the root's piece, along a binomial tree in a large group.
   void broadcast(int root, const Piece& piece);
-  /// to_each[r] is this rank's contribution to rank r's part; `mine` receives the reduction of this rank's part.
-  /// With `back` every part returns to all, in place of the contributions (an all-reduce).
+  /// to_each[r] is this rank's contribution to rank r's part; `mine` receives the reduction of this rank's part. With
+  /// `back`, every reduced part is sent back to all ranks and replaces the contributions (an all-reduce).
   void reduce_parts(const std::vector<Piece>& to_each, const Piece& mine, c10::ScalarType type, c10d::ReduceOp op,
                     bool back);
   void all_reduce(const Piece& tensor, c10::ScalarType type, const c10d::ReduceOp& op);
@@ -70,22 +70,22 @@ struct Backend::Call {
  private:
   const at::Tensor& checked(const at::Tensor& tensor) const;
   Piece keep(const at::Tensor& tensor, at::Tensor host, bool written);
-  /// This rank's peers, each rank beginning with its next: the load spreads.
+  /// Calls body for each peer, starting with the next rank, so that the load is spread.
   template <class Body>
   void each_peer(Body&& body) const {
     for (int i = 1; i < size; ++i) body((rank + i) % size);
   }
-  /// Receives `bytes` of every peer into scratch; the sources of a reduction in rank order, this rank's own being
-  /// `own`.
+  /// Receives `bytes` from every peer into scratch. Returns the sources of a reduction in rank order, with `own` for
+  /// this rank.
   std::vector<const void*> receive_all(Round& round, std::byte* scratch, std::size_t slot, const void* own,
                                        std::size_t bytes);
   std::byte* scratch(std::size_t bytes);
-  /// Whether a group is so large, and what each rank gives so small, that the number of messages is what costs.
+  /// Whether the group is so large and the messages so small that the number of messages dominates the cost.
   [[nodiscard]] bool by_doubling(std::size_t bytes_of_all) const;
-  /// Every rank's piece on every rank, in log2(size) messages a rank. Returns where rank r's will be, for each r, once
-  /// the last of the rounds is complete. bytes[r]: the size of rank r's.
+  /// Gathers every rank's piece on every rank, with log2(size) messages per rank. Returns the location of each rank's
+  /// piece, valid once the last of these rounds is complete. bytes[r]: the size of rank r's piece.
   std::vector<const std::byte*> gather_by_doubling(const Piece& mine, const std::vector<std::size_t>& bytes);
-  /// An all-reduce in as many messages and fewer bytes, for what comes to the same bits in any order.
+  /// An all-reduce with as many messages and fewer bytes, for reductions whose bits do not depend on the order.
   void reduce_by_doubling(const Piece& tensor, c10::ScalarType type, c10d::ReduceOp::RedOpType op);
 };
 

@@ -14,10 +14,10 @@ namespace trireme::comm::mpi {
 namespace {
 
 using Op = c10d::ReduceOp::RedOpType;
-constexpr std::size_t kBlock = 1024;  // elements of the accumulator that stays in the nearest cache
+constexpr std::size_t kBlock = 1024;  // elements of the accumulator, which stays in the L1 cache
 
-/// The type that sums are taken in. Integers wrap as unsigned: the signed overflow would be undefined. Those narrower
-/// than int are computed in 32 bits, which wrap to the same result; their average needs the sign.
+/// The type in which reductions are computed. Integers wrap as unsigned, since signed overflow is undefined. Those
+/// narrower than int are computed in 32 bits, which wrap to the same result; their average needs the sign.
 template <class T>
 using Wide = std::conditional_t<
     std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>, float,
@@ -57,7 +57,7 @@ void run(T* output, std::span<const void* const> sources, std::size_t count) {
   const auto* first = static_cast<const T*>(sources[0]);
   if (sources.size() == 2) {
     const auto* second = static_cast<const T*>(sources[1]);
-    // The output is one of the inputs as a rule, element on element: no dependence between elements.
+    // The output is usually one of the inputs, at the same index, so there is no dependence between elements.
 #pragma GCC ivdep
     for (std::size_t i = 0; i < count; ++i)
       output[i] = static_cast<T>(finished<kOp>(join<kOp>(static_cast<A>(first[i]), static_cast<A>(second[i])), ranks));

@@ -1,4 +1,4 @@
-// combine: the arithmetic of reductions, on the host, in one pass over all ranks' contributions.
+// combine(): the arithmetic of reductions on the host, in one pass over all ranks' contributions.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,15 +9,15 @@
 
 namespace trireme::comm::mpi {
 
-/// output[i] = op over r of sources[r][i], taken in the order r = 0, 1, ..., so that the bits depend neither on who
-/// computes nor on how a tensor is cut. `output` may be one of the sources. float16 and bfloat16 accumulate in float
-/// and round once. Integers wrap; their average truncates towards zero. Of bool, sum and max are "or", product and
-/// min "and". min and max hand a NaN on.
-/// @throws CommError for an op or a type that is none of these.
+/// output[i] = op over r of sources[r][i], in the order r = 0, 1, ..., so that the bits depend neither on the rank that
+/// computes nor on how a tensor is split. `output` may be one of the sources. float16 and bfloat16 accumulate in float
+/// and round once. Integers wrap; their average truncates towards zero. For bool, sum and max are "or", product and min
+/// are "and". min and max propagate NaN.
+/// @throws CommError for any other op or type.
 void combine(c10::ScalarType type, c10d::ReduceOp::RedOpType op, void* output, std::span<const void* const> sources,
              std::size_t count);
 
-/// @throws CommError as combine would: asked before anything is sent.
+/// @throws CommError for the same reasons as combine(); called before anything is sent.
 void check_combine(c10::ScalarType type, c10d::ReduceOp::RedOpType op);
 
 }  // namespace trireme::comm::mpi

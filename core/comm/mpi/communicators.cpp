@@ -34,8 +34,8 @@ std::shared_ptr<const Channel> Communicators::take(const std::vector<int>& ranks
   return channel;
 }
 
-/// Of a group whose members give the same list the marks add up to zero. A wrong list is so an error on every rank
-/// instead of a hang.
+/// If all members of a group pass the same list, their marks add up to zero. So a wrong list becomes an error on every
+/// rank instead of a hang.
 std::int64_t Communicators::mark(const std::vector<int>& ranks, const std::string& axis) const {
   if (ranks.empty()) return 0;
   std::uint64_t hash = 1469598103934665603;  // FNV-1a
@@ -46,9 +46,9 @@ std::int64_t Communicators::mark(const std::vector<int>& ranks, const std::strin
   return static_cast<std::int64_t>(first ? hash * (ranks.size() - 1) : ~hash + 1);
 }
 
-/// Added up over the world: zero when the slot may serve a partition in which this rank is in the group of `ranks`.
-/// Where nobody holds a group any more nothing is sent or received, and the difference of all that was sent and
-/// received is what nobody took.
+/// Summed over the world, this is zero when the slot can be reused for a partition in which this rank is in the group
+/// `ranks`. When no rank uses the slot any more, nothing is being sent or received, so a difference between all that
+/// was sent and received is a message that was never received.
 std::int64_t Communicators::claim(const Slot& slot, const std::vector<int>& ranks) {
   constexpr std::int64_t kTaken = std::int64_t{1} << 40;
   if (slot.spoiled || slot.ranks != ranks || !slot.user.expired()) return kTaken;
@@ -74,7 +74,7 @@ Communicators::Slot& Communicators::agree(const std::vector<int>& ranks, const s
   return made;
 }
 
-/// All members are here by the agreement and call nothing else of MPI: these blocking calls cannot wait for long.
+/// By the agreement all members are here, and call no other MPI function, so these blocking calls cannot wait for long.
 MPI_Comm Communicators::create(const std::vector<int>& ranks, const std::string& axis) {
   MPI_Comm comm = MPI_COMM_NULL;
   engine_->exclusively([&] {

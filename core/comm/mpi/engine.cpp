@@ -14,17 +14,17 @@ namespace {
 
 using std::chrono::microseconds;
 
-// A waiter looks without pause for some microseconds, then lets others of its core run between two looks, and after a
-// long silence sleeps: the rank it waits for is busy with something else.
+// A waiting thread polls without pause for some microseconds, then yields its core between polls, and sleeps after a
+// long time without progress, when the rank it waits for must be busy with something else.
 constexpr int kEagerLooks = 32;
 constexpr auto kPatience = std::chrono::milliseconds(20);
 constexpr microseconds kPatientSleep{50};
-// The background thread: looks without pause for a moment after something moved (the next message of the exchange is
-// near), then sleeps between looks, the longer the longer nothing moves.
+// The background thread polls without pause for a short time after progress (the next message of the exchange is
+// probably near), then sleeps between polls, longer and longer while nothing progresses.
 constexpr microseconds kAlert{30};
 constexpr microseconds kShortestSleep{20};
 constexpr microseconds kLongestSleep{500};
-constexpr unsigned kDeadlineEvery = 256;  // looks between two readings of the clock
+constexpr unsigned kDeadlineEvery = 256;  // polls between two readings of the clock
 
 }  // namespace
 
@@ -40,8 +40,8 @@ void Engine::start(const c10::intrusive_ptr<Operation>& operation) {
     queue_.push_back(operation);
     queued_.store(true, std::memory_order_release);
   }
-  if (!operation->program_.asynchronous) return;  // its waiter comes at once
-  try_poll();                                     // posts it now, if nobody holds the lock
+  if (!operation->program_.asynchronous) return;  // its waiter follows at once
+  try_poll();                                     // posts it now, if the lock is free
   wake();
 }
 
@@ -92,7 +92,8 @@ void Engine::retire(std::size_t index, Operations& finished) {
   queues_.leave(operation.channel_.get(), operation.program_.tag);
   operation.queue_ = nullptr;
   finished.push_back(std::move(active_[index]));
-  active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(index));  // the order of starts stays
+  active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(index));  // keeps the operations in the order of their
+                                                                        // starts
 }
 
 void Engine::check_deadlines(Operations& finished) {
@@ -119,7 +120,7 @@ bool Engine::try_poll() {
     if (!lock) return false;
     moved = poll(finished);
   }
-  // Copies back and callbacks of futures may take long or start operations: not under the lock.
+  // Copies back and callbacks of futures may take long or start operations, so they run without the lock.
   for (const auto& operation : finished) {
     operation->complete();
     outstanding_.fetch_sub(1);
@@ -152,7 +153,7 @@ bool Engine::drive(const Operation& operation, std::optional<Clock::time_point> 
   }
   drivers_.fetch_sub(1);
   if (operation.done()) return true;
-  wake();  // it goes on without this waiter
+  wake();  // the background thread continues it
   return false;
 }
 
@@ -186,7 +187,7 @@ void Engine::background() {
       }
       if (now - last_move < kAlert) continue;
     }
-    // Not on the condition variable: a start needs no notification while this thread looks by itself.
+    // Does not wait on the condition variable: a start needs no notification while this thread polls.
     std::this_thread::sleep_for(pause);
     pause = std::min(pause + pause / 4, kLongestSleep);
   }

@@ -1,9 +1,9 @@
-// Engine: moves all operations of this process on Open MPI, one object a process, shared by its groups.
+// Engine: progresses all operations of this process on Open MPI. There is one per process, shared by its groups.
 //
-// MPI is called under one lock (MPI_THREAD_SERIALIZED suffices; a lock of our own costs less than Open MPI's). Who
-// waits for an operation drives the engine itself; a thread in the background drives it while operations are
-// outstanding and nobody waits, in short looks with sleeps between, so that compute keeps the core. Starting an
-// operation never waits for the lock: it goes to a queue that whoever holds the lock empties.
+// MPI is called under one lock (MPI_THREAD_SERIALIZED suffices; a lock in Trireme costs less than Open MPI's). A thread
+// that waits for an operation drives the engine itself. While operations are outstanding and no thread waits, a
+// background thread drives it, in short polls with sleeps between, so that the core is free for computation. Starting
+// an operation never waits for the lock: the operation is put into a queue that the holder of the lock empties.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -33,28 +33,28 @@ class Engine {
 
   /// @throws CommError after stop().
   void start(const c10::intrusive_ptr<Operation>& operation);
-  /// Works until the operation is done; false when `until` passes first.
+  /// Drives the engine until the operation is done; false when `until` passes first.
   bool drive(const Operation& operation, std::optional<Clock::time_point> until);
-  /// The background thread is needed soon: somebody waits on a future.
+  /// Wakes the background thread, because a thread waits on a future.
   void wake();
-  /// Calls MPI through `body`, alone.
+  /// Calls body, which may call MPI, under the lock.
   template <class Body>
   auto exclusively(Body&& body) {
     const std::lock_guard lock(mutex_);
     return body();
   }
   std::shared_ptr<std::byte> scratch(std::size_t bytes) { return scratch_->take(bytes); }
-  /// The device whose tensors operations copy from and to: the background thread makes it its current one. Without, it
-  /// would work in a context of its own on the first GPU.
+  /// The device whose tensors operations copy. The background thread makes it its current device; otherwise it would
+  /// create a context of its own on the first GPU.
   void use(c10::Device device);
-  /// Before MPI_Finalize: ends the thread; what is outstanding fails.
+  /// To be called before MPI_Finalize: ends the thread; outstanding operations fail.
   void stop();
-  /// After MPI_Finalize, when no late message can arrive any more: frees the buffers of failed operations.
+  /// To be called after MPI_Finalize, when no late message can arrive: frees the buffers of failed operations.
   void release();
 
  private:
   using Operations = std::vector<c10::intrusive_ptr<Operation>>;
-  bool try_poll();                  // false: another thread is at it, or nothing moved
+  bool try_poll();                  // false: another thread holds the lock, or nothing progressed
   bool poll(Operations& finished);  // under mutex_
   void take_queue();
   void check_deadlines(Operations& finished);
@@ -63,21 +63,21 @@ class Engine {
 
   std::mutex mutex_;      // MPI and active_
   Operations active_;     // in the order of their starts
-  MessageQueues queues_;  // of the active ones
-  Operations broken_;     // failed ones with transfers under way, whose buffers must last: kept to the end
+  MessageQueues queues_;  // of the active operations
+  Operations broken_;     // failed operations with transfers in progress, whose buffers must stay valid until release()
   unsigned polls_ = 0;
 
   std::mutex queue_mutex_;
   Operations queue_;
   std::atomic<bool> queued_{false};
 
-  std::atomic<std::size_t> outstanding_{0};  // operations started and not done
+  std::atomic<std::size_t> outstanding_{0};  // operations that are started and not done
   std::atomic<int> drivers_{0};              // threads inside drive()
   std::mutex sleep_mutex_;
   std::condition_variable wake_;
-  std::atomic<bool> idle_{false};  // the thread sleeps until woken
+  std::atomic<bool> idle_{false};  // the background thread sleeps until notified
   std::atomic<bool> stopping_{false};
-  std::atomic<int> use_device_{-1};  // CUDA device that the thread is to make its current one; -1: it has, or none
+  std::atomic<int> use_device_{-1};  // CUDA device that the background thread has to make current; -1: done, or none
   std::shared_ptr<Scratch> scratch_ = std::make_shared<Scratch>();
   std::thread thread_;
 };

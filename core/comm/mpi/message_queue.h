@@ -1,9 +1,9 @@
-// Lane: the turns of one group's operations under one tag, on this rank. Private to the engine.
+// MessageQueue: the order of one group's operations under one tag, on this rank. Private to the engine.
 //
-// MPI delivers the messages of a pair of ranks under one tag in the order of their sends, so this rank must look for
-// them, and send its own, in the order of its calls. The engine looks at operations oldest first; one that leaves
-// something undone holds that peer, for the rest of the look, against the younger ones of its lane. All under the
-// engine's lock.
+// MPI delivers the messages between two ranks under one tag in the order of their sends, so this rank must match them,
+// and send its own, in the order of its calls. The engine polls operations oldest first. An operation that still has
+// messages of a peer outstanding holds that peer against the younger operations of its queue, for the rest of the poll.
+// Everything here is under the engine's lock.
 #pragma once
 
 #include <mpi.h>
@@ -16,7 +16,8 @@
 
 namespace trireme::comm::mpi {
 
-/// One direction: what a look holds for its older operations. Peers are group ranks; MPI_ANY_SOURCE is one as well.
+/// PeerOrder: the peers that older operations hold in one direction during a poll. Peers are group ranks;
+/// MPI_ANY_SOURCE is allowed too.
 class PeerOrder {
  public:
   explicit PeerOrder(int size) : held_(static_cast<std::size_t>(size), 0) {}
@@ -31,7 +32,7 @@ class PeerOrder {
     else
       held_[static_cast<std::size_t>(peer)] = 1;
   }
-  /// From any source: whether at least one is free, which of them is for whoever asks to find out.
+  /// For MPI_ANY_SOURCE: whether any source may be free; the caller has to find out which.
   [[nodiscard]] bool free(int peer) const {
     return !any_ && (peer == MPI_ANY_SOURCE || held_[static_cast<std::size_t>(peer)] == 0);
   }
@@ -39,13 +40,13 @@ class PeerOrder {
 
  private:
   std::vector<char> held_;
-  bool any_ = false;   // by a receive from any source: its message may be anyone's
-  bool some_ = false;  // any of the above
+  bool any_ = false;   // held by a receive from any source, whose message may come from any peer
+  bool some_ = false;  // any peer is held
 };
 
 struct MessageQueue {
   explicit MessageQueue(int size) : receives(size), sends(size) {}
-  /// `look` numbers the engine's looks: nothing is held when a new one begins.
+  /// `look`: the number of the engine's poll; a new poll begins with nothing held.
   void begin(unsigned look) {
     if (look == look_) return;
     look_ = look;
@@ -53,16 +54,16 @@ struct MessageQueue {
     sends.free_all();
   }
   PeerOrder receives, sends;
-  int users = 0;  ///< operations under way
+  int users = 0;  ///< active operations
 
  private:
   unsigned look_ = 0;
 };
 
-/// The lanes in use.
+/// The queues that are in use.
 class MessageQueues {
  public:
-  /// An operation begins; in the order of the calls. The lane stays where it is until its last user leaves.
+  /// Adds an operation, in the order of the calls. The queue's address is valid until its last user leaves.
   MessageQueue& enter(const void* channel, int tag, int size) {
     auto& queue = queues_.try_emplace({channel, tag}, size).first->second;
     ++queue.users;

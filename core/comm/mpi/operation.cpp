@@ -53,7 +53,7 @@ bool Operation::may_post(const Round& round) const {
 void Operation::post(Round& round) {
   requests_.clear();
   request_peers_.clear();
-  // A message of zero bytes travels too: the other side checks the size.
+  // Messages of zero bytes are sent too, because the receiver checks the size.
   const auto each_message = [](const Transfer& transfer, auto&& body) {
     std::size_t at = 0;
     do {
@@ -83,7 +83,8 @@ bool Operation::match(const Arrival& arrival) {
   const auto& turns = queue_->receives;
   if (!turns.free(arrival.peer)) return false;
   if (arrival.peer != MPI_ANY_SOURCE || turns.all_free()) return match_from(arrival.peer, arrival);
-  for (int peer = 0; peer < channel_->size; ++peer)  // any but those whose next message is an older receive's
+  for (int peer = 0; peer < channel_->size; ++peer)  // any peer except those whose next message belongs to an older
+                                                     // receive
     if (turns.free(peer) && match_from(peer, arrival)) return true;
   return false;
 }
@@ -100,7 +101,7 @@ bool Operation::match_from(int peer, const Arrival& arrival) {
   MPI_Get_count(&status, MPI_BYTE, &bytes);
   const bool fits = static_cast<std::size_t>(bytes) == arrival.bytes;
   auto* data = arrival.data;
-  // What does not fit is received all the same, beside the tensor: the sender is waiting for it to be taken.
+  // A message of the wrong size is still received, into scratch memory, because its sender waits for that.
   if (!fits) data = program_.scratch.emplace_back(engine_->scratch(static_cast<std::size_t>(bytes))).get();
   request_peers_.push_back(source_);
   code = MPI_Imrecv(data, bytes, MPI_BYTE, &message, &requests_.emplace_back(MPI_REQUEST_NULL));
@@ -115,12 +116,12 @@ bool Operation::match_from(int peer, const Arrival& arrival) {
 }
 
 bool Operation::match_arrivals() {
-  // In order for each peer: a later message of a peer waits until its earlier ones are matched.
+  // In order for each peer: a later message of a peer is not matched before its earlier ones.
   std::size_t kept = 0;
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
     const auto arrival = arrivals_[i];
     if (match(arrival)) {
-      // The rest of a long message comes from where it began.
+      // The rest of a long message comes from the same source.
       if (arrival.peer == MPI_ANY_SOURCE)
         for (auto rest = i + 1; rest < arrivals_.size(); ++rest) arrivals_[rest].peer = source_;
       continue;
@@ -216,7 +217,7 @@ void Operation::complete() {
       error_ = std::make_exception_ptr(CommError(fmt::format("{}: copying the result back: {}", text(), error.what())));
     }
   }
-  if (!error_) {  // after an error transfers may be under way: the engine keeps this operation while they are
+  if (!error_) {  // after an error, transfers may be in progress, and the engine keeps this operation until release()
     program_.rounds.clear();
     program_.scratch.clear();
     program_.tensors.clear();
@@ -266,7 +267,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
     else
       future->markCompleted(c10::IValue(program_.results));
   } else {
-    engine_->wake();  // who waits on a future drives nothing
+    engine_->wake();  // a thread that waits on a future does not drive the engine
   }
   return future;
 }

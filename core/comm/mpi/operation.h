@@ -1,17 +1,19 @@
-// Operation: one collective or point-to-point call under way on the Open MPI transport, as a small program.
+// Operation: one running collective or point-to-point call on the Open MPI transport, as a small program.
 //
-// A program is a list of rounds. A round posts its receives and sends at once; when all of them are complete it runs
-// its local step (a reduction, a copy) and the next round begins. No step ever blocks, so any number of operations on
-// any groups advance side by side, and different orders of different groups on different ranks cannot lock each other.
+// A program is a list of rounds. A round posts all its receives and sends; when they are complete it runs its local
+// step (a reduction, a copy), and the next round begins. No step blocks, so any number of operations on any groups
+// progress concurrently, and different orders of different groups on different ranks cannot deadlock.
 //
-// Matching: all messages of one collective carry one tag, made from its sequence number in the group; sends and
-// receives carry the caller's. MPI keeps the order of messages between two ranks under one tag, so both sides must put
-// the messages of a pair in the same order: a round lists them so, and operations of one group and tag take turns (see
-// Lane): none looks for a peer's messages, or sends to it, before those that were started earlier are through with it.
-// A receive that fails before its message has come leaves it to the next one.
-// A receive is not posted ahead: the message is matched first (MPI_Improbe), its size compared, and then received.
-// Ranks that disagree on a shape get an error with both sizes; a receive posted too small is no guard, as Open MPI's
-// single-copy path writes a long message past its end. It costs a fraction of a microsecond.
+// Matching: all messages of one collective have one tag, derived from its sequence number in the group; sends and
+// receives have the caller's tag. MPI keeps the order of messages between two ranks under one tag, so both sides must
+// process the messages of a pair in the same order: a round lists them in that order, and operations of one group and
+// tag are ordered by a MessageQueue: an operation matches a peer's messages, or sends to it, only after all earlier
+// operations are done with that peer. If a receive fails before its message has arrived, the message goes to the next
+// receive.
+// A receive is not posted ahead: the message is matched first (MPI_Improbe), its size is compared, and then it is
+// received. So ranks that disagree on a shape get an error with both sizes. A receive posted with too small a buffer
+// would not be safe, because Open MPI's single-copy path writes a long message past its end. Matching first costs a
+// fraction of a microsecond.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +36,7 @@ using Clock = std::chrono::steady_clock;
 class Engine;
 struct MessageQueue;
 
-/// Messages of one communicator on this rank since it was made.
+/// The number of messages of one communicator on this rank since it was created.
 struct Traffic {
   std::atomic<std::int64_t> sent{0}, received{0};
 };
@@ -45,7 +47,7 @@ struct Channel {
   int rank = 0, size = 1;
   std::vector<int> ranks;  ///< world ranks, in group order
   std::string axis;
-  int tag_half = 0;  ///< tags below are the callers' own, from here on those of collectives
+  int tag_half = 0;  ///< smaller tags belong to the callers; collectives use tags from here on
   std::shared_ptr<Traffic> traffic = std::make_shared<Traffic>();
 };
 
@@ -60,22 +62,22 @@ struct Round {
   std::function<void()> then;  ///< may be empty
 };
 
-/// What the calling code fills in before the engine starts it.
+/// What the caller fills in before the engine starts the operation.
 struct Program {
-  const char* name;  ///< "all_reduce": string literals
+  const char* name;  ///< a string literal such as "all_reduce"
   std::uint64_t sequence = 0;
   int tag = 0;
   std::chrono::milliseconds timeout;
   std::vector<Round> rounds;
-  /// The first round waits until this says true (a CUDA event); empty: at once.
+  /// The first round waits until this returns true (a CUDA event); empty: it starts at once.
   std::function<bool()> ready;
-  /// Runs when all rounds are done, outside the engine's lock, on whichever thread saw the end: copies back to tensors
-  /// that could not be used in place. May be empty.
+  /// Runs when all rounds are done, without the engine's lock, on the thread that completed the last one: copies
+  /// results back to tensors that could not be used in place. May be empty.
   std::function<void()> finish;
-  std::vector<std::shared_ptr<std::byte>> scratch;  ///< what rounds point into
+  std::vector<std::shared_ptr<std::byte>> scratch;  ///< memory that rounds point into
   std::vector<at::Tensor> tensors;                  ///< likewise
-  std::vector<at::Tensor> results;                  ///< what the future yields
-  bool asynchronous = true;                         ///< false: the caller waits at once, no thread need be woken
+  std::vector<at::Tensor> results;                  ///< the value of the future
+  bool asynchronous = true;                         ///< false: the caller waits at once, so no thread needs to be woken
 };
 
 class Operation final : public c10d::Work {
@@ -90,8 +92,8 @@ class Operation final : public c10d::Work {
   int sourceRank() const override { return source_; }
   std::uint64_t getSequencenumber() const override { return program_.sequence; }
   void synchronize() override {}
-  /// Drives the engine itself until this is complete. @throws CommError; with a timeout of its own, also when that
-  /// passes (the operation stays under way).
+  /// Drives the engine until this operation is complete. @throws CommError; also when `timeout` is positive and passes
+  /// (the operation then continues).
   bool wait(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
@@ -103,43 +105,43 @@ class Operation final : public c10d::Work {
   friend class Engine;
   // Under the engine's lock:
   enum class Step { waiting, moved, finished };
-  struct Arrival {  // a message that this round expects
+  struct Arrival {  // a message that this round waits for
     std::byte* data;
     std::size_t bytes;
     int peer;
   };
-  Step advance();  // one look at this operation
-  Step go_on();    // ... what it could do in it
+  Step advance();  // one poll of this operation
+  Step go_on();    // the part of advance() that makes progress
   bool may_post(const Round& round) const;
   void post(Round& round);  // starts the sends of a round and lists its arrivals
-  bool match_arrivals();    // receives what is there; whether there was anything
+  bool match_arrivals();    // receives the messages that have arrived; returns whether there were any
   bool match(const Arrival& arrival);
   bool match_from(int peer, const Arrival& arrival);
-  void hold_what_is_left();  // against younger operations of the lane
-  bool collect_requests();   // whether any completed
+  void hold_what_is_left();  // against younger operations of the queue
+  bool collect_requests();   // returns whether any completed
   void fail(std::exception_ptr error);
   [[nodiscard]] bool has_requests() const;
   [[nodiscard]] std::string peer_text(int peer) const;
   [[nodiscard]] std::string pending_peers() const;
-  // Outside of it, once:
+  // Without the lock, once:
   void complete();
 
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const Channel> channel_;
   Program program_;
-  MessageQueue* queue_ = nullptr;  // while the engine has this operation among its active ones
+  MessageQueue* queue_ = nullptr;  // set while this operation is active in the engine
   std::size_t round_ = 0;
   bool posted_ = false;
-  std::vector<Arrival> arrivals_;  // not matched yet
+  std::vector<Arrival> arrivals_;  // not yet matched
   std::vector<MPI_Request> requests_;
   std::vector<int> request_peers_;
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
-  std::size_t pending_ = 0;  // arrivals and requests of the round
+  std::size_t pending_ = 0;  // remaining arrivals and requests of the round
   Clock::time_point deadline_;
   int source_ = -1;
   std::exception_ptr error_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_ of the base
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_ of the base class
   std::atomic<bool> done_{false};
 };
 

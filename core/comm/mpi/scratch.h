@@ -1,5 +1,5 @@
-// Scratch: buffers that collectives receive into, kept for the next one. A fresh buffer of a megabyte costs more in
-// page faults than the transfer that fills it.
+// Scratch: a pool of buffers that collectives receive into. A new buffer of a megabyte costs more in page faults than
+// the transfer that fills it.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace trireme::comm::mpi {
 /// Thread-safe. Buffers are aligned to 64 bytes and sized to powers of two.
 class Scratch : public std::enable_shared_from_this<Scratch> {
  public:
-  /// A buffer of at least `bytes`, back in the pool when the pointer and all its copies are gone.
+  /// A buffer of at least `bytes`. It returns to the pool when the pointer and all its copies are destroyed.
   std::shared_ptr<std::byte> take(std::size_t bytes);
   ~Scratch();
 
  private:
   void give_back(std::byte* buffer, std::size_t size);
 
-  static constexpr std::size_t kKeepBytes = 64u << 20;  // more than this is freed at once
+  static constexpr std::size_t kKeepBytes = 64u << 20;  // buffers beyond this total are freed at once
   std::mutex mutex_;
   std::map<std::size_t, std::vector<std::byte*>> free_;
   std::size_t kept_ = 0;

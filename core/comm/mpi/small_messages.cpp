@@ -1,4 +1,4 @@
-// Small messages in large groups: each rank sends log2(N) of them, where a direct exchange would send N - 1.
+// Small messages in large groups: each rank sends log2(N) messages, where a direct exchange would send N - 1.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -10,8 +10,8 @@
 namespace trireme::comm::mpi {
 namespace {
 
-// Up to this many bytes a rank, sending everything by doubling costs less than N - 1 messages: twice a message's start
-// (a microsecond or so) over a byte's time (0.1 to 0.3 ns), whatever N is.
+// Up to this many bytes per rank, gathering everything by recursive doubling costs less than N - 1 messages. It is
+// twice the latency of a message (about a microsecond) over the transfer time of a byte (0.1 to 0.3 ns), for any N.
 constexpr std::size_t kSmall = 8u << 10;
 
 }  // namespace
@@ -21,14 +21,14 @@ bool Backend::Call::by_doubling(std::size_t bytes_of_all) const {
 }
 
 // Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997: after
-// k rounds a rank has the pieces of 2^k ranks, from its own on, and gives them to the rank 2^k before it.
+// k rounds a rank has the pieces of 2^k ranks, starting with its own, and sends them to the rank 2^k before it.
 std::vector<const std::byte*> Backend::Call::gather_by_doubling(const Piece& mine,
                                                                 const std::vector<std::size_t>& bytes) {
   const auto ranks = static_cast<std::size_t>(size), me = static_cast<std::size_t>(rank);
-  std::vector<std::size_t> begin(ranks + 1, 0);  // of the i-th rank from this one on
+  std::vector<std::size_t> begin(ranks + 1, 0);  // offset of the i-th rank, counted from this one
   for (std::size_t i = 0; i < ranks; ++i) begin[i + 1] = begin[i] + bytes[(me + i) % ranks];
   auto* const all = scratch(begin[ranks]);
-  Round own;  // sends nothing: the device's copy to the host may not have ended before it
+  Round own;  // sends nothing, because the copy from the device to the host may not be complete before it
   own.then = [all, mine] {
     if (mine.bytes > 0) std::memcpy(all, mine.data, mine.bytes);
   };
@@ -47,8 +47,8 @@ std::vector<const std::byte*> Backend::Call::gather_by_doubling(const Piece& min
 }
 
 // Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005: in round k each
-// rank adds up what the rank 2^k away has. Ranks beyond the largest power of two give theirs to one below, and hear
-// the result from it.
+// rank adds the partial result of the rank 2^k away. Ranks beyond the largest power of two first send theirs to a rank
+// below it, and receive the result from that rank.
 void Backend::Call::reduce_by_doubling(const Piece& tensor, c10::ScalarType dtype, c10d::ReduceOp::RedOpType op) {
   int power = 1;
   while (2 * power <= size) power *= 2;
@@ -89,12 +89,13 @@ void Backend::Call::gather_all(const Piece& mine, const std::vector<Piece>& from
 }
 
 void Backend::Call::broadcast(int root, const Piece& piece) {
-  // Ranks counted from the root: i hears from i without its lowest bit, and tells i + 1, i + 2, i + 4, ... below that.
+  // Ranks are numbered from the root: i receives from i without its lowest set bit, and sends to i + 1, i + 2, i + 4,
+  // ... below that bit.
   const int me = (rank - root + size) % size;
   const auto world = [&](int i) { return (i + root) % size; };
   Round from_parent, to_children;
   int bit = 1;
-  if (size <= kFewRanks) {  // from the root to each: one round
+  if (size <= kFewRanks) {  // the root sends to each rank in one round
     if (me != 0) from_parent.receives.push_back({piece.data, piece.bytes, root});
     for (int i = 1; me == 0 && i < size; ++i) to_children.sends.push_back({piece.data, piece.bytes, world(i)});
   } else {

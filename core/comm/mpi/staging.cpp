@@ -11,12 +11,12 @@ namespace trireme::comm::mpi {
 
 at::Tensor Staging::stage(const at::Tensor& tensor, bool reads, bool writes) {
   if (tensor.is_cpu() && tensor.is_contiguous()) return tensor;
-  const auto plain = tensor.detach();  // no graph records these copies
+  const auto plain = tensor.detach();  // autograd must not record these copies
   const bool device = !tensor.is_cpu();
   auto host =
       at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU).pinned_memory(device));
   if (reads) host.copy_(plain, /*non_blocking=*/device);
-  // An output is waited for as well: the current stream may still work on the old values.
+  // An output is waited for too, because the current stream may still use the old values.
   if (device && std::find(devices_.begin(), devices_.end(), tensor.device()) == devices_.end())
     devices_.push_back(tensor.device());
   if (writes) back_.emplace_back(host, plain);
@@ -39,7 +39,7 @@ std::function<void()> Staging::finish() {
   if (back_.empty()) return {};
   return [pairs = std::move(back_)] {
     for (const auto& [host, tensor] : pairs) {
-      // Blocking: whoever sees the operation complete may use the tensor on any stream.
+      // A blocking copy, because a thread that sees the operation complete may use the tensor on any stream.
       const c10::OptionalDeviceGuard guard(tensor.is_cpu() ? std::nullopt : std::optional(tensor.device()));
       tensor.copy_(host);
     }

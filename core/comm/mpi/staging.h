@@ -1,8 +1,9 @@
-// Staging: a host tensor in memory order for each tensor of a call. Contiguous CPU tensors stand for themselves;
-// others (strided, CUDA) get a copy, which goes back when the operation is complete.
+// Staging: a contiguous host tensor for each tensor of a call. Contiguous CPU tensors are used directly; others
+// (strided, CUDA) get a copy, which is copied back when the operation is complete.
 //
 // CUDA: the copy to the host goes into pinned memory on the caller's current stream, and the operation begins when an
-// event behind it has passed. All through LibTorch's device-independent calls: nothing here needs its CUDA library.
+// event recorded after it is complete. Only LibTorch's device-independent calls are used, so LibTorch's CUDA library is
+// not needed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,19 +19,19 @@ class Staging {
  public:
   /// A host tensor that holds the values of `tensor`.
   at::Tensor input(const at::Tensor& tensor) { return stage(tensor, true, false); }
-  /// A host tensor to be filled; its values reach `tensor` in finish().
+  /// A host tensor to be filled; finish() copies its values to `tensor`.
   at::Tensor output(const at::Tensor& tensor) { return stage(tensor, false, true); }
   at::Tensor in_place(const at::Tensor& tensor) { return stage(tensor, true, true); }
 
-  /// Whether all inputs are on the host; empty when they were from the start.
+  /// Returns a function that tells whether all tensors are ready on the host; empty when no device work is pending.
   [[nodiscard]] std::function<bool()> ready();
-  /// Copies the results back; empty when there is nothing to copy.
+  /// Returns a function that copies the results back; empty when there are none.
   [[nodiscard]] std::function<void()> finish();
 
  private:
   at::Tensor stage(const at::Tensor& tensor, bool reads, bool writes);
-  std::vector<std::pair<at::Tensor, at::Tensor>> back_;  // {host, the caller's}
-  std::vector<c10::Device> devices_;                     // with work to wait for
+  std::vector<std::pair<at::Tensor, at::Tensor>> back_;  // {host tensor, the caller's tensor}
+  std::vector<c10::Device> devices_;                     // devices whose work must be waited for
 };
 
 }  // namespace trireme::comm::mpi

@@ -1,4 +1,4 @@
-// Starting and ending Open MPI, and the communicators of groups.
+// Initialization and finalization of Open MPI, and the communicators of groups.
 #include "core/comm/transport.h"
 
 #include <ATen/ops/zeros.h>
@@ -20,8 +20,8 @@ namespace {
 
 using mpi::Channel;
 
-/// Open MPI moves large messages between processes of a host by process_vm_readv. Containers often forbid that call,
-/// and Open MPI finds out only when a message fails; so it is tried first, on this process itself.
+/// Open MPI moves large messages between processes of a host with process_vm_readv. Containers often forbid that call,
+/// and Open MPI notices only when a message fails; so it is tested first, on this process itself.
 void avoid_forbidden_copies() {
   char from = 1, to = 0;
   const iovec local{&to, 1}, remote{&from, 1};
@@ -29,7 +29,7 @@ void avoid_forbidden_copies() {
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", /*overwrite=*/0);
 }
 
-/// Under srun, Open MPI finds its peers by PMI alone, and without it MPI_Init ends the process by itself.
+/// Under srun, Open MPI needs PMI to find its peers; without it, MPI_Init ends the process.
 void check_srun(const LaunchInfo& info) {
   if (info.launcher != Launcher::srun) return;
   for (const char* name : {"PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_FD"})
@@ -66,7 +66,7 @@ class MpiTransport final : public Transport {
     void* limit = nullptr;
     int found = 0;
     MPI_Comm_get_attr(world_.comm, MPI_TAG_UB, &limit, &found);
-    const int largest = found != 0 ? *static_cast<int*>(limit) : 32767;  // what the standard guarantees
+    const int largest = found != 0 ? *static_cast<int*>(limit) : 32767;  // the minimum that the standard guarantees
     world_.tag_half = largest / 2;
     engine_ = std::make_shared<mpi::Engine>();
     agreement_ = c10::make_intrusive<mpi::Backend>(engine_, std::make_shared<Channel>(world_), timeout_);
@@ -77,7 +77,8 @@ class MpiTransport final : public Transport {
     communicators_.reset();
     agreement_.reset();
     engine_->stop();
-    // While an error unwinds this rank, the others may never get here: MPI_Finalize would wait for them for ever.
+    // While an error unwinds this rank, the others may never reach this point, and MPI_Finalize would wait for them for
+    // ever.
     if (finalize_ && std::uncaught_exceptions() <= exceptions_at_start_) {
       MPI_Finalize();
       engine_->release();
@@ -145,7 +146,7 @@ class MpiTransport final : public Transport {
   int exceptions_at_start_ = std::uncaught_exceptions();
   Channel world_;
   std::shared_ptr<mpi::Engine> engine_;
-  c10::intrusive_ptr<mpi::Backend> agreement_;  // over all ranks, for the making of groups
+  c10::intrusive_ptr<mpi::Backend> agreement_;  // over all ranks, for creating groups
   std::unique_ptr<mpi::Communicators> communicators_;
 };
 

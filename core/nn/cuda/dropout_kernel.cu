@@ -6,14 +6,15 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A thread draws one quad: four neighbours in the full tensor, of which those that the row has are written.
+/// A thread draws one quad, that is four neighbouring elements of the full tensor, and writes those that are in the
+/// row.
 __global__ void draw(std::uint64_t key, std::uint64_t threshold, const std::int64_t* sample_ids, MaskShape shape,
                      std::int64_t quads_a_row, std::int64_t rows, bool* mask) {
   const std::int64_t quads = shape.samples * rows * quads_a_row;
   for (std::int64_t at = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; at < quads;
        at += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     const std::int64_t sample = at / (rows * quads_a_row), row = at / quads_a_row % rows;
-    const std::int64_t begin = shape.offset + row * shape.stride;  // full element of the row's first
+    const std::int64_t begin = shape.offset + row * shape.stride;  // index of the row's start in the full tensor
     const std::int64_t quad = begin / 4 + at % quads_a_row;
     const auto words =
         random::philox(key, static_cast<std::uint64_t>(sample_ids[sample]), static_cast<std::uint64_t>(quad));
@@ -29,7 +30,7 @@ __global__ void draw(std::uint64_t key, std::uint64_t threshold, const std::int6
 
 cudaError_t draw_dropout_mask(std::uint64_t key, std::uint64_t threshold, const std::int64_t* sample_ids,
                               const MaskShape& shape, bool* mask, cudaStream_t stream) {
-  // A row that does not begin at a quad's first element meets one quad more.
+  // A row that does not begin at the first element of a quad spans one more quad.
   const std::int64_t quads_a_row = (shape.row + 3) / 4 + 1, rows = (shape.count + shape.row - 1) / shape.row;
   const std::int64_t quads = shape.samples * rows * quads_a_row;
   if (quads == 0) return cudaSuccess;

@@ -1,4 +1,4 @@
-// The kernel behind dropout masks on a GPU. No header of LibTorch: nvcc takes long over them.
+// The kernel that draws dropout masks on a GPU. It includes no LibTorch header, because nvcc compiles those slowly.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,13 +7,14 @@
 
 namespace trireme::nn {
 
-/// What of a sample's full tensor is drawn, as Elements (core/nn/dropout_mask.h) has it, row and count above 0.
+/// The elements of a sample's full tensor to draw, as in Elements (core/nn/dropout_mask.h). @pre row and count are
+/// above 0
 struct MaskShape {
   std::int64_t samples, count, offset, row, stride;
 };
 
-/// mask [samples, count] on the device: the bits that the host draws for the same key and samples. `sample_ids` on the
-/// device too. Returns what the launch says.
+/// Fills mask [samples, count] on the device with the bits that the host draws for the same key and samples.
+/// `sample_ids` is on the device too. Returns the status of the launch.
 cudaError_t draw_dropout_mask(std::uint64_t key, std::uint64_t threshold, const std::int64_t* sample_ids,
                               const MaskShape& shape, bool* mask, cudaStream_t stream);
 

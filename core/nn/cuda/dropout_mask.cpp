@@ -1,4 +1,4 @@
-// Dropout masks on a GPU, brought by libtrireme_cuda when it is loaded.
+// Dropout masks on a GPU. libtrireme_cuda registers this implementation when it is loaded.
 #include "core/nn/dropout_mask.h"
 
 #include <c10/cuda/CUDAException.h>

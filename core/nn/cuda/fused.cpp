@@ -1,4 +1,4 @@
-// Fused steps on a GPU by kernels of our own, brought by libtrireme_cuda when it is loaded.
+// Fused steps on a GPU with our own kernels. libtrireme_cuda registers them when it is loaded.
 #include "core/nn/fused.h"
 
 #include <ATen/AccumulateType.h>
@@ -17,7 +17,7 @@
 namespace trireme::nn {
 namespace {
 
-/// Null: a type that the kernels do not have.
+/// Unset for a dtype that the kernels do not support.
 std::optional<Numbers> numbers_of(const at::Tensor& x) {
   switch (x.scalar_type()) {
     case at::kFloat:
@@ -90,7 +90,8 @@ std::array<at::Tensor, 4> norm_of_sum(const at::Tensor& x, const at::Tensor& mas
   return {std::move(sum), std::move(norm), std::move(mean), std::move(rstd)};
 }
 
-/// The sum's gradient by a kernel of our own; those of weight and bias, sums over all rows, by LibTorch's.
+/// Our own kernel computes the gradient of the sum. LibTorch's kernel computes those of weight and bias, which are sums
+/// over all rows.
 std::array<at::Tensor, 3> norm_of_sum_backward(const at::Tensor& of_norm, const at::Tensor& of_sum,
                                                const FusedKernels::NormSaved& saved, std::array<bool, 3> wanted) {
   const auto& [sum, mean, rstd, weight, bias] = saved;

@@ -4,10 +4,10 @@ namespace trireme::nn {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kThreadsOfARow = 128;  // one block a row; whole warps, for sum_over_block()
+constexpr int kThreadsOfARow = 128;  // each row has one block; a multiple of the warp size, for sum_over_block()
 
-/// The sum of every thread's value, for all of them: within each warp through registers, then over the warps' sums.
-/// `shared`: one a warp.
+/// Returns the sum of all threads' values to every thread: first within each warp through registers, then over the sums
+/// of the warps. `shared` has one element per warp.
 template <class W>
 __device__ W sum_over_block(W value, W* shared) {
   constexpr unsigned kAll = 0xffffffffU;
@@ -18,7 +18,7 @@ __device__ W sum_over_block(W value, W* shared) {
   W sum = 0;
 #pragma unroll
   for (int warp = 0; warp < kThreadsOfARow / kWarp; ++warp) sum += shared[warp];
-  __syncthreads();  // before the next one writes
+  __syncthreads();  // before the next call writes to `shared`
   return sum;
 }
 
@@ -39,7 +39,7 @@ __global__ void add_norm(AddNormTensors t, wide_t<T> scale, wide_t<T> eps, NormS
           masked_sum<kCount>(static_cast<const T*>(t.x), t.mask, scale, static_cast<const T*>(t.residual), begin + j);
       store<kCount>(sum + j, pack);
 #pragma unroll
-      for (int k = 0; k < kCount; ++k) part += widened(pack.at[k]);  // as rounded: backward sees it so
+      for (int k = 0; k < kCount; ++k) part += widened(pack.at[k]);  // rounded, as the backward pass sees it
     }
     const W mean = sum_over_block(part, shared) / width;
     part = 0;
@@ -67,7 +67,7 @@ __global__ void add_norm(AddNormTensors t, wide_t<T> scale, wide_t<T> eps, NormS
   }
 }
 
-// With g = of_norm * weight and n = (sum - mean) * rstd:  rstd * (g - mean(g) - n * mean(g n)) comes to the sum.
+// With g = of_norm * weight and n = (sum - mean) * rstd, the sum's gradient is rstd * (g - mean(g) - n * mean(g n)).
 template <class T, int kCount>
 __global__ void add_norm_backward(AddNormGradients t, NormShape shape) {
   using W = wide_t<T>;

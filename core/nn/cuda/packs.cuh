@@ -1,5 +1,5 @@
-// What the kernels of fused steps share: numbers in packs of 16 bytes, and the choice of a kernel by type and
-// alignment. For .cu files alone.
+// Shared by the kernels of the fused steps: packs of 16 bytes, and the choice of a kernel by dtype and alignment. Only
+// .cu files include this.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kMostBlocks = 1 << 16;
 
-/// What sums are made in.
+/// The type in which sums are accumulated.
 template <class T>
 struct Wide {
   using type = float;
@@ -52,7 +52,8 @@ __device__ __nv_bfloat16 narrowed<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-/// As many numbers as a thread reads and writes at once: 16 bytes where all rows begin at multiples of that, else one.
+/// The elements that a thread reads and writes at once: 16 bytes where all rows begin at multiples of 16 bytes, else
+/// one element.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T at[kCount];
@@ -69,7 +70,7 @@ __device__ void store(T* to, const Pack<T, kCount>& pack) {
   *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
 }
 
-/// residual + x * mask * scale of a pack, rounded to its type.
+/// residual + x * mask * scale of one pack, rounded to T.
 template <int kCount, class T>
 __device__ Pack<T, kCount> masked_sum(const T* x, const bool* mask, wide_t<T> scale, const T* residual,
                                       std::int64_t i) {
@@ -91,15 +92,16 @@ inline unsigned blocks_for(std::int64_t wanted) {
   return static_cast<unsigned>(wanted < kMostBlocks ? wanted : kMostBlocks);
 }
 
-/// Whether each of these begins at a multiple of `bytes`; null ones do not matter.
+/// Whether each pointer is a multiple of `bytes`; null pointers are ignored.
 inline bool aligned(std::size_t bytes, std::initializer_list<const void*> pointers) {
   for (const void* pointer : pointers)
     if (reinterpret_cast<std::uintptr_t>(pointer) % bytes != 0) return false;
   return true;
 }
 
-/// launch(zero of the type, integral constant of the numbers in a pack): a generic lambda. Packs of more than one where
-/// they divide `width`, all `tensors` begin at 16 bytes and the mask at as many as a pack has numbers.
+/// Calls the generic lambda `launch` with a zero of type T and, as an integral constant, the number of elements per
+/// pack. Packs have more than one element when that number divides `width`, all `tensors` are aligned to 16 bytes and
+/// the mask is aligned to one pack of bools.
 template <class T, class Launch>
 void with_pack(std::int64_t width, std::initializer_list<const void*> tensors, const bool* mask, const Launch& launch) {
   constexpr int kCount = kWidest<T>;

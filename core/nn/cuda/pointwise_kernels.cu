@@ -6,14 +6,14 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kThreads = 256;
 
-/// P(normal <= x)
+/// P(X <= x) for a standard normal X.
 __device__ float below(float x) { return 0.5F * (1 + erff(x * 0.70710678118654752440F)); }
 __device__ double below(double x) { return 0.5 * (1 + erf(x * 0.70710678118654752440)); }
 __device__ float density(float x) { return 0.39894228040143267794F * expf(-0.5F * x * x); }
 __device__ double density(double x) { return 0.39894228040143267794 * exp(-0.5 * x * x); }
 
-/// Calls body(element) for each pack of a [rows, width] tensor, a block's threads along a row: column and row are
-/// counted, and nothing is divided. blockDim.x: along the row.
+/// Calls body(element, column) for each pack of a [rows, width] tensor. The threads of a block lie along a row
+/// (blockDim.x), so column and row come from the thread index without a division.
 template <int kCount, class Body>
 __device__ void each_pack(std::int64_t rows, std::int64_t width, const Body& body) {
   const auto step = static_cast<std::int64_t>(gridDim.x) * blockDim.x * kCount;
@@ -61,8 +61,8 @@ __global__ void masked_add(const T* x, const bool* mask, wide_t<T> scale, const 
     store<kCount>(out + i, masked_sum<kCount>(x, mask, scale, residual, i));
 }
 
-/// A block of kThreads as wide as a row has packs, in whole warps, and as high as that leaves; a grid that covers the
-/// tensor, or goes over it in turns.
+/// The launch size: a block of kThreads threads that is as wide as a row has packs, in whole warps, and as high as that
+/// allows. The grid covers the tensor, or iterates over it.
 struct Cover {
   dim3 blocks, threads;
 };

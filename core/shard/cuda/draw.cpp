@@ -1,4 +1,4 @@
-// Weights drawn on a GPU, brought by libtrireme_cuda when it is loaded.
+// Draws weights on a GPU. libtrireme_cuda registers this implementation when it is loaded.
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>

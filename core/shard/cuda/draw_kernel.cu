@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A thread draws one quad: four neighbours in the full tensor, of which those that the run has are written.
+/// A thread draws one quad, that is four neighbouring elements of the full tensor, and writes those that are in the
+/// run.
 template <Init::Kind kind>
 __global__ void draw(float a, float b, std::uint64_t key, const std::int64_t* runs, std::int64_t quads_a_run,
                      std::int64_t quads, float* out) {
@@ -29,7 +30,7 @@ __global__ void draw(float a, float b, std::uint64_t key, const std::int64_t* ru
 
 cudaError_t draw_on_gpu(const Init& init, std::uint64_t key, const std::int64_t* runs, std::int64_t run_count,
                         std::int64_t longest, float* out, cudaStream_t stream) {
-  // A run that does not begin at a quad's first element meets one quad more.
+  // A run that does not begin at the first element of a quad spans one more quad.
   const std::int64_t quads_a_run = (longest + 3) / 4 + 1, quads = run_count * quads_a_run;
   if (run_count == 0 || longest == 0) return cudaSuccess;
   constexpr std::int64_t kMostBlocks = 1 << 16;

@@ -105,7 +105,7 @@ TEST(RunConfig, PrintedFileLoadsAsTheSame) {
     expect_equal(data_fields(), back.data, config.data);
     expect_equal(train_fields(), back.train, config.train);
     expect_equal(optimizer_fields(), back.optimizer, config.optimizer);
-    expect_equal(lr_schedule_fields(), back.schedule, config.lr_schedule);
+    expect_equal(lr_schedule_fields(), back.lr_schedule, config.lr_schedule);
     expect_equal(parallel_fields(), back.parallel, config.parallel);
     EXPECT_EQ(print(back), printed);
     EXPECT_NE(printed.find("size = \"tiny\""), std::string::npos);

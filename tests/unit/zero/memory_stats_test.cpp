@@ -33,16 +33,16 @@ TEST(MemoryStats, TheFullestPeriodDecides) {
        {Row{60, 1, "nnn"}, Row{0, 1, "nnn"}, Row{69, 1, "nnn"}, Row{70, 1, "nns"}, Row{80, 1, "nss"}, Row{90, 1, "sss"},
         Row{120, 1, "ass"}, Row{120, 0.9, "sss"}, Row{150, 0.5, "ass"}, Row{180, 1, "aaa"}, Row{180, 0, "sss"}}) {
     SCOPED_TRACE(room);
-    EXPECT_EQ(letters(plan_residence(kStats, {10, 10, 10}, room, margin)), residencies);
+    EXPECT_EQ(letters(plan_residency(kStats, {10, 10, 10}, room, margin)), residencies);
   }
   auto late = kStats;  // the update may be the fullest moment
   late.update = 61;
-  EXPECT_EQ(letters(plan_residence(late, {10, 10, 10}, 90, 1)), "nss");
+  EXPECT_EQ(letters(plan_residency(late, {10, 10, 10}, 90, 1)), "nss");
 }
 
 TEST(MemoryStats, CarefulAtFirst) {
-  EXPECT_EQ(letters(careful_residence({10, 10, 10}, 20)), "ssn");
-  EXPECT_EQ(letters(careful_residence({10, 10, 10}, 0)), "nnn");
+  EXPECT_EQ(letters(careful_residency({10, 10, 10}, 20)), "ssn");
+  EXPECT_EQ(letters(careful_residency({10, 10, 10}, 0)), "nnn");
 }
 
 TEST(MemoryStats, FileKeepsThem) {
