@@ -34,12 +34,12 @@ constexpr const char* kSetHelp =
 constexpr const char* kRanksHelp =
     "Number of ranks to start on this machine, by mpirun; with GPUs, use one rank per GPU";
 
-// CLI11 would take the words after `--set a=b` as further values.
+// Otherwise CLI11 would take the arguments after `--set a=b` as further values.
 void add_set(CLI::App& command, std::vector<std::string>& set) {
   command.add_option("--set", set, kSetHelp)->type_name("SECTION.KEY=VALUE")->allow_extra_args(false);
 }
 
-// Everything CLI11 writes into. Its callbacks would need globals; it reports what was seen instead.
+// Everything that CLI11 writes to. Its callbacks would need globals, so parsed subcommands are evaluated later.
 struct Parsed {
   TrainCommand train;
   std::string resume;
@@ -139,7 +139,7 @@ void add_config(CLI::App& app, Parsed& out) {
   command.add_flag("--markdown", out.config.markdown)->group("");
 }
 
-constexpr std::size_t kDescriptions = 34;  ///< the column where they begin
+constexpr std::size_t kDescriptions = 34;  ///< the column where the descriptions begin
 
 std::string help_of(const CLI::App& app) {
   const CLI::App* deepest = &app;
@@ -171,7 +171,7 @@ std::vector<std::string> names_of(const CLI::App& app) {
   return names;
 }
 
-/// Started by verify alone.
+/// Commands that only verify starts.
 bool is_ours(const CLI::App& command) {
   return command.get_name() == "record" || command.get_name() == "check-layouts";
 }
@@ -183,7 +183,7 @@ std::vector<std::string> commands_of(CLI::App& app) {
   return names;
 }
 
-// Words that no command knows: a misspelt command or option, or one word too many.
+// Reports arguments that no command knows: a misspelt command or option, or an extra argument.
 [[noreturn]] void refuse_extra(CLI::App& app, const std::string& word) {
   CLI::App* deepest = &app;
   while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
@@ -201,7 +201,7 @@ std::vector<std::string> commands_of(CLI::App& app) {
   refuse(app, fmt::format("unexpected argument \"{}\"", word));
 }
 
-/// CLI11's messages about values, as sentences.
+/// Rewrites CLI11's messages about values as sentences.
 std::string in_our_words(const std::string& what) {
   std::smatch found;
   if (std::regex_search(what, found, std::regex("Could not convert: (\\S+) = (.*)")))
@@ -224,7 +224,7 @@ void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) 
     refuse(app, fmt::format("--ranks {}: must be at least 1 and at most 4096", *ranks));
 }
 
-/// Finds what is to be evaluated and, when no file is named, the configuration that it keeps.
+/// Finds the weights to evaluate and, if no file is given, their configuration.
 void resolve_eval(const CLI::App& app, EvalCommand& eval) {
   const auto target = find_eval_target(eval.weights);
   eval.own_config = eval.config.empty();
@@ -255,7 +255,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
     const std::vector<std::string> known{"fp64", "fp32", "tf32", "bf16", "fp16"};
     if (std::find(known.begin(), known.end(), precision) == known.end())
       refuse(app, fmt::format("--precision {}: must be one of {}", precision, text::join(known)));
-    // Training makes the last digits' differences grow from step to step, on one rank too.
+    // Rounding differences grow from step to step during training, even on one rank.
     if (parsed.verify.steps < 1 || parsed.verify.steps > 50)
       refuse(app, fmt::format("--steps {}: must be at least 1 and at most 50", parsed.verify.steps));
     return parsed.verify;
@@ -301,7 +301,7 @@ Command parse_command_line(int argc, const char* const* argv) {
       ->type_name("");
   add_config(app, parsed);
   app.add_subcommand("env", "Print versions and devices, for a bug report");
-  app.footer(kFooter);  // after the commands, which would take it over
+  app.footer(kFooter);  // added after the commands, which would otherwise inherit it
   for (auto* command : app.get_subcommands([](CLI::App*) { return true; }))
     command->group(is_ours(*command) ? "" : "Commands");
   if (argc == 1) return Answer{fitted(app.help(), kDescriptions)};

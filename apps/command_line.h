@@ -1,5 +1,5 @@
-// The command line of `trireme`, parsed once and the same way by both programs: the front (starts ranks, answers what
-// needs no LibTorch) and the worker (does the work).
+// The command line of `trireme`, parsed in the same way by both programs: the front (starts ranks, answers what needs
+// no LibTorch) and the worker (does the work).
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace trireme::apps {
 
 struct TrainCommand {
   std::string config;
-  std::vector<std::string> set;  ///< assignments; --resume is one of them
+  std::vector<std::string> set;  ///< assignments, including --resume
   std::optional<std::int64_t> ranks;
   bool timeline = false;
 };
 struct EvalCommand {
-  std::string weights;         ///< what find_eval_target() made of the user's word
-  std::string config;          ///< if not named, the run's or the checkpoint's own
-  bool own_config = false;     ///< it was not named
+  std::string weights;         ///< the weights that find_eval_target() has found for the user's argument
+  std::string config;          ///< the user's file, else the config.toml of the run or checkpoint
+  bool own_config = false;     ///< the user gave no file
   bool is_checkpoint = false;  ///< `weights` is a checkpoint's folder
   std::vector<std::string> set;
   std::optional<std::int64_t> ranks;
@@ -30,13 +30,13 @@ struct VerifyCommand {
   std::int64_t steps = 3;
   std::string precision = "fp64";
 };
-/// Started by verify, once a layout.
+/// Started by verify, once per layout.
 struct RecordCommand {
   std::string config, layout, into, against;
   std::vector<std::string> set;
   std::int64_t steps = 3;
 };
-/// Likewise, once before all.
+/// Started by verify, once before all layouts.
 struct CheckCommand {
   std::string config, layouts;
   std::vector<std::string> set;
@@ -46,7 +46,7 @@ struct LeavesCommand {
   std::int64_t images = 900, size = 64, seed = 7;
 };
 struct PluginsCommand {
-  std::vector<std::string> plugins;  ///< names or paths; empty: all that are found
+  std::vector<std::string> plugins;  ///< names or paths; empty: all plugins that are found
 };
 struct ConfigCommand {
   std::string config;  ///< may be empty with explain or markdown
@@ -54,10 +54,10 @@ struct ConfigCommand {
   bool print = false;
   std::string explain;
   bool explain_all = false;
-  bool markdown = false;  ///< writes docs/config.md to standard output
+  bool markdown = false;  ///< print docs/config.md to standard output
 };
 struct EnvCommand {};
-/// Nothing to do but to say `text` (help, version).
+/// Only prints `text` (help, version).
 struct Answer {
   std::string text;
 };
@@ -65,7 +65,7 @@ struct Answer {
 using Command = std::variant<Answer, TrainCommand, EvalCommand, VerifyCommand, RecordCommand, CheckCommand,
                              LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand>;
 
-/// @throws ConfigError that says what is wrong and which --help tells more.
+/// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);
 
 }  // namespace trireme::apps

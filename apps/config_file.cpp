@@ -14,7 +14,7 @@
 namespace trireme::apps {
 namespace {
 
-constexpr const char* kKept = "TRIREME_CONFIG";  ///< where the text is; set by the front alone
+constexpr const char* kKept = "TRIREME_CONFIG";  ///< path of the copied text; only the front sets it
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void forget_config() { unsetenv(kKept); }
 void keep_config(const std::string& path) {
   if (can_be_read_again(path)) return;
   const auto text = config::read_text(path);
-  // It is open as long as this process or what it becomes is there, and the ranks end before it.
+  // The file stays open until this process or the worker that replaces it ends, and the ranks end before that.
   const int kept = memfd_create("config", 0);
   if (kept < 0 || write(kept, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw ConfigError(

@@ -29,11 +29,11 @@ bool is_model(const fs::path& folder) {
 }
 
 struct Newest {
-  fs::path folder;  ///< empty: the run has none
+  fs::path folder;  ///< empty: the run has no checkpoint
   std::int64_t step = -1;
 };
 
-/// The checkpoint with the largest step.
+/// Finds the checkpoint with the largest step.
 Newest newest_checkpoint(const fs::path& run) {
   Newest newest;
   std::error_code none;
@@ -44,13 +44,13 @@ Newest newest_checkpoint(const fs::path& run) {
     std::int64_t step = -1;
     const auto* end = name.data() + name.size();
     const auto read = std::from_chars(name.data() + kPrefix.size(), end, step);
-    if (read.ec != std::errc() || read.ptr != end || step <= newest.step) continue;  // ".tmp" and ".aside" are no steps
+    if (read.ec != std::errc() || read.ptr != end || step <= newest.step) continue;  // skips ".tmp" and ".aside"
     newest = {entry.path(), step};
   }
   return newest;
 }
 
-/// The step of the weights in RUN/model; the largest number where RUN does not say.
+/// The step of the weights in RUN/model; the largest integer if RUN has no record of it.
 std::int64_t exported_step(const fs::path& run) {
   std::ifstream file(run / "summary.json");
   const auto summary = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -63,7 +63,7 @@ std::int64_t exported_step(const fs::path& run) {
 
 EvalTarget find_eval_target(const std::string& path) {
   auto folder = fs::path(path).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // a slash at its end
+  if (!folder.has_filename()) folder = folder.parent_path();  // a trailing slash
   if (is_checkpoint(folder)) return {path, (folder / "config.toml").string(), true};
   const auto name = folder.filename();
   const auto run = fs::absolute(folder).parent_path();
@@ -72,7 +72,7 @@ EvalTarget find_eval_target(const std::string& path) {
   if (!is_file(folder / "config.toml")) return {path};
   const auto config = (folder / "config.toml").string();
   const auto newest = newest_checkpoint(folder);
-  // A run that was resumed after its end has the weights of that end until it ends again.
+  // After a run is resumed past its end, RUN/model is outdated until the run ends again.
   const bool exported = is_model(folder / "model") && exported_step(folder) >= newest.step;
   if (exported || is_model(folder)) return {path, config};
   if (newest.folder.empty())

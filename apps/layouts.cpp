@@ -23,7 +23,7 @@ std::string trimmed(const std::string& text) {
   return {begin, std::find_if_not(text.rbegin(), std::reverse_iterator(begin), space).base()};
 }
 
-/// Cut at `separator`, but not inside a list or a text.
+/// Splits at `separator`, except inside a list or a string.
 std::vector<std::string> parts(const std::string& text, char separator) {
   std::vector<std::string> out{""};
   int depth = 0;
@@ -44,7 +44,7 @@ std::vector<std::string> parts(const std::string& text, char separator) {
   throw ConfigError(fmt::format("--layouts: \"{}\": {}", layout, what));
 }
 
-/// A layout says how ranks share the work. What changes the work itself would make all that follows look wrong.
+/// A layout only distributes the work over ranks. A key that changes the work itself would make all layouts differ.
 void check_shares(const std::string& layout, const std::string& key) {
   static const std::set<std::string> of_all{"train.precision", "train.global_batch", "train.epochs", "train.max_steps",
                                             "run.dir",         "run.resume"};
@@ -124,7 +124,7 @@ config::RunConfig load_with_layout(const std::string& path, const std::vector<st
   for (const auto& assignment : set) config::apply_override(root, assignment);
   root.tables.erase("parallel");
   root.tables.erase("plugin");
-  for (const auto& field : config::train_fields().fields)  // keys that are of one precision alone
+  for (const auto& field : config::train_fields().fields)  // keys that apply to only one precision
     if (field.rules.only && field.rules.only->key == "precision") root.tables["train"].entries.erase(field.key);
   const auto apply = [&root](const std::string& assignment) { config::apply_override(root, assignment); };
   const bool hybrid = layout.plugin.empty() || layout.plugin == "hybrid_parallel";

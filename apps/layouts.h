@@ -1,4 +1,4 @@
-// Layouts as words: what `trireme verify --layouts` takes.
+// Layouts as text: the argument of `trireme verify --layouts`.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ struct Layout {
   std::string text;
   std::string plugin;  ///< "": hybrid_parallel
   std::int64_t dp = 1, pp = 1, sp = 1, tp = 1, zero = 0;
-  std::string schedule, sp_mode;  ///< "": the plugin's own choice
-  std::vector<std::string> set;   ///< other keys, as --set takes them; device among them
-  /// The modes split_gather and ring work among the tensor-parallel ranks, and have none of their own.
+  std::string schedule, sp_mode;  ///< "": the plugin's default
+  std::vector<std::string> set;   ///< other keys in the form of --set, including the device
+  /// The modes split_gather and ring run on the tensor-parallel ranks and add no ranks.
   [[nodiscard]] std::int64_t ranks() const {
     return dp * pp * tp * (sp_mode == "split_gather" || sp_mode == "ring" ? 1 : sp);
   }
 };
 
-/// Throws `error` again, met with this layout of the file and `set`, as one of --layouts: its words stand there, and
-/// not behind a --set. What the user has said by --set stays as it is.
+/// Rethrows `error`, which was caused by this layout together with the file and `set`, as an error of --layouts. An
+/// error in one of the user's --set assignments is rethrown unchanged.
 [[noreturn]] void blame(const Layout& layout, const std::vector<std::string>& set, const ConfigError& error);
 
 /// @throws ConfigError
 Layout parse_layout(const std::string& text);
-/// Layouts, separated by semicolons. @throws ConfigError that says which is wrong and how.
+/// Parses layouts, separated by semicolons. @throws ConfigError that names the wrong one and its error.
 std::vector<Layout> parse_layouts(const std::string& text);
 
-/// The file, with `layout` in place of its [parallel] and [plugin.*], and without keys of a precision of its own.
+/// Loads the file with `layout` in place of its [parallel] and [plugin.*], without keys that apply to one precision.
 /// @throws ConfigError
 config::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout);
 

@@ -75,13 +75,13 @@ std::string fitted(const std::string& help, std::size_t column) {
 
 void keep_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF)  // open() takes the lowest number that is free: this one
+    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF)  // open() returns the lowest free descriptor, which is this one
       if (open("/dev/null", O_RDONLY) != stream) return;
 }
 
 std::string output_error() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return "";
-  // The reason of a write long ago is forgotten; another line has it too.
+  // The errno of an earlier write is lost; another write has the same cause.
   return write(STDOUT_FILENO, "\n", 1) < 0 ? std::strerror(errno) : "a write failed";
 }
 

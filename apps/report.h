@@ -1,5 +1,5 @@
-// What a command says outside its own output: one message for an error, once, and the exit code. The only place of the
-// product that prints errors. Here too the terminal's width, and standard streams that are closed or full.
+// Messages outside a command's own output: each error is printed once, with the exit code. Only this file prints
+// errors. Also handles the terminal's width and standard streams that are closed or full.
 #pragma once
 
 #include <cstddef>
@@ -7,33 +7,33 @@
 
 namespace trireme::apps {
 
-/// One line "trireme: <prefix><message>" on standard error, in one write so that lines of several ranks do not mix. On
-/// a terminal it is broken at words.
+/// Prints one line "trireme: <prefix><message>" to standard error, in one write so that lines of several ranks do not
+/// mix. On a terminal it is wrapped at spaces.
 void say_error(const std::string& message, const std::string& prefix = "");
 
-/// Columns of the terminal behind a stream, 0 when it is none. A rank goes by what the front has seen, for mpirun gives
-/// it a pipe or a terminal of its own.
+/// Columns of the terminal behind a stream, 0 if it is not a terminal. A rank uses the values that the front has
+/// exported, because mpirun gives it a pipe or another terminal.
 int terminal_columns(int stream);
-/// Tells the processes that this one starts: `launched`: another launcher has started this one, and has its output.
+/// Exports the terminal's width to child processes. `launched`: another launcher started this process.
 void export_terminal(bool launched);
 
-/// Writes to standard output. What cannot be written is lost, and told at the end: see check_output().
+/// Writes to standard output. A failure is reported at the end: see check_output().
 void put(const std::string& text);
 
-/// Text for standard output, broken at words where that is a terminal.
+/// Text for standard output, wrapped at spaces if that is a terminal.
 std::string fitted(const std::string& text);
-/// The same of a help text whose descriptions begin in that column: they stay in it, or stand below their names.
+/// The same for a help text whose descriptions begin in column `column`: they stay there, or move below their names.
 std::string fitted(const std::string& help, std::size_t column);
 
-/// Opens the standard streams that are closed, before another file gets their numbers: writing to them then fails, and
-/// changes no file.
+/// Opens closed standard streams before another file gets their descriptors. Writes to them then fail instead of
+/// changing a file.
 void keep_standard_streams();
-/// The text of the error that kept a part of standard output from being written; "": all of it was.
+/// The error that prevented part of standard output from being written; "" if everything was written.
 std::string output_error();
-/// At the end of a command. `code`, or when a part of its output is lost, and its output is its result, that of a file
-/// that cannot be written.
+/// Call at the end of a command whose output is its result. Returns `code`, or the exit code for an unwritable file if
+/// part of the output was lost.
 int check_output(int code);
-/// Of a run, which has all that it prints in its folder: the loss is said, and `code` stays.
+/// For a run, whose folder contains everything that it prints: reports lost output and returns `code`.
 int check_run_output(int code);
 
 }  // namespace trireme::apps

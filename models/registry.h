@@ -1,4 +1,4 @@
-// The models that [model] name = "..." can choose.
+// The models that [model] name = "..." can select.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The commands, one a file. Each returns the exit code, or throws an Error.
+// The commands, one per source file. Each returns the exit code or throws an Error.
 #pragma once
 
 #include "apps/command_line.h"

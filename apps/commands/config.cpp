@@ -18,11 +18,11 @@
 namespace trireme::apps {
 namespace {
 
-// Every table there is: those of core, of the models, of the built-in plugins and of a file's own. The owners live as
-// long as this.
+// All field tables: those of core, of the models, of the built-in plugins, and of the plugin that a file names. This
+// object owns the models and plugins.
 struct AllTables {
   Registry<std::shared_ptr<nn::ModelKind>> models = models::all_models();
-  FieldTable model = config::model_fields();  ///< with the names of the models there are
+  FieldTable model = config::model_fields();  ///< lists the names of the available models
   std::vector<std::unique_ptr<Plugin>> plugins;
   std::vector<const FieldTable*> tables = config::core_tables();
 
@@ -38,7 +38,7 @@ struct AllTables {
       try {
         add(load_plugin(file.path));
       } catch (const ConfigError&) {
-        continue;  // `trireme plugins` tells why
+        continue;  // `trireme plugins` prints the reason
       }
     }
   }
@@ -67,7 +67,7 @@ std::string all_explained() {
   return text;
 }
 
-// The resolved file, with what the chosen model and plugin leave at its default.
+// The resolved file, including the defaults of the chosen model and plugin.
 std::string resolved(config::RunConfig config) {
   const auto kinds = models::all_models();
   const auto kind = kinds.at(config.model.name);

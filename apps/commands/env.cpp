@@ -1,4 +1,4 @@
-// trireme env: what a bug report needs.
+// trireme env: information for a bug report.
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <cuda.h>
@@ -75,7 +75,7 @@ std::string gpus() {
   return out + (driver.empty() ? "; no NVIDIA driver" : "; driver " + value_after(driver, ':'));
 }
 
-// What is found at run time; what was built with stands beside it.
+// The MPI found at run time; the build-time version is printed next to it.
 std::string mpi_found() {
   std::FILE* pipe = popen("mpirun --version 2>/dev/null </dev/null", "r");
   if (pipe == nullptr) return "no mpirun on PATH";
@@ -87,7 +87,7 @@ std::string mpi_found() {
   return any ? out : "no mpirun on PATH";
 }
 
-// Variables that change how a run behaves; no others, which could hold secrets.
+// Prints only variables that change how a run behaves; others could contain secrets.
 std::string variables() {
   static const std::vector<std::string> prefixes{
       "OMP_",         "MKL_",  "KMP_",       "CUDA_",           "NCCL_",       "TORCH_",       "OMPI_",
@@ -103,7 +103,7 @@ std::string variables() {
                        : text::join(std::vector<std::string>(found.begin(), found.end()), "\n                ");
 }
 
-/// Of the LibTorch that this process has loaded: the folder above its lib.
+/// The folder of the LibTorch that this process has loaded, which is the parent of its lib folder.
 std::string libtorch_folder() {
   Dl_info library{};
   if (dladdr(reinterpret_cast<const void*>(&at::get_num_threads), &library) == 0 || library.dli_fname == nullptr)

@@ -33,7 +33,7 @@ void drop_layout(config::Table& root) {
   root.tables.erase("plugin");
 }
 
-/// Whether the layout can run on so many ranks. @throws ConfigError for what is wrong on any number of them
+/// Whether the layout can run on `ranks` ranks. @throws ConfigError for errors that do not depend on that number
 bool fits(config::RunConfig config, int ranks) {
   const auto plugin = configured_plugin(config);
   try {
@@ -45,18 +45,18 @@ bool fits(config::RunConfig config, int ranks) {
   }
 }
 
-/// The configuration to evaluate with. A run's own was made for the ranks it trained on; the weights are the same in
-/// every layout, so on other ranks, or with a layout by --set, they are evaluated in another.
+/// The configuration for the evaluation. A run's own layout was for the ranks that it trained on. Weights do not depend
+/// on the layout, so with other ranks, or with a layout from --set, another layout is used.
 config::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& log) {
   if (!command.own_config) return load_config(command.config, command.set);
   auto root = config::parse_file(command.config);
   const bool own_layout = !sets(command.set, "parallel.");
   if (!own_layout) drop_layout(root);
   if (const auto parallel = root.tables.find("parallel"); parallel != root.tables.end())
-    parallel->second.entries.erase("dp");  // a check of the training's ranks
+    parallel->second.entries.erase("dp");  // it only checks the number of training ranks
   for (const auto& assignment : command.set) config::apply_override(root, assignment);
   auto config = config::from_table(root);
-  // What the user sets of a plugin is to be used, or refused.
+  // Plugin settings from the user must be used or rejected.
   if (!own_layout || sets(command.set, "plugin.") || fits(config, ranks)) return config;
   log.note("layout   the run's layout ({}) does not fit {}; evaluating with data parallelism", config.parallel.plugin,
            text::counted(ranks, "rank"));
@@ -64,7 +64,7 @@ config::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& 
   return config::from_table(std::move(root));
 }
 
-/// The checkpoint that is to be evaluated, once it is known to be whole. @throws CheckpointError
+/// Opens the checkpoint to evaluate after verifying it. @throws CheckpointError
 checkpoint::Checkpoint open_checkpoint(const EvalCommand& command, checkpoint::Verify how) {
   try {
     return checkpoint::Checkpoint(command.weights, how);
@@ -73,7 +73,7 @@ checkpoint::Checkpoint open_checkpoint(const EvalCommand& command, checkpoint::V
   }
 }
 
-/// Rank 0 reads every byte, and says what is evaluated.
+/// Rank 0 verifies every byte and prints which weights are evaluated.
 void show_checkpoint(const EvalCommand& command, int rank) {
   const auto stored = open_checkpoint(command, rank == 0 ? checkpoint::Verify::content : checkpoint::Verify::sizes);
   if (rank != 0) return;

@@ -36,7 +36,7 @@ int run(const PluginsCommand& command) {
     try {
       print(description(file.path, file.path));
     } catch (const ConfigError& error) {
-      // One that does not fit this Trireme is part of the answer, not the end of it.
+      // A plugin that does not match this Trireme is listed, not an error.
       print(fitted(fmt::format("{}  cannot be used: {}\n", file.name, error.what())));
     }
   }

@@ -15,10 +15,10 @@
 namespace trireme::apps {
 namespace {
 
-/// Those that this process may run on.
+/// The number of cores that this process may run on.
 int usable_cores() { return static_cast<int>(std::thread::hardware_concurrency()); }
 
-/// A rank with a GPU computes on the host only what was offloaded there, all ranks at the same time.
+/// Whether a rank has a GPU: then the host only computes what was offloaded, on all ranks at the same time.
 bool beside_gpu(const config::RunConfig& config) { return config.run.device != "cpu" && comm::cuda_device_count() > 0; }
 
 }  // namespace
@@ -42,7 +42,7 @@ bool checks_for(const std::optional<std::int64_t>& ranks) { return ranks.value_o
 
 train::Prepared check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights) {
   const auto size = static_cast<int>(ranks);
-  const Log silent(/*rank=*/1);  // the ranks will say what is no error
+  const Log silent(/*rank=*/1);  // the ranks will print notes and warnings
   return train::prepare(std::move(config), {.size = size, .local_size = size}, models::all_models(), weights, silent);
 }
 

@@ -1,5 +1,5 @@
-// What `trireme verify` starts: once, what is wrong with any of the layouts; then for each of them, the first steps of
-// a run, and how far they are from another layout's.
+// The commands that `trireme verify` starts: one check of all layouts, then for each layout a record of the first steps
+// of a run and its distance from another layout's record.
 #include "core/train/record.h"
 
 #include <nlohmann/json.hpp>

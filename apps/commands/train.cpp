@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A run folder's config.toml names that folder. In a copy of the folder it still names the first one, where the user
-/// of the copy does not expect a run to go on. @throws ConfigError
+/// Checks that config.toml of a run folder names that folder. In a copy of the folder it names the original one, and
+/// the user would not expect a run to continue there. @throws ConfigError
 void check_own_folder(const TrainCommand& command, const config::RunConfig& config) {
   const auto file = fs::absolute(command.config);
   const auto folder = file.parent_path();

@@ -17,11 +17,11 @@
 #include "core/base/error.h"
 
 namespace trireme::apps {
-/// A stream of a child's on its way to ours.
+/// Forwards an output stream of a child process to one of this process.
 struct Stream {
   std::FILE* to;
   int read_end = -1, write_end = -1;
-  bool used = false;  ///< something came
+  bool used = false;  ///< some output was received
 
   explicit Stream(std::FILE* out) : to(out) {
     int ends[2];
@@ -40,30 +40,30 @@ struct Stream {
     if (end >= 0) close(end);
     end = -1;
   }
-  /// What is there now; closes at the end.
+  /// Forwards the available output; closes the pipe at its end.
   void pass_on() {
     std::array<char, 16384> text{};
     const auto length = read(read_end, text.data(), text.size());
     if (length < 0 && errno == EINTR) return;
     if (length <= 0) return close_end(read_end);
     used = true;
-    std::fwrite(text.data(), 1, static_cast<std::size_t>(length), to);  // output_error() tells when it fails
+    std::fwrite(text.data(), 1, static_cast<std::size_t>(length), to);  // output_error() reports a failure
     std::fflush(to);
   }
 };
 
 namespace {
 
-// Signal handlers can reach nothing but statics.
+// Signal handlers can only access static variables.
 volatile sig_atomic_t child_process = 0;
 volatile sig_atomic_t last_signal = 0;
-volatile sig_atomic_t not_passed_on = 0;  // came while no child was waited for
+volatile sig_atomic_t not_passed_on = 0;  // received while no child was waited for
 constexpr unsigned kSecondsToEnd = 15;
 
 void on_signal(int number, siginfo_t* info, void*) {
   last_signal = number;
-  // A key on the terminal reaches the child by itself; what was sent to this process alone is passed on, as is the end
-  // of the terminal, which only the session's first process is told.
+  // A key on the terminal reaches the child directly. A signal that was sent only to this process is forwarded, as is
+  // the hang-up of the terminal, which only the session's first process receives.
   if (info->si_code <= 0 || number == SIGHUP) {
     if (child_process > 0)
       kill(static_cast<pid_t>(child_process), number);
@@ -73,7 +73,7 @@ void on_signal(int number, siginfo_t* info, void*) {
   if (number != SIGUSR1 && number != SIGUSR2) alarm(kSecondsToEnd);
 }
 
-// An mpirun that is stuck (on a full disk it may be) ends its ranks no more; killed, it takes them with it.
+// An mpirun that hangs (for example on a full disk) no longer ends its ranks; if it is killed, its ranks end too.
 void on_alarm(int) {
   if (child_process > 0) kill(static_cast<pid_t>(child_process), SIGKILL);
 }
@@ -89,7 +89,7 @@ sigset_t passed_on() {
 
 bool ends_all(int number) { return number != 0 && number != SIGUSR1 && number != SIGUSR2; }
 
-/// While it lives, signals wait.
+/// Blocks the signals while it exists.
 class Held {
  public:
   Held() {
@@ -113,11 +113,12 @@ void handle_signals(bool ours) {
   for (const int number : kPassedOn) {
     struct sigaction before {};
     sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup's choice stands
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // keep SIG_IGN, as set by nohup
   }
 }
 
-/// Until both streams have ended; or the child has, and nothing more is in them, for others may hold their ends.
+/// Forwards output until both streams end, or until the child has ended and they are empty: other processes may still
+/// hold the write ends.
 int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams) {
   constexpr int kLook = 200;  // milliseconds
   int status = 0;
@@ -143,7 +144,7 @@ int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams) {
   if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
   dup2(streams[0].write_end, STDOUT_FILENO);
   dup2(streams[1].write_end, STDERR_FILENO);
-  // What came since the fork, to a whole terminal say, ends this process here.
+  // A signal since the fork, for example from the terminal, ends this process here.
   signal(SIGPIPE, SIG_DFL);
   handle_signals(false);
   const auto set = passed_on();
@@ -168,15 +169,15 @@ struct Child::Streams {
 Child::Child(std::vector<std::string> words, const std::function<void()>& prepare)
     : streams_(std::make_unique<Streams>()) {
   const auto arguments = pointers(words);
-  // Held back until there is a child to pass them on to.
+  // Signals are blocked until there is a child to forward them to.
   const Held held;
   handle_signals(true);
-  signal(SIGCHLD, SIG_DFL);  // a parent that ignores it hands that down, and a child's exit code would be lost
+  signal(SIGCHLD, SIG_DFL);  // with an inherited SIG_IGN the child's exit code would be lost
   if (ends_all(last_signal)) return;
   const pid_t parent = getpid();
   process_ = fork();
   if (process_ == 0) {
-    prepare();  // here, where the next child does not inherit it
+    prepare();  // in the child, so that the next child does not inherit its effects
     become(arguments, parent, streams_->both);
   }
   if (process_ < 0) throw ConfigError(fmt::format("cannot start {}: {}", words[0], std::strerror(errno)));

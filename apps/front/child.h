@@ -1,5 +1,5 @@
-// A program that the front starts and waits for. Signals that are sent to the front go on to it, and what it prints
-// goes on to our own output: when that is closed or full the rest is dropped, for the program must not end by it.
+// A program that the front starts and waits for. Signals to the front are forwarded to it, and its output is forwarded
+// to ours. When our output is closed or full the rest is dropped, so that this does not end the program.
 #pragma once
 
 #include <sys/types.h>
@@ -12,23 +12,23 @@
 namespace trireme::apps {
 
 struct ChildEnd {
-  int code = 0;             ///< its exit code; 128 + n where signal n ended it
+  int code = 0;             ///< exit code; 128 + n if signal n ended the program
   bool by_signal = false;   ///< a signal ended the program itself
-  int sent = 0;             ///< the last signal that was sent to the front meanwhile; 0: none
-  bool printed = false;     ///< it wrote to its standard output
-  bool complained = false;  ///< it wrote to its standard error
+  int sent = 0;             ///< the last signal sent to the front while the program ran; 0: none
+  bool printed = false;     ///< it wrote to standard output
+  bool complained = false;  ///< it wrote to standard error
 };
 
-/// A program from its start to its end. Signals go to the one that is waited for.
+/// One run of a program. Signals are forwarded to the child that wait() is called on.
 class Child {
  public:
-  /// Starts it; `prepare` is called in the new process. Starts nothing when a signal has come that ends all.
-  /// @throws ConfigError when no process can be made
+  /// Starts the program; `prepare` is called in the new process. Does nothing after a terminating signal.
+  /// @throws ConfigError when the process cannot be created
   Child(std::vector<std::string> words, const std::function<void()>& prepare);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
-  /// Until it ends; once.
+  /// Waits until the program ends. Call it once.
   ChildEnd wait();
 
  private:
@@ -37,10 +37,10 @@ class Child {
   pid_t process_ = -1;
 };
 
-/// Runs a program until it ends, as a Child.
+/// Runs a program as a Child and waits until it ends.
 ChildEnd run_child(std::vector<std::string> words, const std::function<void()>& prepare);
 
-/// For execv().
+/// The words as the argument array of execv().
 std::vector<char*> pointers(std::vector<std::string>& words);
 
 }  // namespace trireme::apps

@@ -30,7 +30,7 @@
 namespace trireme::apps {
 namespace {
 
-// That of a bundle, else of the MPI that Trireme was built with, else the first on PATH.
+// The mpirun of a bundle, else of the MPI that Trireme was built with, else the first one on PATH.
 std::string find_mpirun() {
   if (const auto bundled = bundled_mpirun(prefix()); !bundled.empty()) return bundled;
   if (is_program(TRIREME_MPIRUN)) return TRIREME_MPIRUN;
@@ -48,24 +48,24 @@ int cores() {
   return static_cast<int>(std::thread::hardware_concurrency());
 }
 
-// Whether one process may read another's memory, which Open MPI's shared memory likes to do: in many containers the
-// call is forbidden, and each message would complain.
+// Whether a process may read another one's memory, as Open MPI's shared memory does by default. Many containers forbid
+// the call, and each message would then print a warning.
 bool may_read_other_processes() {
   char from = 1, to = 0;
   iovec source{&from, 1}, target{&to, 1};
   return process_vm_readv(getpid(), &target, 1, &source, 1, 0) == 1;
 }
 
-/// Where Open MPI keeps a run's files, which it cannot remove itself when it is killed.
+/// Open MPI's folders for a run, which it cannot remove itself if it is killed.
 class MpiFiles {
  public:
-  /// @throws ConfigError when there is no room for so many ranks: Open MPI would hang
+  /// @throws ConfigError when there is too little space for the ranks: Open MPI would hang
   explicit MpiFiles(std::int64_t ranks)
       : folder_(root_with_room(ranks), "Open MPI needs a temporary folder: set TMPDIR to one that can be written to") {
     if (access("/dev/shm", W_OK | X_OK) == 0) shared_.emplace("/dev/shm", "Open MPI's shared memory needs it");
   }
   [[nodiscard]] const std::string& folder() const { return folder_.path(); }
-  /// In shared memory; empty where there is none to write to.
+  /// The folder in shared memory; "" if /dev/shm is not writable.
   [[nodiscard]] std::string shared() const { return shared_ ? shared_->path() : ""; }
 
  private:
@@ -89,14 +89,14 @@ class MpiFiles {
 
 std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& files,
                                         const std::vector<std::string>& program) {
-  // Quiet: mpirun's own words about a failed rank. We say it once, and shorter.
+  // Quiet: without mpirun's own message about a failed rank; ours is shorter and printed once.
   std::vector<std::string> command{
       find_mpirun(), "-n", std::to_string(ranks), "--oversubscribe", "--bind-to", "none", "--quiet", "--stdin", "none"};
   const auto set = [&](const char* name, const std::string& value) {
     command.insert(command.end(), {"--mca", name, value});
   };
-  set("opal_signal", "6");  // a crash is told by its signal, without Open MPI's stack trace
-  // The ranks are on one machine: shared memory serves, and looking for InfiniBand and Omni-Path takes 0.2 s.
+  set("opal_signal", "6");  // on a crash, report the signal without Open MPI's stack trace
+  // All ranks are on one machine: shared memory suffices, and the search for InfiniBand and Omni-Path takes 0.2 s.
   const auto set_unless_user = [&](const char* name, const std::string& value) {
     if (environment(fmt::format("OMPI_MCA_{}", name).c_str()).empty() && !value.empty()) set(name, value);
   };
@@ -104,16 +104,16 @@ std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& file
   set_unless_user("btl", "self,vader,tcp");
   set_unless_user("orte_tmpdir_base", files.folder());
   set_unless_user("btl_vader_backing_directory", files.shared());
-  // It wants a way to other hosts even where it needs none.
+  // Open MPI requires a remote shell even if it does not use one.
   if (on_path("ssh").empty() && on_path("rsh").empty()) set("plm_rsh_agent", "/bin/sh");
-  // A waiting rank spins; where ranks and their loader threads share cores that would take time from the others.
+  // A waiting rank spins, which takes time from the others if ranks and their loader threads share cores.
   if (2 * ranks > cores()) set("mpi_yield_when_idle", "1");
   if (!may_read_other_processes()) set("btl_vader_single_copy_mechanism", "none");
   command.insert(command.end(), program.begin(), program.end());
   return command;
 }
 
-/// "; OMPI_MCA_pml, OMPI_MCA_btl are set": what most often keeps Open MPI from starting.
+/// "; the environment sets OMPI_MCA_pml, OMPI_MCA_btl": the most frequent reason why Open MPI does not start.
 std::string mpi_settings() {
   std::vector<std::string> names;
   for (char** variable = environ; *variable != nullptr; ++variable)
@@ -122,7 +122,7 @@ std::string mpi_settings() {
   return names.empty() ? "" : fmt::format("; the environment sets {}", text::join(names));
 }
 
-/// mpirun failed, and neither it nor a rank said why: kept quiet, it does not.
+/// mpirun failed without a message: in quiet mode it prints none, and neither did a rank.
 int silent_failure(const ChildEnd& end) {
   if (end.printed)
     say_error(
@@ -135,11 +135,11 @@ int silent_failure(const ChildEnd& end) {
   return static_cast<int>(ExitCode::communication);
 }
 
-// What mpirun, kept quiet, does not say: that a rank, or mpirun itself, was ended by a signal.
+// Reports what a quiet mpirun does not: that a signal ended a rank or mpirun itself.
 int verdict_on(const ChildEnd& end) {
-  const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // for a program that takes them as such
+  const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // the program may handle these without ending
   if (end.sent != 0 && (!news || end.code == 128 + end.sent)) {
-    if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);  // the terminal's ^C, or a line of progress, stands there
+    if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);  // ends a line with ^C or a progress bar
     say_error(fmt::format("stopped by signal {} ({})", end.sent, strsignal(end.sent)));
     return 128 + end.sent;
   }
@@ -189,9 +189,9 @@ bool in_launched_world() {
   const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
   if (set("OMPI_COMM_WORLD_SIZE") || set("TORCHELASTIC_RUN_ID")) return true;
   if (set("RANK") && set("WORLD_SIZE") && set("MASTER_ADDR")) return true;
-  const char* of_another_mpi = std::getenv("PMI_SIZE");  // which the worker refuses
+  const char* of_another_mpi = std::getenv("PMI_SIZE");  // the worker rejects this launcher
   if (of_another_mpi != nullptr && std::atoi(of_another_mpi) > 1) return true;
-  // An interactive step of Slurm is a shell, and may start ranks.
+  // An interactive step of Slurm is a shell, which may start ranks.
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   return set("SLURM_STEP_ID") && set("SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0;
 }
@@ -202,14 +202,14 @@ int launched_rank() {
   return 0;
 }
 
-// OpenMP's threads spin while they wait unless told; beside loader threads and other ranks that costs more than it
-// saves.
+// OpenMP threads spin while they wait unless configured otherwise. With loader threads and other ranks on the same
+// cores, that costs more than it saves.
 static void prepare_process() {
   export_terminal(in_launched_world());
   setenv("OMP_WAIT_POLICY", "passive", 0);
 }
 
-/// The worker with these arguments, which finds its libraries from here on.
+/// The worker's command line with these arguments. Also sets the library paths of the worker in the environment.
 static std::vector<std::string> worker_command(const std::vector<std::string>& arguments) {
   std::vector<std::string> command{worker_path()};
   static const bool once = (set_library_paths(prefix()), true);
@@ -218,7 +218,7 @@ static std::vector<std::string> worker_command(const std::vector<std::string>& a
   return command;
 }
 
-/// Becomes that program. @throws ConfigError
+/// Replaces this process by the program. @throws ConfigError
 [[noreturn]] static void replace_by(std::vector<std::string> command) {
   execv(command.at(0).c_str(), pointers(command).data());
   throw ConfigError(fmt::format("cannot run {}: {}", command[0], std::strerror(errno)));
@@ -232,11 +232,11 @@ void become_worker(const std::vector<std::string>& arguments) {
 
 int check(const std::vector<std::string>& arguments) {
   const auto end = run_child(worker_command(arguments), prepare_process);
-  // One that a signal ended is no verdict on the configuration: the ranks will tell, unless the user has stopped it.
+  // If a signal ended the check, the ranks report errors themselves, unless the user stopped the check.
   return end.sent != 0 ? verdict_on(end) : end.by_signal ? 0 : end.code;
 }
 
-/// A pipe at which ranks wait.
+/// A pipe on which ranks wait before they start.
 class Gate {
  public:
   Gate() {
@@ -264,7 +264,7 @@ class Gate {
 void start_rank(const std::vector<std::string>& words) {
   const int gate = open(words.at(0).c_str(), O_RDONLY | O_CLOEXEC);
   char byte = 0;
-  if (gate < 0 || read(gate, &byte, 1) != 1) _exit(0);  // refused, or the front is gone
+  if (gate < 0 || read(gate, &byte, 1) != 1) _exit(0);  // the check failed, or the front has ended
   replace_by({words.begin() + 1, words.end()});
 }
 
@@ -276,16 +276,16 @@ int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::s
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     if (threads > 0) setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
-    setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 0);  // Open MPI cannot do without one
+    setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 0);  // Open MPI requires PATH
     setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
   };
   const auto run = [&] { return verdict_on(run_child(mpirun_command(ranks, files, worker), prepare)); };
   if (first == Check::no) return run();
-  if (ranks > 2 * cores()) {  // so many that mpirun would be busy with them when they are refused
+  if (ranks > 2 * cores()) {  // with this many ranks, mpirun would be busy when the check fails
     if (const int code = check(arguments); code != 0) return code;
     return run();
   }
-  // mpirun's own start takes as long as the check.
+  // Run the check while mpirun starts, which takes about as long.
   auto gate = std::make_unique<Gate>();
   Child mpirun(mpirun_command(ranks, files, gate->waiting(worker)), prepare);
   if (const int code = check(arguments); code != 0) {

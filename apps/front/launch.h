@@ -1,4 +1,4 @@
-// Starting the worker: in place of this process, once to check, or N of them under mpirun.
+// Starts the worker: in place of this process, once to check a command, or N times under mpirun.
 #pragma once
 
 #include <cstdint>
@@ -7,33 +7,33 @@
 
 namespace trireme::apps {
 
-/// The worker program of this installation: ../libexec/trireme/trireme-worker beside the folder of this program.
-/// @throws ConfigError when it is not there.
+/// The worker program of this installation: ../libexec/trireme/trireme-worker, relative to this program's folder.
+/// @throws ConfigError when it does not exist.
 std::string worker_path();
 
 /// True when mpirun, srun or torchrun started this process.
 bool in_launched_world();
-/// The number that the launcher gave this process; 0 where it says none.
+/// The rank that the launcher gave this process; 0 if it gave none.
 int launched_rank();
 
-/// Becomes the worker with these arguments (argv[1] onwards). Returns only by @throws ConfigError.
+/// Replaces this process by the worker with these arguments (argv[1] onwards). @throws ConfigError on failure
 [[noreturn]] void become_worker(const std::vector<std::string>& arguments);
 
-/// Runs the worker once, in a process of its own, with arguments that ask it to check. Returns its exit code, 0:
-/// nothing is wrong.
+/// Runs the worker once in a new process, with arguments that make it check the command. Returns its exit code; 0: no
+/// error.
 int check(const std::vector<std::string>& arguments);
 
-/// Whether one worker first checks what the ranks would all refuse, each of them after its start.
+/// Whether one worker first checks for errors that otherwise every rank would report after its start.
 enum class Check { no, yes };
 
-/// What mpirun runs in a worker's place while the check goes on: waits until the front that started mpirun lets the
-/// ranks start, then becomes the worker. `words`: a pipe of the front's, the worker, its arguments. Ends quietly when
-/// the front closes the pipe instead.
+/// mpirun starts this instead of the worker while the check runs: it waits until the front lets the ranks start, then
+/// becomes the worker. `words`: a pipe of the front, the worker, its arguments. If the front closes the pipe instead,
+/// it ends without output.
 inline constexpr const char* kStartRank = "start-rank";
 [[noreturn]] void start_rank(const std::vector<std::string>& words);
 
-/// Runs `ranks` workers under mpirun until they end; passes signals on. Returns the exit code: that of the first rank
-/// that failed, or 128 + n after signal n. @throws ConfigError when mpirun is not installed.
+/// Runs `ranks` workers under mpirun until they end, and forwards signals. Returns the exit code of the first rank that
+/// failed, or 128 + n after signal n. @throws ConfigError when mpirun is not installed.
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first);
 
 }  // namespace trireme::apps

@@ -28,7 +28,7 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// "2.11.0", as its CMake package says, which wheels and archives of LibTorch both hold; "": it does not say.
+// The version ("2.11.0") in the CMake package, which both wheels and archives of LibTorch contain; "" if missing.
 std::string version_of(const std::string& folder) {
   const auto text = contents(folder + "/share/cmake/Torch/TorchConfigVersion.cmake");
   const std::string before = "PACKAGE_VERSION \"";
@@ -38,7 +38,7 @@ std::string version_of(const std::string& folder) {
   return text.substr(from, text.find_first_of("+\"", from) - from);
 }
 
-// The first folder that fits and holds a LibTorch; "": none.
+// The first folder that matches and contains a LibTorch; "" if there is none.
 std::string first_libtorch(const std::string& pattern) {
   glob_t found{};
   std::string folder;
@@ -49,7 +49,7 @@ std::string first_libtorch(const std::string& pattern) {
   return folder;
 }
 
-/// A place that may hold LibTorch: a folder, or a pattern of folders.
+/// A folder that may contain LibTorch, or a pattern of such folders.
 struct Place {
   std::string pattern, source;
   bool linked = false;
@@ -84,7 +84,7 @@ std::string remedy() {
       kVersion);
 }
 
-/// "" when it is the version that Trireme was built with; else what it is.
+/// "" if the version is the one that Trireme was built with, else a description of it.
 std::string mismatch(const LibTorch& torch) {
   const auto version = version_of(torch.folder);
   if (version == kVersion) return "";
@@ -143,7 +143,7 @@ void set_library_paths(const std::string& prefix) {
   const auto mpi = bundled_mpi(prefix);
   if (exists(mpi)) {
     folders = mpi + "/lib" + (folders.empty() ? "" : ":" + folders);
-    // Open MPI and PMIx look for their components where they were installed once, unless told.
+    // Without these variables Open MPI and PMIx look for their components in the folders of the original installation.
     for (const auto& [variable, below] : {std::pair{"OPAL_PREFIX", ""},
                                           {"OPAL_LIBDIR", "/lib"},
                                           {"OPAL_PKGLIBDIR", "/lib/openmpi3"},

@@ -1,5 +1,5 @@
-// `trireme`: understands the command line, refuses what is wrong in milliseconds, and starts the worker. It links
-// neither LibTorch nor libtrireme, whose start would be paid twice.
+// `trireme`: parses the command line, reports errors within milliseconds, and starts the worker. It links neither
+// LibTorch nor libtrireme, because their load time would then be spent twice.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -19,10 +19,10 @@
 namespace trireme::apps {
 namespace {
 
-// train and eval: the file is checked before any process starts, and all else before more than one does.
+// train and eval: the file is checked before any process starts, everything else before more than one does.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments) {
-  if (in_launched_world()) become_worker(arguments);  // every rank is here: the worker says what is wrong once
+  if (in_launched_world()) become_worker(arguments);  // all ranks are started already: the worker reports errors once
   keep_config(path);
   const auto config = load_config(path, set);
   if (ranks.value_or(1) == 1) become_worker(arguments);
@@ -35,7 +35,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     return check_output(0);
   }
   if (const auto* train = std::get_if<TrainCommand>(&command)) {
-    signal(SIGPIPE, SIG_IGN);  // a reader that goes away ends no training
+    signal(SIGPIPE, SIG_IGN);  // the training continues when a reader of its output ends
     return check_run_output(start(train->config, train->set, train->ranks, arguments));
   }
   if (const auto* eval = std::get_if<EvalCommand>(&command))
@@ -47,7 +47,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   become_worker(arguments);
 }
 
-// What ranks that a launcher has started would do, and only one of them may.
+// Rejects commands that would start ranks, or read a pipe, once for every rank of an outer launcher.
 void refuse_beside_launcher(const Command& command) {
   const auto refuse = [](const auto& of) {
     if (of.ranks)
@@ -78,15 +78,16 @@ int run(int argc, char** argv) {
     command = parse_command_line(argc, argv);
     if (launched) refuse_beside_launcher(*command);
   } catch (const Error& error) {
-    // Every rank has the same words. The first one's code is the run's; a code of another would end it too soon.
+    // All ranks have the same error. Rank 0 prints it and gives the exit code; a failure of another rank would end the
+    // run before that.
     return first ? fail(error.what(), static_cast<int>(error.code())) : 0;
   }
   const bool on_ranks = std::holds_alternative<TrainCommand>(*command) || std::holds_alternative<EvalCommand>(*command);
-  if (!first && !on_ranks) return 0;  // one process does what is done once
+  if (!first && !on_ranks) return 0;  // only one process executes other commands
   try {
     return run(*command, {argv + 1, argv + argc});
   } catch (const Error& error) {
-    if (!first) std::this_thread::sleep_for(std::chrono::seconds(3));  // most often the first rank says the same
+    if (!first) std::this_thread::sleep_for(std::chrono::seconds(3));  // usually rank 0 reports the same error
     return fail(error.what(), static_cast<int>(error.code()));
   }
 }

@@ -1,16 +1,16 @@
-// A new folder that is removed, with all that is in it, at the end.
+// A new folder that is removed with its contents at the end.
 #pragma once
 
 #include <string>
 
 namespace trireme::apps {
 
-/// Where temporary files go: TMPDIR, TEMP or TMP, else /tmp.
+/// The folder for temporary files: TMPDIR, TEMP or TMP, else /tmp.
 std::string temporary_root();
 
 class TemporaryFolder {
  public:
-  /// In `parent`. @throws ConfigError when it cannot be made; `remedy` says what to do then
+  /// Creates the folder in `parent`. @throws ConfigError, whose message ends with `remedy`, when it cannot be created
   explicit TemporaryFolder(const std::string& parent, const std::string& remedy);
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;

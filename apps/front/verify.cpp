@@ -21,8 +21,8 @@
 namespace trireme::apps {
 namespace {
 
-/// How far a layout may be from the first. Below float64 the order of sums shows in every number, and Adam's first
-/// steps make much of the smallest ones.
+/// How much a layout may differ from the first one. Below float64 every number depends on the order of sums, and Adam's
+/// first steps amplify differences in the smallest ones.
 struct Bounds {
   double loss, gradient, weight;
 };
@@ -40,7 +40,7 @@ struct Row {
 Row read(const std::string& folder) {
   std::ifstream file(folder + "/difference.json");
   const auto found = nlohmann::json::parse(file);
-  const auto value = [&](const char* key) {  // JSON knows no infinity
+  const auto value = [&](const char* key) {  // JSON has no infinity
     return found.at(key).is_null() ? INFINITY : found.at(key).get<double>();
   };
   return {value("loss"), value("gradient"), value("weight"), found.at("gradient_of"), found.at("weight_of")};
@@ -93,7 +93,7 @@ int verify(const VerifyCommand& command) {
   for (const auto& set : set_of(command)) checking.insert(checking.end(), {"--set", set});
   if (const int code = check(checking); code != 0) return code;
   const auto bounds = bounds_of(command.precision);
-  // Records are as large as the model, a step.
+  // Each recorded step is as large as the model.
   const TemporaryFolder folder(temporary_root(),
                                "set TMPDIR to a folder that can be written to and has space for the model's weights "
                                "and gradients");
@@ -114,7 +114,8 @@ int verify(const VerifyCommand& command) {
     const auto& layout = layouts[i];
     const int code =
         run_ranks(layout.ranks(), threads[i], words_of(command, layout, record_of(i), record_of(0)), Check::no);
-    if ((code > 128 && code != 128 + SIGKILL) || (code != 0 && i == 0)) return code;  // 9: a rank's end, not ours
+    // SIGKILL may have ended only a rank, other signals were for this command.
+    if ((code > 128 && code != 128 + SIGKILL) || (code != 0 && i == 0)) return code;
     if (code != 0) {
       line(layout.text, layout.ranks(), "", "", "", fmt::format("did not run (exit code {})", code));
       continue;

@@ -1,4 +1,4 @@
-// trireme-worker: what `trireme` starts, once or as many ranks. It links libtrireme and LibTorch, and does the work.
+// trireme-worker: `trireme` starts it, as one process or as ranks. It links libtrireme and LibTorch and does the work.
 #include <c10/util/Logging.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -17,7 +17,7 @@
 namespace trireme::apps {
 namespace {
 
-// An exception that left a thread of its own: say it, and no abort dump.
+// Handles an exception that leaves a thread: reports it without a core dump.
 [[noreturn]] void on_terminate() {
   if (const auto error = std::current_exception()) end_with(error);
   say_error("terminated without an exception. This is a bug in Trireme; please report it");
@@ -44,8 +44,7 @@ int run_command(int argc, char** argv) {
       command);
 }
 
-// LibTorch's warnings are for people who program with it, and each rank would print them. TORCH_CPP_LOG_LEVEL=WARNING
-// brings them back.
+// LibTorch's warnings are for programmers, and each rank would print them. TORCH_CPP_LOG_LEVEL=WARNING enables them.
 void quieten_libtorch() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 1);
   c10::initLogging();
@@ -58,9 +57,9 @@ int main(int argc, char** argv) {
   using namespace trireme::apps;
   keep_standard_streams();
   std::set_terminate(on_terminate);
-  signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes fails the write, which is told as a full disk is
+  signal(SIGXFSZ, SIG_IGN);  // a file size limit makes the write fail, which is reported like a full disk
   quieten_libtorch();
-  // Ranks that our own mpirun started end with it, even when it was killed.
+  // Ranks that our own mpirun started end with it, even if it is killed.
   if (std::getenv("TRIREME_RANKS") != nullptr) prctl(PR_SET_PDEATHSIG, SIGKILL);
   int code = 0;
   try {
@@ -70,6 +69,6 @@ int main(int argc, char** argv) {
     say_error(message_of(verdict));
     code = verdict.exit_code;
   }
-  // Not exit(): unloading LibTorch takes time, and other ranks wait for this one's end.
+  // Not exit(): unloading LibTorch takes time, and other ranks wait until this one ends.
   _exit(code);
 }

@@ -15,8 +15,8 @@
 namespace trireme::apps {
 namespace {
 
-// Long enough for rank 0 to have said the same and ended all, short enough for a person. Ranks that share cores start
-// the later, the more of them there are.
+// Waits so that rank 0 can report the same error and end all ranks, but not too long for the user. When ranks share
+// cores, more of them means a later start.
 void let_lower_ranks_speak(const comm::LaunchInfo& info) {
   if (info.rank == 0) return;
   const auto cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -24,7 +24,7 @@ void let_lower_ranks_speak(const comm::LaunchInfo& info) {
   std::this_thread::sleep_for(wait * std::max(1, info.local_size / cores));
 }
 
-// The first thread that meets an error speaks; the process ends with it.
+// The first thread with an error reports it; the process then ends.
 int say(const Verdict& verdict, const comm::LaunchInfo& info) {
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
@@ -53,7 +53,7 @@ int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)
   try {
     body(*world);
   } catch (...) {
-    // The world is still whole here: its destructor would wait for ranks that never come.
+    // Abort here, because the world's destructor would wait for ranks that never arrive.
     world->abort(say(verdict_on(std::current_exception()), info));
   }
   return 0;
@@ -64,7 +64,7 @@ void end_with(const std::exception_ptr& error) {
   try {
     info = comm::detect();
   } catch (const Error&) {
-    // Then nobody else speaks either.
+    // Without a rank there is no other process that reports the error.
   }
   _exit(say(verdict_on(error), info));
 }

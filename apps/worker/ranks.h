@@ -1,8 +1,8 @@
-// Running a command on one rank or many: the one place where an error becomes a message and an exit code.
+// Runs a command on one or more ranks: the only place that converts errors to messages and exit codes.
 //
-// Before the world has started every rank meets the same error (a bad file, say), and after it any number of them may:
-// the lowest rank speaks at once and ends all; a higher one waits a moment first, and speaks only if it is still there,
-// because then the error is its own.
+// Before the world has started every rank gets the same error (for example from an invalid file); after it any number
+// of ranks may. The lowest rank reports the error at once and ends all others. A higher rank waits a moment first, and
+// reports its error only if it still runs, because then the error is only its own.
 #pragma once
 
 #include <exception>
@@ -16,14 +16,14 @@
 
 namespace trireme::apps {
 
-/// `prepare` runs before any process group exists, `body` with the world. Returns the exit code.
+/// `prepare` runs before a process group exists, `body` with the world. Returns the exit code.
 int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)>& prepare,
                  const std::function<void(comm::World&)>& body);
 
-/// The message of a verdict, with a request to report what should not happen.
+/// The message of a verdict, with a request to report unexpected errors.
 std::string message_of(const Verdict& verdict);
 
-/// Ends this process on an exception that left a thread of its own (NCCL's watchdog, say): one message of all ranks'.
+/// Ends this process after an exception left a thread (such as NCCL's watchdog). One rank prints the message.
 [[noreturn]] void end_with(const std::exception_ptr& error);
 
 }  // namespace trireme::apps

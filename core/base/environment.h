@@ -6,7 +6,7 @@
 
 namespace trireme {
 
-/// The value of an environment variable; "" where it is unset.
+/// The value of an environment variable; "" if it is unset.
 inline std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;

@@ -1,7 +1,7 @@
-// Errors of the product: one class a cause, each with its exit code (see docs/errors.md).
+// Trireme's errors: one class per cause, each with its own exit code (see docs/errors.md).
 //
-// Libraries throw, and never exit; only apps/ turns an Error into a message and an exit code.
-// A message says what was wrong, where, and the remedy; it holds no rank (apps/ adds it).
+// Libraries throw and never exit; only apps/ converts an Error to a message and an exit code. A message says what was
+// wrong, where, and the remedy. It does not contain the rank, which apps/ adds.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace trireme {
 
-/// What the process returns to the shell. 128 + n stands for signal n.
+/// The exit code of the process. 128 + n stands for signal n.
 enum class ExitCode : int {
   ok = 0,
   internal = 1,
@@ -31,7 +31,7 @@ class Error : public std::runtime_error {
   Error(ExitCode code, const std::string& message, std::source_location where)
       : std::runtime_error(message), code_(code), where_(where) {}
   [[nodiscard]] ExitCode code() const noexcept { return code_; }
-  /// Where in our own sources it was thrown: for bug reports, not for users.
+  /// The source location of the throw, for bug reports rather than for users.
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:
@@ -39,7 +39,7 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
-/// One class of error: its own type, so that a caller can catch just that cause.
+/// One class of errors, as its own type so that a caller can catch only this cause.
 template <ExitCode kCode>
 class ErrorOf : public Error {
  public:
@@ -47,7 +47,7 @@ class ErrorOf : public Error {
       : Error(kCode, message, where) {}
 };
 
-using LogicError = ErrorOf<ExitCode::internal>;  ///< A broken invariant of ours: a bug in Trireme.
+using LogicError = ErrorOf<ExitCode::internal>;  ///< A violated invariant: a bug in Trireme.
 using ConfigError = ErrorOf<ExitCode::config>;   ///< The user's file or flags: file:line:column, key, value, remedy.
 using DataError = ErrorOf<ExitCode::data>;       ///< A sample, a split or a folder: names the file.
 using OutOfMemoryError = ErrorOf<ExitCode::out_of_memory>;
@@ -55,7 +55,7 @@ using CommError = ErrorOf<ExitCode::communication>;     ///< Names the operation
 using NonFiniteError = ErrorOf<ExitCode::non_finite>;   ///< A loss, gradient or loaded weight.
 using CheckpointError = ErrorOf<ExitCode::checkpoint>;  ///< Weights, checkpoints, the run folder: names the file.
 
-/// A call that a program may not make, or not now: what was called, and what to call instead.
+/// An invalid call by a program; the message says what was called and what to call instead.
 class UsageError : public ConfigError {
  public:
   using ConfigError::ConfigError;
@@ -71,14 +71,14 @@ namespace detail {
 
 }  // namespace trireme
 
-/// Checks an invariant of ours; throws LogicError. For what a user did wrong, throw the error that names it.
+/// Checks an internal invariant; throws LogicError. For a user's mistake, throw the error class of its cause instead.
 #define TRIREME_CHECK(condition, ...)                                                                         \
   do {                                                                                                        \
     if (!(condition)) [[unlikely]]                                                                            \
       ::trireme::detail::check_failed(#condition, fmt::format(__VA_ARGS__), std::source_location::current()); \
   } while (false)
 
-/// Checks what a caller's own program must keep to; throws UsageError. The message says what it should do instead.
+/// Checks a precondition of a user's program; throws UsageError. The message says what to do instead.
 #define TRIREME_REQUIRE(condition, ...)                      \
   do {                                                       \
     if (!(condition)) [[unlikely]]                           \

@@ -1,5 +1,6 @@
-// Field tables: one row for each option a struct has. The row is beside the struct it describes, and feeds the parser
-// (core/config), `trireme config --explain`, `trireme plugins` and the page docs/config.md: nothing is told twice.
+// Field tables: one row for each option of a struct. The rows are defined next to the struct that they describe. The
+// parser (core/config), `trireme config --explain`, `trireme plugins` and docs/config.md all use them, so nothing is
+// stated twice.
 //
 //   struct DdpOptions { bool static_graph = false; std::int64_t bucket_cap_mb = 25; };
 //   const Fields<DdpOptions>& ddp_fields() {
@@ -20,32 +21,32 @@
 
 namespace trireme {
 
-/// A value as TOML has it. monostate: not set (the default of an optional field).
+/// A TOML value. monostate: unset (the default of an optional field).
 using FieldValue = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
                                 std::vector<double>, std::vector<std::string>>;
 
-/// An option that only works when another key of its section has one of these values (as TOML writes them, texts
-/// without quotes): written in any other case it would change nothing, which is an error.
+/// Declares that an option only has an effect when another key of its section has one of these values (written as in
+/// TOML, strings without quotes). Setting it in any other case is an error.
 struct OnlyWith {
   std::string key;
   std::vector<std::string> values;
 };
 
-/// What a value must keep to. Bounds hold for numbers (each element of a list); choices for text.
+/// The constraints of a value. Bounds apply to numbers (to each element of a list), choices to strings.
 struct FieldRules {
   std::optional<double> min{};          ///< value >= min
   std::optional<double> max{};          ///< value <= max
   std::optional<double> above{};        ///< value > above
   std::optional<double> below{};        ///< value < below
-  std::vector<std::string> choices{};   ///< the only texts allowed; empty: any
-  std::optional<std::size_t> length{};  ///< of a list: how many elements it has
-  std::optional<OnlyWith> only{};       ///< may be written only then
+  std::vector<std::string> choices{};   ///< the only strings allowed; empty: any
+  std::optional<std::size_t> length{};  ///< number of elements of a list
+  std::optional<OnlyWith> only{};       ///< may be set only under this condition
 };
 
-/// One option: what it is called, what it may be, what it does, and how to read and write it in its struct.
+/// One option: its name, allowed values and description, and how to read and write it in its struct.
 struct Field {
   std::string key;
-  std::size_t type{};  ///< index into FieldValue of the type it holds (a double takes integers too)
+  std::size_t type{};  ///< index into FieldValue of the type it holds (a double also accepts integers)
   bool optional{};     ///< may stay unset
   std::string text;    ///< one sentence for users, with units
   FieldRules rules;
@@ -54,7 +55,7 @@ struct Field {
   std::function<FieldValue(const void*)> get;
 };
 
-/// The rows of one [section], without the struct's type. `section` is its TOML path ("plugin.torch_ddp").
+/// The fields of one [section], independent of the struct's type. `section` is its TOML path ("plugin.torch_ddp").
 struct FieldTable {
   std::string section;
   std::string text;
@@ -85,7 +86,7 @@ struct FieldType<std::optional<M>> {
 };
 }  // namespace detail
 
-/// A FieldTable built for struct T; defaults are read from a default-made T.
+/// A FieldTable for struct T; defaults are read from a default-constructed T.
 template <class T>
 class Fields : public FieldTable {
  public:
@@ -95,7 +96,7 @@ class Fields : public FieldTable {
   }
 
   /// M is bool, std::int64_t, double, std::string, a vector of the last three, or std::optional of one of these.
-  /// The member may be of a base of T.
+  /// The member may belong to a base class of T.
   template <class B, class M>
   Fields& add(std::string key, M B::*of_base, std::string what, FieldRules rules = {}) {
     M T::*member = of_base;

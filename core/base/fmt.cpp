@@ -1,5 +1,5 @@
-// The functions of fmt that are no templates, compiled once for all of Trireme. LibTorch carries fmt's headers without
-// its library; as inline functions they would cost three seconds in each file that formats.
+// The functions of fmt that are not templates, compiled once for all of Trireme. LibTorch ships fmt's headers without
+// its library; as inline functions they would add three seconds to each file that formats text.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,4 +1,4 @@
-// Tensors in host memory beside a GPU: offloaded weights and their masters.
+// Tensors in host memory on a rank with a GPU: offloaded weights and master weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,14 +8,14 @@
 
 namespace trireme::memory {
 
-/// Zeros [size] in host memory, which no limit of a rank's own memory counts. `pinned`: a GPU copies to and from it
-/// while the host goes on. LibTorch's own pinned memory comes in powers of two, up to twice what was asked for; this
-/// takes whole pages.
+/// Zeros [size] in host memory that does not count towards the limit on the rank's tensors. `pinned`: a GPU can copy to
+/// and from it asynchronously. LibTorch's own pinned memory is allocated in powers of two, up to twice the requested
+/// size; this allocates whole pages.
 /// @throws std::bad_alloc; c10::Error when the CUDA driver refuses to pin it
 at::Tensor host_zeros(std::int64_t size, at::ScalarType dtype, bool pinned);
 
-/// Pins memory that the host has, and lets go of it when no copy uses it any more. libtrireme_cuda brings both when it
-/// is loaded; without them host_zeros pins nothing.
+/// Functions that pin host memory and unpin it once no copy uses it any more. libtrireme_cuda registers both when it is
+/// loaded; without them host_zeros() pins nothing.
 struct Pinning {
   void (*pin)(void* memory, std::size_t bytes) = nullptr;
   void (*unpin)(void* memory) = nullptr;

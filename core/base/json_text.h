@@ -1,4 +1,4 @@
-// JSON as text for a file. A name from outside that is not UTF-8 must not end a run: its bytes become U+FFFD.
+// JSON as text for a file. Bytes of external names that are not UTF-8 become U+FFFD instead of an error.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,8 +12,8 @@ inline std::string json_text(const nlohmann::json& value, int indent = -1) {
   return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// What is wrong with a JSON text, without the library's name of the error: "line 3, column 5: not valid JSON" or
-/// "key 'format' not found".
+/// Describes a JSON error without the library's error name: "line 3, column 5: not valid JSON", "key 'format' not
+/// found".
 inline std::string json_problem(const nlohmann::json::exception& error) {
   const std::string_view text = error.what();
   const auto after = [&](std::string_view mark) {

@@ -1,4 +1,4 @@
-// Log: what a person reads beside the progress. One object a process, passed down by reference.
+// Log: messages for users besides the progress output. One object per process, passed by reference.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,8 +9,8 @@
 
 namespace trireme {
 
-/// Lines on a stream (standard error unless told). note() and warn() print on rank 0 alone, so that what
-/// every rank knows is said once; warn_here() prints on any rank, with its number.
+/// Writes lines to a stream (standard error by default). note() and warn() print only on rank 0, so that information
+/// that every rank has appears once; warn_here() prints on any rank, with its number.
 class Log {
  public:
   explicit Log(int rank = 0, std::FILE* out = stderr) : rank_(rank), out_(out) {}
@@ -31,7 +31,7 @@ class Log {
 
  private:
   void line(std::string_view prefix, std::string_view text) const {
-    // One write a line, so that lines of several ranks do not mix.
+    // One write per line, so that lines of several ranks do not mix.
     const auto whole = fmt::format("{}{}\n", prefix, text);
     std::fwrite(whole.data(), 1, whole.size(), out_);
     std::fflush(out_);

@@ -22,7 +22,7 @@ namespace {
 std::atomic<std::int64_t> the_limit{0}, held_bytes{0}, peak_bytes{0}, metered_peak{0};
 thread_local bool of_host = false;
 
-/// Before each block: what its deleter must know. As wide as LibTorch's alignment.
+/// Precedes each block, for its deleter. kHeader is LibTorch's alignment.
 struct Header {
   std::int64_t counted;
 };
@@ -37,7 +37,7 @@ void raise(std::atomic<std::int64_t>& peak, std::int64_t to) {
 
 double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024 * 1024); }
 
-/// Adds to what is held; false when that is beyond the limit.
+/// Adds to the bytes in use; returns false, without adding, if that would exceed the limit.
 bool take(std::int64_t bytes) {
   const auto now = held_bytes.fetch_add(bytes) + bytes;
   const auto limit = the_limit.load(std::memory_order_relaxed);
@@ -122,7 +122,7 @@ static std::int64_t allocator_peak(c10::Device device) {
   const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
   return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
 }
-static std::int64_t peak_before_resets = 0;  // of the GPU, which a process has one of
+static std::int64_t peak_before_resets = 0;  // of the GPU; a process uses only one
 
 std::int64_t peak_of(c10::Device device) {
   return device.is_cpu() ? peak() : std::max(peak_before_resets, allocator_peak(device));

@@ -1,5 +1,5 @@
-// Memory of tensors on the CPU: counted, and limited if asked. On CPU ranks it stands for a device's memory, so that
-// what a layout needs can be measured, and enforced, on any machine.
+// Counts the memory of tensors on the CPU and optionally limits it. On CPU ranks it stands for device memory, so the
+// memory needs of a layout can be measured and enforced on any machine.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,30 +11,30 @@
 
 namespace trireme::memory {
 
-/// From here on the memory of tensors on the CPU is counted, in bytes, and more than `limit` at once is refused as a
-/// device would (c10::OutOfMemoryError); 0: no limit. Tensors made before are not counted.
+/// Starts counting the memory of tensors on the CPU, in bytes. An allocation that would exceed `limit` fails as on a
+/// device (c10::OutOfMemoryError); 0: no limit. Tensors allocated before are not counted.
 void count(std::int64_t limit = 0);
 
-/// Held now, and the most that was held at once.
+/// The bytes in use now, and their peak.
 [[nodiscard]] std::int64_t held();
 [[nodiscard]] std::int64_t peak();
-/// The most that tensors have held at once on this device in the whole run, whatever meters have reset.
+/// The peak of tensor memory on this device in the whole run, independent of Meter::reset().
 [[nodiscard]] std::int64_t peak_of(c10::Device device);
-/// What was given to count(); 0: no limit.
+/// The limit that was given to count(); 0: no limit.
 [[nodiscard]] std::int64_t limit();
 
-/// What an error says of itself when it says that memory ran out; nothing: it is another error, or one of ours.
+/// The error's message if it reports that memory ran out; unset for any other error and for Trireme's own errors.
 [[nodiscard]] std::optional<std::string> exhausted(const std::exception_ptr& error);
 
-/// What tensors take of the device of this rank, in bytes: a GPU's by LibTorch's allocator, a CPU rank's as counted
-/// here. One at a time: all share the device's peak.
+/// Measures the tensor memory of this rank's device, in bytes: on a GPU by LibTorch's allocator, on a CPU rank as
+/// counted here. Use only one at a time, because all share the device's peak.
 class Meter {
  public:
-  /// `sharers`: ranks that use the device, each of which may fill an equal part of it.
+  /// `sharers`: the number of ranks that share the device; each may use an equal part of it.
   explicit Meter(c10::Device device, int sharers = 1) : device_(device), sharers_(sharers) {}
   [[nodiscard]] std::int64_t peak() const;  ///< since reset()
   void reset();
-  /// This rank's part of all that the device has; on a CPU rank the limit, 0 when there is none.
+  /// This rank's part of the device's total memory; on a CPU rank the limit, 0 if there is none.
   [[nodiscard]] std::int64_t capacity() const;
 
  private:
@@ -42,8 +42,7 @@ class Meter {
   int sharers_;
 };
 
-/// While it lives, what this thread allocates does not count: memory of the host beside a device (offloaded state,
-/// decoded images).
+/// While it exists, this thread's allocations do not count: host memory for offloaded state, decoded images.
 class OfHost {
  public:
   explicit OfHost(bool applies = true);

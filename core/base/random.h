@@ -1,6 +1,6 @@
-// Random numbers by name (contract C2): a draw depends on what it is for, never on which rank draws it
-// or on what was drawn before. Counter-based: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011), which CUDA and PyTorch use as well.
+// Random numbers by name (contract C2): a draw depends on its purpose, never on which rank draws it or on earlier
+// draws. Counter-based: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), which
+// CUDA and PyTorch use as well.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@
 
 namespace trireme::random {
 
-/// FNV-1a, 64 bits: a stable number for a name, the same on every machine.
+/// FNV-1a, 64 bits: a stable hash of a name, the same on every machine.
 constexpr std::uint64_t hash(std::string_view name) {
   std::uint64_t h = 14695981039346656037ULL;
   for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   return h;
 }
 
-/// Mixes two numbers into one (splitmix64's finalizer), to fold a seed and a name into one key.
+/// Mixes two numbers into one (splitmix64's finalizer), to combine a seed and a name into one key.
 constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   std::uint64_t x = a + 0x9E3779B97F4A7C15ULL * (b + 1);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -55,7 +55,7 @@ TRIREME_HOST_DEVICE constexpr Four philox(std::uint64_t key, std::uint64_t high,
   return c;
 }
 
-/// A word to a double in (0, 1): never 0, so that its logarithm is finite.
+/// Converts a word to a double in (0, 1): never 0, so that its logarithm is finite.
 TRIREME_HOST_DEVICE constexpr double to_unit(std::uint32_t word) {
   return (static_cast<double>(word) + 0.5) * (1.0 / 4294967296.0);
 }
@@ -65,7 +65,7 @@ constexpr double uniform(std::uint64_t key, std::uint64_t index, std::uint64_t h
   return to_unit(philox(key, high, index >> 2).v[index & 3]);
 }
 
-/// A permutation of 0..n-1 by Fisher-Yates over the stream `key`. Depends on (key, n) alone.
+/// A permutation of 0..n-1 by Fisher-Yates with the stream `key`. Depends only on (key, n).
 std::vector<std::int64_t> permutation(std::uint64_t key, std::int64_t n);
 
 }  // namespace trireme::random

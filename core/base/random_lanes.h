@@ -1,5 +1,5 @@
-// random::philox() for neighbouring counters side by side: plain loops that the compiler turns into vectors. The words
-// are integers, so they are the same for every width of vector.
+// random::philox() for consecutive counters in SIMD lanes: plain loops that the compiler vectorises. The words are
+// integers, so they are the same for every vector width.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace trireme::random {
 
-/// Calls that run side by side. With 16, GCC unrolls the loops instead of using vectors, at a third of the speed.
+/// Number of parallel calls. With 16, GCC unrolls the loops instead of vectorising them, at a third of the speed.
 constexpr int kLanes = 32;
 
 /// Word w of philox(key, high, low + lane) is at v[w][lane].
@@ -16,7 +16,7 @@ struct LaneWords {
   std::uint32_t v[4][kLanes];
 };
 
-/// To be called from a function with TRIREME_VECTOR_WIDTHS, whose width of vector it takes on.
+/// Call this from a function with TRIREME_VECTOR_WIDTHS; it is compiled for the vector widths of that function.
 [[gnu::always_inline]] inline void philox_lanes(std::uint64_t key, std::uint64_t high, std::uint64_t low,
                                                 LaneWords& words) {
   auto& [c0, c1, c2, c3] = words.v;

@@ -1,4 +1,4 @@
-// Registry: an explicit, typed list of named makers. Filled by a function call, never by static initialisers.
+// Registry: an explicit, typed list of named factories. It is filled by a function call, never by static initialisers.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace trireme {
 
-/// Name -> maker of one kind of thing. `kind` ("model", "schedule") is what error messages call it.
+/// Maps names to factories of one kind of object. `kind` ("model", "schedule") is its name in error messages.
 template <class Maker>
 class Registry {
  public:

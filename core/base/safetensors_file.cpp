@@ -27,8 +27,8 @@ static_assert(std::endian::native == std::endian::little, "safetensors holds lit
 
 namespace {
 
-constexpr std::size_t kPrefix = 8;                 // bytes of the header's length
-constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the format's own library
+constexpr std::size_t kPrefix = 8;                 // bytes of the header's length field
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the format's reference library
 constexpr std::size_t kMaxDims = 64;
 
 std::optional<at::ScalarType> dtype_of(const std::string& name) {
@@ -113,7 +113,7 @@ void SafeTensorsFile::parse_header() {
   data_begin_ = kPrefix + static_cast<std::size_t>(length);
   const auto* text = reinterpret_cast<const char*>(map_ + kPrefix);
 
-  // The JSON library keeps the last of two equal keys without a word; the same tensor twice is an error here.
+  // The JSON library silently keeps the last of two equal keys; a duplicate tensor is an error here.
   std::set<std::string> seen;
   std::string twice;
   const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
@@ -157,7 +157,7 @@ void SafeTensorsFile::add_tensor(const std::string& name, const void* json_entry
 
   TensorEntry entry{*dtype, {}, 0, 0};
   if (value["shape"].size() > kMaxDims) bad(fmt::format("has {} dimensions, which is too many", value["shape"].size()));
-  // No dim and no product may exceed what int64 holds, whatever order the dims come in (a zero dim hides none).
+  // No dim and no product may exceed int64, in whatever order the dims come (a zero dim does not hide the others).
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / 16;
   std::uint64_t product = 1;
   bool empty = false;

@@ -1,8 +1,8 @@
-// SafeTensorsFile: a safetensors file opened for reading, whole or by bytes; what data sets and checkpoints stand on.
+// SafeTensorsFile: reads a safetensors file, whole tensors or bytes. Used for data sets and checkpoints.
 //
 // Format: 8 bytes little-endian header length, a JSON header, then the tensors' raw row-major little-endian bytes.
-// The file is memory-mapped and not trusted: length, JSON, dtypes, shapes and offsets are all checked against the
-// file when it is opened (each byte of the data belongs to exactly one tensor), so that no later read can leave it.
+// The file is memory-mapped and not trusted: length, JSON, dtypes, shapes and offsets are all checked against the file
+// when it is opened (each byte of the data belongs to exactly one tensor), so no later read can be out of bounds.
 // Invariant: after construction, every TensorEntry describes bytes that exist. Reading is thread-safe.
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace trireme {
 
-/// A file that is not what its format says. The message begins with the file's name and says what is wrong; callers
-/// turn it into DataError or CheckpointError.
+/// A file that violates its format. The message begins with the file's name and describes the error; callers convert it
+/// to DataError or CheckpointError.
 class FormatError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -34,7 +34,7 @@ class SafeTensorsFile {
     [[nodiscard]] std::int64_t numel() const;
   };
 
-  /// @throws FormatError when the file cannot be opened or its header is wrong.
+  /// @throws FormatError when the file cannot be opened or its header is invalid.
   explicit SafeTensorsFile(const std::string& path);
   ~SafeTensorsFile();
   SafeTensorsFile(SafeTensorsFile&& other) noexcept;
@@ -42,13 +42,13 @@ class SafeTensorsFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const std::map<std::string, TensorEntry>& tensors() const { return tensors_; }
-  /// The header's "__metadata__"; empty when it has none.
+  /// The header's "__metadata__"; empty if it has none.
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// @throws FormatError that names the tensor (and a near one) when the file has none of that name.
+  /// @throws FormatError for an unknown name; the message gives it and the nearest one.
   [[nodiscard]] const TensorEntry& entry(const std::string& name) const;
-  /// The tensor's bytes in the mapped file: valid while this object lives, and perhaps not aligned for its dtype.
+  /// The tensor's bytes in the mapped file: valid while this object exists, and possibly not aligned for its dtype.
   [[nodiscard]] std::span<const std::byte> bytes(const std::string& name) const;
-  /// A copy of the whole tensor, on the CPU.
+  /// Returns a copy of the whole tensor on the CPU.
   [[nodiscard]] at::Tensor read(const std::string& name) const;
 
  private:
@@ -60,7 +60,7 @@ class SafeTensorsFile {
   std::string path_;
   const std::byte* map_ = nullptr;  ///< the whole file
   std::size_t size_ = 0;
-  std::size_t data_begin_ = 0;  ///< where the data section starts in the file
+  std::size_t data_begin_ = 0;  ///< offset of the data section in the file
   std::map<std::string, TensorEntry> tensors_;
   std::map<std::string, std::string> metadata_;
 };

@@ -10,7 +10,7 @@
 namespace trireme::text {
 namespace {
 
-// Letters put in, left out or changed, and neighbours swapped ("trian"), each for one.
+// Insertions, deletions, substitutions and swaps of neighbours ("trian") each count as one edit.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -26,8 +26,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Bytes of the UTF-8 character that `text` begins with; 0 when it is none (Unicode's table 3-7: neither overlong forms
-// nor surrogates).
+// Length in bytes of the UTF-8 character at the beginning of `text`; 0 if there is no valid one (Unicode's table 3-7:
+// overlong forms and surrogates are invalid).
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   const auto in = [&](std::size_t i, unsigned low, unsigned high) { return byte(i) >= low && byte(i) <= high; };
@@ -42,13 +42,13 @@ std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
-// One line that is too long. Spaces between words stay as they are, except where the line is broken.
+// Wraps one line that is too long. Spaces between words do not change, except at line breaks.
 std::string wrap_line(std::string_view line, std::size_t columns, std::optional<std::size_t> hang) {
   const auto lead = std::min(line.find_first_not_of(' '), line.size());
   const std::string margin(std::min(hang.value_or(lead + 2), 2 * columns / 3), ' ');
   std::string out(line.substr(0, lead));
   std::size_t used = lead;
-  bool empty = true;  // the line that is being filled has no word yet
+  bool empty = true;  // the current output line has no word yet
   for (std::size_t at = lead; at < line.size();) {
     const auto end = std::min(line.find(' ', at), line.size());
     const auto next = std::min(line.find_first_not_of(' ', end), line.size());

@@ -1,5 +1,5 @@
-// Trace: what this rank does when, for a timeline. Process-wide, like its log; off but for the steps that somebody
-// wants to see, and then nothing but a flag is read.
+// Trace: records what this rank does over time, for a timeline. It is process-wide, like the log. It is on only for the
+// steps that are traced; otherwise it costs the check of one flag.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,23 +10,23 @@
 
 namespace trireme::trace {
 
-/// Seconds of the steady clock, which the ranks of one machine share.
+/// Seconds of the steady clock, which all ranks of one machine share.
 double now();
 
 struct Span {
-  std::string lane;  ///< "compute", "comm dp", ...: what stands below one another in a timeline
+  std::string lane;  ///< "compute", "comm dp", ...: the rows of a timeline
   std::string name;
   double begin, end;
 };
 
 [[nodiscard]] bool on();
-/// What is traced computes to its end before it is timed: work on `device` is waited for after each span.
+/// Starts tracing. Each Scope then waits for the work on `device` before it ends, so that spans include it.
 void start(c10::Device device);
-/// Off again; all that came since start(). Thread-safe, as are on() and add().
+/// Stops tracing and returns all spans since start(). Thread-safe, as are on() and add().
 std::vector<Span> stop();
 void add(std::string lane, std::string name, double begin, double end);
 
-/// A span of the compute lane from here to the end of the scope: "what", or "what number".
+/// Records a span in the compute lane from here to the end of the scope, named "what" or "what number".
 class Scope {
  public:
   explicit Scope(const char* what, std::int64_t number = -1) : what_(what), number_(number), begin_(on() ? now() : 0) {}
@@ -40,7 +40,7 @@ class Scope {
   double begin_;
 };
 
-/// Until the traced device has done what it was given; at once where nothing is traced.
+/// Waits until the traced device has finished its work; returns at once if tracing is off.
 void synchronize();
 
 }  // namespace trireme::trace

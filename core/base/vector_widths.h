@@ -1,5 +1,5 @@
-// TRIREME_VECTOR_WIDTHS before a function: compiled for several widths of vector, one of which is chosen when the
-// library is loaded. Sanitizers do not support the choice.
+// TRIREME_VECTOR_WIDTHS before a function compiles it for several vector widths, one of which is selected when the
+// library is loaded. Sanitizers do not support this.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

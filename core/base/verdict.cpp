@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-// LibTorch's first line says what happened; the rest says where in its sources.
+// The first line of LibTorch's message is the error; the others are locations in its sources.
 std::string first_line(std::string_view text) {
   const auto end = text.find('\n');
   return std::string(text.substr(0, end));
@@ -25,11 +25,11 @@ Verdict of_torch(const c10::Error& error) {
   return {static_cast<int>(ExitCode::internal), fmt::format("{} (from LibTorch)", text), true};
 }
 
-// c10d's and NCCL's own: from a call that went to them directly, or from a watchdog's thread.
+// Errors of c10d and NCCL, from a direct call or from a watchdog thread.
 Verdict of_distributed(const c10::DistError& error) {
   const std::string whole = error.what_without_backtrace();
   auto text = first_line(whole);
-  constexpr std::string_view kDetail = "Last error:\n";  // NCCL's, of the link or the peer
+  constexpr std::string_view kDetail = "Last error:\n";  // NCCL's detail on the link or the peer
   if (const auto at = whole.find(kDetail); at != std::string::npos)
     if (const auto detail = first_line(std::string_view(whole).substr(at + kDetail.size())); !detail.empty())
       text += "; " + detail;
@@ -42,7 +42,7 @@ Verdict of_distributed(const c10::DistError& error) {
 }  // namespace
 
 Verdict verdict_on(const std::exception_ptr& error) {
-  // Outside of training and evaluation, which tell their own remedies.
+  // For memory errors outside of training and evaluation, which give their own remedies.
   if (const auto text = memory::exhausted(error))
     return {static_cast<int>(ExitCode::out_of_memory),
             fmt::format("out of memory ({}): use smaller batches, or more ranks", *text)};

@@ -1,4 +1,4 @@
-// What an exception means to whoever started the program: one line and an exit code.
+// Converts an exception to one line and an exit code for the user.
 #pragma once
 
 #include <exception>
@@ -9,10 +9,10 @@ namespace trireme {
 struct Verdict {
   int exit_code;
   std::string message;      ///< one line
-  bool unexpected = false;  ///< neither an error of ours nor one that LibTorch reports for a reason outside the program
+  bool unexpected = false;  ///< neither one of Trireme's errors nor a LibTorch error with a cause outside the program
 };
 
-/// Of Trireme's own exceptions, LibTorch's (without its backtrace) and the standard library's.
+/// Handles Trireme's exceptions, LibTorch's (without the backtrace) and the standard library's.
 Verdict verdict_on(const std::exception_ptr& error);
 
 }  // namespace trireme

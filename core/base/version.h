@@ -1,4 +1,4 @@
-// The product's version; CMake reads it from here.
+// Trireme's version; CMake reads it from here.
 #pragma once
 
 #define TRIREME_VERSION "0.1.0"

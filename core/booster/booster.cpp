@@ -14,8 +14,7 @@
 namespace trireme {
 namespace {
 
-/// The engine divides the loss by the number of samples. A criterion with another weight would silently train at a
-/// wrong scale.
+/// The engine divides the loss by the number of samples. Another weight would silently scale the gradients wrongly.
 Criterion weighs_samples(Criterion criterion) {
   return [criterion = std::move(criterion)](const nn::Tensors& outputs, const data::Batch& batch) {
     auto loss = criterion(outputs, batch);

@@ -65,8 +65,7 @@ class Booster {
   at::Tensor forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs = nullptr);
   /// forward_backward(), clipping and update; increments run.step.
   TrainStep train_step(Boosted& run, const data::StepBatch& batch);
-  /// A loader for evaluation: this rank's part of the set, read with augment = false. Each sample is on exactly one
-  /// rank.
+  /// A loader for evaluation: this rank's part of the set, without augmentation. Each sample is on exactly one rank.
   std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data, std::int64_t batch) const;
 
   /// Writes everything that the run needs to resume as DIR/checkpoints/step-N, and keeps the newest `keep` checkpoints

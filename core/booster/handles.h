@@ -57,13 +57,12 @@ class BoostedModel {
   /// runner() supports this only for evaluation: it is then collective over the pipeline stages, and only ranks of the
   /// last stage get outputs.
   virtual nn::Tensors forward(const data::Batch& batch) = 0;
-  /// If set, it runs a step's microbatches. If null, the caller runs them with forward() and the optimizer's
-  /// backward().
+  /// If set, it runs a step's microbatches. If null, the caller runs them with forward() and
+  /// BoostedOptimizer::backward().
   [[nodiscard]] virtual StepRunner* runner() { return nullptr; }
   /// While the guard exists, backward passes add to the local gradients without a reduction.
   virtual ScopeGuard no_sync() = 0;
-  /// Whether a step reduces gradients after each of its microbatches (and holds no full gradients) instead of once at
-  /// its end.
+  /// Whether a step reduces after each of its microbatches (and holds no full gradients) instead of once at its end.
   [[nodiscard]] virtual bool reduces_each_microbatch() const { return false; }
   /// Selects training (dropout, graph, reduction) or evaluation.
   virtual void train(bool on) = 0;
@@ -79,8 +78,7 @@ class BoostedModel {
   virtual std::vector<shard::Slice> gradients() = 0;
   /// Bytes of the weights that the layers compute with on this rank; separate master weights count for the optimizer.
   [[nodiscard]] virtual std::int64_t parameter_bytes() const = 0;
-  /// The peak number of bytes of other ranks' weights that this rank has held in addition; 0 if weights are never
-  /// gathered.
+  /// Peak number of bytes of other ranks' weights held in addition; 0 if weights are never gathered.
   [[nodiscard]] virtual std::int64_t peak_gathered_bytes() const { return 0; }
   /// Notes for the user on how this rank holds the model, one line each, for the header of a run.
   [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
@@ -106,8 +104,7 @@ class BoostedOptimizer {
   /// Unscales, checks that values are finite, computes the global norm, clips and updates. No host synchronisation.
   virtual StepResult step(double lr) = 0;
   virtual void zero_grad() = 0;
-  /// The state tensors with their placements, named as in checkpoints ("<parameter>.exp_avg"). Writing to one sets the
-  /// state.
+  /// The state tensors with their placements, named as in checkpoints ("<parameter>.exp_avg"). They can be written to.
   virtual std::vector<shard::Slice> state() = 0;
   [[nodiscard]] virtual optim::LossScaler& scaler() = 0;
   [[nodiscard]] virtual std::int64_t state_bytes() const = 0;

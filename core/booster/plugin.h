@@ -1,5 +1,4 @@
-// Plugin: one way to run a model on several ranks. It is selected at run time by name or path and loaded from its own
-// shared object.
+// Plugin: one way to run a model on several ranks. It is selected at run time and loaded from its own shared object.
 //
 // Call order: configure() and check() before a process group exists; axes() for the mesh; then boost() once.
 #pragma once
@@ -80,8 +79,8 @@ class Plugin {
   [[nodiscard]] virtual std::vector<std::string> loss_axes() const { return data_axes(); }
   /// Whether this rank's part of the model reads the data's inputs. Other ranks only get their shapes.
   [[nodiscard]] virtual bool reads_inputs(const comm::Mesh& /*mesh*/) const { return true; }
-  /// The microbatch size, given a rank's `share` of the global batch. `wanted`: the user's value, if set. @throws
-  /// ConfigError
+  /// The microbatch size, given a rank's `share` of the global batch. `wanted`: the user's value, if set.
+  /// @throws ConfigError
   [[nodiscard]] virtual std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
     return std::min(wanted.value_or(share), share);
   }

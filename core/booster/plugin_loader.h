@@ -1,5 +1,4 @@
-// Finds and loads plugins. A loaded plugin is never unloaded, because objects that it made may outlive any handle to
-// it.
+// Finds and loads plugins. A loaded plugin is never unloaded, because its objects may outlive any handle to it.
 #pragma once
 
 #include <map>
@@ -36,12 +35,12 @@ using PluginOptions = std::map<std::string, FieldValue>;
 std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options);
 
 /// Checks the sections of plugins that this run does not use; a file that names its plugin may contain them. Each
-/// [plugin.NAME] must belong to the `chosen` plugin or to one in list_plugins(), with valid contents. @throws
-/// ConfigError, because a typo in a name or key would otherwise be ignored silently.
+/// [plugin.NAME] must belong to the `chosen` plugin or to one in list_plugins(), with valid contents.
+/// @throws ConfigError, because a typo in a name or key would otherwise be ignored silently.
 void check_plugin_sections(const config::RunConfig& config, const std::string& chosen);
 
-/// The configured plugin of the run. Keys that its section shares with [parallel] and [train] are resolved. @throws
-/// ConfigError
+/// The configured plugin of the run. Keys that its section shares with [parallel] and [train] are resolved.
+/// @throws ConfigError
 std::unique_ptr<Plugin> configured_plugin(config::RunConfig& config);
 
 }  // namespace trireme

@@ -17,8 +17,7 @@ class Block;
 
 namespace trireme {
 
-/// Allocates a source's model on the device, draws its parameters by name from the seed, and loads the weights if
-/// given.
+/// Allocates a source's model on the device, draws its parameters by name from the seed, and loads weights, if any.
 std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOptions& options, c10::Device device,
                                              const Log& log);
 

@@ -41,8 +41,7 @@ nlohmann::json order_of_samples(const BoostOptions& options, const Boosted& run)
           {"samples of the data set", run.loader->size()}};
 }
 
-/// The sample order of a checkpoint. One saved by `trireme train` has no record of it, so it is read from the
-/// configuration.
+/// The sample order of a checkpoint. One that `trireme train` saved has it only in its configuration.
 nlohmann::json order_before(const checkpoint::TrainRecord& record) {
   if (const auto order = record.extra.find("order"); order != record.extra.end()) return *order;
   nlohmann::json order{{"seed", record.seed}};

@@ -9,8 +9,8 @@ namespace trireme {
 /// This rank's slices of all tensors; sets only the loss scale and versions of the record, the caller sets the rest.
 checkpoint::CheckpointContents contents_of(Boosted& run);
 
-/// Restores the tensors, the loss scale and the step count of a checkpoint. Each rank reads its own slices. @throws
-/// CheckpointError that lists the differences; the run is then unchanged.
+/// Restores the tensors, the loss scale and the step count of a checkpoint. Each rank reads its own slices.
+/// @throws CheckpointError that lists the differences; the run is then unchanged.
 void restore(Boosted& run, const checkpoint::Checkpoint& stored);
 
 }  // namespace trireme

@@ -22,8 +22,7 @@ struct FileDigest {
 /// Writes one file. If it is destroyed before commit(), nothing of the file remains.
 class FileWriter {
  public:
-  /// `expected`: the size if known, else 0. The space is reserved at once, so a full disk is reported before minutes of
-  /// writing.
+  /// `expected`: the size if known, else 0. The space is reserved at once, so a full disk is reported early.
   explicit FileWriter(std::string path, std::uint64_t expected = 0);
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;

@@ -14,8 +14,8 @@ namespace trireme::checkpoint {
 /// The cache's folder, which may not exist.
 std::string hub_cache();
 
-/// Whether `name_or_path` can be the name of a model on the Hub: "model" or "owner/model", made of letters, digits,
-/// '-', '_', '.'.
+/// Whether `name_or_path` can be the name of a model on the Hub: "model" or "owner/model" (letters, digits, '-', '_',
+/// '.').
 bool is_hub_name(const std::string& name_or_path);
 
 /// Finds the weights that a user named: an existing path unchanged; for a Hub name, its snapshot in the cache (the one

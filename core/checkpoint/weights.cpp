@@ -99,8 +99,7 @@ bool in_head(const std::string& name, const std::string& head_prefix) {
   return !head_prefix.empty() && name.starts_with(head_prefix);
 }
 
-/// The prefix that the file's names lack compared to the model's: usually ""; "vit." for a file with only the base
-/// model.
+/// The prefix that the file's names lack compared to the model's: usually ""; "vit." for a base model.
 std::string missing_prefix(const Source& source, const std::vector<nn::Parameter>& parameters,
                            const std::string& head_prefix) {
   std::string prefix;

@@ -37,7 +37,7 @@ bool has_weights_under(const std::string& folder_or_file, const std::string& pre
 /// the file that the model lacks are counted in a warning. `remote`: the model's parameters that other ranks hold, so
 /// that every rank reports the same about the file.
 /// @throws CheckpointError that lists what is missing or does not fit; no parameter has changed then. NonFiniteError
-///     that names a tensor whose slice on this rank has a NaN or an infinity.
+/// that names a tensor whose slice on this rank has a NaN or an infinity.
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters,
                   const std::string& head_prefix, const Log& log, const std::vector<nn::Declaration>& remote = {});
 

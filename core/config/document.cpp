@@ -17,7 +17,7 @@ std::string choices_text(const FieldRules& rules) {
   return text::join(quoted, " or ");
 }
 
-// "an integer, at least 1": what may be written.
+// The allowed values of a field: "an integer, at least 1".
 std::string allowed_text(const Field& field) {
   std::string out = field.rules.choices.empty() ? type_text(field.type) : choices_text(field.rules);
   if (field.rules.length) out += fmt::format(" with {} elements", *field.rules.length);
@@ -35,7 +35,7 @@ std::string default_text(const Field& field) {
   return std::holds_alternative<std::monostate>(field.default_value) ? "unset" : to_toml(field.default_value);
 }
 
-constexpr int kReadable = 100;  // columns of a line
+constexpr int kReadable = 100;  // maximum columns of a line
 int readable(int columns) { return columns > 0 ? std::min(columns, kReadable) : kReadable; }
 
 std::string explain_field(const FieldTable& table, const Field& field) {
@@ -53,7 +53,7 @@ std::string explain_section(const FieldTable& table) {
 
 std::string explanation(const std::vector<const FieldTable*>& tables, const std::string& name) {
   std::vector<std::string> known;
-  std::string section;  // [model] has two owners: the keys of all models, and those of each
+  std::string section;  // [model] appears twice: once for the keys of all models, once for each model's own keys
   const auto ends = [&](const std::string& full) { return full == name || full.ends_with("." + name); };
   for (const auto* table : tables) {
     if (ends(table->section)) section += (section.empty() ? "" : "\n") + explain_section(*table);
@@ -69,7 +69,7 @@ std::string explanation(const std::vector<const FieldTable*>& tables, const std:
       known.push_back(full);
     }
   }
-  if (!same_key.empty()) return same_key;  // a key without its section, or with the end of its name
+  if (!same_key.empty()) return same_key;  // the name is a key without its section, or the end of a full key
   auto near = text::did_you_mean(name, known);
   if (near.empty() && name.starts_with("plugin.")) {
     near = "; for a plugin outside the plugin folders, give its path: --set parallel.plugin=PATH";
@@ -83,7 +83,7 @@ std::string explanation(const std::vector<const FieldTable*>& tables, const std:
   throw ConfigError(fmt::format("--explain {}: no such option{}", name, near));
 }
 
-// A cell of a Markdown table: a bar would end it.
+// Escapes text for a cell of a Markdown table, which a bar would end.
 std::string cell(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);

@@ -1,4 +1,4 @@
-// The place of a key that something below the configuration has complained of.
+// Adds the location in the user's file to errors from layers that do not know the file.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace trireme::config {
 
-/// Runs `check`. Layers below know no file: an error of theirs that begins with a key, "optimizer.freeze: ...", gets
-/// its place in `root`. @throws what check throws
+/// Runs `check`. An error of it that begins with a key ("optimizer.freeze: ...") is rethrown with the location of that
+/// key in `root`. @throws any exception of `check`
 void with_place(const Table& root, const std::function<void()>& check);
 
 }  // namespace trireme::config

@@ -19,7 +19,7 @@ std::vector<std::string> section_names() {
   return names;
 }
 
-// The section as written, or an empty one that points at the file.
+// The section as written, or an empty one with the file's origin.
 Table section_of(const Table& root, const std::string& name) {
   if (const Table* found = root.table(name)) return *found;
   Table none;
@@ -28,7 +28,7 @@ Table section_of(const Table& root, const std::string& name) {
   return none;
 }
 
-// The section that has such a key, for a key that stands in the wrong place; "" when none has.
+// The section that has this key, to suggest for a misplaced key; "" if there is none.
 std::string owner_of(const std::string& key) {
   for (const auto* table : core_tables())
     if (table->find(key) != nullptr) return table->section;
@@ -46,7 +46,7 @@ void check_root(const Table& root) {
                    : fmt::format("\"{}\" is outside any section{}", key,
                                  owner.empty() ? std::string() : fmt::format("; it belongs in [{}]", owner))));
   }
-  // In the order of the file.
+  // Reports the first unknown section in the order of the file.
   const Table* unknown = nullptr;
   for (const auto& [name, section] : root.tables)
     if (std::find(names.begin(), names.end(), name) == names.end() &&
@@ -57,8 +57,8 @@ void check_root(const Table& root) {
                                 text::join(names), text::did_you_mean(unknown->path, names)));
 }
 
-// A key that is not of this section but of another: say which, where no key of this one is near. In [parallel] a
-// plugin's long name of a size (pp_size) is told the short one.
+// Reports a key that belongs to another section, unless it is similar to a key of this one. In [parallel], a plugin's
+// long name of a size (pp_size) gets a suggestion of the short one.
 void check_misplaced(const Table& section, const FieldTable& fields) {
   for (const auto& [key, entry] : section.entries) {
     if (fields.find(key) != nullptr || !text::nearest(key, fields.keys()).empty()) continue;
@@ -147,7 +147,7 @@ void check_schedule(const Table& section, const LrScheduleOptions& schedule) {
     fail(&section, "milestones", "must be in ascending order, each step once");
 }
 
-// [plugin.NAME] of a name that no run has is found by the plugin loader; a slip in the chosen one is found here.
+// The plugin loader checks the [plugin.NAME] sections of unused plugins; this only checks the chosen one.
 void check_plugin(const Table& root, const ParallelOptions& parallel) {
   if (parallel.plugin.empty())
     fail(root.table("parallel"), "plugin", "is empty; name a plugin (trireme plugins lists them)");
@@ -168,7 +168,7 @@ void check_plugin(const Table& root, const ParallelOptions& parallel) {
   }
 }
 
-// Splits [model] into its common keys and the model's own.
+// Splits [model] into the common keys and the keys of the chosen model.
 void read_model(const Table& root, RunConfig& config) {
   Table common = section_of(root, "model");
   config.model_rest = common;
@@ -204,7 +204,7 @@ const Table* RunConfig::plugin_table(const std::string& name) const {
   return plugins == nullptr ? nullptr : plugins->table(name);
 }
 
-/// "~/x" as a shell would give it, which expands it only where it stands alone.
+/// Expands "~/x" as a shell does; a shell does so only at the beginning of a word.
 static void expand_home(std::string& path) {
   const auto home = environment("HOME");
   if ((path == "~" || path.starts_with("~/")) && !home.empty()) path.replace(0, 1, home);

@@ -1,14 +1,14 @@
-// The rows of the sections that every run has. Texts are read by users: on the console and in docs/config.md.
+// The fields of the sections that every run has. Users read the texts on the console and in docs/config.md.
 #include "core/config/document.h"
 #include "core/config/run_config.h"
 
 namespace trireme::config {
 namespace {
 
-// Beyond what any run needs, and far enough below 2^63 that products of two counts (epochs x steps) fit.
+// More than any run needs, but far enough below 2^63 that products of two counts (epochs x steps) fit.
 constexpr double kMostSteps = 1e12, kMostSamples = 1e9;
 
-/// A row of `whole` for a struct that has a part of its keys: the same text, the same rules.
+/// Adds a row of `whole` for a struct that has some of its keys, with the same text and rules.
 template <class T, class M>
 void add_row_of(const FieldTable& whole, Fields<T>& rows, const char* key, M T::*member) {
   const auto* row = whole.find(key);

@@ -34,7 +34,7 @@ std::string place_of(const Table& section, const std::string& key) {
   return fmt::format("{}: {} = {}", entry->origin.text(), name, to_toml(entry->value));
 }
 
-/// Words of `text` that are keys which the user writes elsewhere, as he writes them.
+/// Replaces keys in `text` that the user wrote under other names by those names.
 static std::string in_users_words(const Table& section, const std::string& text) {
   const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   std::string out;

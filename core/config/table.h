@@ -1,5 +1,5 @@
-// Table: a parsed TOML section whose keys remember where they were written, and how a Table becomes a struct.
-// Only core/config/*.cpp include toml++ (it is slow to compile).
+// Table: a parsed TOML section whose keys remember where they were written, and the conversion of a Table to a struct.
+// Only core/config/*.cpp include toml++, because it is slow to compile.
 #pragma once
 
 #include <map>
@@ -24,33 +24,33 @@ struct Origin {
 struct Entry {
   FieldValue value;
   Origin origin;
-  std::string written_as{};  ///< its full name where that is not section.key
+  std::string written_as{};  ///< its full name if that is not section.key
 };
 
-/// One [section]: its own keys, and the sections inside it. `path` is "" for the file itself.
+/// One [section]: its own keys, and its subsections. `path` is "" for the file itself.
 struct Table {
   std::string path;
   Origin origin;
   std::map<std::string, Entry> entries;
   std::map<std::string, Table> tables;
-  /// Keys that the user writes elsewhere, under these names ("tp_size": "parallel.tp"): errors speak of them so.
+  /// Maps keys to the names under which the user wrote them ("tp_size": "parallel.tp"), which errors then use.
   std::map<std::string, std::string> written_elsewhere{};
 
   [[nodiscard]] const Entry* find(const std::string& key) const;
   [[nodiscard]] const Table* table(const std::string& key) const;
 };
 
-/// The text of a file, a pipe too. @throws ConfigError when it cannot be read, or is longer than 16 MiB
+/// Reads a file, which may be a pipe. @throws ConfigError when it cannot be read or is longer than 16 MiB
 std::string read_text(const std::string& path);
-/// Parses a file. @throws ConfigError with file:line:column on a syntax error or a value no option can hold.
+/// Parses a file. @throws ConfigError with file:line:column for a syntax error or a value that no option can hold.
 Table parse_file(const std::string& path);
-/// Parses text; `source` stands for the file name in messages.
+/// Parses text; `source` is used as the file name in messages.
 Table parse_text(std::string_view text, const std::string& source);
-/// Applies one `--set a.b=value`: a TOML value, or a bare word as text. @throws ConfigError.
+/// Applies one `--set a.b=value`: a TOML value, or an unquoted word as a string. @throws ConfigError.
 void apply_override(Table& root, const std::string& assignment);
 
-/// Fills `out` from `section` (null: all defaults) by the rows of `fields`.
-/// @throws ConfigError: unknown key (with the nearest), wrong type, out of range; with origin, value and remedy.
+/// Fills `out` from `section` (null: all defaults) according to `fields`.
+/// @throws ConfigError: unknown key (with the nearest one), wrong type, out of range; with origin, value and remedy.
 void read_into(const Table* section, const FieldTable& fields, void* out);
 
 template <class T>
@@ -60,23 +60,23 @@ T read(const Table* section, const Fields<T>& fields) {
   return out;
 }
 
-/// What a program has filled in, as a section: the values of `object` that differ from their defaults.
+/// Converts options that a program has filled in to a section: the values of `object` that differ from their defaults.
 Table as_section(const FieldTable& fields, const void* object);
 
-/// The ConfigError for a rule that spans keys: points at `key` of `section` if it was written, else at the section.
-/// `what` says the broken rule with its numbers and the remedy.
+/// Throws the ConfigError for a rule that involves several keys. It points at `key` of `section` if that was written,
+/// else at the section. `what` gives the violated rule with its numbers and the remedy.
 [[noreturn]] void fail(const Table* section, const std::string& key, const std::string& what);
 
-/// Where a rule is broken, for messages: `a.toml:12:3: train.epochs = 0`, `--set train.epochs=0` or, when the key was
-/// not written, `a.toml:10:1: [train] epochs`.
+/// The location of a violated rule, for messages: `a.toml:12:3: train.epochs = 0`, `--set train.epochs=0` or, if the
+/// key was not written, `a.toml:10:1: [train] epochs`.
 std::string place_of(const Table& section, const std::string& key);
 
-/// A value as TOML text: "text", 0.1, [1, 2], true. Doubles keep 17 digits where they need them.
+/// A value as TOML text: "text", 0.1, [1, 2], true. Doubles have up to 17 digits as needed.
 std::string to_toml(const FieldValue& value);
-/// `[section]` and one line a row, every value as `object` has it; rows that are unset, or that would change
-/// nothing (FieldRules::only), are left as comments. Parsing it gives the same struct.
+/// Prints `[section]` and one line per row with the values of `object`. Rows that are unset, or that would have no
+/// effect (FieldRules::only), are printed as comments. Parsing the result gives the same struct.
 std::string print_section(const FieldTable& fields, const void* object);
-/// The keys of a table as the user wrote them, and the sections inside it.
+/// Prints the keys of a table as the user wrote them, and its subsections.
 std::string print_table(const Table& table);
 
 }  // namespace trireme::config

@@ -1,4 +1,4 @@
-// TOML text to Tables. The only file that sees toml++.
+// Converts TOML text to Tables. The only file that includes toml++.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-// Off: parts of toml++ that nothing here calls, for the compile time.
+// Parts of toml++ that are not used here are switched off to save compile time.
 #define TOML_ENABLE_FORMATTERS 0
 #define TOML_ENABLE_UNRELEASED_FEATURES 0
 #include <toml++/toml.h>
@@ -46,7 +46,7 @@ const char* kind_of(const toml::node& node) {
   }
 }
 
-// A list of one kind: integers, numbers (integers among them count as numbers) or texts. nullopt: no such list.
+// A list with elements of one kind: integers, numbers (integers count as numbers) or strings. nullopt: another list.
 std::optional<FieldValue> list_of(const toml::array& array) {
   const auto all = [&](auto accepts) { return std::all_of(array.begin(), array.end(), accepts); };
   if (all([](const toml::node& node) { return node.is_integer(); })) {
@@ -67,7 +67,7 @@ std::optional<FieldValue> list_of(const toml::array& array) {
   return std::nullopt;
 }
 
-/// A path that C reads would end at the first zero byte, and an error message with it.
+/// Rejects strings with a zero byte, at which C functions would truncate a path or an error message.
 std::string text_of(const toml::node& node, const std::string& where, const std::string& key) {
   auto text = *node.value<std::string>();
   if (text.find('\0') != std::string::npos)
@@ -120,7 +120,7 @@ Table convert(const toml::table& from, const std::string& path, const std::strin
   return out;
 }
 
-/// The parser's words, with the mistake that most often is behind them.
+/// The parser's message, with the most frequent cause of it.
 std::string explained(const toml::parse_error& error) {
   std::string text(error.description());
   if (text.find("could not determine value type") != std::string::npos) return text + "; a string needs quotes";
@@ -137,7 +137,7 @@ bool is_bare_key(std::string_view key) {
                                      [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; });
 }
 
-// A TOML value, or any other text as it stands. Only what opens a quote or a bracket must be whole.
+// Parses a TOML value; other text is taken literally unless it begins with a quote or a bracket.
 FieldValue override_value(const std::string& text, const std::string& origin, const std::string& key) {
   const bool bracketed = !text.empty() && std::strchr("\"'[{", text[0]) != nullptr;
   if (text.find('\n') != std::string::npos && !bracketed) return text;
@@ -179,7 +179,7 @@ std::string read_text(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     throw ConfigError(fmt::format("{}: is a folder; name the TOML file itself", path));
-  constexpr std::size_t kMost = 16 << 20;  // a device may never end
+  constexpr std::size_t kMost = 16 << 20;  // a device may have no end
   std::ifstream file(path, std::ios::binary);
   std::string text;
   std::array<char, 1 << 16> block{};

@@ -1,4 +1,4 @@
-// Values and sections as TOML text.
+// Prints values and sections as TOML text.
 #include <fmt/format.h>
 
 #include "core/base/text.h"
@@ -27,7 +27,7 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-// The shortest digits that read back as the same double, with a point or an exponent so that it stays one.
+// The shortest digits that parse to the same double, with a point or an exponent so that it stays a float in TOML.
 std::string number(double value) {
   auto out = fmt::format("{}", value);
   if (out.find_first_of(".einf") == std::string::npos) out += ".0";

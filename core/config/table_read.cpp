@@ -1,4 +1,4 @@
-// Table to struct by a field table, and the messages of what does not fit.
+// Reads a Table into a struct according to a field table, and reports errors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string kind_of(const FieldValue& value) {
   return value.index() >= index_of<std::vector<std::int64_t>>() ? type_text(value.index()) : to_toml(value);
 }
 
-// The value as the field's own type: integers are numbers too, a list of none fits any list. nullopt: does not fit.
+// The value as the field's type: integers are accepted as numbers, an empty list as any list. nullopt: no match.
 std::optional<FieldValue> as_type(const FieldValue& value, std::size_t type) {
   if (value.index() == type) return value;
   if (const auto* integer = std::get_if<std::int64_t>(&value); integer != nullptr && type == index_of<double>())
@@ -42,8 +42,8 @@ std::optional<FieldValue> as_type(const FieldValue& value, std::size_t type) {
   return std::nullopt;
 }
 
-/// A text that was written without its quotes: a number among the choices, or any word behind --set, where quotes are
-/// the shell's. nullopt: neither.
+/// A string that was written without quotes: a number among the choices, or any word after --set, where the shell
+/// removes quotes. nullopt: neither.
 std::optional<FieldValue> as_text(const Entry& entry, const Field& field) {
   const bool scalar = entry.value.index() < index_of<std::string>();
   if (field.type != index_of<std::string>() || !scalar) return std::nullopt;
@@ -54,7 +54,7 @@ std::optional<FieldValue> as_text(const Entry& entry, const Field& field) {
   return entry.origin.source.substr(entry.origin.source.find('=') + 1);
 }
 
-// A number that no double can hold, such as 1e400, which TOML takes for no number.
+// Whether the text is a number beyond the range of double, such as 1e400, which TOML does not accept as a number.
 bool beyond_double(const std::string& text) {
   char* end = nullptr;
   return !text.empty() && std::isinf(std::strtod(text.c_str(), &end)) && *end == '\0' &&
@@ -118,7 +118,7 @@ void read_field(const Table& section, const Field& field, const Entry& entry, vo
   field.set(out, *value);
 }
 
-// The key that was written first, so that a reader meets the errors in the order of the file.
+// The key that was written first, so that errors are reported in the order of the file.
 template <class Map, class OriginOf>
 auto first_written(const Map& map, OriginOf origin_of, auto unknown) {
   const typename Map::value_type* first = nullptr;

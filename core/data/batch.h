@@ -9,7 +9,7 @@
 namespace trireme::data {
 
 struct Batch {
-  /// The model's inputs: images {pixel_values [B,3,H,W]}; B may be 0. On the meta device if this rank does not read
+  /// The model's inputs: images {pixel_values [B,3,H,W]}; B may be 0. On the meta device on ranks that do not read
   /// them.
   std::vector<at::Tensor> inputs;
   at::Tensor labels;                 ///< int64 [B]

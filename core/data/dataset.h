@@ -35,12 +35,11 @@ class Dataset {
   [[nodiscard]] virtual std::int64_t label(std::int64_t index);
   /// The indices of the samples that get() has found unreadable so far.
   [[nodiscard]] virtual std::vector<std::int64_t> skipped() const { return {}; }
-  /// The inputs of an empty batch: {[0, 3, H, W]}. The default implementation takes the shape of the first readable
-  /// sample.
+  /// The inputs of an empty batch: {[0, 3, H, W]}. By default they have the shape of the first readable sample.
   [[nodiscard]] virtual std::vector<at::Tensor> empty_inputs();
 };
 
-/// The three splits of a data source; a split that does not exist is null (only test may be missing).
+/// Facts about a data source that hold for all of its splits.
 struct DatasetInfo {
   std::vector<std::string> classes;  ///< indexed by label
   std::int64_t image_size = 0;       ///< pixels per side
@@ -48,6 +47,7 @@ struct DatasetInfo {
   /// Digest of the names and labels of the training images, in order; "" if the configuration determines the samples.
   std::string digest{};
 };
+/// The three splits; a split that does not exist is null (only test may be missing).
 struct Datasets {
   DatasetInfo info;
   std::shared_ptr<Dataset> train, validation, test;

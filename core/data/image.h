@@ -18,8 +18,7 @@ namespace trireme::data {
 std::vector<unsigned char> read_bytes(const std::string& path);
 
 /// @param name the image's name in messages: its file.
-/// @throws DataError when the bytes are empty, of another format, truncated or damaged (a decoder's warning counts as
-///     damage).
+/// @throws DataError when the bytes are empty, of another format, truncated or damaged (or if the decoder warns).
 at::Tensor decode_image(std::span<const unsigned char> bytes, const std::string& name);
 
 /// Writes uint8 [H, W, 3] as an 8-bit RGB PNG. @throws DataError when the file cannot be written.

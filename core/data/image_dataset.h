@@ -11,8 +11,7 @@
 
 namespace trireme::data {
 
-/// The cache holds the image after all steps that are the same in every epoch: resized, or unchanged with a random
-/// crop.
+/// The cache holds images after the steps that are the same in every epoch: resized, unless there is a random crop.
 class ImageDataset : public Dataset {
  public:
   ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,

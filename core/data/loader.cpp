@@ -52,8 +52,7 @@ void check_shares(std::int64_t global_batch, int ranks) {
 }
 
 struct Loader::State {
-  /// One step in progress: any worker reads samples, in the order of claims; the last one to finish assembles the
-  /// batches.
+  /// One step in progress: workers claim and read its samples; the last one to finish assembles the batches.
   struct Job {
     std::int64_t epoch = 0, step = 0;
     StepPlan plan;

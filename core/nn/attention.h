@@ -23,8 +23,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 std::string attention_kernel(std::int64_t heads, std::int64_t tokens, std::int64_t head_size, at::ScalarType dtype,
                              c10::Device device);
 
-/// The children have Hugging Face's names: "query", "key", "value", and "dropout", which is applied to the
-/// probabilities.
+/// The children have Hugging Face's names: "query", "key", "value", and "dropout" (of the probabilities).
 class SelfAttention : public Layer {
  public:
   struct Options {

@@ -5,8 +5,8 @@
 
 namespace trireme::nn {
 
-/// x [B, N, ...] -> [B, 1, ...]. It is a layer so that a policy can match it: if ranks hold slices, only one rank has
-/// this token.
+/// x [B, N, ...] -> [B, 1, ...]. It is a layer so that a policy can match it: with sharded tokens, one rank has the
+/// token.
 class FirstToken : public Unary {
  protected:
   at::Tensor compute(const at::Tensor& x, const Context& context) override;

@@ -13,8 +13,7 @@ at::Tensor in_range(const at::Tensor& numbers, std::int64_t count) {
   return numbers.ge(0).logical_and_(numbers.lt(count));
 }
 
-// `what`: the kind of number, for the message. On a GPU the message cannot give the value, because the host does not
-// wait.
+// `what`: the kind of number, for the message. On a GPU the value is unknown, because the host does not wait.
 void check(const at::Tensor& numbers, const at::Tensor& good, const char* what, std::int64_t count) {
   const auto all_good = good.all();
   if (!numbers.is_cpu())

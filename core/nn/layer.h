@@ -67,8 +67,7 @@ class Unary : public Layer {
     return y;
   }
   void set_forward(Forward instead) { replacement_ = std::move(instead); }
-  /// `wrapper` is called with the computation, which it must call exactly once; it may replace parameters during that
-  /// call.
+  /// `wrapper` is called with the computation and must call it exactly once; it may replace parameters meanwhile.
   using ForwardWrapper = std::function<void(const std::function<void()>& compute)>;
   void wrap_forward(ForwardWrapper wrapper) { wrapper_ = std::move(wrapper); }
   /// The layer's own computation, for a replacement that only adds to it.

@@ -34,15 +34,14 @@ class ModelKind {
   /// Reads a config.json into the options that the user left unset. Returns false when it is for another kind of model.
   /// @throws ConfigError when it contradicts a key that the user wrote.
   virtual bool from_hf(void* options, const nlohmann::json& config) const = 0;
-  /// Fills in the other options: an explicit key overrides the size preset, which overrides the default. @throws
-  /// ConfigError for numbers that are inconsistent.
+  /// Fills in the other options: an explicit key overrides the size preset, which overrides the default.
+  /// @throws ConfigError for numbers that are inconsistent.
   virtual void resolve(void* options, const InputSpec& inputs) const = 0;
   /// Makes the model on the meta device; see nn::materialize(). @pre `options` is resolved
   [[nodiscard]] virtual std::unique_ptr<Model> make(const void* options) const = 0;
   /// The config.json for resolved options.
   [[nodiscard]] virtual nlohmann::json to_hf(const void* options) const = 0;
-  /// Prefix of the parameters whose shapes depend on the number of classes, such as "classifier."; loaded weights may
-  /// lack them.
+  /// Prefix of the parameters whose shapes depend on the classes, such as "classifier."; loaded weights may lack them.
   [[nodiscard]] virtual std::string head_prefix() const = 0;
 };
 

@@ -1,5 +1,4 @@
-// The parameters of a model by name: where they are declared, how they are initialised, and which slice this rank
-// holds.
+// The parameters of a model by name: their declarations, initial values, and the slices that this rank holds.
 #pragma once
 
 #include <functional>

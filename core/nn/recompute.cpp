@@ -63,7 +63,7 @@ void set_generator_state(c10::Device device, const at::Tensor& state) {
   generator.set_state(state);
 }
 
-/// What the second run needs besides the inputs.
+/// Everything that the second run needs besides the inputs.
 struct SavedBlockCall : torch::CustomClassHolder {
   std::shared_ptr<Block> block;
   Context context;
@@ -96,8 +96,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
       inputs.push_back(saved[i].detach().set_requires_grad(saved_call->wants_grad[i]));
     const variable_list parameters(saved.begin() + static_cast<std::ptrdiff_t>(count), saved.end());
     variable_list result(1 + saved.size());  // the first entry belongs to saved_call, which has no gradient
-    // In a split backward pass, the first part asks only for gradients of inputs, the second only for those of
-    // parameters.
+    // In a split backward pass, the first part asks for gradients of inputs, the second for those of parameters.
     const bool wants_parameters = wants(*ctx, count, saved.size());
     if (wants_parameters && !saved_call->begun) {
       whole(run_again(*saved_call, inputs, grads), inputs, parameters, result);

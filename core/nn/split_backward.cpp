@@ -158,7 +158,7 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
       forks_.push_back({.into = {}, .parameters = {}, .whole = false, .call = std::move(call)});
     }
   }
-  if (accumulators_.empty()) forks_.clear();  // without accumulators, no one uses the result of the hooks
+  if (accumulators_.empty()) forks_.clear();  // the hooks' results are not used
   for (const auto& fork : forks_)
     if (!fork.whole)
       for (const auto& root : fork.into) wanted.push_back(root.edge);
@@ -169,7 +169,7 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
   for (auto& fork : forks_)
     if (!fork.whole)
       for (auto& root : fork.into) root.gradient = std::move(*next++);
-  // These hooks may be forks themselves, which the second pass runs again.
+  // Hooks that are forks themselves run again in the second pass.
   for (auto* hook : hooks)
     if (graph.leads_to_input(hook)) hook->set(BackwardPart::weights);
   // Cut these edges: otherwise a weight that is used twice would be reached from its later use through the earlier one

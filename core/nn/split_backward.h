@@ -35,8 +35,7 @@ class SplitBackward {
   /// The gradients of the inputs, in the order of the inputs.
   [[nodiscard]] std::vector<at::Tensor>& input_gradients() { return input_gradients_; }
 
-  /// Runs the second pass; call it once. Calls use(the parameter's accumulator, gradient) for each other leaf that has
-  /// a gradient.
+  /// The same, but adds each gradient to its parameter's .grad like a backward pass, including hooks.
   void weights(const std::function<void(torch::autograd::Node& accumulator, at::Tensor gradient)>& use);
   /// The same, but adds each gradient to its parameter's .grad as a backward pass does, including hooks.
   void accumulate_weights();

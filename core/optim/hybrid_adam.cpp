@@ -54,7 +54,7 @@ void HybridAdam::step(double lr, const at::Tensor& found_inf) {
     batches.for_each(found_inf, [&](AdamLists& lists, const at::Tensor& flag) {
       std::optional<at::Tensor> skip;
       if (flag.defined()) skip = flag;
-      // The kernel reads the count of this step; a skipped one does not count.
+      // The kernel reads the step count that includes this step; a skipped step does not count.
       if (skip)
         at::_foreach_add_(lists.steps, skip->eq(0).to(at::kFloat));
       else

@@ -1,4 +1,4 @@
-// HybridAdam: Adam with decoupled weight decay (AdamW) or with L2, one fused LibTorch kernel a group on CPU and CUDA.
+// HybridAdam: Adam with decoupled weight decay (AdamW) or with L2; one fused LibTorch kernel per group, CPU and CUDA.
 // Method: Kingma and Ba, "Adam", ICLR 2015; Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
 #pragma once
 
@@ -6,8 +6,9 @@
 
 namespace trireme::optim {
 
-/// State of each slot: exp_avg and exp_avg_sq (dtype and layout of its value), step (float32 0-dim on its device).
-/// Learning rate and eps stay double up to the kernel, so float64 parameters are updated in true double.
+/// State of each slot: exp_avg and exp_avg_sq (dtype and layout of its value), step (float32 0-dim on the slot's
+/// device).
+/// Learning rate and eps stay double up to the kernel, so float64 parameters are updated in true double precision.
 class HybridAdam final : public Optimizer {
  public:
   HybridAdam(const config::OptimizerOptions& options, std::vector<ParamGroup> groups);

@@ -1,4 +1,4 @@
-// Dynamic loss scale for fp16, all on the device: no host synchronisation in a step.
+// Dynamic loss scale for fp16, computed on the device: no host synchronisation in a step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,25 +9,26 @@
 
 namespace trireme::optim {
 
-/// Scale starts at initial_scale. A step with a non-finite gradient is skipped (found_inf != 0); after `hysteresis`
-/// such steps (counted down; restored after a growth) the scale is multiplied by backoff_factor, never below
-/// min_scale. After growth_interval good steps in a row it is multiplied by growth_factor, never above max_scale.
+/// The scale starts at initial_scale. A step with a non-finite gradient is skipped (found_inf != 0); after `hysteresis`
+/// such steps (counted down; restored after a growth) the scale is multiplied by backoff_factor, but never below
+/// min_scale. After growth_interval consecutive good steps it is multiplied by growth_factor, but never above
+/// max_scale.
 class LossScaler {
  public:
-  /// enabled: fp16. Else scale 1 for ever, and unscale() does not touch the gradients.
+  /// enabled: for fp16. Otherwise the scale is always 1, and unscale() does not touch the gradients.
   LossScaler(bool enabled, const config::TrainOptions& options, c10::Device device);
 
   [[nodiscard]] bool enabled() const { return enabled_; }
-  /// loss x scale
+  /// Returns loss * scale.
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
-  /// 1 / scale, 0-dim float32 on the device: for a caller that unscales by a factor of its own. @pre enabled()
+  /// 1 / scale, 0-dim float32 on the device, for a caller that unscales by its own factor. @pre enabled()
   [[nodiscard]] at::Tensor inverse() const;
-  /// Divides the gradients by the scale in place and returns found_inf: float32 0-dim, 1 when any element is not
-  /// finite. The caller reduces it over ranks (max) when their gradients differ. When disabled: undefined.
+  /// Divides the gradients by the scale in place and returns found_inf: float32 0-dim, 1 if any element is not finite.
+  /// If the gradients of ranks differ, the caller reduces it over the ranks (max). Undefined when disabled.
   at::Tensor unscale(const std::vector<at::Tensor>& gradients);
-  /// After the step, with the (reduced) found_inf.
+  /// Call after the step with the (reduced) found_inf.
   void update(const at::Tensor& found_inf);
-  /// Synchronises: for the console and the checkpoint, not for the step.
+  /// Synchronises the host: for the console and checkpoints, not for use in a step.
   [[nodiscard]] double scale_value() const;
   [[nodiscard]] std::int64_t skipped_steps() const;
 

@@ -11,7 +11,7 @@ namespace {
 
 using Factor = std::function<double(std::int64_t)>;
 
-/// How far `step` is on the way from `begin` to `end`: 0 to 1, and 1 where there is no way.
+/// The position of `step` between `begin` and `end`, from 0 to 1; 1 if the interval is empty.
 double progress(double step, double begin, double end) {
   return end > begin ? std::clamp((step - begin) / (end - begin), 0.0, 1.0) : 1.0;
 }
@@ -27,7 +27,7 @@ std::int64_t warmup_steps(const config::LrScheduleOptions& o, std::int64_t total
   return warm;
 }
 
-/// From 1 to the floor along a curve `shape` that falls from 1 to 0.
+/// Falls from 1 to `floor` along `shape`, a curve from 1 to 0.
 Factor falling(std::int64_t warm, std::int64_t total, double floor, std::function<double(double)> shape) {
   return [=](std::int64_t step) {
     const double p = progress(static_cast<double>(step), static_cast<double>(warm), static_cast<double>(total));

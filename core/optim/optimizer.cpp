@@ -10,7 +10,7 @@
 namespace trireme::optim {
 namespace {
 
-/// What a mistaken pattern may have meant: whole names, and the words between their dots ("bias", "classifier").
+/// Candidates for correcting a wrong pattern: whole names, and the parts between their dots ("bias", "classifier").
 std::vector<std::string> candidates(const std::vector<NamedTensor>& parameters) {
   std::set<std::string> out;
   for (const auto& parameter : parameters) {

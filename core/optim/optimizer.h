@@ -1,5 +1,6 @@
-// Optimizers over named tensors. A caller hands the tensors it owns (whole parameters under DDP, slices and fp32
-// masters under ZeRO); an optimizer knows no layout. Numbers equal torch.optim.AdamW / Adam / SGD.
+// Optimizers over named tensors. The caller passes the tensors that it owns (whole parameters under DDP, slices and
+// fp32 master weights under ZeRO); an optimizer knows nothing about layouts. Results equal torch.optim.AdamW / Adam /
+// SGD.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,16 +14,16 @@
 
 namespace trireme::optim {
 
-/// A tensor to be updated. `grad` is read at step(); undefined: this tensor is left as it is (no decay either).
+/// A tensor to update. `grad` is read at step(); if it is undefined, the tensor is not changed (nor decayed).
 struct Slot {
   std::string name;
   at::Tensor value;
   at::Tensor grad;
   at::Tensor skip =
-      {};  ///< undefined, or a 0-dim flag on the device: not zero leaves this tensor as it is, like found_inf
+      {};  ///< undefined, or a 0-dim flag on the device: nonzero skips this tensor, like found_inf
 };
 
-/// Slots that share their hyper-parameters.
+/// Slots with the same hyper-parameters.
 struct ParamGroup {
   std::string label;  ///< "decay" or "no_decay"
   double weight_decay = 0;
@@ -30,7 +31,7 @@ struct ParamGroup {
   std::vector<Slot> slots;
 };
 
-/// One tensor of state: {"vit...weight", "exp_avg", tensor}. The tensor is the optimizer's own: writing it sets it.
+/// One state tensor: {"vit...weight", "exp_avg", tensor}. It is the optimizer's own; writing to it sets the state.
 struct NamedState {
   std::string parameter;
   std::string key;
@@ -42,12 +43,12 @@ class Optimizer {
   virtual ~Optimizer() = default;
   [[nodiscard]] std::vector<ParamGroup>& groups() { return groups_; }
 
-  /// One update with this learning rate. `found_inf`: undefined, or a float32 0-dim tensor on the device: when it is
-  /// not zero nothing changes, decided on the device (no host synchronisation).
+  /// One update with this learning rate. `found_inf`: undefined, or a float32 0-dim tensor on the device. If it is
+  /// nonzero nothing changes; this is decided on the device (no host synchronisation).
   virtual void step(double lr, const at::Tensor& found_inf = {}) = 0;
-  /// State tensors, made (as zeros) when they do not exist yet. "step" is a 0-dim float32 tensor of each parameter.
+  /// The state tensors, created as zeros if they do not exist yet. "step" is one 0-dim float32 tensor per parameter.
   virtual std::vector<NamedState> state() = 0;
-  /// Bytes of state held now.
+  /// Current bytes of state.
   [[nodiscard]] virtual std::int64_t state_bytes() const = 0;
   /// "HybridAdam(lr 5e-4, betas 0.9/0.999, weight decay 0.05)"
   [[nodiscard]] virtual std::string describe() const = 0;
@@ -57,12 +58,12 @@ class Optimizer {
   std::vector<ParamGroup> groups_;
 };
 
-/// Names by options.no_decay and options.freeze. Frozen parameters get requires_grad = false and no slot.
-/// @throws ConfigError for a pattern that matches nothing.
 struct NamedTensor {
   std::string name;
   at::Tensor value;
 };
+/// Groups the parameters by options.no_decay and options.freeze. Frozen ones get requires_grad = false and no slot.
+/// @throws ConfigError for a pattern that matches nothing.
 std::vector<ParamGroup> make_groups(const config::OptimizerOptions& options,
                                     const std::vector<NamedTensor>& parameters);
 

@@ -53,8 +53,8 @@ void Sgd::step(double lr, const at::Tensor& found_inf) {
     batches.for_each(found_inf, [&](SgdLists& lists, const at::Tensor& flag) {
       std::optional<at::Tensor> skip;
       if (flag.defined()) skip = flag;
-      // Without dampening a buffer of zeros takes the first gradient whole: no first-step case, which a skipped first
-      // step would break (the kernel would take a buffer that it never wrote).
+      // Without dampening, a zero buffer takes the first gradient unchanged, so is_first_step is not needed. With it, a
+      // skipped first step would leave a buffer that the kernel never wrote, but would read in the next step.
       at::_fused_sgd_(lists.values, lists.grads, lists.buffers, group.weight_decay, options_.momentum,
                       lr * group.lr_scale, options_.dampening, options_.nesterov, /*maximize=*/false,
                       /*is_first_step=*/false, /*grad_scale=*/{}, skip);
@@ -62,7 +62,7 @@ void Sgd::step(double lr, const at::Tensor& found_inf) {
   }
 }
 
-// Plain operations: the kernel's first-step flag is one for all tensors and known to the host alone.
+// Uses plain operations: the kernel's first-step flag applies to all tensors and must be known on the host.
 void Sgd::step_dampened(double lr, const ParamGroup& group, std::vector<Momentum>& momenta,
                         const at::Tensor& found_inf) const {
   for (std::size_t s = 0; s < group.slots.size(); ++s) {
@@ -73,7 +73,7 @@ void Sgd::step_dampened(double lr, const ParamGroup& group, std::vector<Momentum
     auto value = slot.value.detach();  // shares memory
     auto grad = slot.grad.to(value.scalar_type());
     if (group.weight_decay != 0) grad = grad.add(value, group.weight_decay);
-    // 1 for the first gradient, 1 - dampening for all others.
+    // 1 for the first gradient, 1 - dampening for all later ones.
     const auto weight = count.to(value.scalar_type()).clamp_max(1).mul(-options_.dampening).add(1);
     const auto next = buffer.mul(options_.momentum).add_(grad.mul(weight));
     const auto update = options_.nesterov ? grad.add(next, options_.momentum) : next;
@@ -85,7 +85,7 @@ void Sgd::step_dampened(double lr, const ParamGroup& group, std::vector<Momentum
     }
     const auto skip = slot.skip.defined() ? detail::either(found_inf, slot.skip, value.device())
                                           : detail::skip_flag(found_inf, value.device());
-    const auto skipped = skip.ne(0);  // chosen, not multiplied: 0 x inf is not 0
+    const auto skipped = skip.ne(0);  // selected with where(), not multiplied: 0 * inf is not 0
     value.copy_(at::where(skipped, value, value.sub(update, lr)));
     buffer.copy_(at::where(skipped, buffer, next));
     count.add_(skip.eq(0));

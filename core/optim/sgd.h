@@ -1,4 +1,4 @@
-// SGD with momentum, dampening, Nesterov's form and L2 weight decay, as torch.optim.SGD does it.
+// SGD with momentum, dampening, Nesterov momentum and L2 weight decay, as in torch.optim.SGD.
 // Method: Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace trireme::optim {
 
-/// State of each slot: momentum_buffer (when momentum is not 0), and with dampening also step (float32 0-dim), because
+/// State of each slot: momentum_buffer (if momentum is not 0), and with dampening also step (float32 0-dim), because
 /// the first gradient enters the buffer undampened and only the device knows whether a step was skipped.
 class Sgd final : public Optimizer {
  public:

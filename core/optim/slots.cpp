@@ -20,7 +20,7 @@ at::Tensor gradient_for(const Slot& slot) {
 at::Tensor zeros_beside(const at::Tensor& value) { return at::zeros_like(value); }
 
 at::Tensor skip_flag(const at::Tensor& found_inf, c10::Device device) {
-  // Into host memory a copy must have arrived before a kernel there reads it.
+  // A copy to host memory must be complete before a kernel on the host reads it.
   return found_inf.ne(0).to(device, at::kFloat, /*non_blocking=*/!device.is_cpu());
 }
 

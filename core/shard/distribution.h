@@ -22,8 +22,7 @@ struct Init {
   static Init zeros() { return {Kind::zeros, 0, 0}; }
   static Init ones() { return {Kind::ones, 0, 0}; }
   static Init normal(double mean, double std) { return {Kind::normal, mean, std}; }
-  /// Normal distribution truncated at two standard deviations, by the inverse distribution function: one word per
-  /// element.
+  /// Normal, truncated at two standard deviations, by the inverse distribution function: one word per element.
   static Init trunc_normal(double mean, double std) { return {Kind::trunc_normal, mean, std}; }
   static Init uniform(double low, double high) { return {Kind::uniform, low, high}; }
 };

@@ -82,8 +82,7 @@ void check_pixels(const Prepared& p) {
   if (p.config.data.std != defaults.std) refuse("std");
 }
 
-/// Checks what the optimizer and the learning-rate schedule would otherwise reject on the ranks: name patterns,
-/// warm-up, drops.
+/// Checks what the optimizer and the lr schedule would otherwise reject on the ranks: name patterns, warm-up, drops.
 void check_training(Prepared& p, bool trains) {
   const auto& train = p.config.train;
   const data::Sampler sampler(

@@ -82,8 +82,8 @@ bool adopt(const config::Table& root, const char* key, std::vector<double>& opti
   return true;
 }
 
-/// The label names in a stored model's configuration, in order; empty if it has none besides "LABEL_0", ... @throws
-/// CheckpointError, which names the file `path`
+/// The label names in a stored model's configuration, in order; empty if it has none besides "LABEL_0", ...
+/// @throws CheckpointError, which names the file `path`
 std::vector<std::string> stored_classes(const nlohmann::json& stored, const std::string& path) {
   std::vector<std::string> names;
   const auto labels = stored.find("id2label");

@@ -1,5 +1,5 @@
-// A plugin of one's own: data parallelism that sends all gradients in one message when the last backward pass has
-// ended, optionally rounded to bfloat16 on the way. Load it by its path:
+// A user's own plugin: data parallelism that reduces all gradients in one message at the end of the last backward pass,
+// optionally rounded to bfloat16 for the transfer. Load it by its path:
 //
 //   trireme train CONFIG.toml --ranks 2 --set parallel.plugin=/path/to/my_plugin.so --set plugin.my_plugin.wire=bf16
 #include <ATen/core/grad_mode.h>
@@ -28,7 +28,7 @@ const trireme::Fields<Options>& fields_of_options() {
   return table;
 }
 
-// The model knows whether this backward pass is the step's last one: no_sync() says that another follows.
+// Tracks whether this backward pass is the last one of the step: no_sync() means that another one follows.
 class OneMessageModel : public trireme::ReplicatedModel {
  public:
   using ReplicatedModel::ReplicatedModel;
@@ -42,9 +42,9 @@ class OneMessageModel : public trireme::ReplicatedModel {
   bool held_ = false;
 };
 
-// Each rank's gradients are sums over its share of the batch, divided by the weight of the whole global batch; so their
-// sum over the ranks is the gradient, and nothing is divided here. They are reduced as soon as the last backward pass
-// has ended: gradients() and step() both find them so (core/booster/handles.h).
+// Each rank's gradients are sums over its share of the batch, divided by the weight of the whole global batch. Their
+// sum over the ranks is therefore the gradient, and nothing is divided here. They are reduced at the end of the last
+// backward pass, so gradients() and step() both get reduced ones (core/booster/handles.h).
 class OneMessage : public trireme::ReplicatedOptimizer {
  public:
   OneMessage(OneMessageModel& model, const trireme::BoostOptions& options, trireme::comm::Mesh& mesh, bool half)
@@ -61,7 +61,7 @@ class OneMessage : public trireme::ReplicatedOptimizer {
     std::vector<at::Tensor> gradients, flat;
     for (auto& p : model_.parameters()) {
       if (!p.value.requires_grad()) continue;
-      // Every rank sends the same message, also where its samples did not use a parameter.
+      // Every rank sends the same message, even if its samples did not use a parameter.
       if (!p.value.grad().defined()) p.value.mutable_grad() = at::zeros_like(p.value);
       gradients.push_back(p.value.grad());
       flat.push_back(gradients.back().reshape({-1}));

@@ -1,8 +1,8 @@
-// A torch::nn::Module, a data set, a loss and a loop of one's own, and a training that goes on where it stopped:
+// A program with its own torch::nn::Module, data set, loss and training loop, which resumes from its last checkpoint:
 //
 //   own_loop RUN_DIR [EPOCHS]            mpirun --allow-run-as-root --oversubscribe -n 4 own_loop RUN_DIR [EPOCHS]
 //
-// docs/cpp.md goes through it piece by piece.
+// docs/cpp.md explains it step by step.
 #include <ATen/ops/tensor.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
@@ -19,7 +19,7 @@
 namespace nn = trireme::nn;
 namespace data = trireme::data;
 
-// Points on two rings; which ring is the class. Sample i is always the same.
+// Points on two rings; the ring is the class. Sample i is always the same.
 class Rings : public data::Dataset {
  public:
   std::int64_t size() const override { return 600; }
@@ -27,7 +27,7 @@ class Rings : public data::Dataset {
     const auto key = trireme::random::mix(trireme::random::hash("rings"), static_cast<std::uint64_t>(index));
     double angle = 2 * M_PI * trireme::random::uniform(key, 0);
     const double noise = 0.2 * trireme::random::uniform(key, 1);
-    if (augment)  // turned by a little, by another angle each epoch
+    if (augment)  // rotated slightly, by another angle in each epoch
       angle += 0.1 * trireme::random::uniform(key, 2 + static_cast<std::uint64_t>(epoch));
     data::Sample sample;
     sample.label = index % 2;
@@ -37,7 +37,7 @@ class Rings : public data::Dataset {
   }
 };
 
-// Focal loss (Lin et al. 2017): samples that the model is sure of count less.
+// Focal loss (Lin et al. 2017): samples that the model predicts confidently have less weight.
 nn::Loss focal(const nn::Tensors& outputs, const data::Batch& batch) {
   const auto log_p = outputs[0].log_softmax(-1).gather(1, batch.labels.unsqueeze(1));
   const auto losses = -(1 - log_p.exp()).square() * log_p;
@@ -52,7 +52,7 @@ int train(trireme::comm::World& world, const std::string& dir, std::int64_t epoc
   trireme::Booster booster(world, trireme::load_plugin("low_level_zero", {{"stage", 2}, {"norm_type", "inf"}}),
                            options);
 
-  at::manual_seed(options.seed);  // LibTorch's layers draw their weights as they are made
+  at::manual_seed(options.seed);  // LibTorch's layers draw their weights in their constructors
   torch::nn::Sequential net(torch::nn::Linear(2, 32), torch::nn::GELU(), torch::nn::Linear(32, 32), torch::nn::GELU(),
                             torch::nn::Linear(32, 2));
   const auto rings = std::make_shared<Rings>();

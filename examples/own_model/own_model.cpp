@@ -1,9 +1,9 @@
-// Trains the Reader (reader.h) in the layout that the command line gives, alone or under mpirun, srun, torchrun:
+// Trains the Reader (reader.h) in the parallel layout from the command line, alone or under mpirun, srun, torchrun:
 //
-//   own_model [SECTION.KEY=VALUE]...       mpirun --allow-run-as-root --oversubscribe -n 4 own_model parallel.tp=2
-//   parallel.pp=2
+//   own_model [SECTION.KEY=VALUE]...
+//   mpirun --allow-run-as-root --oversubscribe -n 4 own_model parallel.tp=2 parallel.pp=2
 //
-// In each layout the losses are the same.
+// The losses are the same in each layout.
 #include <ATen/ops/tensor.h>
 
 #include <cstdio>
@@ -20,7 +20,7 @@ namespace nn = trireme::nn;
 namespace data = trireme::data;
 namespace config = trireme::config;
 
-// Lines in which the letter 0 stands once; the letter behind it is the class. Line i is always the same.
+// Lines that contain the letter 0 once; the letter after it is the class. Line i is always the same.
 class Lines : public data::Dataset {
  public:
   std::int64_t size() const override { return 960; }
@@ -42,7 +42,7 @@ class Lines : public data::Dataset {
   }
 };
 
-// What stands here counts where the command line says nothing. The data are this program's own: [data] is not used.
+// Defaults for the command line. The program has its own data: [data] is not used.
 constexpr const char* kDefaults = R"(
 [data]
 name = "leaves"
@@ -63,7 +63,7 @@ struct Run {
   trireme::ModelSource source;
 };
 
-// Here all is refused that can be, before any rank waits for another.
+// Reports all errors that can be found before any rank waits for another.
 Run prepare(int argc, char** argv) {
   auto root = config::parse_text(kDefaults, "own_model");
   for (int i = 1; i < argc; ++i) config::apply_override(root, argv[i]);
@@ -111,7 +111,8 @@ int main(int argc, char** argv) {
   try {
     run = prepare(argc, argv);
   } catch (const std::exception& error) {
-    // Every rank meets the same: rank 0 says it, and its code is the run's. A code of another would end it too soon.
+    // All ranks have the same error. Rank 0 prints it and gives the exit code; a failure of another rank would end the
+    // run before that.
     if (trireme::comm::detect().rank != 0) return 0;
     std::fprintf(stderr, "own_model: %s\n", error.what());
     const auto* ours = dynamic_cast<const trireme::Error*>(&error);

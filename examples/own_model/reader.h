@@ -1,7 +1,7 @@
-// Reader: a model of one's own, with its parallel policy. It reads lines of letters and says of which class each is.
+// Reader: a user's own model with its parallel policy. It reads lines of letters and classifies them.
 //
-// Blocks: embedding, layer0, layer1, ..., head. Between them goes one tensor [B, N, H].
-// Shapes: B lines, N letters a line, H hidden, K classes.
+// Blocks: embedding, layer0, layer1, ..., head. One tensor [B, N, H] passes between them.
+// Shapes: B lines, N letters per line, H hidden, K classes.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -45,7 +45,7 @@ inline std::shared_ptr<nn::Unary> linear(std::int64_t in, std::int64_t out, std:
 }
 inline std::shared_ptr<nn::Unary> norm(const Options& o) { return std::make_shared<nn::LayerNorm>(o.hidden, 1e-6); }
 
-/// Parameters of its own: declared, and drawn by name when their memory comes.
+/// Declares its own parameters; they are drawn by name when they get memory.
 class Embedding : public nn::Block {
  public:
   explicit Embedding(const Options& o)
@@ -111,7 +111,7 @@ class Reader : public nn::Model {
   }
 };
 
-/// What tensor parallelism cuts. All else is whole on each rank.
+/// The layers that tensor parallelism shards. All others are whole on each rank.
 inline nn::Policy policy() {
   return {{"layer*.attention", nn::Role::attention},
           {"layer*.out", nn::Role::row_parallel},

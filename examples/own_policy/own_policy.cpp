@@ -1,9 +1,9 @@
-// A policy of one's own from a plugin file: hybrid_parallel, with the ViT cut in another way. Load it by its path:
+// A plugin file with its own policy: hybrid_parallel, with the ViT sharded in another way. Load it by its path:
 //
 //   trireme train CONFIG.toml --ranks 2 --set parallel.plugin=/path/to/own_policy.so --set parallel.tp=2
 //
-// Attention is cut by heads as usual; the MLP's first layer gathers its outputs, so that the second is whole on every
-// rank, and so is the classifier. The numbers are the same, as they are for every policy.
+// Attention is sharded by heads as usual. The MLP's first layer gathers its outputs, so the second layer is whole on
+// every rank, and so is the classifier. The results are the same, as for every policy.
 #include <memory>
 #include <utility>
 

@@ -1,6 +1,6 @@
-// A training program of one's own: three spiral arms of points, told apart by a small net. Data, model and loop are
-// here; ranks, gradient reduction, mixed precision and the optimizer are Trireme's. The losses that it prints are the
-// same on any number of ranks:
+// A user's own training program: a small network classifies points on three spiral arms. Data, model and loop are
+// defined here; Trireme provides the ranks, gradient reduction, mixed precision and the optimizer. The losses that it
+// prints are the same on any number of ranks:
 //
 //   spiral            mpirun --allow-run-as-root --oversubscribe -n 4 spiral
 #include <ATen/ops/gelu.h>
@@ -16,7 +16,7 @@
 namespace nn = trireme::nn;
 namespace data = trireme::data;
 
-// 900 points: sample i is on arm i % 3. A data set gives samples by number, from any thread.
+// 900 points: sample i is on arm i % 3. A data set returns samples by index, from any thread.
 class Spirals : public data::Dataset {
  public:
   std::int64_t size() const override { return 900; }
@@ -31,7 +31,7 @@ class Spirals : public data::Dataset {
   }
 };
 
-// A model is a list of blocks; each block is one forward function. Parameters live in layers that declare them.
+// A model is a list of blocks; each block has one forward function. Parameters belong to layers that declare them.
 class Hidden : public nn::Block {
  public:
   Hidden(std::int64_t in, std::int64_t out)
@@ -87,7 +87,7 @@ int train(trireme::comm::World& world) {
     booster.log().note("epoch {:2}  loss {:.6f}", epoch + 1, loss.item<double>());
   }
 
-  // Each rank has its own share of the points: count what is right, and add up over the ranks.
+  // Each rank has its own share of the points: count the correct ones and sum over the ranks.
   run.model->train(false);
   auto right = at::zeros({1}, at::TensorOptions(at::kLong).device(world.device()));
   const auto test = booster.evaluation_loader(points, 90);

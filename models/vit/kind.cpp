@@ -12,8 +12,8 @@ namespace {
 const Options& view(const void* options) { return *static_cast<const Options*>(options); }
 Options& view(void* options) { return *static_cast<Options*>(options); }
 
-/// config.json's `name` into `option`, unless the user set it; then the two must agree. `cause`: the user's key, where
-/// it is not `key`.
+/// Copies config.json's `name` into `option` if the user did not set it; otherwise the two must be equal. `cause`: the
+/// key that the user wrote, if it is not `key`.
 template <class T>
 void take(const nlohmann::json& config, const char* name, const char* key, std::optional<T>& option,
           const char* cause = nullptr) {
@@ -33,13 +33,13 @@ void take(const nlohmann::json& config, const char* name, const char* key, std::
   option = value;
 }
 
-/// What the user may well want otherwise than the weights had it: the user's word stands.
+/// For options that may differ from the weights: the user's value takes precedence.
 template <class T>
 void take_default(const nlohmann::json& config, const char* name, const char* key, std::optional<T>& option) {
   if (!option) take(config, name, key, option);
 }
 
-/// What a config.json means by a key it leaves out.
+/// The values that a config.json implies for missing keys.
 nlohmann::json hf_defaults() {
   return {{"hidden_size", 768},        {"num_hidden_layers", 12},    {"num_attention_heads", 12},
           {"intermediate_size", 3072}, {"patch_size", 16},           {"qkv_bias", true},
@@ -62,7 +62,7 @@ bool Kind::from_hf(void* options, const nlohmann::json& file) const {
   if (act != "gelu")
     throw ConfigError(
         fmt::format("model.weights: their config.json has hidden_act = {}; only \"gelu\" is supported", act.dump()));
-  Options preset = out;  // what the user asked for by size counts as asked for
+  Options preset = out;  // values implied by the user's size count as set by the user
   if (out.size) vit::resolve(preset, {.image_size = 16 * preset.patch_size.value_or(16), .classes = 1});
   const auto take_sized = [&](const char* name, const char* key, std::optional<std::int64_t> Options::*member) {
     const bool by_size = out.size && !(out.*member);

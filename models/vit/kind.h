@@ -1,4 +1,4 @@
-// The Vision Transformer as a kind of model: options, and Hugging Face's config.json in and out.
+// The Vision Transformer as a ModelKind: its options, and conversion from and to Hugging Face's config.json.
 #pragma once
 
 #include "core/nn/model_kind.h"

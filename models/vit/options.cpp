@@ -24,7 +24,7 @@ const Size& size_named(const std::string& name) {
                                 text::did_you_mean(name, known)));
 }
 
-/// a % b == 0, or a ConfigError that says how to mend it.
+/// Checks a % b == 0. @throws ConfigError that gives the nearest valid values
 void must_divide(const char* a_name, std::int64_t a, const char* b_name, std::int64_t b) {
   if (a % b == 0) return;
   if (a < b)

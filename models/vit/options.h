@@ -1,4 +1,4 @@
-// Options of the Vision Transformer, as [model] and Hugging Face's config.json tell them.
+// Options of the Vision Transformer, as in [model] and in Hugging Face's config.json.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace trireme::models::vit {
 
-/// Unset means: by the loaded weights, else by the size, else the default. resolve() leaves none unset.
+/// Unset options come from the loaded weights, else from the size, else from the default. resolve() sets all of them.
 struct Options {
   std::optional<std::string> size;
   std::optional<std::int64_t> hidden_size, num_layers, num_heads, intermediate_size, patch_size;
   std::optional<double> dropout, attention_dropout, layer_norm_eps, initializer_range;
   std::optional<bool> qkv_bias;
 
-  // By the data; no keys of [model].
+  // Set from the data; not keys of [model].
   std::int64_t channels = 3, image_size = 0, classes = 0;
   std::vector<std::string> class_names;
-  std::optional<std::int64_t> weights_image_size, weights_channels;  ///< what the loaded weights were made for
+  std::optional<std::int64_t> weights_image_size, weights_channels;  ///< those of the loaded weights
 };
 
 const Fields<Options>& fields();

@@ -19,12 +19,12 @@ using nn::Context;
 using nn::Init;
 using nn::Tensors;
 
-/// A module that only gives its children a common name.
+/// Adds a module whose only purpose is a common name prefix for its children.
 torch::nn::Module& submodule(torch::nn::Module& parent, const std::string& name) {
   return *parent.register_module(name, std::make_shared<torch::nn::Module>(name));
 }
 
-/// Pixels [B, C, S, S] to patches [B, N, H]: a convolution whose stride is its size.
+/// Pixels [B, C, S, S] -> patches [B, N, H]: a convolution whose stride equals its kernel size.
 class PatchProjection : public nn::Unary {
  public:
   explicit PatchProjection(const Options& options) : patch_(*options.patch_size) {
@@ -106,8 +106,8 @@ class EncoderLayer : public nn::Block {
   }
 
   Tensors forward(Tensors inputs, const Context& context) override {
-    // The head reads the class token alone: in the last layer the other tokens serve as keys and values, and the rest
-    // of their work is left out (its gradients are exact zeros).
+    // The head reads only the class token. In the last layer the other tokens therefore serve only as keys and values,
+    // and the rest of their computation is skipped (its gradients are exactly zero).
     const auto& all = inputs.at(0);
     const auto x = class_token_ ? class_token_->forward(all, context) : all;
     const auto query_tokens = class_token_ ? context.with_tokens(1) : context;
@@ -118,20 +118,20 @@ class EncoderLayer : public nn::Block {
   }
 
  private:
-  /// A function of its own: what attention has made is gone before the MLP.
+  /// A separate function, so that the attention's intermediate tensors are freed before the MLP.
   at::Tensor attend(const at::Tensor& all, const Context& context, const Context& query_tokens) {
     const auto mixed = attention_->forward(norm_before_->forward(all, context), context, class_token_ ? 1 : 0);
     return attention_out_->forward(mixed, query_tokens);
   }
 
-  std::shared_ptr<nn::Unary> class_token_;  ///< of the last layer alone
+  std::shared_ptr<nn::Unary> class_token_;  ///< only in the last layer
   std::shared_ptr<nn::SelfAttention> attention_;
   std::shared_ptr<nn::Unary> attention_out_, mlp_in_, mlp_out_, norm_before_;
   std::shared_ptr<nn::Dropout> attention_out_dropout_, mlp_out_dropout_;
   std::shared_ptr<nn::LayerNorm> norm_after_;
 };
 
-/// Its layers are named by the model: "vit.class_token", "vit.layernorm" and "classifier".
+/// The model names its layers: "vit.class_token", "vit.layernorm" and "classifier".
 class Head : public nn::Block {
  public:
   Head(std::shared_ptr<nn::Unary> class_token, std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> classifier)
@@ -140,7 +140,7 @@ class Head : public nn::Block {
         classifier_(register_module("classifier", std::move(classifier))) {
     set_path("head");
   }
-  /// The norm is by token, so that the class token alone is needed.
+  /// The norm works on each token separately, so only the class token is needed.
   Tensors forward(Tensors inputs, const Context& context) override {
     const auto first = class_token_->forward(inputs.at(0), context).select(1, 0);
     return {classifier_->forward(norm_->forward(first, context), context)};

@@ -1,4 +1,4 @@
-// Host memory pinned for the GPU, brought by libtrireme_cuda when it is loaded.
+// Pins host memory for the GPU. libtrireme_cuda registers this implementation when it is loaded.
 #include <c10/cuda/CUDAException.h>
 #include <cuda_runtime_api.h>
 
@@ -7,11 +7,11 @@
 namespace trireme::memory {
 namespace {
 
-/// For every device: a rank's own need not be the current one.
+/// Pinned for every device, because the rank's device may not be the current one.
 void pin(void* memory, std::size_t bytes) { C10_CUDA_CHECK(cudaHostRegister(memory, bytes, cudaHostRegisterPortable)); }
 
 void unpin(void* memory) {
-  C10_CUDA_CHECK_WARN(cudaDeviceSynchronize());  // a copy may be on its way
+  C10_CUDA_CHECK_WARN(cudaDeviceSynchronize());  // a copy may still be in progress
   C10_CUDA_CHECK_WARN(cudaHostUnregister(memory));
 }
 

@@ -6,8 +6,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A thread draws one quad, that is four neighbouring elements of the full tensor, and writes those that are in the
-/// row.
+/// A thread draws one quad (four neighbouring elements of the full tensor) and writes those that are in the row.
 __global__ void draw(std::uint64_t key, std::uint64_t threshold, const std::int64_t* sample_ids, MaskShape shape,
                      std::int64_t quads_a_row, std::int64_t rows, bool* mask) {
   const std::int64_t quads = shape.samples * rows * quads_a_row;

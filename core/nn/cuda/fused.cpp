@@ -90,8 +90,7 @@ std::array<at::Tensor, 4> norm_of_sum(const at::Tensor& x, const at::Tensor& mas
   return {std::move(sum), std::move(norm), std::move(mean), std::move(rstd)};
 }
 
-/// Our own kernel computes the gradient of the sum. LibTorch's kernel computes those of weight and bias, which are sums
-/// over all rows.
+/// Our kernel computes the gradient of the sum. LibTorch's computes those of weight and bias (sums over all rows).
 std::array<at::Tensor, 3> norm_of_sum_backward(const at::Tensor& of_norm, const at::Tensor& of_sum,
                                                const FusedKernels::NormSaved& saved, std::array<bool, 3> wanted) {
   const auto& [sum, mean, rstd, weight, bias] = saved;

@@ -52,8 +52,7 @@ __device__ __nv_bfloat16 narrowed<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-/// The elements that a thread reads and writes at once: 16 bytes where all rows begin at multiples of 16 bytes, else
-/// one element.
+/// The elements that a thread reads and writes at once: 16 bytes if all rows are aligned to that, else one element.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T at[kCount];

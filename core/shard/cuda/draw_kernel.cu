@@ -7,8 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A thread draws one quad, that is four neighbouring elements of the full tensor, and writes those that are in the
-/// run.
+/// A thread draws one quad (four neighbouring elements of the full tensor) and writes those that are in the run.
 template <Init::Kind kind>
 __global__ void draw(float a, float b, std::uint64_t key, const std::int64_t* runs, std::int64_t quads_a_run,
                      std::int64_t quads, float* out) {
