@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -88,6 +89,7 @@ std::string output_error() {
 int check_output(int code) {
   const auto error = output_error();
   if (error.empty() || code != 0) return code;
+  if (error == std::strerror(EPIPE)) return 128 + SIGPIPE;  // the reader has what it wanted, as `head` does
   say_error(fmt::format("standard output cannot be written: {}", error));
   return static_cast<int>(ExitCode::checkpoint);
 }

@@ -5,11 +5,17 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 #include <utility>
 
+#include "core/base/error.h"
+#include "core/base/json_text.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/comm/text.h"
 #include "models/registry.h"
 
 namespace trireme::apps {
@@ -21,7 +27,45 @@ int usable_cores() { return static_cast<int>(std::thread::hardware_concurrency()
 /// Whether a rank has a GPU: then the host only computes what was offloaded, on all ranks at the same time.
 bool beside_gpu(const config::RunConfig& config) { return config.run.device != "cpu" && comm::cuda_device_count() > 0; }
 
+using Settings = std::map<std::string, std::string>;
+
+void add_keys(const config::Table& table, Settings& out) {
+  static const std::set<std::string> by_host{"data.path",     "data.workers", "data.prefetch",
+                                             "data.cache_mb", "run.threads",  "run.resume"};
+  for (const auto& [key, entry] : table.entries)
+    if (const auto name = table.path.empty() ? key : table.path + "." + key; !by_host.contains(name))
+      out[name] = config::to_toml(entry.value);
+  for (const auto& [name, section] : table.tables) add_keys(section, out);
+}
+
+/// The first key with different values, as a sentence; "" when there is none.
+std::string first_difference(const Settings& here, const Settings& there, int rank) {
+  auto all = here;
+  all.insert(there.begin(), there.end());
+  for (const auto& [key, any] : all) {
+    const auto mine = here.find(key), other = there.find(key);
+    if (mine == here.end()) return fmt::format("rank {} does not set {}, but rank 0 has {}", rank, key, other->second);
+    if (other == there.end()) return fmt::format("rank {} has {} = {}, but rank 0 does not set it", rank, key, any);
+    if (mine->second != other->second)
+      return fmt::format("rank {} has {} = {}, but rank 0 has {}", rank, key, mine->second, other->second);
+  }
+  return "";
+}
+
 }  // namespace
+
+void check_same_settings(comm::World& world, const std::string& command, const config::Table& root) {
+  Settings here{{"the command", command}};
+  add_keys(root, here);
+  const auto text = json_text(nlohmann::json(here));
+  const auto of_first = comm::broadcast_text(world.group(), world.device(), text);
+  const auto difference =
+      text == of_first ? "" : first_difference(here, nlohmann::json::parse(of_first).get<Settings>(), world.rank());
+  const auto all = comm::gather_text(world.group(), world.device(), difference);
+  const auto found = std::find_if(all.begin(), all.end(), [](const auto& each) { return !each.empty(); });
+  const auto said = comm::broadcast_text(world.group(), world.device(), found == all.end() ? "" : *found);
+  if (!said.empty()) throw ConfigError(said + "; start all ranks with the same file and options");
+}
 
 comm::WorldOptions world_options(const config::RunConfig& config) {
   return {.device = config.run.device,

@@ -34,16 +34,16 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     std::fputs(fitted(answer->text).c_str(), stdout);
     return check_output(0);
   }
-  if (const auto* train = std::get_if<TrainCommand>(&command)) {
-    signal(SIGPIPE, SIG_IGN);  // the training continues when a reader of its output ends
+  signal(SIGPIPE, SIG_IGN);  // what ranks leave must be removed, and a training continues without a reader
+  if (const auto* train = std::get_if<TrainCommand>(&command))
     return check_run_output(start(train->config, train->set, train->ranks, arguments));
-  }
   if (const auto* eval = std::get_if<EvalCommand>(&command))
     return check_output(start(eval->config, eval->set, eval->ranks, arguments));
   if (const auto* layouts = std::get_if<VerifyCommand>(&command)) {
     keep_config(layouts->config);
     return check_output(verify(*layouts));
   }
+  signal(SIGPIPE, SIG_DFL);
   become_worker(arguments);
 }
 

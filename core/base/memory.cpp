@@ -94,10 +94,19 @@ std::int64_t held() { return held_bytes; }
 std::int64_t peak() { return peak_bytes; }
 std::int64_t limit() { return the_limit; }
 
+/// LibTorch's message about host memory is the text of a failed assertion; only its number is of use.
+static std::string without_internals(const std::string& text) {
+  constexpr std::string_view kBefore = "you tried to allocate ";
+  const auto at = text.find(kBefore);
+  if (at == std::string::npos) return text.substr(0, text.find('\n'));
+  const auto bytes = std::strtod(text.c_str() + at + kBefore.size(), nullptr);
+  return fmt::format("a tensor of {:.1f} MiB could not be allocated", bytes / (1 << 20));
+}
+
 std::optional<std::string> exhausted(const std::exception_ptr& error) {
   const auto advised = [](const std::string& text) -> std::optional<std::string> {
     for (const auto* words : {"can't allocate memory", "out of memory"})
-      if (text.find(words) != std::string::npos) return text.substr(0, text.find('\n'));
+      if (text.find(words) != std::string::npos) return without_internals(text);
     return std::nullopt;
   };
   try {

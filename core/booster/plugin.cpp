@@ -44,7 +44,7 @@ void name_keys_as_written(config::Table& section, const config::Table& parallel)
   for (const auto& [brief, key] : kShort) {
     const auto* entry = section.find(key);
     const bool is_short = entry == nullptr ? writes_short || !writes_long : !entry->written_as.empty();
-    if (is_short) section.written_elsewhere[key] = fmt::format("parallel.{}", brief);
+    if (is_short) section.user_names[key] = fmt::format("parallel.{}", brief);
   }
 }
 

@@ -37,7 +37,8 @@ const Fields<RunOptions>& run_fields() {
                "machine, else an equal share of its cores.",
                {.min = 0, .max = 4096})
           .add("checkpoint_every", &O::checkpoint_every,
-               "Optimizer steps between checkpoints; 0 writes one at the end of each epoch.",
+               "Optimizer steps between checkpoints within an epoch; the end of each epoch writes one, too. 0: only "
+               "there.",
                {.min = 0, .max = kMostSteps})
           .add("keep_checkpoints", &O::keep_checkpoints,
                "Number of checkpoints to keep, the newest ones; 0 writes none.", {.min = 0, .max = 1e6})

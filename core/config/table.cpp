@@ -23,10 +23,9 @@ const Table* Table::table(const std::string& key) const {
 std::string place_of(const Table& section, const std::string& key) {
   const Entry* entry = section.find(key);
   if (entry == nullptr) {
-    const auto known = section.written_elsewhere.find(key);
-    return known == section.written_elsewhere.end()
-               ? fmt::format("{}: [{}] {}", section.origin.text(), section.path, key)
-               : fmt::format("{}: {}", section.origin.text(), known->second);
+    const auto known = section.user_names.find(key);
+    return known == section.user_names.end() ? fmt::format("{}: [{}] {}", section.origin.text(), section.path, key)
+                                             : fmt::format("{}: {}", section.origin.text(), known->second);
   }
   // An override already shows its key and value: "--set train.epochs=x".
   if (entry->origin.line == 0) return entry->origin.text();
@@ -43,8 +42,8 @@ static std::string in_users_words(const Table& section, const std::string& text)
     while (end < text.size() &&
            (in_word(text[end]) || (text[end] == '.' && end + 1 < text.size() && in_word(text[end + 1]))))
       ++end;
-    const auto known = section.written_elsewhere.find(text.substr(at, end - at));
-    out += known == section.written_elsewhere.end() ? text.substr(at, end - at) : known->second;
+    const auto known = section.user_names.find(text.substr(at, end - at));
+    out += known == section.user_names.end() ? text.substr(at, end - at) : known->second;
     if (end < text.size()) out += text[end++];
     at = end;
   }

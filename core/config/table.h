@@ -34,7 +34,7 @@ struct Table {
   std::map<std::string, Entry> entries;
   std::map<std::string, Table> tables;
   /// Maps keys to the names under which the user wrote them ("tp_size": "parallel.tp"), which errors then use.
-  std::map<std::string, std::string> written_elsewhere{};
+  std::map<std::string, std::string> user_names{};
 
   [[nodiscard]] const Entry* find(const std::string& key) const;
   [[nodiscard]] const Table* table(const std::string& key) const;

@@ -77,7 +77,9 @@ void check_number(const Table& section, const Field& field, double value, bool o
 void check_choice(const Table& section, const Field& field, const std::string& value) {
   const auto& choices = field.rules.choices;
   if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
-  refuse(section, field, fmt::format("must be one of {}", text::join(choices)));
+  auto alike = choices;  // a slip seldom changes the first letter; "gpu" is not meant to be "cpu"
+  std::erase_if(alike, [&](const auto& choice) { return value.empty() || choice.empty() || choice.front() != value.front(); });
+  refuse(section, field, fmt::format("must be one of {}{}", text::join(choices), text::did_you_mean(value, alike)));
 }
 
 void check_rules(const Table& section, const Field& field, const FieldValue& value) {
@@ -161,7 +163,9 @@ void read_into(const Table* section, const FieldTable& fields, void* out) {
   for (const auto& field : fields.fields)
     if (const Entry* entry = section->find(field.key)) read_field(*section, field, *entry, out);
   for (const auto& field : fields.fields) {
-    if (section->find(field.key) == nullptr || applies(fields, field, out)) continue;
+    const Entry* entry = section->find(field.key);
+    // A resolved file names defaults, too; with --set another choice they say nothing wrong.
+    if (entry == nullptr || applies(fields, field, out) || field.get(out) == field.default_value) continue;
     const auto& only = *field.rules.only;
     refuse(*section, field,
            fmt::format("has no effect with {0} = {1}; remove it, or set {0} to {2}", only.key,

@@ -78,8 +78,9 @@ std::string digest_of(const FolderSplit& split) {
 Datasets open_folder(const config::DataOptions& options, std::int64_t default_size, std::uint64_t seed, const Log& log,
                      const comm::LaunchInfo& launch) {
   const auto transform = transform_options(options, default_size);
-  auto listing = parse_listing(comm::share_on_host(launch, "list " + options.path,
-                                                   [&] { return text_of(list_image_folder(options.path, log)); }));
+  auto listing = parse_listing(comm::share_on_host(launch, "list " + options.path, [&] {
+    return text_of(list_image_folder(options.path, log, options.on_bad_sample == "skip"));
+  }));
   auto digest = digest_of(listing.splits.at(Split::train));
   std::map<Split, std::shared_ptr<PixelSource>> sources;
   for (auto& [split, files] : listing.splits) sources[split] = folder_source(std::move(files));

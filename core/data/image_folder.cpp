@@ -55,8 +55,21 @@ std::vector<std::string> class_folders(const fs::path& split) {
   return names;
 }
 
+/// What can be said of an image without opening it: a run should not end at its first evaluation for that.
+void check_image_file(const fs::path& path) {
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  const char* problem = !fs::exists(status)               ? "a link to a file that does not exist"
+                        : !fs::is_regular_file(status)    ? "not a regular file"
+                        : fs::file_size(path, error) == 0 ? "the file is empty"
+                                                          : nullptr;
+  if (problem != nullptr)
+    throw DataError(fmt::format("{}: {}; remove it, or set data.on_bad_sample = \"skip\" to continue without it",
+                                (path.parent_path() / text::printable(path.filename().string())).string(), problem));
+}
+
 FolderSplit list_split(const fs::path& folder, const fs::path& train, const std::vector<std::string>& classes,
-                       std::int64_t* passed_over) {
+                       std::int64_t* passed_over, bool skip_bad) {
   FolderSplit out;
   for (const auto& name : class_folders(folder)) {
     const auto found = std::find(classes.begin(), classes.end(), name);
@@ -73,6 +86,7 @@ FolderSplit list_split(const fs::path& folder, const fs::path& train, const std:
         ++*passed_over;
         continue;
       }
+      if (!skip_bad) check_image_file(folder / name / file);
       out.files.push_back((folder / name / file).string());
       out.labels.push_back(found - classes.begin());
     }
@@ -105,7 +119,7 @@ class FolderSource : public PixelSource {
 
 }  // namespace
 
-FolderListing list_image_folder(const std::string& path, const Log& log) {
+FolderListing list_image_folder(const std::string& path, const Log& log, bool skip_bad) {
   if (path.empty())
     throw DataError("data.path is empty: set it to a folder with train/<class>/*.jpg and validation/<class>/*.jpg");
   const fs::path root(path);
@@ -135,7 +149,7 @@ FolderListing list_image_folder(const std::string& path, const Log& log) {
   out.classes = class_folders(train);
   std::int64_t passed_over = 0;
   for (const auto& [split, folder] : folders)
-    if (is_folder(folder)) out.splits[split] = list_split(folder, train, out.classes, &passed_over);
+    if (is_folder(folder)) out.splits[split] = list_split(folder, train, out.classes, &passed_over, skip_bad);
   if (passed_over > 0)
     log.note("data: {} under {} {} not .jpg, .jpeg or .png and {} ignored", text::counted(passed_over, "file"), path,
              passed_over == 1 ? "is" : "are", passed_over == 1 ? "was" : "were");

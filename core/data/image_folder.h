@@ -25,9 +25,10 @@ struct FolderListing {
   std::map<Split, FolderSplit> splits;  ///< train and validation always; test if it exists
 };
 
-/// Lists and checks the folder without opening an image.
+/// Lists and checks the folder without opening an image. Without `skip_bad`, image files that are empty or no regular
+/// files are errors, too.
 /// @throws DataError when the folder does not exist, or a split or class is missing, empty or unknown to train.
-FolderListing list_image_folder(const std::string& path, const Log& log);
+FolderListing list_image_folder(const std::string& path, const Log& log, bool skip_bad = true);
 
 /// Converts a listing to bytes and back, to send it to the other ranks of a host.
 std::string text_of(const FolderListing& listing);

@@ -79,7 +79,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
   static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedBlockCall>& saved_call,
                                at::TensorList inputs, at::TensorList parameters) {
     ctx->set_materialize_grads(false);
-    ctx->saved_data["kept"] = c10::IValue::make_capsule(saved_call);
+    ctx->saved_data["call"] = c10::IValue::make_capsule(saved_call);
     variable_list saved = inputs.vec();
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(std::move(saved));
@@ -88,7 +88,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto saved_call = c10::static_intrusive_pointer_cast<SavedBlockCall>(ctx->saved_data.at("kept").toCapsule());
+    const auto saved_call = c10::static_intrusive_pointer_cast<SavedBlockCall>(ctx->saved_data.at("call").toCapsule());
     const auto saved = ctx->get_saved_variables();
     const std::size_t count = saved_call->wants_grad.size();
     variable_list inputs;

@@ -19,8 +19,7 @@ struct Slot {
   std::string name;
   at::Tensor value;
   at::Tensor grad;
-  at::Tensor skip =
-      {};  ///< undefined, or a 0-dim flag on the device: nonzero skips this tensor, like found_inf
+  at::Tensor skip = {};  ///< undefined, or a 0-dim flag on the device: nonzero skips this tensor, like found_inf
 };
 
 /// Slots with the same hyper-parameters.

@@ -109,6 +109,12 @@ void open_data(Prepared& p, bool evaluation, const Log& log) {
   adopt_labels(p, evaluation, log);
 }
 
+void check_classes(const Prepared& p) {
+  if (const auto& classes = p.data.info.classes; classes.size() == 1)
+    throw DataError(fmt::format("{}: only one class, \"{}\"; a classifier needs at least two", p.config.data.path,
+                                classes.front()));
+}
+
 void resolve_model(Prepared& p, bool evaluation) {
   p.model_options = p.kind->default_options();
   config::read_into(&p.config.model_table(), p.kind->fields(), p.model_options.get());
@@ -150,6 +156,7 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
       config::fail(p.config.root.table("model"), "name", error.what());
     }
     open_data(p, !trains, log);
+    check_classes(p);
     try {
       resolve_model(p, !trains);
     } catch (const ConfigError& error) {

@@ -118,10 +118,12 @@ void save_state(const Prepared& prepared, const RunFolder& folder, Booster& boos
 
 static bool is_run_folder(const std::string& path) {
   std::error_code none;
-  return std::filesystem::is_directory(path + "/checkpoints", none);
+  namespace fs = std::filesystem;
+  const auto is_there = [&](const char* name) { return fs::exists(fs::path(path) / name, none); };
+  return is_there("checkpoints") || (is_there("config.toml") && !is_there("manifest.json"));
 }
 
-void check_start(const Prepared& p, const std::string& config_toml) {
+void check_resume_point(const Prepared& p, const std::string& config_toml) {
   const auto& from = p.config.run.resume;
   if (from.empty() || from == "auto" || is_run_folder(from)) return;
   ResumePoint unused;

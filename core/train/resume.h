@@ -49,7 +49,7 @@ ResumePoint find_resume_point(const Prepared& prepared, const std::string& confi
 
 /// Checks a checkpoint that the user named like find_resume_point(), but reads only its manifest. For a process that
 /// checks before the ranks start. @throws CheckpointError
-void check_start(const Prepared& prepared, const std::string& config_toml);
+void check_resume_point(const Prepared& prepared, const std::string& config_toml);
 
 /// Restores the run from the folder's checkpoint, including its best weights, and removes later steps from the folder.
 /// Returns the checkpoint, or "" for a new run. Collective: every rank uses what rank 0 found.

@@ -55,7 +55,7 @@ bool holds_a_run(const fs::path& dir) {
 }
 
 /// Whether a run that is resumed at `step` keeps this line of metrics.jsonl.
-bool is_told(const std::string& line, std::int64_t step) {
+bool is_kept(const std::string& line, std::int64_t step) {
   const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   return parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step && parsed.value("split", "") != "test";
 }
@@ -67,7 +67,7 @@ std::int64_t cut_metrics(const std::string& path, std::int64_t step) {
   checkpoint::FileWriter out(path);
   std::int64_t dropped = 0;
   for (std::string line; std::getline(lines, line);) {
-    if (!is_told(line, step)) {  // this also drops a truncated line: it is not JSON
+    if (!is_kept(line, step)) {  // this also drops a truncated line: it is not JSON
       ++dropped;
       continue;
     }
@@ -195,7 +195,7 @@ static std::string toml_of(const Prepared& p) {
 void check_run(const Prepared& p) {
   check_weights_stay(p);
   config::with_place(p.config.root, [&] { (void)holds_a_run(p.config.run.dir); });
-  check_start(p, toml_of(p));
+  check_resume_point(p, toml_of(p));
 }
 
 std::unique_ptr<RunFolder> open_run(const Prepared& p) {

@@ -106,6 +106,12 @@ TEST(Command, FrontRefusesAlone) {
   expect_only_refusal(run_process({front, "train", good, "--ranks", "2"}), 2, "trireme-worker is missing");
 }
 
+TEST(Command, RefusesThreadsThatOpenMpCannotMake) {
+  for (const auto* threads : {"99999", "0", "abc"})
+    expect_only_refusal(trireme({"env"}, {.environment = {std::string("OMP_NUM_THREADS=") + threads}}), 2,
+                        "must be at least 1 and at most 4096");
+}
+
 TEST(Command, SaysWhatItRunsOn) {
   const auto env = trireme({"env"});
   EXPECT_EQ(env.code, 0);

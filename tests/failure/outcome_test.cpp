@@ -214,6 +214,15 @@ TEST(Outcome, AResumedRunWithNothingLeftToDoChangesNothing) {
   EXPECT_EQ(metrics_of(run.dir(), "eval", "test").size(), 1U);
 }
 
+// It holds every key that applied, at its value; with another choice some of them apply no longer.
+TEST(Outcome, TheResolvedFileCanBeChanged) {
+  const SmallRun run;
+  train_well(run, 1, {});
+  const auto again = run_process({TRIREME_COMMAND, "train", run.dir() + "/config.toml", "--set", "optimizer.name=sgd",
+                                  "--set", "run.dir=" + run.folder.path() + "/other"});
+  EXPECT_EQ(again.code, 0) << again.err;
+}
+
 TEST(Outcome, NoNewStartOverDamagedCheckpoints) {
   const SmallRun run;
   train_well(run, 1, sets({"run.checkpoint_every=2"}));

@@ -84,6 +84,26 @@ TEST(RefusalsOfData, WantTheirFolder) {
   expect_only_refusal(run.train(8, {"--set", "data.path=/nowhere/leaves"}), 3, "/nowhere/leaves");
 }
 
+// What the listing shows is refused then, and not when the first evaluation reads it.
+TEST(RefusalsOfData, WantImageFilesAndTwoClasses) {
+  const SmallRun run("[data]\nname = \"image_folder\"\nimage_size = 16\n");
+  const auto data = run.folder.path() + "/leaves";
+  ASSERT_EQ(run_process({TRIREME_COMMAND, "data", "leaves", "--out", data, "--images", "30"}).code, 0);
+  const auto refused = [&](const std::string& words) {
+    expect_only_refusal(run.train(2, {"--set", "data.path=" + data}), 3, words);
+  };
+  const auto odd = data + "/validation/rust/odd.png";
+  std::ofstream(odd).close();
+  refused("odd.png: the file is empty; remove it");
+  fs::remove(odd);
+  fs::create_symlink("/nowhere.png", odd);
+  refused("odd.png: a link to a file that does not exist");
+  fs::remove(odd);
+  for (const auto* split : {"train", "validation", "test"})
+    for (const auto* other : {"rust", "healthy"}) fs::remove_all(data + "/" + split + "/" + other);
+  refused("only one class, \"angular_spots\"; a classifier needs at least two");
+}
+
 TEST_F(Refusals, OfRanksDataAndModel) {
   const auto cases = std::vector<Row>{
       {{"train.epochs=1"}, "a global batch of 8 cannot be split over 64 data-parallel ranks; use at least 64", 64},
@@ -102,6 +122,7 @@ TEST_F(Refusals, OfRanksDataAndModel) {
       {{"model.patch_size=7"}, "patch_size"},
       {{"model.weights=/nowhere/weights"}, "/nowhere/weights", 8, Phase::check, 7},
       {{"run.resume=/nowhere"}, "/nowhere", 8, Phase::check, 7},
+      {{"run.resume=/usr"}, "/usr: neither a run nor a checkpoint; name a run folder", 8, Phase::check, 7},
       {{"run.dir=" + run_.folder.path()}, "which is not part of a run; name another folder"},
       {{"run.dir=" + run_.config}, "is a file; name a folder"},
   };

@@ -200,6 +200,41 @@ TEST(Streams, OneRankSpeaksUnderTheUsersLauncher) {
     expect_only_refusal(run_process(under_mpirun(words), kRoot), 2, says);
 }
 
+// An old copy of the file on one machine, say: the ranks would train on, each its own way.
+TEST(Streams, RanksWithDifferentSettingsAreRefused) {
+  const SmallRun run;
+  const auto first_and_second = [&](const std::vector<std::string>& one, const std::vector<std::string>& other) {
+    std::vector<std::string> words{TRIREME_TEST_MPIRUN, "--oversubscribe", "--quiet"};
+    for (const auto* part : {&one, &other}) {
+      words.insert(words.end(), {"-n", "1", TRIREME_COMMAND});
+      words.insert(words.end(), part->begin(), part->end());
+      if (part == &one) words.emplace_back(":");
+    }
+    return run_process(words, kRoot);
+  };
+  const std::vector<std::string> train{"train", run.config};
+  const auto with = [&](const std::string& setting) {
+    return std::vector<std::string>{"train", run.config, "--set", setting};
+  };
+  expect_refusal(first_and_second(train, with("optimizer.lr=0.1")), 2,
+                 "rank 1 has optimizer.lr = 0.1, but rank 0 does not set it; start all ranks with the same file");
+  expect_refusal(first_and_second(with("train.epochs=3"), train), 2, "rank 1 has train.epochs = 1, but rank 0 has 3");
+  expect_refusal(first_and_second(with("run.seed=3"), train), 2, "rank 1 does not set run.seed, but rank 0 has 3");
+  EXPECT_FALSE(fs::exists(run.dir())) << "refused before the run begins";
+  EXPECT_EQ(first_and_second(train, with("run.threads=1")).code, 0);
+}
+
+// As `head` does. What belongs to the ranks is removed all the same.
+TEST(Streams, AReaderThatGoesAwayLeavesNothingBehind) {
+  const SmallRun run;
+  const TemporaryFolder temporary;
+  const auto out = shell("set -o pipefail; TMPDIR=" + temporary.path() + " " TRIREME_COMMAND " verify " + run.config +
+                         " --layouts 'dp=1; dp=2; dp=1' | head -n 1");
+  EXPECT_EQ(out.code, 128 + SIGPIPE) << out.err;
+  EXPECT_EQ(out.err, "");
+  EXPECT_TRUE(fs::is_empty(temporary.path()));
+}
+
 TEST(Streams, AnMpirunThatIsKilledIsNoLackOfMemory) {
   const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
   const TemporaryFolder temporary;

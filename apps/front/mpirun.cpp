@@ -1,0 +1,93 @@
+#include "apps/front/mpirun.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "apps/front/libraries.h"
+#include "apps/front/programs.h"
+#include "core/base/environment.h"
+#include "core/base/error.h"
+
+namespace trireme::apps {
+namespace {
+
+// The mpirun of a bundle, else of the MPI that Trireme was built with, else the first one on PATH.
+std::string find_mpirun() {
+  if (const auto bundled = bundled_mpirun(prefix()); !bundled.empty()) return bundled;
+  if (is_program(TRIREME_MPIRUN)) return TRIREME_MPIRUN;
+  const auto found = on_path("mpirun");
+  if (found.empty())
+    throw ConfigError(
+        "--ranks needs mpirun, which is not on this machine; install Open MPI (apt-get install openmpi-bin), or start "
+        "the ranks with srun or torchrun");
+  return found;
+}
+
+// Whether a process may read another one's memory, as Open MPI's shared memory does by default. Many containers forbid
+// the call, and each message would then print a warning.
+bool may_read_other_processes() {
+  char from = 1, to = 0;
+  iovec source{&from, 1}, target{&to, 1};
+  return process_vm_readv(getpid(), &target, 1, &source, 1, 0) == 1;
+}
+
+/// The root of temporary files. @throws ConfigError when it has too little space for the ranks
+std::string root_with_room(std::int64_t ranks) {
+  constexpr double kMi = 1024 * 1024;
+  auto root = temporary_root();
+  struct statvfs space {};
+  if (statvfs(root.c_str(), &space) != 0) return root;
+  const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / kMi;
+  const double needed = 8 + 2 * static_cast<double>(ranks);
+  if (left >= needed) return root;
+  throw ConfigError(
+      fmt::format("{}: {:.1f} MiB are free, and Open MPI needs {:.0f} MiB for {} ranks; free some space, or set "
+                  "TMPDIR to another folder",
+                  root, left, needed, ranks));
+}
+
+}  // namespace
+
+int cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+MpiFiles::MpiFiles(std::int64_t ranks)
+    : folder_(root_with_room(ranks), "Open MPI needs a temporary folder: set TMPDIR to one that can be written to") {
+  if (access("/dev/shm", W_OK | X_OK) == 0) shared_.emplace("/dev/shm", "Open MPI's shared memory needs it");
+}
+
+std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& files,
+                                        const std::vector<std::string>& program) {
+  // Quiet: without mpirun's own message about a failed rank; ours is shorter and printed once.
+  std::vector<std::string> command{
+      find_mpirun(), "-n", std::to_string(ranks), "--oversubscribe", "--bind-to", "none", "--quiet", "--stdin", "none"};
+  const auto set = [&](const char* name, const std::string& value) {
+    command.insert(command.end(), {"--mca", name, value});
+  };
+  set("opal_signal", "6");  // on a crash, report the signal without Open MPI's stack trace
+  // All ranks are on one machine: shared memory suffices, and the search for InfiniBand and Omni-Path takes 0.2 s.
+  const auto set_unless_user = [&](const char* name, const std::string& value) {
+    if (environment(fmt::format("OMPI_MCA_{}", name).c_str()).empty() && !value.empty()) set(name, value);
+  };
+  set_unless_user("pml", "ob1");
+  set_unless_user("btl", "self,vader,tcp");
+  set_unless_user("orte_tmpdir_base", files.folder());
+  set_unless_user("btl_vader_backing_directory", files.shared());
+  // Open MPI requires a remote shell even if it does not use one.
+  if (on_path("ssh").empty() && on_path("rsh").empty()) set("plm_rsh_agent", "/bin/sh");
+  // A waiting rank spins, which takes time from the others if ranks and their loader threads share cores.
+  if (2 * ranks > cores()) set("mpi_yield_when_idle", "1");
+  if (!may_read_other_processes()) set("btl_vader_single_copy_mechanism", "none");
+  command.insert(command.end(), program.begin(), program.end());
+  return command;
+}
+
+}  // namespace trireme::apps
