@@ -229,7 +229,7 @@ void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) 
 void resolve_eval(const CLI::App& app, EvalCommand& eval) {
   const auto target = find_eval_target(eval.weights);
   eval.own_config = eval.config.empty();
-  if (std::error_code none; !std::filesystem::exists(target.weights, none))
+  if (std::error_code none; eval.own_config && !std::filesystem::exists(target.weights, none))
     refuse(app, fmt::format("{}: no such file or folder", target.weights));
   if (eval.own_config && target.config.empty())
     refuse(app, fmt::format("{} is not a run folder or checkpoint with a config.toml; name the TOML file as well",

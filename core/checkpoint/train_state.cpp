@@ -146,8 +146,8 @@ const std::string& verified(const std::string& folder, Verify how) {
   if (!fs::is_directory(folder)) throw CheckpointError(fmt::format("{}: no such checkpoint folder", folder));
   if (!fs::exists(inside(folder, kManifest)))
     throw CheckpointError(
-        fmt::format("{}: neither a run nor a checkpoint; name a run folder, or a folder in its "
-                    "checkpoints/",
+        fmt::format("{}: no manifest.json in it, so it is not a complete checkpoint; name a run folder, or a "
+                    "folder in its checkpoints/",
                     folder));
   verify(folder, how);
   return folder;

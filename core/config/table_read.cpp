@@ -78,7 +78,8 @@ void check_choice(const Table& section, const Field& field, const std::string& v
   const auto& choices = field.rules.choices;
   if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
   auto alike = choices;  // a slip seldom changes the first letter; "gpu" is not meant to be "cpu"
-  std::erase_if(alike, [&](const auto& choice) { return value.empty() || choice.empty() || choice.front() != value.front(); });
+  std::erase_if(alike,
+                [&](const auto& choice) { return value.empty() || choice.empty() || choice.front() != value.front(); });
   refuse(section, field, fmt::format("must be one of {}{}", text::join(choices), text::did_you_mean(value, alike)));
 }
 
@@ -164,8 +165,9 @@ void read_into(const Table* section, const FieldTable& fields, void* out) {
     if (const Entry* entry = section->find(field.key)) read_field(*section, field, *entry, out);
   for (const auto& field : fields.fields) {
     const Entry* entry = section->find(field.key);
-    // A resolved file names defaults, too; with --set another choice they say nothing wrong.
-    if (entry == nullptr || applies(fields, field, out) || field.get(out) == field.default_value) continue;
+    if (entry == nullptr || applies(fields, field, out)) continue;
+    // A run's config.toml contains defaults, too; they must not prevent another choice with --set.
+    if (entry->origin.line > 0 && field.get(out) == field.default_value) continue;
     const auto& only = *field.rules.only;
     refuse(*section, field,
            fmt::format("has no effect with {0} = {1}; remove it, or set {0} to {2}", only.key,

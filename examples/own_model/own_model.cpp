@@ -80,7 +80,7 @@ int train(Run given, trireme::comm::World& world) {
   const auto& train = given.config.train;
   trireme::Booster booster(
       world, std::move(given.plugin),
-      {.train = train, .optimizer = given.config.optimizer, .schedule = given.config.lr_schedule, .seed = 42});
+      {.train = train, .optimizer = given.config.optimizer, .lr_schedule = given.config.lr_schedule, .seed = 42});
   const auto lines = std::make_shared<Lines>();
   trireme::BoostInputs inputs;
   inputs.source = std::move(given.source);

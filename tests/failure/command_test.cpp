@@ -54,9 +54,9 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
       {{"train", good, "--set", "train.epochs=many"}, "--set train.epochs=many: must be an integer, not a string"},
       {{"train", good, "--set", "epochs=5"}, "write --set SECTION.KEY=VALUE"},
       {{"train", good, "--set"}, "--set"},
-      {{"eval", "runs/x"},
-       "runs/x is not a run folder or checkpoint with a config.toml; name the TOML file as well  (trireme eval "
-       "--help)"},
+      {{"eval", "runs/x"}, "runs/x: no such file or folder  (trireme eval --help)"},
+      {{"eval", "/usr"},
+       "/usr is not a run folder or checkpoint with a config.toml; name the TOML file as well  (trireme eval --help)"},
   };
   for (const auto& [words, expected] : cases) {
     SCOPED_TRACE(expected);

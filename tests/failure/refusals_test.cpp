@@ -122,7 +122,11 @@ TEST_F(Refusals, OfRanksDataAndModel) {
       {{"model.patch_size=7"}, "patch_size"},
       {{"model.weights=/nowhere/weights"}, "/nowhere/weights", 8, Phase::check, 7},
       {{"run.resume=/nowhere"}, "/nowhere", 8, Phase::check, 7},
-      {{"run.resume=/usr"}, "/usr: neither a run nor a checkpoint; name a run folder", 8, Phase::check, 7},
+      {{"run.resume=/usr"},
+       "/usr: no manifest.json in it, so it is not a complete checkpoint; name a run folder",
+       8,
+       Phase::check,
+       7},
       {{"run.dir=" + run_.folder.path()}, "which is not part of a run; name another folder"},
       {{"run.dir=" + run_.config}, "is a file; name a folder"},
   };

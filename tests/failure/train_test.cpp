@@ -173,9 +173,11 @@ TEST(Train, TellsThatMemoryIsOutWhileLoading) {
       ",3,8,8],\"data_offsets\":[" + std::to_string(8 * kSamples) + "," + std::to_string((8 + 192) * kSamples) + "]}}";
   std::string length(8, '\0');
   for (std::size_t i = 0; i < 2; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xFF);
+  std::string samples((8 + 192) * kSamples, '\0');
+  samples.front() = 1;  // the first label: two classes
   const TemporaryFolder data;
   for (const auto* split : {"train", "validation"})
-    data.write(std::string(split) + ".safetensors", length + header + std::string((8 + 192) * kSamples, '\0'));
+    data.write(std::string(split) + ".safetensors", length + header + samples);
   const SmallRun run("[data]\nname = \"tensors\"\npath = \"" + data.path() + "\"\n");
   for (const int ranks : {1, 2})
     expect_only_refusal(run.train(ranks, {"--set", "run.memory_mb=0.005"}), 4, "out of memory (run.memory_mb: ");

@@ -181,12 +181,13 @@ TEST(ImageFolder, RefusesOptionsThatCannotBe) {
 TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
   const Folder folder;
   put_all(folder);
-  const auto bad = folder.write("train/a/broken.jpg", "");
+  const auto bad = folder.write("train/a/broken.jpg", "text");
   auto options = options_for(folder.path());
   auto sets = open(options, 1, Log(1));
   EXPECT_EQ(message_of([&] { sets.train->get(0, 0, true); }),
             bad +
-                ": the file is empty; repair or remove it, or set data.on_bad_sample = \"skip\" to continue without it "
+                ": neither JPEG nor PNG, by its first bytes; repair or remove it, or set data.on_bad_sample = \"skip\" "
+                "to continue without it "
                 "(not possible with tensor, sequence or pipeline parallelism)");
 
   options.on_bad_sample = "skip";
@@ -201,7 +202,8 @@ TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
   char text[512] = {};
   const auto length = std::fread(text, 1, sizeof text - 1, lines);
   std::fclose(lines);
-  EXPECT_EQ(std::string(text, length), "warning: rank 2: a sample is skipped: " + bad + ": the file is empty\n");
+  EXPECT_EQ(std::string(text, length),
+            "warning: rank 2: a sample is skipped: " + bad + ": neither JPEG nor PNG, by its first bytes\n");
 
   // Through a loader of two ranks: the next sample stands in, wherever it is read.
   std::vector<std::int64_t> ids;
