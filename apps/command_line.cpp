@@ -229,11 +229,14 @@ void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) 
 void resolve_eval(const CLI::App& app, EvalCommand& eval) {
   const auto target = find_eval_target(eval.weights);
   eval.own_config = eval.config.empty();
-  if (std::error_code none; eval.own_config && !std::filesystem::exists(target.weights, none))
-    refuse(app, fmt::format("{}: no such file or folder", target.weights));
-  if (eval.own_config && target.config.empty())
-    refuse(app, fmt::format("{} is not a run folder or checkpoint with a config.toml; name the TOML file as well",
-                            eval.weights));
+  if (eval.own_config && target.config.empty()) {
+    std::error_code error;
+    const bool is_there = std::filesystem::exists(target.weights, error);
+    refuse(app, fmt::format("{}: {}; name a run folder or a checkpoint, or the weights and the TOML file", eval.weights,
+                            error      ? error.message()
+                            : is_there ? "not a run folder or a checkpoint, for it has no config.toml"
+                                       : "no such file or folder"));
+  }
   if (eval.own_config) eval.config = target.config;
   eval.weights = target.weights;
   eval.is_checkpoint = target.is_checkpoint;

@@ -71,7 +71,6 @@ void blame(const Layout& layout, const std::vector<std::string>& set, const Conf
   std::string what = error.what();
   for (const auto& assignment : set)
     if (what.starts_with("--set " + assignment)) throw error;
-  if (what.find("cannot be read: ") != std::string::npos || what.find("is a folder") != std::string::npos) throw error;
   if (what.starts_with("--set ")) what.erase(0, 6);
   throw ConfigError(fmt::format("--layouts: \"{}\": {}", layout.text, what));
 }

@@ -64,7 +64,7 @@ int run(int argc, char** argv) {
                               {"fused norm", {.norm = true}},
                               {"fused pointwise", {.pointwise = true}},
                               {"both", {.norm = true, .pointwise = true}}};
-  trace::start(world->device());  // so that settle() waits for the device
+  trace::start(world->device());  // so that synchronize() waits for the device
   for (int round = -2; round < rounds; ++round)
     for (auto& choice : choices) {
       nn::choose_kernels(*model, choice.kernels);

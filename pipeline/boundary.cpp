@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kNumbers = 1000;
 
 std::string text(const TensorSpec& spec) {
-  return fmt::format("{} [{}]", c10::toString(spec.dtype), fmt::join(spec.shape, ", "));
+  return fmt::format("{} [{}]", c10::getDtypeNames(spec.dtype).first, fmt::join(spec.shape, ", "));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ int run(const EvalCommand& command) {
         return options;
       },
       [&](comm::World& world) {
-        check_same_settings(world, "eval " + command.weights, prepared->config.root);
+        check_same_settings(world, "eval", *prepared);
         train::run_evaluation(std::move(*prepared), world, {.columns = terminal_columns(STDOUT_FILENO)});
       });
 }

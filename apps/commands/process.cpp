@@ -29,9 +29,11 @@ bool beside_gpu(const config::RunConfig& config) { return config.run.device != "
 
 using Settings = std::map<std::string, std::string>;
 
+/// Adds the keys of the table and its sections, without those that may differ by host: paths and local resources.
 void add_keys(const config::Table& table, Settings& out) {
-  static const std::set<std::string> by_host{"data.path",     "data.workers", "data.prefetch",
-                                             "data.cache_mb", "run.threads",  "run.resume"};
+  static const std::set<std::string> by_host{
+      "data.path",   "data.workers",  "data.prefetch", "data.cache_mb",   "model.weights",
+      "run.threads", "run.memory_mb", "run.resume",    "parallel.plugin", "plugin.gemini.memstats"};
   for (const auto& [key, entry] : table.entries)
     if (const auto name = table.path.empty() ? key : table.path + "." + key; !by_host.contains(name))
       out[name] = config::to_toml(entry.value);
@@ -52,19 +54,31 @@ std::string first_difference(const Settings& here, const Settings& there, int ra
   return "";
 }
 
+/// What the excepted paths lead to.
+void add_contents(const train::Prepared& prepared, Settings& out) {
+  out["the plugin"] = prepared.plugin->name();
+  out["a checkpoint to resume"] = prepared.config.run.resume.empty() ? "no" : "yes";
+  const auto& data = prepared.data;
+  out["a training split of"] = fmt::format("{} samples ({})", data.train ? data.train->size() : 0, data.info.digest);
+  for (const auto& [name, split] : {std::pair{"validation", &data.validation}, {"test", &data.test}})
+    out[fmt::format("a {} split of", name)] = fmt::format("{} samples", *split ? (*split)->size() : 0);
+}
+
 }  // namespace
 
-void check_same_settings(comm::World& world, const std::string& command, const config::Table& root) {
+void check_same_settings(comm::World& world, const std::string& command, const train::Prepared& prepared) {
   Settings here{{"the command", command}};
-  add_keys(root, here);
+  add_keys(prepared.config.root, here);
+  add_contents(prepared, here);
   const auto text = json_text(nlohmann::json(here));
   const auto of_first = comm::broadcast_text(world.group(), world.device(), text);
   const auto difference =
       text == of_first ? "" : first_difference(here, nlohmann::json::parse(of_first).get<Settings>(), world.rank());
-  const auto all = comm::gather_text(world.group(), world.device(), difference);
-  const auto found = std::find_if(all.begin(), all.end(), [](const auto& each) { return !each.empty(); });
-  const auto said = comm::broadcast_text(world.group(), world.device(), found == all.end() ? "" : *found);
-  if (!said.empty()) throw ConfigError(said + "; start all ranks with the same file and options");
+  const std::string same = "=";  // not empty: a collective of no bytes has no use
+  const auto all = comm::gather_text(world.group(), world.device(), difference.empty() ? same : difference);
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each != same; });
+  const auto said = comm::broadcast_text(world.group(), world.device(), found == all.end() ? same : *found);
+  if (said != same) throw ConfigError(said + "; start all ranks with the same file and options");
 }
 
 comm::WorldOptions world_options(const config::RunConfig& config) {

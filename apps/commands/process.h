@@ -22,9 +22,9 @@ bool checks_for(const std::optional<std::int64_t>& ranks);
 /// `weights`: for an evaluation. @throws ConfigError, DataError, CheckpointError
 train::Prepared check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights);
 
-/// Checks that all ranks were started with the same command and settings; keys that may differ by host (data.path,
-/// run.threads and the loader's) are excepted. Collective. @throws ConfigError on every rank, naming the first
+/// Checks that all ranks were started with the same command and settings. Paths and local resources may differ by host,
+/// but not the data and the plugin that they lead to. Collective. @throws ConfigError on every rank, naming the first
 /// difference
-void check_same_settings(comm::World& world, const std::string& command, const config::Table& root);
+void check_same_settings(comm::World& world, const std::string& command, const train::Prepared& prepared);
 
 }  // namespace trireme::apps

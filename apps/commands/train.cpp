@@ -60,7 +60,7 @@ int run(const TrainCommand& command) {
         return options;
       },
       [&](comm::World& world) {
-        check_same_settings(world, "train", prepared->config.root);
+        check_same_settings(world, command.timeline ? "train --timeline" : "train", *prepared);
         if (prepared->config.run.memory_mb > 0 && !world.device().is_cpu())
           config::fail(prepared->config.root.table("run"), "memory_mb",
                        "applies only to CPU ranks, but these ranks use GPUs; remove it");

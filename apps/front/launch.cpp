@@ -121,8 +121,9 @@ static void check_openmp_threads() {
   if (text.empty()) return;
   char* end = nullptr;
   const long threads = std::strtol(text.c_str(), &end, 10);
-  if (end == text.c_str() || threads < 1 || threads > kMost)
-    throw ConfigError(fmt::format("OMP_NUM_THREADS={}: must be at least 1 and at most {}", text, kMost));
+  const bool ends = *end == '\0' || *end == ',';  // a list has a number for each level of nesting
+  if (end == text.c_str() || !ends || threads < 1 || threads > kMost)
+    throw ConfigError(fmt::format("OMP_NUM_THREADS={}: must be a number from 1 to {}", text, kMost));
 }
 
 // OpenMP threads spin while they wait unless configured otherwise. With loader threads and other ranks on the same
@@ -193,8 +194,8 @@ void start_rank(const std::vector<std::string>& words) {
 }
 
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {
-  const MpiFiles files(ranks);
   const auto worker = worker_command(arguments);
+  const MpiFiles files(ranks);
   const auto prepare = [&] {
     prepare_process();
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);

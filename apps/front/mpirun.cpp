@@ -12,6 +12,7 @@
 #include "apps/front/programs.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace trireme::apps {
 namespace {
@@ -46,9 +47,9 @@ std::string root_with_room(std::int64_t ranks) {
   const double needed = 8 + 2 * static_cast<double>(ranks);
   if (left >= needed) return root;
   throw ConfigError(
-      fmt::format("{}: {:.1f} MiB are free, and Open MPI needs {:.0f} MiB for {} ranks; free some space, or set "
+      fmt::format("{}: {:.1f} MiB are free, and Open MPI needs {:.0f} MiB for {}; free some space, or set "
                   "TMPDIR to another folder",
-                  root, left, needed, ranks));
+                  root, left, needed, text::counted(ranks, "rank")));
 }
 
 }  // namespace
@@ -61,7 +62,11 @@ int cores() {
 
 MpiFiles::MpiFiles(std::int64_t ranks)
     : folder_(root_with_room(ranks), "Open MPI needs a temporary folder: set TMPDIR to one that can be written to") {
-  if (access("/dev/shm", W_OK | X_OK) == 0) shared_.emplace("/dev/shm", "Open MPI's shared memory needs it");
+  try {
+    shared_.emplace("/dev/shm", "");
+  } catch (const ConfigError&) {
+    // Open MPI then chooses a place itself.
+  }
 }
 
 std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& files,

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/config_file.h"
 #include "apps/front/launch.h"
 #include "apps/front/temporary_folder.h"
 #include "apps/layouts.h"
@@ -81,6 +82,7 @@ int verify(const VerifyCommand& command) {
          {std::pair{"parallel.", "--layouts"}, {"plugin.", "--layouts"}, {"train.precision=", "--precision"}})
       if (set.rfind(key, 0) == 0)
         throw ConfigError(fmt::format("--set {}: use {} for this in verify; remove it", set, instead));
+  (void)read_config(command.config);  // an error in the file is no layout's
   std::vector<std::int64_t> threads;
   for (const auto& layout : layouts) {
     try {
@@ -112,6 +114,7 @@ int verify(const VerifyCommand& command) {
   std::size_t same = 0;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& layout = layouts[i];
+    if (!output_error().empty()) return 0;  // nobody reads on
     const int code =
         run_ranks(layout.ranks(), threads[i], words_of(command, layout, record_of(i), record_of(0)), Check::no);
     // SIGKILL may have ended only a rank, other signals were for this command.
@@ -129,7 +132,6 @@ int verify(const VerifyCommand& command) {
       line(layout.text, layout.ranks(), small(row.loss), small(row.gradient), small(row.weight), verdict);
     std::error_code none;
     if (i > 0) std::filesystem::remove_all(record_of(i), none);
-    if (!output_error().empty()) return 0;  // nobody reads on
   }
   const bool all = same == layouts.size();
   say(all ? fmt::format("all {} layouts compute the same", same)

@@ -21,8 +21,9 @@ inline std::string json_problem(const nlohmann::json::exception& error) {
     return at == text.npos ? text : text.substr(at + mark.size());
   };
   if (dynamic_cast<const nlohmann::json::parse_error*>(&error) == nullptr) return std::string(after("] "));
-  const auto place = after("parse error at ");
-  return std::string(place.substr(0, place.find(':'))) + ": not valid JSON";
+  const auto position = after("parse error at ");
+  if (position.size() == text.size()) return "not valid JSON";
+  return std::string(position.substr(0, position.find(':'))) + ": not valid JSON";
 }
 
 }  // namespace trireme

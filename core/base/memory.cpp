@@ -24,7 +24,7 @@ thread_local bool of_host = false;
 
 /// Precedes each block, for its deleter. kHeader is LibTorch's alignment.
 struct Header {
-  std::int64_t counted;
+  std::int64_t bytes;
 };
 constexpr std::size_t kHeader = 64;
 static_assert(sizeof(Header) <= kHeader);
@@ -55,7 +55,7 @@ void free_block(void* data) {
   auto* block = static_cast<std::byte*>(data) - kHeader;
   Header header{};
   std::memcpy(&header, block, sizeof header);
-  held_bytes.fetch_sub(header.counted);
+  held_bytes.fetch_sub(header.bytes);
   c10::free_cpu(block);
 }
 
@@ -64,17 +64,17 @@ class Counting final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &free_block, c10::Device(c10::kCPU)};
     const Header header{of_host ? 0 : static_cast<std::int64_t>(bytes)};
-    if (!take(header.counted))
+    if (!take(header.bytes))
       TORCH_CHECK_WITH(OutOfMemoryError, false,
                        fmt::format("run.memory_mb: {:.1f} MiB more are needed, but {:.1f} of {:.1f} MiB are in use",
-                                   mib(header.counted), mib(held()), mib(the_limit.load())));
+                                   mib(header.bytes), mib(held()), mib(the_limit.load())));
     try {
       auto* block = static_cast<std::byte*>(c10::alloc_cpu(bytes + kHeader));
       std::memcpy(block, &header, sizeof header);
       auto* data = block + kHeader;
       return {data, data, &free_block, c10::Device(c10::kCPU)};
     } catch (...) {
-      held_bytes.fetch_sub(header.counted);
+      held_bytes.fetch_sub(header.bytes);
       throw;
     }
   }

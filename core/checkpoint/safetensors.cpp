@@ -92,7 +92,7 @@ std::string make_header(const std::string& path, const std::vector<Entry>& entri
     const auto* dtype = dtype_name(type);
     if (dtype == nullptr)
       throw CheckpointError(
-          fmt::format("{}: tensor \"{}\": safetensors has no dtype {}", path, name, c10::toString(type)));
+          fmt::format("{}: tensor \"{}\": safetensors has no dtype {}", path, name, c10::getDtypeNames(type).first));
     TRIREME_CHECK(name != "__metadata__" && !header.contains(name), "{}: tensor \"{}\" appears twice", path, name);
     const std::uint64_t end = at + bytes_of(entries[index]);
     header[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {at, end}}};

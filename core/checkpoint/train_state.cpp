@@ -144,7 +144,7 @@ void verify(const std::string& folder, Verify how) {
 
 const std::string& verified(const std::string& folder, Verify how) {
   if (!fs::is_directory(folder)) throw CheckpointError(fmt::format("{}: no such checkpoint folder", folder));
-  if (!fs::exists(inside(folder, kManifest)))
+  if (std::error_code error; !fs::exists(inside(folder, kManifest), error) && !error)
     throw CheckpointError(
         fmt::format("{}: no manifest.json in it, so it is not a complete checkpoint; name a run folder, or a "
                     "folder in its checkpoints/",
@@ -285,8 +285,8 @@ void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> valu
       wrong.push_back(fmt::format("{} is not in the checkpoint", placement.name));
     else if (found->second.shape != placement.shape || found->second.dtype != value.scalar_type())
       wrong.push_back(fmt::format("{} is {} [{}] here and {} [{}] in the checkpoint", placement.name,
-                                  c10::toString(value.scalar_type()), fmt::join(placement.shape, ", "),
-                                  c10::toString(found->second.dtype), fmt::join(found->second.shape, ", ")));
+                                  c10::getDtypeNames(value.scalar_type()).first, fmt::join(placement.shape, ", "),
+                                  c10::getDtypeNames(found->second.dtype).first, fmt::join(found->second.shape, ", ")));
   }
   // The name of a parameter or of its optimizer state ("<parameter>.exp_avg").
   const auto of_others = [&](const std::string& name) {

@@ -131,7 +131,7 @@ std::string misfit(const TensorInfo& info, const nn::Parameter& parameter) {
     return fmt::format("{} [{}] (the file has [{}])", parameter.name, fmt::join(parameter.placement.shape, ", "),
                        fmt::join(info.shape, ", "));
   if (!c10::isFloatingType(info.dtype))
-    return fmt::format("{} (the file has dtype {})", parameter.name, c10::toString(info.dtype));
+    return fmt::format("{} (the file has dtype {})", parameter.name, c10::getDtypeNames(info.dtype).first);
   return "";
 }
 

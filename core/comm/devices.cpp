@@ -38,7 +38,7 @@ bool wants_cuda(const std::string& device, int available) {
   if (device != "cuda") throw ConfigError(fmt::format("device \"{}\": must be auto, cpu or cuda", device));
   if (available == 0)
     throw ConfigError(
-        "device \"cuda\", but the CUDA driver reports no device; use \"auto\" or \"cpu\", or check "
+        "the CUDA driver reports no device; use device = \"auto\" or \"cpu\", or check "
         "CUDA_VISIBLE_DEVICES");
   return true;
 }

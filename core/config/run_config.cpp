@@ -84,6 +84,7 @@ T read_core(const Table& root, const Fields<T>& fields) {
 
 void check_run(const Table& section, const RunOptions& run) {
   if (run.dir.empty()) fail(&section, "dir", "is empty; name the folder the run writes to");
+  if (text::printable(run.dir) != run.dir) fail(&section, "dir", "is not UTF-8; choose another name");
   if (run.checkpoint_every > 0 && run.keep_checkpoints == 0)
     fail(&section, "checkpoint_every",
          "has no effect, because keep_checkpoints = 0 keeps none; set run.keep_checkpoints to 1 or more");

@@ -124,7 +124,8 @@ Table convert(const toml::table& from, const std::string& path, const std::strin
 std::string explained(const toml::parse_error& error) {
   std::string text(error.description());
   if (text.find("could not determine value type") != std::string::npos) return text + "; a string needs quotes";
-  if (text.find("control characters") != std::string::npos) return text + "; is the closing quote missing?";
+  if (text.find("control characters") != std::string::npos && text.find("in comments") == std::string::npos)
+    return text + "; is the closing quote missing?";
   return text;
 }
 

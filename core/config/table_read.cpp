@@ -78,8 +78,9 @@ void check_choice(const Table& section, const Field& field, const std::string& v
   const auto& choices = field.rules.choices;
   if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
   auto alike = choices;  // a slip seldom changes the first letter; "gpu" is not meant to be "cpu"
-  std::erase_if(alike,
-                [&](const auto& choice) { return value.empty() || choice.empty() || choice.front() != value.front(); });
+  std::erase_if(alike, [&](const auto& choice) {
+    return value.empty() || choice.empty() || std::tolower(choice.front()) != std::tolower(value.front());
+  });
   refuse(section, field, fmt::format("must be one of {}{}", text::join(choices), text::did_you_mean(value, alike)));
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <turbojpeg.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -73,7 +74,9 @@ at::Tensor decode_png(std::span<const unsigned char> bytes, const std::string& n
 // O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
 static std::FILE* open_to_read(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  return file < 0 ? nullptr : fdopen(file, "rb");
+  std::FILE* opened = file < 0 ? nullptr : fdopen(file, "rb");
+  if (file >= 0 && opened == nullptr) close(file);
+  return opened;
 }
 
 std::vector<unsigned char> read_bytes(const std::string& path) {

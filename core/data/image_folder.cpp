@@ -1,9 +1,12 @@
 #include "core/data/image_folder.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -55,17 +58,16 @@ std::vector<std::string> class_folders(const fs::path& split) {
   return names;
 }
 
-/// What can be said of an image without opening it: a run should not end at its first evaluation for that.
-void check_image_file(const fs::path& path) {
-  std::error_code error;
-  const auto status = fs::status(path, error);
-  const char* problem = !fs::exists(status)               ? "a link to a file that does not exist"
-                        : !fs::is_regular_file(status)    ? "not a regular file"
-                        : fs::file_size(path, error) == 0 ? "the file is empty"
-                                                          : nullptr;
-  if (problem != nullptr)
-    throw DataError(fmt::format("{}: {}; remove it, or set data.on_bad_sample = \"skip\" to continue without it",
-                                (path.parent_path() / text::printable(path.filename().string())).string(), problem));
+/// The problem of an image file that shows without opening it, or null. @throws DataError for a folder
+const char* problem_of(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0)
+    return errno == ENOENT ? "a link to a file that does not exist" : std::strerror(errno);
+  if (S_ISDIR(status.st_mode))
+    throw DataError(fmt::format("{}: a folder in a class folder; move its images into {}, or remove it",
+                                (path.parent_path() / text::printable(path.filename().string())).string(),
+                                path.parent_path().string()));
+  return !S_ISREG(status.st_mode) ? "not a regular file" : status.st_size == 0 ? "the file is empty" : nullptr;
 }
 
 FolderSplit list_split(const fs::path& folder, const fs::path& train, const std::vector<std::string>& classes,
@@ -79,14 +81,14 @@ FolderSplit list_split(const fs::path& folder, const fs::path& train, const std:
           (folder / name).string(), name, train.string(), text::join(classes), text::did_you_mean(name, classes)));
     const auto before = out.files.size();
     for (const auto& file : entries(folder / name)) {
-      if (is_folder(folder / name / file))
-        throw DataError(fmt::format("{}: a folder in a class folder; move its images into {}, or remove it",
-                                    (folder / name / text::printable(file)).string(), (folder / name).string()));
+      const auto* problem = problem_of(folder / name / file);
       if (!is_image(file)) {
         ++*passed_over;
         continue;
       }
-      if (!skip_bad) check_image_file(folder / name / file);
+      if (problem != nullptr && !skip_bad)
+        throw DataError(fmt::format("{}: {}; remove it, or set data.on_bad_sample = \"skip\" to continue without it",
+                                    (folder / name / text::printable(file)).string(), problem));
       out.files.push_back((folder / name / file).string());
       out.labels.push_back(found - classes.begin());
     }
@@ -145,6 +147,9 @@ FolderListing list_image_folder(const std::string& path, const Log& log, bool sk
     if (!is_folder(folders.at(split)))
       throw DataError(fmt::format("{}: the {} split is missing; create it, with one subfolder of images per class",
                                   folders.at(split).string(), name_of(split)));
+  if (std::error_code error; fs::exists(folders.at(Split::test), error) && !is_folder(folders.at(Split::test)))
+    throw DataError(
+        fmt::format("{}: not a folder; expected the test split, or nothing", folders.at(Split::test).string()));
   FolderListing out;
   out.classes = class_folders(train);
   std::int64_t passed_over = 0;

@@ -41,7 +41,7 @@ TensorDataset::TensorDataset(const std::string& file, TransformOptions transform
   dtype_ = entry.dtype;
   if (!is_pixel_type(dtype_))
     throw DataError(fmt::format("{}: pixel_values is {}; it must be float64, float32, float16, bfloat16 or uint8", file,
-                                c10::toString(dtype_)));
+                                c10::getDtypeNames(dtype_).first));
   const auto& shape = entry.shape;
   if (shape.size() != 4 || shape[1] != 3 || shape[2] != shape[3] || shape[2] < 1)
     throw DataError(
@@ -58,7 +58,7 @@ void TensorDataset::read_labels() {
   const auto& entry = file_.entry("labels");
   if (entry.shape.size() != 1 || (entry.dtype != at::kLong && entry.dtype != at::kInt))
     throw DataError(fmt::format("{}: labels is {} [{}]; it must be int64 or int32, and [N]", file_.path(),
-                                c10::toString(entry.dtype), fmt::join(entry.shape, ", ")));
+                                c10::getDtypeNames(entry.dtype).first, fmt::join(entry.shape, ", ")));
   const auto labels = file_.read("labels").to(at::kLong);
   labels_.assign(labels.const_data_ptr<std::int64_t>(), labels.const_data_ptr<std::int64_t>() + labels.numel());
   for (std::size_t i = 0; i < labels_.size(); ++i)

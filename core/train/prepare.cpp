@@ -66,7 +66,12 @@ void check_device(const Prepared& p) {
   const auto& device = p.config.run.device;
   const bool tf32 = Precision::parse(p.config.train.precision).tf32;
   if (device != "cuda" && !tf32) return;
-  const bool cuda = comm::wants_cuda(device, device == "cpu" ? 0 : comm::cuda_device_count());
+  bool cuda = false;
+  try {
+    cuda = comm::wants_cuda(device, device == "cpu" ? 0 : comm::cuda_device_count());
+  } catch (const ConfigError& error) {
+    config::fail(p.config.root.table("run"), "device", error.what());
+  }
   if (tf32 && !cuda) config::fail(p.config.root.table("train"), "precision", kTf32OnCpu);
 }
 
@@ -126,7 +131,10 @@ void resolve_model(Prepared& p, bool evaluation) {
     const auto stored = checkpoint::read_beside_weights(p.weights);
     if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored))
       config::fail(p.config.root.table("model"), "weights",
-                   fmt::format("{} contains a model that is not a \"{}\"", p.weights, p.config.model.name));
+                   fmt::format("{}: model_type is {}, but model.name is \"{}\"; choose other weights",
+                               checkpoint::beside_weights(p.weights, checkpoint::kModelConfig),
+                               stored.is_object() ? stored.value("model_type", nlohmann::json("")).dump() : "missing",
+                               p.config.model.name));
   }
   const auto& info = p.data.info;
   p.kind->resolve(p.model_options.get(), {.image_size = info.image_size,

@@ -18,7 +18,7 @@ struct Section {
 const std::vector<Section>& rules() {
   static const std::vector<Section> all{
       {"run", Rule::free, {{"seed", Rule::refused}}},
-      {"model", Rule::refused, {{"weights", Rule::free}}},
+      {"model", Rule::refused, {{"weights", Rule::warn}}},
       {"data",
        Rule::refused,
        {{"path", Rule::free},

@@ -60,7 +60,7 @@ bool is_kept(const std::string& line, std::int64_t step) {
   return parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step && parsed.value("split", "") != "test";
 }
 
-/// Rewrites the file without the lines that is_told() rejects; returns their number.
+/// Rewrites the file without the lines that is_kept() rejects; returns their number.
 std::int64_t cut_metrics(const std::string& path, std::int64_t step) {
   std::ifstream lines(path, std::ios::binary);
   if (!lines) return 0;

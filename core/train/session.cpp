@@ -67,13 +67,10 @@ class Session {
   /// The remedy when memory runs out in training.
   std::string remedy() const {
     if (!run_.model)  // while weights and optimizer state are made
-      return ": choose a smaller model, or partition it over more ranks, with parallel.plugin = \"hybrid_parallel\" "
-             "and "
-             "parallel.tp, parallel.pp or parallel.zero = 3";
+      return ": choose a smaller model, or partition it over more ranks (parallel.tp, parallel.pp, parallel.zero = 3)";
     std::vector<std::string> ways{"use a smaller train.micro_batch"};
     if (!train().recompute) ways.emplace_back("set train.recompute = true");
-    if (run_.model)
-      for (auto& way : run_.model->memory_advice()) ways.push_back(std::move(way));
+    for (auto& way : run_.model->memory_advice()) ways.push_back(std::move(way));
     return fmt::format(": {}, or use more ranks", text::join(ways));
   }
   const config::RunTrainOptions& train() const { return p_.config.train; }

@@ -22,8 +22,9 @@ void take(const nlohmann::json& config, const char* name, const char* key, std::
   try {
     value = config[name].get<T>();
   } catch (const nlohmann::json::exception&) {
-    throw ConfigError(fmt::format("model.weights: their config.json has {} = {}, which is of the wrong type", name,
-                                  config[name].dump()));
+    const char* wanted = std::is_same_v<T, bool> ? "true or false" : std::is_integral_v<T> ? "an integer" : "a number";
+    throw ConfigError(fmt::format("model.weights: the weights' config.json has {} = {}; it must be {}", name,
+                                  config[name].dump(), wanted));
   }
   if (option && *option != value)
     throw ConfigError(
@@ -60,8 +61,8 @@ bool Kind::from_hf(void* options, const nlohmann::json& file) const {
   config.update(file);
   const auto act = config.value("hidden_act", nlohmann::json("gelu"));
   if (act != "gelu")
-    throw ConfigError(
-        fmt::format("model.weights: their config.json has hidden_act = {}; only \"gelu\" is supported", act.dump()));
+    throw ConfigError(fmt::format(
+        "model.weights: the weights' config.json has hidden_act = {}; only \"gelu\" is supported", act.dump()));
   Options preset = out;  // values implied by the user's size count as set by the user
   if (out.size) vit::resolve(preset, {.image_size = 16 * preset.patch_size.value_or(16), .classes = 1});
   const auto take_sized = [&](const char* name, const char* key, std::optional<std::int64_t> Options::*member) {
@@ -77,10 +78,11 @@ bool Kind::from_hf(void* options, const nlohmann::json& file) const {
   take_sized("num_attention_heads", "num_heads", &Options::num_heads);
   take_sized("intermediate_size", "intermediate_size", &Options::intermediate_size);
   if (out.hidden_size && out.num_heads && *out.num_heads > 0 && *out.hidden_size % *out.num_heads != 0)
-    throw ConfigError(fmt::format(
-        "model.weights: their config.json has hidden_size = {} and num_attention_heads = {}; the first must be a "
-        "multiple of the second",
-        *out.hidden_size, *out.num_heads));
+    throw ConfigError(
+        fmt::format("model.weights: the weights' config.json has hidden_size = {} and num_attention_heads = {}; the "
+                    "first must be a "
+                    "multiple of the second",
+                    *out.hidden_size, *out.num_heads));
   take(config, "patch_size", "patch_size", out.patch_size);
   take(config, "qkv_bias", "qkv_bias", out.qkv_bias);
   take_default(config, "layer_norm_eps", "layer_norm_eps", out.layer_norm_eps);

@@ -101,7 +101,7 @@ void resolve(Options& options, const nn::InputSpec& inputs) {
                     "data.image_size = {0} (position embeddings are not interpolated)",
                     *options.weights_image_size, options.image_size));
   if (options.weights_channels && *options.weights_channels != options.channels)
-    throw ConfigError(fmt::format("model.weights: these weights are for images of {} channels, but the data has {}",
+    throw ConfigError(fmt::format("model.weights: these weights have num_channels = {}, but the data has {} channels",
                                   *options.weights_channels, options.channels));
 }
 

@@ -113,7 +113,7 @@ class Machine {
       while (step(rank)) ++next_[static_cast<std::size_t>(rank)];
     }
     for (int rank = 0; rank < schedule_.ranks; ++rank)
-      if (standing(rank)) fail("{} waits forever for the {}", where(rank), culprit(rank));
+      if (next_instruction(rank)) fail("{} waits forever for the {}", where(rank), culprit(rank));
   }
 
  private:
@@ -121,14 +121,14 @@ class Machine {
     bool made = false, sent = false;
   };
 
-  [[nodiscard]] const Instruction* standing(int rank) const {
+  [[nodiscard]] const Instruction* next_instruction(int rank) const {
     const auto at = next_[static_cast<std::size_t>(rank)];
     const auto& program = programs_[static_cast<std::size_t>(rank)];
     return at < program.size() ? &program[at] : nullptr;
   }
 
   bool step(int rank) {
-    const auto* instruction = standing(rank);
+    const auto* instruction = next_instruction(rank);
     if (instruction == nullptr) return false;
     const auto& [kind, action, peer] = *instruction;
     const int source = source_stage(schedule_, rank, action);
@@ -146,14 +146,15 @@ class Machine {
   }
 
   [[nodiscard]] std::string where(int rank) const {
-    return location(schedule_, rank, next_[static_cast<std::size_t>(rank)], *standing(rank));
+    return location(schedule_, rank, next_[static_cast<std::size_t>(rank)], *next_instruction(rank));
   }
 
   [[nodiscard]] std::string culprit(int rank) const {
-    const int source = source_stage(schedule_, rank, standing(rank)->action);
+    const int source = source_stage(schedule_, rank, next_instruction(rank)->action);
     const int other = rank_of(schedule_, source);
-    return fmt::format("{} of stage {}, {}", standing(rank)->action.op == Op::forward ? "activation" : "gradient",
-                       source, other == rank ? "which it produces later" : "while the sender is at " + where(other));
+    return fmt::format("{} of stage {}, {}",
+                       next_instruction(rank)->action.op == Op::forward ? "activation" : "gradient", source,
+                       other == rank ? "which it produces later" : "while the sender is at " + where(other));
   }
 
   const Schedule& schedule_;

@@ -54,9 +54,10 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
       {{"train", good, "--set", "train.epochs=many"}, "--set train.epochs=many: must be an integer, not a string"},
       {{"train", good, "--set", "epochs=5"}, "write --set SECTION.KEY=VALUE"},
       {{"train", good, "--set"}, "--set"},
-      {{"eval", "runs/x"}, "runs/x: no such file or folder  (trireme eval --help)"},
+      {{"eval", "runs/x"},
+       "runs/x: no such file or folder; name a run folder or a checkpoint, or the weights and the TOML file"},
       {{"eval", "/usr"},
-       "/usr is not a run folder or checkpoint with a config.toml; name the TOML file as well  (trireme eval --help)"},
+       "/usr: not a run folder or a checkpoint, for it has no config.toml; name a run folder or a checkpoint, or"},
   };
   for (const auto& [words, expected] : cases) {
     SCOPED_TRACE(expected);
@@ -109,7 +110,7 @@ TEST(Command, FrontRefusesAlone) {
 TEST(Command, RefusesThreadsThatOpenMpCannotMake) {
   for (const auto* threads : {"99999", "0", "abc"})
     expect_only_refusal(trireme({"env"}, {.environment = {std::string("OMP_NUM_THREADS=") + threads}}), 2,
-                        "must be at least 1 and at most 4096");
+                        "must be a number from 1 to 4096");
 }
 
 TEST(Command, SaysWhatItRunsOn) {

@@ -114,7 +114,7 @@ TEST(Eval, ARunServesFromAnyFolder) {
                        "/kept; choose where to resume it with --set run.dir=");
   // Mere weights have no file of their own.
   fs::copy(run + "/model", folder.path() + "/mere");
-  expect_only_refusal(eval({folder.path() + "/mere"}), 2, "name the TOML file as well");
+  expect_only_refusal(eval({folder.path() + "/mere"}), 2, "or the weights and the TOML file");
 }
 
 TEST(Eval, AnInterruptedRunIsItsNewestCheckpointWithItsOwnConfiguration) {

@@ -220,6 +220,11 @@ TEST(Streams, RanksWithDifferentSettingsAreRefused) {
                  "rank 1 has optimizer.lr = 0.1, but rank 0 does not set it; start all ranks with the same file");
   expect_refusal(first_and_second(with("train.epochs=3"), train), 2, "rank 1 has train.epochs = 1, but rank 0 has 3");
   expect_refusal(first_and_second(with("run.seed=3"), train), 2, "rank 1 does not set run.seed, but rank 0 has 3");
+  expect_refusal(first_and_second(train, {"train", run.config, "--resume", "auto"}), 2,
+                 "rank 1 has a checkpoint to resume = yes, but rank 0 has no");
+  expect_refusal(first_and_second({"train", run.config, "--timeline"}, train), 2,
+                 "rank 1 has the command = train, but rank 0 has train --timeline");
+  expect_refusal(first_and_second(train, with("data.images=90")), 2, "rank 1 has");
   EXPECT_FALSE(fs::exists(run.dir())) << "refused before the run begins";
   EXPECT_EQ(first_and_second(train, with("run.threads=1")).code, 0);
 }
@@ -254,15 +259,17 @@ TEST(Streams, AnMpirunThatIsKilledIsNoLackOfMemory) {
   EXPECT_TRUE(fs::is_empty(temporary.path())) << "what Open MPI could not remove is left";
 }
 
-// Of its end only the session's first process is told, which is ours where no shell is between.
-TEST(Streams, ATerminalThatIsClosedEndsTheRun) {
-  for (const int ranks : {1, 2}) {
-    const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
-    const auto outcome =
-        run.train(ranks, {}, {.columns = 80, .hang_up = true, .meanwhile = [&](pid_t) { run.wait_for_steps(); }});
-    EXPECT_EQ(outcome.code, 128 + SIGHUP) << outcome.err;
-    run.expect_all_gone();
-  }
+// The kernel reports it only to the first process of the session, which is ours when no shell is between.
+TEST(Streams, ATerminalThatIsClosedEndsTheRunAtOnce) {
+  const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
+  auto closed = std::chrono::steady_clock::now();
+  const auto outcome = run.train(2, {}, {.columns = 80, .hang_up = true, .meanwhile = [&](pid_t) {
+                                           run.wait_for_steps();
+                                           closed = std::chrono::steady_clock::now();
+                                         }});
+  EXPECT_EQ(outcome.code, 128 + SIGHUP) << outcome.err;
+  EXPECT_LT(std::chrono::steady_clock::now() - closed, std::chrono::seconds(12)) << "mpirun had to be killed";
+  run.expect_all_gone();
 }
 
 TEST(Streams, AnMpirunThatCannotStartIsExplained) {

@@ -71,7 +71,7 @@ TEST_F(Verify, LayoutsNameTheirDevice) {
   expect_only_refusal(verify("dp=1; tp=2,device=tpu"), 2, "--layouts: \"tp=2,device=tpu\": run.device");
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   expect_only_refusal(verify("dp=1,device=cpu; dp=1,device=cuda"), 2,
-                      "--layouts: \"dp=1,device=cuda\": device \"cuda\", but the CUDA driver reports no device");
+                      "--layouts: \"dp=1,device=cuda\": run.device=\"cuda\": the CUDA driver reports no device");
   unsetenv("CUDA_VISIBLE_DEVICES");
   expect_only_refusal(verify("dp=1,device=cpu; dp=2,device=cpu", {"--precision", "tf32"}), 2,
                       "\"tf32\" is a mode of CUDA GPUs, but this run is on the CPU; use \"fp32\"");

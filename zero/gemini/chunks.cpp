@@ -14,21 +14,21 @@ namespace {
 
 /// The position of a parameter's gradient in the order of backward passes: by gradient group, then by the first block
 /// that uses it, from the last block to the first. -1: no block, after all others.
-struct Place {
+struct GradientPosition {
   int gradient_group;
   std::int64_t block;
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const GradientPosition&, const GradientPosition&) = default;
 };
 
-std::vector<Place> places_of(nn::Model& model, const std::vector<nn::Declaration>& parameters,
-                             const std::function<int(std::size_t)>& group_of) {
+std::vector<GradientPosition> gradient_positions(nn::Model& model, const std::vector<nn::Declaration>& parameters,
+                                                 const std::function<int(std::size_t)>& group_of) {
   std::unordered_map<const void*, std::int64_t> first;
   std::int64_t number = 0;
   for (const auto& block : model.blocks()) {
     for (const auto& value : block->parameters()) first.emplace(value.unsafeGetTensorImpl(), number);
     ++number;
   }
-  std::vector<Place> out;
+  std::vector<GradientPosition> out;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto found = first.find(parameters[i].value.unsafeGetTensorImpl());
     out.push_back({group_of(i), found == first.end() ? -1 : found->second});
@@ -38,16 +38,16 @@ std::vector<Place> places_of(nn::Model& model, const std::vector<nn::Declaration
 
 int one_group(std::size_t) { return 0; }
 
-std::vector<Bucket> plan(const std::vector<nn::Declaration>& parameters, const std::vector<Place>& places,
+std::vector<Bucket> plan(const std::vector<nn::Declaration>& parameters, const std::vector<GradientPosition>& positions,
                          std::int64_t elements, int parts) {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   // The order of registration may differ from that of the blocks.
-  const auto key = [&](std::size_t i) { return std::tuple(-places[i].gradient_group, places[i].block, i); };
+  const auto key = [&](std::size_t i) { return std::tuple(-positions[i].gradient_group, positions[i].block, i); };
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) > key(b); });
   auto chunks = cut_in_order(parameters, order, elements, parts,
-                             [&](std::size_t first, std::size_t next) { return places[first] == places[next]; });
-  for (auto& chunk : chunks) chunk.gradient_group = places[chunk.parameters.front()].gradient_group;
+                             [&](std::size_t first, std::size_t next) { return positions[first] == positions[next]; });
+  for (auto& chunk : chunks) chunk.gradient_group = positions[chunk.parameters.front()].gradient_group;
   return chunks;
 }
 
@@ -60,18 +60,18 @@ std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int par
 std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts,
                                 const std::function<int(std::size_t)>& group_of) {
   const auto parameters = nn::declarations(model);
-  return plan(parameters, places_of(model, parameters, group_of), elements, parts);
+  return plan(parameters, gradient_positions(model, parameters, group_of), elements, parts);
 }
 
 std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, int parts) {
   TRIREME_CHECK(search.smallest >= 1 && search.range >= 0 && search.step >= 1,
                 "invalid chunk search: from {} by {} over {}", search.smallest, search.step, search.range);
   const auto parameters = nn::declarations(model);
-  const auto places = places_of(model, parameters, one_group);
+  const auto positions = gradient_positions(model, parameters, one_group);
   std::int64_t best = search.smallest, least = -1;
   for (auto size = search.smallest; size <= search.smallest + search.range; size += search.step) {
     std::int64_t waste = 0, largest = 0;
-    for (const auto& chunk : plan(parameters, places, size, parts)) {
+    for (const auto& chunk : plan(parameters, positions, size, parts)) {
       waste += chunk.layout.total() - chunk.layout.payload();
       largest = std::max(largest, chunk.layout.payload());
     }

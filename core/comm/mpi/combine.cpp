@@ -113,7 +113,7 @@ void check_combine(c10::ScalarType type, Op op) {
     case ScalarType::Byte:
       return;
     default:
-      throw CommError(fmt::format("the Open MPI transport cannot reduce {}", c10::toString(type)));
+      throw CommError(fmt::format("the Open MPI transport cannot reduce {}", c10::getDtypeNames(type).first));
   }
 }
 

@@ -124,7 +124,7 @@ TEST(TrainState, MismatchesAreListed) {
       {"optimizer.safetensors: 6 of this run's optimizer's tensors do not match",
        "layer.weight.momentum_buffer is not in the checkpoint", "layer.bias.exp_avg is only in the checkpoint"});
   expect_error([&] { checkpoint.restore_weights(weights_of(wide.parameters)); },
-               {"layer.weight is Double [3, 4] here and Float [3, 4] in the checkpoint", "precision that wrote it"});
+               {"layer.weight is float64 [3, 4] here and float32 [3, 4] in the checkpoint", "precision that wrote it"});
   EXPECT_EQ(wide.parameters[0].value.min().item<double>(), 0.3);
   auto contents = a.contents(1);
   contents.record.extra = {{"best", std::nan("")}};

@@ -222,7 +222,7 @@ TEST(Weights, Refusals) {
   full = full_model();
   full[2].second = full[2].second.to(at::kLong);
   save_weights(folder.path(), slices(full), {}, alone());
-  expect_error(load(folder.path()), {"vit.layernorm.bias (the file has dtype Long)"});
+  expect_error(load(folder.path()), {"vit.layernorm.bias (the file has dtype int64)"});
   std::vector<nn::Parameter> many;
   for (int i = 0; i < 9; ++i)
     many.push_back({fmt::format("x.{}", i), at::full({1}, 0), shard::Placement::whole("", {1})});

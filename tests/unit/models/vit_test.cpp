@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
         Resolved{"no_classes", [](Options&) {}, {.image_size = 224, .channels = 3, .classes = 0}, "0 classes"},
         Resolved{"size", [](Options& o) { o.size = "bass"; }, kImages, "did you mean \"base\""},
         Resolved{"weights_pixels", [](Options& o) { o.weights_image_size = 384; }, kImages, "image_size = 384"},
-        Resolved{"weights_channels", [](Options& o) { o.weights_channels = 1; }, kImages, "1 channels"}),
+        Resolved{"weights_channels", [](Options& o) { o.weights_channels = 1; }, kImages, "num_channels = 1"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 /// The kind by name, its config.json out and in again.
@@ -260,7 +260,7 @@ TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
       {[](Options& x) { x.hidden_size = 192; }, {"hidden_size = 192, but", {{"hidden_size", 30}}}},
       {[](Options& x) { x.size = "base"; }, {"size = \"base\"", {{"hidden_size", 30}}}},
       {[](Options&) {}, {"hidden_act", {{"hidden_act", "relu"}}}},
-      {[](Options&) {}, {"wrong type", {{"hidden_size", "wide"}}}}};
+      {[](Options&) {}, {"it must be an integer", {{"hidden_size", "wide"}}}}};
   for (const auto& [set, expected] : contradictions) {
     Options user;
     set(user);

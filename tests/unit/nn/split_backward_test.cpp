@@ -127,8 +127,8 @@ TEST(SplitBackward, AnInputThatTheGraphDoesNotMeetHasNone) {
   EXPECT_TRUE(pass.input_gradients()[1].defined());
 }
 
-/// What is told by brackets around two products, b behind a, and how many gradients of weights they had then.
-std::string told_of(const at::Tensor& x, const std::function<void(const std::vector<SplitBackward::Root>&)>& run) {
+/// What hooks report around two products, b behind a, and how many gradients of weights they had then.
+std::string reports_of(const at::Tensor& x, const std::function<void(const std::vector<SplitBackward::Root>&)>& run) {
   std::string reported;
   counted.clear();
   const auto tell = [&](std::string what) {
@@ -146,24 +146,25 @@ std::string told_of(const at::Tensor& x, const std::function<void(const std::vec
   return reported;
 }
 
-TEST(SplitBackward, BracketsCallAtTheirPlacesInBothParts) {
-  EXPECT_EQ(told_of(leaf({3, 4}), backward), "b entered whole 0, b left whole 1, a entered whole 1, a left whole 2, ");
+TEST(SplitBackward, HooksCallAtTheirPlacesInBothParts) {
+  EXPECT_EQ(reports_of(leaf({3, 4}), backward),
+            "b entered whole 0, b left whole 1, a entered whole 1, a left whole 2, ");
   const auto x = leaf({3, 4}), fixed = x.detach();
-  EXPECT_EQ(told_of(x,
-                    [&](const auto& roots) {
-                      SplitBackward pass(roots, {x});
-                      EXPECT_EQ(counted["input"], 2);
-                      pass.accumulate_weights();
-                    }),
+  EXPECT_EQ(reports_of(x,
+                       [&](const auto& roots) {
+                         SplitBackward pass(roots, {x});
+                         EXPECT_EQ(counted["input"], 2);
+                         pass.accumulate_weights();
+                       }),
             "b entered inputs 0, b left inputs 0, a entered inputs 0, a left inputs 0, "
             "b entered weights 0, b left weights 1, a entered weights 1, a left weights 2, ");
   // Where there is no input: as in a pass that is not split.
   for (const auto& inputs : {std::vector<at::Tensor>(), {x}})
-    EXPECT_EQ(told_of(fixed, [&](const auto& roots) { SplitBackward(roots, inputs).accumulate_weights(); }),
+    EXPECT_EQ(reports_of(fixed, [&](const auto& roots) { SplitBackward(roots, inputs).accumulate_weights(); }),
               "b entered whole 0, b left whole 1, a entered whole 1, ");
 }
 
-TEST(SplitBackward, ABracketThatIsAForkCallsOnceInEachPart) {
+TEST(SplitBackward, AHookThatIsAForkCallsOnceInEachPart) {
   const auto x = leaf({4}), w = leaf({4});
   std::string reported;
   const auto made = register_backward_hook({x.sin(), w * 2}, [&](BackwardPart part) {
@@ -176,8 +177,8 @@ TEST(SplitBackward, ABracketThatIsAForkCallsOnceInEachPart) {
   EXPECT_TRUE(w.grad().defined());
 }
 
-// A block may begin with a change of its input: what needs the old numbers refuses, as without a bracket.
-TEST(SplitBackward, WhatIsBehindABracketMayBeChangedInPlace) {
+// A block may begin with a change of its input: what needs the old numbers refuses, as without a hook.
+TEST(SplitBackward, WhatIsBehindAHookMayBeChangedInPlace) {
   const auto x = leaf({4});
   const auto call = [](BackwardPart) {};
   auto y = register_backward_hook({x * 3}, call).front();
