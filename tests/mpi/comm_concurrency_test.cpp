@@ -277,7 +277,7 @@ TEST(Failure, wrong_calls_are_refused_before_anything_is_sent) {
   expect_words(error_of([&] { group.all_to_all({}, {}); }), {"outputs"});
   if (group.size() == 1) return;
   expect_words(error_of([&] { group.all_reduce(at::zeros({1}, on(at::kBool)), ReduceOp::avg); }), {"bool"});
-  expect_words(error_of([&] { group.all_reduce(at::zeros({1}, on(at::kComplexFloat))); }), {"ComplexFloat"});
+  expect_words(error_of([&] { group.all_reduce(at::zeros({1}, on(at::kComplexFloat))); }), {"complex64"});
   expect_words(error_of([&] { group.send(at::zeros({1}, on()), (group.rank() + 1) % group.size(), -1); }), {"tag -1"});
   // Every rank names itself first: no two agree.
   expect_words(error_of([&] {
