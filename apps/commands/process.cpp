@@ -1,6 +1,7 @@
 #include "apps/commands/process.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "core/base/json_text.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/base/random.h"
 #include "core/comm/text.h"
 #include "models/registry.h"
 
@@ -71,14 +73,19 @@ void check_same_settings(comm::World& world, const std::string& command, const t
   add_keys(prepared.config.root, here);
   add_contents(prepared, here);
   const auto text = json_text(nlohmann::json(here));
+  const auto digest = static_cast<std::int64_t>(random::hash(text));
+  auto least = at::tensor({digest, ~digest}).to(world.device());
+  world.group().all_reduce(least, comm::ReduceOp::min);
+  least = least.cpu();
+  const auto* values = least.const_data_ptr<std::int64_t>();
+  if (values[0] == ~values[1]) return;  // the smallest digest is the largest
   const auto of_first = comm::broadcast_text(world.group(), world.device(), text);
-  const auto difference =
-      text == of_first ? "" : first_difference(here, nlohmann::json::parse(of_first).get<Settings>(), world.rank());
-  const std::string same = "=";  // not empty: a collective of no bytes has no use
-  const auto all = comm::gather_text(world.group(), world.device(), difference.empty() ? same : difference);
-  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each != same; });
-  const auto said = comm::broadcast_text(world.group(), world.device(), found == all.end() ? same : *found);
-  if (said != same) throw ConfigError(said + "; start all ranks with the same file and options");
+  const auto all =
+      comm::gather_text(world.group(), world.device(),
+                        first_difference(here, nlohmann::json::parse(of_first).get<Settings>(), world.rank()));
+  const auto found = std::find_if(all.begin(), all.end(), [](const auto& each) { return !each.empty(); });
+  const auto said = comm::broadcast_text(world.group(), world.device(), found == all.end() ? "" : *found);
+  throw ConfigError(said + "; start all ranks with the same file and options");
 }
 
 comm::WorldOptions world_options(const config::RunConfig& config) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 
@@ -78,9 +79,10 @@ void check_choice(const Table& section, const Field& field, const std::string& v
   const auto& choices = field.rules.choices;
   if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
   auto alike = choices;  // a slip seldom changes the first letter; "gpu" is not meant to be "cpu"
-  std::erase_if(alike, [&](const auto& choice) {
-    return value.empty() || choice.empty() || std::tolower(choice.front()) != std::tolower(value.front());
-  });
+  const auto first = [](const std::string& word) {
+    return word.empty() ? -1 : std::tolower(static_cast<unsigned char>(word.front()));
+  };
+  std::erase_if(alike, [&](const auto& choice) { return first(choice) != first(value); });
   refuse(section, field, fmt::format("must be one of {}{}", text::join(choices), text::did_you_mean(value, alike)));
 }
 
