@@ -85,7 +85,12 @@ Layout parse_layout(const std::string& text) {
     const auto equals = word.find('=');
     if (equals == std::string::npos) refuse(text, fmt::format("\"{}\" is not KEY=VALUE", word));
     const auto key = trimmed(word.substr(0, equals)), value = trimmed(word.substr(equals + 1));
-    if (!seen.insert(key).second) refuse(text, fmt::format("{} is given twice", key));
+    if (!seen.insert(key).second)
+      refuse(text, fmt::format("{} is given twice; semicolons separate layouts: \"dp=1; dp=2\"", key));
+    if (sizes.contains(key) && value.find('=') != std::string::npos)
+      refuse(text, fmt::format("{} = \"{}\" is not a number; a comma separates the keys of a layout, a semicolon "
+                               "layouts: \"dp=1; dp=2,tp=2\"",
+                               key, value));
     if (const auto axis = sizes.find(key); axis != sizes.end())
       *axis->second = number(text, key, value, key == "zero" ? 0 : 1);
     else if (key == "schedule")

@@ -42,8 +42,13 @@ void add_keys(const config::Table& table, Settings& out) {
   for (const auto& [name, section] : table.tables) add_keys(section, out);
 }
 
+constexpr const char* kCommand = "the command";
+
 /// The first key with different values, as a sentence; "" when there is none.
 std::string first_difference(const Settings& here, const Settings& there, int rank) {
+  // Another command has other settings too.
+  if (here.at(kCommand) != there.at(kCommand))
+    return fmt::format("rank {} runs {}, but rank 0 runs {}", rank, here.at(kCommand), there.at(kCommand));
   auto all = here;
   all.insert(there.begin(), there.end());
   for (const auto& [key, any] : all) {
@@ -69,7 +74,7 @@ void add_contents(const train::Prepared& prepared, Settings& out) {
 }  // namespace
 
 void check_same_settings(comm::World& world, const std::string& command, const train::Prepared& prepared) {
-  Settings here{{"the command", command}};
+  Settings here{{kCommand, command}};
   add_keys(prepared.config.root, here);
   add_contents(prepared, here);
   const auto text = json_text(nlohmann::json(here));

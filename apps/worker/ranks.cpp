@@ -1,12 +1,14 @@
 #include "apps/worker/ranks.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -33,6 +35,24 @@ int say(const Verdict& verdict, const comm::LaunchInfo& info) {
   return verdict.exit_code;
 }
 
+// Only write() and signal() may be called in a handler, so the texts exist before.
+std::string stop_texts[NSIG];
+void on_stop(int number) {
+  const auto& text = stop_texts[number];
+  (void)!write(STDERR_FILENO, text.data(), text.size());
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+/// Reports a signal that ends a process without ranks. With ranks the front reports it, once for all of them.
+void report_signals() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    const char* line_end = isatty(STDERR_FILENO) != 0 ? "\n" : "";  // ends a line with ^C or a progress bar
+    stop_texts[number] = fmt::format("{}trireme: stopped by signal {} ({})\n", line_end, number, strsignal(number));
+    if (signal(number, on_stop) == SIG_IGN) signal(number, SIG_IGN);  // nohup, or a shell's background job
+  }
+}
+
 }  // namespace
 
 std::string message_of(const Verdict& verdict) {
@@ -46,6 +66,7 @@ int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)
   std::unique_ptr<comm::World> world;
   try {
     info = comm::detect();
+    if (info.launcher == comm::Launcher::alone) report_signals();
     world = comm::World::start(info, prepare(info));
   } catch (...) {
     return say(verdict_on(std::current_exception()), info);

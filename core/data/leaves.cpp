@@ -38,6 +38,20 @@ void check(std::int64_t images, std::int64_t size) {
         fmt::format("leaves: {} x {} pixels; images of leaves have 16 to 4096 pixels per side", size, size));
 }
 
+void write_split(const std::string& dir, Split split, std::int64_t images, std::int64_t size, std::uint64_t seed) {
+  const auto folder = std::filesystem::path(dir) / name_of(split);
+  const auto names = leaf_classes();
+  for (const auto& name : names) {
+    std::error_code error;
+    std::filesystem::create_directories(folder / name, error);
+    if (error) throw DataError(fmt::format("{}: cannot be created: {}", (folder / name).string(), error.message()));
+  }
+  for (std::int64_t number = 0; number < leaf_count(split, images); ++number)
+    write_png(
+        (folder / names[static_cast<std::size_t>(number % kLeafClasses)] / fmt::format("{:05}.png", number)).string(),
+        draw_leaf(split, number, size, seed));
+}
+
 }  // namespace
 
 std::vector<std::string> leaf_classes() { return {"angular_spots", "healthy", "rust"}; }
@@ -65,18 +79,13 @@ void write_leaves(const std::string& dir, std::int64_t images, std::int64_t size
   std::error_code ignored;
   if (std::filesystem::is_directory(dir, ignored) && !std::filesystem::is_empty(dir, ignored))
     throw DataError(fmt::format("{}: the folder is not empty; name a new one", dir));
-  const auto names = leaf_classes();
-  for (const auto split : {Split::train, Split::validation, Split::test}) {
-    const auto folder = std::filesystem::path(dir) / name_of(split);
-    for (const auto& name : names) {
-      std::error_code error;
-      std::filesystem::create_directories(folder / name, error);
-      if (error) throw DataError(fmt::format("{}: cannot be created: {}", (folder / name).string(), error.message()));
-    }
-    for (std::int64_t number = 0; number < leaf_count(split, images); ++number)
-      write_png(
-          (folder / names[static_cast<std::size_t>(number % kLeafClasses)] / fmt::format("{:05}.png", number)).string(),
-          draw_leaf(split, number, size, seed));
+  constexpr Split kSplits[] = {Split::train, Split::validation, Split::test};
+  try {
+    for (const auto split : kSplits) write_split(dir, split, images, size, seed);
+  } catch (const DataError&) {
+    // A part of the images would be taken for all of them, and the next attempt would find the folder not empty.
+    for (const auto split : kSplits) std::filesystem::remove_all(std::filesystem::path(dir) / name_of(split), ignored);
+    throw;
   }
 }
 

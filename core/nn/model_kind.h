@@ -32,8 +32,8 @@ class ModelKind {
   /// The options struct that fields() describes.
   [[nodiscard]] virtual std::shared_ptr<void> default_options() const = 0;
   /// Reads a config.json into the options that the user left unset. Returns false when it is for another kind of model.
-  /// @throws ConfigError when it contradicts a key that the user wrote.
-  virtual bool from_hf(void* options, const nlohmann::json& config) const = 0;
+  /// `file` names it in errors. @throws ConfigError when it contradicts a key that the user wrote.
+  virtual bool from_hf(void* options, const nlohmann::json& config, const std::string& file) const = 0;
   /// Fills in the other options: an explicit key overrides the size preset, which overrides the default.
   /// @throws ConfigError for numbers that are inconsistent.
   virtual void resolve(void* options, const InputSpec& inputs) const = 0;

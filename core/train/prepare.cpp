@@ -129,10 +129,10 @@ void resolve_model(Prepared& p, bool evaluation) {
       throw CheckpointError(fmt::format(
           "{0}: no classifier head in these weights; train one first, from model.weights = \"{0}\"", p.weights));
     const auto stored = checkpoint::read_beside_weights(p.weights);
-    if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored))
+    const auto file = checkpoint::beside_weights(p.weights, checkpoint::kModelConfig);
+    if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored, file))
       config::fail(p.config.root.table("model"), "weights",
-                   fmt::format("{}: model_type is {}, but model.name is \"{}\"; choose other weights",
-                               checkpoint::beside_weights(p.weights, checkpoint::kModelConfig),
+                   fmt::format("{}: model_type is {}, but model.name is \"{}\"; choose other weights", file,
                                stored.is_object() ? stored.value("model_type", nlohmann::json("")).dump() : "missing",
                                p.config.model.name));
   }
@@ -170,7 +170,8 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
     } catch (const ConfigError& error) {
       const std::string what = error.what(), key = "model.weights: ";
       if (weights.empty() || !what.starts_with(key)) throw;
-      throw ConfigError(fmt::format("{}: {}", weights, what.substr(key.size())));  // a path from the command line
+      const auto problem = what.substr(key.size());  // the path is from the command line
+      throw ConfigError(problem.starts_with(p.weights) ? problem : fmt::format("{}: {}", weights, problem));
     }
     p.loss = std::make_shared<nn::CrossEntropy>(p.config.train.label_smoothing);
     check_pixels(p);

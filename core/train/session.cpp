@@ -230,7 +230,17 @@ class Session {
     checkpoint::save_weights(fmt::format("{}/{}", folder_.dir(), kLastModel), run_.model->weights(), model_texts(p_),
                              booster_.mesh());
     RunResult result{.state = state_, .run_dir = folder_.dir(), .resumed_at = resumed_at_};
-    if (p_.data.test) score_test(result);
+    if (p_.data.test) {
+      try {
+        score_test(result);
+      } catch (const DataError& error) {
+        const bool resumes = p_.config.run.keep_checkpoints > 0;
+        throw DataError(
+            fmt::format("{}. The training is complete, and its weights are in {}/{}{}", error.what(), folder_.dir(),
+                        kLastModel, resumes ? "; with --resume auto only the test runs" : ""),
+            error.where());
+      }
+    }
     if (at().epoch < train().epochs)
       result.stopped_by = at().global_step >= total_steps_ ? "train.max_steps" : "train.max_seconds";
     result.seconds = since(begin_);

@@ -12,33 +12,51 @@ namespace {
 const Options& view(const void* options) { return *static_cast<const Options*>(options); }
 Options& view(void* options) { return *static_cast<Options*>(options); }
 
-/// Copies config.json's `name` into `option` if the user did not set it; otherwise the two must be equal. `cause`: the
-/// key that the user wrote, if it is not `key`.
-template <class T>
-void take(const nlohmann::json& config, const char* name, const char* key, std::optional<T>& option,
-          const char* cause = nullptr) {
-  if (!config.contains(name) || config[name].is_null()) return;
-  T value;
-  try {
-    value = config[name].get<T>();
-  } catch (const nlohmann::json::exception&) {
-    const char* wanted = std::is_same_v<T, bool> ? "true or false" : std::is_integral_v<T> ? "an integer" : "a number";
-    throw ConfigError(fmt::format("model.weights: the weights' config.json has {} = {}; it must be {}", name,
-                                  config[name].dump(), wanted));
-  }
-  if (option && *option != value)
-    throw ConfigError(
-        fmt::format("model.{}: {} = {}, but the weights' config.json says {} = {}; leave {} out, or choose other "
-                    "weights",
-                    cause != nullptr ? cause : key, key, *option, name, value, cause != nullptr ? cause : key));
-  option = value;
-}
+/// A model's config.json, whose values go into options.
+class HfConfig {
+ public:
+  HfConfig(nlohmann::json values, const std::string& file) : values_(std::move(values)), file_(file) {}
 
-/// For options that may differ from the weights: the user's value takes precedence.
-template <class T>
-void take_default(const nlohmann::json& config, const char* name, const char* key, std::optional<T>& option) {
-  if (!option) take(config, name, key, option);
-}
+  /// Copies the value of `name` into `option` if the user did not set it; otherwise the two must be equal. `cause`: the
+  /// key that the user wrote, if it is not `key`.
+  template <class T>
+  void take(const char* name, const std::string& key, std::optional<T>& option, const char* cause = nullptr) const {
+    if (!values_.contains(name) || values_[name].is_null()) return;
+    const T value = get<T>(name);
+    const std::string written = cause != nullptr ? cause : key;
+    if (option && *option != value)
+      throw ConfigError(
+          fmt::format("model.{0}: {1} = {2}, but {3} says {4} = {5}; leave {0} out, or choose other weights", written,
+                      key, *option, file_, name, value));
+    option = value;
+  }
+  /// For options that may differ from the weights: the user's value takes precedence.
+  template <class T>
+  void take_default(const char* name, const char* key, std::optional<T>& option) const {
+    if (!option) take(name, key, option);
+  }
+  /// @throws ConfigError unless `name` is missing or is `supported`
+  void check_only(const char* name, const nlohmann::json& supported) const {
+    if (const auto value = values_.value(name, supported); value != supported)
+      refuse(fmt::format("has {} = {}; only {} is supported", name, value.dump(), supported.dump()));
+  }
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw ConfigError(fmt::format("model.weights: {} {}", file_, problem));
+  }
+
+ private:
+  template <class T>
+  T get(const char* name) const {
+    try {
+      return values_[name].get<T>();
+    } catch (const nlohmann::json::exception&) {
+      const char* type = std::is_same_v<T, bool> ? "true or false" : std::is_integral_v<T> ? "an integer" : "a number";
+      refuse(fmt::format("has {} = {}; it must be {}", name, values_[name].dump(), type));
+    }
+  }
+  nlohmann::json values_;
+  const std::string& file_;
+};
 
 /// The values that a config.json implies for missing keys.
 nlohmann::json hf_defaults() {
@@ -54,43 +72,38 @@ const FieldTable& Kind::fields() const { return vit::fields(); }
 
 std::shared_ptr<void> Kind::default_options() const { return std::make_shared<Options>(); }
 
-bool Kind::from_hf(void* options, const nlohmann::json& file) const {
-  if (!file.is_object() || file.value("model_type", nlohmann::json()) != "vit") return false;
+bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
+  if (!values.is_object() || values.value("model_type", nlohmann::json()) != "vit") return false;
+  auto complete = hf_defaults();
+  complete.update(values);
+  const HfConfig config(std::move(complete), file);
+  config.check_only("hidden_act", "gelu");
   auto& out = view(options);
-  nlohmann::json config = hf_defaults();
-  config.update(file);
-  const auto act = config.value("hidden_act", nlohmann::json("gelu"));
-  if (act != "gelu")
-    throw ConfigError(fmt::format(
-        "model.weights: the weights' config.json has hidden_act = {}; only \"gelu\" is supported", act.dump()));
-  Options preset = out;  // values implied by the user's size count as set by the user
-  if (out.size) vit::resolve(preset, {.image_size = 16 * preset.patch_size.value_or(16), .classes = 1});
-  const auto take_sized = [&](const char* name, const char* key, std::optional<std::int64_t> Options::*member) {
-    const bool by_size = out.size && !(out.*member);
-    if (by_size) out.*member = preset.*member;
-    if (by_size)
-      take(config, name, fmt::format("size = \"{}\": {}", *out.size, key).c_str(), out.*member, "size");
+  const Options user = out;
+  apply_size(out);
+  const auto take_size = [&](const char* name, const char* key, std::optional<std::int64_t> Options::*member) {
+    if (user.size && !(user.*member))
+      config.take(name, fmt::format("size = \"{}\": {}", *user.size, key), out.*member, "size");
     else
-      take(config, name, key, out.*member);
+      config.take(name, key, out.*member);
   };
-  take_sized("hidden_size", "hidden_size", &Options::hidden_size);
-  take_sized("num_hidden_layers", "num_layers", &Options::num_layers);
-  take_sized("num_attention_heads", "num_heads", &Options::num_heads);
-  take_sized("intermediate_size", "intermediate_size", &Options::intermediate_size);
+  take_size("hidden_size", "hidden_size", &Options::hidden_size);
+  take_size("num_hidden_layers", "num_layers", &Options::num_layers);
+  take_size("num_attention_heads", "num_heads", &Options::num_heads);
+  take_size("intermediate_size", "intermediate_size", &Options::intermediate_size);
   if (out.hidden_size && out.num_heads && *out.num_heads > 0 && *out.hidden_size % *out.num_heads != 0)
-    throw ConfigError(
-        fmt::format("model.weights: the weights' config.json has hidden_size = {} and num_attention_heads = {}; the "
-                    "first must be a "
-                    "multiple of the second",
+    config.refuse(
+        fmt::format("has hidden_size = {} and num_attention_heads = {}; the first must be a multiple of the "
+                    "second",
                     *out.hidden_size, *out.num_heads));
-  take(config, "patch_size", "patch_size", out.patch_size);
-  take(config, "qkv_bias", "qkv_bias", out.qkv_bias);
-  take_default(config, "layer_norm_eps", "layer_norm_eps", out.layer_norm_eps);
-  take_default(config, "hidden_dropout_prob", "dropout", out.dropout);
-  take_default(config, "attention_probs_dropout_prob", "attention_dropout", out.attention_dropout);
-  take_default(config, "initializer_range", "initializer_range", out.initializer_range);
-  take(config, "image_size", "image_size", out.weights_image_size);
-  take(config, "num_channels", "channels", out.weights_channels);
+  config.take("patch_size", "patch_size", out.patch_size);
+  config.take("qkv_bias", "qkv_bias", out.qkv_bias);
+  config.take_default("layer_norm_eps", "layer_norm_eps", out.layer_norm_eps);
+  config.take_default("hidden_dropout_prob", "dropout", out.dropout);
+  config.take_default("attention_probs_dropout_prob", "attention_dropout", out.attention_dropout);
+  config.take_default("initializer_range", "initializer_range", out.initializer_range);
+  config.take("image_size", "image_size", out.weights_image_size);
+  config.take("num_channels", "channels", out.weights_channels);
   return true;
 }
 

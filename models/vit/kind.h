@@ -9,7 +9,7 @@ class Kind : public nn::ModelKind {
  public:
   [[nodiscard]] const FieldTable& fields() const override;
   [[nodiscard]] std::shared_ptr<void> default_options() const override;
-  bool from_hf(void* options, const nlohmann::json& config) const override;
+  bool from_hf(void* options, const nlohmann::json& config, const std::string& file) const override;
   void resolve(void* options, const nn::InputSpec& inputs) const override;
   [[nodiscard]] std::unique_ptr<nn::Model> make(const void* options) const override;
   [[nodiscard]] nlohmann::json to_hf(const void* options) const override;

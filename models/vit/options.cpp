@@ -70,15 +70,33 @@ const Fields<Options>& fields() {
   return table;
 }
 
+void apply_size(Options& options) {
+  if (!options.size) return;
+  const Size& size = size_named(*options.size);
+  bool used = false;
+  const auto apply = [&used](std::optional<std::int64_t>& option, std::int64_t value) {
+    used = used || option.value_or(value) == value;
+    if (!option) option = value;
+  };
+  apply(options.hidden_size, size.hidden_size);
+  apply(options.num_layers, size.num_layers);
+  apply(options.num_heads, size.num_heads);
+  apply(options.intermediate_size, size.intermediate_size);
+  if (!used)
+    throw ConfigError(
+        fmt::format("model.size: \"{}\" has no effect, because hidden_size, num_layers, num_heads and "
+                    "intermediate_size are set too; remove it, or them",
+                    *options.size));
+  options.size.reset();
+}
+
 void resolve(Options& options, const nn::InputSpec& inputs) {
-  const Size& size = size_named(options.size.value_or(kDefaultSize));
+  const bool sized = options.hidden_size && options.num_layers && options.num_heads && options.intermediate_size;
+  if (!options.size && !sized) options.size = kDefaultSize;
+  apply_size(options);
   const auto fill = [](auto& option, auto value) {
     if (!option) option = value;
   };
-  fill(options.hidden_size, size.hidden_size);
-  fill(options.num_layers, size.num_layers);
-  fill(options.num_heads, size.num_heads);
-  fill(options.intermediate_size, size.intermediate_size);
   fill(options.patch_size, 16);
   fill(options.dropout, 0.0);
   fill(options.attention_dropout, 0.0);

@@ -26,6 +26,10 @@ struct Options {
 
 const Fields<Options>& fields();
 
+/// Replaces options.size by the sizes that it stands for; those that are set already override it.
+/// @throws ConfigError for an unknown size, and for one that all four sizes override
+void apply_size(Options& options);
+
 /// @throws ConfigError
 void resolve(Options& options, const nn::InputSpec& inputs);
 

@@ -1,7 +1,7 @@
 #include "models/vit/vit.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/conv2d.h>
+#include <ATen/ops/linear.h>
 
 #include <string>
 #include <utility>
@@ -24,7 +24,8 @@ torch::nn::Module& submodule(torch::nn::Module& parent, const std::string& name)
   return *parent.register_module(name, std::make_shared<torch::nn::Module>(name));
 }
 
-/// Pixels [B, C, S, S] -> patches [B, N, H]: a convolution whose stride equals its kernel size.
+/// Pixels [B, C, S, S] -> patches [B, N, H]: a convolution whose stride equals its kernel size, computed as the matrix
+/// product that it is.
 class PatchProjection : public nn::Unary {
  public:
   explicit PatchProjection(const Options& options) : patch_(*options.patch_size) {
@@ -35,7 +36,11 @@ class PatchProjection : public nn::Unary {
 
  protected:
   at::Tensor compute(const at::Tensor& pixels, const Context&) override {
-    return at::conv2d(pixels, weight_, bias_, patch_).flatten(2).transpose(1, 2);
+    const std::int64_t batch = pixels.size(0), channels = pixels.size(1), side = pixels.size(2) / patch_;
+    const auto patches = pixels.view({batch, channels, side, patch_, side, patch_})
+                             .permute({0, 2, 4, 1, 3, 5})
+                             .reshape({batch, side * side, channels * patch_ * patch_});
+    return at::linear(patches, weight_.flatten(1), bias_);
   }
 
  private:

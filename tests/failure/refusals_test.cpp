@@ -120,6 +120,9 @@ TEST_F(Refusals, OfRanksDataAndModel) {
       {{"optimizer.freeze=[\"bais\"]"}, "\"bais\" matches no parameter; did you mean \"bias\"?"},
       {{"optimizer.freeze=[\"*\"]"}, "nothing is left to train"},
       {{"model.patch_size=7"}, "patch_size"},
+      {{"model.size=base"},
+       "has no effect, because hidden_size, num_layers, num_heads and intermediate_size are set too; remove it, or "
+       "them"},
       {{"model.weights=/nowhere/weights"}, "/nowhere/weights", 8, Phase::check, 7},
       {{"run.resume=/nowhere"}, "/nowhere", 8, Phase::check, 7},
       {{"run.resume=/usr"},

@@ -223,7 +223,7 @@ TEST(Streams, RanksWithDifferentSettingsAreRefused) {
   expect_refusal(first_and_second(train, {"train", run.config, "--resume", "auto"}), 2,
                  "rank 1 has a checkpoint to resume = yes, but rank 0 has no");
   expect_refusal(first_and_second({"train", run.config, "--timeline"}, train), 2,
-                 "rank 1 has the command = train, but rank 0 has train --timeline");
+                 "rank 1 runs train, but rank 0 runs train --timeline");
   expect_refusal(first_and_second(train, with("data.images=90")), 2, "rank 1 has");
   EXPECT_FALSE(fs::exists(run.dir())) << "refused before the run begins";
   EXPECT_EQ(first_and_second(train, with("run.threads=1")).code, 0);

@@ -58,8 +58,16 @@ struct SpoiltLeaves {
 TEST(Train, KeepsItsWeightsWhenATestImageIsBad) {
   const SpoiltLeaves leaves("test");
   const SmallRun run(leaves.section());
-  expect_refusal(run.train(2), 3, leaves.victim);
+  const auto outcome = run.train(2);
+  expect_refusal(outcome, 3, leaves.victim);
+  EXPECT_NE(outcome.err.find("The training is complete, and its weights are in " + run.dir() + "/model; with --resume"),
+            std::string::npos)
+      << outcome.err;
   EXPECT_TRUE(fs::exists(run.dir() + "/model/model.safetensors"));
+  fs::remove(leaves.victim);
+  const auto rest = run.train(2, {"--resume", "auto"});
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_NE(rest.out.find("all 6 steps done"), std::string::npos) << rest.out;
 }
 
 TEST(Train, NamesACorruptImage) {
@@ -135,8 +143,8 @@ TEST(Train, SaysThatTheDiskIsFull) {
   // A real one, where this process may mount.
   fs::create_directories(run.folder.path() + "/disk");
   const auto on_small_disk = [&](const std::string& command) {
-    return run_process({"unshare", "-m", "sh", "-c",
-                        "mount -t tmpfs -o size=48k none " + run.folder.path() + "/disk && exec " + command});
+    return run_process(
+        {"unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=48k none " + run.folder.path() + "/disk && " + command});
   };
   if (on_small_disk("true").code != 0) {
     std::puts("no right to mount a small disk here: only the limit on file sizes was tried");
@@ -146,6 +154,12 @@ TEST(Train, SaysThatTheDiskIsFull) {
                                   " --ranks 2 --set run.dir=" + run.folder.path() + "/disk/run");
   expect_refusal(full, 7, run.folder.path() + "/disk");
   EXPECT_NE(full.err.find("No space left"), std::string::npos) << full.err;
+
+  // Images that were only begun are removed, so that nobody takes them for all of them.
+  const auto images = on_small_disk(std::string(TRIREME_COMMAND) + " data leaves --out " + run.folder.path() +
+                                    "/disk/leaves; code=$?; ls -R " + run.folder.path() + "/disk; exit $code");
+  expect_refusal(images, 3, "/disk/leaves/train/");
+  EXPECT_EQ(images.out, run.folder.path() + "/disk:\nleaves\n\n" + run.folder.path() + "/disk/leaves:\n");
 }
 
 TEST(Train, SaysThatTheRunFolderCannotBeMade) {
@@ -232,12 +246,13 @@ const char* const kLong = "epochs = 100000\nglobal_batch = 8\n";
 
 TEST(Train, StopsOnCtrlC) {
   const SmallRun run(kLeaves, kLong);
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
-    const auto outcome = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+  for (const auto& [ranks, signal] :
+       {std::pair{2, SIGINT}, {2, SIGTERM}, {2, SIGUSR1}, {1, SIGINT}, {1, SIGTERM}, {1, SIGHUP}}) {
+    const auto outcome = run.train(ranks, {}, {.meanwhile = [&](pid_t front) {
                                      run.wait_for_steps();
                                      kill(front, signal);
                                    }});
-    expect_refusal(outcome, 128 + signal, "stopped by signal");
+    expect_refusal(outcome, 128 + signal, "stopped by signal " + std::to_string(signal) + " (");
     run.expect_all_gone();
     fs::remove_all(run.dir());
   }

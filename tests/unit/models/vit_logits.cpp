@@ -23,7 +23,8 @@ void run(const std::string& folder, const std::string& inputs, const std::string
   const auto config = checkpoint::read_beside_weights(folder);
   const auto kind = models::all_models().at("vit");
   const auto options = kind->default_options();
-  if (config.is_null() || !kind->from_hf(options.get(), config)) throw CheckpointError(folder + " holds no vit");
+  if (config.is_null() || !kind->from_hf(options.get(), config, folder))
+    throw CheckpointError(folder + " holds no vit");
   kind->resolve(options.get(), {.image_size = pixels.size(2),
                                 .channels = pixels.size(1),
                                 .classes = static_cast<std::int64_t>(config.at("id2label").size())});

@@ -199,6 +199,7 @@ TEST_P(VitOptions, ExplicitKeysBeatTheSizeAndBadNumbersAreNamed) {
     EXPECT_EQ(*o.hidden_size, before.hidden_size.value_or(192));
     EXPECT_EQ(*o.num_layers, before.num_layers.value_or(12));
     EXPECT_EQ(*o.layer_norm_eps, 1e-12);
+    EXPECT_FALSE(o.size);  // a resolved configuration has the sizes instead, each of which can be changed
   } catch (const ConfigError& e) {
     ASSERT_NE(c.error, nullptr) << e.what();
     EXPECT_NE(std::string(e.what()).find(c.error), std::string::npos) << e.what();
@@ -217,9 +218,16 @@ INSTANTIATE_TEST_SUITE_P(
                  "data.image_size: 224 is not a multiple of model.patch_size = 15"},
         Resolved{"no_classes", [](Options&) {}, {.image_size = 224, .channels = 3, .classes = 0}, "0 classes"},
         Resolved{"size", [](Options& o) { o.size = "bass"; }, kImages, "did you mean \"base\""},
+        Resolved{"size_overridden",
+                 [](Options& o) {
+                   o.size = "base", o.hidden_size = 60, o.num_layers = 2, o.num_heads = 3, o.intermediate_size = 9;
+                 },
+                 kImages, "model.size: \"base\" has no effect"},
         Resolved{"weights_pixels", [](Options& o) { o.weights_image_size = 384; }, kImages, "image_size = 384"},
         Resolved{"weights_channels", [](Options& o) { o.weights_channels = 1; }, kImages, "num_channels = 1"}),
     [](const auto& test) { return std::string(test.param.name); });
+
+const std::string kFile = "weights/config.json";
 
 /// The kind by name, its config.json out and in again.
 TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
@@ -241,7 +249,7 @@ TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
 
   Options back;
   back.dropout = 0.5;  // the user's word stands
-  ASSERT_TRUE(kind->from_hf(&back, json));
+  ASSERT_TRUE(kind->from_hf(&back, json, kFile));
   EXPECT_THROW(kind->resolve(&back, kImages), ConfigError);  // of other pixels
   kind->resolve(&back, {.image_size = 32, .channels = 1, .classes = 7});
   EXPECT_EQ(*back.hidden_size, 30);
@@ -250,14 +258,15 @@ TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
   EXPECT_EQ(kind->to_hf(&back).at("id2label").at("6"), "LABEL_6");
 
   Options bare;  // keys that a config.json leaves out are Hugging Face's defaults, not the size's
-  ASSERT_TRUE(kind->from_hf(&bare, {{"model_type", "vit"}, {"num_hidden_layers", 3}}));
+  ASSERT_TRUE(kind->from_hf(&bare, {{"model_type", "vit"}, {"num_hidden_layers", 3}}, kFile));
   EXPECT_EQ(*bare.hidden_size, 768);
   EXPECT_EQ(*bare.num_layers, 3);
 
-  EXPECT_FALSE(kind->from_hf(&back, {{"model_type", "bert"}}));
-  EXPECT_FALSE(kind->from_hf(&back, nlohmann::json()));
+  EXPECT_FALSE(kind->from_hf(&back, {{"model_type", "bert"}}, kFile));
+  EXPECT_FALSE(kind->from_hf(&back, nlohmann::json(), kFile));
   const std::vector<std::pair<std::function<void(Options&)>, std::pair<const char*, nlohmann::json>>> contradictions = {
-      {[](Options& x) { x.hidden_size = 192; }, {"hidden_size = 192, but", {{"hidden_size", 30}}}},
+      {[](Options& x) { x.hidden_size = 192; },
+       {"hidden_size = 192, but weights/config.json says", {{"hidden_size", 30}}}},
       {[](Options& x) { x.size = "base"; }, {"size = \"base\"", {{"hidden_size", 30}}}},
       {[](Options&) {}, {"hidden_act", {{"hidden_act", "relu"}}}},
       {[](Options&) {}, {"it must be an integer", {{"hidden_size", "wide"}}}}};
@@ -267,7 +276,7 @@ TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
     auto config = json;
     config.update(expected.second);
     try {
-      kind->from_hf(&user, config);
+      kind->from_hf(&user, config, kFile);
       ADD_FAILURE() << expected.first;
     } catch (const ConfigError& e) {
       EXPECT_NE(std::string(e.what()).find(expected.first), std::string::npos) << e.what();
