@@ -22,6 +22,7 @@ struct ShardedKeys : TrainKeys {
   bool overlap_allgather = false;
   bool cpu_offload = false;
   bool master_weights = true;
+  bool broadcast_buffers = true;
   bool verbose = false;
 };
 
@@ -47,6 +48,7 @@ void add_sharded_options(Fields<O>& table, bool stage3 = false) {
       .add("cpu_offload", &K::cpu_offload,
            "Keep optimizer state and master weights in host memory, and update them there.")
       .add("master_weights", &K::master_weights, kMasterWeightsText)
+      .add("broadcast_buffers", &K::broadcast_buffers, kBroadcastBuffersText)
       .add("verbose", &K::verbose, "Print each bucket: its parameters, and how much of it a rank owns.");
   add_train_options(table);
 }

@@ -46,7 +46,6 @@ FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vec
   make_buffers();
   fill_masters(nn::declarations(model), everyone);
   install(model);
-  for (auto& buffer : model.buffers()) everyone.broadcast(buffer, 0);
   map_blocks(model);
 }
 

@@ -38,7 +38,7 @@ std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatW
                                                groups.everyone, options);
   if (!source.weights.empty())
     checkpoint::load_weights(source.weights, weights->slices(), source.head_prefix, log,
-                             nn::remote_declarations(*source.model));
+                             checkpoint::other_tensors(*source.model));
   weights->copy_all_from_masters();
   weights->wait();
   return weights;

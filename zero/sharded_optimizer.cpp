@@ -79,7 +79,7 @@ at::Tensor ShardedOptimizer::norm_of(const std::vector<at::Tensor>& parts) {
   return scaler_.enabled() ? norm * scaler_.inverse() : norm;
 }
 
-StepResult ShardedOptimizer::step(double lr) {
+StepResult ShardedOptimizer::apply_gradients(double lr) {
   const at::NoGradGuard no_grad;
   auto& sync = model_.sync();
   auto& weights = model_.flat();

@@ -24,7 +24,6 @@ class ShardedOptimizer : public BoostedOptimizer {
   /// The model must outlive the optimizer.
   ShardedOptimizer(ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh);
   void backward(const nn::Loss& loss, double global_weight) override;
-  StepResult step(double lr) override;
   void zero_grad() override;
   std::vector<shard::Slice> state() override;
   optim::LossScaler& scaler() override { return scaler_; }
@@ -37,6 +36,9 @@ class ShardedOptimizer : public BoostedOptimizer {
   }
   std::int64_t gradient_bytes() const override { return gradient_bytes_; }
   std::string describe() const override { return description_; }
+
+ protected:
+  StepResult apply_gradients(double lr) override;
 
  private:
   struct Part {  ///< the update of one bucket

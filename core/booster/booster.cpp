@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/base/trace.h"
+#include "core/booster/buffers.h"
 #include "core/booster/precision.h"
 
 namespace trireme {
@@ -125,6 +126,8 @@ Boosted Booster::boost(BoostInputs inputs) {
   auto result = plugin_->boost(std::move(inputs.source), options_, *mesh_, log_);
   run.model = std::move(result.model);
   run.optimizer = std::move(result.optimizer);
+  run.optimizer->set_buffer_sync(
+      std::make_shared<BufferSync>(run.model->module(), *mesh_, plugin_->broadcasts_buffers()));
   if (loss && loss->replaced()) run.criterion = calls(loss, std::move(run.criterion));
   return run;
 }

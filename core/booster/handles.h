@@ -37,6 +37,7 @@ class [[nodiscard]] ScopeGuard {
 };
 
 class BoostedOptimizer;
+class BufferSync;
 
 /// Runs the microbatches of a step in its own order: a pipeline.
 class StepRunner {
@@ -71,6 +72,8 @@ class BoostedModel {
   /// writing to them, all ranks must call weights_changed().
   virtual std::vector<shard::Slice> weights() = 0;
   virtual void weights_changed() {}
+  /// The weights, and the model's buffers: everything of the model that is saved, loaded and exported.
+  std::vector<shard::Slice> state_dict();
   /// This rank's reduced slices of the gradients, between the backward pass and step(): the sum of all ranks'
   /// contributions to the global batch, before clipping. A plugin must therefore reduce at the end of the last backward
   /// pass (the one outside no_sync()) or here, not only in step(): `trireme verify` compares these gradients.
@@ -101,8 +104,9 @@ class BoostedOptimizer {
   virtual ~BoostedOptimizer() = default;
   /// Runs the backward pass of loss.sum / global_weight, with the loss scale.
   virtual void backward(const nn::Loss& loss, double global_weight) = 0;
-  /// Unscales, checks that values are finite, computes the global norm, clips and updates. No host synchronisation.
-  virtual StepResult step(double lr) = 0;
+  /// Unscales, checks that values are finite, computes the global norm, clips and updates; then the model's buffers are
+  /// equal on the ranks that have copies of them. No host synchronisation. Collective.
+  StepResult step(double lr);
   virtual void zero_grad() = 0;
   /// The state tensors with their placements, named as in checkpoints ("<parameter>.exp_avg"). They can be written to.
   virtual std::vector<shard::Slice> state() = 0;
@@ -113,6 +117,15 @@ class BoostedOptimizer {
   /// Bytes of the gradients that this rank held at its last step.
   [[nodiscard]] virtual std::int64_t gradient_bytes() const = 0;
   [[nodiscard]] virtual std::string describe() const = 0;
+  /// Set by the Booster.
+  void set_buffer_sync(std::shared_ptr<BufferSync> sync) { buffer_sync_ = std::move(sync); }
+
+ protected:
+  /// The part of step() that depends on how the plugin holds gradients and weights.
+  virtual StepResult apply_gradients(double lr) = 0;
+
+ private:
+  std::shared_ptr<BufferSync> buffer_sync_;
 };
 
 }  // namespace trireme

@@ -51,6 +51,11 @@ struct ModelSource {
   std::function<nn::Tensors()> example{};
 };
 
+/// The text of the key broadcast_buffers, which every built-in plugin has.
+inline constexpr const char* kBroadcastBuffersText =
+    "Give all ranks the first one's buffers (such as running statistics) at the end of each step. false: each rank keeps "
+    "its own, and checkpoints hold the first one's.";
+
 struct BoostResult {
   std::unique_ptr<BoostedModel> model;
   std::unique_ptr<BoostedOptimizer> optimizer;
@@ -77,6 +82,8 @@ class Plugin {
   [[nodiscard]] virtual std::vector<std::string> data_axes() const { return {"dp"}; }
   /// Axes over whose ranks the parts of a loss, and the counts of an evaluation, are summed: {"dp"}.
   [[nodiscard]] virtual std::vector<std::string> loss_axes() const { return data_axes(); }
+  /// Whether each step makes the model's buffers equal on the ranks that have copies of them (core/booster/buffers.h).
+  [[nodiscard]] virtual bool broadcasts_buffers() const { return true; }
   /// Whether this rank's part of the model reads the data's inputs. Other ranks only get their shapes.
   [[nodiscard]] virtual bool reads_inputs(const comm::Mesh& /*mesh*/) const { return true; }
   /// The microbatch size, given a rank's `share` of the global batch. `wanted`: the user's value, if set.

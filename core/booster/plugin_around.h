@@ -29,6 +29,7 @@ class PluginAround : public Plugin {
   std::vector<std::pair<std::string, int>> axes(int world_size) const override { return inner_->axes(world_size); }
   std::vector<std::string> data_axes() const override { return inner_->data_axes(); }
   std::vector<std::string> loss_axes() const override { return inner_->loss_axes(); }
+  bool broadcasts_buffers() const override { return inner_->broadcasts_buffers(); }
   bool reads_inputs(const comm::Mesh& mesh) const override { return inner_->reads_inputs(mesh); }
   std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const override {
     return inner_->micro_batch(wanted, share);

@@ -1,10 +1,12 @@
 #include "core/booster/replicated.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/isfinite.h>
 
 #include "core/base/error.h"
+#include "core/base/random.h"
 #include "core/checkpoint/train_state.h"
 #include "core/checkpoint/weights.h"
 #include "core/nn/block.h"
@@ -29,7 +31,8 @@ std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOpt
   auto parameters = nn::parameters(*source.model);
   // Marks frozen parameters before a reducer expects gradients for them.
   optim::make_groups(options.optimizer, named_tensors(parameters));
-  if (!source.weights.empty()) checkpoint::load_weights(source.weights, parameters, source.head_prefix, log);
+  if (!source.weights.empty())
+    checkpoint::load_weights(source.weights, parameters, source.head_prefix, log, checkpoint::other_tensors(*source.model));
   return parameters;
 }
 
@@ -61,8 +64,21 @@ nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, 
       .sample_ids = to_gpu ? batch.sample_ids.pin_memory().to(device_, /*non_blocking=*/true) : batch.sample_ids,
       .tokens = model_->tokens(batch.inputs)};
   const AutocastScope autocast(precision_, device_);
-  for (std::size_t i = begin; i < end; ++i) inputs = run(model_->blocks()[i], std::move(inputs), context);
+  for (std::size_t i = begin; i < end; ++i) {
+    const auto& block = model_->blocks()[i];
+    if (training_ && block->uses_torch_generators()) at::manual_seed(draw_key(batch, i));
+    inputs = run(block, std::move(inputs), context);
+  }
   return inputs;
+}
+
+/// The seed of what a user's own module draws from LibTorch's generators. It depends on the step, the samples and the
+/// block alone, so that a resumed run, recomputation and pipelines of any schedule draw the same.
+std::uint64_t ReplicatedModel::draw_key(const data::Batch& batch, std::size_t block) const {
+  const auto first = batch.size() > 0 ? batch.sample_ids[0].item<std::int64_t>() : 0;
+  auto key = random::mix(seed_, static_cast<std::uint64_t>(batch.step));
+  key = random::mix(key, static_cast<std::uint64_t>(first));
+  return random::mix(key, block);
 }
 
 nn::Tensors ReplicatedModel::as_outputs(nn::Tensors made) const {
@@ -122,7 +138,7 @@ void ReplicatedOptimizer::backward(const nn::Loss& loss, double global_weight) {
   scaler_.scale(loss.sum / global_weight).backward();
 }
 
-StepResult ReplicatedOptimizer::step(double lr) {
+StepResult ReplicatedOptimizer::apply_gradients(double lr) {
   std::vector<at::Tensor> gradients;
   std::vector<shard::Placed> placed;
   for (auto& p : parameters_)

@@ -50,6 +50,7 @@ class ReplicatedModel : public BoostedModel {
   virtual nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context);
 
  private:
+  [[nodiscard]] std::uint64_t draw_key(const data::Batch& batch, std::size_t block) const;
   std::shared_ptr<nn::Model> model_;
   std::vector<nn::Parameter> parameters_;
   Precision precision_;
@@ -64,13 +65,15 @@ class ReplicatedOptimizer : public BoostedOptimizer {
  public:
   ReplicatedOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options, comm::Mesh& mesh);
   void backward(const nn::Loss& loss, double global_weight) override;
-  StepResult step(double lr) override;
   void zero_grad() override;
   std::vector<shard::Slice> state() override;
   optim::LossScaler& scaler() override { return scaler_; }
   std::int64_t state_bytes() const override { return optimizer_->state_bytes(); }
   std::int64_t gradient_bytes() const override { return gradient_bytes_; }
   std::string describe() const override { return optimizer_->describe(); }
+
+ protected:
+  StepResult apply_gradients(double lr) override;
 
  private:
   std::vector<nn::Parameter>& parameters_;

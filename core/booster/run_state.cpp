@@ -73,15 +73,26 @@ checkpoint::CheckpointContents contents_of(Boosted& run) {
   checkpoint::CheckpointContents contents;
   if (run.optimizer->scaler().enabled()) contents.record.loss_scale = to_doubles(run.optimizer->scaler().state());
   contents.record.versions = {{"trireme", TRIREME_VERSION}, {"libtorch", TORCH_VERSION}};
-  contents.weights = run.model->weights();
+  contents.weights = run.model->state_dict();
   contents.optimizer = run.optimizer->state();
   return contents;
 }
 
-void restore(Boosted& run, const checkpoint::Checkpoint& stored) {
+void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log) {
   std::set<std::string> remote;
   for (const auto& parameter : nn::remote_declarations(run.model->module())) remote.insert(parameter.name);
-  stored.restore_weights(run.model->weights(), remote);
+  for (const auto& buffer : nn::remote_buffers(run.model->module())) remote.insert(buffer.placement.name);
+  auto state = run.model->weights();
+  bool lacks = false;
+  for (auto& buffer : nn::buffers(run.model->module()))
+    if (stored.weights().tensors().contains(buffer.placement.name))
+      state.push_back(std::move(buffer));
+    else
+      lacks = true;
+  if (lacks)  // as in checkpoints before version 0.2
+    log.warn("{}: has no buffers (running statistics) of the model; they start from their initial values",
+             stored.folder());
+  stored.restore_weights(std::move(state), remote);
   run.model->weights_changed();
   stored.restore_optimizer(run.optimizer->state(), remote);
   restore_scaler(run.optimizer->scaler(), stored.record());
@@ -112,7 +123,7 @@ bool Booster::load(Boosted& run, const std::string& dir) {
           fmt::format("{}: the order of the samples would change: {} is {}, but {} in the checkpoint; restore it, or "
                       "start a new run from its weights: ModelSource::weights = \"{}/weights.safetensors\"",
                       folder, what, json_text(now), json_text(before.at(what)), folder));
-  restore(run, stored);
+  restore(run, stored, log_);
   if (world_.rank() == 0) checkpoint::set_aside_after(dir, run.step);  // later checkpoints, which are damaged
   return true;
 }

@@ -11,6 +11,6 @@ checkpoint::CheckpointContents contents_of(Boosted& run);
 
 /// Restores the tensors, the loss scale and the step count of a checkpoint. Each rank reads its own slices.
 /// @throws CheckpointError that lists the differences; the run is then unchanged.
-void restore(Boosted& run, const checkpoint::Checkpoint& stored);
+void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log);
 
 }  // namespace trireme

@@ -13,7 +13,7 @@
 #define TRIREME_COMPILER "g++ " TRIREME_DETAIL_VERSION_TEXT(__GNUC__)
 #endif
 /// Increased with every change to the parts of core that plugins see.
-#define TRIREME_ABI "7"
+#define TRIREME_ABI "8"
 
 /// Can be overridden on the command line to build a plugin that claims another version (tests do this).
 #ifndef TRIREME_NOTE_TEXT

@@ -135,7 +135,35 @@ std::string misfit(const TensorInfo& info, const nn::Parameter& parameter) {
   return "";
 }
 
+/// Reads the buffers that the file has, and warns of the others. Returns their names in the file.
+std::vector<std::string> fill_buffers(const Source& source, const std::vector<shard::Slice>& buffers,
+                                      const std::string& prefix, const std::string& path, const Log& log) {
+  std::vector<std::string> names, kept;
+  for (const auto& [placement, value] : buffers) {
+    auto name = placement.name.starts_with(prefix) ? placement.name.substr(prefix.size()) : placement.name;
+    const auto* file = source.file_of(name);
+    const bool fits = file != nullptr && file->info(name).shape == placement.shape &&
+                      c10::isFloatingType(file->info(name).dtype) == value.is_floating_point();
+    if (fits)
+      at::Tensor(value).copy_(file->read(name, placement));
+    else
+      kept.push_back(placement.name);
+    names.push_back(std::move(name));
+  }
+  if (!kept.empty())
+    log.warn("{}: {} of this model {} missing or of another shape or type, and start{} from the model's own values: {}",
+             path, text::counted(static_cast<std::int64_t>(kept.size()), "buffer"), kept.size() == 1 ? "is" : "are",
+             kept.size() == 1 ? "s" : "", text::first_few(kept));
+  return names;
+}
+
 }  // namespace
+
+OtherTensors other_tensors(nn::Model& model) {
+  OtherTensors out{nn::remote_declarations(model), nn::buffers(model)};
+  for (auto& buffer : nn::remote_buffers(model)) out.buffers.push_back(std::move(buffer));
+  return out;
+}
 
 std::string beside_weights(const std::string& folder_or_file, const std::string& name) {
   return (fs::path(find_weights(folder_or_file)).parent_path() / name).string();
@@ -153,11 +181,11 @@ bool has_weights_under(const std::string& folder_or_file, const std::string& pre
 }
 
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& here,
-                  const std::string& head_prefix, const Log& log, const std::vector<nn::Declaration>& remote) {
+                  const std::string& head_prefix, const Log& log, const OtherTensors& others) {
   const auto path = find_weights(folder_or_file);
   const Source source(path);
   auto parameters = here;
-  for (const auto& other : remote) parameters.push_back({other.name, {}, other.placement});
+  for (const auto& other : others.remote) parameters.push_back({other.name, {}, other.placement});
   const auto prefix = missing_prefix(source, parameters, head_prefix);
   std::vector<Fit> fits;
   std::vector<std::string> missing, misfits, fresh;
@@ -204,6 +232,7 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
                       path, name));
     parameter->value.copy_(values);
   }
+  for (auto& name : fill_buffers(source, others.buffers, prefix, path, log)) known.insert(std::move(name));
   if (!fresh.empty()) log.note("weights  {}: the head is newly initialized: {}", path, text::first_few(fresh));
   std::vector<std::string> unused;
   for (auto& name : source.names())

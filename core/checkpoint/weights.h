@@ -31,15 +31,22 @@ nlohmann::json read_beside_weights(const std::string& folder_or_file, const std:
 /// Whether any tensor's name begins with the prefix ("classifier."). Reads only headers. @throws CheckpointError
 bool has_weights_under(const std::string& folder_or_file, const std::string& prefix);
 
+/// The tensors of a model besides the parameters that this rank holds.
+struct OtherTensors {
+  std::vector<nn::Declaration> remote{};  ///< held by other ranks only; every rank reports the same about the file
+  std::vector<shard::Slice> buffers{};    ///< of all blocks
+};
+OtherTensors other_tensors(nn::Model& model);
+
 /// Fills the parameters, which must be materialised, with their slices of the file's tensors, converted to their dtype.
 /// A tensor that the model needs but the file lacks is an error, as is a wrong shape. Under `head_prefix`
 /// ("classifier."; "" for none) such a parameter instead keeps its random initialisation, which is logged. Tensors of
-/// the file that the model lacks are counted in a warning. `remote`: the model's parameters that other ranks hold, so
-/// that every rank reports the same about the file.
+/// the file that the model lacks are counted in a warning. Buffers of `others` that the file lacks keep their values,
+/// with a warning.
 /// @throws CheckpointError that lists what is missing or does not fit; no parameter has changed then. NonFiniteError
 /// that names a tensor whose slice on this rank has a NaN or an infinity.
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters,
-                  const std::string& head_prefix, const Log& log, const std::vector<nn::Declaration>& remote = {});
+                  const std::string& head_prefix, const Log& log, const OtherTensors& others = {});
 
 /// Writes folder/model.safetensors and, next to it, `texts` by their names (config.json), each atomically. Collective
 /// over the mesh's world: each rank provides its slices, rank 0 writes. Returns the digest of rank 0's tensors, and an

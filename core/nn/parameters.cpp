@@ -29,18 +29,19 @@ std::unordered_map<const void*, Site> sites(Model& model) {
   return out;
 }
 
-/// Maps each tensor to the blocks that use it, in ascending order.
+/// Maps each parameter and buffer to the blocks that use it, in ascending order.
 std::unordered_map<const void*, std::vector<std::size_t>> block_users(Model& model) {
   std::unordered_map<const void*, std::vector<std::size_t>> out;
   for (std::size_t i = 0; i < model.blocks().size(); ++i)
-    for (const auto& parameter : model.blocks()[i]->parameters()) {
-      auto& blocks = out[parameter.unsafeGetTensorImpl()];
-      if (blocks.empty() || blocks.back() != i) blocks.push_back(i);
-    }
+    for (const auto& tensors : {model.blocks()[i]->parameters(), model.blocks()[i]->buffers()})
+      for (const auto& tensor : tensors) {
+        auto& blocks = out[tensor.unsafeGetTensorImpl()];
+        if (blocks.empty() || blocks.back() != i) blocks.push_back(i);
+      }
   return out;
 }
 
-/// Whether a parameter is on this rank, when each pipeline stage runs some of the blocks.
+/// Whether a parameter or buffer is on this rank, when each pipeline stage runs some of the blocks.
 enum class Ownership {
   owned,   ///< on this rank, which saves and reports it, even if other stages have a copy
   copy,    ///< on this rank, but owned by the rank that runs the first block that uses it
@@ -112,7 +113,34 @@ Declaration declaration(const Found& found, const Model& model) {
   return out;
 }
 
+/// The buffers for whose ownership `wanted` returns true.
+template <class Wanted>
+std::vector<shard::Slice> buffers_where(Model& model, Wanted&& wanted) {
+  const StageOwnership stages(model);
+  std::unordered_set<const void*> seen;
+  std::vector<shard::Slice> out;
+  for (const auto& item : model.named_buffers()) {
+    const void* identity = item.value().unsafeGetTensorImpl();
+    const auto ownership = stages.of(identity);
+    if (!item.value().defined() || !wanted(ownership) || !seen.insert(identity).second) continue;
+    // Of the same memory, but a change of the values is not a change of what autograd has saved.
+    shard::Slice slice{shard::Placement::whole(item.key(), item.value().sizes().vec()), item.value().variable_data()};
+    if (model.stage_blocks()) slice.placement.stage_axis = model.stage_blocks()->axis;
+    slice.placement.copy = ownership == Ownership::copy;
+    out.push_back(std::move(slice));
+  }
+  return out;
+}
+
 }  // namespace
+
+std::vector<shard::Slice> buffers(Model& model) {
+  return buffers_where(model, [](Ownership ownership) { return ownership != Ownership::remote; });
+}
+
+std::vector<shard::Slice> remote_buffers(Model& model) {
+  return buffers_where(model, [](Ownership ownership) { return ownership == Ownership::remote; });
+}
 
 std::vector<Parameter> parameters(Model& model) {
   std::vector<Parameter> out;

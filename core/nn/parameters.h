@@ -1,4 +1,5 @@
-// The parameters of a model by name: their declarations, initial values, and the slices that this rank holds.
+// The parameters of a model by name: their declarations, initial values, and the slices that this rank holds. Also its
+// buffers: tensors that a step changes without gradients, such as the running statistics of a batch normalisation.
 #pragma once
 
 #include <functional>
@@ -41,6 +42,12 @@ struct Declaration {
 std::vector<Declaration> declarations(Model& model);
 /// The parameters that only ranks with other blocks hold.
 std::vector<Declaration> remote_declarations(Model& model);
+
+/// All buffers of the blocks that this rank runs, in registration order, each once; every one is whole. A buffer that
+/// no block uses belongs to the first block. Writing to a value changes the model's buffer.
+std::vector<shard::Slice> buffers(Model& model);
+/// The buffers that only ranks with other blocks run. They have memory here too, because user modules allocate it.
+std::vector<shard::Slice> remote_buffers(Model& model);
 
 /// Frees the memory of remote parameters that a user's own modules have allocated.
 void release_remote(Model& model);

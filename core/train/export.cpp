@@ -17,7 +17,7 @@ BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::stri
     : dir_((fs::path(run_dir) / kBestModel).string()), texts_(std::move(texts)) {}
 
 void BestModel::save(Booster& booster, Boosted& run) {
-  digest_ = checkpoint::save_weights(dir_, run.model->weights(), texts_, booster.mesh());
+  digest_ = checkpoint::save_weights(dir_, run.model->state_dict(), texts_, booster.mesh());
   if (booster.mesh().world().rank() == 0) file_ = (fs::path(dir_) / checkpoint::kModelTensors).string();
 }
 
@@ -48,7 +48,8 @@ bool BestModel::load(Booster& booster, Boosted& run) const {
   if (readable.item<std::int64_t>() == 0) return false;
   const checkpoint::SafeTensors stored(path);
   const at::NoGradGuard no_grad;
-  for (auto& [placement, value] : run.model->weights()) value.copy_(stored.read(placement.name, placement));
+  for (auto& [placement, value] : run.model->state_dict())
+    if (stored.tensors().contains(placement.name)) value.copy_(stored.read(placement.name, placement));
   run.model->weights_changed();
   return true;
 }

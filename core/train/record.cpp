@@ -102,7 +102,7 @@ void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std:
   auto run = booster.boost(training_inputs(p));
   if (world.rank() == 0) checkpoint::make_folder(folder);
   world.group().barrier();
-  checkpoint::write_slices(folder + "/start.safetensors", run.model->weights(), booster.mesh());
+  checkpoint::write_slices(folder + "/start.safetensors", run.model->state_dict(), booster.mesh());
   std::vector<double> losses;
   for (std::int64_t epoch = 0; run.step < steps; ++epoch) {
     run.loader->start_epoch(epoch);
@@ -121,7 +121,7 @@ void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std:
       run.optimizer->zero_grad();
     }
   }
-  checkpoint::write_slices(folder + "/weights.safetensors", run.model->weights(), booster.mesh());
+  checkpoint::write_slices(folder + "/weights.safetensors", run.model->state_dict(), booster.mesh());
   if (world.rank() == 0) checkpoint::write_file(folder + "/losses.json", nlohmann::json(losses).dump());
 }
 

@@ -160,7 +160,7 @@ std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& 
   if (from.empty()) return "";
   const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
   const auto& record = stored.record();
-  restore(run, stored);
+  restore(run, stored, booster.log());
   state = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
            record.extra.at("skipped")};
   // A checkpoint without best weights: the best evaluation starts over.

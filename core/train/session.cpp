@@ -227,7 +227,7 @@ class Session {
     // The run was resumed in the middle of an epoch with nothing left to train.
     if (state_.last.step != at().global_step) keep(score(*validation_), nlohmann::json::object());
     // Save before the test, so that an error in the test samples does not lose the training.
-    checkpoint::save_weights(fmt::format("{}/{}", folder_.dir(), kLastModel), run_.model->weights(), model_texts(p_),
+    checkpoint::save_weights(fmt::format("{}/{}", folder_.dir(), kLastModel), run_.model->state_dict(), model_texts(p_),
                              booster_.mesh());
     RunResult result{.state = state_, .run_dir = folder_.dir(), .resumed_at = resumed_at_};
     if (p_.data.test) {

@@ -76,6 +76,7 @@ Fields<GeminiOptions> make_fields() {
           .add("enable_async_reduce", &O::enable_async_reduce,
                "true: reduce each full chunk during the backward pass; false: reduce all of them after it.")
           .add("extra_dp_size", &O::extra_dp_size, kExtraDpSizeText, {.min = 1})
+          .add("broadcast_buffers", &O::broadcast_buffers, kBroadcastBuffersText)
           .add("verbose", &O::verbose, "Print each chunk: its parameters, and how much of it a rank owns.");
   add_train_options(table);
   return table;

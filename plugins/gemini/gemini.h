@@ -28,6 +28,7 @@ struct GeminiOptions : TrainKeys {
   bool enable_gradient_accumulation = false;
   bool enable_async_reduce = true;
   std::int64_t extra_dp_size = 1;
+  bool broadcast_buffers = true;
   bool verbose = false;
 };
 
@@ -50,6 +51,7 @@ class Gemini : public Plugin {
   /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
   std::vector<std::pair<std::string, int>> axes(int world_size) const override;
   std::vector<std::string> data_axes() const override { return {"dp_outer", "dp"}; }
+  bool broadcasts_buffers() const override { return options_.broadcast_buffers; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
 
  private:

@@ -41,7 +41,7 @@ Problem validate(const ModelSource& source, const shardformer::ParallelSizes& si
   return {problem_of(source, sizes), own ? "sp_size" : "sequence_parallelism_mode"};
 }
 
-/// Broadcasts rank 0's values of the parameters and buffers of a user's own modules, which are not initialised by name.
+/// Broadcasts rank 0's values of the parameters of a user's own modules, which are not initialised by name.
 void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device device) {
   const auto agree = [&](at::Tensor tensor) {
     auto whole = tensor.detach().to(device).contiguous();
@@ -50,7 +50,6 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
   };
   for (const auto& parameter : nn::declarations(model))
     if (!parameter.init) agree(parameter.value);
-  for (const auto& buffer : model.buffers()) agree(buffer);
 }
 
 }  // namespace

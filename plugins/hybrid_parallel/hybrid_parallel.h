@@ -30,6 +30,7 @@ class HybridParallel : public Plugin {
   std::vector<std::string> loss_axes() const override { return {"dp", "pp"}; }
   bool reads_inputs(const comm::Mesh& mesh) const override { return mesh.coordinate("pp") == 0; }
   std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const override;
+  bool broadcasts_buffers() const override { return options_.broadcast_buffers; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
 
  private:

@@ -30,6 +30,7 @@ class LowLevelZero : public Plugin {
   /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
   std::vector<std::pair<std::string, int>> axes(int world_size) const override;
   std::vector<std::string> data_axes() const override { return {"dp_outer", "dp"}; }
+  bool broadcasts_buffers() const override { return options_.broadcast_buffers; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
 
  private:

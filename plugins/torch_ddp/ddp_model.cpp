@@ -59,7 +59,6 @@ DdpModel::DdpModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> 
       reduced_.push_back(p.value);
     }
   if (reduced_.empty()) throw ConfigError("optimizer.freeze: every parameter is frozen; nothing is left to train");
-  broadcast_buffers();
   if (!ddp_.static_graph) make_reducer(reduced_, names_);
   expected_.assign(reduced_.size(), true);
   watch_gradients();
@@ -96,11 +95,6 @@ void DdpModel::make_reducer(const std::vector<at::Tensor>& parameters,
   reducer_->register_comm_hook(std::make_unique<SumHook>(group_));
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
-}
-
-void DdpModel::broadcast_buffers() {
-  const at::NoGradGuard no_grad;
-  for (auto& buffer : module().buffers()) group_.broadcast(buffer, 0);
 }
 
 // Gradients that are already summed over the ranks would be summed again together with the next ones.
@@ -205,7 +199,6 @@ nn::Tensors DdpModel::forward(const data::Batch& batch) {
   if (!sync_) return ReplicatedModel::forward(batch);
 
   reached_->assign(reached_->size(), false);
-  if (ddp_.broadcast_buffers) broadcast_buffers();
   if (reducer_) reducer_->prepare_for_forward();
   auto outputs = ReplicatedModel::forward(batch);
   if (reducer_) reducer_->prepare_for_backward(ddp_.find_unused_parameters ? outputs : nn::Tensors{});

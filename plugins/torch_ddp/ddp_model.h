@@ -21,7 +21,6 @@ class DdpModel : public ReplicatedModel {
 
  private:
   void make_reducer(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names);
-  void broadcast_buffers();
   void watch_gradients();
   void when_backward_ends(nn::Tensors& outputs);
   void backward_ended();

@@ -14,7 +14,7 @@ const Fields<TorchDdpOptions>& torch_ddp_fields() {
   static const auto table =
       Fields<TorchDdpOptions>("plugin.torch_ddp", "Data parallelism with PyTorch's DDP reducer.")
           .add("broadcast_buffers", &TorchDdpOptions::broadcast_buffers,
-               "Copy the model's buffers (such as running statistics) from rank 0 before each training forward pass.")
+               kBroadcastBuffersText)
           .add("bucket_cap_mb", &TorchDdpOptions::bucket_cap_mb, "Size of a gradient bucket in MiB.", {.min = 1})
           .add("find_unused_parameters", &TorchDdpOptions::find_unused_parameters,
                "Find the parameters that take no part in the loss in each step; costs a traversal of the autograd "

@@ -32,6 +32,7 @@ class TorchDdp : public Plugin {
   void configure(const config::Table* section) override;
   void check(const config::RunConfig& config, int world_size) const override;
   std::vector<std::pair<std::string, int>> axes(int world_size) const override { return {{"dp", world_size}}; }
+  bool broadcasts_buffers() const override { return options_.broadcast_buffers; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
 
  private:

@@ -1,0 +1,38 @@
+// BufferSync: keeps the buffers of a model, such as running statistics, equal on the ranks that have copies of them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "core/comm/mesh.h"
+
+namespace trireme::nn {
+class Model;
+}
+
+namespace trireme {
+
+/// Each rank's forward pass updates its buffers from its own samples. After a step, the copies become those of the
+/// first of the ranks that run the same blocks: as with PyTorch's DistributedDataParallel, but at the end of the step
+/// instead of before the next one, so that an evaluation and a checkpoint find them equal too.
+class BufferSync {
+ public:
+  /// Makes the copies equal once. `each_step`: false leaves each rank its own values afterwards. Collective.
+  BufferSync(nn::Model& model, comm::Mesh& mesh, bool each_step);
+
+  /// Called after the last forward pass of a step. The copies are equal when finish() has returned. Collective.
+  void start();
+  void finish();
+
+ private:
+  void launch();
+
+  std::vector<std::vector<at::Tensor>> buffers_;  ///< one list for each dtype
+  std::vector<at::Tensor> packed_;                ///< each list as one tensor, while it is on its way
+  std::vector<comm::Work> under_way_;
+  comm::Group group_;
+  bool each_step_;
+};
+
+}  // namespace trireme
