@@ -11,6 +11,8 @@
 #include "core/base/trace.h"
 #include "core/booster/buffers.h"
 #include "core/booster/precision.h"
+#include "core/nn/batch_norm.h"
+#include "core/nn/block.h"
 
 namespace trireme {
 namespace {
@@ -126,10 +128,21 @@ Boosted Booster::boost(BoostInputs inputs) {
   auto result = plugin_->boost(std::move(inputs.source), options_, *mesh_, log_);
   run.model = std::move(result.model);
   run.optimizer = std::move(result.optimizer);
+  synchronise_norms(run.model->module());
   run.optimizer->set_buffer_sync(
       std::make_shared<BufferSync>(run.model->module(), *mesh_, plugin_->broadcasts_buffers()));
   if (loss && loss->replaced()) run.criterion = calls(loss, std::move(run.criterion));
   return run;
+}
+
+/// Connects synchronised layers to the ranks that share the batch.
+void Booster::synchronise_norms(nn::Model& model) {
+  const auto& group = data_group();
+  if (group.size() == 1) return;
+  model.apply([&group](torch::nn::Module& module) {
+    if (auto* norm = dynamic_cast<nn::BatchNorm*>(&module); norm != nullptr && norm->options().synchronised)
+      norm->set_sum_over_ranks([group](at::Tensor values) { group.all_reduce(std::move(values)); });
+  });
 }
 
 at::Tensor Booster::forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs) {

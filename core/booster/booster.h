@@ -86,6 +86,7 @@ class Booster {
   [[nodiscard]] const Log& log() const { return log_; }
 
  private:
+  void synchronise_norms(nn::Model& model);
   /// The options that all loaders of this rank share.
   [[nodiscard]] data::LoaderOptions loader_options() const;
   static at::Tensor forward_backward_by_pieces(Boosted& run, const data::StepBatch& batch,

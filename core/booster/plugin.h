@@ -53,7 +53,8 @@ struct ModelSource {
 
 /// The text of the key broadcast_buffers, which every built-in plugin has.
 inline constexpr const char* kBroadcastBuffersText =
-    "Give all ranks the first one's buffers (such as running statistics) at the end of each step. false: each rank keeps "
+    "Give all ranks the first one's buffers (such as running statistics) at the end of each step. false: each rank "
+    "keeps "
     "its own, and checkpoints hold the first one's.";
 
 struct BoostResult {

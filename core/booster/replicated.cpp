@@ -32,7 +32,8 @@ std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOpt
   // Marks frozen parameters before a reducer expects gradients for them.
   optim::make_groups(options.optimizer, named_tensors(parameters));
   if (!source.weights.empty())
-    checkpoint::load_weights(source.weights, parameters, source.head_prefix, log, checkpoint::other_tensors(*source.model));
+    checkpoint::load_weights(source.weights, parameters, source.head_prefix, log,
+                             checkpoint::other_tensors(*source.model));
   return parameters;
 }
 

@@ -89,7 +89,7 @@ void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log)
       state.push_back(std::move(buffer));
     else
       lacks = true;
-  if (lacks)  // as in checkpoints before version 0.2
+  if (lacks)  // as in a checkpoint that was written before buffers were saved
     log.warn("{}: has no buffers (running statistics) of the model; they start from their initial values",
              stored.folder());
   stored.restore_weights(std::move(state), remote);

@@ -13,8 +13,7 @@ namespace trireme::plugins {
 const Fields<TorchDdpOptions>& torch_ddp_fields() {
   static const auto table =
       Fields<TorchDdpOptions>("plugin.torch_ddp", "Data parallelism with PyTorch's DDP reducer.")
-          .add("broadcast_buffers", &TorchDdpOptions::broadcast_buffers,
-               kBroadcastBuffersText)
+          .add("broadcast_buffers", &TorchDdpOptions::broadcast_buffers, kBroadcastBuffersText)
           .add("bucket_cap_mb", &TorchDdpOptions::bucket_cap_mb, "Size of a gradient bucket in MiB.", {.min = 1})
           .add("find_unused_parameters", &TorchDdpOptions::find_unused_parameters,
                "Find the parameters that take no part in the loss in each step; costs a traversal of the autograd "

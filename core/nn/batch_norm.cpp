@@ -1,0 +1,122 @@
+#include "core/nn/batch_norm.h"
+
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addcmul.h>
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace trireme::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Per-channel values [channels] in the shape that broadcasts over x [B, channels, ...].
+at::Tensor beside(const at::Tensor& values, const at::Tensor& x) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
+  shape[1] = -1;
+  return values.view(shape);
+}
+
+/// Sums x [B, channels, ...] over all dims but the channels: [channels].
+at::Tensor channel_sums(const at::Tensor& x) { return x.transpose(0, 1).flatten(1).sum(1); }
+
+struct Statistics {
+  at::Tensor mean, variance;  ///< [channels]; the variance is biased
+  at::Tensor count;           ///< values of a channel on all ranks, [1]
+};
+
+/// The second pass over x, for the variance, keeps the precision that a sum of squares would lose.
+Statistics statistics_of(const at::Tensor& x, const BatchNorm::SumOverRanks& sum_over_ranks) {
+  const auto values = x.numel() / x.size(1);
+  auto sums = at::cat({channel_sums(x), at::full({1}, values, x.options())});
+  sum_over_ranks(sums);
+  Statistics out;
+  out.count = sums.narrow(0, x.size(1), 1);
+  out.mean = sums.narrow(0, 0, x.size(1)) / out.count;
+  auto squares = channel_sums((x - beside(out.mean, x)).square());
+  sum_over_ranks(squares);
+  out.variance = squares / out.count;
+  return out;
+}
+
+struct SavedSum : torch::CustomClassHolder {
+  BatchNorm::SumOverRanks sum;
+};
+
+/// (x - mean) * scale * weight + bias, where mean and scale = 1 / sqrt(variance + eps) are functions of the x of all
+/// ranks: the gradient of x therefore contains two sums over the ranks.
+struct Normalise : torch::autograd::Function<Normalise> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& count,
+                            const c10::intrusive_ptr<SavedSum>& sum_over_ranks) {
+    ctx->save_for_backward({x, weight, mean, scale, count});
+    ctx->saved_data["sum"] = c10::IValue::make_capsule(sum_over_ranks);
+    return at::addcmul(beside(bias, x), x - beside(mean, x), beside(scale * weight, x));
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto &x = saved[0], &weight = saved[1], &mean = saved[2], &scale = saved[3], &count = saved[4],
+               &dy = grads[0];
+    const auto normal = (x - beside(mean, x)) * beside(scale, x);
+    const auto d_bias = channel_sums(dy), d_weight = channel_sums(dy * normal);
+    at::Tensor d_x;
+    if (ctx->needs_input_grad(0)) {  // on all ranks or on none
+      auto sums = at::cat({d_bias, d_weight});
+      c10::static_intrusive_pointer_cast<SavedSum>(ctx->saved_data.at("sum").toCapsule())->sum(sums);
+      const auto means = (sums / count).chunk(2);
+      d_x = (dy - beside(means[0], x) - normal * beside(means[1], x)) * beside(scale * weight, x);
+    }
+    return {d_x, d_weight, d_bias, {}, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+BatchNorm::BatchNorm(const Options& options) : options_(options) {
+  declare("weight", weight, {options.channels}, Init::ones());
+  declare("bias", bias, {options.channels}, Init::zeros());
+  running_mean = register_buffer("running_mean", at::zeros({options.channels}));
+  running_var = register_buffer("running_var", at::ones({options.channels}));
+  num_batches_tracked = register_buffer("num_batches_tracked", at::zeros({}, at::kLong));
+}
+
+at::Tensor BatchNorm::compute(const at::Tensor& x, const Context& context) {
+  if (x.dim() < 2 || x.size(1) != options_.channels)
+    throw ConfigError(fmt::format("\"{}\" takes [samples, {} channels, ...], but its input has the shape [{}]", path(),
+                                  options_.channels, fmt::join(x.sizes(), ", ")));
+  if (!context.training || !sum_) {
+    if (context.training) num_batches_tracked.add_(1);
+    return at::batch_norm(x, weight, bias, running_mean, running_var, context.training, options_.momentum, options_.eps,
+                          at::globalContext().userEnabledCuDNN());
+  }
+  Statistics of;
+  at::Tensor scale;
+  {
+    const at::NoGradGuard no_grad;
+    of = statistics_of(x.detach(), sum_);
+    scale = (of.variance + options_.eps).rsqrt();
+    num_batches_tracked.add_(1);
+    running_mean.lerp_(of.mean, options_.momentum);
+    running_var.lerp_(of.variance * (of.count / (of.count - 1).clamp_min(1)), options_.momentum);
+  }
+  auto sum = c10::make_intrusive<SavedSum>();
+  sum->sum = sum_;
+  return Normalise::apply(x, weight, bias, of.mean, scale, of.count, sum);
+}
+
+}  // namespace trireme::nn

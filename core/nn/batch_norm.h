@@ -1,0 +1,44 @@
+// BatchNorm: normalisation of each channel over the batch. Ioffe and Szegedy, "Batch Normalization: Accelerating Deep
+// Network Training by Reducing Internal Covariate Shift", 2015.
+//
+// In training, mean and variance are those of the batch, and the running ones move towards them; an evaluation uses the
+// running ones. A rank's batch is a microbatch of its share. Synchronised, it is the microbatch of all data-parallel
+// ranks together, at the cost of three small all-reduces a layer: the results are then those of one rank with them all.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "core/nn/layer.h"
+
+namespace trireme::nn {
+
+/// x [B, channels, ...] -> the same shape. Names and shapes are those of torch.nn.BatchNorm: weight [channels] starts
+/// as ones, bias as zeros; the buffers running_mean [channels] as zeros, running_var as ones, and num_batches_tracked
+/// (int64, 0-dim) as zero. running_var is unbiased: divided by the number of values less one.
+class BatchNorm : public Unary {
+ public:
+  struct Options {
+    std::int64_t channels;
+    double eps = 1e-5;
+    double momentum = 0.1;  ///< of the batch in the running statistics
+    bool synchronised = false;
+  };
+  explicit BatchNorm(const Options& options);
+  [[nodiscard]] const Options& options() const { return options_; }
+
+  /// Sums a tensor in place over the ranks whose batches are one batch. The Booster sets it for a synchronised layer.
+  using SumOverRanks = std::function<void(at::Tensor)>;
+  void set_sum_over_ranks(SumOverRanks sum) { sum_ = std::move(sum); }
+
+  at::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+
+ protected:
+  at::Tensor compute(const at::Tensor& x, const Context& context) override;
+
+ private:
+  Options options_;
+  SumOverRanks sum_;
+};
+
+}  // namespace trireme::nn

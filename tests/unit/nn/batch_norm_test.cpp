@@ -1,0 +1,67 @@
+// BatchNorm on one rank is LibTorch's, in training and in evaluation; its synchronised form computes the same where the
+// ranks' batches are one rank's (tests/parity/buffers_test.cpp has them apart).
+#include "core/nn/batch_norm.h"
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include "core/base/error.h"
+
+namespace trireme::nn {
+namespace {
+
+class Normalises : public testing::TestWithParam<bool> {};
+
+TEST_P(Normalises, AsLibTorchDoes) {
+  const bool synchronised = GetParam();
+  BatchNorm ours({.channels = 4, .eps = 1e-3, .momentum = 0.3, .synchronised = synchronised});
+  torch::nn::BatchNorm2d theirs(torch::nn::BatchNorm2dOptions(4).eps(1e-3).momentum(0.3));
+  theirs->to(at::kDouble);
+  ours.set_storage("weight", theirs->weight.detach().clone());
+  ours.set_storage("bias", theirs->bias.detach().clone());
+  ours.to(at::kDouble);
+  if (synchronised) ours.set_sum_over_ranks([](const at::Tensor&) {});
+  Context context;
+  for (const bool training : {true, true, false, true}) {
+    context.training = training;
+    theirs->train(training);
+    auto x = at::randn({3, 4, 2, 5}, at::kDouble).add_(7).requires_grad_();
+    auto same = x.detach().clone().requires_grad_();
+    const auto y = ours.forward(x, context), expected = theirs->forward(same);
+    EXPECT_TRUE(at::allclose(y, expected, 1e-12, 1e-12));
+    const auto gradient = at::rand(y.sizes(), at::kDouble);
+    y.backward(gradient);
+    expected.backward(gradient);
+    EXPECT_TRUE(at::allclose(x.grad(), same.grad(), 1e-9, 1e-12));
+    EXPECT_TRUE(at::allclose(ours.weight.grad(), theirs->weight.grad(), 1e-9, 1e-12));
+    EXPECT_TRUE(at::allclose(ours.bias.grad(), theirs->bias.grad(), 1e-9, 1e-12));
+  }
+  EXPECT_TRUE(at::allclose(ours.running_mean, theirs->running_mean, 1e-12, 1e-12));
+  EXPECT_TRUE(at::allclose(ours.running_var, theirs->running_var, 1e-12, 1e-12));
+  EXPECT_EQ(ours.num_batches_tracked.item<std::int64_t>(), 3);
+  const auto names = theirs->named_buffers();
+  for (const auto& item : ours.named_buffers()) EXPECT_NE(names.find(item.key()), nullptr) << item.key();
+}
+INSTANTIATE_TEST_SUITE_P(Forms, Normalises, testing::Bool());
+
+TEST(BatchNorm, NamesAnInputOfOtherChannels) {
+  BatchNorm norm({.channels = 4});
+  norm.set_path("stem.norm");
+  try {
+    norm.forward(at::randn({2, 3, 5}), {});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("\"stem.norm\" takes [samples, 4 channels, ...], but its input has the "
+                        "shape [2, 3, 5]"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace trireme::nn
