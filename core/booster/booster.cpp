@@ -126,6 +126,8 @@ Boosted Booster::boost(BoostInputs inputs) {
   run.lr_schedule = std::make_unique<optim::LrSchedule>(options_.lr_schedule, options_.optimizer.lr,
                                                         std::min(steps, train.max_steps.value_or(steps)));
   auto result = plugin_->boost(std::move(inputs.source), options_, *mesh_, log_);
+  TRIREME_REQUIRE(result.model && result.optimizer, "the plugin \"{}\" returned no model or no optimizer",
+                  plugin_->name());
   run.model = std::move(result.model);
   run.optimizer = std::move(result.optimizer);
   synchronise_norms(run.model->module());

@@ -16,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/booster/precision.h"
+#include "core/booster/replicated.h"
 #include "core/nn/adapt.h"
 #include "core/nn/block.h"
 #include "core/nn/criterion.h"
@@ -25,7 +26,7 @@ namespace {
 
 struct NoOptions {};
 
-/// A plugin that lays nothing out: loaders need no model.
+/// A plugin without parallelism.
 class Bare : public Plugin {
  public:
   std::string name() const override { return "bare"; }
@@ -35,14 +36,23 @@ class Bare : public Plugin {
   void configure(const config::Table*) override {}
   void check(const config::RunConfig&, int) const override {}
   std::vector<std::pair<std::string, int>> axes(int world_size) const override { return {{"dp", world_size}}; }
-  BoostResult boost(ModelSource, const BoostOptions&, comm::Mesh&, const Log&) override { return {}; }
+  BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override {
+    const auto device = mesh.world().device();
+    auto parameters = materialize_whole(source, options, device, log);
+    auto model = std::make_unique<ReplicatedModel>(source.model, std::move(parameters), options, device);
+    auto optimizer = std::make_unique<ReplicatedOptimizer>(model->parameters(), options, mesh);
+    return {std::move(model), std::move(optimizer)};
+  }
 
  private:
   NoOptions options_;
   Fields<NoOptions> fields_{"plugin.bare", ""};
 };
 
-class Empty : public nn::Model {};
+class Forgetful : public Bare {
+ public:
+  BoostResult boost(ModelSource, const BoostOptions&, comm::Mesh&, const Log&) override { return {}; }
+};
 
 class Blank : public data::Dataset {
  public:
@@ -53,7 +63,7 @@ class Blank : public data::Dataset {
 };
 
 BoostInputs blank_inputs() {
-  return {.source = {.model = std::make_shared<Empty>()},
+  return {.source = {.model = nn::adapt(torch::nn::Sequential(torch::nn::Linear(2, 3)))},
           .criterion =
               [](const nn::Tensors& outputs, const data::Batch&) {
                 return nn::Loss{outputs[0].sum(), 1};
@@ -161,6 +171,9 @@ TEST(Booster, TellsWrongCalls) {
   EXPECT_NE(usage_error([&] { Booster(*world, nullptr, {}); }).find("the plugin is null"), std::string::npos);
   Booster booster(*world, std::make_unique<Bare>(), {.train = {.global_batch = 4}});
   EXPECT_NE(usage_error([&] { booster.boost({}); }).find("needs a model, a criterion and data"), std::string::npos);
+  Booster with_forgetful(*world, std::make_unique<Forgetful>(), {.train = {.global_batch = 4}});
+  EXPECT_NE(usage_error([&] { with_forgetful.boost(blank_inputs()); }).find("returned no model or no optimizer"),
+            std::string::npos);
   auto run = booster.boost(blank_inputs());
   EXPECT_NE(usage_error([&] { run.loader->next(); }).find("call start_epoch(epoch) first"), std::string::npos);
   EXPECT_NE(usage_error([&] { booster.save(run, "/none", 0); }).find("at least one checkpoint is kept"),
