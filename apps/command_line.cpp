@@ -185,7 +185,12 @@ std::vector<std::string> commands_of(CLI::App& app) {
 }
 
 // Reports arguments that no command knows: a misspelt command or option, or an extra argument.
-[[noreturn]] void refuse_extra(CLI::App& app, const std::string& word) {
+[[noreturn]] void refuse_extra(CLI::App& app, const Parsed& parsed, const std::string& word) {
+  for (const auto* set : {&parsed.train.set, &parsed.eval.set, &parsed.verify.set, &parsed.config.set})
+    for (const auto& assignment : *set)
+      if (assignment.find('=') == std::string::npos || assignment.back() == '=')
+        refuse(app, fmt::format("--set {0}: write it without spaces: --set {1}={2}", assignment,
+                                assignment.substr(0, assignment.find('=')), word == "=" ? "VALUE" : word));
   CLI::App* deepest = &app;
   while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
   const auto commands = commands_of(*deepest);
@@ -245,8 +250,9 @@ void resolve_eval(const CLI::App& app, EvalCommand& eval) {
 Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("train")) {
     check_ranks(app, parsed.train.ranks);
-    if (app.get_subcommand("train")->count("--resume") > 0 && parsed.resume.empty())
-      refuse(app, "--resume \"\": give auto, a checkpoint or a run folder");
+    if (app.get_subcommand("train")->count("--resume") > 0 && (parsed.resume.empty() || parsed.resume.front() == '-'))
+      refuse(app, fmt::format("--resume {}: give auto, a checkpoint or a run folder",
+                              parsed.resume.empty() ? "\"\"" : parsed.resume));
     if (!parsed.resume.empty()) parsed.train.set.push_back("run.resume=" + config::to_toml(parsed.resume));
     return parsed.train;
   }
@@ -319,7 +325,7 @@ Command parse_command_line(int argc, const char* const* argv) {
     return Answer{std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& error) {
     const auto extra = app.remaining(true);
-    if (!extra.empty()) refuse_extra(app, extra.front());
+    if (!extra.empty()) refuse_extra(app, parsed, extra.front());
     if (app.get_subcommands().empty() || app.got_subcommand("data"))
       if (std::string(error.what()).find("subcommand") != std::string::npos) refuse_missing(app);
     refuse(app, in_our_words(error.what()));

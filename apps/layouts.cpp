@@ -69,6 +69,11 @@ std::int64_t number(const std::string& layout, const std::string& key, const std
 
 void blame(const Layout& layout, const std::vector<std::string>& set, const ConfigError& error) {
   std::string what = error.what();
+  const std::string precision = "--set train.precision=\"";  // verify sets it for all layouts
+  if (what.starts_with(precision)) {
+    what = what.substr(precision.size());
+    throw ConfigError("--precision " + what.erase(what.find('"'), 1));
+  }
   for (const auto& assignment : set)
     if (what.starts_with("--set " + assignment)) throw error;
   if (what.starts_with("--set ")) what.erase(0, 6);

@@ -4,11 +4,10 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <utility>
 
+#include "core/nn/saved_state.h"
 #include "shardformer/slices.h"
 
 namespace trireme::shardformer {
@@ -18,7 +17,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// State that the backward pass needs besides tensors.
-struct SavedColumn : torch::CustomClassHolder {
+struct SavedColumn {
   explicit SavedColumn(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
   std::vector<std::int64_t> tokens;  ///< of each branch
@@ -32,10 +31,10 @@ at::Tensor first(const at::Tensor& x, std::int64_t tokens) { return tokens == kA
 
 struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
   // TensorList is the only list type whose tensors become inputs of the node.
-  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedColumn>& state, const at::Tensor& x,
+  static variable_list forward(AutogradContext* ctx, const std::shared_ptr<SavedColumn>& state, const at::Tensor& x,
                                at::TensorList weights) {
     ctx->set_materialize_grads(false);
-    ctx->saved_data["state"] = c10::IValue::make_capsule(state);
+    nn::save_state(ctx, state);
     const auto whole = state->is_slice() ? gather_async(x, state->sliced, state->group).wait() : x;
     variable_list saved{x}, out;
     std::size_t next = 0;
@@ -52,7 +51,7 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
   // One pass may ask only for the gradient of the input, and another only for those of the weights; each computes and
   // communicates only what it needs.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto state = c10::static_intrusive_pointer_cast<SavedColumn>(ctx->saved_data.at("state").toCapsule());
+    const auto state = nn::saved_state<SavedColumn>(ctx);
     const auto saved = ctx->get_saved_variables();
     const auto& x = saved.front();
     const auto wanted = weights_wanted(ctx, *state);
@@ -127,7 +126,7 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
   }
 };
 
-std::vector<at::Tensor> apply(const c10::intrusive_ptr<SavedColumn>& state, const at::Tensor& x,
+std::vector<at::Tensor> apply(const std::shared_ptr<SavedColumn>& state, const at::Tensor& x,
                               const std::vector<Branch>& branches) {
   variable_list weights;
   for (const auto& branch : branches) {
@@ -143,13 +142,13 @@ std::vector<at::Tensor> apply(const c10::intrusive_ptr<SavedColumn>& state, cons
 
 std::vector<at::Tensor> column_products(const at::Tensor& x, const std::vector<Branch>& branches,
                                         const comm::Group& group) {
-  return apply(c10::make_intrusive<SavedColumn>(group), x, branches);
+  return apply(std::make_shared<SavedColumn>(group), x, branches);
 }
 
 std::vector<at::Tensor> column_products_of_slices(const at::Tensor& x, std::int64_t tokens,
                                                   const std::vector<Branch>& branches, const comm::Group& group,
                                                   bool overlap) {
-  auto state = c10::make_intrusive<SavedColumn>(group);
+  auto state = std::make_shared<SavedColumn>(group);
   state->sliced = tokens;
   state->overlap = overlap;
   return apply(state, x, branches);

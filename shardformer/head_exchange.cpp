@@ -2,11 +2,10 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <utility>
 
+#include "core/nn/saved_state.h"
 #include "core/shard/placement.h"
 
 namespace trireme::shardformer {
@@ -17,7 +16,7 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kHeads = 1, kTokens = 2;  // dims
 
-struct Exchange : torch::CustomClassHolder {
+struct Exchange {
   explicit Exchange(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
   std::int64_t heads = 0;            ///< of all ranks
@@ -73,14 +72,14 @@ struct Exchange : torch::CustomClassHolder {
 
 struct Swap : torch::autograd::Function<Swap> {
   // TensorList is the only list type whose tensors become inputs of the node.
-  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<Exchange>& exchange, bool to_heads,
+  static variable_list forward(AutogradContext* ctx, const std::shared_ptr<Exchange>& exchange, bool to_heads,
                                at::TensorList x) {
-    ctx->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
+    nn::save_state(ctx, exchange);
     ctx->saved_data["to_heads"] = to_heads;
     return exchange->run(x, to_heads);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto exchange = c10::static_intrusive_pointer_cast<Exchange>(ctx->saved_data.at("exchange").toCapsule());
+    const auto exchange = nn::saved_state<Exchange>(ctx);
     variable_list result(2);  // for the exchange and its direction, which have none
     for (auto& gradient : exchange->run(grads, !ctx->saved_data.at("to_heads").toBool()))
       result.push_back(std::move(gradient));
@@ -92,14 +91,14 @@ struct Swap : torch::autograd::Function<Swap> {
 
 std::vector<at::Tensor> tokens_to_heads(const std::vector<at::Tensor>& x, const std::vector<std::int64_t>& tokens,
                                         const comm::Group& group) {
-  auto exchange = c10::make_intrusive<Exchange>(group);
+  auto exchange = std::make_shared<Exchange>(group);
   exchange->heads = x.front().size(kHeads);
   exchange->tokens = tokens;
   return Swap::apply(exchange, true, at::TensorList(x));
 }
 
 at::Tensor heads_to_tokens(const at::Tensor& x, std::int64_t heads, const comm::Group& group) {
-  auto exchange = c10::make_intrusive<Exchange>(group);
+  auto exchange = std::make_shared<Exchange>(group);
   exchange->heads = heads;
   exchange->tokens = {x.size(kTokens)};
   const std::vector<at::Tensor> list{x};

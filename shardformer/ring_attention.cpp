@@ -9,14 +9,13 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/saved_state.h"
 #include "shardformer/ring.h"
 
 namespace trireme::shardformer {
@@ -91,20 +90,15 @@ void for_each_block(const RingAttention& how, const at::Tensor& own, const Visit
   }
 }
 
-struct SavedAttention : torch::CustomClassHolder {
-  explicit SavedAttention(RingAttention of) : how(std::move(of)) {}
-  RingAttention how;
-};
-
 struct Ring : torch::autograd::Function<Ring> {
-  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedAttention>& state, const at::Tensor& q,
+  static at::Tensor forward(AutogradContext* ctx, const std::shared_ptr<RingAttention>& how, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v) {
-    ctx->saved_data["state"] = c10::IValue::make_capsule(state);
+    nn::save_state(ctx, how);
     const auto sums = q.options().dtype(sums_of(q.scalar_type()));
     auto out = at::zeros(q.sizes(), sums);
     // log of the sum of exp(scores) so far
     auto total = at::full({q.size(0), q.size(1), q.size(2), 1}, -std::numeric_limits<double>::infinity(), sums);
-    for_each_block(state->how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
+    for_each_block(*how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
       if (block.empty()) return;
       auto p = block.scores(q, kv[0]);
       const auto grown = at::logaddexp(total, at::logsumexp(p, -1, true));
@@ -123,10 +117,10 @@ struct Ring : torch::autograd::Function<Ring> {
   // sqrt(d), dK = dS^T Q / sqrt(d). The gradients of a slice follow it around the ring, one hop behind, with one more
   // hop to its owner.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto state = c10::static_intrusive_pointer_cast<SavedAttention>(ctx->saved_data.at("state").toCapsule());
+    const auto how = nn::saved_state<RingAttention>(ctx);
     const auto saved = ctx->get_saved_variables();
     const auto &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &total = saved[4];
-    const auto& group = state->how.group;
+    const auto& group = how->group;
     const auto sums = total.options();
     const auto& dout = grads[0];
     const auto weighed = (dout.to(sums) * out.to(sums)).sum(-1, true);
@@ -134,7 +128,7 @@ struct Ring : torch::autograd::Function<Ring> {
     at::Tensor incoming;  // gradients of the visited slice, summed over the previous ranks
     Hop hop;
     int hops = 0;
-    for_each_block(state->how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
+    for_each_block(*how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
       auto own = at::zeros(kv.sizes(), sums);
       if (!block.empty()) {
         const auto p = block.scores(q, kv[0]).sub_(total).exp_();
@@ -150,13 +144,13 @@ struct Ring : torch::autograd::Function<Ring> {
       hop.wait();
       if (incoming.defined()) own.add_(incoming);
       auto shape = kv.sizes().vec();
-      shape[kTokens + 1] = Block(state->how, ++hops).keys.size();
+      shape[kTokens + 1] = Block(*how, ++hops).keys.size();
       incoming = at::empty(shape, sums);
       if (group.size() == 1)
         incoming = own;
       else
         hop = hop_async(own, incoming, group, kOfGradients);
-      if (!state->how.overlap) hop.wait();
+      if (!how->overlap) hop.wait();
     });
     hop.wait();
     const auto type = q.scalar_type();
@@ -169,7 +163,7 @@ struct Ring : torch::autograd::Function<Ring> {
 at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const RingAttention& how) {
   TRIREME_CHECK(!how.causal || how.query_tokens == how.tokens, "causal attention of {} queries to {} tokens",
                 how.query_tokens, how.tokens);
-  return Ring::apply(c10::make_intrusive<SavedAttention>(how), q, k, v);
+  return Ring::apply(std::make_shared<RingAttention>(how), q, k, v);
 }
 
 }  // namespace trireme::shardformer

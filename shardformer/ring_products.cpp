@@ -6,12 +6,11 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "core/nn/saved_state.h"
 #include "shardformer/ring.h"
 
 namespace trireme::shardformer {
@@ -21,7 +20,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// State that the backward pass needs besides tensors.
-struct SavedProduct : torch::CustomClassHolder {
+struct SavedProduct {
   explicit SavedProduct(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
   bool overlap = true;
@@ -31,10 +30,6 @@ struct SavedProduct : torch::CustomClassHolder {
   at::Tensor gradient;  ///< the full gradient of a row-parallel output, saved between a pass for the input and one for
                         ///< the weight
 };
-
-c10::intrusive_ptr<SavedProduct> state_of(AutogradContext* ctx) {
-  return c10::static_intrusive_pointer_cast<SavedProduct>(ctx->saved_data.at("state").toCapsule());
-}
 
 at::Tensor of(const at::Tensor& x, const shard::Range& tokens) { return x.narrow(1, tokens.begin, tokens.size()); }
 
@@ -50,9 +45,9 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
 
 struct RingColumn : torch::autograd::Function<RingColumn> {
   // TensorList is the only list type whose tensors become inputs of the node.
-  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedProduct>& state, const at::Tensor& x,
+  static variable_list forward(AutogradContext* ctx, const std::shared_ptr<SavedProduct>& state, const at::Tensor& x,
                                at::TensorList weights) {
-    ctx->saved_data["state"] = c10::IValue::make_capsule(state);
+    nn::save_state(ctx, state);
     variable_list saved{x}, out, biases;
     for (std::size_t b = 0, next = 0; b < state->reads.size(); ++b) {
       saved.push_back(weights[next++]);
@@ -73,7 +68,7 @@ struct RingColumn : torch::autograd::Function<RingColumn> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto state = state_of(ctx);
+    const auto state = nn::saved_state<SavedProduct>(ctx);
     const auto saved = ctx->get_saved_variables();
     const auto& x = saved.front();
     variable_list result(2);  // for `state`, which has none, and for x
@@ -114,9 +109,9 @@ struct RingColumn : torch::autograd::Function<RingColumn> {
 };
 
 struct RingRow : torch::autograd::Function<RingRow> {
-  static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedProduct>& state, const at::Tensor& x,
+  static at::Tensor forward(AutogradContext* ctx, const std::shared_ptr<SavedProduct>& state, const at::Tensor& x,
                             const at::Tensor& weight) {
-    ctx->saved_data["state"] = c10::IValue::make_capsule(state);
+    nn::save_state(ctx, state);
     ctx->save_for_backward({x, weight});
     return reduce_by_ring(
         state->tokens, state->group, [&](const shard::Range& tokens) { return at::linear(of(x, tokens), weight); },
@@ -126,7 +121,7 @@ struct RingRow : torch::autograd::Function<RingRow> {
   // The gradient of the output is passed around once. If a first pass asks only for the gradient of the input, the
   // gathered gradient is saved for a second pass that asks for that of the weight.
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto state = state_of(ctx);
+    const auto state = nn::saved_state<SavedProduct>(ctx);
     const auto saved = ctx->get_saved_variables();
     const auto &x = saved[0], &weight = saved[1];
     at::Tensor dx, dw;
@@ -154,7 +149,7 @@ struct RingRow : torch::autograd::Function<RingRow> {
 std::vector<at::Tensor> column_products_by_ring(const at::Tensor& x, std::int64_t tokens,
                                                 const std::vector<Branch>& branches, const comm::Group& group,
                                                 bool overlap) {
-  auto state = c10::make_intrusive<SavedProduct>(group);
+  auto state = std::make_shared<SavedProduct>(group);
   state->overlap = overlap;
   state->tokens = tokens;
   variable_list weights;
@@ -168,7 +163,7 @@ std::vector<at::Tensor> column_products_by_ring(const at::Tensor& x, std::int64_
 }
 
 at::Tensor row_product_by_ring(const at::Tensor& x, const at::Tensor& weight, const comm::Group& group, bool overlap) {
-  auto state = c10::make_intrusive<SavedProduct>(group);
+  auto state = std::make_shared<SavedProduct>(group);
   state->overlap = overlap;
   state->tokens = x.size(1);
   return RingRow::apply(state, x, weight);

@@ -3,12 +3,11 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/saved_state.h"
 
 namespace trireme::shardformer {
 namespace {
@@ -16,17 +15,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct SavedSlices : torch::CustomClassHolder {
-  explicit SavedSlices(comm::Group over) : group(std::move(over)) {}
-  comm::Group group;
-};
-
-void keep(AutogradContext* ctx, const comm::Group& group) {
-  ctx->saved_data["state"] = c10::IValue::make_capsule(c10::make_intrusive<SavedSlices>(group));
+void save_group(AutogradContext* ctx, const comm::Group& group) {
+  nn::save_state(ctx, std::make_shared<comm::Group>(group));
 }
-comm::Group state(AutogradContext* ctx) {
-  return c10::static_intrusive_pointer_cast<SavedSlices>(ctx->saved_data.at("state").toCapsule())->group;
-}
+const comm::Group& saved_group(AutogradContext* ctx) { return *nn::saved_state<comm::Group>(ctx); }
 
 at::Tensor slice_of(const at::Tensor& x, const comm::Group& group) {
   const auto mine = tokens_here(x.size(1), group);
@@ -35,23 +27,23 @@ at::Tensor slice_of(const at::Tensor& x, const comm::Group& group) {
 
 struct ScatterTokens : torch::autograd::Function<ScatterTokens> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const comm::Group& group) {
-    keep(ctx, group);
+    save_group(ctx, group);
     ctx->saved_data["tokens"] = x.size(1);
     return slice_of(x, group);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), state(ctx)).wait(), at::Tensor()};
+    return {gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), saved_group(ctx)).wait(), at::Tensor()};
   }
 };
 
 struct SumToSlices : torch::autograd::Function<SumToSlices> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const comm::Group& group) {
-    keep(ctx, group);
+    save_group(ctx, group);
     ctx->saved_data["tokens"] = x.size(1);
     return reduce_scatter_async(x, group).wait();
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), state(ctx)).wait(), at::Tensor()};
+    return {gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), saved_group(ctx)).wait(), at::Tensor()};
   }
 };
 
@@ -76,7 +68,7 @@ struct FirstTokenToAll : torch::autograd::Function<FirstTokenToAll> {
 struct SumGradients : torch::autograd::Function<SumGradients> {
   // TensorList is the only list type whose tensors become inputs of the node.
   static variable_list forward(AutogradContext* ctx, at::TensorList parameters, const comm::Group& group) {
-    keep(ctx, group);
+    save_group(ctx, group);
     variable_list same;
     for (const auto& parameter : parameters) same.push_back(parameter.detach());
     return same;
@@ -86,7 +78,7 @@ struct SumGradients : torch::autograd::Function<SumGradients> {
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (ctx->needs_input_grad(i)) flat.push_back(grads[i].reshape(-1));
     auto sum = flat.size() == 1 ? flat.front().clone() : at::cat(flat);
-    state(ctx).all_reduce(sum);
+    saved_group(ctx).all_reduce(sum);
     std::int64_t at = 0;
     for (std::size_t i = 0; i < grads.size(); ++i) {
       if (!ctx->needs_input_grad(i)) {

@@ -7,13 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
+#include "apps/front/mpi_noise.h"
 #include "core/base/error.h"
 
 namespace trireme::apps {
@@ -21,7 +24,8 @@ namespace trireme::apps {
 struct Stream {
   std::FILE* to;
   int read_end = -1, write_end = -1;
-  bool used = false;  ///< some output was received
+  bool used = false;  ///< some output was forwarded
+  MpiNoise noise{};   ///< used for standard error only
 
   explicit Stream(std::FILE* out) : to(out) {
     int ends[2];
@@ -45,9 +49,17 @@ struct Stream {
     std::array<char, 16384> text{};
     const auto length = read(read_end, text.data(), text.size());
     if (length < 0 && errno == EINTR) return;
-    if (length <= 0) return close_end(read_end);
+    const std::string_view part(text.data(), static_cast<std::size_t>(std::max<ssize_t>(0, length)));
+    if (to != stderr)
+      forward(part);
+    else
+      forward(length > 0 ? noise.add(part) : noise.finish());
+    if (length <= 0) close_end(read_end);
+  }
+  void forward(std::string_view text) {
+    if (text.empty()) return;
     used = true;
-    std::fwrite(text.data(), 1, static_cast<std::size_t>(length), to);  // output_error() reports a failure
+    std::fwrite(text.data(), 1, text.size(), to);  // output_error() reports a failure
     std::fflush(to);
   }
 };

@@ -139,7 +139,8 @@ std::string bundled_mpirun(const std::string& prefix) {
 
 void set_library_paths(const std::string& prefix) {
   const auto torch = find_libtorch(prefix);
-  std::string folders = torch.linked ? "" : torch.folder + "/lib";
+  // The worker finds a linked LibTorch by itself, unless the environment names folders, which may hold another one.
+  std::string folders = torch.linked && environment("LD_LIBRARY_PATH").empty() ? "" : torch.folder + "/lib";
   const auto mpi = bundled_mpi(prefix);
   if (exists(mpi)) {
     folders = mpi + "/lib" + (folders.empty() ? "" : ":" + folders);

@@ -1,8 +1,12 @@
 // `trireme`: parses the command line, reports errors within milliseconds, and starts the worker. It links neither
 // LibTorch nor libtrireme, because their load time would then be spent twice.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <optional>
@@ -71,6 +75,9 @@ int fail(const char* what, int code) {
 
 int run(int argc, char** argv) {
   if (argc > 3 && std::string(argv[1]) == kStartRank) start_rank({argv + 2, argv + argc});
+  std::array<char, PATH_MAX> here{};
+  if (getcwd(here.data(), here.size()) == nullptr && errno == ENOENT)
+    return fail("the current folder was deleted; change to another one (cd)", static_cast<int>(ExitCode::config));
   forget_config();
   const bool launched = in_launched_world(), first = !launched || launched_rank() == 0;
   std::optional<Command> command;

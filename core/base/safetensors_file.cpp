@@ -45,6 +45,16 @@ std::optional<at::ScalarType> dtype_of(const std::string& name) {
 
 std::string error_text(int number) { return std::strerror(number); }
 
+/// What a file that is no safetensors file often is, by its first bytes; "" when they say nothing.
+std::string what_it_is(std::string_view content) {
+  if (content.starts_with("version https://git-lfs"))
+    return ": it is a Git LFS pointer, which stands for the file; fetch it with `git lfs pull`";
+  if (content.starts_with("<")) return ": it is a web page; download the file itself";
+  if (content.starts_with("PK\x03\x04") || content.starts_with("\x80\x02"))
+    return ": it is a PyTorch file; save the weights as safetensors first";
+  return "";
+}
+
 }  // namespace
 
 std::int64_t SafeTensorsFile::TensorEntry::numel() const {
@@ -107,9 +117,12 @@ SafeTensorsFile& SafeTensorsFile::operator=(SafeTensorsFile&& other) noexcept {
 void SafeTensorsFile::parse_header() {
   std::uint64_t length = 0;
   std::memcpy(&length, map_, kPrefix);
-  if (length > kMaxHeader || length > size_ - kPrefix)
+  if (length > kMaxHeader || length > size_ - kPrefix) {
+    const auto known = what_it_is({reinterpret_cast<const char*>(map_), size_});
+    if (!known.empty() || length > kMaxHeader) fail("not a safetensors file" + known);
     fail(fmt::format("not a safetensors file, or truncated: its header should have {} bytes, and {} are there", length,
                      size_ - kPrefix));
+  }
   data_begin_ = kPrefix + static_cast<std::size_t>(length);
   const auto* text = reinterpret_cast<const char*>(map_ + kPrefix);
 

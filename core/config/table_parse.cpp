@@ -110,8 +110,8 @@ Table convert(const toml::table& from, const std::string& path, const std::strin
     const std::string full = joined(path, name);
     if (const auto* table = node.as_table()) {
       if (table->is_inline())
-        throw ConfigError(
-            fmt::format("{}: {} is an inline table; write it as a section, [{}]", origin.text(), full, full));
+        throw ConfigError(fmt::format("{}: {} is an inline table; write its keys below a line [{}] of their own",
+                                      origin.text(), full, path == "plugin" ? full : name));
       out.tables.emplace(name, convert(*table, full, source)).first->second.origin = origin;
     } else {
       out.entries.emplace(name, Entry{value_of(node, origin.text(), full), origin});
@@ -120,17 +120,36 @@ Table convert(const toml::table& from, const std::string& path, const std::strin
   return out;
 }
 
+/// Line number `line` of the text, from 1.
+std::string_view line_of(std::string_view text, std::int64_t line) {
+  for (; line > 1 && text.find('\n') != std::string_view::npos; --line) text.remove_prefix(text.find('\n') + 1);
+  return text.substr(0, text.find('\n'));
+}
+
+bool has_typographic_quotes(std::string_view line) {
+  for (const auto* quote : {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"})
+    if (line.find(quote) != std::string_view::npos) return true;
+  return false;
+}
+
 /// The parser's message, with the most frequent cause of it.
-std::string explained(const toml::parse_error& error) {
+std::string explained(const toml::parse_error& error, std::string_view source = {}) {
   std::string text(error.description());
+  if (text.find("utf-8") != std::string::npos)
+    return "it is not UTF-8 text; save it as UTF-8 without a byte order mark";
+  if (has_typographic_quotes(line_of(source, error.source().begin.line)))
+    return text + "; the quotes in this line are typographic ones: write \" instead";
+  if (text.find("unicode scalar") != std::string::npos || text.find("escape sequence") != std::string::npos)
+    return text + "; a backslash begins an escape sequence: write \\\\ for one, or put the text into single quotes";
   if (text.find("could not determine value type") != std::string::npos) return text + "; a string needs quotes";
   if (text.find("control characters") != std::string::npos && text.find("in comments") == std::string::npos)
     return text + "; is the closing quote missing?";
   return text;
 }
 
-[[noreturn]] void syntax_error(const toml::parse_error& error, const std::string& source) {
-  throw ConfigError(fmt::format("{}: not valid TOML: {}", origin_of(error.source(), source).text(), explained(error)));
+[[noreturn]] void syntax_error(const toml::parse_error& error, const std::string& source, std::string_view text) {
+  throw ConfigError(
+      fmt::format("{}: not valid TOML: {}", origin_of(error.source(), source).text(), explained(error, text)));
 }
 
 bool is_bare_key(std::string_view key) {
@@ -172,7 +191,7 @@ Table parse_text(std::string_view text, const std::string& source) {
   try {
     return convert(toml::parse(text, source), "", source);
   } catch (const toml::parse_error& error) {
-    syntax_error(error, source);
+    syntax_error(error, source, text);
   }
 }
 

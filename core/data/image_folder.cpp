@@ -131,7 +131,11 @@ FolderListing list_image_folder(const std::string& path, const Log& log, bool sk
     const auto why = error && error != std::errc::no_such_file_or_directory ? error.message()
                      : there                                                ? "not a folder"
                                                                             : "no such folder";
-    throw DataError(fmt::format("{}: {}; set data.path to a folder with train/ and validation/ in it", path, why));
+    const auto from = root.is_relative()
+                          ? fmt::format(" (data.path is relative to {})", fs::current_path(error).string())
+                          : std::string();
+    throw DataError(
+        fmt::format("{}: {}{}; set data.path to a folder with train/ and validation/ in it", path, why, from));
   }
   const bool has_val = is_folder(root / "val"), has_validation = is_folder(root / "validation");
   if (has_val && has_validation)

@@ -10,13 +10,12 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/nn/saved_state.h"
 
 namespace trireme::nn {
 namespace {
@@ -53,18 +52,14 @@ Statistics statistics_of(const at::Tensor& x, const BatchNorm::SumOverRanks& sum
   return out;
 }
 
-struct SavedSum : torch::CustomClassHolder {
-  BatchNorm::SumOverRanks sum;
-};
-
 /// (x - mean) * scale * weight + bias, where mean and scale = 1 / sqrt(variance + eps) are functions of the x of all
 /// ranks: the gradient of x therefore contains two sums over the ranks.
 struct Normalise : torch::autograd::Function<Normalise> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& count,
-                            const c10::intrusive_ptr<SavedSum>& sum_over_ranks) {
+                            const std::shared_ptr<BatchNorm::SumOverRanks>& sum_over_ranks) {
     ctx->save_for_backward({x, weight, mean, scale, count});
-    ctx->saved_data["sum"] = c10::IValue::make_capsule(sum_over_ranks);
+    save_state(ctx, sum_over_ranks);
     return at::addcmul(beside(bias, x), x - beside(mean, x), beside(scale * weight, x));
   }
 
@@ -77,7 +72,7 @@ struct Normalise : torch::autograd::Function<Normalise> {
     at::Tensor d_x;
     if (ctx->needs_input_grad(0)) {  // on all ranks or on none
       auto sums = at::cat({d_bias, d_weight});
-      c10::static_intrusive_pointer_cast<SavedSum>(ctx->saved_data.at("sum").toCapsule())->sum(sums);
+      (*saved_state<BatchNorm::SumOverRanks>(ctx))(sums);
       const auto means = (sums / count).chunk(2);
       d_x = (dy - beside(means[0], x) - normal * beside(means[1], x)) * beside(scale * weight, x);
     }
@@ -114,9 +109,7 @@ at::Tensor BatchNorm::compute(const at::Tensor& x, const Context& context) {
     running_mean.lerp_(of.mean, options_.momentum);
     running_var.lerp_(of.variance * (of.count / (of.count - 1).clamp_min(1)), options_.momentum);
   }
-  auto sum = c10::make_intrusive<SavedSum>();
-  sum->sum = sum_;
-  return Normalise::apply(x, weight, bias, of.mean, scale, of.count, sum);
+  return Normalise::apply(x, weight, bias, of.mean, scale, of.count, std::make_shared<SumOverRanks>(sum_));
 }
 
 }  // namespace trireme::nn

@@ -2,11 +2,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <optional>
 #include <utility>
+
+#include "core/nn/saved_state.h"
 
 namespace trireme::nn {
 namespace {
@@ -22,7 +22,7 @@ const FusedKernels& kernels_of(const at::Tensor& x) {
 }
 
 /// A gradient that one part of a split backward pass has computed and the other part needs.
-struct Between : torch::CustomClassHolder {
+struct Between {
   at::Tensor incoming, gradient;
 };
 
@@ -31,11 +31,11 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     auto dense = x.detach().contiguous();
     auto y = kernels_of(x).bias_gelu(dense, bias.contiguous());
     ctx->save_for_backward({dense, bias});
-    ctx->saved_data["between"] = c10::IValue::make_capsule(c10::make_intrusive<Between>());
+    save_state(ctx, std::make_shared<Between>());
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto between = c10::static_intrusive_pointer_cast<Between>(ctx->saved_data.at("between").toCapsule());
+    const auto between = saved_state<Between>(ctx);
     const auto saved = ctx->get_saved_variables();
     const auto &x = saved[0], &bias = saved[1];
     const bool of_x = ctx->needs_input_grad(0), of_bias = ctx->needs_input_grad(1);

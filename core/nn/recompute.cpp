@@ -4,13 +4,12 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
+#include "core/nn/saved_state.h"
 #include "core/nn/split_backward.h"
 
 namespace trireme::nn {
@@ -82,7 +81,7 @@ class BufferKeeper {
 };
 
 /// Everything that the second run needs besides the inputs.
-struct SavedBlockCall : torch::CustomClassHolder {
+struct SavedBlockCall {
   std::shared_ptr<Block> block;
   Context context;
   c10::Device device = at::kCPU;
@@ -94,10 +93,10 @@ struct SavedBlockCall : torch::CustomClassHolder {
 
 struct Recompute : torch::autograd::Function<Recompute> {
   // TensorList is the only list type whose tensors become inputs of the node.
-  static variable_list forward(AutogradContext* ctx, const c10::intrusive_ptr<SavedBlockCall>& saved_call,
+  static variable_list forward(AutogradContext* ctx, const std::shared_ptr<SavedBlockCall>& saved_call,
                                at::TensorList inputs, at::TensorList parameters) {
     ctx->set_materialize_grads(false);
-    ctx->saved_data["call"] = c10::IValue::make_capsule(saved_call);
+    save_state(ctx, saved_call);
     variable_list saved = inputs.vec();
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(std::move(saved));
@@ -106,7 +105,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto saved_call = c10::static_intrusive_pointer_cast<SavedBlockCall>(ctx->saved_data.at("call").toCapsule());
+    const auto saved_call = saved_state<SavedBlockCall>(ctx);
     const auto saved = ctx->get_saved_variables();
     const std::size_t count = saved_call->wants_grad.size();
     variable_list inputs;
@@ -195,7 +194,7 @@ Tensors recompute(const std::shared_ptr<Block>& block, Tensors inputs, const Con
   variable_list parameters;
   for (auto& parameter : block->parameters())
     if (parameter.requires_grad()) parameters.push_back(std::move(parameter));
-  auto saved_call = c10::make_intrusive<SavedBlockCall>();
+  auto saved_call = std::make_shared<SavedBlockCall>();
   bool wanted = !parameters.empty();
   for (const auto& input : inputs) {
     saved_call->wants_grad.push_back(input.requires_grad());

@@ -130,11 +130,13 @@ void resolve_model(Prepared& p, bool evaluation) {
           "{0}: no classifier head in these weights; train one first, from model.weights = \"{0}\"", p.weights));
     const auto stored = checkpoint::read_beside_weights(p.weights);
     const auto file = checkpoint::beside_weights(p.weights, checkpoint::kModelConfig);
-    if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored, file))
-      config::fail(p.config.root.table("model"), "weights",
-                   fmt::format("{}: model_type is {}, but model.name is \"{}\"; choose other weights", file,
-                               stored.is_object() ? stored.value("model_type", nlohmann::json("")).dump() : "missing",
-                               p.config.model.name));
+    if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored, file)) {
+      const auto problem = fmt::format(
+          "{}: model_type is {}, but model.name is \"{}\"; choose other weights", file,
+          stored.is_object() ? stored.value("model_type", nlohmann::json("")).dump() : "missing", p.config.model.name);
+      if (evaluation) throw ConfigError(problem);  // the weights are an argument of the command
+      config::fail(p.config.root.table("model"), "weights", problem);
+    }
   }
   const auto& info = p.data.info;
   p.kind->resolve(p.model_options.get(), {.image_size = info.image_size,

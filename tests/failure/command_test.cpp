@@ -54,6 +54,9 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
       {{"train", good, "--set", "train.epochs=many"}, "--set train.epochs=many: must be an integer, not a string"},
       {{"train", good, "--set", "epochs=5"}, "write --set SECTION.KEY=VALUE"},
       {{"train", good, "--set"}, "--set"},
+      {{"train", good, "--set", "train.epochs", "=", "3"}, "write it without spaces: --set train.epochs=VALUE"},
+      {{"train", good, "--set", "train.epochs=", "3"}, "write it without spaces: --set train.epochs=3"},
+      {{"train", good, "--resume", "--timeline"}, "--resume --timeline: give auto, a checkpoint or a run folder"},
       {{"eval", "runs/x"},
        "runs/x: no such file or folder; name a run folder or a checkpoint, or the weights and the TOML file"},
       {{"eval", "/usr"},
@@ -72,6 +75,12 @@ TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
       {"[train]\nepohcs = 3\n", ":2:1: no key \"epohcs\" in [train]; did you mean \"epochs\"?"},
       {"[trian]\nepochs = 3\n", ":1:2: no section [trian]"},
       {"[train\n", ":1:7: not valid TOML: "},
+      {"[model]\nname = \u201cvit\u201d\n", "the quotes in this line are typographic ones: write \" instead"},
+      {"[model]\nname = \"caf\xe9\"\n", "not valid TOML: it is not UTF-8 text; save it as UTF-8"},
+      {"[data]\npath = \"C:\\users\"\n", "a backslash begins an escape sequence: write \\\\ for one"},
+      {"[data]\nbatch_size = 4\n", ":2:1: no key \"batch_size\" in [data]; use train.global_batch, or"},
+      {"[parallel]\ntensor_parallel = 2\n", ":2:1: no key \"tensor_parallel\" in [parallel]; use parallel.tp"},
+      {"[optimizer]\nparallel = {tp = 2}\n", "write its keys below a line [parallel] of their own"},
       {"[data]\nname = \"leaves\"\n[train]\nglobal_batch = 4\nmicro_batch = 8\n",
        ":5:1: train.micro_batch = 8: is more than global_batch = 4"},
   };
@@ -79,9 +88,15 @@ TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
     const auto path = folder.write("bad.toml", text);
     for (const auto* ranks : {"1", "4"}) {
       SCOPED_TRACE(expected);
-      expect_only_refusal(trireme({"train", path, "--ranks", ranks}), 2, "bad.toml" + expected);
+      const auto outcome = trireme({"train", path, "--ranks", ranks});
+      expect_only_refusal(outcome, 2, expected);
+      EXPECT_NE(outcome.err.find("bad.toml:"), std::string::npos) << outcome.err;
     }
   }
+  const auto gone = run_process(
+      {"sh", "-c", "mkdir gone && cd gone && rmdir ../gone && exec " + std::string(TRIREME_COMMAND) + " plugins"},
+      {.folder = folder.path()});
+  expect_only_refusal(gone, 2, "the current folder was deleted; change to another one");
   expect_only_refusal(trireme({"train", "/nowhere/a.toml"}), 2, "/nowhere/a.toml: cannot be read: No such file");
   const auto good = folder.write("good.toml", kGood);
   expect_only_refusal(trireme({"train", good, "--ranks", "2"}, {.environment = {"OMPI_COMM_WORLD_SIZE=2"}}), 2,

@@ -234,6 +234,9 @@ TEST(Weights, FromTheHubsCache) {
             std::string::npos);
   expect_only_refusal(run.train(2, {"--set", "model.weights=someone/else"}, cached), 7,
                       "hf download someone/else config.json model.safetensors preprocessor_config.json");
+  expect_only_refusal(eval({"https://huggingface.co/someone/else", run.config}), 7,
+                      "an address cannot be loaded; give a local folder, or the name of a model on the Hub: "
+                      "\"someone/else\"");
 }
 
 }  // namespace

@@ -79,6 +79,8 @@ TEST_F(LibTorchSearch, TakesThePlacesInTheirOrder) {
   // What the programs were linked with needs no path; a user's own path stays behind ours.
   std::ofstream(prefix + "/share/trireme/libtorch") << named << "\n";
   EXPECT_EQ(run({"VIRTUAL_ENV=" + folder.path() + "/venv"}).out, "path=\n");
+  // The linked LibTorch too comes before a user's folders, which may hold another one.
+  EXPECT_EQ(run({"LD_LIBRARY_PATH=/mine"}).out, "path=" + named + "/lib:/mine\n");
   EXPECT_EQ(run({"TRIREME_TORCH=" + active, "LD_LIBRARY_PATH=/mine"}).out, "path=" + active + "/lib:/mine\n");
 }
 

@@ -82,6 +82,8 @@ TEST(RefusalsOfData, WantTheirFolder) {
   const SmallRun run("[data]\nname = \"image_folder\"\n");
   expect_only_refusal(run.train(8), 2, "is required with name = \"image_folder\"");
   expect_only_refusal(run.train(8, {"--set", "data.path=/nowhere/leaves"}), 3, "/nowhere/leaves");
+  expect_only_refusal(run.train(8, {"--set", "data.path=nowhere"}, {.folder = run.folder.path()}), 3,
+                      "nowhere: no such folder (data.path is relative to " + run.folder.path() + ")");
 }
 
 // What the listing shows is refused then, and not when the first evaluation reads it.

@@ -72,7 +72,10 @@ TEST_F(SafeTensorsFileTest, RefusesWhatIsWrong) {
     std::uint64_t promised = ~0ULL;
   } cases[] = {
       {"{}", "", "its header should have 3 bytes, and 2", 3},
-      {"{}", "", "its header should have 9223372036854775807 bytes", 0x7FFFFFFFFFFFFFFF},
+      {"{}", "", "not a safetensors file", 0x7FFFFFFFFFFFFFFF},
+      {"https://git-lfs.github.com/spec/v1", "", "is a Git LFS pointer", 0x206e6f6973726576},  // "version "
+      {"E html>", "", "it is a web page", 0x505954434f44213c},
+      {"archive/data.pkl", "", "it is a PyTorch file", 0x0000080804034b50},
       {"{\"a\"", "", "not valid JSON"},
       {deep, "", "not valid JSON"},
       {"[]", "", "not an object"},

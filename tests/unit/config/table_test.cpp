@@ -71,7 +71,7 @@ TEST(Table, RefusesWhatIsNotTomlOrFitsNoOption) {
       {"[opt]\nx = 1979-05-27\n",
        "a.toml:2:1: opt.x is a date or a time, which no option accepts; write a number, a string, true, false or a "
        "list"},
-      {"[opt]\nx = {a = 1}\n", "a.toml:2:1: opt.x is an inline table; write it as a section, [opt.x]"},
+      {"[opt]\nx = {a = 1}\n", "a.toml:2:1: opt.x is an inline table; write its keys below a line [x] of their own"},
       {"[opt]\nx = [1, 'a']\n", "a.toml:2:1: opt.x must be a list of one type: numbers or strings"},
       {"[opt]\nx = [[1], [2]]\n", "a.toml:2:1: opt.x must be a list of one type: numbers or strings"},
       {"[[opt]]\nx = 1\n", "a.toml:1:3: opt is an array of tables ([[opt]]); write one table, [opt]"},
