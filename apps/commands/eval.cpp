@@ -54,7 +54,7 @@ config::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& 
   if (!own_layout) drop_layout(root);
   if (const auto parallel = root.tables.find("parallel"); parallel != root.tables.end())
     parallel->second.entries.erase("dp");  // it only checks the number of training ranks
-  for (const auto& assignment : command.set) config::apply_override(root, assignment);
+  override_resolved(root, command.set);
   auto config = config::from_table(root);
   // Plugin settings from the user must be used or rejected.
   if (!own_layout || sets(command.set, "plugin.") || fits(config, ranks)) return config;

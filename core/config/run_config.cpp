@@ -98,11 +98,11 @@ void check_misplaced(const Table& section, const FieldTable& fields) {
           fmt::format("{}: no key \"{}\" in [{}]; it belongs in [{}]", entry.origin.text(), key, section.path, owner));
     if (section.path != "parallel") continue;
     const auto brief = key.substr(0, key.find("_size"));
-    throw ConfigError(
-        fmt::format("{}: no key \"{}\" in [parallel]; {}", entry.origin.text(), key,
-                    brief != key && fields.find(brief) != nullptr
-                        ? fmt::format("did you mean \"{}\"?", brief)
-                        : fmt::format("a plugin's own keys belong in [plugin.NAME]  (trireme config --explain {})", key)));
+    throw ConfigError(fmt::format(
+        "{}: no key \"{}\" in [parallel]; {}", entry.origin.text(), key,
+        brief != key && fields.find(brief) != nullptr
+            ? fmt::format("did you mean \"{}\"?", brief)
+            : fmt::format("a plugin's own keys belong in [plugin.NAME]  (trireme config --explain {})", key)));
   }
 }
 

@@ -75,6 +75,14 @@ TEST(Eval, ARunServesFromAnyFolder) {
   EXPECT_NE(expected, "");
   for (const auto* part : {"", "/", "/model", "/model-best", "/checkpoints/step-00000002"})
     EXPECT_EQ(score_of({run + part}, elsewhere), expected) << part;
+  // A key that only the run's own kind of data has is no obstacle to other data.
+  const SmallRun drawn;
+  ASSERT_EQ(drawn.train(1).code, 0);
+  EXPECT_NE(score_of({drawn.dir(), "--set", "data.name=image_folder", "--set", "data.path=leaves"}, there), "");
+  expect_only_refusal(
+      eval({drawn.dir(), "--set", "data.name=image_folder", "--set", "data.path=leaves", "--set", "data.images=90"},
+           there),
+      2, "--set data.images=90: has no effect with name = \"image_folder\"");
   // A run that was resumed: its file starts it anew.
   const auto resumed =
       run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=2"}, there);
