@@ -15,6 +15,7 @@
 #include "core/data/tensor_dataset.h"
 #include "core/nn/adapt.h"
 #include "core/nn/attention.h"
+#include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
 #include "core/nn/criterion.h"
 #include "core/nn/dropout.h"

@@ -6,6 +6,7 @@ function(trireme_add_check name)
 endfunction()
 
 trireme_add_check(includes ${Python3_EXECUTABLE} scripts/check_includes.py)
+trireme_add_check(plugin_abi ${Python3_EXECUTABLE} scripts/check_plugin_abi.py)
 trireme_add_check(docs ${Python3_EXECUTABLE} scripts/check_docs.py)
 trireme_add_check(format scripts/format.sh --check)
 trireme_add_check(checks ${Python3_EXECUTABLE} tests/lint/checks_test.py)

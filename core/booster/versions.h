@@ -12,7 +12,7 @@
 #else
 #define TRIREME_COMPILER "g++ " TRIREME_DETAIL_VERSION_TEXT(__GNUC__)
 #endif
-/// Increased with every change to the parts of core that plugins see.
+/// Increased with every change to the headers that plugins see; scripts/check_plugin_abi.py notices a change.
 #define TRIREME_ABI "8"
 
 /// Can be overridden on the command line to build a plugin that claims another version (tests do this).

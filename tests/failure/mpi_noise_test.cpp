@@ -1,13 +1,15 @@
-// What the front drops of mpirun's standard error, and what it passes on, in whatever pieces it arrives.
-#include "apps/front/mpi_noise.h"
-
-#include <gtest/gtest.h>
+// What the front drops of the standard error of what it starts (Open MPI's own lines), and what it passes on, in
+// whatever pieces it arrives.
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
-namespace trireme::apps {
+#include "tests/failure/small_run.h"
+
+namespace trireme::tests {
 namespace {
 
 std::string host() {
@@ -16,7 +18,34 @@ std::string host() {
   return name;
 }
 
+/// The front beside a worker that writes a text to standard error, in two parts, and fails.
+class Talker {
+ public:
+  Talker() {
+    fs::create_directories(folder_.path() + "/bin");
+    fs::copy_file(TRIREME_COMMAND, folder_.path() + "/bin/trireme");
+    const auto built = fs::path(TRIREME_COMMAND).parent_path().parent_path();
+    fs::create_directory_symlink(built / "share", folder_.path() + "/share");
+    const auto script = folder_.write("libexec/trireme/trireme-worker",
+                                      "#!/bin/sh\n[ -n \"$OMPI_COMM_WORLD_RANK\" ] && exit 0\ncat " + folder_.path() +
+                                          "/first >&2\nsleep 0.05\ncat " + folder_.path() + "/second >&2\nexit 3\n");
+    fs::permissions(script, fs::perms::owner_all);
+  }
+  [[nodiscard]] std::string passes(const std::string& text, std::size_t cut) const {
+    folder_.write("first", text.substr(0, cut));
+    folder_.write("second", text.substr(cut));
+    const auto outcome = run_process({folder_.path() + "/bin/trireme", "train", run_.config, "--ranks", "2"});
+    EXPECT_EQ(outcome.code, 3);
+    return outcome.err;
+  }
+
+ private:
+  TemporaryFolder folder_;
+  SmallRun run_;
+};
+
 TEST(MpiNoise, DropsOpenMpisLinesAlone) {
+  const Talker talker;
   const std::string ours = "[" + host() + ":", dashes(74, '-');
   const std::vector<std::pair<std::string, std::string>> cases{
       {"trireme: an error\n", "trireme: an error\n"},
@@ -28,25 +57,11 @@ TEST(MpiNoise, DropsOpenMpisLinesAlone) {
       {ours + "x] a line\n", ours + "x] a line\n"},
       {ours + "12", ours + "12"},
       {"---\n----- a heading\n", "---\n----- a heading\n"},
-      {"[", "["},
-      {"", ""},
-      {"no end of line", "no end of line"}};
+      {"[", "["}};
   for (const auto& [text, passes] : cases)
-    for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, text.size() + 1}) {
-      MpiNoise noise;
-      std::string out;
-      for (std::size_t at = 0; at < text.size(); at += piece) out += noise.add(text.substr(at, piece));
-      out += noise.finish();
-      EXPECT_EQ(out, passes) << text << " in pieces of " << piece;
-    }
-}
-
-TEST(MpiNoise, HoldsNoOtherTextBack) {
-  MpiNoise noise;
-  EXPECT_EQ(noise.add("progress"), "progress");
-  EXPECT_EQ(noise.add(" [" + host()), " [" + host());
-  EXPECT_EQ(noise.add("\n[x"), "\n[x");
+    for (const std::size_t cut : {std::size_t{0}, std::size_t{1}, text.size() / 2})
+      EXPECT_EQ(talker.passes(text, cut), passes) << text << " cut at " << cut;
 }
 
 }  // namespace
-}  // namespace trireme::apps
+}  // namespace trireme::tests

@@ -64,6 +64,39 @@ class IncludeRules(Tree):
         self.assertEqual(self.run_check("check_includes.py", {"core/extra/a.h": ""})[0], 1)
 
 
+class PluginAbi(Tree):
+    def test_a_changed_header_needs_another_number(self):
+        entry = '#include "core/a.h"\n'
+        versions = '#define TRIREME_ABI "{}"\n'
+
+        def tree(folder, number, header):
+            for name, text in {"core/booster/plugin_entry.h": entry, "core/booster/versions.h": versions.format(number),
+                               "core/a.h": header, "core/unseen.h": header * 2}.items():
+                file = Path(folder, name)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+
+        def check(folder, *more):
+            return subprocess.run([sys.executable, SCRIPTS / "check_plugin_abi.py", folder, *more],
+                                  capture_output=True, text=True)
+
+        with tempfile.TemporaryDirectory() as folder:
+            tree(folder, 3, "int f();\n")
+            self.assertEqual(check(folder).returncode, 1)  # nothing is recorded
+            check(folder, "--record")
+            self.assertEqual(check(folder).returncode, 0)
+            tree(folder, 3, "// A comment.\nint  f();\n")
+            self.assertEqual(check(folder).returncode, 0)
+            tree(folder, 3, "int f(int);\n")
+            done = check(folder)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("TRIREME_ABI is still 3: raise it", done.stdout)
+            tree(folder, 4, "int f(int);\n")
+            self.assertIn("was raised: run", check(folder).stdout)
+            check(folder, "--record")
+            self.assertEqual(check(folder).returncode, 0)
+
+
 class Documents(Tree):
     def test_links_and_paths(self):
         base = {"README.md": "# Read me\n## The way\n", "docs/a.md": "# A\n", "core/base/error.h": ""}
