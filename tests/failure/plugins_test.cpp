@@ -43,6 +43,19 @@ TEST(Plugins, RefusesOneThatWasCutShort) {
   }
 }
 
+// verbose: each bucket or chunk has its line, with its parameters and this rank's share.
+TEST(Plugins, SayTheirBucketsWhenAsked) {
+  const SmallRun run;
+  for (const auto& [plugin, word] :
+       {std::pair{"low_level_zero", "bucket 0"}, {"gemini", "chunk 0"}, {"hybrid_parallel", "bucket 0"}}) {
+    const auto outcome =
+        run.train(2, {"--set", std::string("parallel.plugin=") + plugin, "--set",
+                      std::string("plugin.") + plugin + ".verbose=true", "--set", "train.max_steps=1"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE((outcome.out + outcome.err).find(word), std::string::npos) << plugin << outcome.out << outcome.err;
+  }
+}
+
 // The configuration that a run writes is one that can be run, and verified in other layouts.
 TEST(Plugins, TakeTheirOwnResolvedFile) {
   const SmallRun run;

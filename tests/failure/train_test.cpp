@@ -242,6 +242,14 @@ TEST(Train, ComputesWithTheThreadsItIsTold) {
   EXPECT_GE(threads("4") - threads("1"), 3);  // the loader may have a pool of its own
 }
 
+TEST(Train, EndsAfterItsSeconds) {
+  const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\nmax_seconds = 1.0\n");
+  const auto outcome = run.train(2);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("stopped by train.max_seconds"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(fs::exists(run.dir() + "/model/model.safetensors"));
+}
+
 const char* const kLong = "epochs = 100000\nglobal_batch = 8\n";
 
 TEST(Train, StopsOnCtrlC) {
@@ -308,6 +316,18 @@ TEST(Train, NoRankOutlivesAnother) {
     expect_refusal(outcome, 128 + signal, message);
     run.expect_all_gone();
   }
+}
+
+// A rank that neither answers nor ends.
+TEST(Train, ARankThatHangsIsFoundByTheTimeout) {
+  const SmallRun run(kLeaves, kLong);
+  const auto outcome = run.train(2, {"--set", "run.timeout_s=2"}, {.meanwhile = [&](pid_t) {
+                                   run.wait_for_steps();
+                                   const auto ranks = ranks_of(run);
+                                   if (!ranks.empty()) kill(ranks.back(), SIGSTOP);
+                                 }});
+  expect_refusal(outcome, 5, "nothing received from rank 1 (world rank 1) within 2 s");
+  run.expect_all_gone();
 }
 
 TEST(Train, RanksEndWithTheirFront) {

@@ -69,7 +69,8 @@ Case case_of(const Plug& plug) {
 BoostOptions options_of(const Plug& plug) {
   BoostOptions options;
   options.train.global_batch = kGlobal;
-  options.train.micro_batch = kMicro;
+  // A pipeline's own key for it must have the same effect.
+  if (plug.keys.find("microbatch_size") == std::string::npos) options.train.micro_batch = kMicro;
   options.train.precision = "fp64";
   options.train.recompute = plug.recompute;
   options.train.epochs = kSteps;

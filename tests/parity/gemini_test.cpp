@@ -72,6 +72,15 @@ INSTANTIATE_TEST_SUITE_P(Options, Gemini,
                                                   Case{.name = "twice", .twice = true}})),
                          kName);
 
+// A key of [train] that is set in the plugin's section instead.
+TEST(GeminiKeys, MaxNormOfTheSectionClips) {
+  auto c = cross({{"clip", ""}}, {Case{.name = "section", .micro_batch = 1, .max_norm = 0.3}}).front();
+  const auto expected = reference(c);
+  c.max_norm = 0;
+  c.plugin += "\nmax_norm = 0.3";
+  expect_same(c, expected);
+}
+
 TEST(GeminiGroups, TwoCopiesEqualOneProcess) {
   if (world().size() % 2 != 0) return;
   for (const auto& c :

@@ -100,6 +100,18 @@ INSTANTIATE_TEST_SUITE_P(
                Case{.name = "adapted", .micro_batch = 2, .adapted = true}})),
     kName);
 
+// The ranks of a pipeline are neighbours, or each has its data-parallel ranks as neighbours.
+TEST(PipelineLayout, AxesInEitherOrder) {
+  if (world().size() != 4) return;
+  for (const auto& c :
+       cross({{"1f1b", 2}, {"1f1b", 2, 1, 2}, {"zb_h1", 2, 1, 3}},
+             {Case{.name = "inside", .micro_batch = 2, .max_norm = 0.5, .plugin = "dp_outside = false"}})) {
+    using Axes = std::vector<std::pair<std::string, int>>;
+    EXPECT_EQ(make_plugin(c)->axes(4), (Axes{{"pp", 2}, {"dp", 2}, {"tp", 1}}));
+    expect_same_as_one_process(c);
+  }
+}
+
 // A parameter that three or four stages share: the parts of all add up, also of those in the middle.
 INSTANTIATE_TEST_SUITE_P(
     SharedByAll, Pipeline,
