@@ -21,8 +21,9 @@ void keep_config(const std::string& path);
 
 /// Parses the file, or its copy if there is one. Messages name `path`. @throws ConfigError
 config::Table read_config(const std::string& path);
-/// Applies the overrides to a file that a run wrote, which holds every key: one that the user did not set is dropped
-/// when an override makes it meaningless, such as data.images after data.name=image_folder. @throws ConfigError
+/// Applies the overrides to a file that a run wrote, which holds every key. When an override changes a key on which
+/// others depend, those that do not apply to its new value are dropped: data.images after data.name=image_folder.
+/// @throws ConfigError
 void override_resolved(config::Table& root, const std::vector<std::string>& set);
 /// Also applies the overrides and checks the result. @throws ConfigError
 config::RunConfig load_config(const std::string& path, const std::vector<std::string>& set);

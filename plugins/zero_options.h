@@ -27,6 +27,13 @@ inline constexpr const char* kTrainKeysText =
     " A key that [train] also has may be set in either section. The loss scale's keys belong in the section that sets "
     "precision = \"fp16\".";
 
+/// Keys of other tools that no plugin has.
+inline constexpr const char* kNoFp8Text = "fp8 is not supported; the narrowest precision is bf16";
+template <class O>
+void add_absent_fp8(Fields<O>& table) {
+  table.instead("fp8_communication", kNoFp8Text).instead("use_fp8", kNoFp8Text);
+}
+
 /// The rows of TrainKeys.
 template <class O>
 void add_train_options(Fields<O>& table) {

@@ -4,11 +4,29 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <utility>
 
 namespace trireme::apps {
+namespace {
 
-constexpr std::size_t kDashes = 60;  // Open MPI prints 74
+constexpr std::size_t kDashes = 74;
+constexpr std::size_t kLongestHelp = 8192;  // bytes; a longer block is none of Open MPI's
+constexpr std::string_view kOurs = "trireme: ";
+
+/// Whether Open MPI begins a message with this, after "[HOST:PID] ".
+bool is_message(std::string_view text) {
+  for (const std::string_view begin : {"***", "[[", "[ ", "[0", "Read -1", "Signal", "Associated errno", "Failing at",
+                                       "PMIX ERROR", "OPAL ERROR", "Error: Unable to get", "mca_", "mca: "})
+    if (text.starts_with(begin)) return true;
+  return text.find("more process") != std::string_view::npos;
+}
+
+bool may_become(std::string_view line, std::string_view wanted) {
+  const auto same = std::min(line.size(), wanted.size());
+  return line.substr(0, same) == wanted.substr(0, same);
+}
+
+}  // namespace
 
 MpiNoise::MpiNoise() {
   std::array<char, 256> host{};
@@ -17,16 +35,33 @@ MpiNoise::MpiNoise() {
 }
 
 MpiNoise::Kind MpiNoise::kind_of(std::string_view line, bool complete) const {
-  const auto dashes = line.find_first_not_of('-');
-  if (dashes == std::string_view::npos && line.size() >= kDashes && complete) return Kind::dashes;
-  if (dashes == std::string_view::npos && !complete) return Kind::unknown;
-  const auto same = std::min(line.size(), opening_.size());
-  if (line.substr(0, same) != opening_.substr(0, same)) return Kind::other;
-  if (same < opening_.size()) return complete ? Kind::other : Kind::unknown;
-  const auto rest = line.substr(same);
+  if (line.starts_with(kOurs)) return Kind::ours;
+  const bool dashes = line.size() <= kDashes && line.find_first_not_of('-') == std::string_view::npos;
+  if (complete && dashes && line.size() == kDashes) return Kind::dashes;
+  if (!complete && (dashes || may_become(line, kOurs))) return Kind::unknown;
+  if (!may_become(line, opening_)) return Kind::other;
+  if (!complete) return Kind::unknown;
+  if (line.size() <= opening_.size()) return Kind::other;
+  const auto rest = line.substr(opening_.size());
   const auto end = rest.find_first_not_of("0123456789");
-  if (end == std::string_view::npos) return complete ? Kind::other : Kind::unknown;
-  return end > 0 && rest[end] == ']' ? Kind::noise : Kind::other;
+  const bool has_process = end != std::string_view::npos && end > 0 && rest.substr(end).starts_with("] ");
+  return has_process && is_message(rest.substr(end + 2)) ? Kind::noise : Kind::other;
+}
+
+std::string MpiNoise::decide(Kind kind) {
+  auto line = std::exchange(line_, "");
+  if (kind == Kind::noise) return "";
+  if (kind == Kind::ours) return line;
+  if (kind == Kind::dashes) {
+    in_block_ = !in_block_;
+    block_ = in_block_ ? line : "";
+    return "";
+  }
+  if (!in_block_) return line;
+  block_ += line;
+  if (block_.size() <= kLongestHelp) return "";
+  in_block_ = false;
+  return std::exchange(block_, "");
 }
 
 std::string MpiNoise::add(std::string_view text) {
@@ -41,28 +76,22 @@ std::string MpiNoise::add(std::string_view text) {
       passes_ = !complete;
       continue;
     }
-    held_ += part;
-    const auto line = std::string_view(held_).substr(0, held_.size() - (complete ? 1 : 0));
-    const auto kind = kind_of(line, complete);
-    if (complete && kind == Kind::dashes) {
-      in_block_ = !in_block_;
-      held_.clear();
-    } else if (!in_block_ && kind == Kind::other) {
-      out += held_;
-      held_.clear();
-      passes_ = !complete;
-    } else if (complete) {
-      held_.clear();  // noise, or a line of a block
+    line_ += part;
+    const auto kind = kind_of(std::string_view(line_).substr(0, line_.size() - (complete ? 1 : 0)), complete);
+    if (complete) {
+      out += decide(kind);
+    } else if (kind == Kind::ours || (kind == Kind::other && !in_block_)) {
+      out += std::exchange(line_, "");
+      passes_ = true;
     }
   }
   return out;
 }
 
 std::string MpiNoise::finish() {
-  std::string out;
-  if (!in_block_ && kind_of(held_, /*complete=*/true) == Kind::other) out = held_;
-  held_.clear();
-  return out;
+  auto out = std::exchange(block_, "");
+  in_block_ = false;
+  return out + (line_.empty() ? "" : decide(kind_of(line_, /*complete=*/true)));
 }
 
 }  // namespace trireme::apps

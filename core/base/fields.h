@@ -55,11 +55,18 @@ struct Field {
   std::function<FieldValue(const void*)> get;
 };
 
+/// A key that users of another tool expect in a section, which does not have it.
+struct AbsentKey {
+  std::string key;
+  std::string text;  ///< what takes its place, or why nothing does
+};
+
 /// The fields of one [section], independent of the struct's type. `section` is its TOML path ("plugin.torch_ddp").
 struct FieldTable {
   std::string section;
   std::string text;
   std::vector<Field> fields;
+  std::vector<AbsentKey> absent{};
 
   [[nodiscard]] const Field* find(const std::string& key) const {
     for (const auto& field : fields)
@@ -130,6 +137,11 @@ class Fields : public FieldTable {
     const T made{};
     field.default_value = field.get(&made);
     fields.push_back(std::move(field));
+    return *this;
+  }
+  /// For a key of another tool: `what` is printed when a file sets it.
+  Fields& instead(std::string key, std::string what) {
+    absent.push_back({std::move(key), std::move(what)});
     return *this;
   }
 };

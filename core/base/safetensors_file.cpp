@@ -118,8 +118,7 @@ void SafeTensorsFile::parse_header() {
   std::uint64_t length = 0;
   std::memcpy(&length, map_, kPrefix);
   if (length > kMaxHeader || length > size_ - kPrefix) {
-    const auto known = what_it_is({reinterpret_cast<const char*>(map_), size_});
-    if (!known.empty() || length > kMaxHeader) fail("not a safetensors file" + known);
+    if (length > kMaxHeader) fail("not a safetensors file" + what_it_is({reinterpret_cast<const char*>(map_), size_}));
     fail(fmt::format("not a safetensors file, or truncated: its header should have {} bytes, and {} are there", length,
                      size_ - kPrefix));
   }

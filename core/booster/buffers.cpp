@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "core/booster/handles.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
 
@@ -41,6 +40,8 @@ void BufferSync::start() {
 
 void BufferSync::launch() {
   const at::NoGradGuard no_grad;
+  under_way_.clear();  // of a step that was not finished
+  packed_.clear();
   for (const auto& list : buffers_) {
     std::vector<at::Tensor> flat;
     for (const auto& buffer : list) flat.push_back(buffer.reshape({-1}));
@@ -61,19 +62,6 @@ void BufferSync::finish() {
   }
   under_way_.clear();
   packed_.clear();
-}
-
-std::vector<shard::Slice> BoostedModel::state_dict() {
-  auto tensors = weights();
-  for (auto& buffer : nn::buffers(module())) tensors.push_back(std::move(buffer));
-  return tensors;
-}
-
-StepResult BoostedOptimizer::step(double lr) {
-  if (buffer_sync_) buffer_sync_->start();
-  auto result = apply_gradients(lr);
-  if (buffer_sync_) buffer_sync_->finish();
-  return result;
 }
 
 }  // namespace trireme

@@ -15,7 +15,8 @@ namespace trireme {
 
 /// Each rank's forward pass updates its buffers from its own samples. After a step, the copies become those of the
 /// first of the ranks that run the same blocks: as with PyTorch's DistributedDataParallel, but at the end of the step
-/// instead of before the next one, so that an evaluation and a checkpoint find them equal too.
+/// instead of before the next one, so that an evaluation and a checkpoint find them equal too. Forward passes in
+/// training mode without a step leave them different.
 class BufferSync {
  public:
   /// Makes the copies equal once. `each_step`: false leaves each rank its own values afterwards. Collective.

@@ -131,7 +131,12 @@ void check_plugin_sections(const config::RunConfig& config, const std::string& c
     if (file == files.end())
       throw ConfigError(fmt::format("{}: [{}] is not the section of any plugin{}  (trireme plugins)",
                                     section.origin.text(), section.path, text::did_you_mean(name, known)));
-    if (const auto plugin = plugin_if_usable(file->path)) plugin->configure(&section);
+    try {
+      if (const auto plugin = plugin_if_usable(file->path)) plugin->configure(&section);
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}; this run uses the plugin \"{}\", so [{}] can also be removed", error.what(),
+                                    chosen, section.path));
+    }
     // A file may hold unused sections if it names its plugin. A key from the command line must apply to this run.
     for (const auto& [key, entry] : section.entries)
       if (entry.origin.line == 0)

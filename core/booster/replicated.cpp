@@ -126,6 +126,10 @@ std::int64_t ReplicatedModel::parameter_bytes() const {
   return static_cast<std::int64_t>(bytes);
 }
 
+std::vector<std::string> ReplicatedModel::memory_advice() const {
+  return {"partition weights and optimizer state over the ranks (parallel.plugin = \"gemini\", or parallel.zero = 3)"};
+}
+
 ReplicatedOptimizer::ReplicatedOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options,
                                          comm::Mesh& mesh)
     : parameters_(parameters),

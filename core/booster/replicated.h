@@ -42,6 +42,7 @@ class ReplicatedModel : public BoostedModel {
   std::vector<shard::Slice> weights() override;
   std::vector<shard::Slice> gradients() override;
   std::int64_t parameter_bytes() const override;
+  std::vector<std::string> memory_advice() const override;
   std::vector<nn::Parameter>& parameters() { return parameters_; }
 
  protected:

@@ -81,17 +81,19 @@ checkpoint::CheckpointContents contents_of(Boosted& run) {
 void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log) {
   std::set<std::string> remote;
   for (const auto& parameter : nn::remote_declarations(run.model->module())) remote.insert(parameter.name);
-  for (const auto& buffer : nn::remote_buffers(run.model->module())) remote.insert(buffer.placement.name);
+  auto buffers = nn::buffers(run.model->module());
+  auto remote_buffers = nn::remote_buffers(run.model->module());
+  bool stores_any = false;
+  for (const auto* list : {&buffers, &remote_buffers})
+    for (const auto& buffer : *list)
+      stores_any = stores_any || stored.weights().tensors().contains(buffer.placement.name);
   auto state = run.model->weights();
-  bool lacks = false;
-  for (auto& buffer : nn::buffers(run.model->module()))
-    if (stored.weights().tensors().contains(buffer.placement.name))
-      state.push_back(std::move(buffer));
-    else
-      lacks = true;
-  if (lacks)  // as in a checkpoint that was written before buffers were saved
-    log.warn("{}: has no buffers (running statistics) of the model; they start from their initial values",
+  if (stores_any)
+    for (auto& buffer : buffers) state.push_back(std::move(buffer));
+  else if (!buffers.empty() || !remote_buffers.empty())  // written before buffers were saved
+    log.warn("{}: has none of the model's buffers (running statistics); they start from their initial values",
              stored.folder());
+  for (const auto& buffer : remote_buffers) remote.insert(buffer.placement.name);
   stored.restore_weights(std::move(state), remote);
   run.model->weights_changed();
   stored.restore_optimizer(run.optimizer->state(), remote);

@@ -59,9 +59,9 @@ std::string locate_weights(const std::string& name_or_path) {
   if (const auto scheme = name_or_path.find("://"); scheme != std::string::npos) {
     auto name = name_or_path.substr(scheme + 3);
     name = name.substr(name.find('/') + 1);
-    throw CheckpointError(fmt::format(
-        "model.weights: {}: an address cannot be loaded; give a local folder, or the name of a model on the Hub{}",
-        name_or_path, is_hub_name(name) ? fmt::format(": \"{}\"", name) : ""));
+    throw CheckpointError(
+        fmt::format("{}: an address cannot be loaded; give a local folder, or the name of a model on the Hub{}",
+                    name_or_path, is_hub_name(name) ? fmt::format(": \"{}\"", name) : ""));
   }
   if (!is_hub_name(name_or_path) || fs::exists(name_or_path, none)) return name_or_path;
   const auto cache = hub_cache();

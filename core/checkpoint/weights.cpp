@@ -138,7 +138,7 @@ std::string misfit(const TensorInfo& info, const nn::Parameter& parameter) {
 /// Reads the buffers that the file has, and warns of the others. Returns their names in the file.
 std::vector<std::string> fill_buffers(const Source& source, const std::vector<shard::Slice>& buffers,
                                       const std::string& prefix, const std::string& path, const Log& log) {
-  std::vector<std::string> names, kept;
+  std::vector<std::string> names, missing;
   for (const auto& [placement, value] : buffers) {
     auto name = placement.name.starts_with(prefix) ? placement.name.substr(prefix.size()) : placement.name;
     const auto* file = source.file_of(name);
@@ -147,13 +147,13 @@ std::vector<std::string> fill_buffers(const Source& source, const std::vector<sh
     if (fits)
       at::Tensor(value).copy_(file->read(name, placement));
     else
-      kept.push_back(placement.name);
+      missing.push_back(placement.name);
     names.push_back(std::move(name));
   }
-  if (!kept.empty())
+  if (!missing.empty())
     log.warn("{}: {} of this model {} missing or of another shape or type, and start{} from the model's own values: {}",
-             path, text::counted(static_cast<std::int64_t>(kept.size()), "buffer"), kept.size() == 1 ? "is" : "are",
-             kept.size() == 1 ? "s" : "", text::first_few(kept));
+             path, text::counted(static_cast<std::int64_t>(missing.size()), "buffer"),
+             missing.size() == 1 ? "is" : "are", missing.size() == 1 ? "s" : "", text::first_few(missing));
   return names;
 }
 

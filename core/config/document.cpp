@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/config/other_names.h"
 #include "core/config/run_config.h"
 
 namespace trireme::config {
@@ -45,9 +46,14 @@ std::string explain_field(const FieldTable& table, const Field& field) {
   return out;
 }
 
+std::string explain_absent(const FieldTable& table, const AbsentKey& absent) {
+  return fmt::format("{}.{}\n  does not exist: {}\n", table.section, absent.key, absent.text);
+}
+
 std::string explain_section(const FieldTable& table) {
   std::string out = fmt::format("[{}]  {}\n", table.section, table.text);
   for (const auto& field : table.fields) out += "\n" + explain_field(table, field);
+  for (const auto& absent : table.absent) out += "\n" + explain_absent(table, absent);
   return out;
 }
 
@@ -69,7 +75,12 @@ std::string explanation(const std::vector<const FieldTable*>& tables, const std:
       known.push_back(full);
     }
   }
+  for (const auto* table : tables)
+    for (const auto& absent : table->absent)
+      if (ends(table->section + "." + absent.key)) same_key += explain_absent(*table, absent);
   if (!same_key.empty()) return same_key;  // the name is a key without its section, or the end of a full key
+  if (const auto here = name_here(name.substr(name.rfind('.') + 1)); !here.empty())
+    throw ConfigError(fmt::format("--explain {}: no such option; use {}", name, here));
   auto near = text::did_you_mean(name, known);
   if (near.empty() && name.starts_with("plugin.")) {
     near = "; for a plugin outside the plugin folders, give its path: --set parallel.plugin=PATH";

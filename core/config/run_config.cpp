@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/config/document.h"
+#include "core/config/other_names.h"
 
 namespace trireme::config {
 namespace {
@@ -57,41 +58,13 @@ void check_root(const Table& root) {
                                 text::join(names), text::did_you_mean(unknown->path, names)));
 }
 
-/// What users of other tools call a key, and its name here.
-constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
-    {"batch_size", "train.global_batch, or train.micro_batch for one forward pass of a rank"},
-    {"train_batch_size", "train.global_batch"},
-    {"per_device_train_batch_size", "train.micro_batch"},
-    {"gradient_accumulation_steps",
-     "train.micro_batch: a rank's share of train.global_batch is split into microbatches of this size"},
-    {"learning_rate", "optimizer.lr"},
-    {"num_epochs", "train.epochs"},
-    {"num_train_epochs", "train.epochs"},
-    {"num_workers", "data.workers"},
-    {"max_grad_norm", "train.max_norm"},
-    {"grad_clip", "train.max_norm"},
-    {"activation_checkpointing", "train.recompute"},
-    {"gradient_checkpointing", "train.recompute"},
-    {"mixed_precision", "train.precision"},
-    {"output_dir", "run.dir"},
-    {"tensor_parallel", "parallel.tp"},
-    {"pipeline_parallel", "parallel.pp"},
-    {"sequence_parallel", "parallel.sp"},
-    {"data_parallel", "parallel.dp"},
-    {"tensor_parallel_size", "parallel.tp"},
-    {"pipeline_parallel_size", "parallel.pp"},
-    {"sequence_parallel_size", "parallel.sp"},
-    {"data_parallel_size", "parallel.dp"}};
-
 // Reports a key that belongs to another section, unless it is similar to a key of this one. In [parallel], a plugin's
 // long name of a size (pp_size) gets a suggestion of the short one.
 void check_misplaced(const Table& section, const FieldTable& fields) {
   for (const auto& [key, entry] : section.entries) {
     if (fields.find(key) != nullptr) continue;
-    for (const auto& [name, here] : kOtherNames)
-      if (key == name)
-        throw ConfigError(
-            fmt::format("{}: no key \"{}\" in [{}]; use {}", entry.origin.text(), key, section.path, here));
+    if (const auto here = name_here(key); !here.empty())
+      throw ConfigError(fmt::format("{}: no key \"{}\" in [{}]; use {}", entry.origin.text(), key, section.path, here));
     if (!text::nearest(key, fields.keys()).empty()) continue;
     if (const auto owner = owner_of(key); !owner.empty())
       throw ConfigError(

@@ -111,7 +111,7 @@ Table convert(const toml::table& from, const std::string& path, const std::strin
     if (const auto* table = node.as_table()) {
       if (table->is_inline())
         throw ConfigError(fmt::format("{}: {} is an inline table; write its keys below a line [{}] of their own",
-                                      origin.text(), full, path == "plugin" ? full : name));
+                                      origin.text(), full, path.starts_with("plugin") ? full : name));
       out.tables.emplace(name, convert(*table, full, source)).first->second.origin = origin;
     } else {
       out.entries.emplace(name, Entry{value_of(node, origin.text(), full), origin});
@@ -138,7 +138,7 @@ std::string explained(const toml::parse_error& error, std::string_view source = 
   if (text.find("utf-8") != std::string::npos)
     return "it is not UTF-8 text; save it as UTF-8 without a byte order mark";
   if (has_typographic_quotes(line_of(source, error.source().begin.line)))
-    return text + "; the quotes in this line are typographic ones: write \" instead";
+    return text + "; a typographic quote is in this line: a string needs plain ones, \"";
   if (text.find("unicode scalar") != std::string::npos || text.find("escape sequence") != std::string::npos)
     return text + "; a backslash begins an escape sequence: write \\\\ for one, or put the text into single quotes";
   if (text.find("could not determine value type") != std::string::npos) return text + "; a string needs quotes";

@@ -151,6 +151,10 @@ void check_keys(const Table& section, const FieldTable& fields) {
   const auto* key = first_written(
       section.entries, [](const Entry& entry) { return entry.origin; },
       [&](const std::string& name) { return fields.find(name) == nullptr; });
+  for (const auto& [name, text] : fields.absent)
+    if (key != nullptr && key->first == name)
+      throw ConfigError(
+          fmt::format("{}: no key \"{}\" in [{}]: {}", key->second.origin.text(), name, section.path, text));
   if (key != nullptr)
     throw ConfigError(fmt::format("{}: no key \"{}\" in [{}]{}{}", key->second.origin.text(), key->first, section.path,
                                   text::did_you_mean(key->first, fields.keys()), hint(section.path)));

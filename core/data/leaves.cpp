@@ -82,7 +82,7 @@ void write_leaves(const std::string& dir, std::int64_t images, std::int64_t size
   constexpr Split kSplits[] = {Split::train, Split::validation, Split::test};
   try {
     for (const auto split : kSplits) write_split(dir, split, images, size, seed);
-  } catch (const DataError&) {
+  } catch (...) {
     // A part of the images would be taken for all of them, and the next attempt would find the folder not empty.
     for (const auto split : kSplits) std::filesystem::remove_all(std::filesystem::path(dir) / name_of(split), ignored);
     throw;

@@ -94,22 +94,37 @@ at::Tensor BatchNorm::compute(const at::Tensor& x, const Context& context) {
   if (x.dim() < 2 || x.size(1) != options_.channels)
     throw ConfigError(fmt::format("\"{}\" takes [samples, {} channels, ...], but its input has the shape [{}]", path(),
                                   options_.channels, fmt::join(x.sizes(), ", ")));
-  if (!context.training || !sum_) {
-    if (context.training) num_batches_tracked.add_(1);
-    return at::batch_norm(x, weight, bias, running_mean, running_var, context.training, options_.momentum, options_.eps,
-                          at::globalContext().userEnabledCuDNN());
-  }
-  Statistics of;
+  // 16 bits have neither the range nor the precision for sums over a batch.
+  const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto wide = x.to(type), w = weight.to(type), b = bias.to(type);
+  const bool whole_batch = context.training && sum_;
+  return (whole_batch ? over_ranks(wide, w, b) : alone(wide, w, b, context.training)).to(x.scalar_type());
+}
+
+at::Tensor BatchNorm::alone(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, bool training) {
+  const auto values = x.numel() / options_.channels;
+  if (values == 0) return x * beside(w, x) + beside(b, x);
+  // One value has no variance, so the running statistics stay as they are.
+  const bool tracks = !training || values > 1;
+  if (training && tracks) num_batches_tracked.add_(1);
+  const auto stored = [&](const at::Tensor& buffer) { return tracks ? buffer : at::Tensor(); };
+  return at::batch_norm(x, w, b, stored(running_mean), stored(running_var), training, options_.momentum, options_.eps,
+                        at::globalContext().userEnabledCuDNN());
+}
+
+at::Tensor BatchNorm::over_ranks(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
+  Statistics batch;
   at::Tensor scale;
   {
     const at::NoGradGuard no_grad;
-    of = statistics_of(x.detach(), sum_);
-    scale = (of.variance + options_.eps).rsqrt();
+    batch = statistics_of(x.detach(), sum_);
+    scale = (batch.variance + options_.eps).rsqrt();
     num_batches_tracked.add_(1);
-    running_mean.lerp_(of.mean, options_.momentum);
-    running_var.lerp_(of.variance * (of.count / (of.count - 1).clamp_min(1)), options_.momentum);
+    running_mean.lerp_(batch.mean.to(running_mean.scalar_type()), options_.momentum);
+    const auto unbiased = batch.variance * (batch.count / (batch.count - 1).clamp_min(1));
+    running_var.lerp_(unbiased.to(running_var.scalar_type()), options_.momentum);
   }
-  return Normalise::apply(x, weight, bias, of.mean, scale, of.count, std::make_shared<SumOverRanks>(sum_));
+  return Normalise::apply(x, w, b, batch.mean, scale, batch.count, std::make_shared<SumOverRanks>(sum_));
 }
 
 }  // namespace trireme::nn

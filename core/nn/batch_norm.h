@@ -15,7 +15,9 @@ namespace trireme::nn {
 
 /// x [B, channels, ...] -> the same shape. Names and shapes are those of torch.nn.BatchNorm: weight [channels] starts
 /// as ones, bias as zeros; the buffers running_mean [channels] as zeros, running_var as ones, and num_batches_tracked
-/// (int64, 0-dim) as zero. running_var is unbiased: divided by the number of values less one.
+/// (int64, 0-dim) as zero. running_var is unbiased: divided by the number of values less one. Sums and running
+/// statistics have at least float32, in every precision of the run. A batch with one value per channel has no variance
+/// and changes no running statistics.
 class BatchNorm : public Unary {
  public:
   struct Options {
@@ -37,6 +39,10 @@ class BatchNorm : public Unary {
   at::Tensor compute(const at::Tensor& x, const Context& context) override;
 
  private:
+  /// The batch of this rank, and that of all ranks. x, w and b have the dtype of the sums.
+  at::Tensor alone(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, bool training);
+  at::Tensor over_ranks(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b);
+
   Options options_;
   SumOverRanks sum_;
 };

@@ -45,6 +45,14 @@ void Model::finish() {
                       "block \"{}\" has the parameter \"{}\", which is not among the model's parameters; register the "
                       "block, or the layer that has the parameter, as a submodule of the model",
                       block->path(), item.key());
+  std::unordered_set<const void*> states;
+  for (const auto& buffer : buffers()) states.insert(buffer.unsafeGetTensorImpl());
+  for (const auto& block : blocks_)
+    for (const auto& item : block->named_buffers())
+      TRIREME_REQUIRE(states.count(item.value().unsafeGetTensorImpl()) != 0,
+                      "block \"{}\" has the buffer \"{}\", which is not among the model's buffers, so it would not be "
+                      "saved; register the block, or the layer that has the buffer, as a submodule of the model",
+                      block->path(), item.key());
 }
 
 }  // namespace trireme::nn

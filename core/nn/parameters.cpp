@@ -123,7 +123,7 @@ std::vector<shard::Slice> buffers_where(Model& model, Wanted&& wanted) {
     const void* identity = item.value().unsafeGetTensorImpl();
     const auto ownership = stages.of(identity);
     if (!item.value().defined() || !wanted(ownership) || !seen.insert(identity).second) continue;
-    // Of the same memory, but a change of the values is not a change of what autograd has saved.
+    // variable_data() shares the memory, but writing to it does not count as a change of what autograd has saved.
     shard::Slice slice{shard::Placement::whole(item.key(), item.value().sizes().vec()), item.value().variable_data()};
     if (model.stage_blocks()) slice.placement.stage_axis = model.stage_blocks()->axis;
     slice.placement.copy = ownership == Ownership::copy;
@@ -154,6 +154,15 @@ static void move_to(at::Tensor tensor, at::ScalarType dtype, c10::Device device)
   if (tensor.scalar_type() != wanted || tensor.device() != device) tensor.set_data(tensor.detach().to(device, wanted));
 }
 
+/// Our own layers keep buffers in float32 at least: 16 bits would round small changes of a running mean to nothing.
+static void move_buffers(Model& model, at::ScalarType dtype, c10::Device device) {
+  const auto widest = c10::elementSize(dtype) < 4 ? at::kFloat : dtype;
+  model.apply([&](torch::nn::Module& module) {
+    const bool ours = dynamic_cast<Layer*>(&module) != nullptr && dynamic_cast<Model*>(&module) == nullptr;
+    for (auto& buffer : module.buffers(/*recurse=*/false)) move_to(buffer, ours ? widest : dtype, device);
+  });
+}
+
 void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::Device device) {
   for_each(model, [&](const Found& found) {
     if (!found.value.is_meta()) return move_to(found.value, dtype, device);
@@ -163,7 +172,7 @@ void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::De
     found.site->layer->set_storage(declared.name,
                                    shard::draw(declared.init, seed, placement_of(found, model), dtype, device));
   });
-  for (auto& buffer : model.buffers()) move_to(buffer, dtype, device);
+  move_buffers(model, dtype, device);
 }
 
 std::vector<Declaration> declarations(Model& model) {
@@ -209,7 +218,7 @@ void install(Model& model, const MemoryOf& memory, at::ScalarType dtype, c10::De
     else
       at::Tensor(found.value).set_data(value);
   });
-  for (auto& buffer : model.buffers()) move_to(buffer, dtype, device);
+  move_buffers(model, dtype, device);
 }
 
 std::int64_t parameter_count(Model& model) {

@@ -44,7 +44,8 @@ std::vector<Declaration> declarations(Model& model);
 std::vector<Declaration> remote_declarations(Model& model);
 
 /// All buffers of the blocks that this rank runs, in registration order, each once; every one is whole. A buffer that
-/// no block uses belongs to the first block. Writing to a value changes the model's buffer.
+/// no block uses belongs to the first block. Writing to a value changes the model's buffer. Pipeline stages that share
+/// a buffer update copies of their own, of which only the first stage's is saved.
 std::vector<shard::Slice> buffers(Model& model);
 /// The buffers that only ranks with other blocks run. They have memory here too, because user modules allocate it.
 std::vector<shard::Slice> remote_buffers(Model& model);

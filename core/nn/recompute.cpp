@@ -62,19 +62,17 @@ void set_generator_state(c10::Device device, const at::Tensor& state) {
   generator.set_state(state);
 }
 
-/// Restores a block's buffers at the end of a scope: the second run must not update running statistics again.
+/// Restores a block's buffers: the second run must not update running statistics again.
 class BufferKeeper {
  public:
   explicit BufferKeeper(const Block& block) {
     for (const auto& buffer : block.buffers())
       if (buffer.defined()) saved_.emplace_back(buffer.variable_data(), buffer.detach().clone());
   }
-  ~BufferKeeper() {
+  void restore() {
     const at::NoGradGuard no_grad;
     for (auto& [buffer, value] : saved_) buffer.copy_(value);
   }
-  BufferKeeper(const BufferKeeper&) = delete;
-  BufferKeeper& operator=(const BufferKeeper&) = delete;
 
  private:
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  ///< the buffer's own memory, and its values
@@ -177,8 +175,9 @@ struct Recompute : torch::autograd::Function<Recompute> {
       generator_now = generator_state(saved_call.device);
       set_generator_state(saved_call.device, saved_call.generator);
     }
-    const BufferKeeper buffers(*saved_call.block);
+    BufferKeeper buffers(*saved_call.block);
     const Tensors outputs = saved_call.block->forward(inputs, saved_call.context);
+    buffers.restore();
     if (generator_now.defined()) set_generator_state(saved_call.device, generator_now);
     std::vector<SplitBackward::Root> roots;
     for (std::size_t i = 0; i < outputs.size(); ++i)

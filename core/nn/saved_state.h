@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/base/error.h"
+
 namespace trireme::nn {
 
 namespace detail {
@@ -19,16 +21,19 @@ struct SavedState : torch::CustomClassHolder {
 };
 }  // namespace detail
 
-/// In forward(). A second call replaces the first one's object.
+/// To be called in forward(); a second call replaces the first one's object.
 template <class T>
 void save_state(torch::autograd::AutogradContext* ctx, std::shared_ptr<T> object) {
   ctx->saved_data["state"] = c10::IValue::make_capsule(c10::make_intrusive<detail::SavedState<T>>(std::move(object)));
 }
 
-/// In backward(). @pre forward() saved an object of type T
+/// To be called in backward(). @pre forward() saved an object of type T
 template <class T>
 std::shared_ptr<T> saved_state(torch::autograd::AutogradContext* ctx) {
-  return c10::static_intrusive_pointer_cast<detail::SavedState<T>>(ctx->saved_data.at("state").toCapsule())->object;
+  const auto capsule = ctx->saved_data.at("state").toCapsule();
+  const auto* state = dynamic_cast<const detail::SavedState<T>*>(capsule.get());
+  TRIREME_CHECK(state != nullptr, "the forward pass saved another type of state");
+  return state->object;
 }
 
 }  // namespace trireme::nn

@@ -48,8 +48,10 @@ bool BestModel::load(Booster& booster, Boosted& run) const {
   if (readable.item<std::int64_t>() == 0) return false;
   const checkpoint::SafeTensors stored(path);
   const at::NoGradGuard no_grad;
-  for (auto& [placement, value] : run.model->state_dict())
-    if (stored.tensors().contains(placement.name)) value.copy_(stored.read(placement.name, placement));
+  auto state = run.model->state_dict();
+  for (const auto& slice : state)
+    if (!stored.tensors().contains(slice.placement.name)) return false;  // written before buffers were saved
+  for (auto& [placement, value] : state) value.copy_(stored.read(placement.name, placement));
   run.model->weights_changed();
   return true;
 }

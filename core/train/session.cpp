@@ -68,10 +68,12 @@ class Session {
   std::string remedy() const {
     if (!run_.model)  // while weights and optimizer state are made
       return ": choose a smaller model, or partition it over more ranks (parallel.tp, parallel.pp, parallel.zero = 3)";
-    std::vector<std::string> ways{"use a smaller train.micro_batch"};
+    std::vector<std::string> ways;
+    if (p_.micro_batch > 1) ways.push_back(fmt::format("use a train.micro_batch below {}", p_.micro_batch));
     if (!train().recompute) ways.emplace_back("set train.recompute = true");
     for (auto& way : run_.model->memory_advice()) ways.push_back(std::move(way));
-    return fmt::format(": {}, or use more ranks", text::join(ways));
+    ways.emplace_back("use more ranks");
+    return ": " + text::join(ways, " or ");
   }
   const config::RunTrainOptions& train() const { return p_.config.train; }
   checkpoint::Progress& at() { return state_.at; }

@@ -83,7 +83,7 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   apply_size(out);
   const auto take_size = [&](const char* name, const char* key, std::optional<std::int64_t> Options::*member) {
     if (user.size && !(user.*member))
-      config.take(name, fmt::format("size = \"{}\": {}", *user.size, key), out.*member, "size");
+      config.take(name, fmt::format("its {}", key), out.*member, "size");
     else
       config.take(name, key, out.*member);
   };

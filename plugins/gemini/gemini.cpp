@@ -79,6 +79,17 @@ Fields<GeminiOptions> make_fields() {
           .add("broadcast_buffers", &O::broadcast_buffers, kBroadcastBuffersText)
           .add("verbose", &O::verbose, "Print each chunk: its parameters, and how much of it a rank owns.");
   add_train_options(table);
+  add_absent_fp8(table);
+  const auto* kernels = "kernels are chosen by parallel.plugin = \"hybrid_parallel\", which has zero_stage = 3 too";
+  table.instead("chunk_config_dict", "give one chunk size with chunk_config, or leave it out for a search")
+      .instead("chunk_init_device", "chunks are made where they stay, one after the other; nothing is to be chosen")
+      .instead("norm_type", "this plugin clips by the 2-norm; low_level_zero and hybrid_parallel have norm_type")
+      .instead("tp_size", "set parallel.plugin = \"hybrid_parallel\" with tp_size and zero_stage = 3")
+      .instead("enable_sequence_parallelism", "set parallel.plugin = \"hybrid_parallel\" with zero_stage = 3")
+      .instead("enable_all_optimization", kernels)
+      .instead("enable_fused_normalization", kernels)
+      .instead("enable_flash_attention", kernels)
+      .instead("enable_jit_fused", kernels);
   return table;
 }
 

@@ -89,6 +89,23 @@ void add_zero_options(Fields<O>& rows) {
 
 }  // namespace
 
+static void add_absent_keys(Fields<O>& rows) {
+  add_absent_fp8(rows);
+  rows.instead("ddp_bucket_cap_mb", "gradients are reduced in buckets of zero_bucket_size_in_m, with any zero_stage")
+      .instead("find_unused_parameters", "parameters that a step does not use are found in every step, without a key")
+      .instead("static_graph", "unused parameters cost nothing to find, so there is nothing to gain; remove it")
+      .instead("gradient_as_bucket_view", "gradients always go into the buckets as they are computed; remove it")
+      .instead("check_reduction", "`trireme verify` compares the gradients of whole layouts; remove it")
+      .instead("custom_policy", "a program sets ModelSource::policy; built-in models have theirs")
+      .instead("scheduler_nodes", "zbv makes its own schedule; remove it")
+      .instead("gradient_checkpoint_config",
+               "set train.recompute = true, and recompute_ratio or recompute_layers_per_stage here for a part of it")
+      .instead("enable_metadata_cache", "the ranks agree on shapes once for each kind of input; remove it")
+      .instead("make_vocab_size_divisible_by", "a vocabulary or a number of classes need not be divisible; remove it")
+      .instead("overlap_p2p", "messages between stages always overlap with computation; remove it")
+      .instead("inner_ring_size", "ring attention has one ring over all ranks of the axis; remove it");
+}
+
 const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
   static const auto table = [] {
     Fields<O> rows(
@@ -103,6 +120,7 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
     add_kernel_options(rows);
     add_recompute_options(rows);
     add_sharded_options(rows, /*stage3=*/true);
+    add_absent_keys(rows);
     return rows;
   }();
   return table;

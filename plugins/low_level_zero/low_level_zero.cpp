@@ -24,6 +24,7 @@ const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
                          "once, for less communication and more memory; false: reduce after each microbatch.")
                     .add("extra_dp_size", &O::extra_dp_size, kExtraDpSizeText, {.min = 1});
     add_sharded_options(rows);
+    add_absent_fp8(rows);
     return rows;
   }();
   return table;

@@ -25,7 +25,8 @@ const Fields<TorchDdpOptions>& torch_ddp_fields() {
                "true: gradients are views into the reduction buckets. false: gradients have memory of their own, which "
                "costs another copy of all gradients.")
           .add("static_graph", &TorchDdpOptions::static_graph,
-               "true: every step uses the same parameters, so unused ones are found only once, in the first step.");
+               "true: every step uses the same parameters, so unused ones are found only once, in the first step.")
+          .instead("fp8_communication", "fp8 is not supported; the narrowest precision is bf16");
   return table;
 }
 

@@ -75,7 +75,7 @@ TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
       {"[train]\nepohcs = 3\n", ":2:1: no key \"epohcs\" in [train]; did you mean \"epochs\"?"},
       {"[trian]\nepochs = 3\n", ":1:2: no section [trian]"},
       {"[train\n", ":1:7: not valid TOML: "},
-      {"[model]\nname = \u201cvit\u201d\n", "the quotes in this line are typographic ones: write \" instead"},
+      {"[model]\nname = \u201cvit\u201d\n", "; a typographic quote is in this line: a string needs plain ones, \""},
       {"[model]\nname = \"caf\xe9\"\n", "not valid TOML: it is not UTF-8 text; save it as UTF-8"},
       {"[data]\npath = \"C:\\users\"\n", "a backslash begins an escape sequence: write \\\\ for one"},
       {"[data]\nbatch_size = 4\n", ":2:1: no key \"batch_size\" in [data]; use train.global_batch, or"},

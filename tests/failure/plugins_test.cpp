@@ -1,4 +1,7 @@
 // Sections of plugins: what they choose, and what is taken from them. What they refuse: refusals_test.cpp.
+#include <fstream>
+#include <map>
+
 #include "tests/failure/small_run.h"
 
 namespace trireme::tests {
@@ -41,6 +44,41 @@ TEST(Plugins, RefusesOneThatWasCutShort) {
     expect_only_refusal(run.train(1, {"--set", "parallel.plugin=" + cut}), 2,
                         "parallel.plugin=" + cut + ": " + cut + ": ");
   }
+}
+
+// Every row of the page names a key that exists, or one that is refused with a reason.
+TEST(Plugins, ThePageForColossalAiIsTrue) {
+  const auto known = run_process({TRIREME_COMMAND, "config", "--explain-all"}).out;
+  std::ifstream page(TRIREME_SOURCE_DIR "/docs/from-colossalai.md");
+  const std::map<std::string, std::string> plugins{{"## TorchDDPPlugin", "torch_ddp"},
+                                                   {"## LowLevelZeroPlugin", "low_level_zero"},
+                                                   {"## GeminiPlugin", "gemini"},
+                                                   {"## HybridParallelPlugin", "hybrid_parallel"}};
+  std::string plugin;
+  int rows = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("## ")) plugin = plugins.contains(line) ? plugins.at(line) : "";
+    if (!line.starts_with("| `") || plugin.empty()) continue;
+    SCOPED_TRACE(line);
+    ++rows;
+    const auto end = line.find("` | ");
+    const auto key = "plugin." + plugin + "." + line.substr(3, end - 3);
+    const auto here = line.substr(end + 4);
+    if (here.starts_with("none: ")) {
+      EXPECT_NE(known.find("\n" + key + "\n  does not exist: "), std::string::npos);
+    } else {
+      EXPECT_TRUE(here.starts_with("`" + key + "`"));
+      EXPECT_NE(known.find("\n" + key + "\n"), std::string::npos);
+      EXPECT_EQ(known.find("\n" + key + "\n  does not exist: "), std::string::npos);
+    }
+    for (auto at = here.find("`plugin."); at != std::string::npos; at = here.find("`plugin.", at + 1)) {
+      const auto other = here.substr(at + 1, here.find('`', at + 1) - at - 1);
+      EXPECT_NE(known.find("\n" + other + "\n"), std::string::npos) << other;
+    }
+  }
+  EXPECT_GT(rows, 100);
+  expect_only_refusal(SmallRun().train(2, {"--set", "parallel.plugin=gemini", "--set", "plugin.gemini.tp_size=2"}), 2,
+                      "no key \"tp_size\" in [plugin.gemini]: set parallel.plugin = \"hybrid_parallel\"");
 }
 
 // verbose: each bucket or chunk has its line, with its parameters and this rank's share.

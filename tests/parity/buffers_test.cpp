@@ -1,11 +1,11 @@
 // Buffers are state: running statistics are equal on all ranks after each step, under every plugin; they are saved,
 // resumed bit for bit, exported and loaded; recomputation and pipelines update them once a microbatch. The network is a
 // user's own, with LibTorch's batch normalisation and dropout, whose draws must survive all of that too.
+#include "tests/parity/buffers.h"
+
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/batch_norm.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/linear.h>
-#include <gtest/gtest.h>
+#include <ATen/ops/full.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
@@ -19,32 +19,10 @@
 #include "core/checkpoint/weights.h"
 #include "core/comm/text.h"
 #include "core/nn/adapt.h"
-#include "core/nn/batch_norm.h"
 #include "core/nn/linear.h"
-#include "tests/parity/layout.h"
 
-namespace trireme::tests {
+namespace trireme::tests::buffers {
 namespace {
-
-constexpr std::int64_t kFeatures = 6, kClassesHere = 3, kGlobal = 8, kMicro = 2, kSteps = 4;
-constexpr double kLr = 0.2;
-
-class Points : public data::Dataset {
- public:
-  explicit Points(std::int64_t size = 2 * kGlobal) : size_(size) {}
-  std::int64_t size() const override { return size_; }
-  std::optional<data::Sample> get(std::int64_t index, std::int64_t, bool) override {
-    const auto whole = shard::Placement::whole("x", {kFeatures});
-    data::Sample sample;
-    sample.inputs = {
-        shard::draw(shard::Init::normal(0.5, 2), 50 + static_cast<std::uint64_t>(index), whole, at::kDouble, at::kCPU)};
-    sample.label = index * 5 % kClassesHere;
-    return sample;
-  }
-
- private:
-  std::int64_t size_;
-};
 
 torch::nn::Sequential make_net() {
   using namespace torch::nn;
@@ -52,62 +30,7 @@ torch::nn::Sequential make_net() {
                     ReLU(), Linear(12, kClassesHere));
 }
 
-struct Plug {
-  std::string name, plugin, keys;
-  int pipeline = 1;  ///< ranks of its pipeline
-  bool recompute = false;
-};
-void PrintTo(const Plug& plug, std::ostream* out) { *out << plug.name; }
-
-Case case_of(const Plug& plug) {
-  Case c;
-  c.plugin_name = plug.plugin;
-  c.plugin = plug.keys;
-  return c;
-}
-
-BoostOptions options_of(const Plug& plug) {
-  BoostOptions options;
-  options.train.global_batch = kGlobal;
-  // A pipeline's own key for it must have the same effect.
-  if (plug.keys.find("microbatch_size") == std::string::npos) options.train.micro_batch = kMicro;
-  options.train.precision = "fp64";
-  options.train.recompute = plug.recompute;
-  options.train.epochs = kSteps;
-  options.optimizer.name = "sgd";
-  options.optimizer.lr = kLr;
-  options.seed = kSeed;
-  return options;
-}
-
-/// A training under a plugin.
-struct Training {
-  explicit Training(const Plug& plug, const std::string& weights = "")
-      : Training(plug, weights, nn::adapt(make_net()), options_of(plug)) {}
-  Training(const Plug& plug, const std::string& weights, std::shared_ptr<nn::Model> model, const BoostOptions& options,
-           std::int64_t samples = 2 * kGlobal)
-      : booster(world(), make_plugin(case_of(plug)), options) {
-    BoostInputs inputs;
-    inputs.source.model = std::move(model);
-    inputs.source.weights = weights;
-    inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
-      return nn::cross_entropy(outputs.front(), batch.labels);
-    };
-    inputs.data = std::make_shared<Points>(samples);
-    run = booster.boost(std::move(inputs));
-  }
-  void train_to(std::int64_t step) {
-    const auto steps = run.loader->steps_per_epoch();
-    while (run.step < step) {
-      run.loader->start_epoch(run.step / steps, run.step % steps);
-      for (auto batch = run.loader->next(); batch && run.step < step; batch = run.loader->next())
-        booster.train_step(run, *batch);
-    }
-  }
-  Named state() { return gathered(run.model->state_dict(), booster.mesh()); }
-  Booster booster;
-  Boosted run;
-};
+std::shared_ptr<nn::Model> adapted() { return nn::adapt(make_net()); }
 
 /// The tensors of a plain module by name.
 Named tensors_of(const torch::nn::Sequential& net) {
@@ -166,15 +89,10 @@ void expect_bitwise(const Named& got, const Named& wanted) {
   for (const auto& [name, value] : wanted) EXPECT_TRUE(at::equal(got.at(name), value)) << name;
 }
 
-class Buffers : public testing::TestWithParam<Plug> {
- protected:
-  void SetUp() override {
-    if (world().size() % GetParam().pipeline != 0) GTEST_SKIP() << "needs more ranks";
-  }
-};
+using Buffers = UnderPlugins;
 
 TEST_P(Buffers, AreThoseOfTheFirstShare) {
-  Training training(GetParam());
+  Training training(GetParam(), adapted());
   const auto start = training.state();
   EXPECT_EQ(start.size(), 6U + 4U + 6U);  // weights and biases, those of two norms, and their buffers
   training.train_to(kSteps);
@@ -193,19 +111,19 @@ TEST_P(Buffers, AreResumedBitForBit) {
   const auto folder = std::filesystem::path(testing::TempDir()) / ("buffers-" + GetParam().name);
   if (world().rank() == 0) std::filesystem::remove_all(folder);
   world().group().barrier();
-  Training straight(GetParam());
+  Training straight(GetParam(), adapted());
   straight.train_to(kSteps / 2);
   straight.booster.save(straight.run, folder.string());
   world().group().barrier();
   straight.train_to(kSteps);
-  Training resumed(GetParam());
+  Training resumed(GetParam(), adapted());
   ASSERT_TRUE(resumed.booster.load(resumed.run, folder.string()));
   EXPECT_EQ(resumed.run.step, kSteps / 2);
   resumed.train_to(kSteps);
   expect_bitwise(resumed.state(), straight.state());
 
   // A checkpoint without buffers, as the version before wrote them: they keep their values.
-  Training older(GetParam());
+  Training older(GetParam(), adapted());
   older.train_to(1);
   auto contents = contents_of(older.run);
   contents.weights = older.run.model->weights();
@@ -214,7 +132,7 @@ TEST_P(Buffers, AreResumedBitForBit) {
       checkpoint::save_checkpoint((folder / "older").string(), contents, /*keep=*/1, older.booster.mesh());
   const auto path = comm::broadcast_text(world().group(), world().device(), stored);
   world().group().barrier();
-  Training from_older(GetParam());
+  Training from_older(GetParam(), adapted());
   restore(from_older.run, checkpoint::Checkpoint(path), Log());
   const auto state = from_older.state(), wanted = older.state();
   EXPECT_TRUE(at::equal(state.at("4.weight"), wanted.at("4.weight")));
@@ -225,123 +143,56 @@ TEST_P(Buffers, AreResumedBitForBit) {
 
 TEST_P(Buffers, AreExportedAndLoaded) {
   const auto folder = (std::filesystem::path(testing::TempDir()) / ("export-" + GetParam().name)).string();
-  Training training(GetParam());
+  Training training(GetParam(), adapted());
   training.train_to(2);
   checkpoint::save_weights(folder, training.run.model->state_dict(), {}, training.booster.mesh());
   world().group().barrier();
-  Training other(GetParam(), folder);
+  Training other(GetParam(), adapted(), folder);
   expect_bitwise(other.state(), training.state());
   world().group().barrier();
   if (world().rank() == 0) std::filesystem::remove_all(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Plugins, Buffers,
-    testing::Values(
-        Plug{"torch_ddp", "torch_ddp", ""}, Plug{"torch_ddp_recompute", "torch_ddp", "", 1, true},
-        Plug{"low_level_zero", "low_level_zero", "stage = 1"},
-        Plug{"low_level_zero_2", "low_level_zero", "stage = 2", 1, true},
-        Plug{"gemini", "gemini", "chunk_config = 100"},
-        Plug{"gemini_recompute", "gemini", "chunk_config = 100", 1, true},
-        Plug{"hybrid", "hybrid_parallel", "zero_stage = 0"}, Plug{"hybrid_zero3", "hybrid_parallel", "zero_stage = 3"},
-        Plug{"pipeline", "hybrid_parallel", "pp_size = 2\nmicrobatch_size = 2", 2},
-        Plug{"pipeline_zero1_recompute", "hybrid_parallel",
-             "pp_size = 2\nmicrobatch_size = 2\nzero_stage = 1\nnum_layers_per_stage = [5, 3]", 2, true},
-        Plug{"pipeline_zb_h1", "hybrid_parallel", "pp_size = 2\nmicrobatch_size = 2\npp_style = \"zb_h1\"", 2},
-        Plug{"pipeline_interleaved_recompute", "hybrid_parallel",
-             "pp_size = 2\nmicrobatch_size = 2\npp_style = \"interleaved\"\nnum_model_chunks = 2", 2, true}),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Plugins, Buffers, testing::ValuesIn(all_plugs()),
+                         [](const auto& test) { return test.param.name; });
 
-/// A network whose statistics are those of the whole global batch, in training as well.
-class Normed : public nn::Block {
+/// The ranks' buffers are made equal before the first step, those that are no floating-point numbers too.
+class Apart : public nn::Block {
  public:
-  Normed(std::int64_t in, std::int64_t out, bool images)
-      : linear_(register_module("linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = in, .out = out}))),
-        norm_(register_module("norm", std::make_shared<nn::BatchNorm>(nn::BatchNorm::Options{
-                                          .channels = images ? out / 3 : out, .synchronised = true}))),
-        images_(images) {}
+  explicit Apart(int rank)
+      : linear_(register_module(
+            "linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = kFeatures, .out = kClassesHere}))) {
+    register_buffer("offset", at::full({2, 3}, rank, at::kDouble));
+    register_buffer("flags", at::full({4}, rank == 0, at::kBool));
+    register_buffer("count", at::full({}, 7 + rank, at::kLong));
+  }
   nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
-    const auto x = linear_->forward(inputs.front(), context);
-    return {norm_->forward(images_ ? x.unflatten(1, {-1, 3}) : x, context).flatten(1).tanh()};
+    return {linear_->forward(inputs.front(), context)};
   }
 
  private:
   std::shared_ptr<nn::Linear> linear_;
-  std::shared_ptr<nn::BatchNorm> norm_;
-  bool images_;
 };
 
-class NormedNet : public nn::Model {
+class ApartNet : public nn::Model {
  public:
-  NormedNet() {
-    add_block(register_module("0", std::make_shared<Normed>(kFeatures, 12, false)));
-    add_block(register_module("1", std::make_shared<Normed>(12, 12, true)));
-    add_block(register_module("2", std::make_shared<Normed>(12, kClassesHere, false)));
+  explicit ApartNet(int rank) {
+    add_block(register_module("0", std::make_shared<Apart>(rank)));
     finish();
   }
 };
 
-constexpr std::int64_t kSamples = 17;
-
-/// The same by LibTorch's layers on the whole batch.
-Named whole_batch(const Named& start, std::int64_t global) {
-  Named t;
-  for (const auto& [name, value] : start) {
-    t[name] = value.clone();
-    if (name.ends_with("weight") || name.ends_with("bias")) t[name].requires_grad_();
-  }
-  data::LoaderOptions options{.global_batch = global, .micro_batch = global};
-  options.seed = kSeed;
-  options.shuffle = true;
-  options.dtype = at::kDouble;
-  data::Loader loader(std::make_shared<Points>(kSamples), options);
-  for (std::int64_t step = 0; step < kSteps; ++step) {
-    loader.start_epoch(step / loader.steps_per_epoch(), step % loader.steps_per_epoch());
-    const auto batch = loader.next();
-    const auto& micro = batch->micro.front();
-    auto x = micro.inputs.front();
-    for (const auto* block : {"0.", "1.", "2."}) {
-      const auto of = [&](const char* name) { return t.at(std::string(block) + name); };
-      x = at::linear(x, of("linear.weight"), of("linear.bias"));
-      if (block[0] == '1') x = x.unflatten(1, {-1, 3});
-      x = at::batch_norm(x, of("norm.weight"), of("norm.bias"), of("norm.running_mean"), of("norm.running_var"), true,
-                         0.1, 1e-5, false);
-      x = x.flatten(1).tanh();
-    }
-    (nn::cross_entropy(x, micro.labels).sum / static_cast<double>(micro.size())).backward();
-    const at::NoGradGuard no_grad;
-    for (auto& [name, value] : t) {
-      if (!value.requires_grad()) continue;
-      value.sub_(value.grad() * kLr);
-      value.mutable_grad() = at::Tensor();
-    }
-  }
-  return t;
-}
-
-/// On every number of ranks and under every plugin. On 4 ranks, 5 samples are shares of 2, 1, 1 and 1, and the last
-/// batch of 2 leaves two ranks without any.
-TEST_P(Buffers, SynchronisedNormsAreThoseOfOneProcess) {
-  for (const std::int64_t global : {9, 5}) {
-    if (GetParam().name == "pipeline_interleaved_recompute") continue;  // three blocks are too few for it
-    auto plug = GetParam();
-    if (const auto layers = plug.keys.find("[5, 3]"); layers != std::string::npos)
-      plug.keys.replace(layers, 6, "[2, 1]");
-    if (const auto micro = plug.keys.find("size = 2\nmicrobatch_size = 2"); micro != std::string::npos)
-      plug.keys.replace(micro, 28, "size = 2");
-    auto options = options_of(plug);
-    options.train.global_batch = global;
-    options.train.micro_batch = global;
-    Training training(plug, "", std::make_shared<NormedNet>(), options, kSamples);
-    const auto start = training.state();
-    training.train_to(kSteps);
-    const auto got = training.state();
-    for (const auto& [name, want] : whole_batch(start, global)) {
-      if (name.ends_with("num_batches_tracked")) {
-        EXPECT_EQ(got.at(name).item<std::int64_t>(), kSteps);
-        continue;
+TEST(BuffersAtTheStart, AreTheFirstRanks) {
+  for (const Plug& plug : {Plug{"torch_ddp", "torch_ddp", ""}, Plug{"low_level_zero", "low_level_zero", ""},
+                           Plug{"gemini", "gemini", ""}, Plug{"hybrid_parallel", "hybrid_parallel", ""}}) {
+    Training training(plug, std::make_shared<ApartNet>(world().rank()));
+    for (const int step : {0, 1}) {
+      training.train_to(step);
+      for (const auto& [placement, value] : nn::buffers(training.run.model->module())) {
+        const double wanted = placement.name == "0.offset" ? 0 : placement.name == "0.flags" ? 1 : 7;
+        EXPECT_TRUE(at::equal(value.to(at::kDouble).cpu(), at::full(value.sizes(), wanted, at::kDouble)))
+            << plug.name << " " << placement.name << " on rank " << world().rank();
       }
-      EXPECT_LE((got.at(name) - want.detach()).abs().max().item<double>(), 1e-9) << name << " of " << global;
     }
   }
 }
@@ -350,7 +201,7 @@ TEST_P(Buffers, SynchronisedNormsAreThoseOfOneProcess) {
 TEST(BuffersApart, StayApart) {
   if (world().size() == 1) GTEST_SKIP() << "needs more ranks";
   for (const auto* plugin : {"torch_ddp", "low_level_zero", "gemini", "hybrid_parallel"}) {
-    Training training({plugin, plugin, "broadcast_buffers = false"});
+    Training training({plugin, plugin, "broadcast_buffers = false"}, adapted());
     training.train_to(1);
     auto buffers = nn::buffers(training.run.model->module());
     auto high = buffers.front().value.clone(), low = high.clone();
@@ -361,4 +212,4 @@ TEST(BuffersApart, StayApart) {
 }
 
 }  // namespace
-}  // namespace trireme::tests
+}  // namespace trireme::tests::buffers

@@ -90,6 +90,33 @@ void expect_loaded(const std::string& place, const std::string& expected_log = "
     EXPECT_NE(text.find(expected_log), std::string::npos) << text;
 }
 
+// A buffer that fits is read; one that is missing, or of another shape or kind of number, keeps its values.
+TEST(Weights, BuffersThatFit) {
+  const TestFolder folder;
+  std::vector<NamedValue> values;
+  for (std::size_t i = 0; i < kModel.size(); ++i) values.push_back({kModel[i].first, stored(i)});
+  values.push_back({"norm.running_mean", at::full({4}, 3.0)});
+  values.push_back({"norm.count", at::full({}, 9, at::kLong)});
+  values.push_back({"norm.other_shape", at::full({5}, 3.0)});
+  values.push_back({"norm.other_kind", at::full({4}, 3, at::kLong)});
+  write_safetensors(folder / "w.safetensors", values);
+  OtherTensors others;
+  for (const auto* name : {"norm.running_mean", "norm.count", "norm.other_shape", "norm.other_kind", "norm.missing"}) {
+    const bool count = name == std::string("norm.count");
+    const auto value = count ? at::full({}, 1, at::kLong) : at::full({4}, 1.0);
+    others.buffers.push_back({shard::Placement::whole(name, value.sizes().vec()), value});
+  }
+  auto parameters = fresh_parameters();
+  Lines lines;
+  load_weights(folder / "w.safetensors", parameters, "classifier.", lines.log, others);
+  const std::vector<double> wanted{3, 9, 1, 1, 1};
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_EQ(others.buffers[i].value.flatten()[0].item<double>(), wanted[i]) << others.buffers[i].placement.name;
+  EXPECT_NE(lines.text().find("3 buffers of this model are missing or of another shape or type, and start from the "
+                              "model's own values: norm.other_shape, norm.other_kind, norm.missing"),
+            std::string::npos);
+}
+
 TEST(Weights, EveryPlace) {
   const TestFolder run;
   save_weights(run / "model", slices(full_model()), {{kModelConfig, R"({"hidden_size": 4})"}}, alone());

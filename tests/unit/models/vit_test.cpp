@@ -267,7 +267,7 @@ TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
   const std::vector<std::pair<std::function<void(Options&)>, std::pair<const char*, nlohmann::json>>> contradictions = {
       {[](Options& x) { x.hidden_size = 192; },
        {"hidden_size = 192, but weights/config.json says", {{"hidden_size", 30}}}},
-      {[](Options& x) { x.size = "base"; }, {"size = \"base\"", {{"hidden_size", 30}}}},
+      {[](Options& x) { x.size = "base"; }, {"model.size: its hidden_size = 768, but", {{"hidden_size", 30}}}},
       {[](Options&) {}, {"hidden_act", {{"hidden_act", "relu"}}}},
       {[](Options&) {}, {"it must be an integer", {{"hidden_size", "wide"}}}}};
   for (const auto& [set, expected] : contradictions) {

@@ -4,8 +4,10 @@
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 
@@ -47,6 +49,25 @@ TEST_P(Normalises, AsLibTorchDoes) {
   for (const auto& item : ours.named_buffers()) EXPECT_NE(names.find(item.key()), nullptr) << item.key();
 }
 INSTANTIATE_TEST_SUITE_P(Forms, Normalises, testing::Bool());
+
+/// One value per channel has no variance; a batch without samples has not even a mean.
+TEST(BatchNorm, SmallBatchesChangeNoRunningStatistics) {
+  BatchNorm norm({.channels = 3});
+  norm.set_storage("weight", at::rand({3}));
+  norm.set_storage("bias", at::rand({3}));
+  Context context;
+  context.training = true;
+  for (const std::int64_t samples : {0, 1}) {
+    const auto y = norm.forward(at::rand({samples, 3}), context);
+    EXPECT_EQ(y.sizes(), (std::vector<std::int64_t>{samples, 3}));
+    y.sum().backward();
+    if (samples == 1) {
+      EXPECT_TRUE(at::allclose(y[0], norm.bias, 1e-3, 1e-3));
+    }
+    EXPECT_TRUE(at::equal(norm.running_var, at::ones({3})));
+    EXPECT_TRUE(at::equal(norm.running_mean, at::zeros({3})));
+  }
+}
 
 TEST(BatchNorm, NamesAnInputOfOtherChannels) {
   BatchNorm norm({.channels = 4});
