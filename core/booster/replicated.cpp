@@ -76,7 +76,8 @@ nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, 
 /// The seed of what a user's own module draws from LibTorch's generators. It depends on the step, the samples and the
 /// block alone, so that a resumed run, recomputation and pipelines of any schedule draw the same.
 std::uint64_t ReplicatedModel::draw_key(const data::Batch& batch, std::size_t block) const {
-  const auto first = batch.size() > 0 ? batch.sample_ids[0].item<std::int64_t>() : 0;
+  const auto& ids = batch.sample_ids;  // a program's own batch may have none
+  const auto first = ids.defined() && ids.is_cpu() && ids.numel() > 0 ? ids[0].item<std::int64_t>() : 0;
   auto key = random::mix(seed_, static_cast<std::uint64_t>(batch.step));
   key = random::mix(key, static_cast<std::uint64_t>(first));
   return random::mix(key, block);

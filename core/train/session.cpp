@@ -72,8 +72,7 @@ class Session {
     if (p_.micro_batch > 1) ways.push_back(fmt::format("use a train.micro_batch below {}", p_.micro_batch));
     if (!train().recompute) ways.emplace_back("set train.recompute = true");
     for (auto& way : run_.model->memory_advice()) ways.push_back(std::move(way));
-    ways.emplace_back("use more ranks");
-    return ": " + text::join(ways, " or ");
+    return ways.empty() ? ": use more ranks" : fmt::format(": {}, or use more ranks", text::join(ways));
   }
   const config::RunTrainOptions& train() const { return p_.config.train; }
   checkpoint::Progress& at() { return state_.at; }
