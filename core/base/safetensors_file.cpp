@@ -117,11 +117,10 @@ SafeTensorsFile& SafeTensorsFile::operator=(SafeTensorsFile&& other) noexcept {
 void SafeTensorsFile::parse_header() {
   std::uint64_t length = 0;
   std::memcpy(&length, map_, kPrefix);
-  if (length > kMaxHeader || length > size_ - kPrefix) {
-    if (length > kMaxHeader) fail("not a safetensors file" + what_it_is({reinterpret_cast<const char*>(map_), size_}));
+  if (length > kMaxHeader) fail("not a safetensors file" + what_it_is({reinterpret_cast<const char*>(map_), size_}));
+  if (length > size_ - kPrefix)
     fail(fmt::format("not a safetensors file, or truncated: its header should have {} bytes, and {} are there", length,
                      size_ - kPrefix));
-  }
   data_begin_ = kPrefix + static_cast<std::size_t>(length);
   const auto* text = reinterpret_cast<const char*>(map_ + kPrefix);
 

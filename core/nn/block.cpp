@@ -37,22 +37,19 @@ void Model::finish() {
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     name(*blocks_[i], blocks_[i]->path().empty() ? fmt::format("blocks.{}", i) : blocks_[i]->path());
 
-  std::unordered_set<const void*> known;
-  for (const auto& parameter : parameters()) known.insert(parameter.unsafeGetTensorImpl());
-  for (const auto& block : blocks_)
-    for (const auto& item : block->named_parameters())
-      TRIREME_REQUIRE(known.count(item.value().unsafeGetTensorImpl()) != 0,
-                      "block \"{}\" has the parameter \"{}\", which is not among the model's parameters; register the "
-                      "block, or the layer that has the parameter, as a submodule of the model",
-                      block->path(), item.key());
-  std::unordered_set<const void*> states;
-  for (const auto& buffer : buffers()) states.insert(buffer.unsafeGetTensorImpl());
-  for (const auto& block : blocks_)
-    for (const auto& item : block->named_buffers())
-      TRIREME_REQUIRE(states.count(item.value().unsafeGetTensorImpl()) != 0,
-                      "block \"{}\" has the buffer \"{}\", which is not among the model's buffers, so it would not be "
-                      "saved; register the block, or the layer that has the buffer, as a submodule of the model",
-                      block->path(), item.key());
+  // What the model's tree does not have would be neither saved nor moved.
+  const auto check = [this](const char* kind, const std::vector<at::Tensor>& own, auto named_of) {
+    std::unordered_set<const void*> known;
+    for (const auto& tensor : own) known.insert(tensor.unsafeGetTensorImpl());
+    for (const auto& block : blocks_)
+      for (const auto& item : named_of(*block))
+        TRIREME_REQUIRE(known.count(item.value().unsafeGetTensorImpl()) != 0,
+                        "block \"{0}\" has the {1} \"{2}\", which is not among the model's {1}s; register the block, "
+                        "or the layer that has the {1}, as a submodule of the model",
+                        block->path(), kind, item.key());
+  };
+  check("parameter", parameters(), [](const Block& block) { return block.named_parameters(); });
+  check("buffer", buffers(), [](const Block& block) { return block.named_buffers(); });
 }
 
 }  // namespace trireme::nn

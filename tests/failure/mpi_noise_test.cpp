@@ -2,11 +2,11 @@
 // whatever pieces it arrives.
 #include <unistd.h>
 
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/failure/counted_front.h"
 #include "tests/failure/small_run.h"
 
 namespace trireme::tests {
@@ -19,28 +19,22 @@ std::string host() {
 }
 
 /// The front beside a worker that writes a text to standard error, in two parts, and fails.
-class Talker {
+class Talker : public FrontBeside {
  public:
-  Talker() {
-    fs::create_directories(folder_.path() + "/bin");
-    fs::copy_file(TRIREME_COMMAND, folder_.path() + "/bin/trireme");
-    const auto built = fs::path(TRIREME_COMMAND).parent_path().parent_path();
-    fs::create_directory_symlink(built / "share", folder_.path() + "/share");
-    const auto script = folder_.write("libexec/trireme/trireme-worker",
-                                      "#!/bin/sh\n[ -n \"$OMPI_COMM_WORLD_RANK\" ] && exit 0\ncat " + folder_.path() +
-                                          "/first >&2\nsleep 0.05\ncat " + folder_.path() + "/second >&2\nexit 3\n");
-    fs::permissions(script, fs::perms::owner_all);
-  }
+  Talker()
+      : FrontBeside([](const std::string& folder, const std::string&) {
+          return "[ -n \"$OMPI_COMM_WORLD_RANK\" ] && exit 0\ncat " + folder + "/first >&2\nsleep 0.05\ncat " + folder +
+                 "/second >&2\nexit 3\n";
+        }) {}
   [[nodiscard]] std::string passes(const std::string& text, std::size_t cut) const {
-    folder_.write("first", text.substr(0, cut));
-    folder_.write("second", text.substr(cut));
-    const auto outcome = run_process({folder_.path() + "/bin/trireme", "train", run_.config, "--ranks", "2"});
+    folder().write("first", text.substr(0, cut));
+    folder().write("second", text.substr(cut));
+    const auto outcome = run_process({command(), "train", run_.config, "--ranks", "2"});
     EXPECT_EQ(outcome.code, 3);
     return outcome.err;
   }
 
  private:
-  TemporaryFolder folder_;
   SmallRun run_;
 };
 
