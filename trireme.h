@@ -23,3 +23,4 @@
 #include "core/nn/linear.h"
 #include "core/nn/policy.h"
 #include "core/train/evaluate.h"
+#include "tasks/tasks.h"

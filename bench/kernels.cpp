@@ -40,7 +40,7 @@ std::unique_ptr<nn::Model> make_model(double dropout) {
   options.num_layers = 3;
   options.dropout = dropout;
   const auto kind = models::all_models().at("vit");
-  kind->resolve(&options, {.image_size = 224, .channels = 3, .classes = 3, .class_names = {}});
+  kind->resolve(&options, {.inputs = {{"pixel_values", at::kFloat, {3, 224, 224}}}, .classes = 3});
   return kind->make(&options);
 }
 

@@ -12,22 +12,31 @@
 namespace trireme::pipeline {
 namespace {
 
+constexpr std::size_t kMostKinds = 256;
+
 /// What the boundaries depend on: the dtypes of the inputs, and their shapes without the sample dimension.
 std::string kind_of(const data::Batch& batch, bool training) {
   std::string kind = training ? "training" : "evaluation";
-  for (const auto& input : batch.inputs)
-    kind += fmt::format(" {} {}", c10::toString(input.scalar_type()), fmt::join(input.sizes().slice(1), ","));
+  for (const auto& [name, input] : batch.inputs)
+    kind += fmt::format(" {} {} {}", name, c10::toString(input.scalar_type()), fmt::join(input.sizes().slice(1), ","));
   return kind;
+}
+
+/// Zeros of these shapes with another number of samples.
+nn::NamedTensors zeros_like(const nn::NamedTensors& tensors, std::int64_t samples, c10::Device device) {
+  nn::NamedTensors out;
+  for (const auto& [name, tensor] : tensors) {
+    auto shape = tensor.sizes().vec();
+    shape.front() = samples;
+    out.set(name, at::zeros(shape, tensor.options().device(device).pinned_memory(false)));
+  }
+  return out;
 }
 
 data::Batch example(const data::Batch& like, std::int64_t samples, c10::Device device) {
   data::Batch batch;
-  for (const auto& input : like.inputs) {
-    auto shape = input.sizes().vec();
-    shape.front() = samples;
-    batch.inputs.push_back(at::zeros(shape, input.options().device(device).pinned_memory(false)));
-  }
-  batch.labels = at::zeros({samples}, at::TensorOptions(at::kLong).device(device));
+  batch.inputs = zeros_like(like.inputs, samples, device);
+  batch.targets = zeros_like(like.targets, samples, device);
   batch.sample_ids = at::arange(samples, at::kLong);
   return batch;
 }
@@ -36,6 +45,7 @@ data::Batch example(const data::Batch& like, std::int64_t samples, c10::Device d
 
 void Executor::agree(const std::vector<data::Batch>& micro, bool training) {
   boundaries_.clear();
+  if (rules_.size() > kMostKinds) rules_.clear();
   for (const auto& batch : micro) {
     const auto kind = kind_of(batch, training);
     if (rules_.count(kind) == 0) {
@@ -67,7 +77,7 @@ std::map<int, Boundary> Executor::sample(const data::Batch& like, std::int64_t s
       bool wanted = training && chunks_.trains(here.chunk);
       if (stage > 0)
         for (const auto& spec : out.at(stage)) wanted = wanted || spec.wants_grad;
-      auto inputs = stage == 0 ? batch.inputs : changeable(zeros(out.at(stage), links_.device()));
+      auto inputs = stage == 0 ? Tensors() : changeable(zeros(out.at(stage), links_.device()));
       out[stage + 1] = passed_on(chunks_.probe(here.chunk, std::move(inputs), batch), wanted);
       if (next.rank != here.rank) links_.send_spec(next.rank, out[stage + 1]);
     } else if (next.rank == links_.rank()) {

@@ -26,7 +26,8 @@ namespace trireme::pipeline {
 class Chunks {
  public:
   virtual ~Chunks() = default;
-  /// Runs one of this rank's chunks (from 0). `inputs`: the outputs of the stage before, or the batch's inputs.
+  /// Runs one of this rank's chunks (from 0). `inputs`: the outputs of the stage before; none for the first stage,
+  /// which takes the batch's.
   virtual Tensors forward(int chunk, Tensors inputs, const data::Batch& batch) = 0;
   /// The same to find the shapes of the outputs: as in evaluation, with a graph if gradients are enabled.
   virtual Tensors probe(int chunk, Tensors inputs, const data::Batch& batch) = 0;
@@ -109,8 +110,9 @@ class Executor {
   Plan plan_;
   Links links_;
   Chunks& chunks_;
-  std::map<std::pair<int, bool>, Ready> ready_;               ///< by (number of microbatches, whether it trains)
-  std::map<std::string, std::map<int, BoundaryRule>> rules_;  ///< by kind of the inputs, then by stage
+  std::map<std::pair<int, bool>, Ready> ready_;  ///< by (number of microbatches, whether it trains)
+  /// By kind of the inputs, then by stage. When there are too many, all are dropped, on every rank in the same step.
+  std::map<std::string, std::map<int, BoundaryRule>> rules_;
 
   // State of the current step.
   const Schedule* schedule_ = nullptr;

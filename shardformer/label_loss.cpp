@@ -64,11 +64,11 @@ struct LabelLoss : torch::autograd::Function<LabelLoss> {
 
 }  // namespace
 
-nn::Loss label_parallel_loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing,
-                             std::int64_t classes, const comm::Group& group) {
+at::Tensor label_parallel_loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing,
+                               std::int64_t classes, const comm::Group& group) {
   const auto dtype = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return {LabelLoss::apply(logits.to(dtype), labels, label_smoothing, classes, group),
-          static_cast<double>(labels.size(0))};
+  return LabelLoss::apply(logits.to(dtype).reshape({labels.numel(), logits.size(-1)}), labels.reshape({-1}),
+                          label_smoothing, classes, group);
 }
 
 }  // namespace trireme::shardformer

@@ -63,13 +63,8 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<Fla
   sync_->hook();
 }
 
-nn::Tensors ShardedModel::forward(const data::Batch& batch) {
-  auto with_cast = batch;
-  with_cast.inputs = to_compute_dtype(batch.inputs);
-  return ReplicatedModel::forward(with_cast);
-}
-
-nn::Tensors ShardedModel::to_compute_dtype(nn::Tensors inputs) const {
+nn::Tensors ShardedModel::first_inputs(const data::Batch& batch) const {
+  auto inputs = ReplicatedModel::first_inputs(batch);
   for (auto& input : inputs)
     if (options_.cast_inputs && input.is_floating_point()) input = input.to(working_);
   return inputs;

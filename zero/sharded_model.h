@@ -52,9 +52,8 @@ class ShardedModel : public ReplicatedModel {
   ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,
                const ShardedOptions& sharded, GradGroups groups, c10::Device device);
 
-  nn::Tensors forward(const data::Batch& batch) override;
-  /// Casts inputs to the working dtype, if the options say so.
-  [[nodiscard]] nn::Tensors to_compute_dtype(nn::Tensors inputs) const;
+  /// In the working dtype, if the options say so.
+  [[nodiscard]] nn::Tensors first_inputs(const data::Batch& batch) const override;
   /// The loss from which a backward pass starts. When the loss does not count it is multiplied by zero: the backward
   /// pass still runs, because it contains collectives.
   [[nodiscard]] at::Tensor scaled_loss(const at::Tensor& loss) const;

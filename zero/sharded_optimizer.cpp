@@ -64,8 +64,8 @@ void ShardedOptimizer::follow(std::size_t bucket) {
   parts_[bucket] = std::move(part);
 }
 
-void ShardedOptimizer::backward(const nn::Loss& loss, double global_weight) {
-  scaler_.scale(model_.scaled_loss(loss.sum / global_weight)).backward();
+void ShardedOptimizer::backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) {
+  scaler_.scale(model_.scaled_loss(part_of_mean(loss_sum, global_weight))).backward();
   model_.pass_ended();
 }
 

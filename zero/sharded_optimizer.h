@@ -23,7 +23,7 @@ class ShardedOptimizer : public BoostedOptimizer {
   };
   /// The model must outlive the optimizer.
   ShardedOptimizer(ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh);
-  void backward(const nn::Loss& loss, double global_weight) override;
+  void backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) override;
   void zero_grad() override;
   std::vector<shard::Slice> state() override;
   optim::LossScaler& scaler() override { return scaler_; }

@@ -3,7 +3,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/report.h"
-#include "core/data/dataset.h"
+#include "core/data/leaves.h"
 
 namespace trireme::apps {
 

@@ -20,6 +20,7 @@
 #include "core/train/prepare.h"
 #include "core/train/session.h"
 #include "models/registry.h"
+#include "tasks/tasks.h"
 
 namespace trireme::apps {
 namespace {
@@ -98,7 +99,8 @@ int run(const EvalCommand& command) {
         auto config = eval_config(command, info.size, Log(info.rank));
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, models::all_models(), command.weights, Log(info.rank));
+        prepared = train::prepare(std::move(config), info, {models::all_models(), tasks::all_tasks()}, command.weights,
+                                  Log(info.rank));
         return options;
       },
       [&](comm::World& world) {

@@ -19,6 +19,7 @@
 #include "core/base/random.h"
 #include "core/comm/text.h"
 #include "models/registry.h"
+#include "tasks/tasks.h"
 
 namespace trireme::apps {
 namespace {
@@ -113,7 +114,8 @@ bool checks_for(const std::optional<std::int64_t>& ranks) { return ranks.value_o
 train::Prepared check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights) {
   const auto size = static_cast<int>(ranks);
   const Log silent(/*rank=*/1);  // the ranks will print notes and warnings
-  return train::prepare(std::move(config), {.size = size, .local_size = size}, models::all_models(), weights, silent);
+  return train::prepare(std::move(config), {.size = size, .local_size = size},
+                        {models::all_models(), tasks::all_tasks()}, weights, silent);
 }
 
 }  // namespace trireme::apps

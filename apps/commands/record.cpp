@@ -14,6 +14,7 @@
 #include "core/checkpoint/files.h"
 #include "core/train/prepare.h"
 #include "models/registry.h"
+#include "tasks/tasks.h"
 
 namespace trireme::apps {
 
@@ -35,7 +36,8 @@ int run(const RecordCommand& command) {
         auto config = load_with_layout(command.config, command.set, parse_layout(command.layout));
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, models::all_models(), "", Log(info.rank));
+        prepared =
+            train::prepare(std::move(config), info, {models::all_models(), tasks::all_tasks()}, "", Log(info.rank));
         return options;
       },
       [&](comm::World& world) {

@@ -15,6 +15,7 @@
 #include "core/train/run_folder.h"
 #include "core/train/session.h"
 #include "models/registry.h"
+#include "tasks/tasks.h"
 
 namespace trireme::apps {
 namespace {
@@ -56,7 +57,8 @@ int run(const TrainCommand& command) {
         auto config = load(command);
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, models::all_models(), "", Log(info.rank));
+        prepared =
+            train::prepare(std::move(config), info, {models::all_models(), tasks::all_tasks()}, "", Log(info.rank));
         return options;
       },
       [&](comm::World& world) {

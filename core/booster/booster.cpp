@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -17,48 +18,11 @@
 namespace trireme {
 namespace {
 
-/// The engine divides the loss by the number of samples. Another weight would silently scale the gradients wrongly.
-Criterion weighs_samples(Criterion criterion) {
-  return [criterion = std::move(criterion)](const nn::Tensors& outputs, const data::Batch& batch) {
-    auto loss = criterion(outputs, batch);
-    if (loss.weight != static_cast<double>(batch.size()))
-      throw ConfigError(
-          fmt::format("the criterion returned the weight {} for {} samples; the loss is divided by the number of "
-                      "samples, so the weight must be that number",
-                      loss.weight, batch.size()));
-    return loss;
-  };
-}
-
-/// Where each rank computes the loss from its shard of the logits, only that loss can interpret the logits.
-Criterion calls(std::shared_ptr<const nn::CrossEntropy> loss, Criterion criterion) {
-  return
-      [loss = std::move(loss), criterion = std::move(criterion)](const nn::Tensors& outputs, const data::Batch& batch) {
-        const auto before = loss->calls();
-        const auto check = [&] {
-          if (loss->calls() == before)
-            throw ConfigError(
-                "the criterion does not call ModelSource::loss, so it would see only this rank's part of the logits; "
-                "call it, or leave ModelSource::loss unset to get the full logits");
-        };
-        try {
-          auto made = criterion(outputs, batch);
-          check();
-          return made;
-        } catch (const DataError&) {  // possibly labels that are outside this shard's classes
-          check();
-          throw;
-        }
-      };
-}
-
-/// The inputs of the first readable sample.
-nn::Tensors example_of(data::Dataset& data) {
+/// The inputs of the first readable sample, as a batch.
+nn::NamedTensors example_of(data::Dataset& data) {
   for (std::int64_t index = 0; index < data.size(); ++index)
-    if (auto sample = data.get(index, /*epoch=*/0, /*augment=*/false)) {
-      for (auto& input : sample->inputs) input = input.unsqueeze(0);
-      return std::move(sample->inputs);
-    }
+    if (auto sample = data.get(index, /*epoch=*/0, /*augment=*/false))
+      return data.collate({std::move(*sample)}, {index}).inputs;
   return {};
 }
 
@@ -94,8 +58,8 @@ data::LoaderOptions Booster::loader_options() const {
   options.dp_rank = group.rank();
   options.dp_size = group.size();
   options.seed = options_.seed;
-  options.inputs = plugin_->reads_inputs(*mesh_);
-  options.one_shape = !all_read_inputs_;
+  if (!plugin_->reads_inputs(*mesh_)) options.needed = side_inputs_;
+  options.strict = !all_read_inputs_;
   options.workers = options_.loading.workers;
   options.prefetch = options_.loading.prefetch;
   options.dtype = Precision::parse(options_.train.precision).parameters;
@@ -104,9 +68,10 @@ data::LoaderOptions Booster::loader_options() const {
 }
 
 Boosted Booster::boost(BoostInputs inputs) {
-  TRIREME_REQUIRE(inputs.source.model && inputs.criterion && inputs.data,
-                  "Booster::boost() needs a model, a criterion and data, but one of them is not set");
+  TRIREME_REQUIRE(inputs.source.model && inputs.task && inputs.data,
+                  "Booster::boost() needs a model, a task and data, but one of them is not set");
   const auto& train = options_.train;
+  side_inputs_ = inputs.source.model->side_input_names();
   auto loading = loader_options();
   data::check_shares(train.global_batch, loading.dp_size);
   loading.global_batch = train.global_batch;
@@ -118,8 +83,9 @@ Boosted Booster::boost(BoostInputs inputs) {
   // Random draws of a user's own modules: repeatable, and with a different stream for each part of the data.
   at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(loading.dp_rank)));
   Boosted run;
-  run.criterion = weighs_samples(std::move(inputs.criterion));
-  const auto loss = inputs.source.loss;
+  run.task = std::move(inputs.task);
+  inputs.source.sharded_logits = run.task->takes_sharded_logits();
+  loading.on_next = [this, task = run.task](data::StepBatch& step) { set_global_weight(*task, step); };
   if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loading);
   const auto steps = train.epochs * run.loader->steps_per_epoch();
@@ -133,8 +99,25 @@ Boosted Booster::boost(BoostInputs inputs) {
   synchronise_norms(run.model->module());
   run.optimizer->set_buffer_sync(
       std::make_shared<BufferSync>(run.model->module(), *mesh_, plugin_->broadcasts_buffers()));
-  if (loss && loss->replaced()) run.criterion = calls(loss, std::move(run.criterion));
+  Task::LossOptions how;
+  if (result.cross_entropy) how.cross_entropy = std::move(result.cross_entropy);
+  run.criterion = [task = run.task, how = std::move(how)](const nn::Tensors& outputs, const data::Batch& batch) {
+    return task->loss(outputs, batch, how);
+  };
   return run;
+}
+
+/// Sums the task's weight over the microbatches of all ranks. A batch in which nothing counts has no loss to divide.
+void Booster::set_global_weight(const Task& task, data::StepBatch& step) {
+  at::Tensor sum;
+  for (const auto& micro : step.micro) {
+    const auto weight = task.weight(micro);
+    if (!weight.defined()) return;  // the samples, as the loader has it
+    sum = sum.defined() ? sum + weight : weight.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  }
+  data_group().all_reduce(sum);
+  sum = sum.where(sum.ne(0), at::ones_like(sum));
+  for (auto& micro : step.micro) micro.global_weight = sum;
 }
 
 /// Connects synchronised layers to the ranks that share the batch.
@@ -163,7 +146,7 @@ at::Tensor Booster::forward_backward_by_pieces(Boosted& run, const data::StepBat
     const bool reduce = i + 1 == batch.micro.size() || run.model->reduces_each_microbatch();
     const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();
     nn::Tensors made;
-    nn::Loss loss;
+    at::Tensor loss;
     {
       const trace::Scope scope("forward", static_cast<std::int64_t>(i));
       made = run.model->forward(micro);
@@ -173,7 +156,7 @@ at::Tensor Booster::forward_backward_by_pieces(Boosted& run, const data::StepBat
       const trace::Scope scope("backward", static_cast<std::int64_t>(i));
       run.optimizer->backward(loss, micro.global_weight);
     }
-    const auto part = loss.sum.detach() / micro.global_weight;
+    const auto part = part_of_mean(loss.detach(), micro.global_weight);
     sum = sum.defined() ? sum + part : part;
     if (outputs == nullptr) continue;
     outputs->emplace_back();

@@ -2,7 +2,7 @@
 //
 //   auto world = trireme::launch();
 //   trireme::Booster booster(*world, trireme::load_plugin("torch_ddp"), {.train = {.global_batch = 64}});
-//   auto run = booster.boost({.source = {.model = ...}, .criterion = ..., .data = train_set});
+//   auto run = booster.boost({.source = {.model = ...}, .task = tasks::classification(), .data = train_set});
 //   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
 //     run.loader->start_epoch(epoch);
 //     while (auto batch = run.loader->next()) {
@@ -16,10 +16,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/log.h"
 #include "core/booster/handles.h"
 #include "core/booster/plugin.h"
+#include "core/booster/task.h"
 #include "core/comm/mesh.h"
 #include "core/data/loader.h"
 #include "core/optim/lr_schedule.h"
@@ -31,14 +33,16 @@ std::unique_ptr<comm::World> launch(const comm::WorldOptions& options = {});
 
 struct BoostInputs {
   ModelSource source{};
-  Criterion criterion{};
+  /// What the model is trained for: one of tasks/tasks.h, a program's own, or task_of() a criterion.
+  std::shared_ptr<const Task> task{};
   std::shared_ptr<data::Dataset> data{};  ///< the training set; read with augment = true
 };
 
 struct Boosted {
   std::unique_ptr<BoostedModel> model;
   std::unique_ptr<BoostedOptimizer> optimizer;
-  Criterion criterion;
+  std::shared_ptr<const Task> task;
+  Criterion criterion;  ///< the task's loss in training, of outputs as this model makes them
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<optim::LrSchedule> lr_schedule;
   std::int64_t step = 0;  ///< optimizer steps taken so far
@@ -87,6 +91,7 @@ class Booster {
 
  private:
   void synchronise_norms(nn::Model& model);
+  void set_global_weight(const Task& task, data::StepBatch& step);
   /// The options that all loaders of this rank share.
   [[nodiscard]] data::LoaderOptions loader_options() const;
   static at::Tensor forward_backward_by_pieces(Boosted& run, const data::StepBatch& batch,
@@ -96,7 +101,8 @@ class Booster {
   BoostOptions options_;
   Log log_;
   std::unique_ptr<comm::Mesh> mesh_;
-  bool all_read_inputs_ = true;  ///< on every rank, not only on those of the first pipeline stage
+  std::vector<std::string> side_inputs_;  ///< of the boosted model
+  bool all_read_inputs_ = true;           ///< on every rank, not only on those of the first pipeline stage
 };
 
 }  // namespace trireme

@@ -1,6 +1,8 @@
-// Criterion: computes a loss from outputs and batch. It returns the SUM over samples and its weight, never a mean: only
-// the engine knows the weight of the global batch (contract C3).
+// Criterion: computes a loss from outputs and batch. It returns the SUM over the batch's samples (or tokens), never a
+// mean: only the engine knows the weight of the global batch (contract C3).
 #pragma once
+
+#include <ATen/TensorOperators.h>
 
 #include <functional>
 
@@ -10,6 +12,12 @@
 
 namespace trireme {
 
-using Criterion = std::function<nn::Loss(const nn::Tensors& outputs, const data::Batch& batch)>;
+/// Returns a 0-dim tensor, connected to the autograd graph even for an empty batch.
+using Criterion = std::function<at::Tensor(const nn::Tensors& outputs, const data::Batch& batch)>;
+
+/// A microbatch's part of the mean over the global batch. `global_weight`: Batch::global_weight.
+inline at::Tensor part_of_mean(const at::Tensor& loss_sum, const at::Tensor& global_weight) {
+  return loss_sum / global_weight.to(loss_sum.scalar_type());
+}
 
 }  // namespace trireme

@@ -102,8 +102,8 @@ struct StepResult {
 class BoostedOptimizer {
  public:
   virtual ~BoostedOptimizer() = default;
-  /// Runs the backward pass of loss.sum / global_weight, with the loss scale.
-  virtual void backward(const nn::Loss& loss, double global_weight) = 0;
+  /// Runs the backward pass of loss_sum / global_weight, with the loss scale. `loss_sum`: of a microbatch, 0-dim.
+  virtual void backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) = 0;
   /// Unscales, checks that values are finite, computes the global norm, clips and updates; then the model's buffers are
   /// equal on the ranks that have copies of them. No host synchronisation. Collective.
   StepResult step(double lr);

@@ -42,13 +42,12 @@ struct ModelSource {
   std::string head_prefix{};  ///< prefix of the parameters that are drawn if the weights lack them
   std::string kind{};         ///< name of a built-in model ("vit"), for plugins that know its layers
   nn::Policy policy{};        ///< how to shard a user's own model, or a built-in one in another way
-  /// Set when the criterion is this loss of the model's first output and the labels, and nothing else uses the outputs
-  /// in training. Null: the criterion is another one and needs complete outputs.
-  std::shared_ptr<nn::CrossEntropy> loss{};
-  /// The options that define the model ("hidden_size", "192"), if the caller gives them.
+  /// Whether the loss takes logits that are sharded over ranks (Task::takes_sharded_logits()).
+  bool sharded_logits = false;
+  /// The options that define the model and its loss ("hidden_size", "192"), if the caller gives them.
   std::map<std::string, std::string> options{};
   /// A sample's inputs, [1, ...] each, on the host, for plugins that profile the blocks. Null when there is no example.
-  std::function<nn::Tensors()> example{};
+  std::function<nn::NamedTensors()> example{};
 };
 
 /// The text of the key broadcast_buffers, which every built-in plugin has.
@@ -60,6 +59,8 @@ inline constexpr const char* kBroadcastBuffersText =
 struct BoostResult {
   std::unique_ptr<BoostedModel> model;
   std::unique_ptr<BoostedOptimizer> optimizer;
+  /// The cross-entropy of this model's logits in training, where ranks hold parts of them; null: they are complete.
+  nn::CrossEntropy cross_entropy{};
 };
 
 class Plugin {

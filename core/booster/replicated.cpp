@@ -52,8 +52,10 @@ ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<n
       device_(device) {}
 
 nn::Tensors ReplicatedModel::forward(const data::Batch& batch) {
-  return as_outputs(forward_blocks(0, model_->blocks().size(), batch.inputs, batch));
+  return as_outputs(forward_blocks(0, model_->blocks().size(), first_inputs(batch), batch));
 }
+
+nn::Tensors ReplicatedModel::first_inputs(const data::Batch& batch) const { return model_->first_inputs(batch.inputs); }
 
 nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs,
                                             const data::Batch& batch) {
@@ -63,7 +65,8 @@ nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, 
       .seed = seed_,
       .step = batch.step,
       .sample_ids = to_gpu ? batch.sample_ids.pin_memory().to(device_, /*non_blocking=*/true) : batch.sample_ids,
-      .tokens = model_->tokens(batch.inputs)};
+      .tokens = model_->tokens(model_->first_inputs(batch.inputs)),
+      .side = model_->side_inputs(batch.inputs)};
   const AutocastScope autocast(precision_, device_);
   for (std::size_t i = begin; i < end; ++i) {
     const auto& block = model_->blocks()[i];
@@ -140,8 +143,8 @@ ReplicatedOptimizer::ReplicatedOptimizer(std::vector<nn::Parameter>& parameters,
   optimizer_ = optim::make(options.optimizer, optim::make_groups(options.optimizer, named_tensors(parameters_)));
 }
 
-void ReplicatedOptimizer::backward(const nn::Loss& loss, double global_weight) {
-  scaler_.scale(loss.sum / global_weight).backward();
+void ReplicatedOptimizer::backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) {
+  scaler_.scale(part_of_mean(loss_sum, global_weight)).backward();
 }
 
 StepResult ReplicatedOptimizer::apply_gradients(double lr) {

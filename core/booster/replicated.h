@@ -30,7 +30,9 @@ class ReplicatedModel : public BoostedModel {
   ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
                   const Precision& precision, c10::Device device);
   nn::Tensors forward(const data::Batch& batch) override;
-  /// Runs blocks [begin, end) of the forward pass on `inputs`: the outputs of the block before, or the batch's inputs.
+  /// What the first block receives of a batch.
+  [[nodiscard]] virtual nn::Tensors first_inputs(const data::Batch& batch) const;
+  /// Runs blocks [begin, end) of the forward pass on `inputs`: the outputs of the block before, or first_inputs().
   virtual nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch);
   /// Converts the last block's outputs to the dtype that a criterion gets.
   [[nodiscard]] nn::Tensors as_outputs(nn::Tensors made) const;
@@ -65,7 +67,7 @@ class ReplicatedModel : public BoostedModel {
 class ReplicatedOptimizer : public BoostedOptimizer {
  public:
   ReplicatedOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options, comm::Mesh& mesh);
-  void backward(const nn::Loss& loss, double global_weight) override;
+  void backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) override;
   void zero_grad() override;
   std::vector<shard::Slice> state() override;
   optim::LossScaler& scaler() override { return scaler_; }

@@ -22,6 +22,7 @@ struct RunOptions {
   std::int64_t keep_checkpoints = 2;  // number of newest checkpoints to keep; 0: none is written
   double timeout_s = 600;             // a collective that waits longer is an error
   double memory_mb = 0;               // limit for a CPU rank's tensors; 0: no limit
+  std::string export_weights = "last";  // last | best
 };
 
 /// How a rank's samples are prepared; part of [data].
@@ -65,6 +66,8 @@ struct TrainOptions {
 struct RunTrainOptions : TrainOptions {
   std::optional<double> max_seconds;
   std::optional<std::int64_t> eval_batch;  // samples of a rank per forward pass in evaluation; unset: 4 x micro_batch
+  std::optional<std::string> task;         // unset: what the loaded weights are for, else what the model is for
+  std::optional<std::string> best;         // validation.METRIC; unset: the task's first metric
   std::int64_t topk = 5;
   double label_smoothing = 0;
 };

@@ -42,6 +42,10 @@ const Fields<RunOptions>& run_fields() {
                {.min = 0, .max = kMostSteps})
           .add("keep_checkpoints", &O::keep_checkpoints,
                "Number of checkpoints to keep, the newest ones; 0 writes none.", {.min = 0, .max = 1e6})
+          .add("export", &O::export_weights,
+               "The weights that RUN/model holds at the end: those of the last step, or the best ones (train.best), "
+               "which RUN/model-best holds in any case.",
+               {.choices = {"last", "best"}})
           .add("memory_mb", &O::memory_mb,
                "Memory limit for the tensors of a CPU rank in MiB, in place of a GPU's memory. Decoded images and data "
                "that a plugin offloads to host memory do not count. 0 sets no limit.",
@@ -142,13 +146,20 @@ const Fields<RunTrainOptions>& train_fields() {
           .add("recompute", &O::recompute,
                "Activation checkpointing: keep only the inputs of each block and compute the rest again in the "
                "backward pass. Less memory, about a third more time.")
+          .add("task", &O::task,
+               "What the model is trained for, which decides loss and metrics: classification (one class for each "
+               "sample or token), multi_label, regression, masked_lm, causal_lm. Unset: what the loaded weights are "
+               "for, else the model's own task.")
+          .add("best", &O::best,
+               "The metric whose best value marks the weights to keep in RUN/model-best: validation.accuracy, "
+               "validation.loss or another metric of the task. Unset: the task's first metric.")
           .add("topk", &O::topk,
-               "Evaluation also reports top-k accuracy: the fraction of samples whose class is among the k highest "
-               "scores.",
+               "Classification: evaluation also reports top-k accuracy, the fraction of samples whose class is among "
+               "the k highest scores.",
                {.min = 1, .max = kMostSamples})
           .add("label_smoothing", &O::label_smoothing,
                "Label smoothing of the training loss: the fraction of each label that is spread over all classes. "
-               "Evaluation does not use it.",
+               "Evaluation does not use it. Regression has none.",
                {.min = 0, .below = 1})
           .add("initial_scale", &O::initial_scale, "fp16: the initial loss scale.", {.above = 0, .only = fp16})
           .add("min_scale", &O::min_scale, "fp16: the smallest loss scale.", {.above = 0, .only = fp16})

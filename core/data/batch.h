@@ -6,17 +6,27 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/nn/named_tensors.h"
+
 namespace trireme::data {
 
 struct Batch {
-  /// The model's inputs: images {pixel_values [B,3,H,W]}; B may be 0. On the meta device on ranks that do not read
-  /// them.
-  std::vector<at::Tensor> inputs;
-  at::Tensor labels;                 ///< int64 [B]
-  at::Tensor sample_ids;             ///< int64 [B], CPU: the samples' indices in the data set
-  double global_weight = 0;          ///< the divisor for loss sums over the whole global batch: its number of samples
+  /// What the model reads, [B, ...] each; B may be 0: {{"pixel_values", [B, 3, H, W]}}. Those that this rank does not
+  /// read are on the meta device.
+  nn::NamedTensors inputs;
+  /// What the criterion reads, [B, ...] each: {{"labels", int64 [B]}}.
+  nn::NamedTensors targets;
+  at::Tensor sample_ids;  ///< int64 [B], CPU: the samples' indices in the data set
+  /// The divisor of the loss: the weight of the whole global batch, such as its number of samples or of valid tokens.
+  /// 0-dim float64, on the CPU or the batch's device.
+  at::Tensor global_weight;
   std::int64_t epoch = 0, step = 0;  ///< step: optimizer step since the start of training
-  [[nodiscard]] std::int64_t size() const { return labels.size(0); }
+
+  [[nodiscard]] std::int64_t size() const {
+    for (const auto* tensors : {&targets, &inputs})
+      if (!tensors->empty()) return tensors->begin()->second.size(0);
+    return 0;
+  }
 };
 
 /// All microbatches of one optimizer step on one rank. Each data-parallel rank has the same number of them.

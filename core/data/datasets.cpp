@@ -1,4 +1,6 @@
 // open(): builds the three splits from [data]. Each source has its own file; this one only selects and checks them.
+#include "core/data/datasets.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,8 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/base/text.h"
 #include "core/comm/host_share.h"
-#include "core/data/dataset.h"
 #include "core/data/image_dataset.h"
 #include "core/data/image_folder.h"
 #include "core/data/leaves.h"
@@ -58,11 +60,13 @@ Datasets from_sources(const std::map<Split, std::shared_ptr<PixelSource>>& sourc
                       const TransformOptions& transform, const config::DataOptions& options, std::uint64_t seed,
                       const Log& log) {
   Datasets out;
-  out.info = {std::move(classes), transform.size};
   const auto budget = std::make_shared<CacheBudget>(static_cast<std::int64_t>(options.cache_mb * 1024 * 1024));
   for (const auto& [split, source] : sources)
     split_of(out, split) = std::make_shared<ImageDataset>(source, for_split(transform, split), seed, budget,
                                                           options.on_bad_sample == "skip", log);
+  out.info.spec = out.train->spec();
+  out.info.spec.classes = static_cast<std::int64_t>(classes.size());
+  out.info.spec.class_names = std::move(classes);
   return out;
 }
 
@@ -99,29 +103,66 @@ Datasets open_leaves(const config::DataOptions& options, std::uint64_t seed, con
   return from_sources(sources, leaf_classes(), transform, options, seed, log);
 }
 
+/// Settings that only an image uses. @throws ConfigError
+void check_has_image(const config::DataOptions& options, const std::string& file) {
+  const config::DataOptions defaults;
+  const auto refuse = [&](const char* key, bool set) {
+    if (set) bad_option(key, fmt::format("has no effect: {} holds no {}; remove it", file, kPixelValues));
+  };
+  refuse("image_size", options.image_size.has_value());
+  refuse("flip", options.flip);
+  refuse("random_resized_crop", options.random_resized_crop);
+}
+
+/// The names of the classes: numbers, because a file of tensors has no others. None for labels of tokens.
+std::vector<std::string> numbered_classes(const nn::DataSpec& spec) {
+  std::vector<std::string> names;
+  if (spec.targets.front().shape.empty())
+    for (std::int64_t label = 0; label < spec.classes; ++label) names.push_back(std::to_string(label));
+  return names;
+}
+
+/// The splits must have the same tensors; lengths may differ.
+void check_same_tensors(const nn::DataSpec& spec, const nn::DataSpec& train, const std::string& file) {
+  const auto names = [](const nn::DataSpec& of) {
+    std::vector<std::string> out;
+    for (const auto& tensor : of.inputs) out.push_back(tensor.name);
+    return text::join(out);
+  };
+  if (names(spec) != names(train))
+    throw DataError(
+        fmt::format("{}: holds the inputs {}, but the train split has {}", file, names(spec), names(train)));
+}
+
 Datasets open_tensors(const config::DataOptions& options, std::uint64_t seed, const Log& log) {
   const auto transform = transform_options(options, 1);
   if (options.path.empty())
     throw DataError("data.path is empty: set it to a folder with train.safetensors and validation.safetensors");
   Datasets out;
   out.info.normalised = false;
-  std::int64_t largest = 0;
+  std::int64_t classes = 0;
   for (const auto split : kSplits) {
     const auto file = (std::filesystem::path(options.path) / (std::string(name_of(split)) + ".safetensors")).string();
     if (split == Split::test && !std::filesystem::exists(file)) continue;
     const auto set =
         std::make_shared<TensorDataset>(file, for_split(transform, split), seed, options.on_bad_sample == "skip", log);
-    if (split == Split::train) out.info.image_size = set->image_size();
-    const auto wanted = options.image_size.value_or(out.info.image_size);
-    if (set->image_size() != wanted)
-      throw DataError(fmt::format("{}: images of {} x {} pixels, but {} says {}", file, set->image_size(),
-                                  set->image_size(), options.image_size ? "data.image_size" : "the train split",
-                                  wanted));
+    if (split == Split::train) out.info.spec = set->spec();
+    check_same_tensors(set->spec(), out.info.spec, file);
+    if (const auto size = set->image_size()) {
+      const auto wanted = options.image_size.value_or(out.info.spec.input(kPixelValues)->shape[1]);
+      if (*size != wanted)
+        throw DataError(fmt::format("{}: images of {} x {} pixels, but {} says {}", file, *size, *size,
+                                    options.image_size ? "data.image_size" : "the train split", wanted));
+    } else {
+      check_has_image(options, file);
+    }
     out.info.normalised = out.info.normalised || set->normalised();
-    largest = std::max(largest, set->largest_label());
+    classes = std::max(classes, set->spec().classes);
+    out.info.spec.ignored_labels = out.info.spec.ignored_labels || set->spec().ignored_labels;
     split_of(out, split) = set;
   }
-  for (std::int64_t label = 0; label <= largest; ++label) out.info.classes.push_back(std::to_string(label));
+  out.info.spec.classes = classes;
+  out.info.spec.class_names = numbered_classes(out.info.spec);
   return out;
 }
 
@@ -129,21 +170,6 @@ Datasets open_tensors(const config::DataOptions& options, std::uint64_t seed, co
 
 const char* name_of(Split split) {
   return split == Split::train ? "train" : split == Split::validation ? "validation" : "test";
-}
-
-std::int64_t Dataset::label(std::int64_t index) {
-  const auto sample = get(index, 0, false);
-  return sample ? sample->label : 0;
-}
-
-std::vector<at::Tensor> Dataset::empty_inputs() {
-  for (std::int64_t index = 0; index < size(); ++index) {
-    auto sample = get(index, 0, false);
-    if (!sample) continue;
-    for (auto& input : sample->inputs) input = input.unsqueeze(0).narrow(0, 0, 0);
-    return sample->inputs;
-  }
-  throw DataError("the data set has no sample that can be read");
 }
 
 Datasets open(const config::DataOptions& options, std::uint64_t seed, const Log& log, const comm::LaunchInfo& launch) {

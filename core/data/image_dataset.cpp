@@ -1,7 +1,6 @@
 #include "core/data/image_dataset.h"
 
-#include <ATen/ops/empty.h>
-
+#include <algorithm>
 #include <utility>
 
 namespace trireme::data {
@@ -18,8 +17,14 @@ std::optional<Sample> ImageDataset::get(std::int64_t index, std::int64_t epoch, 
   return bad_.guard(index, [&] { return read(index, epoch, augment); });
 }
 
-std::vector<at::Tensor> ImageDataset::empty_inputs() {
-  return {at::empty({0, 3, transform_.size, transform_.size}, at::kFloat)};
+std::optional<Sample> ImageDataset::get_with(const std::vector<std::string>& inputs, std::int64_t index,
+                                             std::int64_t epoch, bool augment) {
+  if (std::find(inputs.begin(), inputs.end(), kPixelValues) != inputs.end()) return get(index, epoch, augment);
+  return Sample{{}, class_label(source_->label(index))};
+}
+
+nn::DataSpec ImageDataset::spec() {
+  return {{{kPixelValues, at::kFloat, {3, transform_.size, transform_.size}}}, {{nn::kLabels, at::kLong, {}}}};
 }
 
 at::Tensor ImageDataset::cached_pixels(std::int64_t index) {
@@ -35,7 +40,8 @@ Sample ImageDataset::read(std::int64_t index, std::int64_t epoch, bool augment) 
   Augmentation chance;
   if (augment) chance = draw_augmentation(transform_, seed_, epoch, index, image.size(0), image.size(1));
   if (chance.crop) image = crop(image, chance);
-  return {{normalise(resize(image, transform_.size), transform_, chance.flip)}, source_->label(index)};
+  return {{{kPixelValues, normalise(resize(image, transform_.size), transform_, chance.flip)}},
+          class_label(source_->label(index))};
 }
 
 }  // namespace trireme::data

@@ -19,9 +19,11 @@ class ImageDataset : public Dataset {
 
   [[nodiscard]] std::int64_t size() const override { return source_->size(); }
   std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
-  [[nodiscard]] std::int64_t label(std::int64_t index) override { return source_->label(index); }
+  /// Does not decode the image when it is not among `inputs`.
+  std::optional<Sample> get_with(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
+                                 bool augment) override;
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
-  [[nodiscard]] std::vector<at::Tensor> empty_inputs() override;
+  [[nodiscard]] nn::DataSpec spec() override;
 
  private:
   Sample read(std::int64_t index, std::int64_t epoch, bool augment);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/log.h"
-#include "core/data/dataset.h"
+#include "core/data/datasets.h"
 #include "core/data/pixel_source.h"
 
 namespace trireme::data {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/data/dataset.h"
+#include "core/data/datasets.h"
 #include "core/data/pixel_source.h"
 
 namespace trireme::data {
@@ -34,5 +34,10 @@ at::Tensor draw_leaf(Split split, std::int64_t number, std::int64_t size, std::u
 
 /// @throws DataError when there are too few `images` for each split to contain each class.
 std::shared_ptr<PixelSource> leaf_source(Split split, std::int64_t images, std::int64_t size, std::uint64_t seed);
+
+/// Generates the leaf images in dir/{train,validation,test}/{healthy,angular_spots,rust}/*.png: three kinds of marks on
+/// leaves of varied shape, pose, hue and background. The same arguments give the same bytes. 70/15/15 split, balanced
+/// classes.
+void write_leaves(const std::string& dir, std::int64_t images, std::int64_t size, std::uint64_t seed);
 
 }  // namespace trireme::data

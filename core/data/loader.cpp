@@ -1,7 +1,7 @@
 #include "core/data/loader.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/util/ParallelGuard.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -72,14 +72,19 @@ struct Loader::State {
   void read_one(Job& job, std::size_t at);
   void assemble(Job& job) const;
   Batch assemble_micro(Job& job, const shard::Range& positions) const;
-  void check_shape(const at::Tensor& input, at::IntArrayRef wanted, std::int64_t sample) const;
+  void check_sample(const Sample& sample, std::int64_t id) const;
+  void add_remote_inputs(Batch& batch, std::int64_t size) const;
+  [[nodiscard]] bool reads(const std::string& input) const {
+    return std::find(read_inputs.begin(), read_inputs.end(), input) != read_inputs.end();
+  }
   void schedule(std::size_t jobs);
   void stop();
 
   std::shared_ptr<Dataset> dataset;
   LoaderOptions options;
   Sampler sampler;
-  std::vector<at::Tensor> empty_inputs;  ///< batch dimension 0; the other dimensions are those of the first sample
+  nn::DataSpec spec;
+  std::vector<std::string> read_inputs;  ///< if not all are read
 
   std::mutex mutex;
   std::condition_variable work_waits, step_ready;
@@ -95,7 +100,11 @@ struct Loader::State {
 Loader::Loader(std::shared_ptr<Dataset> dataset, LoaderOptions options) {
   check(*dataset, options);
   state_ = std::make_unique<State>(std::move(dataset), options);
-  state_->empty_inputs = state_->dataset->empty_inputs();
+  state_->spec = state_->dataset->spec();
+  for (const auto& input : state_->spec.inputs)
+    if (const auto& needed = state_->options.needed;
+        needed && (input.varies() || std::find(needed->begin(), needed->end(), input.name) != needed->end()))
+      state_->read_inputs.push_back(input.name);
   try {
     for (std::int64_t i = 0; i < std::max<std::int64_t>(1, options.workers); ++i)
       state_->workers.emplace_back([state = state_.get()] { state->work(); });
@@ -204,13 +213,11 @@ void Loader::State::work() {
 
 void Loader::State::read_one(Job& job, std::size_t at) {
   auto& id = job.ids[at];
-  if (!options.inputs) {
-    job.read[at] = Sample{{}, dataset->label(id)};
-    return;
-  }
   const auto n = dataset->size();
   for (std::int64_t tried = 0; tried < n; ++tried) {
-    job.read[at] = dataset->get(id, job.epoch, options.augment);
+    job.read[at] = options.needed ? dataset->get_with(read_inputs, id, job.epoch, options.augment)
+                                  : dataset->get(id, job.epoch, options.augment);
+    if (job.read[at]) check_sample(*job.read[at], id);
     if (job.read[at] || options.evaluation) return;
     id = (id + 1) % n;
   }
@@ -224,57 +231,77 @@ void Loader::State::assemble(Job& job) const {
   job.read.clear();
 }
 
-/// `wanted`: the shape of the microbatch's first sample, or with one_shape that of the data set.
-void Loader::State::check_shape(const at::Tensor& input, at::IntArrayRef wanted, std::int64_t sample) const {
-  if (input.sizes() == wanted) return;
-  const auto* remedy =
-      options.one_shape ? "in a pipeline all samples must have one shape, because later stages do not read the inputs"
-                        : "the samples of a microbatch must have one shape; set train.micro_batch to 1";
-  throw DataError(fmt::format("sample {} has shape [{}], another one has [{}]; {}", sample,
-                              fmt::join(input.sizes(), ", "), fmt::join(wanted, ", "), remedy));
+void Loader::State::check_sample(const Sample& sample, std::int64_t id) const {
+  if (!options.strict) return;
+  for (const auto& [name, tensor] : sample.inputs) {
+    const auto* declared = spec.input(name);
+    bool same = declared != nullptr && tensor.dim() == static_cast<std::int64_t>(declared->shape.size());
+    for (std::size_t d = 0; same && d < declared->shape.size(); ++d)
+      same = declared->shape[d] == -1 || declared->shape[d] == tensor.sizes()[d];
+    if (same) continue;
+    throw DataError(
+        fmt::format("{} of sample {} is [{}], but the data set's spec() says {}. In a pipeline, ranks that do not read "
+                    "the inputs rely on it; a size that varies must be -1 there",
+                    name, id, fmt::join(tensor.sizes(), ", "), declared == nullptr ? "nothing" : declared->text()));
+  }
+}
+
+/// A tensor of no samples. A size that varies is 1, because a model may not take none.
+static at::Tensor empty_of(const nn::SampleTensor& tensor, at::ScalarType floating) {
+  std::vector<std::int64_t> shape{0};
+  for (const auto size : tensor.shape) shape.push_back(size == -1 ? 1 : size);
+  return at::empty(shape, at::isFloatingType(tensor.dtype) ? floating : tensor.dtype);
 }
 
 Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) const {
-  std::vector<std::vector<at::Tensor>> columns(empty_inputs.size());
-  std::vector<std::int64_t> labels, ids;
+  std::vector<Sample> samples;
+  std::vector<std::int64_t> ids;
   for (auto position = positions.begin; position < positions.end; ++position) {
     const auto at = static_cast<std::size_t>(position - job.plan.share.begin);
     if (!job.read[at]) continue;  // skipped
-    auto& sample = *job.read[at];
-    if (options.inputs && sample.inputs.size() != columns.size())
-      throw DataError(fmt::format("sample {} has {} inputs, the first one has {}; all must have the same number",
-                                  job.ids[at], sample.inputs.size(), columns.size()));
-    for (std::size_t k = 0; k < sample.inputs.size(); ++k) {
-      const auto& input = columns[k].emplace_back(std::move(sample.inputs[k]));
-      check_shape(input, options.one_shape ? empty_inputs[k].sizes().slice(1) : columns[k].front().sizes(),
-                  job.ids[at]);
-    }
-    labels.push_back(sample.label);
+    samples.push_back(std::move(*job.read[at]));
     ids.push_back(job.ids[at]);
   }
-  const auto numbers = [](const std::vector<std::int64_t>& values) {
-    auto out = at::empty({static_cast<std::int64_t>(values.size())}, at::kLong);
-    std::copy(values.begin(), values.end(), out.mutable_data_ptr<std::int64_t>());
-    return out;
-  };
-  const bool pin = options.device.is_cuda();
+  const auto size = static_cast<std::int64_t>(ids.size());
   Batch batch;
-  for (std::size_t k = 0; k < columns.size(); ++k) {
-    auto input = columns[k].empty() ? empty_inputs[k] : at::stack(columns[k]);
-    if (input.is_floating_point()) input = input.to(options.dtype);
-    if (!options.inputs) {
-      auto shape = input.sizes().vec();
-      shape.front() = static_cast<std::int64_t>(labels.size());
-      input = at::empty(shape, input.options().device(at::kMeta));
-    }
-    batch.inputs.push_back(pin && options.inputs ? input.pin_memory() : input);
+  if (size > 0) {
+    auto made = dataset->collate(std::move(samples), ids);
+    batch.inputs = std::move(made.inputs);
+    batch.targets = std::move(made.targets);
+  } else {
+    for (const auto& input : spec.inputs)
+      if (!options.needed || reads(input.name)) batch.inputs.set(input.name, empty_of(input, options.dtype));
+    for (const auto& target : spec.targets) batch.targets.set(target.name, empty_of(target, options.dtype));
   }
-  batch.labels = pin ? numbers(labels).pin_memory() : numbers(labels);
-  batch.sample_ids = numbers(ids);
-  batch.global_weight = static_cast<double>(job.plan.global_samples);
+  const bool pin = options.device.is_cuda();
+  for (auto* tensors : {&batch.inputs, &batch.targets})
+    for (auto& [name, tensor] : *tensors) {
+      if (tensor.is_floating_point()) tensor = tensor.to(options.dtype);
+      if (pin) tensor = tensor.pin_memory();
+    }
+  if (options.needed) add_remote_inputs(batch, size);
+  batch.sample_ids = at::empty({size}, at::kLong);
+  std::copy(ids.begin(), ids.end(), batch.sample_ids.mutable_data_ptr<std::int64_t>());
+  batch.global_weight = at::scalar_tensor(static_cast<double>(job.plan.global_samples), at::kDouble);
   batch.epoch = job.epoch;
   batch.step = job.epoch * sampler.steps_per_epoch() + job.step;
   return batch;
+}
+
+/// Puts the inputs that this rank does not read on the meta device, in the data set's order.
+void Loader::State::add_remote_inputs(Batch& batch, std::int64_t size) const {
+  nn::NamedTensors all;
+  for (const auto& input : spec.inputs) {
+    if (const auto* own = batch.inputs.find(input.name)) {
+      all.set(input.name, *own);
+      continue;
+    }
+    auto shape = input.shape;
+    shape.insert(shape.begin(), size);
+    const auto dtype = at::isFloatingType(input.dtype) ? options.dtype : input.dtype;
+    all.set(input.name, at::empty(shape, at::TensorOptions(dtype).device(at::kMeta)));
+  }
+  batch.inputs = std::move(all);
 }
 
 std::optional<StepBatch> Loader::next() {
@@ -295,10 +322,11 @@ std::optional<StepBatch> Loader::next() {
   s.schedule(static_cast<std::size_t>(std::max<std::int64_t>(0, s.options.prefetch)));
   if (!s.options.device.is_cpu())
     for (auto& micro : out.micro) {
-      for (auto& input : micro.inputs)
-        if (!input.is_meta()) input = input.to(s.options.device, /*non_blocking=*/true);
-      micro.labels = micro.labels.to(s.options.device, /*non_blocking=*/true);
+      for (auto* tensors : {&micro.inputs, &micro.targets})
+        for (auto& [name, tensor] : *tensors)
+          if (!tensor.is_meta()) tensor = tensor.to(s.options.device, /*non_blocking=*/true);
     }
+  if (s.options.on_next) s.options.on_next(out);
   out.wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return out;
 }

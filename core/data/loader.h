@@ -7,16 +7,18 @@
 //
 // In training, an unreadable sample (data.on_bad_sample = skip) is replaced by the next readable one by index, the same
 // on every rank, so every batch has the size that all ranks expect. In evaluation no sample may count twice, so it is
-// left out; global_samples and global_weight then still count it, and the caller must divide by the number of samples
-// it has seen.
+// left out; global_samples and global_weight then still count it, and the caller must divide by what it has seen.
 #pragma once
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "core/data/batch.h"
 #include "core/data/dataset.h"
@@ -31,13 +33,17 @@ struct LoaderOptions {
   bool shuffle = false;
   bool augment = false;
   bool drop_last = false;
-  bool inputs = true;       ///< false: reads only labels and indices; inputs are on the meta device
-  bool one_shape = false;   ///< all samples must have the first one's shape, because some ranks do not read the inputs
+  /// The inputs that this rank needs; unset: all. The others are on the meta device. Those whose size varies are read
+  /// all the same, because every rank needs their shapes.
+  std::optional<std::vector<std::string>> needed{};
+  bool strict = false;      ///< samples must have the shapes of the data set's spec(), on which other ranks rely
   bool evaluation = false;  ///< unreadable samples are left out, not replaced; excludes shuffle, augment and drop_last
   std::int64_t workers = 1;
   std::int64_t prefetch = 2;
   at::ScalarType dtype = at::kFloat;  ///< for floating-point inputs
   c10::Device device = at::kCPU;
+  /// Called by next() with the step that it returns, whose tensors are on the device.
+  std::function<void(StepBatch& step)> on_next{};
 };
 
 /// Checks that each rank gets a sample of every full global batch. @throws ConfigError

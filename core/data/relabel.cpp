@@ -1,5 +1,7 @@
 #include "core/data/relabel.h"
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -16,15 +18,26 @@ class Relabelled final : public Dataset {
   [[nodiscard]] std::int64_t size() const override { return of_->size(); }
   std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
     auto sample = of_->get(index, epoch, augment);
-    if (sample) sample->label = number_of(sample->label);
+    if (sample) renumber(*sample);
     return sample;
   }
-  [[nodiscard]] std::int64_t label(std::int64_t index) override { return number_of(of_->label(index)); }
+  std::optional<Sample> get_with(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
+                                 bool augment) override {
+    auto sample = of_->get_with(inputs, index, epoch, augment);
+    if (sample) renumber(*sample);
+    return sample;
+  }
+  [[nodiscard]] nn::DataSpec spec() override { return of_->spec(); }
+  [[nodiscard]] Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) const override {
+    return of_->collate(std::move(samples), indices);
+  }
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return of_->skipped(); }
-  [[nodiscard]] std::vector<at::Tensor> empty_inputs() override { return of_->empty_inputs(); }
 
  private:
-  [[nodiscard]] std::int64_t number_of(std::int64_t label) const { return numbers_[static_cast<std::size_t>(label)]; }
+  void renumber(Sample& sample) const {
+    const auto label = sample.targets[nn::kLabels].item<std::int64_t>();
+    sample.targets.set(nn::kLabels, at::scalar_tensor(numbers_.at(static_cast<std::size_t>(label)), at::kLong));
+  }
   std::shared_ptr<Dataset> of_;
   std::vector<std::int64_t> numbers_;  ///< new label, indexed by the old one
 };
@@ -36,14 +49,14 @@ bool is_reordering(const std::vector<std::string>& classes, const std::vector<st
 }
 
 Datasets relabel(Datasets data, const std::vector<std::string>& classes) {
-  TRIREME_CHECK(is_reordering(data.info.classes, classes), "{} classes are not a permutation of {} classes",
-                classes.size(), data.info.classes.size());
+  TRIREME_CHECK(is_reordering(data.info.spec.class_names, classes), "{} classes are not a permutation of {} classes",
+                classes.size(), data.info.spec.class_names.size());
   std::vector<std::int64_t> numbers;
-  for (const auto& name : data.info.classes)
+  for (const auto& name : data.info.spec.class_names)
     numbers.push_back(std::find(classes.begin(), classes.end(), name) - classes.begin());
   for (auto* split : {&data.train, &data.validation, &data.test})
     if (*split) *split = std::make_shared<Relabelled>(std::move(*split), numbers);
-  data.info.classes = classes;
+  data.info.spec.class_names = classes;
   return data;
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/data/dataset.h"
+#include "core/data/datasets.h"
 
 namespace trireme::data {
 
@@ -12,7 +12,7 @@ namespace trireme::data {
 bool is_reordering(const std::vector<std::string>& classes, const std::vector<std::string>& others);
 
 /// The data with its classes in the order of `classes`, and with each sample's label changed accordingly.
-/// @pre is_reordering(data.info.classes, classes)
+/// @pre is_reordering(data.info.spec.class_names, classes)
 Datasets relabel(Datasets data, const std::vector<std::string>& classes);
 
 }  // namespace trireme::data

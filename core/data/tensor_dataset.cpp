@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/index_checks.h"
 
 namespace trireme::data {
 namespace {
@@ -20,16 +21,26 @@ constexpr std::int64_t kMaxClasses = 1'000'000;  // a file with more is assumed 
 SafeTensorsFile open_file(const std::string& path) {
   try {
     SafeTensorsFile file(path);
-    for (const auto* name : {"pixel_values", "labels"}) static_cast<void>(file.entry(name));
+    static_cast<void>(file.entry(nn::kLabels));
     return file;
   } catch (const FormatError& error) {
-    throw DataError(
-        fmt::format("{} (a tensors data set needs pixel_values [N, 3, H, W] and labels [N])", error.what()));
+    throw DataError(fmt::format(
+        "{} (a tensors data set has labels [N, ...] and inputs, such as pixel_values [N, 3, H, W])", error.what()));
   }
 }
 
-bool is_pixel_type(at::ScalarType type) {
-  return type == at::kDouble || type == at::kFloat || type == at::kHalf || type == at::kBFloat16 || type == at::kByte;
+std::string dtype_name(at::ScalarType type) { return c10::getDtypeNames(type).first; }
+
+/// The dtype of a sample's tensor; unset for dtypes that are not read.
+std::optional<at::ScalarType> sample_type(at::ScalarType stored) {
+  if (stored == at::kDouble || stored == at::kBool) return stored;
+  if (stored == at::kFloat || stored == at::kHalf || stored == at::kBFloat16) return at::kFloat;
+  if (at::isIntegralType(stored, /*includeBool=*/false)) return at::kLong;
+  return std::nullopt;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 }  // namespace
@@ -37,71 +48,127 @@ bool is_pixel_type(at::ScalarType type) {
 TensorDataset::TensorDataset(const std::string& file, TransformOptions transform, std::uint64_t seed, bool skip_bad,
                              const Log& log)
     : file_(open_file(file)), transform_(transform), seed_(seed), bad_(skip_bad, log) {
-  const auto& entry = file_.entry("pixel_values");
-  dtype_ = entry.dtype;
-  if (!is_pixel_type(dtype_))
-    throw DataError(fmt::format("{}: pixel_values is {}; it must be float64, float32, float16, bfloat16 or uint8", file,
-                                c10::getDtypeNames(dtype_).first));
-  const auto& shape = entry.shape;
+  const auto& labels = file_.entry(nn::kLabels);
+  const auto type = sample_type(labels.dtype);
+  if (!type || labels.shape.empty())
+    throw DataError(fmt::format("{}: labels is {} [{}]; it must be [N, ...], of integers or floating point", file,
+                                dtype_name(labels.dtype), fmt::join(labels.shape, ", ")));
+  size_ = labels.shape.front();
+  if (size_ == 0) throw DataError(fmt::format("{}: holds no samples", file));
+  spec_.targets.push_back({nn::kLabels, *type, {labels.shape.begin() + 1, labels.shape.end()}});
+  for (const auto& [name, entry] : file_.tensors())
+    if (name != nn::kLabels) add_input(name);
+  if (spec_.inputs.empty())
+    throw DataError(fmt::format("{}: holds labels, but no inputs, such as pixel_values [N, 3, H, W]", file));
+  if (*type == at::kLong) count_classes();
+}
+
+void TensorDataset::add_input(const std::string& name) {
+  const auto& entry = file_.entry(name);
+  const auto type = sample_type(entry.dtype);
+  if (!type)
+    throw DataError(fmt::format("{}: {} is {}; an input holds integers, booleans or floating point", file_.path(), name,
+                                dtype_name(entry.dtype)));
+  if (entry.shape.empty() || entry.shape.front() != size_)
+    throw DataError(fmt::format("{}: {} is [{}], but there are {} labels; each sample needs both", file_.path(), name,
+                                fmt::join(entry.shape, ", "), size_));
+  spec_.inputs.push_back({name, *type, {entry.shape.begin() + 1, entry.shape.end()}});
+  if (name != kPixelValues) return;
+  check_pixels();
+  transform_.size = entry.shape[2];
+  if (normalised()) spec_.inputs.back().dtype = at::kFloat;
+}
+
+void TensorDataset::check_pixels() const {
+  const auto& [dtype, shape, begin, end] = file_.entry(kPixelValues);
+  if (!at::isFloatingType(dtype) && dtype != at::kByte)
+    throw DataError(fmt::format("{}: pixel_values is {}; it must be float64, float32, float16, bfloat16 or uint8",
+                                file_.path(), dtype_name(dtype)));
   if (shape.size() != 4 || shape[1] != 3 || shape[2] != shape[3] || shape[2] < 1)
-    throw DataError(
-        fmt::format("{}: pixel_values is [{}]; it must be [N, 3, H, W] with H = W", file, fmt::join(shape, ", ")));
-  transform_.size = shape[2];
-  read_labels();
-  if (size() != shape[0])
-    throw DataError(
-        fmt::format("{}: {} images (pixel_values) and {} labels; each image needs one", file, shape[0], size()));
-  if (size() == 0) throw DataError(fmt::format("{}: holds no samples", file));
+    throw DataError(fmt::format("{}: pixel_values is [{}]; it must be [N, 3, H, W] with H = W", file_.path(),
+                                fmt::join(shape, ", ")));
 }
 
-void TensorDataset::read_labels() {
-  const auto& entry = file_.entry("labels");
-  if (entry.shape.size() != 1 || (entry.dtype != at::kLong && entry.dtype != at::kInt))
-    throw DataError(fmt::format("{}: labels is {} [{}]; it must be int64 or int32, and [N]", file_.path(),
-                                c10::getDtypeNames(entry.dtype).first, fmt::join(entry.shape, ", ")));
-  const auto labels = file_.read("labels").to(at::kLong);
-  labels_.assign(labels.const_data_ptr<std::int64_t>(), labels.const_data_ptr<std::int64_t>() + labels.numel());
-  for (std::size_t i = 0; i < labels_.size(); ++i)
-    if (labels_[i] < 0 || labels_[i] >= kMaxClasses)
-      throw DataError(
-          fmt::format("{}: label {} of sample {} is out of range; labels are 0, 1, ... classes - 1 (at most {})",
-                      file_.path(), labels_[i], i, kMaxClasses - 1));
+std::optional<std::int64_t> TensorDataset::image_size() const {
+  if (spec_.input(kPixelValues) == nullptr) return std::nullopt;
+  return transform_.size;
 }
 
-std::int64_t TensorDataset::largest_label() const { return *std::max_element(labels_.begin(), labels_.end()); }
+bool TensorDataset::normalised() const {
+  return file_.tensors().contains(kPixelValues) && file_.entry(kPixelValues).dtype == at::kByte;
+}
 
-std::vector<at::Tensor> TensorDataset::empty_inputs() {
-  return {at::empty({0, 3, transform_.size, transform_.size}, dtype_ == at::kDouble ? at::kDouble : at::kFloat)};
+/// Checks all labels, in parts, because labels of tokens can be large.
+void TensorDataset::count_classes() {
+  constexpr std::int64_t kPart = 1 << 20;
+  const auto& entry = file_.entry(nn::kLabels);
+  const auto bytes = file_.bytes(nn::kLabels);
+  const auto each = c10::elementSize(entry.dtype);
+  for (std::int64_t from = 0; from < entry.numel(); from += kPart) {
+    auto part = at::empty({std::min(kPart, entry.numel() - from)}, entry.dtype);
+    std::memcpy(part.mutable_data_ptr(), bytes.data() + static_cast<std::size_t>(from) * each, part.nbytes());
+    part = part.to(at::kLong);
+    const auto* values = part.const_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < part.numel(); ++i) {
+      if (values[i] == nn::kNoLabel) {
+        spec_.ignored_labels = true;
+        continue;
+      }
+      if (values[i] < 0 || values[i] >= kMaxClasses)
+        throw DataError(fmt::format(
+            "{}: label {} of sample {} is out of range; labels are 0, 1, ... classes - 1 (at most {}), or {} for one "
+            "that does not count",
+            file_.path(), values[i], (from + i) / (entry.numel() / size_), kMaxClasses - 1, nn::kNoLabel));
+      spec_.classes = std::max(spec_.classes, values[i] + 1);
+    }
+  }
 }
 
 std::optional<Sample> TensorDataset::get(std::int64_t index, std::int64_t epoch, bool augment) {
-  return bad_.guard(index, [&] { return read(index, epoch, augment); });
+  std::vector<std::string> all;
+  for (const auto& input : spec_.inputs) all.push_back(input.name);
+  return get_with(all, index, epoch, augment);
 }
 
-at::Tensor TensorDataset::pixels(std::int64_t index) const {
-  const auto side = transform_.size;
-  auto out = at::empty({3, side, side}, dtype_);
-  const auto bytes = file_.bytes("pixel_values");
+std::optional<Sample> TensorDataset::get_with(const std::vector<std::string>& inputs, std::int64_t index,
+                                              std::int64_t epoch, bool augment) {
+  return bad_.guard(index, [&] {
+    Sample sample;
+    for (const auto& input : spec_.inputs)
+      if (contains(inputs, input.name))
+        sample.inputs.set(input.name, input.name == kPixelValues ? image(index, epoch, augment) : value(input, index));
+    sample.targets.set(nn::kLabels, value(spec_.targets.front(), index));
+    return sample;
+  });
+}
+
+/// A sample's part of a tensor, as it is stored.
+at::Tensor TensorDataset::raw(const std::string& name, std::int64_t index) const {
+  const auto& entry = file_.entry(name);
+  auto out = at::empty(at::IntArrayRef(entry.shape).slice(1), entry.dtype);
   const auto each = out.nbytes();
-  std::memcpy(out.mutable_data_ptr(), bytes.data() + static_cast<std::size_t>(index) * each, each);
+  std::memcpy(out.mutable_data_ptr(), file_.bytes(name).data() + static_cast<std::size_t>(index) * each, each);
   return out;
 }
 
-Sample TensorDataset::read(std::int64_t index, std::int64_t epoch, bool augment) const {
+at::Tensor TensorDataset::value(const nn::SampleTensor& tensor, std::int64_t index) const {
+  auto out = raw(tensor.name, index).to(tensor.dtype);
+  if (out.is_floating_point() && !at::isfinite(out).all().item<bool>())
+    throw DataError(
+        fmt::format("{}: {} of sample {} contains a value that is not finite", file_.path(), tensor.name, index));
+  return out;
+}
+
+at::Tensor TensorDataset::image(std::int64_t index, std::int64_t epoch, bool augment) const {
   const auto side = transform_.size;
-  auto image = pixels(index);
   Augmentation chance;
   if (augment) chance = draw_augmentation(transform_, seed_, epoch, index, side, side);
-  const auto label = labels_[static_cast<std::size_t>(index)];
-  if (dtype_ == at::kByte) {
-    image = image.permute({1, 2, 0}).contiguous();
+  if (normalised()) {
+    auto image = raw(kPixelValues, index).permute({1, 2, 0}).contiguous();
     if (chance.crop) image = resize(crop(image, chance), side);
-    return {{normalise(image, transform_, chance.flip)}, label};
+    return normalise(image, transform_, chance.flip);
   }
-  if (dtype_ != at::kDouble) image = image.to(at::kFloat);
-  if (!at::isfinite(image).all().item<bool>())
-    throw DataError(
-        fmt::format("{}: pixel_values of sample {} contains a value that is not finite", file_.path(), index));
+  auto image = value(*spec_.input(kPixelValues), index);
   if (chance.crop)
     image =
         at::_upsample_bilinear2d_aa(
@@ -109,7 +176,7 @@ Sample TensorDataset::read(std::int64_t index, std::int64_t epoch, bool augment)
             at::IntArrayRef({side, side}), false, std::nullopt)
             .squeeze(0);
   if (chance.flip) image = image.flip({2});
-  return {{image.contiguous()}, label};
+  return image.contiguous();
 }
 
 }  // namespace trireme::data

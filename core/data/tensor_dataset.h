@@ -1,10 +1,13 @@
-// TensorDataset: one split in a safetensors file with `pixel_values` [N, 3, H, W] (float64, float32, float16, bfloat16:
-// used without preprocessing; uint8: scaled and normalised like images) and `labels` [N] (int64 or int32, from 0). The
-// file stays memory-mapped; samples are read from it one by one.
+// TensorDataset: one split in a safetensors file. "labels" [N, ...] is the target; every other tensor [N, ...] is an
+// input of its name, such as input_ids [N, T]. The file stays memory-mapped; samples are read from it one by one.
+//
+// Integers are read as int64, booleans as they are, floating point as float32 (float64 stays). pixel_values
+// [N, 3, side, side] can be augmented, and from uint8 it is scaled and normalised like an image. Integer labels [N] or
+// [N, T] are classes from 0, or -100 for "does not count"; floating-point labels are the targets of a regression.
 #pragma once
 
-#include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,30 +21,36 @@ namespace trireme::data {
 class TensorDataset : public Dataset {
  public:
   /// @param transform its size is replaced by the file's.
-  /// @throws DataError: not such a file; wrong names, dtypes or shapes; no samples; a label below 0.
+  /// @throws DataError: not such a file; wrong dtypes or shapes; no samples; a label below 0 other than -100.
   TensorDataset(const std::string& file, TransformOptions transform, std::uint64_t seed, bool skip_bad, const Log& log);
 
-  [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
+  [[nodiscard]] std::int64_t size() const override { return size_; }
   /// @throws DataError for a value that is not finite.
   std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
-  [[nodiscard]] std::int64_t label(std::int64_t index) override { return labels_.at(static_cast<std::size_t>(index)); }
+  std::optional<Sample> get_with(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
+                                 bool augment) override;
+  /// `classes` is the largest label + 1, or 0 without integer labels.
+  [[nodiscard]] nn::DataSpec spec() override { return spec_; }
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
-  [[nodiscard]] std::vector<at::Tensor> empty_inputs() override;
 
-  [[nodiscard]] std::int64_t image_size() const { return transform_.size; }
-  [[nodiscard]] std::int64_t largest_label() const;
-  [[nodiscard]] bool normalised() const { return dtype_ == at::kByte; }
+  /// Pixels per side of pixel_values; unset when the file has none.
+  [[nodiscard]] std::optional<std::int64_t> image_size() const;
+  /// Whether pixel_values is scaled and normalised.
+  [[nodiscard]] bool normalised() const;
 
  private:
-  Sample read(std::int64_t index, std::int64_t epoch, bool augment) const;
-  at::Tensor pixels(std::int64_t index) const;
-  void read_labels();
+  void add_input(const std::string& name);
+  void check_pixels() const;
+  void count_classes();
+  [[nodiscard]] at::Tensor raw(const std::string& name, std::int64_t index) const;
+  [[nodiscard]] at::Tensor value(const nn::SampleTensor& tensor, std::int64_t index) const;
+  [[nodiscard]] at::Tensor image(std::int64_t index, std::int64_t epoch, bool augment) const;
 
   SafeTensorsFile file_;
   TransformOptions transform_;
   std::uint64_t seed_;
-  at::ScalarType dtype_;  ///< dtype in the file
-  std::vector<std::int64_t> labels_;
+  std::int64_t size_ = 0;
+  nn::DataSpec spec_;  ///< with the dtypes that samples have
   BadSamples bad_;
 };
 

@@ -10,6 +10,8 @@
 
 namespace trireme::data {
 
+inline constexpr const char* kPixelValues = "pixel_values";  ///< the input that holds an image
+
 struct TransformOptions {
   std::int64_t size = 224;  ///< pixels per side
   std::array<double, 3> mean{0.5, 0.5, 0.5}, std{0.5, 0.5, 0.5};

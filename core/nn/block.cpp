@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "core/base/error.h"
@@ -12,6 +13,23 @@ Tensors Model::forward(Tensors inputs, const Context& context, const RunBlock& r
   for (const auto& block : blocks_)
     inputs = run ? run(block, std::move(inputs), context) : block->forward(std::move(inputs), context);
   return inputs;
+}
+
+Tensors Model::first_inputs(const NamedTensors& inputs) const {
+  Tensors out;
+  const auto names = input_names(), side = side_input_names();
+  for (const auto& name : names) out.push_back(inputs[name]);
+  if (!names.empty()) return out;
+  for (const auto& [name, tensor] : inputs)
+    if (std::find(side.begin(), side.end(), name) == side.end()) out.push_back(tensor);
+  return out;
+}
+
+NamedTensors Model::side_inputs(const NamedTensors& inputs) const {
+  NamedTensors out;
+  for (const auto& name : side_input_names())
+    if (const auto* tensor = inputs.find(name)) out.set(name, *tensor);
+  return out;
 }
 
 void Model::keep_stage_blocks(std::vector<std::size_t> blocks, std::string axis) {

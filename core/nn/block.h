@@ -33,6 +33,15 @@ class Model : public Layer {
  public:
   /// In forward order. Valid after construction; never changes.
   [[nodiscard]] const std::vector<std::shared_ptr<Block>>& blocks() const { return blocks_; }
+  /// The inputs of the data that the first block receives, in this order. Empty: all of them that are not side inputs,
+  /// in the data's order.
+  [[nodiscard]] virtual std::vector<std::string> input_names() const { return {}; }
+  /// The inputs of the data that any block may read in Context::side, such as "attention_mask". They are small: each
+  /// pipeline stage reads them from the data itself. The data may lack them.
+  [[nodiscard]] virtual std::vector<std::string> side_input_names() const { return {}; }
+  /// The first block's inputs, out of a batch's. @throws UsageError when one is missing
+  [[nodiscard]] Tensors first_inputs(const NamedTensors& inputs) const;
+  [[nodiscard]] NamedTensors side_inputs(const NamedTensors& inputs) const;
   /// The number of tokens of a sample after the first block, for sequence parallelism; 0 when the model has no tokens.
   [[nodiscard]] virtual std::int64_t tokens(const Tensors& /*inputs*/) const { return 0; }
   /// Runs the blocks one after the other, each through `run` if it is set.

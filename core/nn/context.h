@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/nn/named_tensors.h"
+
 namespace trireme::nn {
 
 using Tensors = std::vector<at::Tensor>;
@@ -17,6 +19,9 @@ struct Context {
   at::Tensor sample_ids{};  ///< int64 [B]: each sample's global number, on the CPU or where masks are drawn
   /// A sample's full token count, before sequence parallelism slices it; 0 when the model has no tokens.
   std::int64_t tokens = 0;
+  /// Inputs that every block can read, such as a padding mask: those that Model::side_input_names() lists and the data
+  /// have, [B, ...] each, with all tokens of the batch.
+  NamedTensors side{};
 
   /// The same context for layers whose input has another number of tokens.
   [[nodiscard]] Context with_tokens(std::int64_t count) const {

@@ -11,18 +11,11 @@
 #include <vector>
 
 #include "core/base/fields.h"
+#include "core/nn/data_spec.h"
 
 namespace trireme::nn {
 
 class Model;
-
-/// The model's inputs and outputs, as the data set defines them.
-struct InputSpec {
-  std::int64_t image_size = 0;  ///< pixels, height and width
-  std::int64_t channels = 3;
-  std::int64_t classes = 0;
-  std::vector<std::string> class_names{};  ///< empty, or one per class
-};
 
 class ModelKind {
  public:
@@ -35,12 +28,15 @@ class ModelKind {
   /// `file` names it in errors. @throws ConfigError when it contradicts a key that the user wrote.
   virtual bool from_hf(void* options, const nlohmann::json& config, const std::string& file) const = 0;
   /// Fills in the other options: an explicit key overrides the size preset, which overrides the default.
-  /// @throws ConfigError for numbers that are inconsistent.
-  virtual void resolve(void* options, const InputSpec& inputs) const = 0;
+  /// @throws ConfigError for numbers that are inconsistent, and for data without an input that the model reads.
+  /// data.classes: the size of a sample's output, as the task defines it.
+  virtual void resolve(void* options, const DataSpec& data) const = 0;
   /// Makes the model on the meta device; see nn::materialize(). @pre `options` is resolved
   [[nodiscard]] virtual std::unique_ptr<Model> make(const void* options) const = 0;
   /// The config.json for resolved options.
   [[nodiscard]] virtual nlohmann::json to_hf(const void* options) const = 0;
+  /// The name of the task that the model is trained for, unless the user or the loaded weights say otherwise.
+  [[nodiscard]] virtual std::string default_task() const = 0;
   /// Prefix of the parameters whose shapes depend on the classes, such as "classifier."; loaded weights may lack them.
   [[nodiscard]] virtual std::string head_prefix() const = 0;
 };

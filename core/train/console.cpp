@@ -39,7 +39,7 @@ std::vector<Part> parts_of(const Progress& p, double seconds_a_step) {
                           {1, fmt::format("loss {:.4f}", p.loss)},
                           {4, fmt::format("lr {:.1e}", p.lr)},
                           {5, fmt::format("norm {:.2f}", p.grad_norm)},
-                          {2, fmt::format("{:.1f} img/s", p.samples_per_s)},
+                          {2, fmt::format("{:.1f} samples/s", p.samples_per_s)},
                           {6, fmt::format("data {:.0f} %", p.data_wait * 100)},
                           {0, clock_text(seconds_a_step * static_cast<double>(p.total_left)) + " left"}};
   if (p.skipped > 0) parts.insert(parts.end() - 1, {3, fmt::format("{} skipped", p.skipped)});

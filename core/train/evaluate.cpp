@@ -2,60 +2,115 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/train/out_of_memory.h"
 
 namespace trireme::train {
+namespace {
 
-static EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk,
-                              const Criterion& criterion) {
+/// The sums of an evaluation: {samples, sum of losses, their weight, then each metric's sums and weights}. They are
+/// added up on the device, and read once at the end.
+class Sums {
+ public:
+  Sums(std::vector<Metric> metrics, c10::Device device)
+      : metrics_(std::move(metrics)),
+        totals_(at::zeros({3 + 2 * entries(metrics_)}, at::TensorOptions(at::kDouble).device(device))) {}
+
+  void add(const Task& task, const nn::Tensors& outputs, const data::Batch& batch) {
+    const auto count = at::full({}, static_cast<double>(batch.size()), totals_.options());
+    const auto weight = task.weight(batch);
+    nn::Tensors parts{count, task.loss(outputs, batch, {.training = false}), weight.defined() ? weight : count};
+    for (const auto& [sum, of] : task.measure(outputs, batch)) parts.insert(parts.end(), {sum, of});
+    for (auto& part : parts) part = part.to(totals_.options()).reshape({-1});
+    totals_ += at::cat(parts);
+  }
+
+  EvalResult total(const comm::Group& ranks) {
+    ranks.all_reduce(totals_);
+    const auto host = totals_.to(at::kCPU);
+    const auto* next = host.const_data_ptr<double>();
+    EvalResult result{.samples = static_cast<std::int64_t>(next[0]), .loss = next[1] / next[2], .metrics = {}};
+    if (next[0] == 0) throw DataError("evaluation: no sample could be read");
+    if (next[2] == 0) throw DataError("evaluation: no label counts; all of them are -100");
+    next += 3;
+    for (const auto& metric : metrics_) {
+      const double mean = metric.of_loss ? result.loss : mean_of(next, metric.entries);
+      result.metrics.emplace_back(metric, metric.of_mean ? metric.of_mean(mean) : mean);
+      if (!metric.of_loss) next += 2 * metric.entries;
+    }
+    return result;
+  }
+
+ private:
+  static std::int64_t entries(const std::vector<Metric>& metrics) {
+    std::int64_t count = 0;
+    for (const auto& metric : metrics) count += metric.of_loss ? 0 : metric.entries;
+    return count;
+  }
+  /// The mean quotient of the entries that occur.
+  static double mean_of(const double* sums, std::int64_t entries) {
+    double mean = 0, occurring = 0;
+    for (std::int64_t i = 0; i < entries; ++i)
+      if (const double weight = sums[entries + i]; weight != 0) {
+        mean += sums[i] / weight;
+        ++occurring;
+      }
+    return mean / occurring;
+  }
+  std::vector<Metric> metrics_;
+  at::Tensor totals_;
+};
+
+EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, const Task& task) {
   const auto begin = std::chrono::steady_clock::now();
   const at::NoGradGuard no_grad;
   run.model->train(false);
-  EvalResult result;
-  // {sum of losses, correct top-1, correct top-k, samples}: summed on the device, read once at the end.
-  auto sums = at::zeros({4}, at::TensorOptions(at::kDouble).device(booster.mesh().world().device()));
+  Sums sums(task.metrics(), booster.mesh().world().device());
   loader.start_epoch(0);
   while (auto step = loader.next())
     for (const auto& batch : step->micro) {
       // This also runs on a rank without samples: all-gathers of a model's weights need every rank.
       const auto outputs = run.model->forward(batch);
-      if (batch.size() == 0 || outputs.empty()) continue;
-      const auto loss = criterion(outputs, batch);
-      const auto& logits = outputs.front();
-      result.k = std::min<std::int64_t>(topk, logits.size(-1));
-      const auto best = std::get<1>(logits.topk(result.k, -1));
-      const auto right = best.eq(batch.labels.unsqueeze(-1));
-      sums += at::stack({loss.sum.to(at::kDouble), right.select(-1, 0).sum().to(at::kDouble),
-                         right.sum().to(at::kDouble), at::full({}, static_cast<double>(batch.size()), sums.options())});
+      if (batch.size() > 0 && !outputs.empty()) sums.add(task, outputs, batch);
     }
-  // A rank with no samples, or with an earlier pipeline stage, has seen no logits: it gets k from the other ranks.
-  auto k = at::full({}, result.k, at::TensorOptions(at::kLong).device(sums.device()));
-  booster.loss_group().all_reduce(k, comm::ReduceOp::max);
-  booster.loss_group().all_reduce(sums);
-  const auto host = sums.to(at::kCPU);
-  const auto* v = host.const_data_ptr<double>();
-  if (v[3] == 0) throw DataError("evaluation: no sample could be read");
-  result.k = k.item<std::int64_t>();
-  result.samples = static_cast<std::int64_t>(v[3]);
-  result.loss = v[0] / v[3];
-  result.accuracy = v[1] / v[3];
-  result.top_k = v[2] / v[3];
+  auto result = sums.total(booster.loss_group());
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
 
-EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk,
-                    const Criterion& criterion) {
+}  // namespace
+
+double EvalResult::value(const std::string& name) const {
+  if (name == kLoss) return loss;
+  for (const auto& [metric, value] : metrics)
+    if (metric.name == name) return value;
+  throw UsageError(fmt::format("the task has no metric \"{}\"", name));
+}
+
+std::string metric_text(const Metric& metric, double value) {
+  return metric.fraction ? fmt::format("{:.1f} %", 100 * value) : fmt::format("{:.4f}", value);
+}
+
+nlohmann::json to_json(const EvalResult& result) {
+  nlohmann::json out{{kLoss, result.loss}};
+  for (const auto& [metric, value] : result.metrics) {
+    out[metric.name] = value;
+    for (const auto& [name, parameter] : metric.parameters) out[name] = parameter;
+  }
+  return out;
+}
+
+EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task) {
   EvalResult result;
-  with_memory_remedy([&] { result = run_through(booster, run, loader, topk, criterion ? criterion : run.criterion); },
+  with_memory_remedy([&] { result = run_through(booster, run, loader, task != nullptr ? *task : *run.task); },
                      [&] {
                        const auto batch = loader.options().micro_batch;
                        return batch == 1

@@ -1,23 +1,36 @@
-// Evaluation over all ranks: loss, top-1 and top-k accuracy; every sample counts once.
+// Evaluation over all ranks: the loss and the task's metrics; every sample counts once.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/booster/booster.h"
 
 namespace trireme::train {
 
+/// The name of the loss among the metrics.
+inline constexpr const char* kLoss = "loss";
+
 struct EvalResult {
   std::int64_t samples = 0;
-  double loss = 0;                 ///< mean over samples
-  double accuracy = 0, top_k = 0;  ///< fractions, 0..1
-  std::int64_t k = 1;              ///< the k of top_k: min(topk option, classes)
+  double loss = 0;                                 ///< mean over the task's units: samples or tokens
+  std::vector<std::pair<Metric, double>> metrics;  ///< the task's, in its order
   double seconds = 0;
+  /// The value of a metric, or of "loss". @throws UsageError when the task has no such metric
+  [[nodiscard]] double value(const std::string& name) const;
 };
 
-/// Collective over the data-parallel ranks; leaves the model in evaluation mode. `criterion`: null for the training
-/// criterion. @throws DataError (no sample could be read), OutOfMemoryError
-EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, std::int64_t topk,
-                    const Criterion& criterion = nullptr);
+/// A metric's value on the screen: "85.0 %", "1.2345".
+std::string metric_text(const Metric& metric, double value);
+/// {"loss": ..., "accuracy": ..., "top_k": ..., "k": 5, ...}
+nlohmann::json to_json(const EvalResult& result);
+
+/// Collective over the data-parallel ranks; leaves the model in evaluation mode. `task`: null for the one that the
+/// model is trained for. @throws DataError (no sample could be read, or no label counts), OutOfMemoryError
+EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task = nullptr);
 
 }  // namespace trireme::train

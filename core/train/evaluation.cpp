@@ -16,9 +16,7 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
   source.head_prefix.clear();  // a head that the weights lack would be drawn at random and evaluated
   Boosted run;
   with_memory_remedy(
-      [&] {
-        run = booster.boost({.source = std::move(source), .criterion = classification(p), .data = p.data.validation});
-      },
+      [&] { run = booster.boost({.source = std::move(source), .task = p.task, .data = p.data.validation}); },
       [] {
         return ": partition the weights over more ranks, with parallel.plugin = \"hybrid_parallel\" and parallel.zero "
                "= 3";
@@ -27,10 +25,11 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
   for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
     if (!split) continue;
     auto loader = booster.evaluation_loader(split, p.eval_batch);
-    last = evaluate(booster, run, *loader, p.config.train.topk, plain_classification());
-    console.line(fmt::format("{:<11} {}   loss {:.4f}   accuracy {:.1f} %   top-{} {:.1f} %   {:.1f} s", name,
-                             text::counted(last.samples, "sample"), last.loss, 100 * last.accuracy, last.k,
-                             100 * last.top_k, last.seconds));
+    last = evaluate(booster, run, *loader);
+    auto line = fmt::format("{:<11} {}   loss {:.4f}", name, text::counted(last.samples, "sample"), last.loss);
+    for (const auto& [metric, value] : last.metrics)
+      line += fmt::format("   {} {}", metric.label, metric_text(metric, value));
+    console.line(fmt::format("{}   {:.1f} s", line, last.seconds));
   }
   return last;
 }

@@ -28,11 +28,20 @@ void BestModel::take(Booster& booster, const std::string& file) {
     fs::remove_all(dir_, ignored);
     return;
   }
-  checkpoint::make_folder(dir_);
-  file_ = (fs::path(dir_) / checkpoint::kModelTensors).string();
-  checkpoint::link_file(file, file_);
-  for (const auto& [name, text] : texts_) checkpoint::write_file((fs::path(dir_) / name).string(), text);
+  file_ = link_to(dir_, file);
   digest_ = checkpoint::digest_file(file_);
+}
+
+std::string BestModel::link_to(const std::string& dir, const std::string& file) const {
+  checkpoint::make_folder(dir);
+  auto linked = (fs::path(dir) / checkpoint::kModelTensors).string();
+  checkpoint::link_file(file, linked);
+  for (const auto& [name, text] : texts_) checkpoint::write_file((fs::path(dir) / name).string(), text);
+  return linked;
+}
+
+void BestModel::export_to(const std::string& dir) const {
+  if (!file_.empty()) link_to(dir, file_);
 }
 
 bool BestModel::load(Booster& booster, Boosted& run) const {

@@ -1,5 +1,5 @@
-// The weights that a run exports, in Hugging Face's layout. RUN/model holds the last weights, RUN/model-best those of
-// the epoch with the best validation accuracy. Each file is written atomically.
+// The weights that a run exports, in Hugging Face's layout. RUN/model-best holds those of the best validation, by the
+// metric of train.best, and RUN/model the last weights, or these, by run.export. Each file is written atomically.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace trireme::train {
 
-inline constexpr const char* kLastModel = "model";
+inline constexpr const char* kExportedModel = "model";
 inline constexpr const char* kBestModel = "model-best";
 
 /// RUN/model-best. All members are collective over the world; rank 0 writes. @throws CheckpointError
@@ -23,6 +23,8 @@ class BestModel {
   /// Sets the best weights so far to the file of a checkpoint. If `file` is "", there are none, and what a later epoch
   /// saved is removed.
   void take(Booster& booster, const std::string& file);
+  /// Writes them to another folder, too. Only rank 0 does anything.
+  void export_to(const std::string& dir) const;
   /// Loads the best weights into the model. Returns false, without changing anything, when a rank cannot read them, for
   /// example because it has another disk.
   bool load(Booster& booster, Boosted& run) const;
@@ -32,6 +34,7 @@ class BestModel {
   [[nodiscard]] const checkpoint::FileDigest& digest() const { return digest_; }
 
  private:
+  std::string link_to(const std::string& dir, const std::string& file) const;
   std::string dir_, file_;
   std::map<std::string, std::string> texts_;
   checkpoint::FileDigest digest_;

@@ -7,6 +7,7 @@
 
 #include "core/base/text.h"
 #include "core/base/version.h"
+#include "core/data/transform.h"
 #include "core/nn/parameters.h"
 
 namespace trireme::train {
@@ -16,13 +17,17 @@ std::string data_line(const Prepared& p) {
   const auto count = [](const std::shared_ptr<data::Dataset>& split) {
     return text::thousands(split ? split->size() : 0);
   };
-  auto classes = p.data.info.classes;
+  const auto& spec = p.data.info.spec;
+  auto line = fmt::format("{}: {} train, {} validation, {} test",
+                          p.config.data.path.empty() ? p.config.data.name : p.config.data.path, count(p.data.train),
+                          count(p.data.validation), count(p.data.test));
+  auto classes = spec.class_names;
   const auto total = classes.size();
   if (total > 8) classes.resize(8);
-  return fmt::format("{}: {} train, {} validation, {} test; {} classes: {}{}; {} px",
-                     p.config.data.path.empty() ? p.config.data.name : p.config.data.path, count(p.data.train),
-                     count(p.data.validation), count(p.data.test), total, text::join(classes), total > 8 ? ", ..." : "",
-                     p.data.info.image_size);
+  if (total > 0) line += fmt::format("; {} classes: {}{}", total, text::join(classes), total > 8 ? ", ..." : "");
+  for (const auto& input : spec.inputs)
+    line += input.name == data::kPixelValues ? fmt::format("; {} px", input.shape.back()) : "; " + input.text();
+  return line;
 }
 
 std::string run_line(const Prepared& p, Boosted& run, std::int64_t total_steps) {

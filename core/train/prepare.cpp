@@ -15,10 +15,12 @@
 #include "core/config/place.h"
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
+#include "core/data/transform.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
+#include "core/train/evaluate.h"
 #include "core/train/pretrained.h"
 
 namespace trireme::train {
@@ -80,8 +82,10 @@ void check_pixels(const Prepared& p) {
   const config::DataOptions defaults;
   const auto refuse = [&](const char* key) {
     config::fail(p.config.root.table("data"), key,
-                 fmt::format("has no effect: the pixel_values in {} are not uint8 and are used as they are; remove it",
-                             p.config.data.path));
+                 p.data.info.spec.input(data::kPixelValues) == nullptr
+                     ? fmt::format("has no effect: {} holds no {}; remove it", p.config.data.path, data::kPixelValues)
+                     : fmt::format("has no effect: the {} in {} are not uint8 and are used as they are; remove it",
+                                   data::kPixelValues, p.config.data.path));
   };
   if (p.config.data.mean != defaults.mean) refuse("mean");
   if (p.config.data.std != defaults.std) refuse("std");
@@ -114,10 +118,59 @@ void open_data(Prepared& p, bool evaluation, const Log& log) {
   adopt_labels(p, evaluation, log);
 }
 
-void check_classes(const Prepared& p) {
-  if (const auto& classes = p.data.info.classes; classes.size() == 1)
-    throw DataError(fmt::format("{}: only one class, \"{}\"; a classifier needs at least two", p.config.data.path,
-                                classes.front()));
+/// The task that the loaded weights are for, by their config.json; "" when it names none.
+std::string task_of_weights(const std::string& weights, const TaskKinds& tasks) {
+  const auto stored = weights.empty() ? nlohmann::json() : checkpoint::read_beside_weights(weights);
+  const auto list = stored.is_object() ? stored.value("architectures", nlohmann::json()) : nlohmann::json();
+  const auto problem = stored.is_object() ? stored.value("problem_type", nlohmann::json()) : nlohmann::json();
+  std::string first;
+  if (!list.is_array()) return first;
+  for (const auto& name : tasks.names())
+    for (const auto& architecture : list)
+      for (const auto& end : tasks.at(name).architectures) {
+        if (!architecture.is_string() || !architecture.get<std::string>().ends_with(end)) continue;
+        if (problem.is_string() && problem.get<std::string>() == tasks.at(name).problem_type) return name;
+        if (first.empty()) first = name;
+      }
+  return first;
+}
+
+/// The metric that train.best names, or the task's first.
+Metric best_metric(const Prepared& p) {
+  const auto metrics = p.task->metrics();
+  const Metric loss{.name = kLoss, .label = kLoss, .higher_is_better = false, .fraction = false};
+  if (!p.config.train.best) return metrics.empty() ? loss : metrics.front();
+  const std::string split = "validation.";
+  std::vector<std::string> known{split + kLoss};
+  if (*p.config.train.best == known.front()) return loss;
+  for (const auto& metric : metrics) {
+    if (*p.config.train.best == split + metric.name) return metric;
+    known.push_back(split + metric.name);
+  }
+  config::fail(p.config.root.table("train"), "best",
+               fmt::format("\"{}\" is no metric of this task (known: {}){}", *p.config.train.best, text::join(known),
+                           text::did_you_mean(*p.config.train.best, known)));
+}
+
+void choose_task(Prepared& p, const TaskKinds& tasks) {
+  auto& name = p.config.train.task;
+  if (!name) name = task_of_weights(p.weights, tasks);
+  if (name->empty()) name = p.kind->default_task();
+  const TaskKind* kind = nullptr;
+  try {
+    kind = &tasks.at(*name);
+  } catch (const ConfigError& error) {
+    config::fail(p.config.root.table("train"), "task", error.what());
+  }
+  try {
+    p.task = kind->make(
+        {.data = p.data.info.spec, .label_smoothing = p.config.train.label_smoothing, .topk = p.config.train.topk});
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}", p.config.data.path, error.what()));
+  }
+  p.best = best_metric(p);
+  p.shown = p.best;
+  if (const auto metrics = p.task->metrics(); p.best.name == kLoss && !metrics.empty()) p.shown = metrics.front();
 }
 
 void resolve_model(Prepared& p, bool evaluation) {
@@ -138,16 +191,15 @@ void resolve_model(Prepared& p, bool evaluation) {
       config::fail(p.config.root.table("model"), "weights", problem);
     }
   }
-  const auto& info = p.data.info;
-  p.kind->resolve(p.model_options.get(), {.image_size = info.image_size,
-                                          .channels = 3,
-                                          .classes = static_cast<std::int64_t>(info.classes.size()),
-                                          .class_names = info.classes});
+  auto data = p.data.info.spec;
+  data.classes = p.task->outputs();
+  if (data.classes != static_cast<std::int64_t>(data.class_names.size())) data.class_names.clear();
+  p.kind->resolve(p.model_options.get(), data);
 }
 
 }  // namespace
 
-Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const ModelKinds& kinds,
+Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const Kinds& kinds,
                  const std::string& weights, const Log& log) {
   Prepared p;
   p.config = std::move(config);
@@ -161,12 +213,12 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
     comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
     check_layout(p);
     try {
-      p.kind = kinds.at(p.config.model.name);
+      p.kind = kinds.models.at(p.config.model.name);
     } catch (const ConfigError& error) {
       config::fail(p.config.root.table("model"), "name", error.what());
     }
     open_data(p, !trains, log);
-    check_classes(p);
+    choose_task(p, kinds.tasks);
     try {
       resolve_model(p, !trains);
     } catch (const ConfigError& error) {
@@ -175,7 +227,6 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
       const auto problem = what.substr(key.size());  // the path is from the command line
       throw ConfigError(problem.starts_with(p.weights) ? problem : fmt::format("{}: {}", weights, problem));
     }
-    p.loss = std::make_shared<nn::CrossEntropy>(p.config.train.label_smoothing);
     check_pixels(p);
     check_batch(p, trains);
     check_training(p, trains);
@@ -187,10 +238,10 @@ ModelSource model_source(const Prepared& p) {
   ModelSource source{.model = p.kind->make(p.model_options.get()),
                      .weights = p.weights,
                      .head_prefix = p.kind->head_prefix(),
-                     .kind = p.config.model.name,
-                     .loss = p.loss};
+                     .kind = p.config.model.name};
   for (const auto& field : p.kind->fields().fields)
     source.options[field.key] = config::to_toml(field.get(p.model_options.get()));
+  source.options["label_smoothing"] = config::to_toml(p.config.train.label_smoothing);
   return source;
 }
 
@@ -202,20 +253,8 @@ BoostOptions booster_options(const Prepared& p) {
           .seed = static_cast<std::uint64_t>(p.config.run.seed)};
 }
 
-Criterion classification(const Prepared& p) {
-  return [loss = p.loss](const nn::Tensors& outputs, const data::Batch& batch) {
-    return (*loss)(outputs.front(), batch.labels);
-  };
-}
-
-Criterion plain_classification() {
-  return [](const nn::Tensors& outputs, const data::Batch& batch) {
-    return nn::cross_entropy(outputs.front(), batch.labels);
-  };
-}
-
 BoostInputs training_inputs(const Prepared& p) {
-  return {.source = model_source(p), .criterion = classification(p), .data = p.data.train};
+  return {.source = model_source(p), .task = p.task, .data = p.data.train};
 }
 
 std::string resolved_toml(config::RunConfig c, const Plugin& plugin, const nn::ModelKind& kind,

@@ -9,12 +9,16 @@
 #include "core/base/registry.h"
 #include "core/booster/booster.h"
 #include "core/comm/world.h"
-#include "core/data/dataset.h"
+#include "core/data/datasets.h"
 #include "core/nn/model_kind.h"
 
 namespace trireme::train {
 
-using ModelKinds = Registry<std::shared_ptr<nn::ModelKind>>;
+/// What [model] name and [train] task can select.
+struct Kinds {
+  Registry<std::shared_ptr<nn::ModelKind>> models;
+  TaskKinds tasks;
+};
 
 struct Prepared {
   config::RunConfig config;
@@ -24,24 +28,22 @@ struct Prepared {
   std::shared_ptr<nn::ModelKind> kind;
   std::shared_ptr<void> model_options;  ///< resolved
   std::string weights;                  ///< the weights that the model starts from, or ""
-  std::shared_ptr<nn::CrossEntropy> loss;
+  std::shared_ptr<const Task> task;
+  Metric best;   ///< decides which weights are the best; "loss" for the loss
+  Metric shown;  ///< on the screen beside the loss: the best one, or the task's first
   std::int64_t micro_batch = 1, eval_batch = 1;
   std::int64_t total_steps = 0;  ///< of the whole training, for the learning-rate schedule
 };
 
 /// `weights`: overrides model.weights, for an evaluation. @throws ConfigError, DataError, CheckpointError
-Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const ModelKinds& kinds,
+Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const Kinds& kinds,
                  const std::string& weights, const Log& log);
 
 /// The model, without memory yet, and its initial weights.
 ModelSource model_source(const Prepared& prepared);
 BoostOptions booster_options(const Prepared& prepared);
-/// The model, its loss and the training data, as configured.
+/// The model, its task and the training data, as configured.
 BoostInputs training_inputs(const Prepared& prepared);
-/// Cross-entropy with the run's label smoothing.
-Criterion classification(const Prepared& prepared);
-/// Cross-entropy for an evaluation: without label smoothing, on complete logits.
-Criterion plain_classification();
 
 /// The complete configuration with all defaults, as TOML that can be run again.
 std::string resolved_toml(config::RunConfig config, const Plugin& plugin, const nn::ModelKind& kind,

@@ -9,6 +9,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/weights.h"
 #include "core/data/relabel.h"
+#include "core/data/transform.h"
 
 namespace trireme::train {
 namespace {
@@ -135,7 +136,7 @@ void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
   const auto names = stored.is_object()
                          ? stored_classes(stored, checkpoint::beside_weights(p.weights, checkpoint::kModelConfig))
                          : std::vector<std::string>();
-  const auto& classes = p.data.info.classes;
+  const auto& classes = p.data.info.spec.class_names;
   if (names.empty() || names == classes) return;
   if (data::is_reordering(classes, names)) {
     p.data = data::relabel(std::move(p.data), names);
@@ -152,11 +153,14 @@ void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
 }
 
 std::map<std::string, std::string> model_texts(const Prepared& p) {
-  std::map<std::string, std::string> texts{
-      {checkpoint::kModelConfig, json_text(p.kind->to_hf(p.model_options.get()), 2) + "\n"}};
+  auto model = p.kind->to_hf(p.model_options.get());
+  if (const auto problem = p.task->problem_type(); !problem.empty()) model["problem_type"] = problem;
+  std::map<std::string, std::string> texts{{checkpoint::kModelConfig, json_text(model, 2) + "\n"}};
   // Numeric data without normalisation were prepared by the user in an unknown way.
   if (!p.data.info.normalised) return texts;
-  const auto size = p.data.info.image_size;
+  const auto* pixels = p.data.info.spec.input(data::kPixelValues);
+  if (pixels == nullptr) return texts;
+  const auto size = pixels->shape.back();
   const nlohmann::json preprocessor{{"image_processor_type", "ViTImageProcessor"},
                                     {"do_convert_rgb", true},
                                     {"do_resize", true},

@@ -17,20 +17,28 @@
 namespace trireme::train {
 namespace {
 
-nlohmann::json to_json(const Evaluated& e) {
-  return {{"epoch", e.epoch}, {"step", e.step}, {"accuracy", e.accuracy}, {"loss", e.loss}};
+nlohmann::json record_of(const Evaluated& e) {
+  nlohmann::json out{{"epoch", e.epoch}, {"step", e.step}};
+  for (const auto& [name, value] : e.values) out[name] = value;
+  return out;
 }
 
 Evaluated evaluated(const nlohmann::json& from) {
-  return {from.at("epoch"), from.at("step"), from.at("accuracy"), from.at("loss")};
+  Evaluated out{from.at("epoch"), from.at("step"), {}};
+  for (const auto& [name, value] : from.items())
+    if (name != "epoch" && name != "step" && value.is_number()) out.values[name] = value.get<double>();
+  return out;
 }
 
 /// Facts about the data that are not in the configuration.
 nlohmann::json data_facts(const Prepared& p) {
-  return {{"train samples", p.data.train->size()},
-          {"pixels a side", p.data.info.image_size},
-          {"classes", text::join(p.data.info.classes)},
-          {"names of the training images (a digest)", p.data.info.digest}};
+  const auto& spec = p.data.info.spec;
+  nlohmann::json facts{{"train samples", p.data.train->size()},
+                       {"classes", text::join(spec.class_names)},
+                       {"names of the training images (a digest)", p.data.info.digest}};
+  for (const auto* tensors : {&spec.inputs, &spec.targets})
+    for (const auto& tensor : *tensors) facts["shape of " + tensor.name] = tensor.shape;
+  return facts;
 }
 
 /// The precision in which a run updates and stores its weights, according to its resolved configuration, and the keys
@@ -68,7 +76,7 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
   auto found = differences(now, earlier);
   const auto facts = data_facts(p);
   for (const auto& [what, before] : record.extra.at("data").items())
-    if (facts.at(what) != before)
+    if (facts.contains(what) && facts.at(what) != before)  // older versions recorded other facts
       found.refused.push_back(fmt::format("{}: {} (it was {})", what, json_text(facts.at(what)), json_text(before)));
   if (!found.refused.empty())
     throw CheckpointError(
@@ -106,14 +114,20 @@ void save_state(const Prepared& prepared, const RunFolder& folder, Booster& boos
   contents.record.progress = state.at;
   contents.record.seed = prepared.config.run.seed;
   contents.record.config = folder.config_toml();
-  contents.record.extra = {{"best", to_json(state.best)},
-                           {"last", to_json(state.last)},
+  contents.record.extra = {{"best", record_of(state.best)},
+                           {"last", record_of(state.last)},
                            {"skipped", state.skipped},
                            {"data", data_facts(prepared)}};
   contents.texts = model_texts(prepared);
   contents.best = best.file();
   contents.best_digest = best.digest();
   checkpoint::save_checkpoint(folder.dir(), contents, prepared.config.run.keep_checkpoints, booster.mesh());
+}
+
+bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {
+  if (other.epoch == 0 || !other.values.contains(by.name)) return true;
+  const double here = values.at(by.name), there = other.values.at(by.name);
+  return by.higher_is_better ? here > there : here < there;
 }
 
 static bool is_run_folder(const std::string& path) {

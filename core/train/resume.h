@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,11 @@ class RunFolder;
 
 /// An evaluation on the validation split.
 struct Evaluated {
-  std::int64_t epoch = 0;  ///< from 1; 0: none yet
-  std::int64_t step = 0;   ///< number of optimizer steps before it
-  double accuracy = 0, loss = 0;
+  std::int64_t epoch = 0;                ///< from 1; 0: none yet
+  std::int64_t step = 0;                 ///< number of optimizer steps before it
+  std::map<std::string, double> values;  ///< of the loss and of the task's metrics
+  /// Whether this one is better than `other`, which may lack the metric, because another version saved it.
+  [[nodiscard]] bool better_than(const Evaluated& other, const Metric& by) const;
 };
 
 /// The progress and results of a run.

@@ -35,6 +35,7 @@ const std::vector<Section>& rules() {
         {"eval_batch", Rule::free},
         {"recompute", Rule::free},
         {"topk", Rule::free},
+        {"task", Rule::refused},
         {"max_seconds", Rule::free}}},
       {"optimizer", Rule::warn, {{"name", Rule::refused}, {"freeze", Rule::refused}}},
       {"schedule", Rule::warn, {}},

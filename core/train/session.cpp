@@ -139,20 +139,21 @@ class Session {
     const auto eval = score(*validation_);
     FiniteWatch::validation(epoch_number(), eval.loss);
     const double train_loss = loss_sum / std::max(1.0, samples), seconds = since(epoch_begin);
-    console_.line(fmt::format("epoch {:<3} train {:.4f}   validation {:.4f}   accuracy {}   {:.1f} s", epoch_number(),
-                              train_loss, eval.loss, percent_text(eval.accuracy), seconds));
+    auto line = fmt::format("epoch {:<3} train {:.4f}   validation {:.4f}", epoch_number(), train_loss, eval.loss);
+    if (p_.shown.name != kLoss)
+      line += fmt::format("   {} {}", p_.shown.label, metric_text(p_.shown, eval.value(p_.shown.name)));
+    console_.line(fmt::format("{}   {:.1f} s", line, seconds));
     keep(eval, {{"train_loss", train_loss}, {"epoch_seconds", seconds}});
   }
 
-  EvalResult score(data::Loader& loader) {
-    return evaluate(booster_, run_, loader, train().topk, plain_classification());
-  }
+  EvalResult score(data::Loader& loader) { return evaluate(booster_, run_, loader); }
 
   void keep(const EvalResult& eval, nlohmann::json line) {
-    state_.last = {epoch_number(), at().global_step, eval.accuracy, eval.loss};
+    state_.last = {epoch_number(), at().global_step, {{kLoss, eval.loss}}};
+    for (const auto& [metric, value] : eval.metrics) state_.last.values[metric.name] = value;
     record("validation", eval, state_.last, std::move(line));
     // Of equally good epochs the first is kept.
-    if (state_.best.epoch > 0 && eval.accuracy <= state_.best.accuracy) return;
+    if (!state_.last.better_than(state_.best, p_.best)) return;
     state_.best = state_.last;
     best_model_.save(booster_, run_);
   }
@@ -215,12 +216,9 @@ class Session {
                  {"split", split},
                  {"step", of.step},
                  {"epoch", of.epoch},
-                 {"loss", eval.loss},
-                 {"accuracy", eval.accuracy},
-                 {"top_k", eval.top_k},
-                 {"k", eval.k},
                  {"samples", eval.samples},
                  {"seconds", eval.seconds}});
+    line.update(to_json(eval));
     folder_.metric(std::move(line));
   }
 
@@ -228,9 +226,17 @@ class Session {
     // The run was resumed in the middle of an epoch with nothing left to train.
     if (state_.last.step != at().global_step) keep(score(*validation_), nlohmann::json::object());
     // Save before the test, so that an error in the test samples does not lose the training.
-    checkpoint::save_weights(fmt::format("{}/{}", folder_.dir(), kLastModel), run_.model->state_dict(), model_texts(p_),
-                             booster_.mesh());
-    RunResult result{.state = state_, .run_dir = folder_.dir(), .resumed_at = resumed_at_};
+    const auto model = fmt::format("{}/{}", folder_.dir(), kExportedModel);
+    const bool exports_best = p_.config.run.export_weights == "best";
+    if (exports_best)
+      best_model_.export_to(model);
+    else
+      checkpoint::save_weights(model, run_.model->state_dict(), model_texts(p_), booster_.mesh());
+    RunResult result{.state = state_,
+                     .run_dir = folder_.dir(),
+                     .shown = p_.shown,
+                     .resumed_at = resumed_at_,
+                     .exports_best = exports_best};
     if (p_.data.test) {
       try {
         score_test(result);
@@ -238,7 +244,7 @@ class Session {
         const bool resumes = p_.config.run.keep_checkpoints > 0;
         throw DataError(
             fmt::format("{}. The training is complete, and its weights are in {}/{}{}", error.what(), folder_.dir(),
-                        kLastModel, resumes ? "; with --resume auto only the test runs" : ""),
+                        kExportedModel, resumes ? "; with --resume auto only the test runs" : ""),
             error.where());
       }
     }

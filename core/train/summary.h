@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/booster/booster.h"
-#include "core/data/dataset.h"
+#include "core/data/datasets.h"
 #include "core/train/evaluate.h"
 #include "core/train/resume.h"
 
@@ -28,19 +28,19 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
 struct RunResult {
   const TrainerState& state;
   std::string run_dir;
+  Metric shown{};               ///< Prepared::shown
   std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start
   double seconds = 0;
   std::optional<EvalResult> test{};       ///< for the last weights
   std::optional<EvalResult> best_test{};  ///< for the best epoch's weights, if they differ from the last
+  bool exports_best = false;              ///< RUN/model holds the best weights
   std::string stopped_by{};               ///< the key that stopped the run before its last epoch, or ""
   std::map<std::string, std::size_t> skipped_samples{};
 
   /// Whether the last weights are those of the best epoch.
   [[nodiscard]] bool best_is_last() const { return state.best.step == state.last.step; }
 };
-/// 0.957 -> "95.7 %"
-std::string percent_text(double share);
-/// The last lines on the screen: the time, then the exported weights with their accuracies.
+/// The last lines on the screen: the time, then the exported weights with their metric.
 std::vector<std::string> closing_lines(const RunResult& result);
 nlohmann::json run_summary(const RunResult& result, Booster& booster, const std::vector<std::string>& rank_reports);
 

@@ -50,8 +50,8 @@ class OneMessage : public trireme::ReplicatedOptimizer {
   OneMessage(OneMessageModel& model, const trireme::BoostOptions& options, trireme::comm::Mesh& mesh, bool half)
       : ReplicatedOptimizer(model.parameters(), options, mesh), model_(model), group_(mesh.group("dp")), half_(half) {}
 
-  void backward(const trireme::nn::Loss& loss, double global_weight) override {
-    ReplicatedOptimizer::backward(loss, global_weight);
+  void backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) override {
+    ReplicatedOptimizer::backward(loss_sum, global_weight);
     if (!model_.held() && group_.size() > 1) reduce();
   }
 

@@ -29,19 +29,17 @@ class Rings : public data::Dataset {
     const double noise = 0.2 * trireme::random::uniform(key, 1);
     if (augment)  // rotated slightly, by another angle in each epoch
       angle += 0.1 * trireme::random::uniform(key, 2 + static_cast<std::uint64_t>(epoch));
-    data::Sample sample;
-    sample.label = index % 2;
-    const double radius = (sample.label == 0 ? 0.5 : 1.0) + noise;
-    sample.inputs = {at::tensor({radius * std::cos(angle), radius * std::sin(angle)}, at::kFloat)};
-    return sample;
+    const double radius = (index % 2 == 0 ? 0.5 : 1.0) + noise;
+    const auto point = at::tensor({radius * std::cos(angle), radius * std::sin(angle)}, at::kFloat);
+    return data::Sample{{{"point", point}}, data::class_label(index % 2)};
   }
 };
 
-// Focal loss (Lin et al. 2017): samples that the model predicts confidently have less weight.
-nn::Loss focal(const nn::Tensors& outputs, const data::Batch& batch) {
-  const auto log_p = outputs[0].log_softmax(-1).gather(1, batch.labels.unsqueeze(1));
-  const auto losses = -(1 - log_p.exp()).square() * log_p;
-  return {losses.sum(), static_cast<double>(batch.size())};
+// Focal loss (Lin et al. 2017): samples that the model predicts confidently have less weight. A
+// criterion returns the sum over the samples of the batch.
+at::Tensor focal(const nn::Tensors& outputs, const data::Batch& batch) {
+  const auto log_p = outputs[0].log_softmax(-1).gather(1, batch.targets["labels"].unsqueeze(1));
+  return (-(1 - log_p.exp()).square() * log_p).sum();
 }
 
 int train(trireme::comm::World& world, const std::string& dir, std::int64_t epochs) {
@@ -56,7 +54,7 @@ int train(trireme::comm::World& world, const std::string& dir, std::int64_t epoc
   torch::nn::Sequential net(torch::nn::Linear(2, 32), torch::nn::GELU(), torch::nn::Linear(32, 32), torch::nn::GELU(),
                             torch::nn::Linear(32, 2));
   const auto rings = std::make_shared<Rings>();
-  auto run = booster.boost({.source = {.model = nn::adapt(net)}, .criterion = focal, .data = rings});
+  auto run = booster.boost({.source = {.model = nn::adapt(net)}, .task = trireme::task_of(focal), .data = rings});
 
   if (booster.load(run, dir)) booster.log().note("goes on after step {}", run.step);
   const auto steps = run.loader->steps_per_epoch();
@@ -68,8 +66,9 @@ int train(trireme::comm::World& world, const std::string& dir, std::int64_t epoc
     booster.save(run, dir);
   }
 
-  const auto score = trireme::train::evaluate(booster, run, *booster.evaluation_loader(rings, 60), /*topk=*/1);
-  booster.log().note("accuracy {:.1f} %", 100 * score.accuracy);
+  const auto task = trireme::tasks::classification();
+  const auto score = trireme::train::evaluate(booster, run, *booster.evaluation_loader(rings, 60), task.get());
+  booster.log().note("accuracy {:.1f} %", 100 * score.value("accuracy"));
   return 0;
 }
 

@@ -32,13 +32,11 @@ class Lines : public data::Dataset {
     };
     std::vector<std::int64_t> letters;
     for (std::int64_t i = 0; i < reader::kLength; ++i) letters.push_back(1 + draw(i, reader::kLetters - 1));
-    data::Sample sample;
-    sample.label = draw(reader::kLength, reader::kClasses);
+    const auto label = draw(reader::kLength, reader::kClasses);
     const auto mark = static_cast<std::size_t>(draw(reader::kLength + 1, reader::kLength - 1));
     letters[mark] = 0;
-    letters[mark + 1] = 1 + sample.label;
-    sample.inputs = {at::tensor(letters, at::kLong)};
-    return sample;
+    letters[mark + 1] = 1 + label;
+    return data::Sample{{{"letters", at::tensor(letters, at::kLong)}}, data::class_label(label)};
   }
 };
 
@@ -84,9 +82,7 @@ int train(Run given, trireme::comm::World& world) {
   const auto lines = std::make_shared<Lines>();
   trireme::BoostInputs inputs;
   inputs.source = std::move(given.source);
-  inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
-    return nn::cross_entropy(outputs[0], batch.labels);
-  };
+  inputs.task = trireme::tasks::classification();
   inputs.data = lines;
   auto run = booster.boost(std::move(inputs));
   booster.log().note("{}", booster.mesh().formula());
@@ -101,8 +97,8 @@ int train(Run given, trireme::comm::World& world) {
         booster.log().note("step {:3}  loss {:.15f}", run.step, loss.item<double>());
     }
   }
-  const auto score = trireme::train::evaluate(booster, run, *booster.evaluation_loader(lines, 32), 1);
-  booster.log().note("accuracy {:.1f} %, loss {:.15f}", 100 * score.accuracy, score.loss);
+  const auto score = trireme::train::evaluate(booster, run, *booster.evaluation_loader(lines, 32));
+  booster.log().note("accuracy {:.1f} %, loss {:.15f}", 100 * score.value("accuracy"), score.loss);
   return 0;
 }
 

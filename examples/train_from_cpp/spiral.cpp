@@ -24,10 +24,8 @@ class Spirals : public data::Dataset {
     const auto arm = index % 3;
     const double along = 0.1 + 0.9 * static_cast<double>(index) / static_cast<double>(size());
     const double angle = 5.0 * along + 2.0943951 * static_cast<double>(arm) + 0.15 * std::sin(12.9898 * index);
-    data::Sample sample;
-    sample.inputs = {at::tensor({along * std::cos(angle), along * std::sin(angle)}, at::kFloat)};
-    sample.label = arm;
-    return sample;
+    const auto point = at::tensor({along * std::cos(angle), along * std::sin(angle)}, at::kFloat);
+    return data::Sample{{{"point", point}}, data::class_label(arm)};
   }
 };
 
@@ -74,11 +72,8 @@ int train(trireme::comm::World& world) {
                             .lr_schedule = {.name = "cosine"},
                             .seed = 42});
   const auto points = std::make_shared<Spirals>();
-  auto run =
-      booster.boost({.source = {.model = std::make_shared<Net>()},
-                     .criterion = [](const nn::Tensors& outputs,
-                                     const data::Batch& batch) { return nn::cross_entropy(outputs[0], batch.labels); },
-                     .data = points});
+  auto run = booster.boost(
+      {.source = {.model = std::make_shared<Net>()}, .task = trireme::tasks::classification(), .data = points});
 
   at::Tensor loss;
   for (std::int64_t epoch = 0; epoch < booster.options().train.epochs; ++epoch) {
@@ -93,7 +88,8 @@ int train(trireme::comm::World& world) {
   const auto test = booster.evaluation_loader(points, 90);
   test->start_epoch(0);
   while (const auto step = test->next())
-    for (const auto& batch : step->micro) right += run.model->forward(batch)[0].argmax(-1).eq(batch.labels).sum();
+    for (const auto& batch : step->micro)
+      right += run.model->forward(batch)[0].argmax(-1).eq(batch.targets["labels"]).sum();
   booster.data_group().all_reduce(right);
   const double accuracy = static_cast<double>(right.item<std::int64_t>()) / static_cast<double>(points->size());
   booster.log().note("accuracy {:.1f} %", 100 * accuracy);

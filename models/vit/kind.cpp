@@ -107,7 +107,7 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   return true;
 }
 
-void Kind::resolve(void* options, const nn::InputSpec& inputs) const { vit::resolve(view(options), inputs); }
+void Kind::resolve(void* options, const nn::DataSpec& data) const { vit::resolve(view(options), data); }
 
 std::unique_ptr<nn::Model> Kind::make(const void* options) const { return std::make_unique<Vit>(view(options)); }
 

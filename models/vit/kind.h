@@ -10,9 +10,10 @@ class Kind : public nn::ModelKind {
   [[nodiscard]] const FieldTable& fields() const override;
   [[nodiscard]] std::shared_ptr<void> default_options() const override;
   bool from_hf(void* options, const nlohmann::json& config, const std::string& file) const override;
-  void resolve(void* options, const nn::InputSpec& inputs) const override;
+  void resolve(void* options, const nn::DataSpec& data) const override;
   [[nodiscard]] std::unique_ptr<nn::Model> make(const void* options) const override;
   [[nodiscard]] nlohmann::json to_hf(const void* options) const override;
+  [[nodiscard]] std::string default_task() const override { return "classification"; }
   [[nodiscard]] std::string head_prefix() const override { return "classifier."; }
 };
 

@@ -90,7 +90,7 @@ void apply_size(Options& options) {
   options.size.reset();
 }
 
-void resolve(Options& options, const nn::InputSpec& inputs) {
+void resolve(Options& options, const nn::DataSpec& data) {
   const bool sized = options.hidden_size && options.num_layers && options.num_heads && options.intermediate_size;
   if (!options.size && !sized) options.size = kDefaultSize;
   apply_size(options);
@@ -103,10 +103,14 @@ void resolve(Options& options, const nn::InputSpec& inputs) {
   fill(options.layer_norm_eps, 1e-12);
   fill(options.initializer_range, 0.02);
   fill(options.qkv_bias, true);
-  options.image_size = inputs.image_size;
-  options.channels = inputs.channels;
-  options.classes = inputs.classes;
-  options.class_names = inputs.class_names;
+  const auto& pixels = data.required_input(kPixels, "model \"vit\"");
+  if (pixels.shape.size() != 3 || pixels.varies() || pixels.shape[1] != pixels.shape[2])
+    throw ConfigError(
+        fmt::format("model \"vit\" reads {} [channels, side, side], but the data have {}", kPixels, pixels.text()));
+  options.channels = pixels.shape[0];
+  options.image_size = pixels.shape[1];
+  options.classes = data.classes;
+  options.class_names = data.class_names;
 
   must_divide("model.hidden_size", *options.hidden_size, "model.num_heads", *options.num_heads);
   must_divide("data.image_size", options.image_size, "model.patch_size", *options.patch_size);

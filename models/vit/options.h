@@ -24,6 +24,8 @@ struct Options {
   std::optional<std::int64_t> weights_image_size, weights_channels;  ///< those of the loaded weights
 };
 
+inline constexpr const char* kPixels = "pixel_values";  ///< the model's input, [channels, side, side]
+
 const Fields<Options>& fields();
 
 /// Replaces options.size by the sizes that it stands for; those that are set already override it.
@@ -31,6 +33,6 @@ const Fields<Options>& fields();
 void apply_size(Options& options);
 
 /// @throws ConfigError
-void resolve(Options& options, const nn::InputSpec& inputs);
+void resolve(Options& options, const nn::DataSpec& data);
 
 }  // namespace trireme::models::vit

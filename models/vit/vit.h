@@ -8,6 +8,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/nn/block.h"
 #include "models/vit/options.h"
@@ -18,6 +20,7 @@ class Vit : public nn::Model {
  public:
   /// @pre options are resolved
   explicit Vit(const Options& options);
+  std::vector<std::string> input_names() const override { return {kPixels}; }
   std::int64_t tokens(const nn::Tensors& /*inputs*/) const override { return tokens_; }
 
  private:

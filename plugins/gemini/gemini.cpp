@@ -201,7 +201,6 @@ static zero::RunKeys figures_hold_for(const GeminiOptions& o, const ModelSource&
   say("train.global_batch", train.global_batch);
   say("train.micro_batch", std::min(train.micro_batch.value_or(share), share));
   say("train.recompute", train.recompute);
-  if (source.loss) say("train.label_smoothing", source.loss->label_smoothing());
   say("optimizer.name", optimizer.name);
   say("optimizer.momentum", optimizer.momentum);
   say("optimizer.freeze", optimizer.freeze);

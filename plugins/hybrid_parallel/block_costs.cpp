@@ -8,7 +8,6 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -32,9 +31,11 @@ namespace {
 using RunOne = std::function<nn::Tensors(nn::Block& block, nn::Tensors inputs, const nn::Context& context)>;
 
 /// Runs the blocks one after another, in training.
-void run_blocks(nn::Model& model, nn::Tensors inputs, const RunOne& run) {
+void run_blocks(nn::Model& model, const nn::NamedTensors& example, const RunOne& run) {
+  auto inputs = model.first_inputs(example);
   nn::Context context{.training = true, .sample_ids = at::arange(inputs.front().size(0), at::kLong)};
   context.tokens = model.tokens(inputs);
+  context.side = model.side_inputs(example);
   model.forward(std::move(inputs), context,
                 [&](const std::shared_ptr<nn::Block>& block, nn::Tensors in, const nn::Context& c) {
                   return run(*block, std::move(in), c);
@@ -201,14 +202,14 @@ double settled(c10::Device device) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-nn::Tensors inputs_like(const nn::Tensors& example, const ProfileConfig& config, Random& random) {
-  nn::Tensors inputs;
-  for (const auto& input : example) {
+/// Random floating-point values; integers, such as token ids and masks, are those of the example.
+nn::NamedTensors inputs_like(const nn::NamedTensors& example, const ProfileConfig& config, Random& random) {
+  nn::NamedTensors inputs;
+  for (const auto& [name, input] : example) {
     auto shape = input.sizes().vec();
     shape.front() = config.samples;
-    inputs.push_back(at::isFloatingType(input.scalar_type())
-                         ? random(shape)
-                         : at::zeros(shape, at::TensorOptions(input.scalar_type()).device(config.device)));
+    inputs.set(name, at::isFloatingType(input.scalar_type()) ? random(shape)
+                                                             : input.expand(shape).contiguous().to(config.device));
   }
   return inputs;
 }
@@ -229,7 +230,7 @@ struct BlockProfile {
 using ProfileBlock = std::function<BlockProfile(nn::Block& block, nn::Tensors inputs, const nn::Context& context)>;
 
 /// Each block's cost, with temporary parameters.
-std::vector<double> profile_blocks(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
+std::vector<double> profile_blocks(nn::Model& model, const nn::NamedTensors& example, const ProfileConfig& config,
                                    const comm::Group& everyone, const ProfileBlock& try_one) {
   const KeptGenerators generators(config.device);
   Random random(config);
@@ -254,7 +255,7 @@ std::vector<double> parameter_costs(nn::Model& model) {
   return costs;
 }
 
-std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
+std::vector<double> flop_costs(nn::Model& model, const nn::NamedTensors& example, const ProfileConfig& config,
                                const comm::Group& everyone) {
   const at::NoGradGuard no_grad;
   return profile_blocks(model, example, config, everyone,
@@ -267,7 +268,7 @@ std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, con
                         });
 }
 
-std::vector<double> time_costs(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
+std::vector<double> time_costs(nn::Model& model, const nn::NamedTensors& example, const ProfileConfig& config,
                                const comm::Group& everyone) {
   bool first = true;
   return profile_blocks(model, example, config, everyone,

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/comm/group.h"
-#include "core/nn/context.h"
+#include "core/nn/named_tensors.h"
 
 namespace trireme::nn {
 class Model;
@@ -29,12 +29,12 @@ struct ProfileConfig {
 /// Floating-point operations of each block's forward pass: two for each multiplication in LibTorch's matrix products,
 /// convolutions and attentions, summed over the ranks of `everyone`. `example`: the inputs of one sample, [1, ...]
 /// each. Collective.
-std::vector<double> flop_costs(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
+std::vector<double> flop_costs(nn::Model& model, const nn::NamedTensors& example, const ProfileConfig& config,
                                const comm::Group& everyone);
 
 /// Seconds of each block's forward and backward pass, the best of three, summed over the ranks of `everyone`.
 /// Collective.
-std::vector<double> time_costs(nn::Model& model, const nn::Tensors& example, const ProfileConfig& config,
+std::vector<double> time_costs(nn::Model& model, const nn::NamedTensors& example, const ProfileConfig& config,
                                const comm::Group& everyone);
 
 }  // namespace trireme::plugins

@@ -174,19 +174,15 @@ zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
   return {everyone, alone, everyone, axes};
 }
 
-/// Makes the loss use logits that are sharded over the ranks. Returns false if the loss is not known to be
-/// cross-entropy, or the policy names no logits.
-static bool loss_is_parallel(const ModelSource& source, const comm::Group& tp) {
+/// The cross-entropy of logits that are sharded over the ranks; null if the loss takes none, or the policy names none.
+static nn::CrossEntropy parallel_cross_entropy(const ModelSource& source, const comm::Group& tp) {
   const auto classes = shardformer::classes_of(*source.model, *policy_for(source));
-  if (!source.loss || classes < 2) return false;
-  source.loss->set_parallel_loss(
-      [classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-        // A rank's part of two or more classes never has all of them; full logits come from an evaluation.
-        return logits.size(-1) != classes ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
-                                          : nn::cross_entropy(logits, labels, smoothing);
-      },
-      source.model);
-  return true;
+  if (!source.sharded_logits || classes < 2) return {};
+  return [classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+    // A rank's part of two or more classes never has all of them; an evaluation makes complete logits.
+    return logits.size(-1) != classes ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
+                                      : nn::cross_entropy(logits, labels, smoothing);
+  };
 }
 
 /// The cost of each block; empty: all are equal. Collective if they are timed.
@@ -195,7 +191,7 @@ std::vector<double> HybridParallel::block_costs(const ModelSource& source, const
   const auto& by = options_.pp_partition;
   if (options_.pp_size == 1 || !options_.num_layers_per_stage.empty() || by == "uniform") return {};
   if (by == "parameters") return parameter_costs(*source.model);
-  const auto example = source.example ? source.example() : nn::Tensors();
+  const auto example = source.example ? source.example() : nn::NamedTensors();
   if (example.empty())
     throw ConfigError(
         fmt::format("plugin.hybrid_parallel.pp_partition: \"{}\" runs the blocks with a sample, but there is none; "
@@ -217,8 +213,10 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   auto stage_choice = this->stage_choice();
   stage_choice.costs = block_costs(source, options, mesh);  // before the model is sharded
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
+  nn::CrossEntropy cross_entropy;
   if (tp.size() > 1 || options_.mode() != Sequence::none) {
-    cut.parallel_loss = options_.parallel_output && tp.size() > 1 && loss_is_parallel(source, tp);
+    if (options_.parallel_output && tp.size() > 1) cross_entropy = parallel_cross_entropy(source, tp);
+    cut.parallel_loss = cross_entropy != nullptr;
     shardformer::apply(*source.model, *policy_for(source), cut);
   }
   ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage),
@@ -240,7 +238,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   if (pp.size() == 1) {
     auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
     finish(*model);
-    return {std::move(model), std::move(optimizer)};
+    return {std::move(model), std::move(optimizer), std::move(cross_entropy)};
   }
   keep_stages(*source.model, stages, pp.axis());
   plan.gradient_group_of = gradient_groups(*source.model, stages);
@@ -248,7 +246,8 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
   finish(*model);
   const auto loss_type = Precision::parse(options.train.precision).loss;
-  return {std::make_unique<PipelinedModel>(std::move(model), std::move(stages), loss_type, mesh), std::move(optimizer)};
+  return {std::make_unique<PipelinedModel>(std::move(model), std::move(stages), loss_type, mesh), std::move(optimizer),
+          std::move(cross_entropy)};
 }
 
 }  // namespace trireme::plugins

@@ -59,8 +59,8 @@ nn::Tensors PipelinedModel::forward(const data::Batch& batch) {
     const auto range = shard::split(batch.size(), pieces, i);
     const auto cut = [&](const at::Tensor& whole) { return whole.narrow(0, range.begin, range.size()); };
     auto& piece = micro.emplace_back(batch);
-    for (auto& input : piece.inputs) input = cut(input);
-    piece.labels = cut(batch.labels);
+    for (auto* tensors : {&piece.inputs, &piece.targets})
+      for (auto& [name, tensor] : *tensors) tensor = cut(tensor);
     piece.sample_ids = cut(batch.sample_ids);
   }
   model_->begin_pass();
@@ -82,7 +82,7 @@ ScopeGuard PipelinedModel::no_sync() {
 
 nn::Tensors PipelinedModel::forward(int chunk, nn::Tensors inputs, const data::Batch& batch) {
   const auto& [begin, end] = plan_.mine[static_cast<std::size_t>(chunk)];
-  if (begin == 0) inputs = model_->to_compute_dtype(std::move(inputs));
+  if (begin == 0) inputs = model_->first_inputs(batch);
   return model_->forward_blocks(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), std::move(inputs),
                                 batch);
 }
@@ -98,13 +98,13 @@ nn::Tensors PipelinedModel::probe(int chunk, nn::Tensors inputs, const data::Bat
 
 at::Tensor PipelinedModel::loss(const nn::Tensors& made, const data::Batch& batch) {
   const auto outputs = model_->as_outputs(made);
-  const auto loss = (*criterion_)(outputs, batch);
-  loss_ += (loss.sum.detach() / batch.global_weight).to(loss_type_);
+  const auto part = part_of_mean((*criterion_)(outputs, batch), batch.global_weight);
+  loss_ += part.detach().to(loss_type_);
   if (outputs_ != nullptr) {
     outputs_->emplace_back();
     for (const auto& output : outputs) outputs_->back().push_back(output.detach());
   }
-  return optimizer_->scaler().scale(model_->scaled_loss(loss.sum / batch.global_weight));
+  return optimizer_->scaler().scale(model_->scaled_loss(part));
 }
 
 bool PipelinedModel::trains(int chunk) const {

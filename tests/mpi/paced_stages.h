@@ -65,7 +65,8 @@ class Multiply : public pipeline::Chunks {
   }
   pipeline::Tensors forward(int chunk, pipeline::Tensors inputs, const data::Batch& batch) override {
     const int stage = schedule_.stage_of(rank_, chunk);
-    if (stage == 0) inputs = {inputs[0] * lift, batch.sample_ids.to(inputs[0].device()), inputs[0] * lift};
+    if (const auto& x = batch.inputs.front(); stage == 0)
+      inputs = {x * lift, batch.sample_ids.to(x.device()), x * lift};
     if (!probing_) {
       EXPECT_TRUE(inputs.at(1).cpu().equal(batch.sample_ids));
     }
@@ -100,8 +101,7 @@ inline std::vector<data::Batch> batches(int microbatches, std::int64_t samples) 
   for (int m = 0; m < microbatches; ++m) {
     data::Batch batch;
     const auto size = m + 1 == microbatches ? samples - 1 : samples;  // the last is ragged, or empty
-    batch.inputs = {at::arange(1, 1 + size, on(at::kDouble)) + m};
-    batch.labels = at::arange(size, on(at::kLong));
+    batch.inputs = {{"x", at::arange(1, 1 + size, on(at::kDouble)) + m}};
     batch.sample_ids = at::arange(size, at::kLong) + 10 * m;
     out.push_back(std::move(batch));
   }

@@ -32,7 +32,7 @@ TEST_P(PipelineExecutor, GivesTheProductsGradients) {
     pipeline::Executor executor({GetParam().name, GetParam().chunks}, pipeline::Links(mesh(), "pp"), chunks);
     const auto micro = batches(plan.microbatches, samples);
     double sum = 0, product = 1;
-    for (const auto& batch : micro) sum += batch.inputs[0].sum().item<double>();
+    for (const auto& batch : micro) sum += batch.inputs.front().sum().item<double>();
     for (int stage = 0; stage < plan.stages(); ++stage) product *= stage + 2;
     for (int step = 1; step <= 2; ++step) {
       executor.train(micro);
@@ -48,7 +48,7 @@ TEST_P(PipelineExecutor, GivesTheProductsGradients) {
       continue;
     }
     ASSERT_EQ(made.size(), micro.size());
-    for (std::size_t m = 0; m < made.size(); ++m) EXPECT_TRUE(made[m][0].equal(micro[m].inputs[0] * product));
+    for (std::size_t m = 0; m < made.size(); ++m) EXPECT_TRUE(made[m][0].equal(micro[m].inputs.front() * product));
   }
 }
 

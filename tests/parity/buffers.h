@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tasks/tasks.h"
 #include "tests/parity/layout.h"
 
 namespace trireme::tests::buffers {
@@ -22,11 +23,9 @@ class Points : public data::Dataset {
   std::int64_t size() const override { return size_; }
   std::optional<data::Sample> get(std::int64_t index, std::int64_t, bool) override {
     const auto whole = shard::Placement::whole("x", {kFeatures});
-    data::Sample sample;
-    sample.inputs = {
-        shard::draw(shard::Init::normal(0.5, 2), 50 + static_cast<std::uint64_t>(index), whole, at::kDouble, at::kCPU)};
-    sample.label = index * 5 % kClassesHere;
-    return sample;
+    const auto x =
+        shard::draw(shard::Init::normal(0.5, 2), 50 + static_cast<std::uint64_t>(index), whole, at::kDouble, at::kCPU);
+    return data::Sample{{{"x", x}}, data::class_label(index * 5 % kClassesHere)};
   }
 
  private:
@@ -71,9 +70,7 @@ struct Training {
     BoostInputs inputs;
     inputs.source.model = std::move(model);
     inputs.source.weights = weights;
-    inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
-      return nn::cross_entropy(outputs.front(), batch.labels);
-    };
+    inputs.task = tasks::classification();
     inputs.data = std::make_shared<Points>(samples);
     run = booster.boost(std::move(inputs));
   }

@@ -68,7 +68,7 @@ Named whole_batch(const Named& start, std::int64_t global) {
                          0.1, 1e-5, false);
       x = x.flatten(1).tanh();
     }
-    (nn::cross_entropy(x, micro.labels).sum / static_cast<double>(micro.size())).backward();
+    (nn::cross_entropy(x, micro.targets["labels"]) / static_cast<double>(micro.size())).backward();
     const at::NoGradGuard no_grad;
     for (auto& [name, value] : t) {
       if (!value.requires_grad()) continue;

@@ -72,7 +72,7 @@ Named expected(const Named& start, int shares) {
           at::manual_seed(random::mix(key, block++));
           x = child.any_forward(x).get<at::Tensor>();
         }
-        (nn::cross_entropy(x, micro.labels).sum / kGlobal).backward();
+        (nn::cross_entropy(x, micro.targets["labels"]) / kGlobal).backward();
       }
       const at::NoGradGuard no_grad;
       if (share > 0)

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/nn/block.h"
 #include "core/train/evaluate.h"
+#include "tasks/tasks.h"
 #include "tests/parity/layout.h"
 
 namespace trireme::tests {
@@ -140,8 +141,8 @@ TEST(DataParallelRules, EvaluationCountsEachSampleOnce) {
   std::vector<std::int64_t> labels;
   for (std::int64_t i = 0; i < data->size(); ++i) {
     const auto sample = data->get(i, 0, false);
-    images.push_back(sample->inputs.at(0));
-    labels.push_back(sample->label);
+    images.push_back(sample->inputs.front());
+    labels.push_back(sample->targets["labels"].item<std::int64_t>());
   }
   const at::NoGradGuard no_grad;
   const auto logits = run.model->module().forward({at::stack(images).to(world().device())}, {}).at(0);
@@ -152,12 +153,12 @@ TEST(DataParallelRules, EvaluationCountsEachSampleOnce) {
   };
   for (const std::int64_t batch : {1, 3, 19}) {
     auto loader = booster.evaluation_loader(data, batch);
-    const auto result = train::evaluate(booster, run, *loader, 3);
+    const auto task = tasks::classification({.topk = 3});
+    const auto result = train::evaluate(booster, run, *loader, task.get());
     EXPECT_EQ(result.samples, 19);
     EXPECT_NEAR(result.loss, loss, 1e-12 * loss);
-    EXPECT_DOUBLE_EQ(result.accuracy, hits(1));
-    EXPECT_EQ(result.k, 3);
-    EXPECT_DOUBLE_EQ(result.top_k, hits(3));
+    EXPECT_DOUBLE_EQ(result.value("accuracy"), hits(1));
+    EXPECT_DOUBLE_EQ(result.value("top_k"), hits(3));
   }
 }
 

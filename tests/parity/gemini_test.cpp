@@ -170,7 +170,7 @@ TEST(GeminiRules, EvaluatesWithEmptyBatches) {
   double loss = 0;
   for (const std::int64_t batch : {1, 3, 19}) {
     auto loader = booster.evaluation_loader(make_data(c), batch);
-    const auto result = train::evaluate(booster, run, *loader, 3);
+    const auto result = train::evaluate(booster, run, *loader);
     EXPECT_EQ(result.samples, 19);
     if (loss != 0) {
       EXPECT_NEAR(result.loss, loss, 1e-12 * loss);

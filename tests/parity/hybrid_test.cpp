@@ -126,29 +126,22 @@ INSTANTIATE_TEST_SUITE_P(Bounds, HybridPrecision,
                                          Rounding{"fp16", 4e-3, 1e-2}),
                          [](const auto& value) { return std::string(value.param.precision); });
 
-// Logits that stay cut make sense to one loss alone, and it to one model.
-TEST(HybridRules, ALossOfCutLogitsIsTheModelsOwn) {
-  for (const auto& c : cross({{2, 0}}, {Case{.name = "losses", .steps = 1}})) {
+// A criterion that may use the outputs in any way gets complete logits.
+TEST(HybridRules, ACriterionOfAProgramGetsCompleteLogits) {
+  for (const auto& c : cross({{2, 0}}, {Case{.name = "criterion", .steps = 1}})) {
     if (!runs_here(c)) continue;
-    Booster booster(world(), make_plugin(c), make_options(c)), second(world(), make_plugin(c), make_options(c));
-    auto inputs = make_inputs(c), others = make_inputs(c);
-    const auto loss = inputs.source.loss;
-    inputs.criterion = [](const nn::Tensors& outputs, const data::Batch& batch) {
-      return nn::cross_entropy(outputs.front(), batch.labels);
-    };
-    {
-      auto run = booster.boost(std::move(inputs));
-      run.loader->start_epoch(0);
-      EXPECT_THROW(booster.train_step(run, *run.loader->next()), ConfigError);
-      others.source.loss = loss;
-      EXPECT_THROW(second.boost(std::move(others)), ConfigError);
-    }
-    inputs = make_inputs(c);
-    inputs.source.loss = loss;  // of a model that is gone
-    auto run = second.boost(std::move(inputs));
+    Booster booster(world(), make_plugin(c), make_options(c));
+    auto inputs = make_inputs(c);
+    std::int64_t classes = 0;
+    inputs.task = task_of([&classes](const nn::Tensors& outputs, const data::Batch& batch) {
+      classes = outputs.front().size(-1);
+      return nn::cross_entropy(outputs.front(), batch.targets[nn::kLabels]);
+    });
+    auto run = booster.boost(std::move(inputs));
     run.loader->start_epoch(0);
-    inputs = make_inputs(c);
-    EXPECT_TRUE(loss->replaced());
+    const auto loss = booster.train_step(run, *run.loader->next()).loss.item<double>();
+    EXPECT_EQ(classes, 5);
+    EXPECT_NEAR(loss, reference(c).losses.front(), kBound * loss);
   }
 }
 

@@ -14,7 +14,6 @@
 #include "core/nn/adapt.h"
 #include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/criterion.h"
 #include "core/nn/embedding.h"
 #include "core/nn/first_token.h"
 #include "core/nn/linear.h"
@@ -33,11 +32,14 @@ class Noise : public data::Dataset {
   std::int64_t size() const override { return n_; }
   std::optional<data::Sample> get(std::int64_t index, std::int64_t, bool) override {
     const auto whole = shard::Placement::whole("pixels", {3, pixels_, pixels_});
-    data::Sample sample;
-    sample.inputs = {
-        shard::draw(shard::Init::normal(0, 1), 1000 + static_cast<std::uint64_t>(index), whole, at::kDouble, at::kCPU)};
-    sample.label = (index * 7 + 3) % kClasses;
-    return sample;
+    const auto pixels =
+        shard::draw(shard::Init::normal(0, 1), 1000 + static_cast<std::uint64_t>(index), whole, at::kDouble, at::kCPU);
+    return data::Sample{{{"pixel_values", pixels}}, data::class_label((index * 7 + 3) % kClasses)};
+  }
+  nn::DataSpec spec() override {
+    return {.inputs = {{"pixel_values", at::kDouble, {3, pixels_, pixels_}}},
+            .targets = {{nn::kLabels, at::kLong}},
+            .classes = kClasses};
   }
 
  private:
@@ -156,7 +158,7 @@ class Twice : public nn::Model {
 /// of the first token, by a head or by the embedding. 7 words: uneven over 2 to 6 ranks.
 class Words : public nn::Model {
  public:
-  static constexpr std::int64_t kVocabulary = 7, kTokens = 10;
+  static constexpr std::int64_t kVocabulary = kWords, kTokens = 10;
 
   explicit Words(const Case& c) {
     const auto embedding =
@@ -281,7 +283,7 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   options.dropout = c.dropout;
   options.attention_dropout = c.dropout;
   const auto kind = models::all_models().at("vit");
-  kind->resolve(&options, {.image_size = c.pixels, .channels = 3, .classes = kClasses, .class_names = {}});
+  kind->resolve(&options, make_data(c)->spec());
   std::shared_ptr<nn::Model> model = kind->make(&options);
   if (c.unused_block) model = std::make_shared<WithBystander>(model);
   if (c.rare && !c.twice) model = std::make_shared<WithRare>(model, c.hidden);
@@ -354,11 +356,11 @@ Trace reference(const Case& c) {
     const auto batch = loader.next()->micro.front();
     const nn::Context context{.training = true, .seed = kSeed, .step = step, .sample_ids = batch.sample_ids};
     model->train(true);
-    const auto logits = model->forward(batch.inputs, context).front();
+    const auto logits = model->forward(model->first_inputs(batch.inputs), context).front();
     // Mean cross-entropy by hand.
     const auto log_p = logits.log_softmax(-1);
-    const auto loss =
-        -((1 - c.smoothing) * log_p.gather(1, batch.labels.unsqueeze(1)).mean() + c.smoothing * log_p.mean());
+    const auto loss = -((1 - c.smoothing) * log_p.gather(1, batch.targets["labels"].unsqueeze(1)).mean() +
+                        c.smoothing * log_p.mean());
     for (auto& p : parameters) p.value.mutable_grad() = at::Tensor();
     loss.backward();
     trace.losses.push_back(loss.item<double>());

@@ -51,6 +51,7 @@ struct Trace {
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 constexpr std::uint64_t kSeed = 11;
+constexpr std::int64_t kWords = 7;  ///< the vocabulary of the model of words: uneven over 2 to 6 ranks
 
 std::shared_ptr<data::Dataset> make_data(const Case& c);
 std::shared_ptr<nn::Model> make_model(const Case& c);

@@ -205,7 +205,7 @@ TEST_F(Resume, RefusesAnotherTraining) {
       {"data.leaf_seed=8", "data.leaf_seed = 8 (it was 7)"},
       {"data.flip=false", "data.flip = false (it was true)"},
       {"data.mean=[0,0,0]", "data.mean = [0.0, 0.0, 0.0] (it was [0.5, 0.5, 0.5])"},
-      {"data.image_size=24", "pixels a side: 24 (it was 16)"},
+      {"data.image_size=24", "shape of pixel_values: [3,24,24] (it was [3,16,16])"},
       {"model.dropout=0.2", "model.dropout = 0.2 (it was 0.1)"},
       {"model.num_heads=2", "model.num_heads = 2 (it was 3)"},
       {"optimizer.name=sgd", "optimizer.name = \"sgd\" (it was \"hybrid_adam\")"},

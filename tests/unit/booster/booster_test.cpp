@@ -58,16 +58,13 @@ class Blank : public data::Dataset {
  public:
   std::int64_t size() const override { return 8; }
   std::optional<data::Sample> get(std::int64_t, std::int64_t, bool) override {
-    return data::Sample{{at::empty({3, 2, 2})}, 0};
+    return data::Sample{{{"x", at::empty({3, 2, 2})}}, data::class_label(0)};
   }
 };
 
 BoostInputs blank_inputs() {
   return {.source = {.model = nn::adapt(torch::nn::Sequential(torch::nn::Linear(2, 3)))},
-          .criterion =
-              [](const nn::Tensors& outputs, const data::Batch&) {
-                return nn::Loss{outputs[0].sum(), 1};
-              },
+          .task = task_of([](const nn::Tensors& outputs, const data::Batch&) { return outputs[0].sum(); }),
           .data = std::make_shared<Blank>()};
 }
 
@@ -170,7 +167,7 @@ TEST(Booster, TellsWrongCalls) {
   const auto world = launch();
   EXPECT_NE(usage_error([&] { Booster(*world, nullptr, {}); }).find("the plugin is null"), std::string::npos);
   Booster booster(*world, std::make_unique<Bare>(), {.train = {.global_batch = 4}});
-  EXPECT_NE(usage_error([&] { booster.boost({}); }).find("needs a model, a criterion and data"), std::string::npos);
+  EXPECT_NE(usage_error([&] { booster.boost({}); }).find("needs a model, a task and data"), std::string::npos);
   Booster with_forgetful(*world, std::make_unique<Forgetful>(), {.train = {.global_batch = 4}});
   EXPECT_NE(usage_error([&] { with_forgetful.boost(blank_inputs()); }).find("returned no model or no optimizer"),
             std::string::npos);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/data/dataset.h"
 
 namespace trireme::data::testing_tools {
 
@@ -41,6 +42,8 @@ class Folder {
  private:
   std::filesystem::path path_;
 };
+
+inline std::int64_t label_of(const Sample& sample) { return sample.targets[nn::kLabels].item<std::int64_t>(); }
 
 /// uint8 [height, width, 3] of one colour.
 inline at::Tensor plain(std::int64_t height, std::int64_t width, unsigned char red, unsigned char green,

@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "core/data/dataset.h"
+#include "core/data/datasets.h"
 #include "core/data/image.h"
 #include "core/data/loader.h"
 
@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing_tools::Folder;
+using testing_tools::label_of;
 using testing_tools::message_of;
 using testing_tools::plain;
 
@@ -41,7 +42,7 @@ config::DataOptions options_for(const std::string& path) {
 }
 
 int red_of(const Sample& sample) {
-  return static_cast<int>((sample.inputs.at(0)[0][0][0].item<double>() * 0.5 + 0.5) * 255 + 0.5);
+  return static_cast<int>((sample.inputs.front()[0][0][0].item<double>() * 0.5 + 0.5) * 255 + 0.5);
 }
 
 TEST(ImageFolder, ListsClassesAndFilesInByteOrder) {
@@ -52,8 +53,8 @@ TEST(ImageFolder, ListsClassesAndFilesInByteOrder) {
   folder.write("train/a/notes.txt", "");
   folder.write("train/readme.md", "");
   auto sets = open(options_for(folder.path()), 1, Log(1));
-  EXPECT_EQ(sets.info.classes, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(sets.info.image_size, 8);
+  EXPECT_EQ(sets.info.spec.class_names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(sets.info.spec.classes, 2);
   ASSERT_EQ(sets.train->size(), 3);
   EXPECT_EQ(sets.validation->size(), 2);
   EXPECT_EQ(sets.test, nullptr);
@@ -61,14 +62,14 @@ TEST(ImageFolder, ListsClassesAndFilesInByteOrder) {
   for (std::int64_t i = 0; i < 3; ++i) {
     const auto sample = sets.train->get(i, 0, true);
     EXPECT_EQ(red_of(*sample), reds[i]);
-    EXPECT_EQ(sample->label, labels[i]);
+    EXPECT_EQ(label_of(*sample), labels[i]);
   }
-  EXPECT_EQ(sets.train->empty_inputs().at(0).sizes(), (std::vector<std::int64_t>{0, 3, 8, 8}));
+  EXPECT_EQ(sets.train->spec().input("pixel_values")->shape, (std::vector<std::int64_t>{3, 8, 8}));
   put(folder, "test/b/t.png", 9);
   fs::rename(folder.path("validation"), folder.path("val"));
   sets = open(options_for(folder.path()), 1, Log(1));
   EXPECT_EQ(sets.validation->size(), 2);
-  EXPECT_EQ(sets.test->get(0, 0, false)->label, 1);
+  EXPECT_EQ(label_of(*sets.test->get(0, 0, false)), 1);
 }
 
 TEST(ImageFolder, IsListedByOneRankOfAHost) {
@@ -85,12 +86,12 @@ TEST(ImageFolder, IsListedByOneRankOfAHost) {
   fs::rename(folder.path("validation"), folder.path("gone"));  // whoever lists again is refused
   for (const int local_rank : {1, 2}) {
     const auto sets = open(options, 1, Log(1), rank(local_rank));
-    EXPECT_EQ(sets.info.classes, first.info.classes);
+    EXPECT_EQ(sets.info.spec.class_names, first.info.spec.class_names);
     ASSERT_EQ(sets.train->size(), 4);
     EXPECT_EQ(sets.validation->size(), 2);
     EXPECT_EQ(sets.test, nullptr);
     for (std::int64_t i = 0; i < 4; ++i) {
-      EXPECT_EQ(sets.train->label(i), first.train->label(i));
+      EXPECT_EQ(label_of(*sets.train->get_with({}, i, 0, false)), label_of(*first.train->get_with({}, i, 0, false)));
       EXPECT_EQ(red_of(*sets.train->get(i, 0, false)), red_of(*first.train->get(i, 0, false)));
     }
   }
@@ -249,8 +250,8 @@ TEST(ImageFolder, AugmentationIsTheSameWithAnyWorkersRanksAndCache) {
               for (const auto& micro : step->micro)
                 for (std::int64_t i = 0; i < micro.size(); ++i) {
                   auto& want = reference[static_cast<std::size_t>(micro.sample_ids[i].item<std::int64_t>())];
-                  if (!want.defined()) want = micro.inputs[0][i];
-                  const bool same = at::equal(want, micro.inputs[0][i]);
+                  if (!want.defined()) want = micro.inputs.front()[i];
+                  const bool same = at::equal(want, micro.inputs.front()[i]);
                   if (epoch == 0)
                     EXPECT_TRUE(same);
                   else if (!same)
@@ -261,8 +262,9 @@ TEST(ImageFolder, AugmentationIsTheSameWithAnyWorkersRanksAndCache) {
   EXPECT_GT(differ, 8 * 20) << "another epoch, another crop";
   // Without `augment`, and in the other splits, the picture is as it is.
   const auto sets = open(options, 6, Log(1));
-  EXPECT_TRUE(at::equal(sets.train->get(3, 0, false)->inputs[0], sets.train->get(3, 5, false)->inputs[0]));
-  EXPECT_TRUE(at::equal(sets.validation->get(0, 0, true)->inputs[0], sets.validation->get(0, 5, true)->inputs[0]));
+  EXPECT_TRUE(at::equal(sets.train->get(3, 0, false)->inputs.front(), sets.train->get(3, 5, false)->inputs.front()));
+  EXPECT_TRUE(
+      at::equal(sets.validation->get(0, 0, true)->inputs.front(), sets.validation->get(0, 5, true)->inputs.front()));
 }
 
 }  // namespace

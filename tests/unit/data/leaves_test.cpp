@@ -24,6 +24,7 @@ namespace trireme::data {
 namespace {
 
 using testing_tools::Folder;
+using testing_tools::label_of;
 using testing_tools::message_of;
 
 /// FNV over the pixels.
@@ -51,8 +52,8 @@ TEST(Leaves, OpenInMemoryAsTheyAreWritten) {
   const auto drawn = open(options, 1, Log(1));
   options.path = folder.path();
   const auto read = open(options, 1, Log(1));
-  EXPECT_EQ(drawn.info.classes, (std::vector<std::string>{"angular_spots", "healthy", "rust"}));
-  EXPECT_EQ(drawn.info.classes, read.info.classes);
+  EXPECT_EQ(drawn.info.spec.class_names, (std::vector<std::string>{"angular_spots", "healthy", "rust"}));
+  EXPECT_EQ(drawn.info.spec.class_names, read.info.spec.class_names);
   EXPECT_EQ(drawn.train->size(), 28);
   EXPECT_EQ(drawn.validation->size(), 6);
   EXPECT_EQ(drawn.test->size(), 6);
@@ -66,9 +67,9 @@ TEST(Leaves, OpenInMemoryAsTheyAreWritten) {
     ASSERT_EQ(memory->size(), disk->size());
     for (std::int64_t i = 0; i < memory->size(); ++i) {
       const auto x = memory->get(i, 0, false), y = disk->get(i, 0, false);
-      a.push_back(random::mix(fingerprint(x->inputs[0]), static_cast<std::uint64_t>(x->label)));
-      b.push_back(random::mix(fingerprint(y->inputs[0]), static_cast<std::uint64_t>(y->label)));
-      ++labels[static_cast<std::size_t>(x->label)];
+      a.push_back(random::mix(fingerprint(x->inputs.front()), static_cast<std::uint64_t>(label_of(*x))));
+      b.push_back(random::mix(fingerprint(y->inputs.front()), static_cast<std::uint64_t>(label_of(*y))));
+      ++labels[static_cast<std::size_t>(label_of(*x))];
     }
   }
   std::sort(a.begin(), a.end());

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/data/dataset.h"
+#include "core/data/datasets.h"
 #include "core/data/transform.h"
 #include "tests/unit/data/folder.h"
 
@@ -16,6 +16,7 @@ namespace {
 
 using testing_tools::bytes_of;
 using testing_tools::Folder;
+using testing_tools::label_of;
 using testing_tools::message_of;
 using testing_tools::safetensors;
 
@@ -58,17 +59,16 @@ TEST(Tensors, ReadsEveryDtype) {
     folder.write("train.safetensors", file({0, 2, 1}, "", c.name, c.type));
     folder.write("validation.safetensors", file({3}, "", c.name, c.type));
     const auto sets = open(options_for(folder), 1, Log(1));
-    EXPECT_EQ(sets.info.classes, (std::vector<std::string>{"0", "1", "2", "3"})) << "labels of every split count";
-    EXPECT_EQ(sets.info.image_size, kSide);
+    EXPECT_EQ(sets.info.spec.class_names, (std::vector<std::string>{"0", "1", "2", "3"}))
+        << "labels of every split count";
     EXPECT_EQ(sets.train->size(), 3);
     EXPECT_EQ(sets.test, nullptr);
     const auto sample = sets.train->get(1, 0, true);
-    EXPECT_EQ(sample->label, 2);
+    EXPECT_EQ(label_of(*sample), 2);
     auto want = values(3)[1].to(c.type).to(c.got);
     if (c.type == at::kByte) want = normalise(values(3)[1].to(at::kByte).permute({1, 2, 0}).contiguous(), {}, false);
-    EXPECT_TRUE(at::equal(sample->inputs.at(0), want)) << c.name;
-    EXPECT_EQ(sets.train->empty_inputs().at(0).scalar_type(), c.got);
-    EXPECT_EQ(sets.train->empty_inputs().at(0).sizes(), (std::vector<std::int64_t>{0, 3, kSide, kSide}));
+    EXPECT_TRUE(at::equal(sample->inputs.front(), want)) << c.name;
+    EXPECT_EQ(*sets.train->spec().input("pixel_values"), (nn::SampleTensor{"pixel_values", c.got, {3, kSide, kSide}}));
   }
 }
 
@@ -82,19 +82,47 @@ TEST(Tensors, AugmentsTheTrainSplitAlone) {
     options.flip = true;
     const auto sets = open(options, 1, Log(1));
     int flipped = 0;
-    const auto plain = sets.train->get(0, 0, false)->inputs[0];
+    const auto plain = sets.train->get(0, 0, false)->inputs.front();
     for (int epoch = 0; epoch < 40; ++epoch) {
-      const auto got = sets.train->get(0, epoch, true)->inputs[0];
+      const auto got = sets.train->get(0, epoch, true)->inputs.front();
       EXPECT_TRUE(at::equal(got, plain) || at::equal(got, plain.flip({2})));
       flipped += at::equal(got, plain) ? 0 : 1;
-      EXPECT_TRUE(at::equal(sets.test->get(0, epoch, true)->inputs[0], plain));
+      EXPECT_TRUE(at::equal(sets.test->get(0, epoch, true)->inputs.front(), plain));
     }
     EXPECT_TRUE(flipped > 8 && flipped < 32) << flipped;
     options.random_resized_crop = true;
-    const auto cropped = open(options, 1, Log(1)).train->get(0, 0, true)->inputs[0];
+    const auto cropped = open(options, 1, Log(1)).train->get(0, 0, true)->inputs.front();
     EXPECT_EQ(cropped.sizes(), plain.sizes());
     EXPECT_FALSE(at::equal(cropped, plain));
   }
+}
+
+// Token ids, a mask, labels of tokens of which some do not count, and numbers to predict.
+TEST(Tensors, HoldsAnyInputsAndLabels) {
+  const Folder folder;
+  const std::vector<std::int32_t> ids{5, 6, 7, 8, 9, 4};
+  const std::vector<std::int64_t> labels{3, -100, 0, 1, 2, -100};
+  const std::vector<float> weights{0.5F, 2.0F};
+  for (const auto* split : {"train", "validation"})
+    folder.write(std::string(split) + ".safetensors",
+                 safetensors({{"input_ids", "I32", "2,3", bytes_of(ids)},
+                              {"attention_mask", "BOOL", "2,3", std::string("\1\1\0\1\0\0", 6)},
+                              {"weight", "F32", "2", bytes_of(weights)},
+                              {"labels", "I64", "2,3", bytes_of(labels)}}));
+  const auto sets = open(options_for(folder), 1, Log(1));
+  EXPECT_EQ(sets.info.spec.classes, 4);
+  EXPECT_TRUE(sets.info.spec.ignored_labels && sets.info.spec.class_names.empty());
+  EXPECT_EQ(*sets.info.spec.input("input_ids"), (nn::SampleTensor{"input_ids", at::kLong, {3}}));
+  const auto sample = sets.train->get(1, 0, true);
+  EXPECT_TRUE(at::equal(sample->inputs["input_ids"], at::tensor(std::vector<std::int64_t>{8, 9, 4})));
+  EXPECT_TRUE(at::equal(sample->inputs["attention_mask"], at::tensor({1, 0, 0}).to(at::kBool)));
+  EXPECT_EQ(sample->inputs["weight"].item<double>(), 2);
+  EXPECT_TRUE(at::equal(sample->targets["labels"], at::tensor(std::vector<std::int64_t>{1, 2, -100})));
+  const auto some = sets.train->get_with({"attention_mask"}, 1, 0, true);
+  EXPECT_EQ(some->inputs.names(), (std::vector<std::string>{"attention_mask"}));
+  auto options = options_for(folder);
+  options.flip = true;
+  EXPECT_THROW(open(options, 1, Log(1)), ConfigError) << "there is no image to flip";
 }
 
 TEST(Tensors, SaysWhatIsWrong) {
@@ -104,26 +132,35 @@ TEST(Tensors, SaysWhatIsWrong) {
     std::string content, says;  // after the file's path
   } cases[] = {
       {"train", "",
-       ": not a safetensors file: 0 bytes are too few for a header (a tensors data set needs pixel_values [N, 3, H, W] "
-       "and labels [N])"},
-      {"train", safetensors({{"pixel_value", "U8", "1,3,1,1", "abc"}, {"labels", "I64", "1", std::string(8, '\0')}}),
-       ": holds no tensor \"pixel_values\"; did you mean \"pixel_value\"? (a tensors data set needs pixel_values [N, "
-       "3, H, "
-       "W] and labels [N])"},
+       ": not a safetensors file: 0 bytes are too few for a header (a tensors data set has labels [N, ...] and inputs, "
+       "such as pixel_values [N, 3, H, W])"},
+      {"train", safetensors({{"pixel_values", "U8", "1,3,1,1", "abc"}, {"label", "I64", "1", std::string(8, '\0')}}),
+       ": holds no tensor \"labels\"; did you mean \"label\"? (a tensors data set has labels [N, ...] and inputs, such "
+       "as pixel_values [N, 3, H, W])"},
+      {"train", safetensors({{"labels", "I64", "1", std::string(8, '\0')}}),
+       ": holds labels, but no inputs, such as pixel_values [N, 3, H, W]"},
       {"train",
        safetensors({{"pixel_values", "I16", "1,3,1,1", "abcdef"}, {"labels", "I64", "1", std::string(8, '\0')}}),
        ": pixel_values is int16; it must be float64, float32, float16, bfloat16 or uint8"},
       {"train", file({0, 1}, "2,3,2,8"), ": pixel_values is [2, 3, 2, 8]; it must be [N, 3, H, W] with H = W"},
       {"train", file({0, 1}, "2,48"), ": pixel_values is [2, 48]; it must be [N, 3, H, W] with H = W"},
       {"train", file({0, -1}),
-       ": label -1 of sample 1 is out of range; labels are 0, 1, ... classes - 1 (at most 999999)"},
+       ": label -1 of sample 1 is out of range; labels are 0, 1, ... classes - 1 (at most 999999), or -100 for one "
+       "that "
+       "does not count"},
       {"validation", file({1LL << 40}),
-       ": label 1099511627776 of sample 0 is out of range; labels are 0, 1, ... classes - 1 (at most 999999)"},
+       ": label 1099511627776 of sample 0 is out of range; labels are 0, 1, ... classes - 1 (at most 999999), or -100 "
+       "for one that does not count"},
       {"train",
        safetensors({{"pixel_values", "U8", "2,3,1,1", "abcdef"}, {"labels", "I64", "1", std::string(8, '\0')}}),
-       ": 2 images (pixel_values) and 1 labels; each image needs one"},
-      {"train", safetensors({{"pixel_values", "U8", "1,3,1,1", "abc"}, {"labels", "F32", "1", "abcd"}}),
-       ": labels is float32 [1]; it must be int64 or int32, and [N]"},
+       ": pixel_values is [2, 3, 1, 1], but there are 1 labels; each sample needs both"},
+      {"train", safetensors({{"pixel_values", "U8", "1,3,1,1", "abc"}, {"labels", "I64", "", std::string(8, '\0')}}),
+       ": labels is int64 []; it must be [N, ...], of integers or floating point"},
+      {"validation",
+       safetensors({{"pixel_values", "U8", "2,3,4,4", std::string(96, 'a')},
+                    {"labels", "I64", "2", std::string(16, '\0')},
+                    {"mask", "BOOL", "2,3", std::string(6, '\1')}}),
+       ": holds the inputs mask, pixel_values, but the train split has pixel_values"},
       {"test", file({}), ": holds no samples"},
       {"validation",
        safetensors({{"pixel_values", "U8", "1,3,1,1", "abc"}, {"labels", "I32", "1", std::string(4, '\0')}}),
@@ -140,8 +177,8 @@ TEST(Tensors, SaysWhatIsWrong) {
   folder.write("train.safetensors", file({0, 1}));
   EXPECT_EQ(message_of([&] { open(options_for(folder), 1, Log(1)); }),
             folder.path("validation.safetensors") +
-                ": cannot be opened: No such file or directory (a tensors data set needs pixel_values [N, 3, H, W] and "
-                "labels [N])");
+                ": cannot be opened: No such file or directory (a tensors data set has labels [N, ...] and inputs, "
+                "such as pixel_values [N, 3, H, W])");
   folder.write("validation.safetensors", file({0, 1}));
   auto options = options_for(folder);
   options.image_size = 5;

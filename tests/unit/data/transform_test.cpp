@@ -17,6 +17,7 @@
 namespace trireme::data {
 namespace {
 
+using testing_tools::label_of;
 using testing_tools::plain;
 using testing_tools::ramp;
 
@@ -121,7 +122,7 @@ TEST(PixelCache, KeepsWhatFitsAndGivesItBack) {
         ImageDataset set(source, transform, 1, budget, false, log);
         for (int epoch = 0; epoch < 3; ++epoch)
           for (std::int64_t i = 0; i < 8; ++i)
-            EXPECT_NEAR(set.get(i, epoch, true)->inputs[0][0][0][0].item<float>(),
+            EXPECT_NEAR(set.get(i, epoch, true)->inputs.front()[0][0][0].item<float>(),
                         (static_cast<float>(i) / 255 - 0.5) / 0.5, 1e-6);
         const auto kept = static_cast<int>(std::min<std::int64_t>(fit, 8));
         EXPECT_EQ(source->loads, 8 + 2 * (8 - kept));
@@ -146,7 +147,7 @@ TEST(PixelCache, HoldsUnderManyThreads) {
         const std::int64_t index = (i * 5 + t) % 8;
         const auto sample = set.get(index, 0, false);
         const auto want = static_cast<float>((static_cast<double>(index) / 255 - 0.5) / 0.5);
-        if (sample->label != index % 2 || sample->inputs[0][0][31][31].item<float>() != want) ++wrong;
+        if (label_of(*sample) != index % 2 || sample->inputs.front()[0][31][31].item<float>() != want) ++wrong;
       }
     });
   for (auto& thread : threads) thread.join();

@@ -25,8 +25,7 @@ void run(const std::string& folder, const std::string& inputs, const std::string
   const auto options = kind->default_options();
   if (config.is_null() || !kind->from_hf(options.get(), config, folder))
     throw CheckpointError(folder + " holds no vit");
-  kind->resolve(options.get(), {.image_size = pixels.size(2),
-                                .channels = pixels.size(1),
+  kind->resolve(options.get(), {.inputs = {{"pixel_values", at::kFloat, pixels.sizes().slice(1).vec()}},
                                 .classes = static_cast<std::int64_t>(config.at("id2label").size())});
   const auto model = kind->make(options.get());
   nn::materialize(*model, 0, pixels.scalar_type(), at::kCPU);

@@ -33,7 +33,7 @@ Options tiny(double dropout = 0, double attention_dropout = 0) {
   Options o;
   o.hidden_size = 24, o.num_layers = 2, o.num_heads = 3, o.intermediate_size = 48, o.patch_size = 4;
   o.dropout = dropout, o.attention_dropout = attention_dropout, o.initializer_range = 0.2;
-  models::vit::resolve(o, {.image_size = 16, .channels = 3, .classes = 5});
+  models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 16, 16}}}, .classes = 5});
   return o;
 }
 
@@ -77,10 +77,9 @@ TEST_P(VitGolden, LogitsLossAndEveryGradientAreHuggingFaces) {
       model.forward({expected.read("pixel_values")}, context, GetParam() ? nn::RunBlock(nn::recompute) : nn::RunBlock())
           .at(0);
   const auto loss = nn::cross_entropy(logits, labels);
-  EXPECT_EQ(loss.weight, 3);
-  (loss.sum / loss.weight).backward();
+  (loss / 3).backward();
   EXPECT_LE(two_norm(logits - expected.read("logits")), 1e-10 * two_norm(expected.read("logits")));
-  EXPECT_NEAR(loss.sum.item<double>() / 3, expected.read("loss").item<double>(), 1e-10);
+  EXPECT_NEAR(loss.item<double>() / 3, expected.read("loss").item<double>(), 1e-10);
   expect_close(gradients(model), want, 1e-10);
 }
 INSTANTIATE_TEST_SUITE_P(Recompute, VitGolden, testing::Bool());
@@ -95,7 +94,7 @@ std::map<std::string, at::Tensor> run(nn::Model& model, const at::Tensor& pixels
   for (auto& p : nn::parameters(model)) p.value.mutable_grad() = at::Tensor();
   nn::cross_entropy(model.forward({pixels}, context, recompute ? nn::RunBlock(nn::recompute) : nn::RunBlock()).at(0),
                     labels)
-      .sum.backward();
+      .backward();
   return gradients(model);
 }
 
@@ -145,7 +144,7 @@ TEST(Vit, BlocksPathsAndSizes) {
   for (const auto& [size, count] : counts) {
     Options o;
     o.size = size;
-    models::vit::resolve(o, {.image_size = 224, .channels = 3, .classes = 10});
+    models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 224, 224}}}, .classes = 10});
     models::vit::Vit model(o);  // large as it is, it has no memory
     EXPECT_EQ(nn::parameter_count(model), count) << size;
     EXPECT_EQ(model.blocks().size(), static_cast<std::size_t>(*o.num_layers) + 2);
@@ -164,7 +163,7 @@ TEST(Vit, BlocksPathsAndSizes) {
 
 TEST(Vit, StartsAsHuggingFaceDoes) {
   Options o;
-  models::vit::resolve(o, {.image_size = 32, .channels = 3, .classes = 10});
+  models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 32, 32}}}, .classes = 10});
   models::vit::Vit model(o);
   nn::materialize(model, 1, at::kFloat, at::kCPU);
   for (const auto& p : nn::parameters(model)) {
@@ -183,7 +182,7 @@ TEST(Vit, StartsAsHuggingFaceDoes) {
 struct Resolved {
   const char* name;
   std::function<void(Options&)> set;
-  nn::InputSpec inputs;
+  nn::DataSpec data;
   const char* error;  ///< null: none
 };
 class VitOptions : public testing::TestWithParam<Resolved> {};
@@ -194,7 +193,7 @@ TEST_P(VitOptions, ExplicitKeysBeatTheSizeAndBadNumbersAreNamed) {
   c.set(o);
   const auto before = o;
   try {
-    models::vit::resolve(o, c.inputs);
+    models::vit::resolve(o, c.data);
     ASSERT_EQ(c.error, nullptr);
     EXPECT_EQ(*o.hidden_size, before.hidden_size.value_or(192));
     EXPECT_EQ(*o.num_layers, before.num_layers.value_or(12));
@@ -205,7 +204,7 @@ TEST_P(VitOptions, ExplicitKeysBeatTheSizeAndBadNumbersAreNamed) {
     EXPECT_NE(std::string(e.what()).find(c.error), std::string::npos) << e.what();
   }
 }
-const nn::InputSpec kImages{.image_size = 224, .channels = 3, .classes = 3};
+const nn::DataSpec kImages{.inputs = {{"pixel_values", at::kFloat, {3, 224, 224}}}, .classes = 3};
 INSTANTIATE_TEST_SUITE_P(
     Table, VitOptions,
     testing::Values(
@@ -216,7 +215,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.hidden_size: 64 is not a multiple of model.num_heads = 3; the nearest that fit are 63 and 66"},
         Resolved{"patch", [](Options& o) { o.patch_size = 15; }, kImages,
                  "data.image_size: 224 is not a multiple of model.patch_size = 15"},
-        Resolved{"no_classes", [](Options&) {}, {.image_size = 224, .channels = 3, .classes = 0}, "0 classes"},
+        Resolved{"no_classes",
+                 [](Options&) {},
+                 {.inputs = {{"pixel_values", at::kFloat, {3, 224, 224}}}, .classes = 0},
+                 "0 classes"},
         Resolved{"size", [](Options& o) { o.size = "bass"; }, kImages, "did you mean \"base\""},
         Resolved{"size_overridden",
                  [](Options& o) {
@@ -239,7 +241,8 @@ TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
   kind->fields().find("hidden_size")->set(&o, std::int64_t{30});
   kind->fields().find("dropout")->set(&o, 0.25);
   kind->fields().find("qkv_bias")->set(&o, false);
-  kind->resolve(&o, {.image_size = 32, .channels = 1, .classes = 2, .class_names = {"cat", "dog"}});
+  kind->resolve(&o,
+                {.inputs = {{"pixel_values", at::kFloat, {1, 32, 32}}}, .classes = 2, .class_names = {"cat", "dog"}});
   const auto json = kind->to_hf(&o);
   EXPECT_EQ(json.at("architectures"), nlohmann::json({"ViTForImageClassification"}));
   EXPECT_EQ(json.at("id2label"), nlohmann::json({{"0", "cat"}, {"1", "dog"}}));
@@ -251,7 +254,7 @@ TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
   back.dropout = 0.5;  // the user's word stands
   ASSERT_TRUE(kind->from_hf(&back, json, kFile));
   EXPECT_THROW(kind->resolve(&back, kImages), ConfigError);  // of other pixels
-  kind->resolve(&back, {.image_size = 32, .channels = 1, .classes = 7});
+  kind->resolve(&back, {.inputs = {{"pixel_values", at::kFloat, {1, 32, 32}}}, .classes = 7});
   EXPECT_EQ(*back.hidden_size, 30);
   EXPECT_EQ(*back.dropout, 0.5);
   EXPECT_EQ(*back.qkv_bias, false);

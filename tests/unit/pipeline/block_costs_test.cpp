@@ -31,12 +31,12 @@ std::shared_ptr<nn::Model> make_vit() {
   options.patch_size = kPatch;
   options.dropout = options.attention_dropout = 0.1;
   const auto kind = models::all_models().at("vit");
-  kind->resolve(&options, {.image_size = kPixels, .channels = 3, .classes = kClasses, .class_names = {}});
+  kind->resolve(&options, {.inputs = {{"pixel_values", at::kFloat, {3, kPixels, kPixels}}}, .classes = kClasses});
   return kind->make(&options);
 }
 
 const auto kAlone = comm::Group::alone("world", 0, nullptr);
-const nn::Tensors kImage{at::zeros({1, 3, kPixels, kPixels}, at::kFloat)};
+const nn::NamedTensors kImage{{"pixel_values", at::zeros({1, 3, kPixels, kPixels}, at::kFloat)}};
 
 void expect_no_memory(nn::Model& model) {
   for (const auto& parameter : model.parameters()) EXPECT_TRUE(parameter.is_meta() && !parameter.grad().defined());
@@ -78,8 +78,8 @@ TEST(BlockCosts, ATrialLeavesNothingBehind) {
   at::manual_seed(3);
   const auto drawn = at::rand({3});
   at::manual_seed(3);
-  EXPECT_GT(flop_costs(*adapted, {at::zeros({1, 6})}, {}, kAlone).front(), 0);
-  time_costs(*adapted, {at::zeros({1, 6})}, {.samples = 2, .dtype = at::kDouble}, kAlone);
+  EXPECT_GT(flop_costs(*adapted, {{"x", at::zeros({1, 6})}}, {}, kAlone).front(), 0);
+  time_costs(*adapted, {{"x", at::zeros({1, 6})}}, {.samples = 2, .dtype = at::kDouble}, kAlone);
   EXPECT_TRUE(at::rand({3}).equal(drawn)) << "a user's stream of random numbers was drawn from";
   auto was = before.begin();
   for (const auto& tensors : {adapted->parameters(), adapted->buffers()})
@@ -131,7 +131,7 @@ struct BothModel : nn::Model {
 
 TEST(BlockCosts, ALayerWithTwoNamesIsGivenBack) {
   BothModel model;
-  EXPECT_EQ(flop_costs(model, {at::zeros({1, 6})}, {}, kAlone), std::vector<double>{2 * 2 * 6 * 6});
+  EXPECT_EQ(flop_costs(model, {{"x", at::zeros({1, 6})}}, {}, kAlone), std::vector<double>{2 * 2 * 6 * 6});
   expect_no_memory(model);
 }
 

@@ -18,7 +18,7 @@ std::shared_ptr<nn::Model> make_vit() {
   options.intermediate_size = 10;
   options.patch_size = 4;
   const auto kind = models::all_models().at("vit");
-  kind->resolve(&options, {.image_size = 8, .channels = 3, .classes = 5, .class_names = {}});
+  kind->resolve(&options, {.inputs = {{"pixel_values", at::kFloat, {3, 8, 8}}}, .classes = 5});
   return kind->make(&options);
 }
 

@@ -8,6 +8,7 @@
 #include "core/comm/world.h"
 #include "core/train/pretrained.h"
 #include "models/registry.h"
+#include "tasks/tasks.h"
 #include "tests/unit/data/folder.h"
 
 namespace trireme::train {
@@ -42,7 +43,8 @@ Prepared prepared(const std::string& text, const std::vector<std::string>& overr
   for (const auto& assignment : overrides) config::apply_override(root, assignment);
   comm::LaunchInfo info;
   info.size = ranks;
-  return prepare(config::from_table(std::move(root)), info, models::all_models(), weights, Log(1));
+  return prepare(config::from_table(std::move(root)), info, {models::all_models(), tasks::all_tasks()}, weights,
+                 Log(1));
 }
 
 TEST(Prepare, RefusesWhatTheTrainingCouldNotDo) {
@@ -125,8 +127,8 @@ class Weights {
 std::vector<std::int64_t> labels_of(data::Dataset& split) {
   std::vector<std::int64_t> labels;
   for (std::int64_t i = 0; i < split.size(); ++i) {
-    labels.push_back(split.label(i));
-    EXPECT_EQ(split.get(i, 0, false)->label, labels.back());
+    labels.push_back(split.get_with({}, i, 0, false)->targets["labels"].item<std::int64_t>());
+    EXPECT_EQ(split.get(i, 0, false)->targets["labels"].item<std::int64_t>(), labels.back());
   }
   return labels;
 }
@@ -142,11 +144,11 @@ TEST(Prepare, ClassesAreNumberedAsTheWeightsSay) {
     for (const auto& names :
          {std::vector<std::string>{"angular_spots", "healthy", "rust"}, {"LABEL_0", "LABEL_1", "LABEL_2"}}) {
       weights.name(names);
-      EXPECT_EQ(with().data.info.classes, plain.data.info.classes);
+      EXPECT_EQ(with().data.info.spec.class_names, plain.data.info.spec.class_names);
     }
     weights.name({"healthy", "rust", "angular_spots"});
     const auto mapped = with();
-    EXPECT_EQ(mapped.data.info.classes, (std::vector<std::string>{"healthy", "rust", "angular_spots"}));
+    EXPECT_EQ(mapped.data.info.spec.class_names, (std::vector<std::string>{"healthy", "rust", "angular_spots"}));
     for (const auto& [ours, theirs] : {std::pair{plain.data.train, mapped.data.train},
                                        {plain.data.validation, mapped.data.validation},
                                        {plain.data.test, mapped.data.test}}) {
@@ -210,8 +212,8 @@ TEST(Prepare, ImagesAreNormalisedAsTheWeightsSay) {
       EXPECT_NEAR(got.config.data.std[i], row.std[i], 1e-12) << row.stored;
     }
     // It acts on the pixels, and goes with the weights.
-    const auto before = prepared(kGood, {}).data.train->get(0, 0, false)->inputs[0];
-    const auto after = got.data.train->get(0, 0, false)->inputs[0];
+    const auto before = prepared(kGood, {}).data.train->get(0, 0, false)->inputs.front();
+    const auto after = got.data.train->get(0, 0, false)->inputs.front();
     EXPECT_NEAR(after[1][3][4].item<double>(), (before[1][3][4].item<double>() * 0.5 + 0.5 - row.mean[1]) / row.std[1],
                 1e-5);
     const auto written = nlohmann::json::parse(model_texts(got).at("preprocessor_config.json"));

@@ -1,0 +1,88 @@
+// Task: what a model is trained for. It owns the loss, the weight of a batch by which loss sums are divided, and the
+// metrics of an evaluation. Progress line, metrics.jsonl, evaluation, best weights and summary take the metrics' names
+// from it. The tasks that [train] task = "..." selects are in tasks/.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/registry.h"
+#include "core/booster/criterion.h"
+#include "core/nn/data_spec.h"
+
+namespace trireme {
+
+/// A number by which an evaluation is judged: the quotient of two sums over all batches and ranks.
+struct Metric {
+  std::string name;   ///< "top_k": the key in metrics.jsonl
+  std::string label;  ///< "top-5": on the screen
+  bool higher_is_better = true;
+  bool fraction = true;      ///< 0 to 1, shown in percent
+  std::int64_t entries = 1;  ///< more than one: the metric is the mean over the entries that occur (macro average)
+  bool of_loss = false;      ///< its mean is that of the loss; measure() leaves it out
+  std::function<double(double)> of_mean{};  ///< applied at the end: exp, for a perplexity; null: nothing
+  std::vector<std::pair<std::string, std::int64_t>> parameters{};  ///< written beside the value: {"k", 5}
+};
+
+/// A metric's sums for one batch, of Metric::entries elements each (0-dim for one).
+struct MetricSums {
+  at::Tensor sum, weight;
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+  /// The number of the batch's units, by whose sum over the global batch the loss is divided: 0-dim, on the targets'
+  /// device, without synchronising the host. Undefined: the samples, whose number every rank knows.
+  [[nodiscard]] virtual at::Tensor weight(const data::Batch& /*batch*/) const { return {}; }
+
+  struct LossOptions {
+    bool training = true;  ///< false: without what only training has, such as label smoothing
+    nn::CrossEntropy cross_entropy = nn::cross_entropy;
+  };
+  /// As a Criterion: the sum over the batch's units.
+  [[nodiscard]] virtual at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch,
+                                        const LossOptions& options) const = 0;
+  /// Whether loss() uses the outputs for nothing but one call of LossOptions::cross_entropy with the first of them.
+  /// Plugins may then hold these logits in parts.
+  [[nodiscard]] virtual bool takes_sharded_logits() const { return false; }
+
+  /// The first is the default of [train] best, and is shown after each epoch.
+  [[nodiscard]] virtual std::vector<Metric> metrics() const { return {}; }
+  /// The metrics' sums for a batch of at least one sample, in the order of metrics(), without those of the loss.
+  [[nodiscard]] virtual std::vector<MetricSums> measure(const nn::Tensors& /*outputs*/,
+                                                        const data::Batch& /*batch*/) const {
+    return {};
+  }
+  /// The size of the model's output for a sample, as the data define it: the classes. 0: the model defines it itself.
+  [[nodiscard]] virtual std::int64_t outputs() const { return 0; }
+  /// Hugging Face's problem_type for the exported config.json; "" where there is none.
+  [[nodiscard]] virtual std::string problem_type() const { return ""; }
+};
+
+/// What a task may depend on.
+struct TaskOptions {
+  nn::DataSpec data{};  ///< checked when it has targets
+  double label_smoothing = 0;
+  std::int64_t topk = 5;
+};
+/// A task that [train] task = "..." can select.
+struct TaskKind {
+  std::function<std::shared_ptr<const Task>(const TaskOptions& options)> make;
+  /// Which weights in Hugging Face's layout are for this task: the ends of their class names ("ForMaskedLM"), and among
+  /// tasks with the same ones their problem_type.
+  std::vector<std::string> architectures{};
+  std::string problem_type{};
+};
+using TaskKinds = Registry<TaskKind>;
+
+/// A task without metrics. Each sample has the weight 1, unless `weight` says otherwise (see Task::weight()).
+std::shared_ptr<const Task> task_of(Criterion criterion, std::function<at::Tensor(const data::Batch&)> weight = {});
+
+}  // namespace trireme

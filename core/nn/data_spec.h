@@ -1,0 +1,39 @@
+// DataSpec: what a data set offers, before a model exists. A model kind checks it and sizes itself by it.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::nn {
+
+inline constexpr const char* kLabels = "labels";  ///< the name of the target that built-in tasks read
+
+/// One tensor of a sample.
+struct SampleTensor {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<std::int64_t> shape{};  ///< without the batch dimension; -1: varies from sample to sample
+  [[nodiscard]] bool varies() const;
+  /// "pixel_values float32 [3, 224, 224]"
+  [[nodiscard]] std::string text() const;
+  friend bool operator==(const SampleTensor&, const SampleTensor&) = default;
+};
+
+struct DataSpec {
+  std::vector<SampleTensor> inputs{}, targets{};
+  std::int64_t classes = 0;                ///< labels are 0 to classes - 1; 0: there are no such labels
+  bool ignored_labels = false;             ///< some labels may be -100, which do not count
+  std::vector<std::string> class_names{};  ///< empty, or one per class
+
+  /// Null when there is no such tensor.
+  [[nodiscard]] const SampleTensor* input(std::string_view name) const;
+  [[nodiscard]] const SampleTensor* target(std::string_view name) const;
+  /// An input that `reader` ("model \"vit\"") must have. @throws ConfigError that lists the inputs
+  [[nodiscard]] const SampleTensor& required_input(std::string_view name, std::string_view reader) const;
+};
+
+}  // namespace trireme::nn

@@ -1,0 +1,74 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/nn/index_checks.h"
+#include "tasks/class_labels.h"
+#include "tasks/tasks.h"
+
+namespace trireme::tasks {
+namespace {
+
+/// The sums of macro F1 = 2 TP / (2 TP + FP + FN) of each class.
+MetricSums measure_f1(const at::Tensor& logits, const at::Tensor& labels, std::int64_t classes) {
+  const auto valid = labels.ne(nn::kNoLabel).to(at::kDouble).flatten();
+  const auto actual = labels.clamp_min(0).flatten(), predicted = logits.argmax(-1).flatten();
+  const auto count = [&](const at::Tensor& of, const at::Tensor& weights) {
+    return at::zeros({classes}, valid.options()).scatter_add_(0, of, weights);
+  };
+  return {2 * count(actual, valid * predicted.eq(actual)), count(actual, valid) + count(predicted, valid)};
+}
+
+class Classification final : public Task {
+ public:
+  explicit Classification(const TaskOptions& options) : options_(options), classes_(options.data.classes) {
+    const auto* labels = checked_labels(options, true, {0, 1}, "classification",
+                                        "labels of one class for each sample [] or each token [T]");
+    if (labels == nullptr) return;
+    // When every sample has exactly one label that counts, the weight of a batch is the number of its samples.
+    counts_samples_ = labels->shape.empty() && !options.data.ignored_labels;
+    const auto& names = options.data.class_names;
+    if (classes_ == 1)
+      throw DataError(fmt::format("only one class{}; a classifier needs at least two",
+                                  names.size() == 1 ? fmt::format(", \"{}\"", names.front()) : std::string()));
+  }
+
+  at::Tensor weight(const data::Batch& batch) const override {
+    return counts_samples_ ? at::Tensor() : count_valid(batch.targets[nn::kLabels]);
+  }
+  at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch, const LossOptions& how) const override {
+    return how.cross_entropy(outputs.front(), batch.targets[nn::kLabels], how.training ? options_.label_smoothing : 0);
+  }
+  bool takes_sharded_logits() const override { return true; }
+
+  std::vector<Metric> metrics() const override {
+    std::vector<Metric> all{{"accuracy", "accuracy"}};
+    if (k() > 1) all.push_back({.name = "top_k", .label = fmt::format("top-{}", k()), .parameters = {{"k", k()}}});
+    if (classes_ > 0) all.push_back({.name = "f1", .label = "F1", .entries = classes_});
+    return all;
+  }
+  std::vector<MetricSums> measure(const nn::Tensors& outputs, const data::Batch& batch) const override {
+    const auto& labels = batch.targets[nn::kLabels];
+    auto sums = measure_accuracy(outputs.front(), labels, k());
+    if (classes_ > 0) sums.push_back(measure_f1(outputs.front(), labels, classes_));
+    return sums;
+  }
+  std::int64_t outputs() const override { return classes_; }
+
+ private:
+  [[nodiscard]] std::int64_t k() const { return classes_ > 0 ? std::min(options_.topk, classes_) : options_.topk; }
+  TaskOptions options_;
+  std::int64_t classes_;
+  bool counts_samples_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<const Task> classification(const TaskOptions& options) {
+  return std::make_shared<Classification>(options);
+}
+
+}  // namespace trireme::tasks

@@ -1,0 +1,36 @@
+// The tasks that [train] task = "..." selects. They read the target "labels". Their losses are those of Hugging Face's
+// models: means over all samples, or over all tokens whose label is not -100.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/booster/task.h"
+
+namespace trireme::tasks {
+
+/// Each sample [B], or each token [B, T], has one class: int64, or -100 for one that does not count. Cross-entropy of
+/// the model's first output [..., classes]; accuracy, top-k accuracy, and macro F1 where the number of classes is
+/// known. @throws ConfigError when the data's labels are others
+std::shared_ptr<const Task> classification(const TaskOptions& options = {});
+
+/// Each sample has any number of C labels: [B, C] of 0 and 1. Binary cross-entropy of the first output [B, C]; micro
+/// F1, and accuracy over all labels. @throws ConfigError
+std::shared_ptr<const Task> multi_label(const TaskOptions& options = {});
+
+/// Each sample has numbers: floating point [B] or [B, K]. Mean squared error of the first output, of as many elements;
+/// mean absolute error. @throws ConfigError
+std::shared_ptr<const Task> regression(const TaskOptions& options = {});
+
+/// Predicts the tokens behind a mask: labels int64 [B, T], -100 where the token is not predicted. Cross-entropy of the
+/// first output [B, T, vocabulary]; perplexity and accuracy. @throws ConfigError
+std::shared_ptr<const Task> masked_lm(const TaskOptions& options = {});
+
+/// Predicts each token from those before it: labels int64 [B, T] aligned with input_ids, as in Hugging Face's models;
+/// position t's output is compared with label t + 1. Perplexity and accuracy. @throws ConfigError
+std::shared_ptr<const Task> causal_lm(const TaskOptions& options = {});
+
+TaskKinds all_tasks();
+
+}  // namespace trireme::tasks

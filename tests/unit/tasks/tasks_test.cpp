@@ -1,0 +1,173 @@
+// Losses, weights and metrics of the built-in tasks against formulas by hand, and the data that they refuse.
+#include "tasks/tasks.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace trireme::tasks {
+namespace {
+
+at::Tensor integers(const std::vector<std::int64_t>& values, at::IntArrayRef shape) {
+  return at::tensor(values).view(shape);
+}
+at::Tensor reals(const std::vector<double>& values, at::IntArrayRef shape) { return at::tensor(values).view(shape); }
+data::Batch batch_of(at::Tensor labels) {
+  data::Batch batch;
+  batch.targets = {{nn::kLabels, std::move(labels)}};
+  return batch;
+}
+TaskOptions options_for(at::ScalarType dtype, std::vector<std::int64_t> shape, std::int64_t classes = 0) {
+  return {.data = {.targets = {{nn::kLabels, dtype, std::move(shape)}}, .classes = classes}};
+}
+std::map<std::string, double> measured(const Task& task, const at::Tensor& output, const data::Batch& batch) {
+  std::map<std::string, double> out;
+  const auto sums = task.measure({output}, batch);
+  std::size_t next = 0;
+  for (const auto& metric : task.metrics()) {
+    if (metric.of_loss) continue;
+    const auto& [sum, weight] = sums.at(next++);
+    EXPECT_EQ(sum.numel(), metric.entries) << metric.name;
+    const auto occurs = weight.to(at::kDouble).ne(0);
+    out[metric.name] = (sum.to(at::kDouble).masked_select(occurs) / weight.to(at::kDouble).masked_select(occurs))
+                           .mean()
+                           .item<double>();
+  }
+  return out;
+}
+
+TEST(Tasks, ClassificationOfSamples) {
+  // Predictions 0, 1, 1, 2; labels 0, 1, 2, 2: F1 of the classes 1, 2/3, 2/3; class 3 does not occur.
+  const auto logits = reals({3.0, 1, 0, 0, 0, 3, 1, 0, 0, 3, 2, 0, 0, 1, 3, 0}, {4, 4}).requires_grad_();
+  const auto batch = batch_of(integers({0, 1, 2, 2}, {4}));
+  auto options = options_for(at::kLong, {}, 4);
+  options.label_smoothing = 0.1;
+  options.topk = 2;
+  const auto task = classification(options);
+  EXPECT_FALSE(task->weight(batch).defined()) << "every sample counts one";
+  const auto plain = at::cross_entropy_loss(logits, batch.targets[nn::kLabels]) * 4;
+  const auto smooth = at::cross_entropy_loss(logits, batch.targets[nn::kLabels], {}, 1, -100, 0.1) * 4;
+  EXPECT_NEAR(task->loss({logits}, batch, {}).item<double>(), smooth.item<double>(), 1e-6);
+  EXPECT_NEAR(task->loss({logits}, batch, {.training = false}).item<double>(), plain.item<double>(), 1e-6);
+  const auto values = measured(*task, logits, batch);
+  EXPECT_DOUBLE_EQ(values.at("accuracy"), 0.75);
+  EXPECT_DOUBLE_EQ(values.at("top_k"), 1);
+  EXPECT_NEAR(values.at("f1"), (1 + 2.0 / 3 + 2.0 / 3) / 3, 1e-12);
+  EXPECT_EQ(task->outputs(), 4);
+  EXPECT_EQ(classification(options_for(at::kLong, {}, 3))->metrics().at(1).label, "top-3");
+}
+
+TEST(Tasks, ClassificationOfTokensCountsThoseThatHaveALabel) {
+  at::manual_seed(1);
+  const auto logits = at::rand({2, 3, 5}, at::kDouble);
+  const auto labels = integers({0, -100, 4, -100, -100, 2}, {2, 3});
+  auto options = options_for(at::kLong, {3}, 5);
+  const auto task = classification(options);
+  EXPECT_EQ(task->weight(batch_of(labels)).item<double>(), 3);
+  const auto expected = at::cross_entropy_loss(logits.view({6, 5}), labels.view({-1}), {}, /*sum*/ 2);
+  EXPECT_NEAR(task->loss({logits}, batch_of(labels), {}).item<double>(), expected.item<double>(), 1e-12);
+  const auto right = logits.argmax(-1).eq(labels).sum().item<double>();
+  EXPECT_NEAR(measured(*task, logits, batch_of(labels)).at("accuracy"), right / 3, 1e-12);
+  // Samples of which some have no label are counted, too.
+  options = options_for(at::kLong, {}, 5);
+  options.data.ignored_labels = true;
+  EXPECT_EQ(classification(options)->weight(batch_of(integers({1, -100}, {2}))).item<double>(), 1);
+}
+
+TEST(Tasks, ACausalModelPredictsTheNextToken) {
+  at::manual_seed(2);
+  const auto logits = at::rand({2, 4, 6}, at::kDouble);
+  const auto labels = integers({1, 2, 3, 4, 5, 0, -100, -100}, {2, 4});
+  const auto causal = causal_lm(options_for(at::kLong, {4})), masked = masked_lm(options_for(at::kLong, {4}));
+  const auto sum = [&](const at::Tensor& out, const at::Tensor& of) {
+    return at::cross_entropy_loss(out.reshape({-1, 6}), of.reshape({-1}), {}, 2).item<double>();
+  };
+  EXPECT_EQ(causal->weight(batch_of(labels)).item<double>(), 4);
+  EXPECT_EQ(masked->weight(batch_of(labels)).item<double>(), 6);
+  EXPECT_NEAR(causal->loss({logits}, batch_of(labels), {}).item<double>(),
+              sum(logits.narrow(1, 0, 3), labels.narrow(1, 1, 3)), 1e-12);
+  EXPECT_NEAR(masked->loss({logits}, batch_of(labels), {}).item<double>(), sum(logits, labels), 1e-12);
+  const auto perplexity = causal->metrics().front();
+  EXPECT_TRUE(perplexity.name == "perplexity" && perplexity.of_loss && !perplexity.higher_is_better);
+  EXPECT_DOUBLE_EQ(perplexity.of_mean(2), std::exp(2.0));
+  const auto right = logits.narrow(1, 0, 3).argmax(-1).eq(labels.narrow(1, 1, 3)).sum().item<double>();
+  EXPECT_NEAR(measured(*causal, logits, batch_of(labels)).at("accuracy"), right / 4, 1e-12);
+}
+
+TEST(Tasks, MultiLabelAndRegressionAreMeansOverASample) {
+  const auto logits = reals({1.0, -1, 2, -3, 0.5, -0.5}, {2, 3});
+  const auto labels = integers({1, 0, 0, 0, 1, 1}, {2, 3});
+  const auto multi = multi_label(options_for(at::kLong, {3}, 2));
+  const auto expected = at::binary_cross_entropy_with_logits(logits, labels.to(at::kDouble)) * 2;
+  EXPECT_NEAR(multi->loss({logits}, batch_of(labels), {}).item<double>(), expected.item<double>(), 1e-12);
+  auto values = measured(*multi, logits, batch_of(labels));  // true 2, predicted 3, actual 3
+  EXPECT_DOUBLE_EQ(values.at("f1"), 4.0 / 6);
+  EXPECT_DOUBLE_EQ(values.at("accuracy"), 4.0 / 6);
+  EXPECT_EQ(multi->outputs(), 3);
+
+  const auto numbers = regression(options_for(at::kFloat, {}));
+  const auto wanted = reals({1, 5}, {2}), predicted = reals({2.0, 2.0}, {2, 1});
+  EXPECT_DOUBLE_EQ(numbers->loss({predicted}, batch_of(wanted), {}).item<double>(), 1 + 9);
+  EXPECT_DOUBLE_EQ(measured(*numbers, predicted, batch_of(wanted)).at("mean_absolute_error"), 2);
+  EXPECT_EQ(numbers->outputs(), 1);
+  EXPECT_EQ(numbers->problem_type(), "regression");
+}
+
+TEST(Tasks, AnEmptyBatchHasALossWithAGraph) {
+  for (const auto& name : all_tasks().names()) {
+    SCOPED_TRACE(name);
+    const bool tokens = name.ends_with("_lm"), floats = name == "regression";
+    const auto logits =
+        at::rand(tokens ? at::IntArrayRef({0, 3, 4}) : at::IntArrayRef({0, 4}), at::kDouble).requires_grad_();
+    auto labels = at::rand(tokens ? at::IntArrayRef({0, 3}) : at::IntArrayRef({0, 4}), at::kDouble);
+    if (name == "classification") labels = labels.narrow(1, 0, 1).squeeze(1);
+    const auto batch = batch_of(floats || name == "multi_label" ? labels : labels.to(at::kLong));
+    const auto task = all_tasks().at(name).make({});
+    const auto loss = task->loss({logits}, batch, {});
+    EXPECT_EQ(loss.item<double>(), 0);
+    loss.backward();
+    EXPECT_TRUE(logits.grad().defined());
+    if (const auto weight = task->weight(batch); weight.defined()) {
+      EXPECT_EQ(weight.item<double>(), 0);
+    }
+  }
+}
+
+TEST(Tasks, RefuseOtherLabels) {
+  const auto says = [](const std::string& name, const TaskOptions& options) -> std::string {
+    try {
+      all_tasks().at(name).make(options);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(
+      says("classification", options_for(at::kFloat, {})),
+      "train.task: \"classification\" needs labels of one class for each sample [] or each token [T], but the data "
+      "have labels float32 [] for each sample");
+  EXPECT_EQ(says("classification", options_for(at::kLong, {}, 1)), "only one class; a classifier needs at least two");
+  EXPECT_EQ(says("causal_lm", options_for(at::kLong, {}, 7)),
+            "train.task: \"causal_lm\" needs a label for each token [T], but the data have labels int64 [] for each "
+            "sample");
+  EXPECT_NE(says("regression", options_for(at::kLong, {}, 7)), "");
+  EXPECT_NE(says("multi_label", options_for(at::kLong, {}, 7)), "");
+  EXPECT_EQ(says("regression", {.data = {}, .label_smoothing = 0.1}),
+            "train.label_smoothing: has no meaning for task = \"regression\"; remove it");
+  EXPECT_EQ(says("masked_lm", {.data = {.targets = {{"next", at::kLong, {3}}}}}),
+            "train.task: \"masked_lm\" needs a label for each token [T], but the data have no labels");
+}
+
+}  // namespace
+}  // namespace trireme::tasks
