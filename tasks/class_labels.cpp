@@ -26,7 +26,8 @@ const nn::SampleTensor* checked_labels(const TaskOptions& options, bool integers
   if (options.data.targets.empty()) return nullptr;
   const auto* labels = options.data.target(nn::kLabels);
   const auto refuse = [&](const std::string& found) {
-    throw ConfigError(fmt::format("train.task: \"{}\" needs {}, but the data have {}", task, needs, found));
+    throw ConfigError(fmt::format("train.task: \"{}\" needs {}, but the data have {}; choose another train.task", task,
+                                  needs, found));
   };
   if (labels == nullptr) refuse("no labels");
   if (at::isIntegralType(labels->dtype, /*includeBool=*/true) != integers ||

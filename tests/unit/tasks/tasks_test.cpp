@@ -156,17 +156,18 @@ TEST(Tasks, RefuseOtherLabels) {
   EXPECT_EQ(
       says("classification", options_for(at::kFloat, {})),
       "train.task: \"classification\" needs labels of one class for each sample [] or each token [T], but the data "
-      "have labels float32 [] for each sample");
+      "have labels float32 [] for each sample; choose another train.task");
   EXPECT_EQ(says("classification", options_for(at::kLong, {}, 1)), "only one class; a classifier needs at least two");
   EXPECT_EQ(says("causal_lm", options_for(at::kLong, {}, 7)),
             "train.task: \"causal_lm\" needs a label for each token [T], but the data have labels int64 [] for each "
-            "sample");
+            "sample; choose another train.task");
   EXPECT_NE(says("regression", options_for(at::kLong, {}, 7)), "");
   EXPECT_NE(says("multi_label", options_for(at::kLong, {}, 7)), "");
   EXPECT_EQ(says("regression", {.data = {}, .label_smoothing = 0.1}),
             "train.label_smoothing: has no meaning for task = \"regression\"; remove it");
   EXPECT_EQ(says("masked_lm", {.data = {.targets = {{"next", at::kLong, {3}}}}}),
-            "train.task: \"masked_lm\" needs a label for each token [T], but the data have no labels");
+            "train.task: \"masked_lm\" needs a label for each token [T], but the data have no labels; choose another "
+            "train.task");
 }
 
 }  // namespace
