@@ -57,9 +57,4 @@ void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& gro
 /// The number of classes of the policy's classifier_head; 0 when there is none, or its logits cannot stay sharded.
 std::int64_t classes_of(nn::Model& model, const nn::Policy& policy);
 
-/// The policy of a built-in model kind ("vit"), or null.
-const nn::Policy* policy_of(const std::string& kind);
-/// The model kinds that have a policy.
-std::vector<std::string> kinds_with_policy();
-
 }  // namespace trireme::shardformer

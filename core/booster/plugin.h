@@ -40,8 +40,7 @@ struct ModelSource {
   std::shared_ptr<nn::Model> model{};
   std::string weights{};      ///< "" or a folder or file in Hugging Face's layout
   std::string head_prefix{};  ///< prefix of the parameters that are drawn if the weights lack them
-  std::string kind{};         ///< name of a built-in model ("vit"), for plugins that know its layers
-  nn::Policy policy{};        ///< how to shard a user's own model, or a built-in one in another way
+  nn::Policy policy{};        ///< how tensor and sequence parallelism shard the layers; empty: they do not
   /// Whether the loss takes logits that are sharded over ranks (Task::takes_sharded_logits()).
   bool sharded_logits = false;
   /// The options that define the model and its loss ("hidden_size", "192"), if the caller gives them.

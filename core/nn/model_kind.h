@@ -12,6 +12,7 @@
 
 #include "core/base/fields.h"
 #include "core/nn/data_spec.h"
+#include "core/nn/policy.h"
 
 namespace trireme::nn {
 
@@ -35,6 +36,8 @@ class ModelKind {
   [[nodiscard]] virtual std::unique_ptr<Model> make(const void* options) const = 0;
   /// The config.json for resolved options.
   [[nodiscard]] virtual nlohmann::json to_hf(const void* options) const = 0;
+  /// How tensor and sequence parallelism shard the model's layers; empty: they do not.
+  [[nodiscard]] virtual Policy policy() const { return {}; }
   /// The name of the task that the model is trained for, unless the user or the loaded weights say otherwise.
   [[nodiscard]] virtual std::string default_task() const = 0;
   /// Prefix of the parameters whose shapes depend on the classes, such as "classifier."; loaded weights may lack them.

@@ -238,9 +238,10 @@ ModelSource model_source(const Prepared& p) {
   ModelSource source{.model = p.kind->make(p.model_options.get()),
                      .weights = p.weights,
                      .head_prefix = p.kind->head_prefix(),
-                     .kind = p.config.model.name};
+                     .policy = p.kind->policy()};
   for (const auto& field : p.kind->fields().fields)
     source.options[field.key] = config::to_toml(field.get(p.model_options.get()));
+  source.options["name"] = p.config.model.name;
   source.options["label_smoothing"] = config::to_toml(p.config.train.label_smoothing);
   return source;
 }

@@ -4,7 +4,7 @@
 #include "core/booster/plugin_entry.h"
 #include "core/booster/precision.h"
 #include "core/nn/block.h"
-#include "plugins/hybrid_parallel/block_costs.h"
+#include "pipeline/block_costs.h"
 #include "plugins/hybrid_parallel/pipelined.h"
 #include "shardformer/apply.h"
 #include "shardformer/label_loss.h"
@@ -14,10 +14,6 @@ namespace {
 
 using shardformer::Sequence;
 
-const nn::Policy* policy_for(const ModelSource& source) {
-  return source.policy.empty() ? shardformer::policy_of(source.kind) : &source.policy;
-}
-
 /// Why the source's model cannot be sharded over this number of ranks, and the key that requests it; "" when it can.
 struct Problem {
   std::string text;
@@ -26,13 +22,10 @@ struct Problem {
 
 std::string problem_of(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
   if (sizes.tensor == 1 && sizes.mode == Sequence::none) return "";
-  const auto* policy = policy_for(source);
-  if (policy == nullptr)
-    return fmt::format(
-        "this model has no tensor-parallel policy (built-in policies: {}); set ModelSource::policy, or set tp_size = 1 "
-        "and no sequence_parallelism_mode",
-        text::join(shardformer::kinds_with_policy()));
-  return shardformer::validate(*source.model, *policy, sizes);
+  if (source.policy.empty())
+    return "this model has no tensor-parallel policy; set ModelSource::policy, or set tp_size = 1 and no "
+           "sequence_parallelism_mode";
+  return shardformer::validate(*source.model, source.policy, sizes);
 }
 
 Problem validate(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
@@ -120,7 +113,7 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
   const auto& o = options_;
   const auto why = validate(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
   if (!why.text.empty()) config::fail(section, why.key, why.text);
-  if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, *policy_for(source)) == 0)
+  if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, source.policy) == 0)
     config::fail(section, "parallel_output", "has no effect: the policy gives no layer the role labels; remove it");
   check_kernels(section, o, o.mode(), *source.model);
   std::vector<pipeline::Stage> stages;
@@ -176,7 +169,7 @@ zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
 
 /// The cross-entropy of logits that are sharded over the ranks; null if the loss takes none, or the policy names none.
 static nn::CrossEntropy parallel_cross_entropy(const ModelSource& source, const comm::Group& tp) {
-  const auto classes = shardformer::classes_of(*source.model, *policy_for(source));
+  const auto classes = shardformer::classes_of(*source.model, source.policy);
   if (!source.sharded_logits || classes < 2) return {};
   return [classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
     // A rank's part of two or more classes never has all of them; an evaluation makes complete logits.
@@ -190,18 +183,18 @@ std::vector<double> HybridParallel::block_costs(const ModelSource& source, const
                                                 comm::Mesh& mesh) const {
   const auto& by = options_.pp_partition;
   if (options_.pp_size == 1 || !options_.num_layers_per_stage.empty() || by == "uniform") return {};
-  if (by == "parameters") return parameter_costs(*source.model);
+  if (by == "parameters") return pipeline::parameter_costs(*source.model);
   const auto example = source.example ? source.example() : nn::NamedTensors();
   if (example.empty())
     throw ConfigError(
         fmt::format("plugin.hybrid_parallel.pp_partition: \"{}\" runs the blocks with a sample, but there is none; "
                     "choose \"uniform\" or \"parameters\"",
                     by));
-  ProfileConfig config{.device = mesh.world().device()};
-  if (by == "flops") return flop_costs(*source.model, example, config, mesh.world().group());
+  pipeline::ProfileConfig config{.device = mesh.world().device()};
+  if (by == "flops") return pipeline::flop_costs(*source.model, example, config, mesh.world().group());
   config.samples = micro_batch(options.train.micro_batch, share_of(options.train, mesh.group("dp").size()));
   config.dtype = Precision::pure(options.train.precision).parameters;
-  return time_costs(*source.model, example, config, mesh.world().group());
+  return pipeline::time_costs(*source.model, example, config, mesh.world().group());
 }
 
 BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
@@ -217,7 +210,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   if (tp.size() > 1 || options_.mode() != Sequence::none) {
     if (options_.parallel_output && tp.size() > 1) cross_entropy = parallel_cross_entropy(source, tp);
     cut.parallel_loss = cross_entropy != nullptr;
-    shardformer::apply(*source.model, *policy_for(source), cut);
+    shardformer::apply(*source.model, source.policy, cut);
   }
   ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage),
                    .bucket_mi = options_.zero_bucket_size_in_m,

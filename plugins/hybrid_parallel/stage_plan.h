@@ -37,7 +37,7 @@ struct StageChoice {
   std::string schedule;
   int chunks = 0;                     ///< 0: the schedule's default
   std::vector<std::int64_t> given{};  ///< number of blocks of each stage; empty: partition by `costs`
-  std::vector<double> costs{};        ///< of each block (block_costs.h); empty: all equal
+  std::vector<double> costs{};        ///< of each block (pipeline/block_costs.h); empty: all equal
 };
 
 /// @throws ConfigError for a partition that does not fit the model, or an unknown schedule

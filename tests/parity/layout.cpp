@@ -18,7 +18,7 @@
 #include "core/nn/block.h"
 #include "core/shard/assembly.h"
 #include "core/train/evaluate.h"
-#include "shardformer/apply.h"
+#include "models/registry.h"
 #include "tasks/tasks.h"
 
 namespace trireme::tests {
@@ -44,7 +44,7 @@ static nn::Policy make_policy(const Case& c) {
     if (!tied) policy.push_back({"head", nn::Role::classifier_head});
     return policy;
   }
-  auto policy = *shardformer::policy_of("vit");
+  auto policy = models::all_models().at("vit")->policy();
   if (c.unused_block || c.rare || c.twice)
     for (auto& row : policy) row.layer = "inner." + row.layer;
   if (c.twice)

@@ -1,5 +1,5 @@
 // What blocks cost, against a count by hand.
-#include "plugins/hybrid_parallel/block_costs.h"
+#include "pipeline/block_costs.h"
 
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
@@ -9,6 +9,7 @@
 
 #include "core/nn/adapt.h"
 #include "core/nn/block.h"
+#include "core/nn/flops.h"
 #include "core/nn/linear.h"
 #include "models/registry.h"
 #include "models/vit/options.h"
@@ -16,9 +17,9 @@
 namespace trireme::tests {
 namespace {
 
-using plugins::flop_costs;
-using plugins::parameter_costs;
-using plugins::time_costs;
+using pipeline::flop_costs;
+using pipeline::parameter_costs;
+using pipeline::time_costs;
 
 constexpr std::int64_t kHidden = 48, kMlp = 160, kPatch = 4, kPixels = 12, kClasses = 5, kTokens = 10;
 
@@ -54,6 +55,18 @@ TEST(BlockCosts, FlopsOfAViTAreTheFormulas) {
   const std::vector<double> expected{embeddings, layer, layer, last, head};
   EXPECT_EQ(costs, expected);
   expect_no_memory(*model);
+}
+
+TEST(FlopCounter, AnOuterOneCountsWhatAnInnerOneDoes) {
+  const auto x = at::zeros({2, 3}), y = at::zeros({3, 5});
+  const nn::FlopCounter outer;
+  at::mm(x, y);
+  {
+    const nn::FlopCounter inner;
+    at::mm(x, y);
+    EXPECT_EQ(inner.flops(), 60);
+  }
+  EXPECT_EQ(outer.flops(), 120);
 }
 
 TEST(BlockCosts, ParametersCountOnce) {

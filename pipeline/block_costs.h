@@ -15,7 +15,7 @@ namespace trireme::nn {
 class Model;
 }
 
-namespace trireme::plugins {
+namespace trireme::pipeline {
 
 /// Number of elements of each block's parameters; a shared parameter counts for the first block that uses it.
 std::vector<double> parameter_costs(nn::Model& model);
@@ -37,4 +37,4 @@ std::vector<double> flop_costs(nn::Model& model, const nn::NamedTensors& example
 std::vector<double> time_costs(nn::Model& model, const nn::NamedTensors& example, const ProfileConfig& config,
                                const comm::Group& everyone);
 
-}  // namespace trireme::plugins
+}  // namespace trireme::pipeline

@@ -1,4 +1,4 @@
-#include "plugins/hybrid_parallel/block_costs.h"
+#include "pipeline/block_costs.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -8,7 +8,6 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -19,13 +18,13 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "core/nn/block.h"
+#include "core/nn/flops.h"
 #include "core/nn/parameters.h"
 
-namespace trireme::plugins {
+namespace trireme::pipeline {
 namespace {
 
 using RunOne = std::function<nn::Tensors(nn::Block& block, nn::Tensors inputs, const nn::Context& context)>;
@@ -41,64 +40,6 @@ void run_blocks(nn::Model& model, const nn::NamedTensors& example, const RunOne&
                   return run(*block, std::move(in), c);
                 });
 }
-
-using Values = c10::ArrayRef<const c10::IValue>;
-
-double numel(const c10::IValue& tensor) { return static_cast<double>(tensor.toTensor().numel()); }
-
-/// Inputs: input, weight, bias, stride, padding, dilation. Lists have one number per spatial dim, or one for all.
-double convolution_flops(const Values& in) {
-  const auto input = in.at(0).toTensor(), weight = in.at(1).toTensor();
-  const auto of = [](const c10::IValue& value, std::int64_t dim) {
-    const auto list = value.toIntVector();
-    return list.size() == 1 ? list.front() : list.at(static_cast<std::size_t>(dim));
-  };
-  auto made = static_cast<double>(input.size(0) * weight.size(0));
-  for (std::int64_t d = 0; d + 2 < input.dim(); ++d) {
-    const auto reach = of(in.at(5), d) * (weight.size(d + 2) - 1) + 1;
-    made *= static_cast<double>((input.size(d + 2) + 2 * of(in.at(4), d) - reach) / of(in.at(3), d) + 1);
-  }
-  return 2 * made * static_cast<double>(weight.numel() / weight.size(0));
-}
-
-/// Two FLOPs for each multiplication of an operator that multiplies matrices; 0 for other operators.
-double flops_of(std::string_view name, const Values& in) {
-  const auto product = [&](std::size_t a, std::size_t b) {
-    return 2 * numel(in.at(a)) * static_cast<double>(in.at(b).toTensor().size(-1));
-  };
-  if (name == "aten::mm" || name == "aten::bmm") return product(0, 1);
-  if (name == "aten::addmm" || name == "aten::baddbmm") return product(1, 2);
-  if (name == "aten::convolution") return convolution_flops(in);
-  // Fused attention (query, key, ...): two products of the size of the scores. Attention that is not fused calls bmm.
-  if (name.starts_with("aten::_scaled_dot_product_") && name.find("math") == name.npos)
-    return 4 * numel(in.at(0)) * static_cast<double>(in.at(1).toTensor().size(-2));
-  return 0;
-}
-
-/// Adds up the FLOPs of this thread's operators while it lives.
-class FlopCounter {
- public:
-  FlopCounter() {
-    flop_counter() = 0;
-    auto count = at::RecordFunctionCallback([](const at::RecordFunction& function) {
-      flop_counter() += flops_of(function.name(), function.inputs());
-      return std::unique_ptr<at::ObserverContext>();
-    });
-    handle_ = at::addThreadLocalCallback(count.needsInputs(true).scopes({at::RecordScope::FUNCTION}));
-  }
-  ~FlopCounter() { at::removeCallback(handle_); }
-  FlopCounter(const FlopCounter&) = delete;
-  FlopCounter& operator=(const FlopCounter&) = delete;
-  [[nodiscard]] double flops() const { return flop_counter(); }
-
- private:
-  /// thread_local, because a callback is a plain function without state.
-  static double& flop_counter() {
-    static thread_local double flops = 0;
-    return flops;
-  }
-  at::CallbackHandle handle_;
-};
 
 /// Random values that are the same on every rank, from a separate generator.
 class Random {
@@ -262,7 +203,7 @@ std::vector<double> flop_costs(nn::Model& model, const nn::NamedTensors& example
                         [](nn::Block& block, nn::Tensors in, const nn::Context& context) {
                           auto plain = context;
                           plain.training = false;  // dropout masks do not count as FLOPs
-                          const FlopCounter counter;
+                          const nn::FlopCounter counter;
                           auto out = block.forward(std::move(in), plain);
                           return BlockProfile{std::move(out), counter.flops()};
                         });
@@ -285,4 +226,4 @@ std::vector<double> time_costs(nn::Model& model, const nn::NamedTensors& example
                         });
 }
 
-}  // namespace trireme::plugins
+}  // namespace trireme::pipeline
