@@ -66,6 +66,7 @@ struct LabelLoss : torch::autograd::Function<LabelLoss> {
 
 at::Tensor label_parallel_loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing,
                                std::int64_t classes, const comm::Group& group) {
+  nn::check_logits(logits, labels);
   const auto dtype = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return LabelLoss::apply(logits.to(dtype).reshape({labels.numel(), logits.size(-1)}), labels.reshape({-1}),
                           label_smoothing, classes, group);

@@ -1,6 +1,7 @@
 #include "tasks/class_labels.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/promote_types.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,10 @@
 #include "core/nn/index_checks.h"
 
 namespace trireme::tasks {
+
+at::Tensor in_full_precision(const at::Tensor& output) {
+  return output.to(at::promote_types(output.scalar_type(), at::kFloat));
+}
 
 at::Tensor count_valid(const at::Tensor& labels) { return labels.ne(nn::kNoLabel).sum().to(at::kDouble); }
 
@@ -30,8 +35,8 @@ const nn::SampleTensor* checked_labels(const TaskOptions& options, bool integers
                                   needs, found));
   };
   if (labels == nullptr) refuse("no labels");
-  if (at::isIntegralType(labels->dtype, /*includeBool=*/true) != integers ||
-      std::find(dims.begin(), dims.end(), labels->shape.size()) == dims.end())
+  const bool fits = integers ? labels->dtype == at::kLong : at::isFloatingType(labels->dtype);
+  if (!fits || std::find(dims.begin(), dims.end(), labels->shape.size()) == dims.end())
     refuse(labels->text() + " for each sample");
   return labels;
 }

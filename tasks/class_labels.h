@@ -10,6 +10,8 @@
 
 namespace trireme::tasks {
 
+/// At least float32: sums in 16 bits would be rounded.
+at::Tensor in_full_precision(const at::Tensor& output);
 /// The labels that count, 0-dim float64.
 at::Tensor count_valid(const at::Tensor& labels);
 /// The sums of accuracy and, with k > 1, of top-k accuracy after it, over the labels that count.

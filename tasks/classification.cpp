@@ -15,9 +15,11 @@ namespace {
 /// The sums of macro F1 = 2 TP / (2 TP + FP + FN) of each class.
 MetricSums measure_f1(const at::Tensor& logits, const at::Tensor& labels, std::int64_t classes) {
   const auto valid = labels.ne(nn::kNoLabel).to(at::kDouble).flatten();
-  const auto actual = labels.clamp_min(0).flatten(), predicted = logits.argmax(-1).flatten();
+  const auto actual = labels.flatten(), predicted = logits.argmax(-1).flatten();
+  // A program's model may have more outputs than the data have classes: others count nothing here.
   const auto count = [&](const at::Tensor& of, const at::Tensor& weights) {
-    return at::zeros({classes}, valid.options()).scatter_add_(0, of, weights);
+    const auto known = of.ge(0).logical_and(of.lt(classes)).to(at::kDouble);
+    return at::zeros({classes}, valid.options()).scatter_add_(0, of.clamp(0, classes - 1), weights * known);
   };
   return {2 * count(actual, valid * predicted.eq(actual)), count(actual, valid) + count(predicted, valid)};
 }
@@ -59,7 +61,7 @@ class Classification final : public Task {
   std::int64_t outputs() const override { return classes_; }
 
  private:
-  [[nodiscard]] std::int64_t k() const { return classes_ > 0 ? std::min(options_.topk, classes_) : options_.topk; }
+  [[nodiscard]] std::int64_t k() const { return classes_ > 0 ? std::min(options_.topk, classes_) : 1; }
   TaskOptions options_;
   std::int64_t classes_;
   bool counts_samples_ = false;

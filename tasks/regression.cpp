@@ -24,8 +24,9 @@ class Regression final : public Task {
 
   /// A sample's loss is the mean over its numbers.
   at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch, const LossOptions&) const override {
-    const auto labels = targets(outputs, batch);
-    return at::mse_loss(outputs.front(), labels, at::Reduction::Sum) / numbers(labels);
+    const auto predicted = in_full_precision(outputs.front());
+    const auto labels = targets(predicted, batch);
+    return at::mse_loss(predicted, labels, at::Reduction::Sum) / numbers(labels);
   }
 
   std::vector<Metric> metrics() const override {
@@ -33,9 +34,10 @@ class Regression final : public Task {
         {.name = "mean_absolute_error", .label = "mean absolute error", .higher_is_better = false, .fraction = false}};
   }
   std::vector<MetricSums> measure(const nn::Tensors& outputs, const data::Batch& batch) const override {
-    const auto labels = targets(outputs, batch);
+    const auto predicted = in_full_precision(outputs.front());
+    const auto labels = targets(predicted, batch);
     const auto count = at::full({}, static_cast<double>(labels.numel()), labels.options().dtype(at::kDouble));
-    return {{(outputs.front() - labels).abs().sum(), count}};
+    return {{(predicted - labels).abs().sum(), count}};
   }
   std::int64_t outputs() const override { return outputs_; }
   std::string problem_type() const override { return "regression"; }
@@ -46,8 +48,7 @@ class Regression final : public Task {
     return static_cast<double>(labels.size(0) == 0 ? 1 : labels.numel() / labels.size(0));
   }
   /// In the shape of the outputs: [B] for outputs [B, 1].
-  static at::Tensor targets(const nn::Tensors& outputs, const data::Batch& batch) {
-    const auto& predicted = outputs.front();
+  static at::Tensor targets(const at::Tensor& predicted, const data::Batch& batch) {
     const auto& labels = batch.targets[nn::kLabels];
     TRIREME_REQUIRE(predicted.numel() == labels.numel() && predicted.size(0) == labels.size(0),
                     "regression takes as many outputs as labels, not [{}] and [{}]", fmt::join(predicted.sizes(), ", "),

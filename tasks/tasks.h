@@ -11,8 +11,8 @@
 namespace trireme::tasks {
 
 /// Each sample [B], or each token [B, T], has one class: int64, or -100 for one that does not count. Cross-entropy of
-/// the model's first output [..., classes]; accuracy, top-k accuracy, and macro F1 where the number of classes is
-/// known. @throws ConfigError when the data's labels are others
+/// the model's first output [..., classes]; accuracy, and top-k accuracy and macro F1 where the data's spec has
+/// the number of classes. @throws ConfigError when the data's labels are others
 std::shared_ptr<const Task> classification(const TaskOptions& options = {});
 
 /// Each sample has any number of C labels: [B, C] of 0 and 1. Binary cross-entropy of the first output [B, C]; micro

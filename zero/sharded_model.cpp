@@ -70,6 +70,13 @@ nn::Tensors ShardedModel::first_inputs(const data::Batch& batch) const {
   return inputs;
 }
 
+nn::NamedTensors ShardedModel::side_inputs(const data::Batch& batch) const {
+  auto inputs = ReplicatedModel::side_inputs(batch);
+  for (auto& [name, input] : inputs)
+    if (options_.cast_inputs && input.is_floating_point()) input = input.to(working_);
+  return inputs;
+}
+
 at::Tensor ShardedModel::scaled_loss(const at::Tensor& loss) const { return options_.counts_loss ? loss : loss * 0; }
 
 nn::Tensors ShardedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) {

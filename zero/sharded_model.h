@@ -54,6 +54,7 @@ class ShardedModel : public ReplicatedModel {
 
   /// In the working dtype, if the options say so.
   [[nodiscard]] nn::Tensors first_inputs(const data::Batch& batch) const override;
+  [[nodiscard]] nn::NamedTensors side_inputs(const data::Batch& batch) const override;
   /// The loss from which a backward pass starts. When the loss does not count it is multiplied by zero: the backward
   /// pass still runs, because it contains collectives.
   [[nodiscard]] at::Tensor scaled_loss(const at::Tensor& loss) const;

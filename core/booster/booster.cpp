@@ -18,6 +18,49 @@
 namespace trireme {
 namespace {
 
+/// Sums the task's weight over the microbatches of all ranks. A batch in which nothing counts has no loss to divide.
+void weigh(const Task& task, const comm::Group& ranks, data::StepBatch& step) {
+  at::Tensor sum;
+  for (const auto& micro : step.micro) {
+    const auto weight = task.weight(micro);
+    if (!weight.defined()) return;  // the samples, as the loader has it
+    sum = sum.defined() ? sum + weight : weight.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  }
+  ranks.all_reduce(sum);
+  sum = sum.where(sum.ne(0), at::ones_like(sum));
+  for (auto& micro : step.micro) micro.global_weight = sum;
+}
+
+/// Ranks hold parts of the logits, which only the plugin's cross-entropy can interpret.
+Criterion of_sharded_logits(std::shared_ptr<const Task> task, nn::CrossEntropy parallel) {
+  return
+      [task = std::move(task), parallel = std::move(parallel)](const nn::Tensors& outputs, const data::Batch& batch) {
+        int calls = 0;
+        const auto check = [&calls] {
+          if (calls == 1) return;
+          throw ConfigError(
+              fmt::format("Task::takes_sharded_logits() is true, but loss() called LossOptions::cross_entropy {} times "
+                          "instead of once; "
+                          "call it once, or return false to get complete logits",
+                          calls));
+        };
+        const Task::LossOptions how{
+            .cross_entropy = [&](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+              ++calls;
+              return parallel(logits, labels, smoothing);
+            }};
+        at::Tensor loss;
+        try {
+          loss = task->loss(outputs, batch, how);
+        } catch (const DataError&) {  // possibly labels that are outside this rank's classes
+          check();
+          throw;
+        }
+        check();
+        return loss;
+      };
+}
+
 /// The inputs of the first readable sample, as a batch.
 nn::NamedTensors example_of(data::Dataset& data) {
   for (std::int64_t index = 0; index < data.size(); ++index)
@@ -71,7 +114,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   TRIREME_REQUIRE(inputs.source.model && inputs.task && inputs.data,
                   "Booster::boost() needs a model, a task and data, but one of them is not set");
   const auto& train = options_.train;
-  side_inputs_ = inputs.source.model->side_input_names();
+  for (const auto& name : inputs.source.model->side_input_names()) side_inputs_.push_back(name);
   auto loading = loader_options();
   data::check_shares(train.global_batch, loading.dp_size);
   loading.global_batch = train.global_batch;
@@ -85,7 +128,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   Boosted run;
   run.task = std::move(inputs.task);
   inputs.source.sharded_logits = run.task->takes_sharded_logits();
-  loading.on_next = [this, task = run.task](data::StepBatch& step) { set_global_weight(*task, step); };
+  loading.on_next = [group = data_group(), task = run.task](data::StepBatch& step) { weigh(*task, group, step); };
   if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loading);
   const auto steps = train.epochs * run.loader->steps_per_epoch();
@@ -99,26 +142,15 @@ Boosted Booster::boost(BoostInputs inputs) {
   synchronise_norms(run.model->module());
   run.optimizer->set_buffer_sync(
       std::make_shared<BufferSync>(run.model->module(), *mesh_, plugin_->broadcasts_buffers()));
-  Task::LossOptions how;
-  if (result.cross_entropy) how.cross_entropy = std::move(result.cross_entropy);
-  run.criterion = [task = run.task, how = std::move(how)](const nn::Tensors& outputs, const data::Batch& batch) {
-    return task->loss(outputs, batch, how);
-  };
+  const auto parallel = std::move(result.cross_entropy);
+  run.criterion = parallel ? of_sharded_logits(run.task, parallel)
+                           : [task = run.task](const nn::Tensors& outputs, const data::Batch& batch) {
+                               return task->loss(outputs, batch, {});
+                             };
   return run;
 }
 
-/// Sums the task's weight over the microbatches of all ranks. A batch in which nothing counts has no loss to divide.
-void Booster::set_global_weight(const Task& task, data::StepBatch& step) {
-  at::Tensor sum;
-  for (const auto& micro : step.micro) {
-    const auto weight = task.weight(micro);
-    if (!weight.defined()) return;  // the samples, as the loader has it
-    sum = sum.defined() ? sum + weight : weight.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
-  }
-  data_group().all_reduce(sum);
-  sum = sum.where(sum.ne(0), at::ones_like(sum));
-  for (auto& micro : step.micro) micro.global_weight = sum;
-}
+void Booster::set_global_weight(const Boosted& run, data::StepBatch& step) { weigh(*run.task, data_group(), step); }
 
 /// Connects synchronised layers to the ranks that share the batch.
 void Booster::synchronise_norms(nn::Model& model) {

@@ -69,7 +69,11 @@ class Booster {
   at::Tensor forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs = nullptr);
   /// forward_backward(), clipping and update; increments run.step.
   TrainStep train_step(Boosted& run, const data::StepBatch& batch);
-  /// A loader for evaluation: this rank's part of the set, without augmentation. Each sample is on exactly one rank.
+  /// Sets Batch::global_weight of a step that another loader than run.loader made, by the task's weight. Collective
+  /// over the data-parallel ranks.
+  void set_global_weight(const Boosted& run, data::StepBatch& step);
+  /// A loader for evaluation of a boosted model: this rank's part of the set, without augmentation. Each sample is on
+  /// exactly one rank.
   std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data, std::int64_t batch) const;
 
   /// Writes everything that the run needs to resume as DIR/checkpoints/step-N, and keeps the newest `keep` checkpoints
@@ -91,7 +95,6 @@ class Booster {
 
  private:
   void synchronise_norms(nn::Model& model);
-  void set_global_weight(const Task& task, data::StepBatch& step);
   /// The options that all loaders of this rank share.
   [[nodiscard]] data::LoaderOptions loader_options() const;
   static at::Tensor forward_backward_by_pieces(Boosted& run, const data::StepBatch& batch,
@@ -101,7 +104,7 @@ class Booster {
   BoostOptions options_;
   Log log_;
   std::unique_ptr<comm::Mesh> mesh_;
-  std::vector<std::string> side_inputs_;  ///< of the boosted model
+  std::vector<std::string> side_inputs_;  ///< of all boosted models
   bool all_read_inputs_ = true;           ///< on every rank, not only on those of the first pipeline stage
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/promote_types.h>
 
 #include <functional>
 
@@ -17,7 +18,8 @@ using Criterion = std::function<at::Tensor(const nn::Tensors& outputs, const dat
 
 /// A microbatch's part of the mean over the global batch. `global_weight`: Batch::global_weight.
 inline at::Tensor part_of_mean(const at::Tensor& loss_sum, const at::Tensor& global_weight) {
-  return loss_sum / global_weight.to(loss_sum.scalar_type());
+  const auto dtype = at::promote_types(loss_sum.scalar_type(), at::kFloat);  // 16 bits cannot hold a large weight
+  return loss_sum.to(dtype) / global_weight.to(dtype);
 }
 
 }  // namespace trireme

@@ -43,7 +43,7 @@ struct ModelSource {
   nn::Policy policy{};        ///< how tensor and sequence parallelism shard the layers; empty: they do not
   /// Whether the loss takes logits that are sharded over ranks (Task::takes_sharded_logits()).
   bool sharded_logits = false;
-  /// The options that define the model and its loss ("hidden_size", "192"), if the caller gives them.
+  /// The options that define the model and its loss ("model.hidden_size", "192"), if the caller gives them.
   std::map<std::string, std::string> options{};
   /// A sample's inputs, [1, ...] each, on the host, for plugins that profile the blocks. Null when there is no example.
   std::function<nn::NamedTensors()> example{};

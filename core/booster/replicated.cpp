@@ -57,6 +57,10 @@ nn::Tensors ReplicatedModel::forward(const data::Batch& batch) {
 
 nn::Tensors ReplicatedModel::first_inputs(const data::Batch& batch) const { return model_->first_inputs(batch.inputs); }
 
+nn::NamedTensors ReplicatedModel::side_inputs(const data::Batch& batch) const {
+  return model_->side_inputs(batch.inputs);
+}
+
 nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs,
                                             const data::Batch& batch) {
   const bool to_gpu = training_ && device_.is_cuda() && batch.sample_ids.is_cpu();  // once for all dropout layers
@@ -66,7 +70,7 @@ nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, 
       .step = batch.step,
       .sample_ids = to_gpu ? batch.sample_ids.pin_memory().to(device_, /*non_blocking=*/true) : batch.sample_ids,
       .tokens = model_->tokens(model_->first_inputs(batch.inputs)),
-      .side = model_->side_inputs(batch.inputs)};
+      .side = side_inputs(batch)};
   const AutocastScope autocast(precision_, device_);
   for (std::size_t i = begin; i < end; ++i) {
     const auto& block = model_->blocks()[i];

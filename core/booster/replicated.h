@@ -32,6 +32,8 @@ class ReplicatedModel : public BoostedModel {
   nn::Tensors forward(const data::Batch& batch) override;
   /// What the first block receives of a batch.
   [[nodiscard]] virtual nn::Tensors first_inputs(const data::Batch& batch) const;
+  /// What every block can read of a batch.
+  [[nodiscard]] virtual nn::NamedTensors side_inputs(const data::Batch& batch) const;
   /// Runs blocks [begin, end) of the forward pass on `inputs`: the outputs of the block before, or first_inputs().
   virtual nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch);
   /// Converts the last block's outputs to the dtype that a criterion gets.

@@ -1,6 +1,7 @@
 // Task: what a model is trained for. It owns the loss, the weight of a batch by which loss sums are divided, and the
 // metrics of an evaluation. Progress line, metrics.jsonl, evaluation, best weights and summary take the metrics' names
-// from it. The tasks that [train] task = "..." selects are in tasks/.
+// from it. In a pipeline a task sees the batch's targets, side inputs and sample ids, but no other inputs. The tasks
+// that [train] task = "..." selects are in tasks/.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -75,7 +75,8 @@ const Fields<DataOptions>& data_fields() {
       Fields<O>("data", "The data set and its preprocessing.")
           .add("name", &O::name,
                "image_folder: train, validation and test folders with one subfolder per class; leaves: generated "
-               "images of leaves; tensors: train, validation and test .safetensors files with pixel_values and labels.",
+               "images of leaves; tensors: train, validation and test .safetensors files with labels and the inputs of "
+               "the model, such as pixel_values.",
                {.choices = {"image_folder", "leaves", "tensors"}})
           .add("path", &O::path,
                "The folder of the data set; required for image_folder and tensors. For leaves, a folder that `trireme "
@@ -98,7 +99,7 @@ const Fields<DataOptions>& data_fields() {
           .add("crop_scale", &O::crop_scale,
                "The smallest and the largest fraction of the image's area that a random crop covers.",
                {.max = 1, .above = 0, .length = 2, .only = OnlyWith{"random_resized_crop", {"true"}}})
-          .add("workers", &O::workers, "Threads per rank that decode images.", {.min = 1, .max = 1024})
+          .add("workers", &O::workers, "Threads per rank that read samples.", {.min = 1, .max = 1024})
           .add("prefetch", &O::prefetch, "Number of steps whose samples are loaded ahead.", {.min = 1, .max = 1024})
           .add("cache_mb", &O::cache_mb,
                "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch.",

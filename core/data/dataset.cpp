@@ -23,8 +23,9 @@ nn::NamedTensors join_all(std::vector<Sample>& samples, nn::NamedTensors Sample:
   const auto& first = samples.front().*member;
   for (std::size_t i = 1; i < samples.size(); ++i)
     if ((samples[i].*member).names() != first.names())
-      throw DataError(fmt::format("sample {} has the tensors {}, sample {} has {}; all must have the same", indices[0],
-                                  text::join(first.names()), indices[i], text::join((samples[i].*member).names())));
+      throw DataError(
+          fmt::format("sample {} has the tensors {}, sample {} has {}; all must have the same, in the same order",
+                      indices[0], text::join(first.names()), indices[i], text::join((samples[i].*member).names())));
   for (const auto& [name, tensor] : first) {
     std::vector<at::Tensor> tensors;
     for (auto& sample : samples) tensors.push_back((sample.*member)[name]);
@@ -64,11 +65,11 @@ std::optional<Sample> Dataset::get_with(const std::vector<std::string>& inputs, 
 nn::DataSpec Dataset::spec() {
   for (std::int64_t index = 0; index < size(); ++index)
     if (const auto sample = get(index, 0, false))
-      return {.inputs = spec_of(sample->inputs), .targets = spec_of(sample->targets), .ignored_labels = true};
+      return {.inputs = spec_of(sample->inputs), .targets = spec_of(sample->targets)};
   throw DataError("the data set has no sample that can be read");
 }
 
-Sample Dataset::collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) const {
+Sample Dataset::collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) {
   return collate_by(std::move(samples), indices, [&](const std::string& name, std::vector<at::Tensor> tensors) {
     for (std::size_t i = 1; i < tensors.size(); ++i)
       if (tensors[i].sizes() != tensors[0].sizes())
@@ -85,6 +86,10 @@ Sample collate_padded(std::vector<Sample> samples, const std::vector<std::int64_
   return collate_by(std::move(samples), indices, [&](const std::string& name, std::vector<at::Tensor> tensors) {
     auto sizes = tensors[0].sizes().vec();
     const auto* declared = spec.input(name) != nullptr ? spec.input(name) : spec.target(name);
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].dim() != tensors[0].dim())
+        throw DataError(fmt::format("{} has {} dimensions in sample {} and {} in sample {}; only sizes may differ",
+                                    name, tensors[0].dim(), indices[0], tensors[i].dim(), indices[i]));
     for (std::size_t d = 0; d < sizes.size(); ++d) {
       bool pads = declared != nullptr && d < declared->shape.size() && declared->shape[d] == -1;
       for (const auto& tensor : tensors) {

@@ -39,7 +39,7 @@ class Dataset {
   [[nodiscard]] virtual nn::DataSpec spec();
   /// Makes a batch of at least one sample: tensors with a batch dimension in front. By default they are stacked, which
   /// needs equal shapes; collate_padded() is for others. `indices`: of the samples, for errors. @throws DataError
-  [[nodiscard]] virtual Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) const;
+  [[nodiscard]] virtual Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices);
   /// The indices of the samples that get() has found unreadable so far.
   [[nodiscard]] virtual std::vector<std::int64_t> skipped() const { return {}; }
 };

@@ -124,14 +124,16 @@ std::vector<std::string> numbered_classes(const nn::DataSpec& spec) {
 
 /// The splits must have the same tensors; lengths may differ.
 void check_same_tensors(const nn::DataSpec& spec, const nn::DataSpec& train, const std::string& file) {
-  const auto names = [](const nn::DataSpec& of) {
+  const auto kinds = [](const nn::DataSpec& of) {
     std::vector<std::string> out;
-    for (const auto& tensor : of.inputs) out.push_back(tensor.name);
+    for (const auto* tensors : {&of.inputs, &of.targets})
+      for (const auto& tensor : *tensors)
+        out.push_back(fmt::format("{} ({}, {}-dimensional)", tensor.name, c10::getDtypeNames(tensor.dtype).first,
+                                  tensor.shape.size() + 1));
     return text::join(out);
   };
-  if (names(spec) != names(train))
-    throw DataError(
-        fmt::format("{}: holds the inputs {}, but the train split has {}", file, names(spec), names(train)));
+  if (kinds(spec) != kinds(train))
+    throw DataError(fmt::format("{}: holds {}, but the train split has {}", file, kinds(spec), kinds(train)));
 }
 
 Datasets open_tensors(const config::DataOptions& options, std::uint64_t seed, const Log& log) {

@@ -24,7 +24,9 @@ std::optional<Sample> ImageDataset::get_with(const std::vector<std::string>& inp
 }
 
 nn::DataSpec ImageDataset::spec() {
-  return {{{kPixelValues, at::kFloat, {3, transform_.size, transform_.size}}}, {{nn::kLabels, at::kLong, {}}}};
+  return {.inputs = {{kPixelValues, at::kFloat, {3, transform_.size, transform_.size}}},
+          .targets = {{nn::kLabels, at::kLong, {}}},
+          .ignored_labels = false};
 }
 
 at::Tensor ImageDataset::cached_pixels(std::int64_t index) {

@@ -17,6 +17,7 @@
 
 #include "core/base/error.h"
 #include "core/base/memory.h"
+#include "core/base/text.h"
 #include "core/data/sampler.h"
 
 namespace trireme::data {
@@ -73,6 +74,7 @@ struct Loader::State {
   void assemble(Job& job) const;
   Batch assemble_micro(Job& job, const shard::Range& positions) const;
   void check_sample(const Sample& sample, std::int64_t id) const;
+  void check_batch(const Sample& made) const;
   void add_remote_inputs(Batch& batch, std::int64_t size) const;
   [[nodiscard]] bool reads(const std::string& input) const {
     return std::find(read_inputs.begin(), read_inputs.end(), input) != read_inputs.end();
@@ -246,6 +248,32 @@ void Loader::State::check_sample(const Sample& sample, std::int64_t id) const {
   }
 }
 
+/// Empty batches, and ranks that read only some inputs, rely on the spec.
+void Loader::State::check_batch(const Sample& made) const {
+  const auto check = [](const nn::NamedTensors& tensors, const std::vector<nn::SampleTensor>& declared) {
+    bool same = tensors.size() == declared.size();
+    for (std::size_t i = 0; same && i < declared.size(); ++i) {
+      const auto& [name, tensor] = *(tensors.begin() + static_cast<std::ptrdiff_t>(i));
+      same = name == declared[i].name && tensor.dim() == static_cast<std::int64_t>(declared[i].shape.size()) + 1 &&
+             tensor.is_floating_point() == at::isFloatingType(declared[i].dtype);
+    }
+    if (same) return;
+    std::vector<std::string> got, wanted;
+    for (const auto& [name, tensor] : tensors)
+      got.push_back(nn::SampleTensor{name, tensor.scalar_type(), tensor.sizes().slice(1).vec()}.text());
+    for (const auto& each : declared) wanted.push_back(each.text());
+    throw DataError(
+        fmt::format("a batch has the tensors {} for each sample, but the data set's spec() says {}; override "
+                    "spec() so that it lists what get() and collate() return, in this order",
+                    got.empty() ? "none" : text::join(got), wanted.empty() ? "none" : text::join(wanted)));
+  };
+  std::vector<nn::SampleTensor> inputs;
+  for (const auto& input : spec.inputs)
+    if (!options.needed || reads(input.name)) inputs.push_back(input);
+  check(made.inputs, inputs);
+  check(made.targets, spec.targets);
+}
+
 /// A tensor of no samples. A size that varies is 1, because a model may not take none.
 static at::Tensor empty_of(const nn::SampleTensor& tensor, at::ScalarType floating) {
   std::vector<std::int64_t> shape{0};
@@ -266,6 +294,7 @@ Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) con
   Batch batch;
   if (size > 0) {
     auto made = dataset->collate(std::move(samples), ids);
+    check_batch(made);
     batch.inputs = std::move(made.inputs);
     batch.targets = std::move(made.targets);
   } else {
@@ -326,8 +355,8 @@ std::optional<StepBatch> Loader::next() {
         for (auto& [name, tensor] : *tensors)
           if (!tensor.is_meta()) tensor = tensor.to(s.options.device, /*non_blocking=*/true);
     }
-  if (s.options.on_next) s.options.on_next(out);
   out.wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (s.options.on_next) s.options.on_next(out);
   return out;
 }
 

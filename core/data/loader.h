@@ -40,7 +40,7 @@ struct LoaderOptions {
   bool evaluation = false;  ///< unreadable samples are left out, not replaced; excludes shuffle, augment and drop_last
   std::int64_t workers = 1;
   std::int64_t prefetch = 2;
-  at::ScalarType dtype = at::kFloat;  ///< for floating-point inputs
+  at::ScalarType dtype = at::kFloat;  ///< for floating-point inputs and targets
   c10::Device device = at::kCPU;
   /// Called by next() with the step that it returns, whose tensors are on the device.
   std::function<void(StepBatch& step)> on_next{};
@@ -65,7 +65,8 @@ class Loader {
   /// Starts epoch `epoch` (from 0) at its step `first_step`, with the same batches as if the steps before had run.
   void start_epoch(std::int64_t epoch, std::int64_t first_step = 0);
   /// Returns this rank's share of the next step, or nullopt at the end of the epoch. Rethrows a worker's exception
-  /// after the steps before it are delivered; of several exceptions in a step, the first in sample order.
+  /// after the steps before it are delivered; of several exceptions in a step, the first in sample order. A loader from
+  /// Booster::boost() sums the weight of the global batch here, so every data-parallel rank must call it.
   std::optional<StepBatch> next();
 
  private:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/index_checks.h"
 
 namespace trireme::data {
 namespace {
@@ -28,7 +29,7 @@ class Relabelled final : public Dataset {
     return sample;
   }
   [[nodiscard]] nn::DataSpec spec() override { return of_->spec(); }
-  [[nodiscard]] Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) const override {
+  [[nodiscard]] Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) override {
     return of_->collate(std::move(samples), indices);
   }
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return of_->skipped(); }
@@ -36,6 +37,7 @@ class Relabelled final : public Dataset {
  private:
   void renumber(Sample& sample) const {
     const auto label = sample.targets[nn::kLabels].item<std::int64_t>();
+    if (label == nn::kNoLabel) return;
     sample.targets.set(nn::kLabels, at::scalar_tensor(numbers_.at(static_cast<std::size_t>(label)), at::kLong));
   }
   std::shared_ptr<Dataset> of_;

@@ -48,6 +48,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 TensorDataset::TensorDataset(const std::string& file, TransformOptions transform, std::uint64_t seed, bool skip_bad,
                              const Log& log)
     : file_(open_file(file)), transform_(transform), seed_(seed), bad_(skip_bad, log) {
+  spec_.ignored_labels = false;  // until one is found
   const auto& labels = file_.entry(nn::kLabels);
   const auto type = sample_type(labels.dtype);
   if (!type || labels.shape.empty())

@@ -14,6 +14,9 @@ namespace trireme::nn {
 /// @throws UsageError for other shapes; DataError for a label that is no class (on a CPU)
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing = 0);
 
+/// Checks the shapes. @throws UsageError
+void check_logits(const at::Tensor& logits, const at::Tensor& labels);
+
 /// Computes what cross_entropy() does. A plugin whose ranks hold parts of the logits has one of its own.
 using CrossEntropy =
     std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing)>;

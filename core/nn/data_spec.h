@@ -26,7 +26,7 @@ struct SampleTensor {
 struct DataSpec {
   std::vector<SampleTensor> inputs{}, targets{};
   std::int64_t classes = 0;                ///< labels are 0 to classes - 1; 0: there are no such labels
-  bool ignored_labels = false;             ///< some labels may be -100, which do not count
+  bool ignored_labels = true;              ///< some labels may be -100, which do not count; false: none is
   std::vector<std::string> class_names{};  ///< empty, or one per class
 
   /// Null when there is no such tensor.

@@ -9,7 +9,8 @@ namespace trireme::nn {
 
 const at::Tensor& NamedTensors::operator[](std::string_view name) const {
   const auto* found = find(name);
-  TRIREME_REQUIRE(found != nullptr, "there is no tensor \"{}\" among {}", name,
+  TRIREME_REQUIRE(found != nullptr,
+                  "there is no tensor \"{}\" (there are: {}); the data set must have it, under this name", name,
                   items_.empty() ? "none" : text::join(names()));
   return *found;
 }

@@ -39,7 +39,8 @@ class Sums {
     const auto* next = host.const_data_ptr<double>();
     EvalResult result{.samples = static_cast<std::int64_t>(next[0]), .loss = next[1] / next[2], .metrics = {}};
     if (next[0] == 0) throw DataError("evaluation: no sample could be read");
-    if (next[2] == 0) throw DataError("evaluation: no label counts; all of them are -100");
+    if (next[2] == 0)
+      throw DataError("evaluation: the weights of all samples sum to 0, for example because every label is -100");
     next += 3;
     for (const auto& metric : metrics_) {
       const double mean = metric.of_loss ? result.loss : mean_of(next, metric.entries);
@@ -55,7 +56,7 @@ class Sums {
     for (const auto& metric : metrics) count += metric.of_loss ? 0 : metric.entries;
     return count;
   }
-  /// The mean quotient of the entries that occur.
+  /// The mean quotient of the entries that occur; 0 when none does, such as an F1 where nothing is or should be found.
   static double mean_of(const double* sums, std::int64_t entries) {
     double mean = 0, occurring = 0;
     for (std::int64_t i = 0; i < entries; ++i)
@@ -63,7 +64,7 @@ class Sums {
         mean += sums[i] / weight;
         ++occurring;
       }
-    return mean / occurring;
+    return occurring == 0 ? 0 : mean / occurring;
   }
   std::vector<Metric> metrics_;
   at::Tensor totals_;

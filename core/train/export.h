@@ -23,7 +23,7 @@ class BestModel {
   /// Sets the best weights so far to the file of a checkpoint. If `file` is "", there are none, and what a later epoch
   /// saved is removed.
   void take(Booster& booster, const std::string& file);
-  /// Writes them to another folder, too. Only rank 0 does anything.
+  /// Writes them to another folder, too. Not collective: only rank 0 does anything.
   void export_to(const std::string& dir) const;
   /// Loads the best weights into the model. Returns false, without changing anything, when a rank cannot read them, for
   /// example because it has another disk.

@@ -240,9 +240,10 @@ ModelSource model_source(const Prepared& p) {
                      .head_prefix = p.kind->head_prefix(),
                      .policy = p.kind->policy()};
   for (const auto& field : p.kind->fields().fields)
-    source.options[field.key] = config::to_toml(field.get(p.model_options.get()));
-  source.options["name"] = p.config.model.name;
-  source.options["label_smoothing"] = config::to_toml(p.config.train.label_smoothing);
+    source.options["model." + field.key] = config::to_toml(field.get(p.model_options.get()));
+  source.options["model.name"] = p.config.model.name;
+  source.options["train.task"] = *p.config.train.task;
+  source.options["train.label_smoothing"] = config::to_toml(p.config.train.label_smoothing);
   return source;
 }
 

@@ -137,7 +137,7 @@ void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
                          ? stored_classes(stored, checkpoint::beside_weights(p.weights, checkpoint::kModelConfig))
                          : std::vector<std::string>();
   const auto& classes = p.data.info.spec.class_names;
-  if (names.empty() || names == classes) return;
+  if (names.empty() || classes.empty() || names == classes) return;
   if (data::is_reordering(classes, names)) {
     p.data = data::relabel(std::move(p.data), names);
     log.note("labels   numbered as in {}: {}", p.weights, numbered(names));

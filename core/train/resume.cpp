@@ -1,5 +1,6 @@
 #include "core/train/resume.h"
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -75,9 +76,21 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
   const auto now = config::parse_text(config_toml, "this run"), earlier = config::parse_text(record.config, config);
   auto found = differences(now, earlier);
   const auto facts = data_facts(p);
-  for (const auto& [what, before] : record.extra.at("data").items())
-    if (facts.contains(what) && facts.at(what) != before)  // older versions recorded other facts
-      found.refused.push_back(fmt::format("{}: {} (it was {})", what, json_text(facts.at(what)), json_text(before)));
+  auto before = record.extra.at("data");
+  if (before.contains("pixels a side")) {  // an older version's record
+    const auto side = before["pixels a side"];
+    before["shape of pixel_values"] = {3, side, side};
+    before["shape of labels"] = nlohmann::json::array();
+    before.erase("pixels a side");
+  }
+  auto all = before;
+  all.update(facts);
+  for (const auto& [what, unused] : all.items()) {
+    const auto here = facts.value(what, nlohmann::json()), there = before.value(what, nlohmann::json());
+    if (here != there)
+      found.refused.push_back(fmt::format("{}: {} (it was {})", what, here.is_null() ? "none" : json_text(here),
+                                          there.is_null() ? "none" : json_text(there)));
+  }
   if (!found.refused.empty())
     throw CheckpointError(
         fmt::format("{}: this run cannot be resumed from it, because the order of the samples or the meaning of a step "
@@ -127,6 +140,7 @@ void save_state(const Prepared& prepared, const RunFolder& folder, Booster& boos
 bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {
   if (other.epoch == 0 || !other.values.contains(by.name)) return true;
   const double here = values.at(by.name), there = other.values.at(by.name);
+  if (!std::isfinite(there)) return std::isfinite(here);
   return by.higher_is_better ? here > there : here < there;
 }
 

@@ -111,7 +111,7 @@ class Session {
 
   void train_epoch() {
     const auto epoch_begin = Clock::now();
-    double loss_sum = 0, samples = 0;
+    double loss_sum = 0, weight_sum = 0;
     run_.loader->start_epoch(at().epoch, at().step_in_epoch);
     auto last = Clock::now();
     while (auto batch = run_.loader->next()) {
@@ -125,9 +125,9 @@ class Session {
       waited_ += batch->wait_seconds;
       const double seconds = since(last);
       last = Clock::now();
-      read_back(step, *batch, seconds, [&loss_sum, &samples](double loss, double n) {
-        loss_sum += loss * n;
-        samples += n;
+      read_back(step, *batch, seconds, [&loss_sum, &weight_sum](double loss, double weight) {
+        loss_sum += loss * weight;
+        weight_sum += weight;
       });
       stopped_ = should_stop();
       if (stopped_) break;
@@ -138,7 +138,7 @@ class Session {
     readback_.drain();
     const auto eval = score(*validation_);
     FiniteWatch::validation(epoch_number(), eval.loss);
-    const double train_loss = loss_sum / std::max(1.0, samples), seconds = since(epoch_begin);
+    const double train_loss = loss_sum / (weight_sum > 0 ? weight_sum : 1), seconds = since(epoch_begin);
     auto line = fmt::format("epoch {:<3} train {:.4f}   validation {:.4f}", epoch_number(), train_loss, eval.loss);
     if (p_.shown.name != kLoss)
       line += fmt::format("   {} {}", p_.shown.label, metric_text(p_.shown, eval.value(p_.shown.name)));
@@ -165,12 +165,15 @@ class Session {
     seconds_a_step_ = seconds_a_step_ == 0 || at().step_in_epoch <= 2 ? seconds : 0.9 * seconds_a_step_ + 0.1 * seconds;
     const auto here = at();
     const double wait = batch.wait_seconds, n = static_cast<double>(batch.global_samples);
-    readback_.add({step.loss, step.result.grad_norm, step.result.found_inf},
+    const auto& divisor = batch.micro.front().global_weight;
+    const bool on_host = divisor.is_cpu();
+    const double known = on_host ? divisor.item<double>() : 0;
+    readback_.add({step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor},
                   [=, this, lr = step.lr](const std::vector<double>& v) {
                     const double loss = v[0], norm = v[1];
                     const bool skipped = v[2] != 0;
                     state_.skipped += skipped ? 1 : 0;
-                    count(loss, n);
+                    count(loss, on_host ? known : v[3]);
                     nlohmann::json line{{"kind", "step"},
                                         {"step", here.global_step},
                                         {"epoch", here.epoch + 1},
@@ -223,8 +226,10 @@ class Session {
   }
 
   void finish() {
-    // The run was resumed in the middle of an epoch with nothing left to train.
-    if (state_.last.step != at().global_step) keep(score(*validation_), nlohmann::json::object());
+    // The run was resumed with nothing left to train, in the middle of an epoch or with another metric.
+    if (state_.last.step != at().global_step || !state_.last.values.contains(p_.shown.name) ||
+        !state_.last.values.contains(p_.best.name))
+      keep(score(*validation_), nlohmann::json::object());
     // Save before the test, so that an error in the test samples does not lose the training.
     const auto model = fmt::format("{}/{}", folder_.dir(), kExportedModel);
     const bool exports_best = p_.config.run.export_weights == "best";

@@ -61,7 +61,9 @@ namespace {
 /// "validation accuracy 94.1 %, test 96.7 %; weights in runs/x/model"
 std::string scores(const RunResult& o, const Evaluated& of, const std::optional<EvalResult>& test,
                    const std::vector<std::string>& folders) {
-  auto line = fmt::format("validation {} {}", o.shown.label, metric_text(o.shown, of.values.at(o.shown.name)));
+  const auto value = of.values.find(o.shown.name);  // the best weights' may be of a run that did not measure it
+  auto line = fmt::format("validation {} {}", o.shown.label,
+                          value == of.values.end() ? "not measured" : metric_text(o.shown, value->second));
   if (test) line += fmt::format(", test {}", metric_text(o.shown, test->value(o.shown.name)));
   if (!folders.empty()) line += fmt::format("; weights in {}", fmt::join(folders, " and "));
   return line;

@@ -107,6 +107,13 @@ void resolve(Options& options, const nn::DataSpec& data) {
   if (pixels.shape.size() != 3 || pixels.varies() || pixels.shape[1] != pixels.shape[2])
     throw ConfigError(
         fmt::format("model \"vit\" reads {} [channels, side, side], but the data have {}", kPixels, pixels.text()));
+  const auto* labels = data.target(nn::kLabels);
+  const bool of_parts = labels != nullptr && !labels->shape.empty() && labels->shape != std::vector{data.classes};
+  if (data.classes < 1 || of_parts)
+    throw ConfigError(
+        fmt::format("model \"vit\" has one row of outputs for each image, which does not fit train.task and "
+                    "the data's {}; choose another train.task",
+                    labels == nullptr ? "labels" : labels->text()));
   options.channels = pixels.shape[0];
   options.image_size = pixels.shape[1];
   options.classes = data.classes;
@@ -114,9 +121,6 @@ void resolve(Options& options, const nn::DataSpec& data) {
 
   must_divide("model.hidden_size", *options.hidden_size, "model.num_heads", *options.num_heads);
   must_divide("data.image_size", options.image_size, "model.patch_size", *options.patch_size);
-  if (options.image_size < 1 || options.classes < 1)
-    throw ConfigError(fmt::format("the data has images of {} pixels and {} classes; a ViT needs at least 1 of each",
-                                  options.image_size, options.classes));
   if (options.weights_image_size && *options.weights_image_size != options.image_size)
     throw ConfigError(
         fmt::format("model.weights: these weights are for {0}-pixel images, but data.image_size is {1}; set "

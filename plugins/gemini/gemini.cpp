@@ -193,7 +193,7 @@ static zero::RunKeys figures_hold_for(const GeminiOptions& o, const ModelSource&
   const auto& optimizer = options.optimizer;
   const auto share = share_of(train, groups.everyone.size());
   zero::RunKeys run;
-  for (const auto& [key, value] : source.options) run["model." + key] = value;
+  for (const auto& [key, value] : source.options) run[key] = value;
   const auto say = [&run](const std::string& key, const auto& value) { run[key] = config::to_toml(value); };
   say("ranks", std::int64_t{groups.everyone.size()});
   say("train.precision", train.precision);

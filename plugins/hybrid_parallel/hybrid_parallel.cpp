@@ -114,7 +114,8 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
   const auto why = validate(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
   if (!why.text.empty()) config::fail(section, why.key, why.text);
   if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, source.policy) == 0)
-    config::fail(section, "parallel_output", "has no effect: the policy gives no layer the role labels; remove it");
+    config::fail(section, "parallel_output",
+                 "has no effect: the policy gives no layer the role classifier_head; remove it");
   check_kernels(section, o, o.mode(), *source.model);
   std::vector<pipeline::Stage> stages;
   try {

@@ -153,7 +153,7 @@ TEST(DataParallelRules, EvaluationCountsEachSampleOnce) {
   };
   for (const std::int64_t batch : {1, 3, 19}) {
     auto loader = booster.evaluation_loader(data, batch);
-    const auto task = tasks::classification({.topk = 3});
+    const auto task = tasks::classification({.data = data->spec(), .topk = 3});
     const auto result = train::evaluate(booster, run, *loader, task.get());
     EXPECT_EQ(result.samples, 19);
     EXPECT_NEAR(result.loss, loss, 1e-12 * loss);

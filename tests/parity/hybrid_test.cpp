@@ -145,6 +145,26 @@ TEST(HybridRules, ACriterionOfAProgramGetsCompleteLogits) {
   }
 }
 
+/// Claims to take sharded logits, but reads them itself.
+struct Liar : Task {
+  at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch, const LossOptions&) const override {
+    return nn::cross_entropy(outputs.front(), batch.targets[nn::kLabels]);
+  }
+  bool takes_sharded_logits() const override { return true; }
+};
+
+TEST(HybridRules, ShardedLogitsAreForTheGivenCrossEntropy) {
+  for (const auto& c : cross({{2, 0}}, {Case{.name = "liar", .steps = 1}})) {
+    if (!runs_here(c)) continue;
+    Booster booster(world(), make_plugin(c), make_options(c));
+    auto inputs = make_inputs(c);
+    inputs.task = std::make_shared<Liar>();
+    auto run = booster.boost(std::move(inputs));
+    run.loader->start_epoch(0);
+    EXPECT_THROW(booster.train_step(run, *run.loader->next()), ConfigError);
+  }
+}
+
 // Elements of activations in a step of b samples a rank, n tokens, width h, l layers, k classes, as docs/parallelism.md
 // has them. The last layer works for the class token alone.
 TEST(HybridRules, TrafficIsTheFormulas) {

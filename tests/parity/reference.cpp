@@ -39,7 +39,8 @@ class Noise : public data::Dataset {
   nn::DataSpec spec() override {
     return {.inputs = {{"pixel_values", at::kDouble, {3, pixels_, pixels_}}},
             .targets = {{nn::kLabels, at::kLong}},
-            .classes = kClasses};
+            .classes = kClasses,
+            .ignored_labels = false};
   }
 
  private:

@@ -67,9 +67,8 @@ class Sentences : public data::Dataset {
     if (task_ == "regression") spec.targets.front().dtype = at::kDouble;
     return spec;
   }
-  data::Sample collate(std::vector<data::Sample> samples, const std::vector<std::int64_t>& indices) const override {
-    return data::collate_padded(std::move(samples), indices, Sentences(task_).spec(),
-                                {.values = {{nn::kLabels, -100}}});
+  data::Sample collate(std::vector<data::Sample> samples, const std::vector<std::int64_t>& indices) override {
+    return data::collate_padded(std::move(samples), indices, spec(), {.values = {{nn::kLabels, -100}}});
   }
 
  private:
@@ -221,11 +220,9 @@ TEST_P(ParityTasks, TheLossIsTheMeanOverWhatCountsInTheGlobalBatch) {
     Booster booster(world(), make_plugin(c), options);
     BoostInputs inputs{
         .source = {.model = make_tagger(task)}, .task = make(task), .data = std::make_shared<Sentences>(task)};
-    inputs.source.policy = {
-        {"ids", task.ends_with("_lm") || task == "classification" ? nn::Role::classifier_head
-                                                                  : nn::Role::vocab_parallel_embedding},
-        {"mix*.up", nn::Role::column_parallel},
-        {"mix*.down", nn::Role::row_parallel}};
+    inputs.source.policy = {{"ids", nn::Role::classifier_head},
+                            {"mix*.up", nn::Role::column_parallel},
+                            {"mix*.down", nn::Role::row_parallel}};
     auto run = booster.boost(std::move(inputs));
     Outcome got;
     for (std::int64_t step = 0; step < kTrainSteps; ++step) {

@@ -68,6 +68,25 @@ BoostInputs blank_inputs() {
           .data = std::make_shared<Blank>()};
 }
 
+TEST(Booster, AWeightOfAProgramIsSummedOverTheGlobalBatch) {
+  const auto world = launch();
+  Booster booster(*world, std::make_unique<Bare>(), {.train = {.global_batch = 4, .micro_batch = 2, .shuffle = false}});
+  auto inputs = blank_inputs();
+  inputs.task = task_of([](const nn::Tensors& outputs, const data::Batch&) { return outputs[0].sum(); },
+                        [](const data::Batch& batch) { return batch.sample_ids.sum().to(at::kDouble); });
+  auto run = booster.boost(std::move(inputs));
+  run.loader->start_epoch(0);
+  const auto step = *run.loader->next();
+  for (const auto& micro : step.micro) EXPECT_EQ(micro.global_weight.item<double>(), 0 + 1 + 2 + 3);
+  // Another loader's batches have it after a call.
+  const auto other = booster.evaluation_loader(std::make_shared<Blank>(), 4);
+  other->start_epoch(0);
+  auto batch = *other->next();
+  EXPECT_EQ(batch.micro.front().global_weight.item<double>(), 4);
+  booster.set_global_weight(run, batch);
+  EXPECT_EQ(batch.micro.front().global_weight.item<double>(), 0 + 1 + 2 + 3);
+}
+
 TEST(Booster, LoadersAreAsTheOptionsSay) {
   const auto world = launch();
   Booster booster(*world, std::make_unique<Bare>(),

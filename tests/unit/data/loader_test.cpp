@@ -212,9 +212,8 @@ class Sentences : public Dataset {
     return {.inputs = {{"input_ids", at::kLong, {-1}}, {"mask", at::kLong, {-1}}},
             .targets = {{nn::kLabels, at::kLong, {-1}}}};
   }
-  [[nodiscard]] Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) const override {
-    return collate_padded(std::move(samples), indices, const_cast<Sentences*>(this)->spec(),
-                          {.values = {{nn::kLabels, -100}}, .multiple = 2});
+  [[nodiscard]] Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) override {
+    return collate_padded(std::move(samples), indices, spec(), {.values = {{nn::kLabels, -100}}, .multiple = 2});
   }
 };
 
@@ -233,6 +232,29 @@ TEST(Loader, PadsSamplesOfOtherLengths) {
                           at::tensor({0, 0, 0, 0, 1, 1, 0, 0, 2, 2, 2, 0, 3, 3, 3, 3}).to(at::kLong).view({4, 4})));
     EXPECT_EQ(first.targets[nn::kLabels][1][2].item<std::int64_t>(), -100);
     EXPECT_EQ(step.micro[1].inputs["input_ids"].sizes(), (std::vector<std::int64_t>{3, 4}));  // 3 tokens, to 4
+  }
+}
+
+/// Its batches have a mask that its spec() does not list.
+class Undeclared final : public Sentences {
+ public:
+  nn::DataSpec spec() override {
+    auto spec = Sentences::spec();
+    spec.inputs.pop_back();
+    return spec;
+  }
+};
+
+TEST(Loader, ABatchHasTheTensorsOfTheSpec) {
+  Loader loader(std::make_shared<Undeclared>(), {.global_batch = 7, .micro_batch = 4});
+  loader.start_epoch(0);
+  try {
+    loader.next();
+    FAIL() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("but the data set's spec() says input_ids int64 [-1]; override spec()"),
+              std::string::npos)
+        << error.what();
   }
 }
 

@@ -160,7 +160,8 @@ TEST(Tensors, SaysWhatIsWrong) {
        safetensors({{"pixel_values", "U8", "2,3,4,4", std::string(96, 'a')},
                     {"labels", "I64", "2", std::string(16, '\0')},
                     {"mask", "BOOL", "2,3", std::string(6, '\1')}}),
-       ": holds the inputs mask, pixel_values, but the train split has pixel_values"},
+       ": holds mask (bool, 2-dimensional), pixel_values (float32, 4-dimensional), labels (int64, 1-dimensional), but "
+       "the train split has pixel_values (float32, 4-dimensional), labels (int64, 1-dimensional)"},
       {"test", file({}), ": holds no samples"},
       {"validation",
        safetensors({{"pixel_values", "U8", "1,3,1,1", "abc"}, {"labels", "I32", "1", std::string(4, '\0')}}),

@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
         Resolved{"no_classes",
                  [](Options&) {},
                  {.inputs = {{"pixel_values", at::kFloat, {3, 224, 224}}}, .classes = 0},
-                 "0 classes"},
+                 "choose another train.task"},
         Resolved{"size", [](Options& o) { o.size = "bass"; }, kImages, "did you mean \"base\""},
         Resolved{"size_overridden",
                  [](Options& o) {

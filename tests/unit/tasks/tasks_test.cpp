@@ -29,7 +29,7 @@ data::Batch batch_of(at::Tensor labels) {
   return batch;
 }
 TaskOptions options_for(at::ScalarType dtype, std::vector<std::int64_t> shape, std::int64_t classes = 0) {
-  return {.data = {.targets = {{nn::kLabels, dtype, std::move(shape)}}, .classes = classes}};
+  return {.data = {.targets = {{nn::kLabels, dtype, std::move(shape)}}, .classes = classes, .ignored_labels = false}};
 }
 std::map<std::string, double> measured(const Task& task, const at::Tensor& output, const data::Batch& batch) {
   std::map<std::string, double> out;
@@ -115,6 +115,8 @@ TEST(Tasks, MultiLabelAndRegressionAreMeansOverASample) {
   EXPECT_DOUBLE_EQ(values.at("f1"), 4.0 / 6);
   EXPECT_DOUBLE_EQ(values.at("accuracy"), 4.0 / 6);
   EXPECT_EQ(multi->outputs(), 3);
+  for (const std::int64_t bad : {-100, 2})
+    EXPECT_THROW(multi->loss({logits}, batch_of(integers({1, 0, bad, 0, 1, 1}, {2, 3})), {}), DataError) << bad;
 
   const auto numbers = regression(options_for(at::kFloat, {}));
   const auto wanted = reals({1, 5}, {2}), predicted = reals({2.0, 2.0}, {2, 1});
