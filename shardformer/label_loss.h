@@ -1,4 +1,4 @@
-// Cross-entropy of logits whose classes are sharded over ranks. The ranks exchange four numbers for each sample, not
+// Cross-entropy of logits whose classes are sharded over ranks. The ranks exchange four numbers for each label, not
 // the logits. Shoeybi et al., "Megatron-LM", 2019, section 3, with label smoothing.
 #pragma once
 

@@ -1,7 +1,7 @@
 // The result of Booster::boost(): the model and the optimizer as the chosen plugin runs them.
 //
-//   for each step:  for each microbatch but the last: { auto guard = model.no_sync(); forward, criterion, backward }
-//                   the last: forward, criterion, backward          (here gradients are reduced, see gradients())
+//   for each step:  for each microbatch but the last: { auto guard = model.no_sync(); forward, loss, backward }
+//                   the last: forward, loss, backward          (here gradients are reduced, see gradients())
 //                   optimizer.step(lr); optimizer.zero_grad();
 #pragma once
 

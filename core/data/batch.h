@@ -14,7 +14,7 @@ struct Batch {
   /// What the model reads, [B, ...] each; B may be 0: {{"pixel_values", [B, 3, H, W]}}. Those that this rank does not
   /// read are on the meta device.
   nn::NamedTensors inputs;
-  /// What the criterion reads, [B, ...] each: {{"labels", int64 [B]}}.
+  /// What the loss reads, [B, ...] each: {{"labels", int64 [B]}}.
   nn::NamedTensors targets;
   at::Tensor sample_ids;  ///< int64 [B], CPU: the samples' indices in the data set
   /// The divisor of the loss: the weight of the whole global batch, such as its number of samples or of valid tokens.

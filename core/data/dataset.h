@@ -18,7 +18,7 @@ namespace trireme::data {
 /// Without the batch dimension. Floating-point tensors are float32, or float64 from a float64 source.
 struct Sample {
   nn::NamedTensors inputs;   ///< what the model reads: {{"pixel_values", [3, H, W]}}
-  nn::NamedTensors targets;  ///< what the criterion reads: {{"labels", int64 []}}
+  nn::NamedTensors targets;  ///< what the loss reads: {{"labels", int64 []}}
 };
 
 /// {{"labels", label}}: the targets of a sample with one class.

@@ -1,10 +1,8 @@
 #include "core/data/loader.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/ParallelGuard.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/base/memory.h"
-#include "core/base/text.h"
+#include "core/data/batch_maker.h"
 #include "core/data/sampler.h"
 
 namespace trireme::data {
@@ -67,26 +65,22 @@ struct Loader::State {
   };
 
   State(std::shared_ptr<Dataset> set, LoaderOptions opts)
-      : dataset(std::move(set)), options(opts), sampler(sampler_options(*dataset, opts)) {}
+      : dataset(std::move(set)),
+        options(std::move(opts)),
+        sampler(sampler_options(*dataset, options)),
+        maker(dataset, {options.needed, options.strict, options.dtype, options.device.is_cuda()}) {}
 
   void work();
   void read_one(Job& job, std::size_t at);
-  void assemble(Job& job) const;
-  Batch assemble_micro(Job& job, const shard::Range& positions) const;
-  void check_sample(const Sample& sample, std::int64_t id) const;
-  void check_batch(const Sample& made) const;
-  void add_remote_inputs(Batch& batch, std::int64_t size) const;
-  [[nodiscard]] bool reads(const std::string& input) const {
-    return std::find(read_inputs.begin(), read_inputs.end(), input) != read_inputs.end();
-  }
+  void assemble(Job& job);
+  Batch assemble_micro(Job& job, const shard::Range& positions);
   void schedule(std::size_t jobs);
   void stop();
 
   std::shared_ptr<Dataset> dataset;
   LoaderOptions options;
   Sampler sampler;
-  nn::DataSpec spec;
-  std::vector<std::string> read_inputs;  ///< if not all are read
+  BatchMaker maker;
 
   std::mutex mutex;
   std::condition_variable work_waits, step_ready;
@@ -102,11 +96,6 @@ struct Loader::State {
 Loader::Loader(std::shared_ptr<Dataset> dataset, LoaderOptions options) {
   check(*dataset, options);
   state_ = std::make_unique<State>(std::move(dataset), options);
-  state_->spec = state_->dataset->spec();
-  for (const auto& input : state_->spec.inputs)
-    if (const auto& needed = state_->options.needed;
-        needed && (input.varies() || std::find(needed->begin(), needed->end(), input.name) != needed->end()))
-      state_->read_inputs.push_back(input.name);
   try {
     for (std::int64_t i = 0; i < std::max<std::int64_t>(1, options.workers); ++i)
       state_->workers.emplace_back([state = state_.get()] { state->work(); });
@@ -217,71 +206,21 @@ void Loader::State::read_one(Job& job, std::size_t at) {
   auto& id = job.ids[at];
   const auto n = dataset->size();
   for (std::int64_t tried = 0; tried < n; ++tried) {
-    job.read[at] = options.needed ? dataset->get_with(read_inputs, id, job.epoch, options.augment)
-                                  : dataset->get(id, job.epoch, options.augment);
-    if (job.read[at]) check_sample(*job.read[at], id);
+    job.read[at] = maker.read(id, job.epoch, options.augment);
     if (job.read[at] || options.evaluation) return;
     id = (id + 1) % n;
   }
   throw DataError(fmt::format("none of the {} samples of the data set can be read", n));
 }
 
-void Loader::State::assemble(Job& job) const {
+void Loader::State::assemble(Job& job) {
   job.batch.global_samples = job.plan.global_samples;
   for (const auto& positions : job.plan.micro) job.batch.micro.push_back(assemble_micro(job, positions));
   for (const auto& micro : job.batch.micro) job.batch.local_samples += micro.size();
   job.read.clear();
 }
 
-void Loader::State::check_sample(const Sample& sample, std::int64_t id) const {
-  if (!options.strict) return;
-  for (const auto& [name, tensor] : sample.inputs) {
-    const auto* declared = spec.input(name);
-    bool same = declared != nullptr && tensor.dim() == static_cast<std::int64_t>(declared->shape.size());
-    for (std::size_t d = 0; same && d < declared->shape.size(); ++d)
-      same = declared->shape[d] == -1 || declared->shape[d] == tensor.sizes()[d];
-    if (same) continue;
-    throw DataError(
-        fmt::format("{} of sample {} is [{}], but the data set's spec() says {}. In a pipeline, ranks that do not read "
-                    "the inputs rely on it; a size that varies must be -1 there",
-                    name, id, fmt::join(tensor.sizes(), ", "), declared == nullptr ? "nothing" : declared->text()));
-  }
-}
-
-/// Empty batches, and ranks that read only some inputs, rely on the spec.
-void Loader::State::check_batch(const Sample& made) const {
-  const auto check = [](const nn::NamedTensors& tensors, const std::vector<nn::SampleTensor>& declared) {
-    bool same = tensors.size() == declared.size();
-    for (std::size_t i = 0; same && i < declared.size(); ++i) {
-      const auto& [name, tensor] = *(tensors.begin() + static_cast<std::ptrdiff_t>(i));
-      same = name == declared[i].name && tensor.dim() == static_cast<std::int64_t>(declared[i].shape.size()) + 1 &&
-             tensor.is_floating_point() == at::isFloatingType(declared[i].dtype);
-    }
-    if (same) return;
-    std::vector<std::string> got, wanted;
-    for (const auto& [name, tensor] : tensors)
-      got.push_back(nn::SampleTensor{name, tensor.scalar_type(), tensor.sizes().slice(1).vec()}.text());
-    for (const auto& each : declared) wanted.push_back(each.text());
-    throw DataError(
-        fmt::format("a batch has the tensors {} for each sample, but the data set's spec() says {}; override "
-                    "spec() so that it lists what get() and collate() return, in this order",
-                    got.empty() ? "none" : text::join(got), wanted.empty() ? "none" : text::join(wanted)));
-  };
-  std::vector<nn::SampleTensor> inputs;
-  for (const auto& input : spec.inputs)
-    if (!options.needed || reads(input.name)) inputs.push_back(input);
-  check(made.inputs, inputs);
-  check(made.targets, spec.targets);
-}
-
-/// A tensor of no samples. A size that varies is 1, because a model may not take none.
-static at::Tensor empty_of(const nn::SampleTensor& tensor, at::ScalarType floating) {
-  std::vector<std::int64_t> shape{0};
-  for (const auto size : tensor.shape) shape.push_back(size == -1 ? 1 : size);
-  return at::empty(shape, at::isFloatingType(tensor.dtype) ? floating : tensor.dtype);
-}
-
-Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) const {
+Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) {
   std::vector<Sample> samples;
   std::vector<std::int64_t> ids;
   for (auto position = positions.begin; position < positions.end; ++position) {
@@ -290,47 +229,11 @@ Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) con
     samples.push_back(std::move(*job.read[at]));
     ids.push_back(job.ids[at]);
   }
-  const auto size = static_cast<std::int64_t>(ids.size());
-  Batch batch;
-  if (size > 0) {
-    auto made = dataset->collate(std::move(samples), ids);
-    check_batch(made);
-    batch.inputs = std::move(made.inputs);
-    batch.targets = std::move(made.targets);
-  } else {
-    for (const auto& input : spec.inputs)
-      if (!options.needed || reads(input.name)) batch.inputs.set(input.name, empty_of(input, options.dtype));
-    for (const auto& target : spec.targets) batch.targets.set(target.name, empty_of(target, options.dtype));
-  }
-  const bool pin = options.device.is_cuda();
-  for (auto* tensors : {&batch.inputs, &batch.targets})
-    for (auto& [name, tensor] : *tensors) {
-      if (tensor.is_floating_point()) tensor = tensor.to(options.dtype);
-      if (pin) tensor = tensor.pin_memory();
-    }
-  if (options.needed) add_remote_inputs(batch, size);
-  batch.sample_ids = at::empty({size}, at::kLong);
-  std::copy(ids.begin(), ids.end(), batch.sample_ids.mutable_data_ptr<std::int64_t>());
+  auto batch = maker.make(std::move(samples), ids);
   batch.global_weight = at::scalar_tensor(static_cast<double>(job.plan.global_samples), at::kDouble);
   batch.epoch = job.epoch;
   batch.step = job.epoch * sampler.steps_per_epoch() + job.step;
   return batch;
-}
-
-/// Puts the inputs that this rank does not read on the meta device, in the data set's order.
-void Loader::State::add_remote_inputs(Batch& batch, std::int64_t size) const {
-  nn::NamedTensors all;
-  for (const auto& input : spec.inputs) {
-    if (const auto* own = batch.inputs.find(input.name)) {
-      all.set(input.name, *own);
-      continue;
-    }
-    auto shape = input.shape;
-    shape.insert(shape.begin(), size);
-    const auto dtype = at::isFloatingType(input.dtype) ? options.dtype : input.dtype;
-    all.set(input.name, at::empty(shape, at::TensorOptions(dtype).device(at::kMeta)));
-  }
-  batch.inputs = std::move(all);
 }
 
 std::optional<StepBatch> Loader::next() {
