@@ -19,8 +19,6 @@
 #include "core/config/run_config.h"
 #include "core/train/prepare.h"
 #include "core/train/session.h"
-#include "models/registry.h"
-#include "tasks/tasks.h"
 
 namespace trireme::apps {
 namespace {
@@ -99,8 +97,7 @@ int run(const EvalCommand& command) {
         auto config = eval_config(command, info.size, Log(info.rank));
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, {models::all_models(), tasks::all_tasks()}, command.weights,
-                                  Log(info.rank));
+        prepared = train::prepare(std::move(config), info, all_kinds(), command.weights, Log(info.rank));
         return options;
       },
       [&](comm::World& world) {

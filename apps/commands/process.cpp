@@ -111,11 +111,12 @@ void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info)
 
 bool checks_for(const std::optional<std::int64_t>& ranks) { return ranks.value_or(1) > 1 && comm::detect().size == 1; }
 
+train::Kinds all_kinds() { return {models::all_models(), tasks::all_tasks()}; }
+
 train::Prepared check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights) {
   const auto size = static_cast<int>(ranks);
   const Log silent(/*rank=*/1);  // the ranks will print notes and warnings
-  return train::prepare(std::move(config), {.size = size, .local_size = size},
-                        {models::all_models(), tasks::all_tasks()}, weights, silent);
+  return train::prepare(std::move(config), {.size = size, .local_size = size}, all_kinds(), weights, silent);
 }
 
 }  // namespace trireme::apps

@@ -18,6 +18,8 @@ void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info)
 
 /// Whether this process checks a command with `--ranks N` for N ranks without being one of them: see front/launch.h.
 bool checks_for(const std::optional<std::int64_t>& ranks);
+/// The models and tasks that a file can select.
+train::Kinds all_kinds();
 /// Runs the preparation of `ranks` ranks silently in one process, so that errors are reported before the ranks connect.
 /// `weights`: for an evaluation. @throws ConfigError, DataError, CheckpointError
 train::Prepared check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights);

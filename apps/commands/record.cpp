@@ -13,8 +13,6 @@
 #include "core/base/log.h"
 #include "core/checkpoint/files.h"
 #include "core/train/prepare.h"
-#include "models/registry.h"
-#include "tasks/tasks.h"
 
 namespace trireme::apps {
 
@@ -36,8 +34,7 @@ int run(const RecordCommand& command) {
         auto config = load_with_layout(command.config, command.set, parse_layout(command.layout));
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared =
-            train::prepare(std::move(config), info, {models::all_models(), tasks::all_tasks()}, "", Log(info.rank));
+        prepared = train::prepare(std::move(config), info, all_kinds(), "", Log(info.rank));
         return options;
       },
       [&](comm::World& world) {

@@ -14,8 +14,6 @@
 #include "core/train/prepare.h"
 #include "core/train/run_folder.h"
 #include "core/train/session.h"
-#include "models/registry.h"
-#include "tasks/tasks.h"
 
 namespace trireme::apps {
 namespace {
@@ -57,8 +55,7 @@ int run(const TrainCommand& command) {
         auto config = load(command);
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared =
-            train::prepare(std::move(config), info, {models::all_models(), tasks::all_tasks()}, "", Log(info.rank));
+        prepared = train::prepare(std::move(config), info, all_kinds(), "", Log(info.rank));
         return options;
       },
       [&](comm::World& world) {

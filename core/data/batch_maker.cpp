@@ -47,7 +47,10 @@ void check_declared(const nn::NamedTensors& tensors, const std::vector<nn::Sampl
 BatchMaker::BatchMaker(std::shared_ptr<Dataset> dataset, Options options)
     : dataset_(std::move(dataset)), options_(std::move(options)), spec_(dataset_->spec()) {
   for (const auto& input : spec_.inputs)
-    if (reads(input)) inputs_.push_back(input);
+    if (reads(input)) {
+      inputs_.push_back(input);
+      names_.push_back(input.name);
+    }
 }
 
 bool BatchMaker::reads(const nn::SampleTensor& input) const {
@@ -56,14 +59,8 @@ bool BatchMaker::reads(const nn::SampleTensor& input) const {
 }
 
 std::optional<Sample> BatchMaker::read(std::int64_t index, std::int64_t epoch, bool augment) {
-  std::optional<Sample> sample;
-  if (options_.needed) {
-    std::vector<std::string> names;
-    for (const auto& input : inputs_) names.push_back(input.name);
-    sample = dataset_->get_with(names, index, epoch, augment);
-  } else {
-    sample = dataset_->get(index, epoch, augment);
-  }
+  auto sample =
+      options_.needed ? dataset_->get_with(names_, index, epoch, augment) : dataset_->get(index, epoch, augment);
   if (sample && options_.strict) check_sample(*sample, index);
   return sample;
 }

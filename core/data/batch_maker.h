@@ -41,6 +41,7 @@ class BatchMaker {
   Options options_;
   nn::DataSpec spec_;
   std::vector<nn::SampleTensor> inputs_;  ///< those that this rank reads
+  std::vector<std::string> names_;        ///< of inputs_
 };
 
 }  // namespace trireme::data
