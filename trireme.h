@@ -9,10 +9,8 @@
 #include "core/booster/plugin_loader.h"
 #include "core/booster/program.h"
 #include "core/checkpoint/weights.h"
-#include "core/config/run_config.h"
 #include "core/data/dataset.h"
 #include "core/data/loader.h"
-#include "core/data/tensor_dataset.h"
 #include "core/nn/adapt.h"
 #include "core/nn/attention.h"
 #include "core/nn/batch_norm.h"
@@ -22,5 +20,17 @@
 #include "core/nn/embedding.h"
 #include "core/nn/linear.h"
 #include "core/nn/policy.h"
+#include "core/optim/curves.h"
+#include "core/optim/hybrid_adam.h"
+#include "core/optim/sgd.h"
 #include "core/train/evaluate.h"
+#include "core/train/plugin_sections.h"
+#include "core/train/run_config.h"
 #include "tasks/tasks.h"
+
+namespace trireme {
+
+/// The models, data sets, tasks, optimizers and schedules that Trireme has. A program may add its own.
+train::Kinds builtin_kinds();
+
+}  // namespace trireme

@@ -5,21 +5,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "core/config/document.h"
 
 namespace trireme::apps {
 namespace {
 
 constexpr const char* kKept = "TRIREME_CONFIG";  ///< path of the copied text; only the front sets it
 
-/// Whether a run wrote the file: it is in the run's folder, or in a checkpoint.
+}  // namespace
+
 bool is_resolved(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path file(path);
@@ -27,8 +26,6 @@ bool is_resolved(const std::string& path) {
   return file.filename() == "config.toml" && (fs::exists(file.parent_path() / "metrics.jsonl", none) ||
                                               fs::exists(file.parent_path() / "manifest.json", none));
 }
-
-}  // namespace
 
 bool can_be_read_again(const std::string& path) {
   struct stat status {};
@@ -53,35 +50,17 @@ config::Table read_config(const std::string& path) {
   return kept == nullptr ? config::parse_file(path) : config::parse_text(config::read_text(kept), path);
 }
 
-void override_resolved(config::Table& root, const std::vector<std::string>& set) {
-  auto changed = root;
-  for (const auto& assignment : set) config::apply_override(changed, assignment);
-  const auto drop = [&](const FieldTable& fields) {
-    const auto section = root.tables.find(fields.section);
-    if (section == root.tables.end()) return;
-    for (const auto& field : fields.fields) {
-      const auto& only = field.rules.only;
-      const auto* governor = only ? changed.table(fields.section)->find(only->key) : nullptr;
-      if (governor == nullptr || !governor->origin.source.starts_with("--set")) continue;
-      if (std::find(only->values.begin(), only->values.end(), config::plain_text(governor->value)) ==
-          only->values.end())
-        section->second.entries.erase(field.key);
-    }
-  };
-  drop(config::data_fields());
-  drop(config::train_fields());
-  drop(config::optimizer_fields());
-  drop(config::lr_schedule_fields());
+config::Table read_config(const std::string& path, const std::vector<std::string>& set) {
+  auto root = read_config(path);
   for (const auto& assignment : set) config::apply_override(root, assignment);
+  return root;
 }
 
-config::RunConfig load_config(const std::string& path, const std::vector<std::string>& set) {
-  auto root = read_config(path);
-  if (is_resolved(path))
-    override_resolved(root, set);
-  else
-    for (const auto& assignment : set) config::apply_override(root, assignment);
-  return config::from_table(std::move(root));
+std::int64_t threads_of(const config::Table& root) {
+  const auto* run = root.table("run");
+  const auto* entry = run == nullptr ? nullptr : run->find("threads");
+  const auto* threads = entry == nullptr ? nullptr : std::get_if<std::int64_t>(&entry->value);
+  return threads == nullptr ? 0 : *threads;  // the worker refuses another type
 }
 
 }  // namespace trireme::apps

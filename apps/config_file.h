@@ -2,10 +2,11 @@
 // front then reads it, and every process that it starts uses the same text.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "core/config/run_config.h"
+#include "core/config/table.h"
 
 namespace trireme::apps {
 
@@ -21,11 +22,11 @@ void keep_config(const std::string& path);
 
 /// Parses the file, or its copy if there is one. Messages name `path`. @throws ConfigError
 config::Table read_config(const std::string& path);
-/// Applies the overrides to a file that a run wrote, which holds every key. When an override changes a key on which
-/// others depend, those that do not apply to its new value are dropped: data.images after data.name=image_folder.
-/// @throws ConfigError
-void override_resolved(config::Table& root, const std::vector<std::string>& set);
-/// Also applies the overrides and checks the result. @throws ConfigError
-config::RunConfig load_config(const std::string& path, const std::vector<std::string>& set);
+/// Also applies the overrides. @throws ConfigError
+config::Table read_config(const std::string& path, const std::vector<std::string>& set);
+/// Whether a run wrote the file: it is in the run's folder, or in a checkpoint.
+bool is_resolved(const std::string& path);
+/// The number of compute threads per rank that the file sets, the one setting that the front needs; 0 if it sets none.
+std::int64_t threads_of(const config::Table& root);
 
 }  // namespace trireme::apps

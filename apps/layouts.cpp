@@ -129,13 +129,10 @@ std::vector<Layout> parse_layouts(const std::string& text) {
   return layouts;
 }
 
-config::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout) {
-  auto root = read_config(path);
-  for (const auto& assignment : set) config::apply_override(root, assignment);
+config::Table table_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout) {
+  auto root = read_config(path, set);
   root.tables.erase("parallel");
   root.tables.erase("plugin");
-  for (const auto& field : config::train_fields().fields)  // keys that apply to only one precision
-    if (field.rules.only && field.rules.only->key == "precision") root.tables["train"].entries.erase(field.key);
   const auto apply = [&root](const std::string& assignment) { config::apply_override(root, assignment); };
   const bool hybrid = layout.plugin.empty() || layout.plugin == "hybrid_parallel";
   apply("parallel.plugin=" + config::to_toml(hybrid ? "hybrid_parallel" : layout.plugin));
@@ -146,7 +143,7 @@ config::RunConfig load_with_layout(const std::string& path, const std::vector<st
   if (!layout.schedule.empty()) apply("parallel.schedule=" + config::to_toml(layout.schedule));
   if (!layout.sp_mode.empty()) apply("parallel.sp_mode=" + config::to_toml(layout.sp_mode));
   for (const auto& assignment : layout.set) apply(assignment);
-  return config::from_table(std::move(root));
+  return root;
 }
 
 }  // namespace trireme::apps

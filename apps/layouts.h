@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/config/run_config.h"
+#include "core/config/table.h"
 
 namespace trireme::apps {
 
@@ -32,8 +32,7 @@ Layout parse_layout(const std::string& text);
 /// Parses layouts, separated by semicolons. @throws ConfigError that names the wrong one and its error.
 std::vector<Layout> parse_layouts(const std::string& text);
 
-/// Loads the file with `layout` in place of its [parallel] and [plugin.*], without keys that apply to one precision.
-/// @throws ConfigError
-config::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout);
+/// Reads the file with `layout` in place of its [parallel] and [plugin.*]. @throws ConfigError
+config::Table table_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout);
 
 }  // namespace trireme::apps

@@ -42,7 +42,7 @@ void add_train_options(Fields<O>& table) {
             "that a rank owns.",
             {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}});
   const auto as_in_train = [&table](const char* key, auto member) {
-    const auto& row = *config::train_fields().find(key);
+    const auto& row = *train_fields().find(key);
     auto rules = row.rules;
     rules.only = {};  // precision may be set in [train]
     table.add(key, member, row.text, rules);
@@ -68,18 +68,15 @@ inline constexpr const char* kExtraDpSizeText =
 inline bool is_half(const std::string& precision) { return precision == "bf16" || precision == "fp16"; }
 
 /// A rank's samples of a global batch, at most.
-inline std::int64_t share_of(const config::TrainOptions& train, int ranks) {
-  return (train.global_batch + ranks - 1) / ranks;
-}
+inline std::int64_t share_of(const TrainOptions& train, int ranks) { return (train.global_batch + ranks - 1) / ranks; }
 /// The number of microbatches of a step.
-inline std::int64_t microbatches(const config::TrainOptions& train, int ranks) {
+inline std::int64_t microbatches(const TrainOptions& train, int ranks) {
   const auto share = share_of(train, ranks), micro = std::min(train.micro_batch.value_or(share), share);
   return (share + micro - 1) / micro;
 }
 
 /// Rejects holding gradients over microbatches when a step has only one on any number of ranks. @throws ConfigError
-inline void check_holding(const config::Table* section, const char* key, bool holds,
-                          const config::TrainOptions& train) {
+inline void check_holding(const config::Table* section, const char* key, bool holds, const TrainOptions& train) {
   if (holds && microbatches(train, 1) == 1)
     config::fail(section, key,
                  "has no effect: a step has one microbatch, so it reduces once anyway; remove it, or set "

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/booster/task.h"
+#include "tasks/tasks.h"
 
 namespace trireme::tasks {
 

@@ -1,16 +1,53 @@
 #include "tasks/tasks.h"
 
 namespace trireme::tasks {
+namespace {
 
-TaskKinds all_tasks() {
+/// The tasks' own keys of [train].
+struct TaskKeys {
+  double label_smoothing = 0;
+  std::int64_t topk = 5;
+};
+
+Fields<TaskKeys> fields_of(const char* name, const char* text, bool smooths = true) {
+  Fields<TaskKeys> table("train", text);
+  table.with("task", name);
+  if (smooths)
+    table.add("label_smoothing", &TaskKeys::label_smoothing,
+              "Label smoothing of the training loss: the fraction of each label that is spread over all classes. "
+              "Evaluation does not use it.",
+              {.min = 0, .below = 1});
+  return table;
+}
+
+/// `fields` is static in the caller.
+TaskFactory factory(const Fields<TaskKeys>& fields, std::shared_ptr<const Task> (*make)(const TaskOptions&)) {
+  return {fields, TaskKeys{}, [make](const TaskKeys& keys, const nn::DataSpec& data) {
+            return make({.data = data, .label_smoothing = keys.label_smoothing, .topk = keys.topk});
+          }};
+}
+
+}  // namespace
+
+Registry<TaskKind> all_tasks() {
+  static const auto one_label =
+      fields_of("classification", "One class for each sample or token.")
+          .add("topk", &TaskKeys::topk,
+               "Evaluation also reports top-k accuracy, the fraction of samples whose class is among the k highest "
+               "scores.",
+               {.min = 1, .max = kMostSamples});
+  static const auto many_labels = fields_of("multi_label", "Any number of classes for each sample.");
+  static const auto numbers = fields_of("regression", "Numbers for each sample; mean squared error.", false);
+  static const auto masked = fields_of("masked_lm", "The tokens behind a mask, each a class of the vocabulary.");
+  static const auto causal = fields_of("causal_lm", "Each token from those before it.");
   const std::vector<std::string> labelled{"ForImageClassification", "ForSequenceClassification",
                                           "ForTokenClassification"};
-  TaskKinds tasks("task");
-  tasks.add("classification", {classification, labelled, "single_label_classification"});
-  tasks.add("multi_label", {multi_label, labelled, "multi_label_classification"});
-  tasks.add("regression", {regression, labelled, "regression"});
-  tasks.add("masked_lm", {masked_lm, {"ForMaskedLM"}, ""});
-  tasks.add("causal_lm", {causal_lm, {"ForCausalLM", "LMHeadModel"}, ""});
+  Registry<TaskKind> tasks("task");
+  tasks.add({factory(one_label, classification), labelled, "single_label_classification"});
+  tasks.add({factory(many_labels, multi_label), labelled, "multi_label_classification"});
+  tasks.add({factory(numbers, regression), labelled, "regression"});
+  tasks.add({factory(masked, masked_lm), {"ForMaskedLM"}, ""});
+  tasks.add({factory(causal, causal_lm), {"ForCausalLM", "LMHeadModel"}, ""});
   return tasks;
 }
 

@@ -2,13 +2,21 @@
 // models: means over all samples, or over all tokens whose label is not -100.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/base/registry.h"
 #include "core/booster/task.h"
 
 namespace trireme::tasks {
+
+struct TaskOptions {
+  nn::DataSpec data{};  ///< checked when it has targets
+  double label_smoothing = 0;
+  std::int64_t topk = 5;  ///< classification: the k of top-k accuracy
+};
 
 /// Each sample [B], or each token [B, T], has one class: int64, or -100 for one that does not count. Cross-entropy of
 /// the model's first output [..., classes]; accuracy, and top-k accuracy and macro F1 where the data's spec has
@@ -31,6 +39,6 @@ std::shared_ptr<const Task> masked_lm(const TaskOptions& options = {});
 /// position t's output is compared with label t + 1. Perplexity and accuracy. @throws ConfigError
 std::shared_ptr<const Task> causal_lm(const TaskOptions& options = {});
 
-TaskKinds all_tasks();
+Registry<TaskKind> all_tasks();
 
 }  // namespace trireme::tasks

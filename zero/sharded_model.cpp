@@ -10,7 +10,7 @@
 
 namespace trireme::zero {
 
-void freeze(nn::Model& model, const config::OptimizerOptions& options) {
+void freeze(nn::Model& model, const optim::OptimizerOptions& options) {
   std::vector<optim::NamedTensor> named;
   for (const auto& parameter : nn::declarations(model)) named.push_back({parameter.name, parameter.value});
   for (const auto& parameter : nn::remote_declarations(model)) named.push_back({parameter.name, parameter.value});

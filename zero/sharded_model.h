@@ -35,7 +35,7 @@ struct ShardedOptions {
 };
 
 /// Marks the parameters that the user's patterns freeze. Must be called before buckets are planned. @throws ConfigError
-void freeze(nn::Model& model, const config::OptimizerOptions& options);
+void freeze(nn::Model& model, const optim::OptimizerOptions& options);
 
 /// The options of FlatWeights for a run. `masters`: half precision has fp32 master weights.
 FlatWeightsOptions weights_options(const BoostOptions& options, bool masters, c10::Device device);

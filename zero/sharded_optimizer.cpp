@@ -19,7 +19,7 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
       max_norm_(options.train.max_norm),
       norm_(std::move(norm)),
       mesh_(mesh),
-      scaler_(Precision::parse(options.train.precision).loss_scale, options.train, mesh.world().device()) {
+      scaler_(Precision::parse(options.train.precision).loss_scale, options.train.loss_scale, mesh.world().device()) {
   auto& weights = model_.flat();
   // The user's patterns are matched once, against the whole model; the slots of a bucket are then assigned to groups by
   // name.

@@ -57,7 +57,7 @@ class ShardedOptimizer : public BoostedOptimizer {
   void update(std::size_t bucket, double lr, const Decision& decision);
 
   ShardedModel& model_;
-  config::OptimizerOptions options_;
+  optim::OptimizerOptions options_;
   double max_norm_;
   Norm norm_;
   comm::Mesh& mesh_;

@@ -2,38 +2,43 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <iterator>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "apps/commands/commands.h"
+#include "apps/commands/load_config.h"
 #include "apps/config_file.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/booster/plugin_loader.h"
 #include "core/config/document.h"
-#include "core/config/run_config.h"
+#include "core/train/plugin_sections.h"
 #include "core/train/prepare.h"
-#include "models/registry.h"
 
 namespace trireme::apps {
 namespace {
 
-// All field tables: those of core, of the models, of the built-in plugins, and of the plugin that a file names. This
-// object owns the models and plugins.
+/// All field tables: those of the sections, each followed by those of what can be selected in it, of the built-in
+/// plugins, and of the plugin that a file names. This object owns them.
 struct AllTables {
-  Registry<std::shared_ptr<nn::ModelKind>> models = models::all_models();
-  FieldTable model = config::model_fields();  ///< lists the names of the available models
+  train::Kinds kinds;
+  std::vector<std::unique_ptr<FieldTable>> sections;  ///< with the names that can be selected
   std::vector<std::unique_ptr<Plugin>> plugins;
-  std::vector<const FieldTable*> tables = config::core_tables();
+  std::vector<const FieldTable*> tables;
 
-  AllTables() {
-    for (auto& field : model.fields)
-      if (field.key == "name") field.rules.choices = models.names();
-    const auto common =
-        std::find(tables.begin(), tables.end(), static_cast<const FieldTable*>(&config::model_fields()));
-    *common = &model;
-    auto at = std::next(common);  // a model's own rows follow [model]
-    for (const auto& name : models.names()) at = std::next(tables.insert(at, &models.at(name)->fields()));
+  explicit AllTables(const config::Table& root) : kinds(kinds_for(root)) {
+    const auto own = train::own_tables(kinds);
+    for (const auto* section : train::section_tables()) {
+      auto& table = *sections.emplace_back(std::make_unique<FieldTable>(*section));
+      tables.push_back(&table);
+      for (const auto* each : own) {
+        if (each->section != table.section) continue;
+        tables.push_back(each);
+        for (auto& field : table.fields)
+          if (field.key == each->choice_key) field.rules.choices.push_back(each->choice);
+      }
+    }
     for (const auto& file : list_plugins()) {
       try {
         add(load_plugin(file.path));
@@ -51,30 +56,36 @@ struct AllTables {
 };
 
 std::string explained(const ConfigCommand& command) {
-  AllTables all;
   config::Table root;
   if (!command.config.empty()) root = read_config(command.config);
   for (const auto& assignment : command.set) config::apply_override(root, assignment);
-  all.add(load_plugin(config::read(root.table("parallel"), config::parallel_fields()).plugin));
+  AllTables all(root);
+  all.add(load_plugin(config::read(root.table("parallel"), train::parallel_fields()).plugin));
   return config::explain(all.tables, command.explain, terminal_columns(STDOUT_FILENO));
 }
 
 std::string all_explained() {
-  const AllTables all;
+  const AllTables all{{}};
   std::string text;
-  for (const auto* table : all.tables)
-    text += config::explain({table}, table->section, terminal_columns(STDOUT_FILENO)) + "\n";
+  const FieldTable* before = nullptr;
+  for (const auto* table : all.tables) {
+    if (before == nullptr || before->section != table->section)  // explains all tables of the section
+      text += config::explain(all.tables, table->section, terminal_columns(STDOUT_FILENO)) + "\n";
+    before = table;
+  }
   return text;
 }
 
-// The resolved file, including the defaults of the chosen model and plugin.
-std::string resolved(config::RunConfig config) {
-  const auto kinds = models::all_models();
-  const auto kind = kinds.at(config.model.name);
+// The resolved file, including the defaults of what it selects.
+std::string resolved(train::RunConfig config) {
+  train::require_data(config);
+  const auto kind = config.kinds.models.at(config.model.name);
   const auto options = kind->default_options();
-  config::read_into(&config.model_table(), kind->fields(), options.get());
-  const auto plugin = configured_plugin(config);
-  return train::resolved_toml(config, *plugin, *kind, options.get());
+  config::read_into(&config.model_keys, kind->fields(), options.get());
+  std::optional<TaskKind> task;
+  if (config.train.task) task = train::select_task(config, *config.train.task);
+  const auto plugin = train::configured_plugin(config);
+  return train::resolved_toml(config, task ? &*task : nullptr, *plugin, *kind, options.get());
 }
 
 }  // namespace
@@ -89,7 +100,7 @@ int run(const ConfigCommand& command) {
     return 0;
   }
   if (command.markdown) {
-    put(config::document_markdown(AllTables().tables));
+    put(config::document_markdown(AllTables({}).tables));
     return 0;
   }
   const auto text = resolved(load_config(command.config, command.set));

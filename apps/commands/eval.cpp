@@ -6,19 +6,19 @@
 #include <optional>
 
 #include "apps/commands/commands.h"
+#include "apps/commands/load_config.h"
 #include "apps/commands/process.h"
-#include "apps/config_file.h"
 #include "apps/report.h"
 #include "apps/worker/ranks.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/booster/plugin_loader.h"
 #include "core/checkpoint/train_state.h"
 #include "core/comm/mesh.h"
-#include "core/config/run_config.h"
+#include "core/train/plugin_sections.h"
 #include "core/train/prepare.h"
 #include "core/train/session.h"
+#include "trireme.h"
 
 namespace trireme::apps {
 namespace {
@@ -33,10 +33,10 @@ void drop_layout(config::Table& root) {
 }
 
 /// Whether the layout can run on `ranks` ranks. @throws ConfigError for errors that do not depend on that number
-bool fits(config::RunConfig config, int ranks) {
-  const auto plugin = configured_plugin(config);
+bool fits(train::RunConfig config, int ranks) {
+  const auto plugin = train::configured_plugin(config);
   try {
-    plugin->check(config, ranks);
+    plugin->check(train::settings_of(config, *plugin, ranks));
     comm::Mesh::validate(plugin->axes(ranks), ranks);
     return true;
   } catch (const ConfigError&) {
@@ -46,7 +46,7 @@ bool fits(config::RunConfig config, int ranks) {
 
 /// The configuration for the evaluation. A run's own layout was for the ranks that it trained on. Weights do not depend
 /// on the layout, so with other ranks, or with a layout from --set, another layout is used.
-config::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& log) {
+train::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& log) {
   if (!command.own_config) return load_config(command.config, command.set);
   auto root = config::parse_file(command.config);
   const bool own_layout = !sets(command.set, "parallel.");
@@ -54,13 +54,13 @@ config::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& 
   if (const auto parallel = root.tables.find("parallel"); parallel != root.tables.end())
     parallel->second.entries.erase("dp");  // it only checks the number of training ranks
   override_resolved(root, command.set);
-  auto config = config::from_table(root);
+  auto config = train::from_table(root, builtin_kinds());
   // Plugin settings from the user must be used or rejected.
   if (!own_layout || sets(command.set, "plugin.") || fits(config, ranks)) return config;
   log.note("layout   the run's layout ({}) does not fit {}; evaluating with data parallelism", config.parallel.plugin,
            text::counted(ranks, "rank"));
   drop_layout(root);
-  return config::from_table(std::move(root));
+  return train::from_table(std::move(root), builtin_kinds());
 }
 
 /// Opens the checkpoint to evaluate after verifying it. @throws CheckpointError
@@ -97,7 +97,7 @@ int run(const EvalCommand& command) {
         auto config = eval_config(command, info.size, Log(info.rank));
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, all_kinds(), command.weights, Log(info.rank));
+        prepared = train::prepare(std::move(config), info, command.weights, Log(info.rank));
         return options;
       },
       [&](comm::World& world) {

@@ -18,8 +18,6 @@
 #include "core/base/memory.h"
 #include "core/base/random.h"
 #include "core/comm/text.h"
-#include "models/registry.h"
-#include "tasks/tasks.h"
 
 namespace trireme::apps {
 namespace {
@@ -28,15 +26,15 @@ namespace {
 int usable_cores() { return static_cast<int>(std::thread::hardware_concurrency()); }
 
 /// Whether a rank has a GPU: then the host only computes what was offloaded, on all ranks at the same time.
-bool beside_gpu(const config::RunConfig& config) { return config.run.device != "cpu" && comm::cuda_device_count() > 0; }
+bool beside_gpu(const train::RunConfig& config) { return config.run.device != "cpu" && comm::cuda_device_count() > 0; }
 
 using Settings = std::map<std::string, std::string>;
 
 /// Adds the keys of the table and its sections, without those that may differ by host: paths and local resources.
 void add_keys(const config::Table& table, Settings& out) {
   static const std::set<std::string> by_host{
-      "data.path",   "data.workers",  "data.prefetch", "data.cache_mb",   "model.weights",
-      "run.threads", "run.memory_mb", "run.resume",    "parallel.plugin", "plugin.gemini.memstats"};
+      "data.path",      "data.workers",  "data.prefetch", "data.cache_mb",   "model.weights",         "run.threads",
+      "run.extensions", "run.memory_mb", "run.resume",    "parallel.plugin", "plugin.gemini.memstats"};
   for (const auto& [key, entry] : table.entries)
     if (const auto name = table.path.empty() ? key : table.path + "." + key; !by_host.contains(name))
       out[name] = config::to_toml(entry.value);
@@ -94,12 +92,12 @@ void check_same_settings(comm::World& world, const std::string& command, const t
   throw ConfigError(said + "; start all ranks with the same file and options");
 }
 
-comm::WorldOptions world_options(const config::RunConfig& config) {
+comm::WorldOptions world_options(const train::RunConfig& config) {
   return {.device = config.run.device,
           .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.run.timeout_s * 1000))};
 }
 
-void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info) {
+void tune_process(const train::RunConfig& config, const comm::LaunchInfo& info) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   memory::count(static_cast<std::int64_t>(config.run.memory_mb * 1024 * 1024));
@@ -111,12 +109,10 @@ void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info)
 
 bool checks_for(const std::optional<std::int64_t>& ranks) { return ranks.value_or(1) > 1 && comm::detect().size == 1; }
 
-train::Kinds all_kinds() { return {models::all_models(), tasks::all_tasks()}; }
-
-train::Prepared check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights) {
+train::Prepared check_for_ranks(train::RunConfig config, std::int64_t ranks, const std::string& weights) {
   const auto size = static_cast<int>(ranks);
   const Log silent(/*rank=*/1);  // the ranks will print notes and warnings
-  return train::prepare(std::move(config), {.size = size, .local_size = size}, all_kinds(), weights, silent);
+  return train::prepare(std::move(config), {.size = size, .local_size = size}, weights, silent);
 }
 
 }  // namespace trireme::apps

@@ -6,23 +6,20 @@
 #include <string>
 
 #include "core/comm/world.h"
-#include "core/config/run_config.h"
 #include "core/train/prepare.h"
 
 namespace trireme::apps {
 
-comm::WorldOptions world_options(const config::RunConfig& config);
+comm::WorldOptions world_options(const train::RunConfig& config);
 /// Sets this rank's number of compute threads, the limit on its tensors, and allocator options that keep the memory of
 /// activations from step to step.
-void tune_process(const config::RunConfig& config, const comm::LaunchInfo& info);
+void tune_process(const train::RunConfig& config, const comm::LaunchInfo& info);
 
 /// Whether this process checks a command with `--ranks N` for N ranks without being one of them: see front/launch.h.
 bool checks_for(const std::optional<std::int64_t>& ranks);
-/// The models and tasks that a file can select.
-train::Kinds all_kinds();
 /// Runs the preparation of `ranks` ranks silently in one process, so that errors are reported before the ranks connect.
 /// `weights`: for an evaluation. @throws ConfigError, DataError, CheckpointError
-train::Prepared check_for_ranks(config::RunConfig config, std::int64_t ranks, const std::string& weights);
+train::Prepared check_for_ranks(train::RunConfig config, std::int64_t ranks, const std::string& weights);
 
 /// Checks that all ranks were started with the same command and settings. Paths and local resources may differ by host,
 /// but not the data and the plugin that they lead to. Collective. @throws ConfigError on every rank, naming the first

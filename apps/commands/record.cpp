@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "apps/commands/commands.h"
+#include "apps/commands/load_config.h"
 #include "apps/commands/process.h"
 #include "apps/layouts.h"
 #include "apps/worker/ranks.h"
@@ -34,7 +35,7 @@ int run(const RecordCommand& command) {
         auto config = load_with_layout(command.config, command.set, parse_layout(command.layout));
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, all_kinds(), "", Log(info.rank));
+        prepared = train::prepare(std::move(config), info, "", Log(info.rank));
         return options;
       },
       [&](comm::World& world) {

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "apps/commands/commands.h"
+#include "apps/commands/load_config.h"
 #include "apps/commands/process.h"
-#include "apps/config_file.h"
 #include "apps/report.h"
 #include "apps/worker/ranks.h"
 #include "core/base/log.h"
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 /// Checks that config.toml of a run folder names that folder. In a copy of the folder it names the original one, and
 /// the user would not expect a run to continue there. @throws ConfigError
-void check_own_folder(const TrainCommand& command, const config::RunConfig& config) {
+void check_own_folder(const TrainCommand& command, const train::RunConfig& config) {
   const auto file = fs::absolute(command.config);
   const auto folder = file.parent_path();
   std::error_code none;
@@ -36,7 +36,7 @@ void check_own_folder(const TrainCommand& command, const config::RunConfig& conf
                            folder.string()));
 }
 
-config::RunConfig load(const TrainCommand& command) {
+train::RunConfig load(const TrainCommand& command) {
   auto config = load_config(command.config, command.set);
   check_own_folder(command, config);
   return config;
@@ -55,7 +55,7 @@ int run(const TrainCommand& command) {
         auto config = load(command);
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, all_kinds(), "", Log(info.rank));
+        prepared = train::prepare(std::move(config), info, "", Log(info.rank));
         return options;
       },
       [&](comm::World& world) {

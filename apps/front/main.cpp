@@ -23,14 +23,14 @@
 namespace trireme::apps {
 namespace {
 
-// train and eval: the file is checked before any process starts, everything else before more than one does.
+// train and eval: the file is parsed before any process starts, everything else is checked before more than one does.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments) {
   if (in_launched_world()) become_worker(arguments);  // all ranks are started already: the worker reports errors once
   keep_config(path);
-  const auto config = load_config(path, set);
+  const auto root = read_config(path, set);
   if (ranks.value_or(1) == 1) become_worker(arguments);
-  return run_ranks(*ranks, config.run.threads, arguments, Check::yes);
+  return run_ranks(*ranks, threads_of(root), arguments, Check::yes);
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {

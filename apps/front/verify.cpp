@@ -86,7 +86,7 @@ int verify(const VerifyCommand& command) {
   std::vector<std::int64_t> threads;
   for (const auto& layout : layouts) {
     try {
-      threads.push_back(load_with_layout(command.config, set_of(command), layout).run.threads);
+      threads.push_back(threads_of(table_with_layout(command.config, set_of(command), layout)));
     } catch (const ConfigError& error) {
       blame(layout, command.set, error);
     }

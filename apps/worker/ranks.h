@@ -12,7 +12,6 @@
 #include "apps/report.h"
 #include "core/base/verdict.h"
 #include "core/comm/world.h"
-#include "core/config/run_config.h"
 
 namespace trireme::apps {
 

@@ -32,6 +32,9 @@ struct OnlyWith {
   std::vector<std::string> values;
 };
 
+// More than any run needs, but far enough below 2^63 that products of two counts (epochs x steps) fit.
+inline constexpr double kMostSteps = 1e12, kMostSamples = 1e9;
+
 /// The constraints of a value. Bounds apply to numbers (to each element of a list), choices to strings.
 struct FieldRules {
   std::optional<double> min{};          ///< value >= min
@@ -41,6 +44,9 @@ struct FieldRules {
   std::vector<std::string> choices{};   ///< the only strings allowed; empty: any
   std::optional<std::size_t> length{};  ///< number of elements of a list
   std::optional<OnlyWith> only{};       ///< may be set only under this condition
+  /// A file or folder, or a list of them: "~/" is expanded when it is read, and a run's own copy of its configuration
+  /// holds it absolute.
+  bool path = false;
 };
 
 /// One option: its name, allowed values and description, and how to read and write it in its struct.
@@ -61,12 +67,27 @@ struct AbsentKey {
   std::string text;  ///< what takes its place, or why nothing does
 };
 
+/// A section whose values a rule between several keys checks.
+class CheckedSection {
+ public:
+  virtual ~CheckedSection() = default;
+  [[nodiscard]] virtual bool written(const std::string& key) const = 0;
+  /// Where a key was written, for a message about another one: "a.toml:12:3: optimizer.lr = 1".
+  [[nodiscard]] virtual std::string place(const std::string& key) const = 0;
+  /// @throws ConfigError that points at the key. `what` gives the rule with its numbers, and the remedy.
+  [[noreturn]] virtual void fail(const std::string& key, const std::string& what) const = 0;
+};
+
 /// The fields of one [section], independent of the struct's type. `section` is its TOML path ("plugin.torch_ddp").
 struct FieldTable {
   std::string section;
   std::string text;
   std::vector<Field> fields;
   std::vector<AbsentKey> absent{};
+  /// Rules between several keys of the section, in the order in which they are checked.
+  std::vector<std::function<void(const void*, const CheckedSection&)>> rules{};
+  /// If set, these are further keys of a section that exist under this condition alone: name = sgd.
+  std::string choice_key{}, choice{};
 
   [[nodiscard]] const Field* find(const std::string& key) const {
     for (const auto& field : fields)
@@ -105,7 +126,7 @@ class Fields : public FieldTable {
   /// M is bool, std::int64_t, double, std::string, a vector of the last three, or std::optional of one of these.
   /// The member may belong to a base class of T.
   template <class B, class M>
-  Fields& add(std::string key, M B::*of_base, std::string what, FieldRules rules = {}) {
+  Fields& add(std::string key, M B::*of_base, std::string what, FieldRules allowed = {}) {
     M T::*member = of_base;
     using Type = detail::FieldType<M>;
     using V = typename Type::type;
@@ -114,7 +135,7 @@ class Fields : public FieldTable {
     field.type = FieldValue(std::in_place_type<V>).index();
     field.optional = Type::optional;
     field.text = std::move(what);
-    field.rules = std::move(rules);
+    field.rules = std::move(allowed);
     field.get = [member](const void* object) -> FieldValue {
       const M& value = static_cast<const T*>(object)->*member;
       if constexpr (Type::optional) {
@@ -139,9 +160,55 @@ class Fields : public FieldTable {
     fields.push_back(std::move(field));
     return *this;
   }
+  /// Adds the rows and rules of a base class of T.
+  template <class B>
+  Fields& add_all(const Fields<B>& base) {
+    return add_part(base, [](T& whole) -> B& { return whole; });
+  }
+  /// Adds the rows and rules of a member of T.
+  template <class M>
+  Fields& add_all(M T::*member, const Fields<M>& part) {
+    return add_part(part, [member](T& whole) -> M& { return whole.*member; });
+  }
+  /// Adds a rule between several keys; `check` takes (const T&, const CheckedSection&) and calls fail() on a breach.
+  template <class Check>
+  Fields& rule(Check check) {
+    rules.push_back([check = std::move(check)](const void* object, const CheckedSection& section_read) {
+      check(*static_cast<const T*>(object), section_read);
+    });
+    return *this;
+  }
+  /// These keys exist only where `key` of the section is `value`: name = "sgd".
+  Fields& with(std::string key, std::string value) {
+    choice_key = std::move(key);
+    choice = std::move(value);
+    return *this;
+  }
   /// For a key of another tool: `what` is printed when a file sets it.
   Fields& instead(std::string key, std::string what) {
     absent.push_back({std::move(key), std::move(what)});
+    return *this;
+  }
+
+ private:
+  template <class Part>
+  Fields& add_part(const FieldTable& part, Part part_of) {
+    const auto read_part = [part_of](const void* whole) -> const void* {
+      return &part_of(*const_cast<T*>(static_cast<const T*>(whole)));  // part_of() changes nothing
+    };
+    for (Field field : part.fields) {
+      field.get = [get = field.get, read_part](const void* whole) { return get(read_part(whole)); };
+      field.set = [set = field.set, part_of](void* whole, const FieldValue& value) {
+        set(&part_of(*static_cast<T*>(whole)), value);
+      };
+      const T made{};
+      field.default_value = field.get(&made);
+      fields.push_back(std::move(field));
+    }
+    for (const auto& check : part.rules)
+      rules.push_back([check, read_part](const void* whole, const CheckedSection& section_read) {
+        check(read_part(whole), section_read);
+      });
     return *this;
   }
 };

@@ -21,6 +21,12 @@ class Registry {
     TRIREME_CHECK(makers_.emplace(name, std::move(maker)).second, "{} \"{}\" is registered twice", kind_, name);
     return *this;
   }
+  /// Adds it under its own name.
+  Registry& add(Maker maker) requires requires { maker.name(); }
+  {
+    const auto name = std::string(maker.name());
+    return add(name, std::move(maker));
+  }
   /// @throws ConfigError that lists the known names and the nearest one.
   const Maker& at(const std::string& name) const {
     const auto found = makers_.find(name);

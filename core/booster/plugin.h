@@ -15,20 +15,24 @@
 #include "core/base/fields.h"
 #include "core/base/log.h"
 #include "core/booster/handles.h"
+#include "core/booster/train_options.h"
 #include "core/comm/mesh.h"
-#include "core/config/run_config.h"
+#include "core/config/table.h"
+#include "core/data/loader.h"
 #include "core/nn/criterion.h"
 #include "core/nn/policy.h"
+#include "core/optim/lr_schedule.h"
+#include "core/optim/optimizer.h"
 
 namespace trireme {
 
 /// Training options: everything that Booster and plugins read besides the model, the loss and the data. Each field is a
 /// key of the TOML file (docs/config.md) with the same meaning and rules.
 struct BoostOptions {
-  config::TrainOptions train{};  ///< epochs and max_steps give the length of the lr schedule; the caller runs the loop
-  config::OptimizerOptions optimizer{};
-  config::LrScheduleOptions lr_schedule{};
-  config::LoadingOptions loading{};
+  TrainOptions train{};  ///< epochs and max_steps give the length of the lr schedule; the caller runs the loop
+  optim::OptimizerOptions optimizer{};
+  optim::LrScheduleOptions lr_schedule{};
+  data::LoadingOptions loading{};
   /// Seeds all random draws: weights, sample order, dropout, augmentation, and LibTorch's generators on the CPU.
   std::uint64_t seed = 42;
 };
@@ -47,6 +51,17 @@ struct ModelSource {
   std::map<std::string, std::string> options{};
   /// A sample's inputs, [1, ...] each, on the host, for plugins that profile the blocks. Null when there is no example.
   std::function<nn::NamedTensors()> example{};
+};
+
+/// The run for which a plugin checks its options.
+struct RunSettings {
+  TrainOptions train{};
+  int world_size = 1;
+  const config::Table* section = nullptr;  ///< [plugin.NAME] as written, for errors; null if there is none
+  std::string device = "auto";             ///< auto | cpu | cuda
+  double memory_mb = 0;                    ///< limit for the tensors of a CPU rank; 0: none
+  std::string dir{};                       ///< the run folder; "" if there is none
+  bool skips_bad_samples = false;          ///< data.on_bad_sample = "skip"
 };
 
 /// The text of the key broadcast_buffers, which every built-in plugin has.
@@ -73,10 +88,11 @@ class Plugin {
   [[nodiscard]] virtual const void* options() const = 0;
   /// Reads [plugin.NAME]; null means defaults. @throws ConfigError
   virtual void configure(const config::Table* section) = 0;
-  /// Checks that involve the whole configuration and the world size, before a process group exists. @throws ConfigError
-  virtual void check(const config::RunConfig& config, int world_size) const = 0;
+  /// Checks that involve other settings of the run and the world size, before a process group exists. @throws
+  /// ConfigError
+  virtual void check(const RunSettings& run) const = 0;
   /// Checks that need the model, which has no memory yet; before a process group exists. @throws ConfigError
-  virtual void check_model(const ModelSource& /*source*/, const config::RunConfig& /*config*/) const {}
+  virtual void check_model(const ModelSource& /*source*/, const RunSettings& /*run*/) const {}
   /// The mesh axes, for example {{"dp", 4}}.
   [[nodiscard]] virtual std::vector<std::pair<std::string, int>> axes(int world_size) const = 0;
   /// Axes over which the data is split (data parallelism): {"dp"}.
@@ -96,15 +112,9 @@ class Plugin {
   virtual BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) = 0;
 };
 
-/// Copies abbreviated keys of [parallel] (tp, zero) into the plugin's section under their full names (tp_size,
-/// zero_stage), where the plugin reads them. Call before configure(). @throws ConfigError when the two values differ or
-/// the plugin has no such key.
-void adopt_parallel_options(const Plugin& plugin, config::RunConfig& config);
-
-/// Keys that the plugin's section shares with [train] can be set in either place and apply to both: values from the
-/// plugin's section are set in config.train. Call after configure(). @throws ConfigError when the two values differ.
-void adopt_train_options(const Plugin& plugin, config::RunConfig& config);
-/// The same for a program that configures the plugin itself: returns `train` with the values of the plugin's options.
-config::TrainOptions with_own_options(const Plugin& plugin, config::TrainOptions train);
+/// Copies the values of the keys that a plugin's options share with `fields` to the struct `to` that these describe.
+void copy_shared_options(const Plugin& plugin, const FieldTable& fields, void* to);
+/// For a program that configures the plugin itself: returns `train` with the values of the plugin's options.
+TrainOptions with_own_options(const Plugin& plugin, TrainOptions train);
 
 }  // namespace trireme

@@ -22,9 +22,9 @@ class PluginAround : public Plugin {
   const FieldTable& fields() const override { return inner_->fields(); }
   const void* options() const override { return inner_->options(); }
   void configure(const config::Table* section) override { inner_->configure(section); }
-  void check(const config::RunConfig& config, int world_size) const override { inner_->check(config, world_size); }
-  void check_model(const ModelSource& source, const config::RunConfig& config) const override {
-    inner_->check_model(source, config);
+  void check(const RunSettings& run) const override { inner_->check(run); }
+  void check_model(const ModelSource& source, const RunSettings& run) const override {
+    inner_->check_model(source, run);
   }
   std::vector<std::pair<std::string, int>> axes(int world_size) const override { return inner_->axes(world_size); }
   std::vector<std::string> data_axes() const override { return inner_->data_axes(); }

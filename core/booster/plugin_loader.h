@@ -25,6 +25,11 @@ std::vector<PluginFile> list_plugins();
 /// @throws ConfigError for an unknown name; the message lists the known names and the nearest one
 std::string plugin_path(const std::string& name_or_path);
 
+/// Loads a shared object that was built for this libtrireme, and returns the address of a function in it. `key` and
+/// `what` name it in errors: "parallel.plugin", "a plugin". @throws ConfigError; no code of the file has run then,
+/// unless it lacks the function
+void* load_function(const std::string& path, const std::string& key, const std::string& what, const char* function);
+
 /// Loads the plugin. @throws ConfigError when it is not found, is not a plugin, or was built for another version (the
 /// message gives both versions and the remedy); none of its code has run then.
 std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path);
@@ -33,14 +38,5 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path);
 using PluginOptions = std::map<std::string, FieldValue>;
 /// Loads and configures the plugin. @throws ConfigError also for an unknown key or an invalid value
 std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options);
-
-/// Checks the sections of plugins that this run does not use; a file that names its plugin may contain them. Each
-/// [plugin.NAME] must belong to the `chosen` plugin or to one in list_plugins(), with valid contents.
-/// @throws ConfigError, because a typo in a name or key would otherwise be ignored silently.
-void check_plugin_sections(const config::RunConfig& config, const std::string& chosen);
-
-/// The configured plugin of the run. Keys that its section shares with [parallel] and [train] are resolved.
-/// @throws ConfigError
-std::unique_ptr<Plugin> configured_plugin(config::RunConfig& config);
 
 }  // namespace trireme

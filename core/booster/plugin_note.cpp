@@ -82,7 +82,7 @@ PluginNote own_note() {
 PluginNote read_note(const std::string& path) {
   const Image image(path);
   if (image.size() < sizeof(Elf64_Ehdr) || image.text(0, SELFMAG) != ELFMAG)
-    throw ConfigError(fmt::format("{}: not a shared object, so not a Trireme plugin", path));
+    throw ConfigError(fmt::format("{}: not a shared object, so neither a Trireme plugin nor an extension", path));
   const auto header = image.at<Elf64_Ehdr>(0);
   const auto segment_at = [&](std::uint64_t i) {
     return image.at<Elf64_Phdr>(header.e_phoff + i * header.e_phentsize);
@@ -94,9 +94,10 @@ PluginNote read_note(const std::string& path) {
     if (segment.p_type != PT_NOTE) continue;
     if (const auto text = find_note(image, segment.p_offset, segment.p_filesz)) return parse(*text);
   }
-  throw ConfigError(fmt::format(
-      "{}: has no Trireme ELF note: it is not a Trireme plugin, or its source does not end with TRIREME_PLUGIN(...)",
-      path));
+  throw ConfigError(
+      fmt::format("{}: has no Trireme ELF note: it is no Trireme plugin or extension, or its source does not end with "
+                  "TRIREME_PLUGIN(...) or TRIREME_EXTENSION(...)",
+                  path));
 }
 
 }  // namespace trireme

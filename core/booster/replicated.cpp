@@ -143,7 +143,7 @@ ReplicatedOptimizer::ReplicatedOptimizer(std::vector<nn::Parameter>& parameters,
     : parameters_(parameters),
       max_norm_(options.train.max_norm),
       mesh_(mesh),
-      scaler_(Precision::parse(options.train.precision).loss_scale, options.train, mesh.world().device()) {
+      scaler_(Precision::parse(options.train.precision).loss_scale, options.train.loss_scale, mesh.world().device()) {
   optimizer_ = optim::make(options.optimizer, optim::make_groups(options.optimizer, named_tensors(parameters_)));
 }
 

@@ -46,7 +46,9 @@ nlohmann::json order_before(const checkpoint::TrainRecord& record) {
   if (const auto order = record.extra.find("order"); order != record.extra.end()) return *order;
   nlohmann::json order{{"seed", record.seed}};
   const auto config = config::parse_text(record.config, "config.toml");
-  const auto train = config::read(config.table("train"), config::train_fields());
+  // The section also has keys of the command and of the task.
+  const auto section = config::split_section(config::section_of(config, "train"), train_fields()).common;
+  const auto train = config::read(&section, train_fields());
   order["train.global_batch"] = train.global_batch;
   order["train.shuffle"] = train.shuffle;
   order["train.drop_last"] = train.drop_last;
@@ -107,9 +109,13 @@ std::string Booster::save(Boosted& run, const std::string& dir, std::int64_t kee
   const auto steps = run.loader->steps_per_epoch();
   contents.record.progress = {.epoch = run.step / steps, .step_in_epoch = run.step % steps, .global_step = run.step};
   contents.record.seed = static_cast<std::int64_t>(options_.seed);
-  contents.record.config = config::print_section(config::booster_train_fields(), &options_.train) + "\n" +
-                           config::print_section(config::optimizer_fields(), &options_.optimizer) + "\n" +
-                           config::print_section(config::lr_schedule_fields(), &options_.lr_schedule);
+  const auto chosen = [](const auto& fields, const auto& options, const auto& factory) {
+    return fmt::format("\n{}name = {}\n{}", config::print_section(fields, &options), config::to_toml(factory.name()),
+                       config::print_rows(factory.fields(), factory.options()));
+  };
+  contents.record.config = config::print_section(train_fields(), &options_.train) +
+                           chosen(optim::optimizer_fields(), options_.optimizer, options_.optimizer.method) +
+                           chosen(optim::lr_schedule_fields(), options_.lr_schedule, options_.lr_schedule.curve);
   contents.record.extra = {{"order", order_of_samples(options_, run)}};
   return checkpoint::save_checkpoint(dir, contents, keep, *mesh_);
 }

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/registry.h"
+#include "core/base/factory.h"
 #include "core/booster/criterion.h"
 #include "core/nn/data_spec.h"
 
@@ -67,21 +67,17 @@ class Task {
   [[nodiscard]] virtual std::string problem_type() const { return ""; }
 };
 
-/// What a task may depend on.
-struct TaskOptions {
-  nn::DataSpec data{};  ///< checked when it has targets
-  double label_smoothing = 0;
-  std::int64_t topk = 5;
-};
+/// Makes a task for samples of this spec. @throws ConfigError, DataError when it cannot be trained on them
+using TaskFactory = Factory<std::shared_ptr<const Task>(const nn::DataSpec& data)>;
 /// A task that [train] task = "..." can select.
 struct TaskKind {
-  std::function<std::shared_ptr<const Task>(const TaskOptions& options)> make;
+  TaskFactory make;
   /// Which weights in Hugging Face's layout are for this task: the ends of their class names ("ForMaskedLM"), and among
   /// tasks with the same ones their problem_type.
   std::vector<std::string> architectures{};
   std::string problem_type{};
+  [[nodiscard]] const std::string& name() const { return make.name(); }
 };
-using TaskKinds = Registry<TaskKind>;
 
 /// A task without metrics. Each sample has the weight 1, unless `weight` says otherwise (see Task::weight()).
 std::shared_ptr<const Task> task_of(Criterion criterion, std::function<at::Tensor(const data::Batch&)> weight = {});

@@ -7,7 +7,6 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/config/other_names.h"
-#include "core/config/run_config.h"
 
 namespace trireme::config {
 namespace {
@@ -46,12 +45,44 @@ std::string explain_field(const FieldTable& table, const Field& field) {
   return out;
 }
 
+/// The explanations of a key that several tables may have, each once with the choices to which it applies.
+class SameKeys {
+ public:
+  void add(const FieldTable& table, const Field& field) {
+    const auto text = explain_field(table, field);
+    auto found = std::find_if(all_.begin(), all_.end(), [&](const auto& each) { return each.text == text; });
+    if (found == all_.end()) found = all_.insert(all_.end(), {text, table.choice_key, {}});
+    if (!table.choice.empty()) found->choices.push_back(table.choice);
+  }
+  [[nodiscard]] std::string text() const {
+    std::string out;
+    for (const auto& [what, key, choices] : all_) {
+      out += (out.empty() ? "" : "\n") + what;
+      if (!choices.empty()) out += fmt::format("  applies  only with {} = {}\n", key, text::join(choices, " or "));
+    }
+    return out;
+  }
+
+ private:
+  struct Explained {
+    std::string text, choice_key;
+    std::vector<std::string> choices;
+  };
+  std::vector<Explained> all_;
+};
+
 std::string explain_absent(const FieldTable& table, const AbsentKey& absent) {
   return fmt::format("{}.{}\n  does not exist: {}\n", table.section, absent.key, absent.text);
 }
 
+/// "[optimizer]", or for the further keys of a choice `[optimizer] with name = "sgd"`.
+std::string title_of(const FieldTable& table) {
+  if (table.choice.empty()) return fmt::format("[{}]", table.section);
+  return fmt::format("[{}] with {} = \"{}\"", table.section, table.choice_key, table.choice);
+}
+
 std::string explain_section(const FieldTable& table) {
-  std::string out = fmt::format("[{}]  {}\n", table.section, table.text);
+  std::string out = fmt::format("{}  {}\n", title_of(table), table.text);
   for (const auto& field : table.fields) out += "\n" + explain_field(table, field);
   for (const auto& absent : table.absent) out += "\n" + explain_absent(table, absent);
   return out;
@@ -59,22 +90,22 @@ std::string explain_section(const FieldTable& table) {
 
 std::string explanation(const std::vector<const FieldTable*>& tables, const std::string& name) {
   std::vector<std::string> known;
-  std::string section;  // [model] appears twice: once for the keys of all models, once for each model's own keys
+  std::string section;  // [model] appears once for the keys of all models, then once for each model's own keys
   const auto ends = [&](const std::string& full) { return full == name || full.ends_with("." + name); };
   for (const auto* table : tables) {
     if (ends(table->section)) section += (section.empty() ? "" : "\n") + explain_section(*table);
     known.push_back(table->section);
   }
   if (!section.empty()) return section;
-  std::string same_key;
+  SameKeys same_keys;
   for (const auto* table : tables) {
     for (const auto& field : table->fields) {
       const auto full = table->section + "." + field.key;
-      if (full == name) return explain_field(*table, field);
-      if (ends(full)) same_key += (same_key.empty() ? "" : "\n") + explain_field(*table, field);
+      if (ends(full)) same_keys.add(*table, field);
       known.push_back(full);
     }
   }
+  auto same_key = same_keys.text();
   for (const auto* table : tables)
     for (const auto& absent : table->absent)
       if (ends(table->section + "." + absent.key)) same_key += explain_absent(*table, absent);
@@ -139,7 +170,7 @@ std::string document_markdown(const std::vector<const FieldTable*>& tables) {
       "out of date.\n\nEvery key may also be given on the command line: `--set train.epochs=5`. A key that is unknown, "
       "has the wrong type, is out of range or would have no effect is an error that names its place in the file.\n";
   for (const auto* table : tables) {
-    out += fmt::format("\n## [{}]\n\n{}\n\n", table->section, table->text);
+    out += fmt::format("\n## {}\n\n{}\n\n", title_of(*table), table->text);
     if (table->fields.empty()) continue;
     out += "| key | value | default | what it does |\n|---|---|---|---|\n";
     for (const auto& field : table->fields) {

@@ -21,9 +21,6 @@ bool applies(const FieldTable& fields, const Field& field, const void* object);
 /// @throws ConfigError at the first key that `fields` does not contain.
 void check_keys(const Table& section, const FieldTable& fields);
 
-/// The field tables of all core sections, in the order of a user's file. [parallel] is last.
-std::vector<const FieldTable*> core_tables();
-
 /// Explains `name` ("train.micro_batch", "train", "plugin.torch_ddp"): its row, or the rows of its section, in lines of
 /// at most `columns` (100 if that is 0 or larger). @throws ConfigError with the nearest name.
 std::string explain(const std::vector<const FieldTable*>& tables, const std::string& name, int columns = 0);

@@ -60,6 +60,28 @@ T read(const Table* section, const Fields<T>& fields) {
   return out;
 }
 
+/// The section of this name, or an empty one with the place of `root` for messages.
+Table section_of(const Table& root, const std::string& name);
+
+/// A section in which one key selects the owner of further keys: the keys of `common`, and the others.
+struct SplitSection {
+  Table common, own;
+};
+SplitSection split_section(const Table& section, const FieldTable& common);
+/// Reads the further keys into the options of what was selected. `all`: the tables of everything that can be selected.
+/// A key that only another one has is refused, unless a file gives it its default value, which changes nothing.
+/// @throws ConfigError
+void read_own(const Table& own, const FieldTable& chosen, const std::vector<const FieldTable*>& all, void* out);
+
+/// Checks options that a program has filled in by the rules of a file, for single keys and between keys. An error names
+/// the key: "optimizer.lr = -1: it must be at least 0". @throws ConfigError
+void check_options(const FieldTable& fields, const void* object, void* scratch);
+template <class T>
+void check_options(const Fields<T>& fields, const T& options) {
+  T scratch{};
+  check_options(fields, &options, &scratch);
+}
+
 /// Converts options that a program has filled in to a section: the values of `object` that differ from their defaults.
 Table as_section(const FieldTable& fields, const void* object);
 
@@ -76,6 +98,10 @@ std::string to_toml(const FieldValue& value);
 /// Prints `[section]` and one line per row with the values of `object`. Rows that are unset, or that would have no
 /// effect (FieldRules::only), are printed as comments. Parsing the result gives the same struct.
 std::string print_section(const FieldTable& fields, const void* object);
+/// The lines of print_section() without the [header].
+std::string print_rows(const FieldTable& fields, const void* object);
+/// Makes the paths among the options (FieldRules::path) absolute, except empty ones.
+void make_paths_absolute(const FieldTable& fields, void* object);
 /// Prints the keys of a table as the user wrote them, and its subsections.
 std::string print_table(const Table& table);
 

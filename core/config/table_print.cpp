@@ -64,7 +64,11 @@ std::string plain_text(const FieldValue& value) {
 }
 
 std::string print_section(const FieldTable& fields, const void* object) {
-  std::string out = fmt::format("[{}]\n", fields.section);
+  return fmt::format("[{}]\n", fields.section) + print_rows(fields, object);
+}
+
+std::string print_rows(const FieldTable& fields, const void* object) {
+  std::string out;
   for (const auto& field : fields.fields) {
     const auto value = field.get(object);
     if (std::holds_alternative<std::monostate>(value)) {

@@ -5,7 +5,9 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/config/document.h"
@@ -108,6 +110,22 @@ void check_rules(const Table& section, const Field& field, const FieldValue& val
     refuse(section, field, fmt::format("must have {} elements, not {}", *field.rules.length, *length));
 }
 
+/// Expands "~/x" as a shell does; a shell does so only at the beginning of a word.
+std::string expanded(std::string path) {
+  const auto home = environment("HOME");
+  if ((path == "~" || path.starts_with("~/")) && !home.empty()) path.replace(0, 1, home);
+  return path;
+}
+
+/// Applies `change` to each path that the value holds.
+template <class Change>
+FieldValue changed_paths(FieldValue value, Change change) {
+  if (auto* text = std::get_if<std::string>(&value)) *text = change(std::move(*text));
+  if (auto* texts = std::get_if<std::vector<std::string>>(&value))
+    for (auto& text : *texts) text = change(std::move(text));
+  return value;
+}
+
 void read_field(const Table& section, const Field& field, const Entry& entry, void* out) {
   auto value = as_type(entry.value, field.type);
   if (!value) value = as_text(entry, field);
@@ -121,8 +139,22 @@ void read_field(const Table& section, const Field& field, const Entry& entry, vo
                quote ? fmt::format("; with quotes: {} = \"{}\"", field.key, to_toml(entry.value)) : std::string()));
   }
   check_rules(section, field, *value);
-  field.set(out, *value);
+  field.set(out, field.rules.path ? changed_paths(std::move(*value), expanded) : *value);
 }
+
+/// The rules between several keys of `fields`, for the section as the user wrote it.
+class Checked final : public CheckedSection {
+ public:
+  explicit Checked(const Table& section) : section_(section) {}
+  [[nodiscard]] bool written(const std::string& key) const override { return section_.find(key) != nullptr; }
+  [[nodiscard]] std::string place(const std::string& key) const override { return place_of(section_, key); }
+  [[noreturn]] void fail(const std::string& key, const std::string& what) const override {
+    config::fail(&section_, key, what);
+  }
+
+ private:
+  const Table& section_;
+};
 
 // The key that was written first, so that errors are reported in the order of the file.
 template <class Map, class OriginOf>
@@ -180,6 +212,60 @@ void read_into(const Table* section, const FieldTable& fields, void* out) {
            fmt::format("has no effect with {0} = {1}; remove it, or set {0} to {2}", only.key,
                        to_toml(fields.find(only.key)->get(out)), text::join(only.values, " or ")));
   }
+  for (const auto& rule : fields.rules) rule(out, Checked(*section));
+}
+
+Table section_of(const Table& root, const std::string& name) {
+  if (const Table* found = root.table(name)) return *found;
+  Table none;
+  none.path = name;
+  none.origin = root.origin;
+  return none;
+}
+
+SplitSection split_section(const Table& section, const FieldTable& common) {
+  SplitSection parts{section, section};
+  parts.common.tables.clear();
+  std::erase_if(parts.common.entries, [&](const auto& entry) { return common.find(entry.first) == nullptr; });
+  std::erase_if(parts.own.entries, [&](const auto& entry) { return common.find(entry.first) != nullptr; });
+  return parts;
+}
+
+void read_own(const Table& own, const FieldTable& chosen, const std::vector<const FieldTable*>& all, void* out) {
+  Table mine = own;
+  for (const auto& [key, entry] : own.entries) {
+    if (chosen.find(key) != nullptr) continue;
+    std::vector<std::string> owners;
+    bool is_default = false;
+    for (const auto* table : all) {
+      const auto* field = table->find(key);
+      if (field == nullptr) continue;
+      owners.push_back(table->choice);
+      is_default = is_default || as_type(entry.value, field->type) == field->default_value;
+    }
+    if (owners.empty()) continue;  // an unknown key, which check_keys() reports
+    // A run's config.toml contains defaults, too; they must not prevent another choice with --set.
+    if (entry.origin.line == 0 || !is_default)
+      fail(&own, key,
+           fmt::format("has no effect with {0} = \"{1}\"; remove it, or set {0} to {2}", chosen.choice_key,
+                       chosen.choice, text::join(owners, " or ")) +
+               hint(own.path + "." + key));
+    mine.entries.erase(key);
+  }
+  read_into(&mine, chosen, out);
+}
+
+void check_options(const FieldTable& fields, const void* object, void* scratch) {
+  const auto section = as_section(fields, object);
+  read_into(&section, fields, scratch);
+}
+
+void make_paths_absolute(const FieldTable& fields, void* object) {
+  const auto absolute = [](std::string path) {
+    return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+  };
+  for (const auto& field : fields.fields)
+    if (field.rules.path) field.set(object, changed_paths(field.get(object), absolute));
 }
 
 Table as_section(const FieldTable& fields, const void* object) {

@@ -42,6 +42,15 @@ void check(const Dataset& dataset, const LoaderOptions& o) {
 
 }  // namespace
 
+const Fields<LoadingOptions>& loading_fields() {
+  using O = LoadingOptions;
+  static const auto table =
+      Fields<O>("data", "")
+          .add("workers", &O::workers, "Threads per rank that read samples.", {.min = 1, .max = 1024})
+          .add("prefetch", &O::prefetch, "Number of steps whose samples are loaded ahead.", {.min = 1, .max = 1024});
+  return table;
+}
+
 void check_shares(std::int64_t global_batch, int ranks) {
   if (ranks > global_batch)
     throw ConfigError(

@@ -20,10 +20,18 @@
 #include <string>
 #include <vector>
 
+#include "core/base/fields.h"
 #include "core/data/batch.h"
 #include "core/data/dataset.h"
 
 namespace trireme::data {
+
+/// How a rank's samples are prepared: keys of [data] that all data sets have.
+struct LoadingOptions {
+  std::int64_t workers = 1;   ///< threads per rank that read samples
+  std::int64_t prefetch = 2;  ///< steps whose samples are loaded ahead
+};
+const Fields<LoadingOptions>& loading_fields();
 
 struct LoaderOptions {
   std::int64_t global_batch = 1;

@@ -18,8 +18,31 @@ struct AdamLists {
 
 }  // namespace
 
-HybridAdam::HybridAdam(const config::OptimizerOptions& options, std::vector<ParamGroup> groups)
-    : Optimizer(std::move(groups)), options_(options) {
+static const Fields<HybridAdamOptions>& hybrid_adam_fields() {
+  using O = HybridAdamOptions;
+  static const auto table =
+      Fields<O>("optimizer", "AdamW or Adam, fused.")
+          .with("name", "hybrid_adam")
+          .add("betas", &O::betas, "Decay rates of the running averages of the gradient and of its square.",
+               {.min = 0, .below = 1, .length = 2})
+          .add("eps", &O::eps, "Added to the denominator of the update, for numerical stability.", {.min = 0})
+          .add("adamw", &O::adamw,
+               "true: weight decay is applied to the weights (AdamW); false: it is added to the gradient (Adam with L2 "
+               "regularization).");
+  return table;
+}
+
+OptimizerFactory hybrid_adam(HybridAdamOptions options) {
+  return {hybrid_adam_fields(), std::move(options),
+          [](const HybridAdamOptions& own, const OptimizerOptions& common, std::vector<ParamGroup> groups) {
+            return std::make_unique<HybridAdam>(own, common.lr, common.weight_decay, std::move(groups));
+          }};
+}
+OptimizerFactory hybrid_adam() { return hybrid_adam(HybridAdamOptions{}); }
+
+HybridAdam::HybridAdam(const HybridAdamOptions& options, double base_lr, double weight_decay,
+                       std::vector<ParamGroup> groups)
+    : Optimizer(std::move(groups)), options_(options), base_lr_(base_lr), weight_decay_(weight_decay) {
   detail::check_slots(groups_);
   for (const auto& group : groups_) moments_.emplace_back(group.slots.size());
 }
@@ -90,8 +113,8 @@ std::int64_t HybridAdam::state_bytes() const {
 }
 
 std::string HybridAdam::describe() const {
-  return fmt::format("HybridAdam({}lr {}, betas {}/{}, weight decay {}{})", options_.adamw ? "" : "L2, ", options_.lr,
-                     options_.betas[0], options_.betas[1], options_.weight_decay, detail::special(groups_));
+  return fmt::format("HybridAdam({}lr {}, betas {}/{}, weight decay {}{})", options_.adamw ? "" : "L2, ", base_lr_,
+                     options_.betas[0], options_.betas[1], weight_decay_, detail::special(groups_));
 }
 
 }  // namespace trireme::optim

@@ -6,12 +6,19 @@
 
 namespace trireme::optim {
 
+struct HybridAdamOptions {
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  bool adamw = true;  ///< decoupled weight decay; false: Adam with L2
+};
+OptimizerFactory hybrid_adam(HybridAdamOptions options);
+
 /// State of each slot: exp_avg and exp_avg_sq (dtype and layout of its value), step (float32 0-dim on the slot's
 /// device).
 /// Learning rate and eps stay double up to the kernel, so float64 parameters are updated in true double precision.
 class HybridAdam final : public Optimizer {
  public:
-  HybridAdam(const config::OptimizerOptions& options, std::vector<ParamGroup> groups);
+  HybridAdam(const HybridAdamOptions& options, double base_lr, double weight_decay, std::vector<ParamGroup> groups);
 
   void step(double lr, const at::Tensor& found_inf = {}) override;
   std::vector<NamedState> state() override;
@@ -24,7 +31,8 @@ class HybridAdam final : public Optimizer {
   };
   static void make_moments(const at::Tensor& value, Moments& moments);
 
-  config::OptimizerOptions options_;
+  HybridAdamOptions options_;
+  double base_lr_, weight_decay_;              ///< for describe()
   std::vector<std::vector<Moments>> moments_;  ///< [group][slot]
 };
 

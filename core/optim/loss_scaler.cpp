@@ -12,7 +12,7 @@
 
 namespace trireme::optim {
 
-LossScaler::LossScaler(bool enabled, const config::TrainOptions& options, c10::Device device)
+LossScaler::LossScaler(bool enabled, const LossScaleOptions& options, c10::Device device)
     : enabled_(enabled), options_(options) {
   if (!enabled_) return;
   const auto on_device = at::TensorOptions().device(device);

@@ -3,11 +3,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
-#include "core/config/run_config.h"
-
 namespace trireme::optim {
+
+struct LossScaleOptions {
+  double initial_scale = 65536, min_scale = 1, max_scale = 4294967296.0, growth_factor = 2, backoff_factor = 0.5;
+  std::int64_t growth_interval = 1000, hysteresis = 2;
+};
 
 /// The scale starts at initial_scale. A step with a non-finite gradient is skipped (found_inf != 0); after `hysteresis`
 /// such steps (counted down; restored after a growth) the scale is multiplied by backoff_factor, but never below
@@ -16,7 +20,7 @@ namespace trireme::optim {
 class LossScaler {
  public:
   /// enabled: for fp16. Otherwise the scale is always 1, and unscale() does not touch the gradients.
-  LossScaler(bool enabled, const config::TrainOptions& options, c10::Device device);
+  LossScaler(bool enabled, const LossScaleOptions& options, c10::Device device);
 
   [[nodiscard]] bool enabled() const { return enabled_; }
   /// Returns loss * scale.
@@ -38,7 +42,7 @@ class LossScaler {
 
  private:
   bool enabled_;
-  config::TrainOptions options_;
+  LossScaleOptions options_;
   at::Tensor scale_, growth_tracker_, hysteresis_left_, skipped_;
 };
 

@@ -1,28 +1,45 @@
 // Learning-rate schedules: pure functions of the optimizer step, so a resumed run needs no saved state for them.
 //
-// With w warm-up steps, step s < w has base x (s+1)/w. After warm-up, with p = (s-w)/(T-w) clamped to [0, 1], T the
-// number of steps of the training and m = min_lr_factor:
-//   constant    base                               linear   base x (m + (1-m)(1-p))
-//   polynomial  base x (m + (1-m)(1-p)^power)      cosine   base x (m + (1-m)(1+cos(pi p))/2)
-//   step        base x gamma^floor((s-w)/step_size)
-//   multi_step  base x gamma^(milestones at or before s): milestones are optimizer steps, warm-up included
-//   one_cycle   cosine arcs base/div_factor -> base at step pct_start T - 1 -> base/div_factor/final_div_factor
-// Without warm-up these are the curves of torch.optim.lr_scheduler.
+// With w warm-up steps, step s < w has base x (s+1)/w. After warm-up, the learning rate is base x a curve of s, w and
+// the number of steps of the training (core/optim/curves.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
-#include "core/config/run_config.h"
+#include "core/base/factory.h"
 
 namespace trireme::optim {
 
+/// The steps for which a curve is made.
+struct CurveRange {
+  std::int64_t warmup = 0;      ///< steps of warm-up, for which the curve is not used
+  std::int64_t total = 1;       ///< steps of the training, at least 1
+  std::string warmup_key = "";  ///< the key that set the warm-up, for errors
+};
+/// The learning rate of an optimizer step as a fraction of the base one.
+using Curve = std::function<double(std::int64_t step)>;
+/// Makes a curve: cosine() and others of curves.h, or a program's own. @throws ConfigError
+using CurveFactory = Factory<Curve(const CurveRange& range)>;
+CurveFactory constant();
+
+struct LrScheduleOptions {
+  std::optional<std::int64_t> warmup_steps{};
+  double warmup_ratio = 0;
+  CurveFactory curve = constant();
+};
+/// The keys of [schedule] that all schedules have.
+const Fields<LrScheduleOptions>& lr_schedule_fields();
+/// @throws ConfigError that names the key and its rule
+void check_options(const LrScheduleOptions& options);
+
 class LrSchedule {
  public:
-  /// total_steps: of the whole training. @throws ConfigError for what config::check_options() rejects, for a warm-up
-  /// beyond the end of training, or for a drop before the end of warm-up.
-  LrSchedule(const config::LrScheduleOptions& options, double base_lr, std::int64_t total_steps);
+  /// total_steps: of the whole training. @throws ConfigError as check_options(), for a warm-up beyond the end of
+  /// training, or for a drop before the end of warm-up.
+  LrSchedule(const LrScheduleOptions& options, double base_lr, std::int64_t total_steps);
   /// The learning rate of optimizer step `step`, which counts from 0.
   [[nodiscard]] double lr(std::int64_t step) const;
   [[nodiscard]] std::string describe() const;  ///< "cosine with 10 % warm-up"

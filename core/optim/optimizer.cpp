@@ -1,11 +1,12 @@
 #include "core/optim/optimizer.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/optim/hybrid_adam.h"
-#include "core/optim/sgd.h"
+#include "core/config/table.h"
 
 namespace trireme::optim {
 namespace {
@@ -45,8 +46,32 @@ void check_patterns(const char* key, const std::vector<std::string>& patterns,
 
 }  // namespace
 
-std::vector<ParamGroup> make_groups(const config::OptimizerOptions& options,
-                                    const std::vector<NamedTensor>& parameters) {
+const Fields<OptimizerOptions>& optimizer_fields() {
+  using O = OptimizerOptions;
+  static const auto table =
+      Fields<O>("optimizer", "The optimizer. The other keys of this section are options of the one that name selects.")
+          .add("lr", &O::lr, "The base learning rate, which the schedule scales.", {.min = 0})
+          .add("weight_decay", &O::weight_decay, "Weight decay.", {.min = 0})
+          .add("no_decay", &O::no_decay, "Parameters without weight decay: parts of their names, or patterns with *.")
+          .add("freeze", &O::freeze, "Parameters that are not trained: parts of their names, or patterns with *.")
+          .rule([](const O& o, const CheckedSection& section) {
+            if (!o.no_decay.empty() && o.weight_decay == 0)
+              section.fail("no_decay",
+                           "has no effect while weight_decay is 0; set optimizer.weight_decay, or remove no_decay");
+            for (const auto& [key, patterns] : {std::pair{"no_decay", &o.no_decay}, {"freeze", &o.freeze}})
+              if (std::find(patterns->begin(), patterns->end(), "") != patterns->end())
+                section.fail(key, "holds an empty name, which would match every parameter; to mean all, write \"*\"");
+          });
+  return table;
+}
+
+void check_options(const OptimizerOptions& options) {
+  config::check_options(optimizer_fields(), options);
+  auto scratch = options.method;
+  config::check_options(options.method.fields(), options.method.options(), scratch.options());
+}
+
+std::vector<ParamGroup> make_groups(const OptimizerOptions& options, const std::vector<NamedTensor>& parameters) {
   check_patterns("freeze", options.freeze, parameters);
   check_patterns("no_decay", options.no_decay, parameters);
   ParamGroup decay{"decay", options.weight_decay, 1, {}}, no_decay{"no_decay", 0, 1, {}};
@@ -66,11 +91,9 @@ std::vector<ParamGroup> make_groups(const config::OptimizerOptions& options,
   return groups;
 }
 
-std::unique_ptr<Optimizer> make(const config::OptimizerOptions& options, std::vector<ParamGroup> groups) {
-  config::check_options(options);
-  if (options.name == "sgd") return std::make_unique<Sgd>(options, std::move(groups));
-  TRIREME_CHECK(options.name == "hybrid_adam", "no optimizer is called \"{}\"", options.name);
-  return std::make_unique<HybridAdam>(options, std::move(groups));
+std::unique_ptr<Optimizer> make(const OptimizerOptions& options, std::vector<ParamGroup> groups) {
+  check_options(options);
+  return options.method(options, std::move(groups));
 }
 
 }  // namespace trireme::optim

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/run_config.h"
+#include "core/base/factory.h"
 
 namespace trireme::optim {
 
@@ -57,16 +57,34 @@ class Optimizer {
   std::vector<ParamGroup> groups_;
 };
 
+struct OptimizerOptions;
+/// Makes an optimizer for groups of tensors: hybrid_adam(), sgd(), or a program's own.
+using OptimizerFactory =
+    Factory<std::unique_ptr<Optimizer>(const OptimizerOptions& options, std::vector<ParamGroup> groups)>;
+OptimizerFactory hybrid_adam();
+
+/// What every optimizer has, and the method by which it updates.
+struct OptimizerOptions {
+  double lr = 1e-3;
+  double weight_decay = 0;
+  std::vector<std::string> no_decay{};  ///< name patterns without weight decay
+  std::vector<std::string> freeze{};    ///< name patterns that are not trained
+  OptimizerFactory method = hybrid_adam();
+};
+/// The keys of [optimizer] that all optimizers have.
+const Fields<OptimizerOptions>& optimizer_fields();
+/// @throws ConfigError that names the key and its rule
+void check_options(const OptimizerOptions& options);
+
 struct NamedTensor {
   std::string name;
   at::Tensor value;
 };
 /// Groups the parameters by options.no_decay and options.freeze. Frozen ones get requires_grad = false and no slot.
 /// @throws ConfigError for a pattern that matches nothing.
-std::vector<ParamGroup> make_groups(const config::OptimizerOptions& options,
-                                    const std::vector<NamedTensor>& parameters);
+std::vector<ParamGroup> make_groups(const OptimizerOptions& options, const std::vector<NamedTensor>& parameters);
 
-/// hybrid_adam | sgd. @throws ConfigError for another name.
-std::unique_ptr<Optimizer> make(const config::OptimizerOptions& options, std::vector<ParamGroup> groups);
+/// @throws ConfigError as check_options()
+std::unique_ptr<Optimizer> make(const OptimizerOptions& options, std::vector<ParamGroup> groups);
 
 }  // namespace trireme::optim

@@ -17,8 +17,34 @@ struct SgdLists {
 
 }  // namespace
 
-Sgd::Sgd(const config::OptimizerOptions& options, std::vector<ParamGroup> groups)
-    : Optimizer(std::move(groups)), options_(options) {
+static const Fields<SgdOptions>& sgd_fields() {
+  using O = SgdOptions;
+  static const auto table =
+      Fields<O>("optimizer", "Gradient descent with momentum.")
+          .with("name", "sgd")
+          .add("momentum", &O::momentum, "Momentum factor.", {.min = 0, .below = 1})
+          .add("nesterov", &O::nesterov, "Use Nesterov momentum; needs momentum above 0 and dampening 0.")
+          .add("dampening", &O::dampening, "Dampening of the momentum.", {.min = 0, .max = 1})
+          .rule([](const O& o, const CheckedSection& section) {
+            if (o.nesterov && o.momentum == 0)
+              section.fail("nesterov", "needs momentum above 0; set optimizer.momentum, or remove nesterov");
+            if (o.nesterov && o.dampening != 0)
+              section.fail("nesterov", fmt::format("needs dampening = 0, not {}; remove one of the two", o.dampening));
+            if (o.dampening != 0 && o.momentum == 0)
+              section.fail("dampening", "has no effect without momentum; set optimizer.momentum, or remove dampening");
+          });
+  return table;
+}
+
+OptimizerFactory sgd(SgdOptions options) {
+  return {sgd_fields(), options,
+          [](const SgdOptions& own, const OptimizerOptions& common, std::vector<ParamGroup> groups) {
+            return std::make_unique<Sgd>(own, common.lr, common.weight_decay, std::move(groups));
+          }};
+}
+
+Sgd::Sgd(const SgdOptions& options, double base_lr, double weight_decay, std::vector<ParamGroup> groups)
+    : Optimizer(std::move(groups)), options_(options), base_lr_(base_lr), weight_decay_(weight_decay) {
   detail::check_slots(groups_);
   for (const auto& group : groups_) momenta_.emplace_back(group.slots.size());
 }
@@ -116,11 +142,11 @@ std::int64_t Sgd::state_bytes() const {
 }
 
 std::string Sgd::describe() const {
-  std::string text = fmt::format("SGD(lr {}", options_.lr);
+  std::string text = fmt::format("SGD(lr {}", base_lr_);
   if (options_.momentum != 0)
     text += fmt::format(", {}momentum {}", options_.nesterov ? "Nesterov " : "", options_.momentum);
   if (options_.dampening != 0) text += fmt::format(", dampening {}", options_.dampening);
-  return text + fmt::format(", weight decay {}{})", options_.weight_decay, detail::special(groups_));
+  return text + fmt::format(", weight decay {}{})", weight_decay_, detail::special(groups_));
 }
 
 }  // namespace trireme::optim

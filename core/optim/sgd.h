@@ -6,11 +6,18 @@
 
 namespace trireme::optim {
 
+struct SgdOptions {
+  double momentum = 0;
+  bool nesterov = false;
+  double dampening = 0;
+};
+OptimizerFactory sgd(SgdOptions options = {});
+
 /// State of each slot: momentum_buffer (if momentum is not 0), and with dampening also step (float32 0-dim), because
 /// the first gradient enters the buffer undampened and only the device knows whether a step was skipped.
 class Sgd final : public Optimizer {
  public:
-  Sgd(const config::OptimizerOptions& options, std::vector<ParamGroup> groups);
+  Sgd(const SgdOptions& options, double base_lr, double weight_decay, std::vector<ParamGroup> groups);
 
   void step(double lr, const at::Tensor& found_inf = {}) override;
   std::vector<NamedState> state() override;
@@ -25,7 +32,8 @@ class Sgd final : public Optimizer {
   void step_dampened(double lr, const ParamGroup& group, std::vector<Momentum>& momenta,
                      const at::Tensor& found_inf) const;
 
-  config::OptimizerOptions options_;
+  SgdOptions options_;
+  double base_lr_, weight_decay_;               ///< for describe()
   std::vector<std::vector<Momentum>> momenta_;  ///< [group][slot]
 };
 

@@ -7,7 +7,6 @@
 
 #include "core/base/text.h"
 #include "core/base/version.h"
-#include "core/data/transform.h"
 #include "core/nn/parameters.h"
 
 namespace trireme::train {
@@ -18,15 +17,14 @@ std::string data_line(const Prepared& p) {
     return text::thousands(split ? split->size() : 0);
   };
   const auto& spec = p.data.info.spec;
-  auto line = fmt::format("{}: {} train, {} validation, {} test",
-                          p.config.data.path.empty() ? p.config.data.name : p.config.data.path, count(p.data.train),
+  auto line = fmt::format("{}: {} train, {} validation, {} test", p.data.info.source, count(p.data.train),
                           count(p.data.validation), count(p.data.test));
   auto classes = spec.class_names;
   const auto total = classes.size();
   if (total > 8) classes.resize(8);
   if (total > 0) line += fmt::format("; {} classes: {}{}", total, text::join(classes), total > 8 ? ", ..." : "");
-  for (const auto& input : spec.inputs)
-    line += input.name == data::kPixelValues ? fmt::format("; {} px", input.shape.back()) : "; " + input.text();
+  if (!p.data.info.about.empty()) return line + "; " + p.data.info.about;
+  for (const auto& input : spec.inputs) line += "; " + input.text();
   return line;
 }
 

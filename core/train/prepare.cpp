@@ -7,7 +7,6 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/booster/plugin_loader.h"
 #include "core/booster/precision.h"
 #include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
@@ -15,12 +14,12 @@
 #include "core/config/place.h"
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
-#include "core/data/transform.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/evaluate.h"
+#include "core/train/plugin_sections.h"
 #include "core/train/pretrained.h"
 
 namespace trireme::train {
@@ -77,20 +76,6 @@ void check_device(const Prepared& p) {
   if (tf32 && !cuda) config::fail(p.config.root.table("train"), "precision", kTf32OnCpu);
 }
 
-void check_pixels(const Prepared& p) {
-  if (p.data.info.normalised) return;
-  const config::DataOptions defaults;
-  const auto refuse = [&](const char* key) {
-    config::fail(p.config.root.table("data"), key,
-                 p.data.info.spec.input(data::kPixelValues) == nullptr
-                     ? fmt::format("has no effect: {} holds no {}; remove it", p.config.data.path, data::kPixelValues)
-                     : fmt::format("has no effect: the {} in {} are not uint8 and are used as they are; remove it",
-                                   data::kPixelValues, p.config.data.path));
-  };
-  if (p.config.data.mean != defaults.mean) refuse("mean");
-  if (p.config.data.std != defaults.std) refuse("std");
-}
-
 /// Checks what the optimizer and the lr schedule would otherwise reject on the ranks: name patterns, warm-up, drops.
 void check_training(Prepared& p, bool trains) {
   const auto& train = p.config.train;
@@ -98,28 +83,27 @@ void check_training(Prepared& p, bool trains) {
       {.samples = p.data.train->size(), .global_batch = train.global_batch, .drop_last = train.drop_last});
   p.total_steps = train.epochs * sampler.steps_per_epoch();
   if (train.max_steps) p.total_steps = std::min(p.total_steps, *train.max_steps);
-  if (trains) optim::LrSchedule(p.config.lr_schedule, p.config.optimizer.lr, p.total_steps);
+  if (trains) optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps);
   const auto source = model_source(p);
-  p.plugin->check_model(source, p.config);
+  p.plugin->check_model(source, settings_of(p.config, *p.plugin, p.launch.size));
   std::vector<optim::NamedTensor> names;
   for (const auto& parameter : nn::declarations(*source.model)) names.push_back({parameter.name, at::empty({0})});
   optim::make_groups(p.config.optimizer, names);
 }
 
-/// Opens the samples, with the preprocessing that the weights need.
 void open_data(Prepared& p, bool evaluation, const Log& log) {
-  const auto own = p.config.data;
-  const auto adopted = adopt_preprocessor(p, log);
-  p.data = data::open(p.config.data, static_cast<std::uint64_t>(p.config.run.seed), log, p.launch);
-  if (!p.data.info.normalised)
-    p.config.data = own;
-  else if (!adopted.empty())
-    log.note("{}", adopted);
+  require_data(p.config);
+  p.data = data::open(p.config.data.source, {.seed = static_cast<std::uint64_t>(p.config.run.seed),
+                                             .skip_bad_samples = p.config.data.on_bad_sample == "skip",
+                                             .weights = p.weights,
+                                             .section = p.config.root.table("data"),
+                                             .launch = p.launch,
+                                             .log = log});
   adopt_labels(p, evaluation, log);
 }
 
 /// The task that the loaded weights are for, by their config.json; "" when it names none.
-std::string task_of_weights(const std::string& weights, const TaskKinds& tasks) {
+std::string task_of_weights(const std::string& weights, const Registry<TaskKind>& tasks) {
   const auto stored = weights.empty() ? nlohmann::json() : checkpoint::read_beside_weights(weights);
   const auto list = stored.is_object() ? stored.value("architectures", nlohmann::json()) : nlohmann::json();
   const auto problem = stored.is_object() ? stored.value("problem_type", nlohmann::json()) : nlohmann::json();
@@ -152,21 +136,15 @@ Metric best_metric(const Prepared& p) {
                            text::did_you_mean(*p.config.train.best, known)));
 }
 
-void choose_task(Prepared& p, const TaskKinds& tasks) {
+void choose_task(Prepared& p) {
   auto& name = p.config.train.task;
-  if (!name) name = task_of_weights(p.weights, tasks);
+  if (!name) name = task_of_weights(p.weights, p.config.kinds.tasks);
   if (name->empty()) name = p.kind->default_task();
-  const TaskKind* kind = nullptr;
+  p.task_kind = select_task(p.config, *name);
   try {
-    kind = &tasks.at(*name);
-  } catch (const ConfigError& error) {
-    config::fail(p.config.root.table("train"), "task", error.what());
-  }
-  try {
-    p.task = kind->make(
-        {.data = p.data.info.spec, .label_smoothing = p.config.train.label_smoothing, .topk = p.config.train.topk});
+    p.task = p.task_kind.make(p.data.info.spec);
   } catch (const DataError& error) {
-    throw DataError(fmt::format("{}: {}", p.config.data.path, error.what()));
+    throw DataError(fmt::format("{}: {}", p.data.info.source, error.what()));
   }
   p.best = best_metric(p);
   p.shown = p.best;
@@ -175,7 +153,7 @@ void choose_task(Prepared& p, const TaskKinds& tasks) {
 
 void resolve_model(Prepared& p, bool evaluation) {
   p.model_options = p.kind->default_options();
-  config::read_into(&p.config.model_table(), p.kind->fields(), p.model_options.get());
+  config::read_into(&p.config.model_keys, p.kind->fields(), p.model_options.get());
   if (!p.weights.empty()) {
     const auto head = p.kind->head_prefix();
     if (evaluation && !head.empty() && !checkpoint::has_weights_under(p.weights, head))
@@ -199,8 +177,7 @@ void resolve_model(Prepared& p, bool evaluation) {
 
 }  // namespace
 
-Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const Kinds& kinds,
-                 const std::string& weights, const Log& log) {
+Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log) {
   Prepared p;
   p.config = std::move(config);
   p.launch = launch;
@@ -208,17 +185,13 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
   const bool trains = weights.empty();  // an evaluation passes its weights as an argument
   config::with_place(p.config.root, [&] {
     p.plugin = configured_plugin(p.config);
-    p.plugin->check(p.config, launch.size);
+    p.plugin->check(settings_of(p.config, *p.plugin, launch.size));
     check_device(p);
     comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
     check_layout(p);
-    try {
-      p.kind = kinds.models.at(p.config.model.name);
-    } catch (const ConfigError& error) {
-      config::fail(p.config.root.table("model"), "name", error.what());
-    }
+    p.kind = p.config.kinds.models.at(p.config.model.name);
     open_data(p, !trains, log);
-    choose_task(p, kinds.tasks);
+    choose_task(p);
     try {
       resolve_model(p, !trains);
     } catch (const ConfigError& error) {
@@ -227,7 +200,6 @@ Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const
       const auto problem = what.substr(key.size());  // the path is from the command line
       throw ConfigError(problem.starts_with(p.weights) ? problem : fmt::format("{}: {}", weights, problem));
     }
-    check_pixels(p);
     check_batch(p, trains);
     check_training(p, trains);
   });
@@ -242,15 +214,16 @@ ModelSource model_source(const Prepared& p) {
   for (const auto& field : p.kind->fields().fields)
     source.options["model." + field.key] = config::to_toml(field.get(p.model_options.get()));
   source.options["model.name"] = p.config.model.name;
-  source.options["train.task"] = *p.config.train.task;
-  source.options["train.label_smoothing"] = config::to_toml(p.config.train.label_smoothing);
+  source.options["train.task"] = p.task_kind.name();
+  for (const auto& field : p.task_kind.make.fields().fields)
+    source.options["train." + field.key] = config::to_toml(field.get(p.task_kind.make.options()));
   return source;
 }
 
 BoostOptions booster_options(const Prepared& p) {
   return {.train = p.config.train,
           .optimizer = p.config.optimizer,
-          .lr_schedule = p.config.lr_schedule,
+          .lr_schedule = p.config.schedule,
           .loading = p.config.data,
           .seed = static_cast<std::uint64_t>(p.config.run.seed)};
 }
@@ -259,15 +232,14 @@ BoostInputs training_inputs(const Prepared& p) {
   return {.source = model_source(p), .task = p.task, .data = p.data.train};
 }
 
-std::string resolved_toml(config::RunConfig c, const Plugin& plugin, const nn::ModelKind& kind,
+std::string resolved_toml(RunConfig c, const TaskKind* task, const Plugin& plugin, const nn::ModelKind& kind,
                           const void* model_options) {
   // The plugin's section contains these settings in full.
   auto& parallel = c.parallel;
   for (auto* size : {&parallel.pp, &parallel.sp, &parallel.tp, &parallel.zero}) size->reset();
   for (auto* name : {&parallel.schedule, &parallel.sp_mode}) name->reset();
-  const auto model = config::print_section(kind.fields(), model_options);
-  // The model's keys continue [model], whose header line is already there.
-  return config::print(c, model.substr(model.find('\n') + 1), config::print_section(plugin.fields(), plugin.options()));
+  return print(c, task, config::print_rows(kind.fields(), model_options),
+               config::print_section(plugin.fields(), plugin.options()));
 }
 
 }  // namespace trireme::train

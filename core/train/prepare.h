@@ -6,28 +6,23 @@
 #include <string>
 #include <vector>
 
-#include "core/base/registry.h"
 #include "core/booster/booster.h"
 #include "core/comm/world.h"
 #include "core/data/datasets.h"
 #include "core/nn/model_kind.h"
+#include "core/train/run_config.h"
 
 namespace trireme::train {
 
-/// What [model] name and [train] task can select.
-struct Kinds {
-  Registry<std::shared_ptr<nn::ModelKind>> models;
-  TaskKinds tasks;
-};
-
 struct Prepared {
-  config::RunConfig config;
+  RunConfig config;
   comm::LaunchInfo launch;
   std::unique_ptr<Plugin> plugin;
   data::Datasets data;
   std::shared_ptr<nn::ModelKind> kind;
   std::shared_ptr<void> model_options;  ///< resolved
   std::string weights;                  ///< the weights that the model starts from, or ""
+  TaskKind task_kind;                   ///< with its options
   std::shared_ptr<const Task> task;
   Metric best;   ///< decides which weights are the best; "loss" for the loss
   Metric shown;  ///< on the screen beside the loss: the best one, or the task's first
@@ -36,8 +31,7 @@ struct Prepared {
 };
 
 /// `weights`: overrides model.weights, for an evaluation. @throws ConfigError, DataError, CheckpointError
-Prepared prepare(config::RunConfig config, const comm::LaunchInfo& launch, const Kinds& kinds,
-                 const std::string& weights, const Log& log);
+Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log);
 
 /// The model, without memory yet, and its initial weights.
 ModelSource model_source(const Prepared& prepared);
@@ -45,8 +39,8 @@ BoostOptions booster_options(const Prepared& prepared);
 /// The model, its task and the training data, as configured.
 BoostInputs training_inputs(const Prepared& prepared);
 
-/// The complete configuration with all defaults, as TOML that can be run again.
-std::string resolved_toml(config::RunConfig config, const Plugin& plugin, const nn::ModelKind& kind,
+/// The complete configuration with all defaults, as TOML that can be run again. `task`: null if it is not known yet.
+std::string resolved_toml(RunConfig config, const TaskKind* task, const Plugin& plugin, const nn::ModelKind& kind,
                           const void* model_options);
 
 }  // namespace trireme::train

@@ -1,6 +1,5 @@
-// The files next to weights in Hugging Face's layout: how images are preprocessed (preprocessor_config.json) and which
-// label has which number (id2label in config.json). They are read where weights are loaded and written where weights
-// are exported.
+// The files next to weights in Hugging Face's layout: config.json says which label has which number (id2label). They
+// are read where weights are loaded and written where weights are exported.
 #pragma once
 
 #include <map>
@@ -9,11 +8,6 @@
 #include "core/train/prepare.h"
 
 namespace trireme::train {
-
-/// Takes mean and std from the weights' preprocessor_config.json unless the user set them. Returns a line for the log,
-/// or "". @throws ConfigError when the user set other values; it names both places. @throws CheckpointError for an
-/// invalid file.
-std::string adopt_preprocessor(Prepared& prepared, const Log& log);
 
 /// Numbers the data's classes as the weights do if both have the same names, and logs that. Different names are an
 /// error in an evaluation, because the model does not know those classes; in training they are logged if the head is

@@ -180,8 +180,8 @@ ResumePoint find_resume_point(const Prepared& p, const std::string& config_toml)
   return resume_point;
 }
 
-std::string resume(const config::RunConfig& config, RunFolder& folder, Booster& booster, Boosted& run,
-                   TrainerState& state, BestModel& best) {
+std::string resume(const RunConfig& config, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
+                   BestModel& best) {
   if (config.run.resume.empty()) return "";
   const auto& world = booster.mesh().world();
   const auto from = comm::broadcast_text(world.group(), world.device(), folder.resume_point().from);

@@ -173,23 +173,21 @@ static void check_weights_stay(const Prepared& p) {
 }
 
 /// The configuration as stored in the folder: it works from any working directory and repeats the run from its start.
-static config::RunConfig from_anywhere(const Prepared& p) {
-  const auto absolute = [](std::string& path) {
-    if (!path.empty()) path = fs::absolute(path).lexically_normal().string();
-  };
+static RunConfig from_anywhere(const Prepared& p) {
   auto config = p.config;
-  absolute(config.run.dir);
   config.run.resume.clear();
-  absolute(config.data.path);
   config.model.weights = p.weights;
-  absolute(config.model.weights);
-  const auto& plugin = config.parallel.plugin;
-  if (plugin.find('/') != std::string::npos || plugin.ends_with(".so")) absolute(config.parallel.plugin);
+  config::make_paths_absolute(run_fields(), &config.run);
+  config::make_paths_absolute(model_fields(), &config.model);
+  config::make_paths_absolute(config.data.source.fields(), config.data.source.options());
+  auto& plugin = config.parallel.plugin;
+  if (plugin.find('/') != std::string::npos || plugin.ends_with(".so"))  // else the name of a built-in one
+    plugin = fs::absolute(plugin).lexically_normal().string();
   return config;
 }
 
 static std::string toml_of(const Prepared& p) {
-  return resolved_toml(from_anywhere(p), *p.plugin, *p.kind, p.model_options.get());
+  return resolved_toml(from_anywhere(p), &p.task_kind, *p.plugin, *p.kind, p.model_options.get());
 }
 
 void check_run(const Prepared& p) {

@@ -74,7 +74,7 @@ class Session {
     for (auto& way : run_.model->memory_advice()) ways.push_back(std::move(way));
     return ways.empty() ? ": use more ranks" : fmt::format(": {}, or use more ranks", text::join(ways));
   }
-  const config::RunTrainOptions& train() const { return p_.config.train; }
+  const TrainSection& train() const { return p_.config.train; }
   checkpoint::Progress& at() { return state_.at; }
   /// The epoch in progress or just ended, from 1.
   std::int64_t epoch_number() { return at().step_in_epoch == 0 && at().epoch > 0 ? at().epoch : at().epoch + 1; }

@@ -91,9 +91,9 @@ class MyPlugin : public trireme::Plugin {
   void configure(const trireme::config::Table* section) override {
     options_ = trireme::config::read(section, fields_of_options());
   }
-  void check(const trireme::config::RunConfig& config, int world_size) const override {
-    if (options_.wire == "bf16" && world_size == 1)
-      trireme::config::fail(config.plugin_table(name()), "wire", "one rank sends nothing; leave it out");
+  void check(const trireme::RunSettings& run) const override {
+    if (options_.wire == "bf16" && run.world_size == 1)
+      trireme::config::fail(run.section, "wire", "one rank sends nothing; leave it out");
   }
   std::vector<std::pair<std::string, int>> axes(int world_size) const override { return {{"dp", world_size}}; }
 

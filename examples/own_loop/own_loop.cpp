@@ -45,7 +45,7 @@ at::Tensor focal(const nn::Tensors& outputs, const data::Batch& batch) {
 int train(trireme::comm::World& world, const std::string& dir, std::int64_t epochs) {
   const trireme::BoostOptions options{.train = {.epochs = 8, .global_batch = 48, .micro_batch = 12, .max_norm = 1.0},
                                       .optimizer = {.lr = 1e-2, .weight_decay = 0.01, .no_decay = {"bias"}},
-                                      .lr_schedule = {.name = "cosine", .warmup_ratio = 0.1},
+                                      .lr_schedule = {.warmup_ratio = 0.1, .curve = trireme::optim::cosine()},
                                       .seed = 7};
   trireme::Booster booster(world, trireme::load_plugin("low_level_zero", {{"stage", 2}, {"norm_type", "inf"}}),
                            options);

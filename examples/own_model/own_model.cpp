@@ -40,10 +40,8 @@ class Lines : public data::Dataset {
   }
 };
 
-// Defaults for the command line. The program has its own data: [data] is not used.
+// Defaults for the command line. The program has its own model, data and task.
 constexpr const char* kDefaults = R"(
-[data]
-name = "leaves"
 [train]
 epochs = 20
 global_batch = 32
@@ -56,7 +54,7 @@ plugin = "hybrid_parallel"
 )";
 
 struct Run {
-  config::RunConfig config;
+  trireme::train::RunConfig config;
   std::unique_ptr<trireme::Plugin> plugin;
   trireme::ModelSource source;
 };
@@ -65,12 +63,13 @@ struct Run {
 Run prepare(int argc, char** argv) {
   auto root = config::parse_text(kDefaults, "own_model");
   for (int i = 1; i < argc; ++i) config::apply_override(root, argv[i]);
-  Run run{.config = config::from_table(std::move(root)), .plugin = nullptr, .source = {}};
-  run.plugin = trireme::configured_plugin(run.config);
-  run.source.model = std::make_shared<reader::Reader>(config::read(&run.config.model_table(), reader::fields()));
+  Run run{.config = trireme::train::from_table(std::move(root), {}), .plugin = nullptr, .source = {}};
+  run.plugin = trireme::train::configured_plugin(run.config);
+  run.source.model = std::make_shared<reader::Reader>(config::read(&run.config.model_keys, reader::fields()));
   run.source.policy = reader::policy();
-  run.plugin->check(run.config, trireme::comm::detect().size);
-  run.plugin->check_model(run.source, run.config);
+  const auto settings = trireme::train::settings_of(run.config, *run.plugin, trireme::comm::detect().size);
+  run.plugin->check(settings);
+  run.plugin->check_model(run.source, settings);
   return run;
 }
 
@@ -78,7 +77,7 @@ int train(Run given, trireme::comm::World& world) {
   const auto& train = given.config.train;
   trireme::Booster booster(
       world, std::move(given.plugin),
-      {.train = train, .optimizer = given.config.optimizer, .lr_schedule = given.config.lr_schedule, .seed = 42});
+      {.train = train, .optimizer = given.config.optimizer, .lr_schedule = given.config.schedule, .seed = 42});
   const auto lines = std::make_shared<Lines>();
   trireme::BoostInputs inputs;
   inputs.source = std::move(given.source);

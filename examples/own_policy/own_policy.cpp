@@ -25,8 +25,8 @@ class OwnPolicy : public trireme::PluginAround {
  public:
   OwnPolicy() : PluginAround(trireme::load_plugin("hybrid_parallel")) {}
   std::string summary() const override { return "hybrid_parallel, with half of the ViT's MLP whole on every rank."; }
-  void check_model(const trireme::ModelSource& source, const trireme::config::RunConfig& config) const override {
-    PluginAround::check_model(with_policy(source), config);
+  void check_model(const trireme::ModelSource& source, const trireme::RunSettings& run) const override {
+    PluginAround::check_model(with_policy(source), run);
   }
   trireme::BoostResult boost(trireme::ModelSource source, const trireme::BoostOptions& options,
                              trireme::comm::Mesh& mesh, const trireme::Log& log) override {

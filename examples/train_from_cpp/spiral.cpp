@@ -69,7 +69,7 @@ int train(trireme::comm::World& world) {
   trireme::Booster booster(world, trireme::load_plugin("torch_ddp"),
                            {.train = {.epochs = 20, .global_batch = 60, .micro_batch = 30},
                             .optimizer = {.lr = 1e-2},
-                            .lr_schedule = {.name = "cosine"},
+                            .lr_schedule = {.curve = trireme::optim::cosine()},
                             .seed = 42});
   const auto points = std::make_shared<Spirals>();
   auto run = booster.boost(

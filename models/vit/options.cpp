@@ -38,7 +38,8 @@ void must_divide(const char* a_name, std::int64_t a, const char* b_name, std::in
 
 const Fields<Options>& fields() {
   static const auto table =
-      Fields<Options>("model", "A Vision Transformer with a classifier on the class token (name = \"vit\").")
+      Fields<Options>("model", "A Vision Transformer with a classifier on the class token.")
+          .with("name", "vit")
           .add("size", &Options::size,
                "Preset of hidden_size/num_layers/num_heads/intermediate_size: tiny 192/12/3/768, small 384/12/6/1536, "
                "base 768/12/12/3072, large 1024/24/16/4096. Each can be set to override the preset. Unset: the sizes "

@@ -151,28 +151,27 @@ void Gemini::configure(const config::Table* section) {
     refuse(o.chunk_config && changed(key), key, "has no effect when chunk_config gives the size; remove one of them");
 }
 
-void Gemini::check(const config::RunConfig& config, int world_size) const {
-  const auto* section = config.plugin_table(name());
-  check_masters(section, options_.master_weights, config.train.precision);
-  check_copies(section, options_.extra_dp_size, world_size);
-  check_holding(section, "enable_gradient_accumulation", options_.enable_gradient_accumulation, config.train);
-  const bool on_cpu = config.run.device == "cpu" || (config.run.device == "auto" && comm::cuda_device_count() == 0);
-  if (options_.placement_policy == "auto" && on_cpu && config.run.memory_mb == 0)
+void Gemini::check(const RunSettings& run) const {
+  const auto* section = run.section;
+  check_masters(section, options_.master_weights, run.train.precision);
+  check_copies(section, options_.extra_dp_size, run.world_size);
+  check_holding(section, "enable_gradient_accumulation", options_.enable_gradient_accumulation, run.train);
+  const bool on_cpu = run.device == "cpu" || (run.device == "auto" && comm::cuda_device_count() == 0);
+  if (options_.placement_policy == "auto" && on_cpu && run.memory_mb == 0)
     config::fail(section, "placement_policy",
                  "\"auto\" needs to know the device's memory; on CPU ranks, set run.memory_mb to what a rank's tensors "
                  "may take, or choose \"static\"");
-  if (!options_.memstats.empty() && checkpoint::lies_in(options_.memstats, config.run.dir))
-    config::fail(
-        section, "memstats",
-        fmt::format("is inside run.dir ({}), which the next run renames; choose a file outside it", config.run.dir));
+  if (!options_.memstats.empty() && checkpoint::lies_in(options_.memstats, run.dir))
+    config::fail(section, "memstats",
+                 fmt::format("is inside run.dir ({}), which the next run renames; choose a file outside it", run.dir));
   const auto folder = std::filesystem::path(options_.memstats).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     config::fail(
         section, "memstats",
         fmt::format("cannot be written: there is no folder \"{}\"; create it, or name another", folder.string()));
-  if (!options_.force_outputs_fp32 && !is_half(config.train.precision))
+  if (!options_.force_outputs_fp32 && !is_half(run.train.precision))
     config::fail(section, "force_outputs_fp32",
-                 fmt::format("has no effect in {}; remove it, or choose bf16 or fp16", config.train.precision));
+                 fmt::format("has no effect in {}; remove it, or choose bf16 or fp16", run.train.precision));
 }
 
 std::vector<std::pair<std::string, int>> Gemini::axes(int world_size) const {
@@ -200,8 +199,9 @@ static zero::RunKeys figures_hold_for(const GeminiOptions& o, const ModelSource&
   say("train.global_batch", train.global_batch);
   say("train.micro_batch", std::min(train.micro_batch.value_or(share), share));
   say("train.recompute", train.recompute);
-  say("optimizer.name", optimizer.name);
-  say("optimizer.momentum", optimizer.momentum);
+  say("optimizer.name", optimizer.method.name());
+  for (const auto& field : optimizer.method.fields().fields)  // such as a momentum, which needs state
+    say("optimizer." + field.key, field.get(optimizer.method.options()));
   say("optimizer.freeze", optimizer.freeze);
   say("plugin.gemini.extra_dp_size", o.extra_dp_size);
   say("plugin.gemini.enable_gradient_accumulation", o.enable_gradient_accumulation);

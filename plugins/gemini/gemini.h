@@ -47,7 +47,7 @@ class Gemini : public Plugin {
   const FieldTable& fields() const override { return gemini_fields(); }
   const void* options() const override { return &options_; }
   void configure(const config::Table* section) override;
-  void check(const config::RunConfig& config, int world_size) const override;
+  void check(const RunSettings& run) const override;
   /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
   std::vector<std::pair<std::string, int>> axes(int world_size) const override;
   std::vector<std::string> data_axes() const override { return {"dp_outer", "dp"}; }

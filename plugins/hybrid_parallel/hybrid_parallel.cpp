@@ -61,10 +61,11 @@ static std::string taken(const HybridParallelOptions& o) {
   return text::join(sizes, " and ");
 }
 
-void HybridParallel::check(const config::RunConfig& config, int world_size) const {
-  const auto* section = config.plugin_table(name());
+void HybridParallel::check(const RunSettings& run) const {
+  const auto* section = run.section;
+  const auto world_size = run.world_size;
   const auto& o = options_;
-  check_sharded_options(section, o, config.train.precision);
+  check_sharded_options(section, o, run.train.precision);
   if (world_size % o.inner() != 0) {
     const char* key = o.tp_size > 1 ? "tp_size" : o.pp_size > 1 ? "pp_size" : "sp_size";
     config::fail(section, key,
@@ -94,22 +95,22 @@ void HybridParallel::check(const config::RunConfig& config, int world_size) cons
     config::fail(section, "parallel_output", "has no effect: tp_size is 1, so logits are not split; remove it");
   if (dp == 1 && !o.dp_outside)
     config::fail(section, "dp_outside", "has no effect: there are no data-parallel ranks; remove it");
-  if (o.inner() > 1 && config.data.on_bad_sample == "skip")
-    config::fail(config.root.table("data"), "on_bad_sample",
-                 fmt::format("with \"skip\" each rank would skip samples on its own, but with {} several ranks must "
-                             "see the same samples; choose \"error\"",
-                             taken(o)));
-  check_recompute(section, o, config.train.recompute);
+  if (o.inner() > 1 && run.skips_bad_samples)
+    throw ConfigError(fmt::format(
+        "data.on_bad_sample: with \"skip\" each rank would skip samples on its own, but with {} several ranks must "
+        "see the same samples; choose \"error\"",
+        taken(o)));
+  check_recompute(section, o, run.train.recompute);
   if (!o.recompute_layers_per_stage.empty() && !o.knows_stages())
     config::fail(section, "recompute_layers_per_stage",
                  fmt::format("counts blocks per stage, but pp_partition = \"{}\" chooses the stages at run time; set "
                              "num_layers_per_stage too, or use recompute_ratio instead",
                              o.pp_partition));
-  check_pipeline(section, o, config.train, share_of(config.train, static_cast<int>(dp)));
+  check_pipeline(section, o, run.train, share_of(run.train, static_cast<int>(dp)));
 }
 
-void HybridParallel::check_model(const ModelSource& source, const config::RunConfig& config) const {
-  const auto* section = config.plugin_table(name());
+void HybridParallel::check_model(const ModelSource& source, const RunSettings& run) const {
+  const auto* section = run.section;
   const auto& o = options_;
   const auto why = validate(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
   if (!why.text.empty()) config::fail(section, why.key, why.text);
@@ -124,7 +125,7 @@ void HybridParallel::check_model(const ModelSource& source, const config::RunCon
     const char* key = o.num_model_chunks ? "num_model_chunks" : "pp_size";
     config::fail(section, o.num_layers_per_stage.empty() ? key : "num_layers_per_stage", error.what());
   }
-  if (config.train.recompute && o.knows_stages()) recomputed_blocks(section, o, stages);
+  if (run.train.recompute && o.knows_stages()) recomputed_blocks(section, o, stages);
 }
 
 std::vector<pipeline::Stage> HybridParallel::stages_of(nn::Model& model) const {

@@ -22,8 +22,8 @@ class HybridParallel : public Plugin {
   const FieldTable& fields() const override { return hybrid_parallel_fields(); }
   const void* options() const override { return &options_; }
   void configure(const config::Table* section) override;
-  void check(const config::RunConfig& config, int world_size) const override;
-  void check_model(const ModelSource& source, const config::RunConfig& config) const override;
+  void check(const RunSettings& run) const override;
+  void check_model(const ModelSource& source, const RunSettings& run) const override;
   /// {"dp", the remaining ranks}, {"pp", pp_size}, {"sp", sp_size} if it has a separate axis, {"tp", tp_size}; or pp
   /// before dp.
   std::vector<std::pair<std::string, int>> axes(int world_size) const override;

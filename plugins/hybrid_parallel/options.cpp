@@ -162,7 +162,7 @@ void check_sequence(const config::Table* section, const HybridParallelOptions& o
                      o.sequence_parallelism_mode.value_or(""), o.tp_size, o.tp_size));
 }
 
-void check_pipeline(const config::Table* section, const HybridParallelOptions& o, const config::TrainOptions& train,
+void check_pipeline(const config::Table* section, const HybridParallelOptions& o, const TrainOptions& train,
                     std::int64_t share) {
   const auto changed = [&](const char* key) { return is_changed(hybrid_parallel_fields(), key, &o); };
   if (o.pp_size == 1)

@@ -48,8 +48,8 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields();
 /// @throws ConfigError
 void check_sequence(const config::Table* section, const HybridParallelOptions& options);
 /// `share`: a rank's samples of a global batch. @throws ConfigError
-void check_pipeline(const config::Table* section, const HybridParallelOptions& options,
-                    const config::TrainOptions& train, std::int64_t share);
+void check_pipeline(const config::Table* section, const HybridParallelOptions& options, const TrainOptions& train,
+                    std::int64_t share);
 /// Why a rank's samples of a global batch cannot be split into `parts` microbatches; "" when they can.
 std::string validate_microbatches(std::int64_t share, std::int64_t parts);
 

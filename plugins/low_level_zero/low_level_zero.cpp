@@ -39,18 +39,18 @@ void LowLevelZero::configure(const config::Table* section) {
                              options_.stage));
 }
 
-void LowLevelZero::check(const config::RunConfig& config, int world_size) const {
-  const auto* section = config.plugin_table(name());
-  const auto& precision = config.train.precision;
+void LowLevelZero::check(const RunSettings& run) const {
+  const auto* section = run.section;
+  const auto& precision = run.train.precision;
   check_sharded_options(section, options_, precision);
-  check_copies(section, options_.extra_dp_size, world_size);
+  check_copies(section, options_.extra_dp_size, run.world_size);
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
     if (wrong) config::fail(section, key, why);
   };
   refuse(options_.no_sync && options_.stage == 1, "no_sync",
          "has no effect in stage 1, which accumulates whole gradients anyway and reduces once per step; remove it, or "
          "set stage = 2");
-  check_holding(section, "no_sync", options_.no_sync, config.train);
+  check_holding(section, "no_sync", options_.no_sync, run.train);
   refuse(!options_.cast_inputs && !is_half(precision), "cast_inputs",
          fmt::format("has no effect in {}, the dtype in which inputs arrive; remove it", precision));
 }

@@ -26,7 +26,7 @@ class LowLevelZero : public Plugin {
   const FieldTable& fields() const override { return low_level_zero_fields(); }
   const void* options() const override { return &options_; }
   void configure(const config::Table* section) override;
-  void check(const config::RunConfig& config, int world_size) const override;
+  void check(const RunSettings& run) const override;
   /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
   std::vector<std::pair<std::string, int>> axes(int world_size) const override;
   std::vector<std::string> data_axes() const override { return {"dp_outer", "dp"}; }

@@ -32,8 +32,8 @@ const Fields<TorchDdpOptions>& torch_ddp_fields() {
 
 void TorchDdp::configure(const config::Table* section) { options_ = config::read(section, torch_ddp_fields()); }
 
-void TorchDdp::check(const config::RunConfig& config, int) const {
-  const auto* section = config.plugin_table(name());
+void TorchDdp::check(const RunSettings& run) const {
+  const auto* section = run.section;
   if (options_.static_graph && options_.find_unused_parameters)
     config::fail(section, "find_unused_parameters",
                  "static_graph finds the unused parameters once, in the first step, so find_unused_parameters would "

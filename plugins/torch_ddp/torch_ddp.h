@@ -30,7 +30,7 @@ class TorchDdp : public Plugin {
   const FieldTable& fields() const override { return torch_ddp_fields(); }
   const void* options() const override { return &options_; }
   void configure(const config::Table* section) override;
-  void check(const config::RunConfig& config, int world_size) const override;
+  void check(const RunSettings& run) const override;
   std::vector<std::pair<std::string, int>> axes(int world_size) const override { return {{"dp", world_size}}; }
   bool broadcasts_buffers() const override { return options_.broadcast_buffers; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;

@@ -6,14 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace trireme::tests {
+#include "tests/failure/refusal.h"
 
-inline std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
+namespace trireme::tests {
 
 /// A file of the source tree.
 inline std::string read(const std::string& path) {

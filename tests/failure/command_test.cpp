@@ -114,8 +114,8 @@ TEST(Command, FrontRefusesAlone) {
   fs::create_directories(folder.path() + "/bin");
   const auto front = folder.path() + "/bin/trireme";
   fs::copy_file(TRIREME_COMMAND, front);
-  const auto bad = folder.write("bad.toml", "[train]\nepochs = 0\n");
-  expect_only_refusal(run_process({front, "train", bad, "--ranks", "4"}), 2, "it must be at least 1");
+  const auto bad = folder.write("bad.toml", "[train\nepochs = 1\n");
+  expect_only_refusal(run_process({front, "train", bad, "--ranks", "4"}), 2, "bad.toml:1:7");
   EXPECT_EQ(run_process({front, "--version"}).code, 0);
   const auto good = folder.write("good.toml", kGood);
   expect_only_refusal(run_process({front, "train", good}), 2, "the build or the installation is not complete");

@@ -1,33 +1,28 @@
-// Every rule that spans keys, or a key and the number of ranks, with the phase that checks it. Each is refused once,
-// with the key and the remedy, before any rank starts: by the front alone, in milliseconds, where the file says it;
-// else by one process that checks for all ranks, with the plugin, the data and the model.
+// Every rule that spans keys, or a key and the number of ranks. Each is refused once, with the key and the remedy, by
+// one process that checks for all ranks, before any rank starts.
 #include "tests/failure/counted_front.h"
 #include "tests/failure/small_run.h"
 
 namespace trireme::tests {
 namespace {
 
-enum class Phase { front, check };
-
 struct Row {
   std::vector<std::string> sets;
   const char* says;
   int ranks = 8;
-  Phase phase = Phase::check;
   int code = 2;
 };
 
 class Refusals : public testing::Test {
  protected:
   void expect_refused(const std::vector<Row>& rows, const std::string& plugin = "") const {
-    for (const auto& [sets, says, ranks, phase, code] : rows) {
+    for (const auto& [sets, says, ranks, code] : rows) {
       SCOPED_TRACE(sets.front());
       std::vector<std::string> words{front_.command(), "train", run_.config, "--ranks", std::to_string(ranks)};
       if (!plugin.empty()) words.insert(words.end(), {"--set", "parallel.plugin=" + plugin});
       for (const auto& set : sets) words.insert(words.end(), {"--set", set});
       expect_only_refusal(run_process(words), code, says);
-      EXPECT_EQ(front_.started(),
-                phase == Phase::front ? std::vector<std::string>() : std::vector<std::string>{"none"});
+      EXPECT_EQ(front_.started(), std::vector<std::string>{"none"});
       EXPECT_FALSE(fs::exists(run_.dir()));
     }
   }
@@ -36,10 +31,7 @@ class Refusals : public testing::Test {
 };
 
 TEST_F(Refusals, OfTheFile) {
-  constexpr auto kFront = Phase::front;
-  const auto rule = [](std::vector<std::string> sets, const char* says) {
-    return Row{std::move(sets), says, 8, kFront};
-  };
+  const auto rule = [](std::vector<std::string> sets, const char* says) { return Row{std::move(sets), says}; };
   expect_refused({
       rule({"run.dir="}, "run.dir=: is empty"),
       rule({"run.checkpoint_every=5", "run.keep_checkpoints=0"}, "has no effect, because keep_checkpoints = 0"),
@@ -125,12 +117,11 @@ TEST_F(Refusals, OfRanksDataAndModel) {
       {{"model.size=base"},
        "has no effect, because hidden_size, num_layers, num_heads and intermediate_size are set too; remove it, or "
        "them"},
-      {{"model.weights=/nowhere/weights"}, "/nowhere/weights", 8, Phase::check, 7},
-      {{"run.resume=/nowhere"}, "/nowhere", 8, Phase::check, 7},
+      {{"model.weights=/nowhere/weights"}, "/nowhere/weights", 8, 7},
+      {{"run.resume=/nowhere"}, "/nowhere", 8, 7},
       {{"run.resume=/usr"},
        "/usr: no manifest.json in it, so it is not a complete checkpoint; name a run folder",
        8,
-       Phase::check,
        7},
       {{"run.dir=" + run_.folder.path()}, "which is not part of a run; name another folder"},
       {{"run.dir=" + run_.config}, "is a file; name a folder"},

@@ -34,7 +34,7 @@ class Troubled final : public Plugin {
   [[nodiscard]] const FieldTable& fields() const override { return no_fields(); }
   [[nodiscard]] const void* options() const override { return &options_; }
   void configure(const config::Table*) override {}
-  void check(const config::RunConfig&, int) const override {}
+  void check(const RunSettings&) const override {}
   [[nodiscard]] std::vector<std::pair<std::string, int>> axes(int world_size) const override {
     return {{"dp", world_size}};
   }

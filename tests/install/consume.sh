@@ -23,7 +23,7 @@ while read -r file; do
   fi
 done < <(find "$prefix" -type f \( -name '*.so*' -o -perm -100 \))
 
-for example in train_from_cpp own_model own_loop my_plugin own_policy; do
+for example in train_from_cpp own_model own_loop my_plugin own_policy own_everything; do
   cmake -S "$source/examples/$example" -B "$example" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$example.log" 2>&1 &&
     cmake --build "$example" >>"$example.log" 2>&1 || { cat "$example.log"; exit 1; }
 done
@@ -49,6 +49,10 @@ own_loop/own_loop rings 2 2>own_loop.txt && mpirun --allow-run-as-root --oversub
   2>>own_loop.txt || { cat own_loop.txt; exit 1; }
 grep -q 'goes on after step 26' own_loop.txt
 grep -q 'accuracy 100.0 %' own_loop.txt
+
+echo "== an extension, in two layouts"
+"$prefix/bin/trireme" verify "$source/examples/own_everything/own_everything.toml" --steps 3 --layouts "dp=1; tp=2" \
+  --set "run.extensions=[\"$work/own_everything/own_everything.so\"]"
 
 echo "== the installed command with the example plugins"
 "$prefix/bin/trireme" plugins | tee plugins.txt

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/optim/sgd.h"
 #include "tasks/tasks.h"
 #include "tests/parity/layout.h"
 
@@ -54,7 +55,7 @@ inline BoostOptions options_of(const Plug& plug) {
   options.train.precision = "fp64";
   options.train.recompute = plug.recompute;
   options.train.epochs = kSteps;
-  options.optimizer.name = "sgd";
+  options.optimizer.method = optim::sgd();
   options.optimizer.lr = kLr;
   options.seed = kSeed;
   return options;

@@ -117,7 +117,7 @@ TEST(BuffersInHalfPrecision, StayNearFloat64) {
       const auto trained = [&](const char* in) {
         auto options = options_of(plug);
         options.train.precision = in;
-        if (in == std::string("fp16")) options.train.initial_scale = 64;  // no step is skipped
+        if (in == std::string("fp16")) options.train.loss_scale.initial_scale = 64;  // no step is skipped
         options.optimizer.lr = 0.01;
         options.train.micro_batch = kGlobal;
         Training training(plug, std::make_shared<NormedNet>(), "", options);

@@ -223,11 +223,10 @@ TEST(HybridRules, PartialRecomputeIsOfTheFirstBlocks) {
 }
 
 TEST(HybridRules, KernelsForLayersThatAModelHasNotAreRefused) {
-  const config::RunConfig config;
   for (const auto* key : {"enable_flash_attention", "enable_fused_normalization", "enable_jit_fused"}) {
     const auto c = cross({{1, 0}}, {Case{.name = "adapted", .plugin = fmt::format("{} = true", key), .adapted = true}});
     const auto inputs = make_inputs(c.front());
-    EXPECT_THROW(make_plugin(c.front())->check_model(inputs.source, config), ConfigError) << key;
+    EXPECT_THROW(make_plugin(c.front())->check_model(inputs.source, RunSettings{}), ConfigError) << key;
   }
   by_train_step(
       cross({{1, 0}}, {Case{.name = "adapted", .plugin = "enable_all_optimization = true", .adapted = true}}).front());

@@ -17,6 +17,9 @@
 #include "core/nn/embedding.h"
 #include "core/nn/first_token.h"
 #include "core/nn/linear.h"
+#include "core/optim/curves.h"
+#include "core/optim/hybrid_adam.h"
+#include "core/optim/sgd.h"
 #include "models/registry.h"
 #include "models/vit/options.h"
 
@@ -233,9 +236,11 @@ bool any_matches(const std::string& name, const std::vector<std::string>& patter
 // AdamW and SGD with momentum, by their papers' formulas.
 struct TextbookOptimizer {
   const Case& c;
-  config::OptimizerOptions options;
-  Named first, second;
-  std::map<std::string, int> steps;  ///< of each parameter: those in which it had a gradient
+  double weight_decay = 0.1;
+  optim::HybridAdamOptions adam{};
+  double momentum = 0.9;
+  Named first{}, second{};
+  std::map<std::string, int> steps{};  ///< of each parameter: those in which it had a gradient
 
   void step(std::vector<nn::Parameter>& parameters, const Named& gradients, double lr) {
     for (auto& p : parameters) {
@@ -243,21 +248,21 @@ struct TextbookOptimizer {
       const int step_number = ++steps[p.name];
       auto value = p.value.detach();
       auto grad = gradients.at(p.name).clone();
-      const double decay = any_matches(p.name, c.no_decay) ? 0 : options.weight_decay;
+      const double decay = any_matches(p.name, c.no_decay) ? 0 : weight_decay;
       auto& m = first[p.name];
       if (!m.defined()) m = at::zeros_like(value);
       if (c.adamw) {
         auto& v = second[p.name];
         if (!v.defined()) v = at::zeros_like(value);
-        const double b1 = options.betas[0], b2 = options.betas[1];
+        const double b1 = adam.betas[0], b2 = adam.betas[1];
         value.mul_(1 - lr * decay);
         m = b1 * m + (1 - b1) * grad;
         v = b2 * v + (1 - b2) * grad * grad;
         const auto corrected = m / (1 - std::pow(b1, step_number));
-        value.sub_(lr * corrected / ((v / (1 - std::pow(b2, step_number))).sqrt() + options.eps));
+        value.sub_(lr * corrected / ((v / (1 - std::pow(b2, step_number))).sqrt() + adam.eps));
       } else {
         grad = grad + decay * value;
-        m = step_number == 1 ? grad : options.momentum * m + grad;
+        m = step_number == 1 ? grad : momentum * m + grad;
         value.sub_(lr * m);
       }
     }
@@ -310,19 +315,18 @@ BoostOptions make_options(const Case& c) {
   train.micro_batch = std::min(c.micro_batch, c.global_batch);
   train.precision = c.precision;
   if (c.precision == "fp16") {
-    train.initial_scale = c.initial_scale;
-    train.max_scale = std::max(train.max_scale, c.initial_scale);
+    train.loss_scale.initial_scale = c.initial_scale;
+    train.loss_scale.max_scale = std::max(train.loss_scale.max_scale, c.initial_scale);
   }
   train.max_norm = c.max_norm;
   train.recompute = c.recompute;
   auto& optimizer = options.optimizer;
-  optimizer.name = c.adamw ? "hybrid_adam" : "sgd";
+  optimizer.method = c.adamw ? optim::hybrid_adam() : optim::sgd({.momentum = 0.9});
   optimizer.lr = c.adamw ? 1e-2 : 5e-2;
   optimizer.weight_decay = 0.1;
-  optimizer.momentum = c.adamw ? 0 : 0.9;
   optimizer.freeze = c.freeze;
   optimizer.no_decay = c.no_decay;
-  options.lr_schedule.name = "linear";
+  options.lr_schedule.curve = optim::linear();
   return options;
 }
 
@@ -343,7 +347,7 @@ Trace reference(const Case& c) {
   for (auto& p : parameters) p.value.detach().copy_(values.at(p.name));
   const auto data = make_data(c);
   const auto options = make_options(c);
-  TextbookOptimizer optimizer{c, options.optimizer, {}, {}, {}};
+  TextbookOptimizer optimizer{.c = c};
   Trace trace;
   std::vector<std::int64_t> order;
   for (std::int64_t step = 0; step < c.steps; ++step) {

@@ -21,6 +21,7 @@
 #include "core/nn/block.h"
 #include "core/nn/embedding.h"
 #include "core/nn/linear.h"
+#include "core/optim/sgd.h"
 #include "core/train/evaluate.h"
 #include "tests/parity/layout.h"
 
@@ -138,7 +139,7 @@ std::shared_ptr<nn::Model> make_tagger(const std::string& task) {
   return std::make_shared<Tagger>(task.ends_with("_lm"));
 }
 std::shared_ptr<const Task> make(const std::string& task) {
-  return tasks::all_tasks().at(task).make({.data = Sentences(task).spec(), .topk = 2});
+  return tasks::all_tasks().at(task).make(Sentences(task).spec());
 }
 
 /// The loss of a whole global batch, by hand.
@@ -214,7 +215,7 @@ TEST_P(ParityTasks, TheLossIsTheMeanOverWhatCountsInTheGlobalBatch) {
     options.train.precision = "fp64";
     options.train.recompute = layout.recompute;
     options.train.epochs = kTrainSteps;
-    options.optimizer.name = "sgd";
+    options.optimizer.method = optim::sgd();
     options.optimizer.lr = kRate;
     options.seed = kSeed;
     Booster booster(world(), make_plugin(c), options);

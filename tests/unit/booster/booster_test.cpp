@@ -20,6 +20,8 @@
 #include "core/nn/adapt.h"
 #include "core/nn/block.h"
 #include "core/nn/criterion.h"
+#include "core/optim/curves.h"
+#include "core/optim/sgd.h"
 
 namespace trireme {
 namespace {
@@ -34,7 +36,7 @@ class Bare : public Plugin {
   const FieldTable& fields() const override { return fields_; }
   const void* options() const override { return &options_; }
   void configure(const config::Table*) override {}
-  void check(const config::RunConfig&, int) const override {}
+  void check(const RunSettings&) const override {}
   std::vector<std::pair<std::string, int>> axes(int world_size) const override { return {{"dp", world_size}}; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override {
     const auto device = mesh.world().device();
@@ -115,7 +117,7 @@ TEST(Booster, TheScheduleIsAsLongAsTheTraining) {
   const auto lr_of = [&](BoostOptions options) {  // 8 samples: 2 steps an epoch
     options.train.global_batch = 4;
     options.optimizer.lr = 1;
-    options.lr_schedule.name = "linear";
+    options.lr_schedule.curve = optim::linear();
     Booster booster(*world, std::make_unique<Bare>(), options);
     return booster.boost(blank_inputs()).lr_schedule->lr(1);
   };
@@ -129,8 +131,8 @@ TEST(Booster, RefusesOptionsThatBreakARule) {
   const std::vector<std::pair<BoostOptions, const char*>> cases{
       {{.optimizer = {.lr = -1}}, "optimizer.lr = -1.0: it must be at least 0"},
       {{.optimizer = {.lr = NAN}}, "optimizer.lr = nan: it must be a finite number"},
-      {{.optimizer = {.name = "adam"}}, "optimizer.name = \"adam\": must be one of hybrid_adam, sgd"},
-      {{.optimizer = {.momentum = 0.9}}, "optimizer.momentum = 0.9: has no effect with name = \"hybrid_adam\""},
+      {{.optimizer = {.method = optim::sgd({.momentum = 1})}}, "optimizer.momentum = 1.0: it must be at least 0"},
+      {{.optimizer = {.method = optim::sgd({.nesterov = true})}}, "needs momentum above 0"},
       {{.optimizer = {.no_decay = {"bias"}}}, "has no effect while weight_decay is 0"},
       {{.train = {.epochs = 0}}, "train.epochs = 0: it must be at least 1"},
       {{.train = {.max_steps = 0}}, "train.max_steps = 0: it must be at least 1"},
@@ -138,9 +140,10 @@ TEST(Booster, RefusesOptionsThatBreakARule) {
       {{.train = {.global_batch = 4, .micro_batch = 8}}, "train.micro_batch = 8: is more than global_batch = 4"},
       {{.train = {.precision = "fp8"}}, "train.precision = \"fp8\": must be one of fp32, tf32, bf16, fp16, fp64"},
       {{.train = {.max_norm = -1}}, "train.max_norm = -1.0: it must be at least 0"},
-      {{.train = {.initial_scale = 8}}, "train.initial_scale = 8.0: has no effect with precision = \"fp32\""},
-      {{.lr_schedule = {.name = "step"}}, "the program's options: [schedule] step_size: is required"},
-      {{.lr_schedule = {.name = "cosine", .gamma = 0.5}}, "schedule.gamma = 0.5: has no effect"},
+      {{.train = {.loss_scale = {.initial_scale = 8}}},
+       "train.initial_scale = 8.0: has no effect with precision = \"fp32\""},
+      {{.lr_schedule = {.curve = optim::step_drops()}}, "the program's options: [schedule] step_size: is required"},
+      {{.lr_schedule = {.curve = optim::cosine({.min_lr_factor = 2})}}, "schedule.min_lr_factor = 2.0: it must be"},
       {{.loading = {.workers = 0}}, "data.workers = 0: it must be at least 1"},
       {{.loading = {.prefetch = 0}}, "data.prefetch = 0: it must be at least 1"}};
   for (const auto& [options, says] : cases) {

@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "core/optim/optimizer.h"
+#include "core/optim/sgd.h"
 #include "tests/unit/checkpoint/folder.h"
 
 namespace trireme::checkpoint {
@@ -28,9 +29,8 @@ struct Training {
     for (const auto& [label, shape] :
          std::vector<std::pair<std::string, std::vector<std::int64_t>>>{{"layer.weight", {3, 4}}, {"layer.bias", {}}})
       parameters.push_back({label, at::full(shape, 0.3, dtype), shard::Placement::whole(label, shape)});
-    config::OptimizerOptions options;
-    options.name = name;
-    if (name == "sgd") options.momentum = 0.9, options.dampening = 0.1;
+    optim::OptimizerOptions options;
+    if (name == "sgd") options.method = optim::sgd({.momentum = 0.9, .dampening = 0.1});
     std::vector<optim::NamedTensor> tensors;
     for (const auto& p : parameters) tensors.push_back({p.name, p.value});
     optimizer = optim::make(options, optim::make_groups(options, tensors));

@@ -5,22 +5,30 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/config/run_config.h"
+#include "core/train/run_config.h"
 #include "tests/unit/config/config_test.h"
 
 namespace trireme::config {
 namespace {
 
+std::vector<const FieldTable*> all_tables() {
+  static const train::Kinds kinds;
+  auto tables = train::section_tables();
+  const auto own = train::own_tables(kinds);
+  tables.insert(tables.end(), own.begin(), own.end());
+  return tables;
+}
+
 TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
-  const auto tables = core_tables();
+  const auto tables = all_tables();
   EXPECT_EQ(explain(tables, "optimizer.betas"),
             "optimizer.betas\n  Decay rates of the running averages of the gradient and of its square.\n"
             "  value    a list of numbers with 2 elements, each at least 0 and below 1\n"
             "  default  [0.9, 0.999]\n  applies  only with name = hybrid_adam\n");
   EXPECT_EQ(explain(tables, "betas"), explain(tables, "optimizer.betas"));
   FieldTable nested{"plugin.fast", "A plugin.", {}}, more{"model", "A model's own.", {}};
-  nested.fields.push_back(*core_tables().front()->find("seed"));
-  auto all = core_tables();
+  nested.fields.push_back(*all_tables().front()->find("seed"));
+  auto all = all_tables();
   all.insert(all.end(), {&nested, &more});
   EXPECT_EQ(explain(all, "fast.seed"), explain(all, "plugin.fast.seed"));
   EXPECT_EQ(explain(all, "fast"), explain(all, "plugin.fast"));
@@ -37,7 +45,7 @@ TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
 
 // Every row tells something, and its default keeps its own rules.
 TEST(Tables, RowsAreWhole) {
-  for (const auto* table : core_tables()) {
+  for (const auto* table : all_tables()) {
     EXPECT_FALSE(table->text.empty()) << table->section;
     for (const auto& field : table->fields) {
       EXPECT_GT(field.text.size(), 8U) << table->section << "." << field.key;

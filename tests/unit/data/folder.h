@@ -15,8 +15,29 @@
 
 #include "core/base/error.h"
 #include "core/data/dataset.h"
+#include "datasets/datasets.h"
 
 namespace trireme::data::testing_tools {
+
+struct OpenAs {
+  comm::LaunchInfo launch{};
+  bool skip_bad_samples = false;
+};
+inline Datasets open_source(DatasetFactory source, std::uint64_t seed, const Log& log, const OpenAs& as = {}) {
+  return data::open(source, {.seed = seed, .skip_bad_samples = as.skip_bad_samples, .launch = as.launch, .log = log});
+}
+inline Datasets open_set(const datasets::FolderOptions& options, std::uint64_t seed, const Log& log,
+                         const OpenAs& as = {}) {
+  return open_source(datasets::image_folder(options), seed, log, as);
+}
+inline Datasets open_set(const datasets::LeavesOptions& options, std::uint64_t seed, const Log& log,
+                         const OpenAs& as = {}) {
+  return open_source(datasets::leaves(options), seed, log, as);
+}
+inline Datasets open_set(const datasets::TensorsOptions& options, std::uint64_t seed, const Log& log,
+                         const OpenAs& as = {}) {
+  return open_source(datasets::tensors(options), seed, log, as);
+}
 
 class Folder {
  public:

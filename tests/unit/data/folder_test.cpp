@@ -8,16 +8,19 @@
 #include <filesystem>
 
 #include "core/data/datasets.h"
-#include "core/data/image.h"
 #include "core/data/loader.h"
+#include "datasets/image.h"
 
 namespace trireme::data {
 namespace {
+
+using namespace datasets;
 
 namespace fs = std::filesystem;
 using testing_tools::Folder;
 using testing_tools::label_of;
 using testing_tools::message_of;
+using testing_tools::open_set;
 using testing_tools::plain;
 
 /// A picture whose red says which it is.
@@ -34,8 +37,8 @@ void put_all(const Folder& folder) {
   put(folder, "validation/b/v.png", 4);
 }
 
-config::DataOptions options_for(const std::string& path) {
-  config::DataOptions options;
+datasets::FolderOptions options_for(const std::string& path) {
+  datasets::FolderOptions options;
   options.path = path;
   options.image_size = 8;
   return options;
@@ -52,7 +55,7 @@ TEST(ImageFolder, ListsClassesAndFilesInByteOrder) {
   folder.write("train/a/.DS_Store", "");
   folder.write("train/a/notes.txt", "");
   folder.write("train/readme.md", "");
-  auto sets = open(options_for(folder.path()), 1, Log(1));
+  auto sets = open_set(options_for(folder.path()), 1, Log(1));
   EXPECT_EQ(sets.info.spec.class_names, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(sets.info.spec.classes, 2);
   ASSERT_EQ(sets.train->size(), 3);
@@ -67,7 +70,7 @@ TEST(ImageFolder, ListsClassesAndFilesInByteOrder) {
   EXPECT_EQ(sets.train->spec().input("pixel_values")->shape, (std::vector<std::int64_t>{3, 8, 8}));
   put(folder, "test/b/t.png", 9);
   fs::rename(folder.path("validation"), folder.path("val"));
-  sets = open(options_for(folder.path()), 1, Log(1));
+  sets = open_set(options_for(folder.path()), 1, Log(1));
   EXPECT_EQ(sets.validation->size(), 2);
   EXPECT_EQ(label_of(*sets.test->get(0, 0, false)), 1);
 }
@@ -82,10 +85,10 @@ TEST(ImageFolder, IsListedByOneRankOfAHost) {
     return info;
   };
   const auto options = options_for(folder.path());
-  const auto first = open(options, 1, Log(1), rank(0));
+  const auto first = open_set(options, 1, Log(1), {.launch = rank(0)});
   fs::rename(folder.path("validation"), folder.path("gone"));  // whoever lists again is refused
   for (const int local_rank : {1, 2}) {
-    const auto sets = open(options, 1, Log(1), rank(local_rank));
+    const auto sets = open_set(options, 1, Log(1), {.launch = rank(local_rank)});
     EXPECT_EQ(sets.info.spec.class_names, first.info.spec.class_names);
     ASSERT_EQ(sets.train->size(), 4);
     EXPECT_EQ(sets.validation->size(), 2);
@@ -97,7 +100,7 @@ TEST(ImageFolder, IsListedByOneRankOfAHost) {
   }
   auto elsewhere = rank(0);
   elsewhere.job += " of another run";
-  EXPECT_THROW(open(options, 1, Log(1), elsewhere), DataError);
+  EXPECT_THROW(open_set(options, 1, Log(1), {.launch = elsewhere}), DataError);
 }
 
 TEST(ImageFolder, SaysWhatIsWrong) {
@@ -145,16 +148,16 @@ TEST(ImageFolder, SaysWhatIsWrong) {
     const Folder folder;
     put_all(folder);
     c.damage(folder);
-    const auto got = message_of([&] { open(options_for(folder.path()), 1, Log(1)); });
+    const auto got = message_of([&] { open_set(options_for(folder.path()), 1, Log(1)); });
     EXPECT_EQ(got, folder.path() + fmt::format(fmt::runtime(c.says), folder.path())) << c.what;
   }
   const Folder folder;
   put_all(folder);
   EXPECT_EQ(
-      message_of([&] { open(options_for(folder.path("train")), 1, Log(1)); }),
+      message_of([&] { open_set(options_for(folder.path("train")), 1, Log(1)); }),
       fmt::format("{0}/train: this is one split; set data.path to the folder that contains it: {0}", folder.path()));
-  EXPECT_EQ(message_of([] { open(options_for(""), 1, Log(1)); }),
-            "data.path is empty: set it to a folder with train/<class>/*.jpg and validation/<class>/*.jpg");
+  EXPECT_EQ(message_of<ConfigError>([] { open_set(options_for(""), 1, Log(1)); }),
+            "the program's options: [data] path: is required with name = \"image_folder\": the folder of the data set");
 }
 
 TEST(ImageFolder, RefusesOptionsThatCannotBe) {
@@ -163,20 +166,17 @@ TEST(ImageFolder, RefusesOptionsThatCannotBe) {
   const auto says = [&](auto&& change) {
     auto options = options_for(folder.path());
     change(options);
-    return message_of<ConfigError>([&] { open(options, 1, Log(1)); });
+    return message_of<ConfigError>([&] { open_set(options, 1, Log(1)); });
   };
-  using O = config::DataOptions;
-  EXPECT_EQ(says([](O& o) { o.mean = {1}; }), "data.mean: 1 numbers; give 3 (red, green, blue)");
-  EXPECT_EQ(says([](O& o) { o.std = {1, 0, 1}; }), "data.std: 0 is not a valid divisor; give numbers above 0");
-  EXPECT_EQ(says([](O& o) { o.image_size = 0; }), "data.image_size: 0 pixels; it must be at least 1");
+  using O = datasets::FolderOptions;
+  EXPECT_EQ(says([](O& o) { o.mean = {1}; }).find("data.mean = [1.0]: must have 3 elements, not 1"), 0U);
+  EXPECT_EQ(says([](O& o) { o.std = {1, 0, 1}; }).find("data.std = [1.0, 0.0, 1.0]: each number must be above 0"), 0U);
+  EXPECT_EQ(says([](O& o) { o.image_size = 0; }).find("data.image_size = 0: it must be at least 1"), 0U);
   EXPECT_EQ(says([](O& o) {
+              o.random_resized_crop = true;
               o.crop_scale = {0.5, 0.2};
-            }),
-            "data.crop_scale: give two numbers, 0 < low <= high <= 1: fractions of the image's area");
-  EXPECT_EQ(says([](O& o) { o.on_bad_sample = "hope"; }),
-            "data.on_bad_sample: \"hope\" is neither \"error\" nor \"skip\"");
-  EXPECT_EQ(says([](O& o) { o.name = "leafs"; }),
-            "data.name: no data set \"leafs\" (known: image_folder, leaves, tensors)");
+            }).find("data.crop_scale = [0.5, 0.2]: must be the smaller fraction first, then the larger"),
+            0U);
 }
 
 TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
@@ -184,16 +184,15 @@ TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
   put_all(folder);
   const auto bad = folder.write("train/a/broken.jpg", "text");
   auto options = options_for(folder.path());
-  auto sets = open(options, 1, Log(1));
+  auto sets = open_set(options, 1, Log(1));
   EXPECT_EQ(message_of([&] { sets.train->get(0, 0, true); }),
             bad +
                 ": neither JPEG nor PNG, by its first bytes; repair or remove it, or set data.on_bad_sample = \"skip\" "
                 "to continue without it "
                 "(not possible with tensor, sequence or pipeline parallelism)");
 
-  options.on_bad_sample = "skip";
   std::FILE* lines = std::tmpfile();
-  sets = open(options, 1, Log(2, lines));
+  sets = open_set(options, 1, Log(2, lines), {.skip_bad_samples = true});
   for (int epoch = 0; epoch < 3; ++epoch) {
     EXPECT_FALSE(sets.train->get(0, epoch, true).has_value());
     EXPECT_TRUE(sets.train->get(1, epoch, true).has_value());
@@ -234,7 +233,7 @@ TEST(ImageFolder, AugmentationIsTheSameWithAnyWorkersRanksAndCache) {
     for (const int ranks : {1, 3})
       for (const std::int64_t workers : {1, 4}) {
         options.cache_mb = cache;
-        const auto sets = open(options, 6, Log(1));
+        const auto sets = open_set(options, 6, Log(1));
         for (std::int64_t epoch = 0; epoch < 2; ++epoch)
           for (int rank = 0; rank < ranks; ++rank) {
             Loader loader(sets.train, {.global_batch = 9,
@@ -261,7 +260,7 @@ TEST(ImageFolder, AugmentationIsTheSameWithAnyWorkersRanksAndCache) {
       }
   EXPECT_GT(differ, 8 * 20) << "another epoch, another crop";
   // Without `augment`, and in the other splits, the picture is as it is.
-  const auto sets = open(options, 6, Log(1));
+  const auto sets = open_set(options, 6, Log(1));
   EXPECT_TRUE(at::equal(sets.train->get(3, 0, false)->inputs.front(), sets.train->get(3, 5, false)->inputs.front()));
   EXPECT_TRUE(
       at::equal(sets.validation->get(0, 0, true)->inputs.front(), sets.validation->get(0, 5, true)->inputs.front()));

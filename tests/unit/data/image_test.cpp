@@ -1,5 +1,5 @@
 // Decoding: what comes back, and what is refused.
-#include "core/data/image.h"
+#include "datasets/image.h"
 
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
@@ -14,6 +14,8 @@
 
 namespace trireme::data {
 namespace {
+
+using namespace datasets;
 
 using testing_tools::Folder;
 using testing_tools::message_of;

@@ -1,5 +1,5 @@
 // The drawn leaves: the same bytes each time, balanced, and not to be told apart by a linear model.
-#include "core/data/leaves.h"
+#include "datasets/leaves.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
@@ -17,15 +17,18 @@
 #include <filesystem>
 
 #include "core/base/random.h"
-#include "core/data/image.h"
+#include "datasets/image.h"
 #include "tests/unit/data/folder.h"
 
 namespace trireme::data {
 namespace {
 
+using namespace datasets;
+
 using testing_tools::Folder;
 using testing_tools::label_of;
 using testing_tools::message_of;
+using testing_tools::open_set;
 
 /// FNV over the pixels.
 std::uint64_t fingerprint(const at::Tensor& image) {
@@ -45,13 +48,13 @@ TEST(Leaves, AreTheSameBytesOnEveryMachine) {
 TEST(Leaves, OpenInMemoryAsTheyAreWritten) {
   const Folder folder;
   write_leaves(folder.path(), 40, 32, 7);
-  config::DataOptions options;
-  options.name = "leaves";
+  datasets::LeavesOptions options;
   options.images = 40;
   options.image_size = 32;
-  const auto drawn = open(options, 1, Log(1));
+  const auto drawn = open_set(options, 1, Log(1));
   options.path = folder.path();
-  const auto read = open(options, 1, Log(1));
+  options.images = datasets::LeavesOptions{}.images;
+  const auto read = open_set(options, 1, Log(1));
   EXPECT_EQ(drawn.info.spec.class_names, (std::vector<std::string>{"angular_spots", "healthy", "rust"}));
   EXPECT_EQ(drawn.info.spec.class_names, read.info.spec.class_names);
   EXPECT_EQ(drawn.train->size(), 28);

@@ -7,8 +7,8 @@
 #include <exception>
 #include <fstream>
 
-#include "core/data/image.h"
-#include "core/data/transform.h"
+#include "datasets/image.h"
+#include "datasets/transform.h"
 
 int main(int count, char** arguments) {
   if (count < 4) {
@@ -16,13 +16,13 @@ int main(int count, char** arguments) {
     return 2;
   }
   try {
-    namespace data = trireme::data;
-    data::TransformOptions options;
+    namespace datasets = trireme::datasets;
+    datasets::TransformOptions options;
     options.size = std::atoll(arguments[1]);
     std::ofstream out(arguments[2], std::ios::binary);
     for (int i = 3; i < count; ++i) {
-      const auto image = data::decode_image(data::read_bytes(arguments[i]), arguments[i]);
-      const auto values = data::normalise(data::resize(image, options.size), options, false);
+      const auto image = datasets::decode_image(datasets::read_bytes(arguments[i]), arguments[i]);
+      const auto values = datasets::normalise(datasets::resize(image, options.size), options, false);
       out.write(static_cast<const char*>(values.const_data_ptr()), static_cast<std::streamsize>(values.nbytes()));
     }
     return out.flush() ? 0 : 1;

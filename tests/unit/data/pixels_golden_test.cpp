@@ -6,11 +6,13 @@
 #include <string>
 
 #include "core/base/safetensors_file.h"
-#include "core/data/image.h"
-#include "core/data/transform.h"
+#include "datasets/image.h"
+#include "datasets/transform.h"
 
 namespace trireme::data {
 namespace {
+
+using namespace datasets;
 
 TEST(PixelsGolden, AreTransformersWithinOneGreyLevel) {
   const std::string folder = TRIREME_SOURCE_DIR "/tests/golden/pixels/";

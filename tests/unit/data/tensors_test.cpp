@@ -8,16 +8,19 @@
 #include <numeric>
 
 #include "core/data/datasets.h"
-#include "core/data/transform.h"
+#include "datasets/transform.h"
 #include "tests/unit/data/folder.h"
 
 namespace trireme::data {
 namespace {
 
+using namespace datasets;
+
 using testing_tools::bytes_of;
 using testing_tools::Folder;
 using testing_tools::label_of;
 using testing_tools::message_of;
+using testing_tools::open_set;
 using testing_tools::safetensors;
 
 constexpr std::int64_t kSide = 4, kEach = 3 * kSide * kSide;
@@ -38,9 +41,8 @@ std::string file(const std::vector<std::int64_t>& labels, const std::string& sha
       {{"pixel_values", dtype, shape.empty() ? fmt::format("{},3,4,4", n) : shape, raw(values(n).to(type))},
        {"labels", "I64", std::to_string(n), bytes_of(labels)}});
 }
-config::DataOptions options_for(const Folder& folder) {
-  config::DataOptions options;
-  options.name = "tensors";
+datasets::TensorsOptions options_for(const Folder& folder) {
+  datasets::TensorsOptions options;
   options.path = folder.path();
   return options;
 }
@@ -58,7 +60,7 @@ TEST(Tensors, ReadsEveryDtype) {
     const Folder folder;
     folder.write("train.safetensors", file({0, 2, 1}, "", c.name, c.type));
     folder.write("validation.safetensors", file({3}, "", c.name, c.type));
-    const auto sets = open(options_for(folder), 1, Log(1));
+    const auto sets = open_set(options_for(folder), 1, Log(1));
     EXPECT_EQ(sets.info.spec.class_names, (std::vector<std::string>{"0", "1", "2", "3"}))
         << "labels of every split count";
     EXPECT_EQ(sets.train->size(), 3);
@@ -80,7 +82,7 @@ TEST(Tensors, AugmentsTheTrainSplitAlone) {
                    bytes ? file({0, 1}, "", "U8", at::kByte) : file({0, 1}, "", "F32", at::kFloat));
     auto options = options_for(folder);
     options.flip = true;
-    const auto sets = open(options, 1, Log(1));
+    const auto sets = open_set(options, 1, Log(1));
     int flipped = 0;
     const auto plain = sets.train->get(0, 0, false)->inputs.front();
     for (int epoch = 0; epoch < 40; ++epoch) {
@@ -91,7 +93,7 @@ TEST(Tensors, AugmentsTheTrainSplitAlone) {
     }
     EXPECT_TRUE(flipped > 8 && flipped < 32) << flipped;
     options.random_resized_crop = true;
-    const auto cropped = open(options, 1, Log(1)).train->get(0, 0, true)->inputs.front();
+    const auto cropped = open_set(options, 1, Log(1)).train->get(0, 0, true)->inputs.front();
     EXPECT_EQ(cropped.sizes(), plain.sizes());
     EXPECT_FALSE(at::equal(cropped, plain));
   }
@@ -109,7 +111,7 @@ TEST(Tensors, HoldsAnyInputsAndLabels) {
                               {"attention_mask", "BOOL", "2,3", std::string("\1\1\0\1\0\0", 6)},
                               {"weight", "F32", "2", bytes_of(weights)},
                               {"labels", "I64", "2,3", bytes_of(labels)}}));
-  const auto sets = open(options_for(folder), 1, Log(1));
+  const auto sets = open_set(options_for(folder), 1, Log(1));
   EXPECT_EQ(sets.info.spec.classes, 4);
   EXPECT_TRUE(sets.info.spec.ignored_labels && sets.info.spec.class_names.empty());
   EXPECT_EQ(*sets.info.spec.input("input_ids"), (nn::SampleTensor{"input_ids", at::kLong, {3}}));
@@ -122,7 +124,7 @@ TEST(Tensors, HoldsAnyInputsAndLabels) {
   EXPECT_EQ(some->inputs.names(), (std::vector<std::string>{"attention_mask"}));
   auto options = options_for(folder);
   options.flip = true;
-  EXPECT_THROW(open(options, 1, Log(1)), ConfigError) << "there is no image to flip";
+  EXPECT_THROW(open_set(options, 1, Log(1)), ConfigError) << "there is no image to flip";
 }
 
 TEST(Tensors, SaysWhatIsWrong) {
@@ -172,23 +174,23 @@ TEST(Tensors, SaysWhatIsWrong) {
     folder.write("train.safetensors", file({0, 1}));
     folder.write("validation.safetensors", file({0, 1}));
     const auto path = folder.write(std::string(c.split) + ".safetensors", c.content);
-    EXPECT_EQ(message_of([&] { open(options_for(folder), 1, Log(1)); }), path + c.says);
+    EXPECT_EQ(message_of([&] { open_set(options_for(folder), 1, Log(1)); }), path + c.says);
   }
   const Folder folder;
   folder.write("train.safetensors", file({0, 1}));
-  EXPECT_EQ(message_of([&] { open(options_for(folder), 1, Log(1)); }),
+  EXPECT_EQ(message_of([&] { open_set(options_for(folder), 1, Log(1)); }),
             folder.path("validation.safetensors") +
                 ": cannot be opened: No such file or directory (a tensors data set has labels [N, ...] and inputs, "
                 "such as pixel_values [N, 3, H, W])");
   folder.write("validation.safetensors", file({0, 1}));
   auto options = options_for(folder);
   options.image_size = 5;
-  EXPECT_EQ(message_of([&] { open(options, 1, Log(1)); }),
+  EXPECT_EQ(message_of([&] { open_set(options, 1, Log(1)); }),
             folder.path("train.safetensors") + ": images of 4 x 4 pixels, but data.image_size says 5");
   options = options_for(folder);
   options.path = "";
-  EXPECT_EQ(message_of([&] { open(options, 1, Log(1)); }),
-            "data.path is empty: set it to a folder with train.safetensors and validation.safetensors");
+  EXPECT_EQ(message_of<ConfigError>([&] { open_set(options, 1, Log(1)); }),
+            "the program's options: [data] path: is required with name = \"tensors\": the folder of the data set");
 
   // A value that is not a number: found when the sample is read; the others are good.
   std::vector<float> pixels(96, 1.0F);
@@ -196,7 +198,7 @@ TEST(Tensors, SaysWhatIsWrong) {
   const auto path = folder.write("train.safetensors",
                                  safetensors({{"pixel_values", "F32", "2,3,4,4", bytes_of(pixels)},
                                               {"labels", "I64", "2", bytes_of(std::vector<std::int64_t>{0, 1})}}));
-  auto sets = open(options_for(folder), 1, Log(1));
+  auto sets = open_set(options_for(folder), 1, Log(1));
   EXPECT_TRUE(sets.train->get(0, 0, false).has_value());
   EXPECT_EQ(message_of([&] { sets.train->get(1, 0, false); }),
             path +

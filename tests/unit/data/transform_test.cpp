@@ -1,5 +1,5 @@
 // Resize, normalisation, augmentation and the cache.
-#include "core/data/transform.h"
+#include "datasets/transform.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
@@ -11,11 +11,13 @@
 #include <thread>
 #include <tuple>
 
-#include "core/data/image_dataset.h"
+#include "datasets/image_dataset.h"
 #include "tests/unit/data/folder.h"
 
 namespace trireme::data {
 namespace {
+
+using namespace datasets;
 
 using testing_tools::label_of;
 using testing_tools::plain;

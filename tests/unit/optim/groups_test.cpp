@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/optim/hybrid_adam.h"
 #include "core/optim/optimizer.h"
+#include "core/optim/sgd.h"
 
 namespace trireme::optim {
 namespace {
@@ -24,7 +26,7 @@ std::vector<std::string> names(const ParamGroup& group) {
 }
 
 TEST(Groups, DecayAndFreezeByName) {
-  config::OptimizerOptions options;
+  OptimizerOptions options;
   options.weight_decay = 0.05;
   options.no_decay = {"bias", "layernorm*", "*layernorm*"};
   options.freeze = {"embeddings"};
@@ -49,7 +51,7 @@ TEST(Groups, DecayAndFreezeByName) {
 
 TEST(Groups, Refusals) {
   struct Row {
-    std::function<void(config::OptimizerOptions&)> change;
+    std::function<void(OptimizerOptions&)> change;
     std::string says;  // a part of the message
   };
   const std::vector<Row> rows{
@@ -64,44 +66,18 @@ TEST(Groups, Refusals) {
       {[](auto& o) { o.freeze = {""}; }, "matches no parameter"},
       {[](auto& o) { o.freeze = {"*"}; }, "nothing is left to train"},
       {[](auto& o) { o.no_decay = {"bias"}; }, "has no effect while weight_decay is 0"},
-      {[](auto& o) { o.name = "hybrid_adan"; }, "did you mean \"hybrid_adam\"?"},
-      {[](auto& o) { o.momentum = 0.9; }, "optimizer.momentum = 0.9: has no effect"},
-      {[](auto& o) { o.nesterov = true; }, "optimizer.nesterov = true: has no effect"},
-      {[](auto& o) { o.betas = {0.9}; }, "must have 2 elements, not 1"},
+      {[](auto& o) { o.method = hybrid_adam({.betas = {0.9}}); }, "must have 2 elements, not 1"},
       {[](auto& o) {
-         o.betas = {0.9, 1.0};
+         o.method = hybrid_adam({.betas = {0.9, 1.0}});
        },
        "each number must be at least 0 and below 1"},
-      {[](auto& o) {
-         o.name = "sgd";
-         o.eps = 1;
-       },
-       "optimizer.eps = 1"},
-      {[](auto& o) {
-         o.name = "sgd";
-         o.adamw = false;
-       },
-       "optimizer.adamw = false: has no effect"},
-      {[](auto& o) {
-         o.name = "sgd";
-         o.nesterov = true;
-       },
-       "needs momentum above 0"},
-      {[](auto& o) {
-         o.name = "sgd";
-         o.nesterov = true;
-         o.momentum = 0.9;
-         o.dampening = 0.1;
-       },
-       "dampening = 0"},
-      {[](auto& o) {
-         o.name = "sgd";
-         o.dampening = 0.1;
-       },
-       "has no effect without momentum"},
+      {[](auto& o) { o.method = hybrid_adam({.eps = -1}); }, "optimizer.eps = -1.0: it must be at least 0"},
+      {[](auto& o) { o.method = sgd({.nesterov = true}); }, "needs momentum above 0"},
+      {[](auto& o) { o.method = sgd({.momentum = 0.9, .nesterov = true, .dampening = 0.1}); }, "dampening = 0"},
+      {[](auto& o) { o.method = sgd({.dampening = 0.1}); }, "has no effect without momentum"},
   };
   for (const auto& [change, says] : rows) {
-    config::OptimizerOptions options;
+    OptimizerOptions options;
     change(options);
     try {
       make(options, make_groups(options, model()));

@@ -16,8 +16,8 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-config::TrainOptions train_options() {
-  config::TrainOptions o;
+LossScaleOptions train_options() {
+  LossScaleOptions o;
   o.initial_scale = 1024;
   o.min_scale = 256;
   o.max_scale = 2048;
@@ -30,7 +30,7 @@ config::TrainOptions train_options() {
 
 // The rule on the host, as the header tells it.
 struct Rule {
-  config::TrainOptions o = train_options();
+  LossScaleOptions o = train_options();
   double scale = o.initial_scale;
   std::int64_t good = 0, left = o.hysteresis, skipped = 0;
   void update(bool bad) {

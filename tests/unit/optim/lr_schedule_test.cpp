@@ -3,29 +3,37 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/optim/curves.h"
+#include "core/optim/registry.h"
 
 namespace trireme::optim {
 namespace {
 
 using nlohmann::json;
 
-config::LrScheduleOptions options_of(const json& given) {
-  config::LrScheduleOptions o;
-  o.name = given["name"].get<std::string>();
-  o.warmup_ratio = given.value("warmup_ratio", 0.0);
-  o.min_lr_factor = given.value("min_lr_factor", o.min_lr_factor);
-  o.step_size = given.value("step_size", o.step_size);
-  if (given.contains("milestones")) o.milestones = given["milestones"].get<std::vector<std::int64_t>>();
-  o.gamma = given.value("gamma", o.gamma);
-  o.power = given.value("power", o.power);
-  o.div_factor = given.value("div_factor", o.div_factor);
-  o.final_div_factor = given.value("final_div_factor", o.final_div_factor);
-  o.pct_start = given.value("pct_start", o.pct_start);
-  return o;
+/// The curve of this name, with those of its options that `given` has.
+CurveFactory curve_of(const std::string& name, const json& given) {
+  auto curve = all_curves().at(name);
+  for (const auto& field : curve.fields().fields) {
+    if (!given.contains(field.key)) continue;
+    const auto& value = given[field.key];
+    if (value.is_array())
+      field.set(curve.options(), value.get<std::vector<std::int64_t>>());
+    else if (value.is_number_integer() && field.type == FieldValue(std::int64_t{}).index())
+      field.set(curve.options(), value.get<std::int64_t>());
+    else
+      field.set(curve.options(), value.get<double>());
+  }
+  return curve;
+}
+
+LrScheduleOptions options_of(const json& given) {
+  return {.warmup_ratio = given.value("warmup_ratio", 0.0), .curve = curve_of(given["name"].get<std::string>(), given)};
 }
 
 TEST(Schedule, CurvesOfTorch) {
@@ -43,12 +51,9 @@ TEST(Schedule, CurvesOfTorch) {
 // Warm-up climbs to the full rate at its last step; then each schedule starts from its own first value.
 TEST(Schedule, WarmUp) {
   for (const char* name : {"constant", "linear", "cosine", "polynomial", "step", "multi_step"}) {
-    config::LrScheduleOptions o, late;
-    o.name = late.name = name;
-    o.warmup_steps = 4;
-    if (o.name == "step") o.step_size = late.step_size = 5;
-    if (o.name == "multi_step") o.milestones = {9}, late.milestones = {5};
-    const LrSchedule warm(o, 2.0, 20), plain(late, 2.0, 16);
+    const json early{{"step_size", 5}, {"milestones", {5}}}, late{{"step_size", 5}, {"milestones", {9}}};
+    const LrSchedule warm({.warmup_steps = 4, .curve = curve_of(name, late)}, 2.0, 20);
+    const LrSchedule plain({.curve = curve_of(name, early)}, 2.0, 16);
     for (std::int64_t s = 0; s < 4; ++s) EXPECT_DOUBLE_EQ(warm.lr(s), 2.0 * static_cast<double>(s + 1) / 4) << name;
     for (std::int64_t s = 4; s < 20; ++s) EXPECT_DOUBLE_EQ(warm.lr(s), plain.lr(s - 4)) << name << s;
     EXPECT_DOUBLE_EQ(warm.lr(4), 2.0) << name;
@@ -56,17 +61,13 @@ TEST(Schedule, WarmUp) {
 }
 
 TEST(Schedule, FloorEndsAndText) {
-  config::LrScheduleOptions o;
   for (const char* name : {"linear", "cosine", "polynomial"}) {
-    o.name = name;
-    o.min_lr_factor = 0.25;
-    const LrSchedule schedule(o, 4.0, 10);
+    const LrSchedule schedule({.curve = curve_of(name, {{"min_lr_factor", 0.25}})}, 4.0, 10);
     EXPECT_DOUBLE_EQ(schedule.lr(10), 1.0) << name;
     EXPECT_DOUBLE_EQ(schedule.lr(1000), 1.0) << name;
     EXPECT_GT(schedule.lr(9), 1.0) << name;
   }
-  o = {};
-  o.name = "cosine";
+  LrScheduleOptions o{.curve = cosine()};
   EXPECT_EQ(LrSchedule(o, 1, 10).describe(), "cosine");
   o.warmup_ratio = 0.1;
   EXPECT_EQ(LrSchedule(o, 1, 100).describe(), "cosine with 10 % warm-up");
@@ -75,8 +76,7 @@ TEST(Schedule, FloorEndsAndText) {
   EXPECT_EQ(LrSchedule(o, 1, 100).describe(), "cosine with 7 warm-up steps");
   o.warmup_steps = 100;
   EXPECT_DOUBLE_EQ(LrSchedule(o, 1, 100).lr(99), 1.0);
-  o = {};
-  o.name = "one_cycle";
+  o = {.curve = one_cycle()};
   for (const std::int64_t total : {1, 2, 3, 4}) {
     const LrSchedule schedule(o, 1, total);
     for (std::int64_t s = 0; s < total; ++s)
@@ -86,55 +86,24 @@ TEST(Schedule, FloorEndsAndText) {
 
 TEST(Schedule, Refusals) {
   struct Row {
-    std::function<void(config::LrScheduleOptions&)> change;
+    LrScheduleOptions options;
     std::string says;
     std::int64_t total = 100;
   };
   const std::vector<Row> rows{
-      {[](auto& o) { o.name = "cosin"; }, "did you mean \"cosine\"?"},
-      {[](auto& o) {
-         o.warmup_steps = 5;
-         o.warmup_ratio = 0.1;
-       },
-       "; set only one of them"},
-      {[](auto& o) { o.warmup_steps = 101; },
-       "schedule.warmup_steps sets 101 warm-up steps, but the training has only 100"},
-      {[](auto& o) { o.warmup_ratio = 1.5; }, "schedule.warmup_ratio = 1.5: it must be at least 0 and below 1"},
-      {[](auto& o) { o.warmup_steps = -1; }, "schedule.warmup_steps = -1: it must be at least 0"},
-      {[](auto& o) {
-         o.name = "one_cycle";
-         o.warmup_steps = 5;
-       },
-       "schedule.warmup_steps = 5: has no effect with name = \"one_cycle\""},
-      {[](auto& o) { o.name = "step"; }, "[schedule] step_size: is required"},
-      {[](auto& o) { o.name = "multi_step"; }, "[schedule] milestones: are required"},
-      {[](auto& o) {
-         o.name = "multi_step";
-         o.milestones = {5, 5};
-       },
-       "must be in ascending order"},
-      {[](auto& o) {
-         o.name = "multi_step";
-         o.milestones = {5};
-         o.warmup_steps = 8;
-       },
-       "at least 8"},
-      {[](auto& o) {
-         o.name = "cosine";
-         o.step_size = 4;
-       },
-       "schedule.step_size = 4: has no effect"},
-      {[](auto& o) { o.min_lr_factor = 0.1; }, "schedule.min_lr_factor = 0.1: has no effect with name = \"constant\""},
-      {[](auto& o) {
-         o.name = "linear";
-         o.gamma = 0.5;
-       },
-       "schedule.gamma = 0.5: has no effect"},
-      {[](auto&) {}, "no optimizer step", 0},
+      {{.warmup_steps = 5, .warmup_ratio = 0.1}, "; set only one of them"},
+      {{.warmup_steps = 101}, "schedule.warmup_steps sets 101 warm-up steps, but the training has only 100"},
+      {{.warmup_ratio = 1.5}, "schedule.warmup_ratio = 1.5: it must be at least 0 and below 1"},
+      {{.warmup_steps = -1}, "schedule.warmup_steps = -1: it must be at least 0"},
+      {{.warmup_steps = 5, .curve = one_cycle()}, "schedule.warmup_steps: has no effect with name = \"one_cycle\""},
+      {{.curve = step_drops()}, "[schedule] step_size: is required"},
+      {{.curve = milestone_drops()}, "[schedule] milestones: are required"},
+      {{.curve = milestone_drops({.milestones = {5, 5}})}, "must be in ascending order"},
+      {{.warmup_steps = 8, .curve = milestone_drops({.milestones = {5}})}, "at least 8"},
+      {{.curve = cosine({.min_lr_factor = 2})}, "schedule.min_lr_factor = 2.0: it must be at least 0 and at most 1"},
+      {{}, "no optimizer step", 0},
   };
-  for (const auto& [change, says, total] : rows) {
-    config::LrScheduleOptions options;
-    change(options);
+  for (const auto& [options, says, total] : rows) {
     try {
       const LrSchedule schedule(options, 1, total);
       ADD_FAILURE() << "accepted; should say: " << says;
@@ -142,6 +111,21 @@ TEST(Schedule, Refusals) {
       EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
     }
   }
+}
+
+// A program's own schedule is a function.
+TEST(Schedule, AProgramsOwn) {
+  const LrScheduleOptions options{.warmup_steps = 2, .curve = {"halves", [](const CurveRange& range) -> Curve {
+                                                                 return [warm = range.warmup](std::int64_t step) {
+                                                                   return std::pow(0.5,
+                                                                                   static_cast<double>(step - warm));
+                                                                 };
+                                                               }}};
+  const LrSchedule schedule(options, 8.0, 10);
+  EXPECT_DOUBLE_EQ(schedule.lr(0), 4.0);
+  EXPECT_DOUBLE_EQ(schedule.lr(2), 8.0);
+  EXPECT_DOUBLE_EQ(schedule.lr(5), 1.0);
+  EXPECT_EQ(schedule.describe(), "halves with 2 warm-up steps");
 }
 
 }  // namespace

@@ -18,6 +18,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/optim/hybrid_adam.h"
+#include "core/optim/sgd.h"
 
 namespace trireme::optim {
 namespace {
@@ -33,18 +35,16 @@ at::Tensor tensor_of(const json& numbers, at::IntArrayRef shape, at::ScalarType 
   return at::tensor(numbers.get<std::vector<double>>(), at::kDouble).to(dtype).view(shape).clone();
 }
 
-config::OptimizerOptions options_of(const std::string& name) {
+OptimizerOptions options_of(const std::string& name) {
   const auto& given = golden()["optimizers"][name]["options"];
-  config::OptimizerOptions o;
-  o.name = name.starts_with("adam") ? "hybrid_adam" : "sgd";
-  o.adamw = name != "adam_l2";
-  if (given.contains("betas")) o.betas = given["betas"].get<std::vector<double>>();
-  o.eps = given.value("eps", o.eps);
-  o.weight_decay = given.value("weight_decay", 0.0);
-  o.momentum = given.value("momentum", 0.0);
-  o.dampening = given.value("dampening", 0.0);
-  o.nesterov = given.value("nesterov", false);
-  return o;
+  HybridAdamOptions adam{.adamw = name != "adam_l2"};
+  if (given.contains("betas")) adam.betas = given["betas"].get<std::vector<double>>();
+  adam.eps = given.value("eps", adam.eps);
+  const SgdOptions descent{.momentum = given.value("momentum", 0.0),
+                           .nesterov = given.value("nesterov", false),
+                           .dampening = given.value("dampening", 0.0)};
+  return {.weight_decay = given.value("weight_decay", 0.0),
+          .method = name.starts_with("adam") ? hybrid_adam(adam) : sgd(descent)};
 }
 
 std::vector<NamedTensor> start_tensors(at::ScalarType dtype) {
@@ -231,7 +231,7 @@ TEST(Optimizer, GradientOfAnotherLayoutOrDtype) {
 
 // Mixed dtypes, an empty slice, lr_scale and groups of their own decay in one optimizer; moments keep the dtype.
 TEST(Optimizer, GroupsOfMixedKinds) {
-  config::OptimizerOptions options;
+  OptimizerOptions options;
   ParamGroup a{"decay", 0.5, 1, {}}, b{"no_decay", 0, 0.5, {}};
   a.slots.push_back({"w64", at::ones({3}, at::kDouble), at::zeros({3}, at::kDouble)});
   a.slots.push_back({"w16", at::ones({3}, at::kBFloat16), at::zeros({3}, at::kBFloat16)});

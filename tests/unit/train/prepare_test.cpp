@@ -7,9 +7,8 @@
 
 #include "core/comm/world.h"
 #include "core/train/pretrained.h"
-#include "models/registry.h"
-#include "tasks/tasks.h"
 #include "tests/unit/data/folder.h"
+#include "trireme.h"
 
 namespace trireme::train {
 namespace {
@@ -43,8 +42,13 @@ Prepared prepared(const std::string& text, const std::vector<std::string>& overr
   for (const auto& assignment : overrides) config::apply_override(root, assignment);
   comm::LaunchInfo info;
   info.size = ranks;
-  return prepare(config::from_table(std::move(root)), info, {models::all_models(), tasks::all_tasks()}, weights,
-                 Log(1));
+  return prepare(from_table(std::move(root), builtin_kinds()), info, weights, Log(1));
+}
+
+/// data.mean or data.std, as the data set filled them in.
+std::vector<double> normalisation(const Prepared& prepared, const std::string& key) {
+  const auto& source = prepared.config.data.source;
+  return std::get<std::vector<double>>(source.fields().find(key)->get(source.options()));
 }
 
 TEST(Prepare, RefusesWhatTheTrainingCouldNotDo) {
@@ -208,8 +212,8 @@ TEST(Prepare, ImagesAreNormalisedAsTheWeightsSay) {
     weights.write(nlohmann::json::parse(row.stored), "preprocessor_config.json");
     const auto got = with({});
     for (std::size_t i = 0; i < 3; ++i) {
-      EXPECT_NEAR(got.config.data.mean[i], row.mean[i], 1e-12) << row.stored;
-      EXPECT_NEAR(got.config.data.std[i], row.std[i], 1e-12) << row.stored;
+      EXPECT_NEAR(normalisation(got, "mean")[i], row.mean[i], 1e-12) << row.stored;
+      EXPECT_NEAR(normalisation(got, "std")[i], row.std[i], 1e-12) << row.stored;
     }
     // It acts on the pixels, and goes with the weights.
     const auto before = prepared(kGood, {}).data.train->get(0, 0, false)->inputs.front();
@@ -217,8 +221,8 @@ TEST(Prepare, ImagesAreNormalisedAsTheWeightsSay) {
     EXPECT_NEAR(after[1][3][4].item<double>(), (before[1][3][4].item<double>() * 0.5 + 0.5 - row.mean[1]) / row.std[1],
                 1e-5);
     const auto written = nlohmann::json::parse(model_texts(got).at("preprocessor_config.json"));
-    EXPECT_EQ(written["image_mean"].get<List>(), got.config.data.mean);
-    EXPECT_EQ(written["image_std"].get<List>(), got.config.data.std);
+    EXPECT_EQ(written["image_mean"].get<List>(), normalisation(got, "mean"));
+    EXPECT_EQ(written["image_std"].get<List>(), normalisation(got, "std"));
     EXPECT_EQ(written["size"], (nlohmann::json{{"height", 16}, {"width", 16}}));
     EXPECT_EQ(written["do_resize"], true);
   }

@@ -1,0 +1,77 @@
+#include "apps/commands/load_config.h"
+
+#include <algorithm>
+
+#include "apps/config_file.h"
+#include "core/config/document.h"
+#include "core/config/place.h"
+#include "core/train/extension.h"
+#include "trireme.h"
+
+namespace trireme::apps {
+namespace {
+
+/// The key's new value, if --set gave it one.
+const FieldValue* value_from_set(const config::Table& changed, const std::string& section, const std::string& key) {
+  const auto* table = changed.table(section);
+  const auto* entry = table == nullptr ? nullptr : table->find(key);
+  return entry == nullptr || !entry->origin.source.starts_with("--set") ? nullptr : &entry->value;
+}
+
+bool is_one_of(const FieldValue& value, const std::vector<std::string>& allowed) {
+  return std::find(allowed.begin(), allowed.end(), config::plain_text(value)) != allowed.end();
+}
+
+}  // namespace
+
+train::Kinds kinds_for(const config::Table& root) {
+  auto kinds = builtin_kinds();
+  const auto run = config::split_section(config::section_of(root, "run"), train::run_fields()).common;
+  config::with_place(root, [&] { train::load_extensions(config::read(&run, train::run_fields()).extensions, kinds); });
+  return kinds;
+}
+
+void override_resolved(config::Table& root, const std::vector<std::string>& set) {
+  auto changed = root;
+  for (const auto& assignment : set) config::apply_override(changed, assignment);
+  const auto kinds = kinds_for(changed);
+  const auto own = train::own_tables(kinds);
+  const auto drop = [&root](const std::string& section, const std::string& key) {
+    if (const auto found = root.tables.find(section); found != root.tables.end()) found->second.entries.erase(key);
+  };
+  const auto has_key = [&own](const std::string& section, const FieldValue& choice, const std::string& key) {
+    return std::any_of(own.begin(), own.end(), [&](const auto* table) {
+      return table->section == section && is_one_of(choice, {table->choice}) && table->find(key) != nullptr;
+    });
+  };
+  auto all = train::section_tables();
+  all.insert(all.end(), own.begin(), own.end());
+  for (const auto* table : all) {
+    const auto* choice = table->choice.empty() ? nullptr : value_from_set(changed, table->section, table->choice_key);
+    for (const auto& field : table->fields) {
+      const auto& only = field.rules.only;
+      const auto* governor = only ? value_from_set(changed, table->section, only->key) : nullptr;
+      const bool of_another = choice != nullptr && !has_key(table->section, *choice, field.key);
+      if (of_another || (governor != nullptr && !is_one_of(*governor, only->values))) drop(table->section, field.key);
+    }
+  }
+  for (const auto& assignment : set) config::apply_override(root, assignment);
+}
+
+train::RunConfig load_config(const std::string& path, const std::vector<std::string>& set) {
+  auto root = read_config(path);
+  if (is_resolved(path))
+    override_resolved(root, set);
+  else
+    for (const auto& assignment : set) config::apply_override(root, assignment);
+  return train::from_table(std::move(root), builtin_kinds());
+}
+
+train::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout) {
+  auto root = table_with_layout(path, set, layout);
+  for (const auto& field : train_fields().fields)  // keys that apply to only one precision
+    if (field.rules.only && field.rules.only->key == "precision") root.tables["train"].entries.erase(field.key);
+  return train::from_table(std::move(root), builtin_kinds());
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,27 @@
+// Loads the configuration of a command, with everything that it can select.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/layouts.h"
+#include "core/train/run_config.h"
+
+namespace trireme::apps {
+
+/// What Trireme has, and what the file's extensions add. @throws ConfigError
+train::Kinds kinds_for(const config::Table& root);
+
+/// Reads and checks the file with the overrides. @throws ConfigError
+train::RunConfig load_config(const std::string& path, const std::vector<std::string>& set);
+
+/// The same with `layout` in place of its [parallel] and [plugin.*], without keys that apply to one precision.
+/// @throws ConfigError
+train::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout);
+
+/// Applies the overrides to a file that a run wrote, which holds every key. When an override changes a key on which
+/// others depend, those that do not apply to its new value are dropped: data.images after data.name=image_folder.
+/// @throws ConfigError
+void override_resolved(config::Table& root, const std::vector<std::string>& set);
+
+}  // namespace trireme::apps

@@ -1,0 +1,21 @@
+#include "core/optim/registry.h"
+
+#include "core/optim/curves.h"
+#include "core/optim/sgd.h"
+
+namespace trireme::optim {
+
+Registry<OptimizerFactory> all_optimizers() {
+  Registry<OptimizerFactory> optimizers("optimizer");
+  optimizers.add(hybrid_adam()).add(sgd());
+  return optimizers;
+}
+
+Registry<CurveFactory> all_curves() {
+  Registry<CurveFactory> curves("schedule");
+  curves.add(constant()).add(linear()).add(cosine()).add(polynomial()).add(step_drops()).add(milestone_drops());
+  curves.add(one_cycle());
+  return curves;
+}
+
+}  // namespace trireme::optim

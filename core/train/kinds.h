@@ -1,0 +1,25 @@
+// Kinds: everything that a file can select by name. A program may add its own, and so may shared objects (extension.h).
+#pragma once
+
+#include <memory>
+
+#include "core/base/registry.h"
+#include "core/booster/task.h"
+#include "core/data/datasets.h"
+#include "core/nn/model_kind.h"
+#include "core/optim/registry.h"
+
+namespace trireme::train {
+
+struct Kinds {
+  Registry<std::shared_ptr<nn::ModelKind>> models{"model"};               ///< [model] name
+  Registry<data::DatasetFactory> datasets{"data set"};                    ///< [data] name
+  Registry<TaskKind> tasks{"task"};                                       ///< [train] task
+  Registry<optim::OptimizerFactory> optimizers{optim::all_optimizers()};  ///< [optimizer] name
+  Registry<optim::CurveFactory> schedules{optim::all_curves()};           ///< [schedule] name
+};
+
+/// The tables of their own keys, in the order of a file's sections.
+std::vector<const FieldTable*> own_tables(const Kinds& kinds);
+
+}  // namespace trireme::train

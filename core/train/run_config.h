@@ -1,0 +1,111 @@
+// RunConfig: the complete, checked contents of a user's file. Each struct is a section. Where a key of a section
+// selects something by name, the keys of the section that belong to it are in that thing's own options.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/fields.h"
+#include "core/booster/train_options.h"
+#include "core/config/table.h"
+#include "core/data/loader.h"
+#include "core/optim/lr_schedule.h"
+#include "core/optim/optimizer.h"
+#include "core/train/kinds.h"
+
+namespace trireme::train {
+
+struct RunSection {
+  std::string dir = "runs/run";
+  std::int64_t seed = 42;
+  std::string device = "auto";        // auto | cpu | cuda
+  std::string resume = "";            // "" | "auto" | a checkpoint folder
+  std::int64_t threads = 0;           // compute threads per rank; 0: 1 with several CPU ranks per host, else all cores
+  std::int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only
+  std::int64_t keep_checkpoints = 2;  // number of newest checkpoints to keep; 0: none is written
+  double timeout_s = 600;             // a collective that waits longer is an error
+  double memory_mb = 0;               // limit for a CPU rank's tensors; 0: no limit
+  std::string export_weights = "last";    // last | best
+  std::vector<std::string> extensions{};  // shared objects that add kinds
+};
+
+/// The keys that [model] has for all models.
+struct ModelSection {
+  std::string name = "vit";
+  std::string weights = "";
+};
+
+/// The keys that [data] has for all data sets.
+struct DataSection : data::LoadingOptions {
+  std::string name = "image_folder";
+  std::string on_bad_sample = "error";  // error | skip
+  data::DatasetFactory source{};        // of this name, with its own options; empty: the file has no [data]
+};
+
+/// All of [train] but the task's own keys: those that Booster reads, and those for the command's own loop.
+struct TrainSection : TrainOptions {
+  std::optional<double> max_seconds;
+  std::optional<std::int64_t> eval_batch;  // samples of a rank per forward pass in evaluation; unset: 4 x micro_batch
+  std::optional<std::string> task;         // unset: what the loaded weights are for, else what the model is for
+  std::optional<std::string> best;         // validation.METRIC; unset: the task's first metric
+};
+
+struct OptimizerSection : optim::OptimizerOptions {
+  std::string name = "hybrid_adam";
+};
+
+struct ScheduleSection : optim::LrScheduleOptions {
+  std::string name = "constant";
+};
+
+struct ParallelSection {
+  std::string plugin = "torch_ddp";  // a built-in name or a path to a .so
+  std::optional<std::int64_t> dp, pp, sp, tp, zero;
+  std::optional<std::string> schedule, sp_mode;
+};
+
+const Fields<RunSection>& run_fields();
+const Fields<ModelSection>& model_fields();
+const Fields<DataSection>& data_fields();
+const Fields<TrainSection>& train_section_fields();
+const Fields<OptimizerSection>& optimizer_section_fields();
+const Fields<ScheduleSection>& schedule_section_fields();
+const Fields<ParallelSection>& parallel_fields();
+
+/// The tables of these sections, in the order of a user's file. [parallel] is last.
+std::vector<const FieldTable*> section_tables();
+
+struct RunConfig {
+  config::Table root;  ///< the user's file with overrides applied; gives origins for later errors
+  RunSection run;
+  ModelSection model;
+  DataSection data;
+  TrainSection train;
+  OptimizerSection optimizer;
+  ScheduleSection schedule;
+  ParallelSection parallel;
+  Kinds kinds;  ///< what the file can select, extensions included
+
+  config::Table model_keys;  ///< the model's own part of [model], which the model kind reads
+  config::Table task_keys;   ///< the task's own part of [train], which is read when the task is known
+  /// [plugin.NAME] of the chosen plugin, or null if the user wrote none.
+  [[nodiscard]] const config::Table* plugin_table(const std::string& name) const;
+};
+
+/// Loads the file's extensions, fills every section and checks the rules that involve several keys. Uses no network or
+/// process group. @throws ConfigError.
+RunConfig from_table(config::Table root, Kinds kinds);
+/// Selects the data set of a file without [data], too: says what it lacks. @throws ConfigError
+void require_data(RunConfig& config);
+/// The task of this name, with the options of the file. @throws ConfigError
+TaskKind select_task(const RunConfig& config, const std::string& name);
+
+/// Prints the resolved file: every key; loading it gives an equal RunConfig. `task`: its own rows follow those of
+/// [train]; null: these are printed as they were written. The owners of the model's own keys and of the chosen plugin's
+/// section may pass their lines (`model_rows` without a [header], `plugin_section` with one).
+std::string print(const RunConfig& config, const TaskKind* task, const std::string& model_rows,
+                  const std::string& plugin_section);
+
+}  // namespace trireme::train

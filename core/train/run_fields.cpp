@@ -1,0 +1,150 @@
+// The fields of the sections that every run has. Users read the texts on the console and in docs/config.md.
+#include "core/train/run_config.h"
+
+namespace trireme::train {
+
+const Fields<RunSection>& run_fields() {
+  using O = RunSection;
+  static const auto table =
+      Fields<O>("run", "The run folder, the device, the seed and checkpoints.")
+          .add("dir", &O::dir,
+               "The run folder, which receives the resolved configuration, metrics, weights and checkpoints.",
+               {.path = true})
+          .add("seed", &O::seed,
+               "Seed of all random numbers: initial weights, order of the samples, augmentation and dropout.",
+               {.min = 0})
+          .add("device", &O::device,
+               "The device to compute on; auto uses the GPUs of the machine, or the CPU if it has none.",
+               {.choices = {"auto", "cpu", "cuda"}})
+          .add("resume", &O::resume,
+               "What to resume from: a checkpoint, a run folder (its newest complete checkpoint), or auto for the "
+               "newest one in run.dir. Empty starts a new run.",
+               {.path = true})
+          .add("threads", &O::threads,
+               "Compute threads per rank. 0 takes OMP_NUM_THREADS if it is set, else 1 if several CPU ranks share a "
+               "machine, else an equal share of its cores.",
+               {.min = 0, .max = 4096})
+          .add("checkpoint_every", &O::checkpoint_every,
+               "Optimizer steps between checkpoints within an epoch; the end of each epoch writes one, too. 0: only "
+               "there.",
+               {.min = 0, .max = kMostSteps})
+          .add("keep_checkpoints", &O::keep_checkpoints,
+               "Number of checkpoints to keep, the newest ones; 0 writes none.", {.min = 0, .max = 1e6})
+          .add("export", &O::export_weights,
+               "The weights that RUN/model holds at the end: those of the last step, or the best ones (train.best), "
+               "which RUN/model-best holds in any case.",
+               {.choices = {"last", "best"}})
+          .add("extensions", &O::extensions,
+               "Shared objects that add models, data sets, tasks, optimizers and schedules to those that this file can "
+               "select, such as ./libmine.so.",
+               {.path = true})
+          .add("memory_mb", &O::memory_mb,
+               "Memory limit for the tensors of a CPU rank in MiB, in place of a GPU's memory. Decoded images and data "
+               "that a plugin offloads to host memory do not count. 0 sets no limit.",
+               {.min = 0, .max = 1e9})
+          .add("timeout_s", &O::timeout_s,
+               "Seconds that a rank waits for the others before the run ends with an error.", {.max = 1e7, .above = 0})
+          .rule([](const O& run, const CheckedSection& section) {
+            if (run.checkpoint_every > 0 && run.keep_checkpoints == 0)
+              section.fail("checkpoint_every",
+                           "has no effect, because keep_checkpoints = 0 keeps none; set run.keep_checkpoints to 1 or "
+                           "more");
+          });
+  return table;
+}
+
+const Fields<ModelSection>& model_fields() {
+  using O = ModelSection;
+  static const auto table =
+      Fields<O>("model", "The model. The other keys of this section are options of the model that name selects.")
+          .add("name", &O::name, "The kind of model.")
+          .add("weights", &O::weights,
+               "Weights to start from: a folder or a .safetensors file in Hugging Face's layout, a checkpoint, or the "
+               "name of a Hub model that is in the local Hugging Face cache (google/vit-base-patch16-224). Empty "
+               "initializes new weights.",
+               {.path = true});
+  return table;
+}
+
+const Fields<DataSection>& data_fields() {
+  using O = DataSection;
+  static const auto table =
+      Fields<O>("data", "The data set. The other keys of this section are options of the one that name selects.")
+          .add("name", &O::name, "The kind of data set.")
+          .add("on_bad_sample", &O::on_bad_sample,
+               "What happens when a sample cannot be read, such as a file that cannot be decoded: error ends the run; "
+               "skip leaves the sample out and counts it.",
+               {.choices = {"error", "skip"}})
+          .add_all(data::loading_fields());
+  return table;
+}
+
+const Fields<TrainSection>& train_section_fields() {
+  using O = TrainSection;
+  static const auto table =
+      Fields<O>("train", train_fields().text + " The other keys of this section are options of the task.")
+          .add("task", &O::task,
+               "What the model is trained for, which decides loss and metrics. Unset: what the loaded weights are for, "
+               "else the model's own task.")
+          .add("best", &O::best,
+               "The metric whose best value marks the weights to keep in RUN/model-best: validation.accuracy, "
+               "validation.loss or another metric of the task. Unset: the task's first metric.")
+          .add("max_seconds", &O::max_seconds,
+               "Stop after this many seconds of training, if that is before the last epoch ends.", {.above = 0})
+          .add("eval_batch", &O::eval_batch,
+               "Samples per forward pass of a rank in evaluation. Unset: four times micro_batch.",
+               {.min = 1, .max = kMostSamples})
+          .add_all(train_fields());
+  return table;
+}
+
+const Fields<OptimizerSection>& optimizer_section_fields() {
+  static const auto table = Fields<OptimizerSection>("optimizer", optim::optimizer_fields().text)
+                                .add("name", &OptimizerSection::name, "The kind of optimizer.")
+                                .add_all(optim::optimizer_fields());
+  return table;
+}
+
+const Fields<ScheduleSection>& schedule_section_fields() {
+  static const auto table = Fields<ScheduleSection>("schedule", optim::lr_schedule_fields().text)
+                                .add("name", &ScheduleSection::name, "The curve of the learning rate after warm-up.")
+                                .add_all(optim::lr_schedule_fields());
+  return table;
+}
+
+const Fields<ParallelSection>& parallel_fields() {
+  using O = ParallelSection;
+  static const auto table =
+      Fields<O>("parallel", "How the work is distributed over the ranks.")
+          .add("plugin", &O::plugin,
+               "How the model is distributed over the ranks: the name of a built-in plugin, or the path of a .so. The "
+               "plugin's options are in [plugin.NAME]. Unset: hybrid_parallel if this section has a key besides dp, "
+               "else torch_ddp.")
+          .add("dp", &O::dp,
+               "Number of data-parallel ranks. It follows from the number of ranks and the other keys; a value given "
+               "here is checked, so that a file cannot run in another layout by mistake.",
+               {.min = 1, .max = 4096})
+          .add("pp", &O::pp, "Number of pipeline ranks; short for plugin.hybrid_parallel.pp_size.",
+               {.min = 1, .max = 4096})
+          .add("schedule", &O::schedule, "The pipeline schedule; short for plugin.hybrid_parallel.pp_style.")
+          .add("sp", &O::sp, "Number of sequence-parallel ranks; short for plugin.hybrid_parallel.sp_size.",
+               {.min = 1, .max = 4096})
+          .add("sp_mode", &O::sp_mode,
+               "The mode of sequence parallelism; short for plugin.hybrid_parallel.sequence_parallelism_mode.")
+          .add("tp", &O::tp, "Number of tensor-parallel ranks; short for plugin.hybrid_parallel.tp_size.",
+               {.min = 1, .max = 4096})
+          .add("zero", &O::zero, "ZeRO stage; short for plugin.hybrid_parallel.zero_stage.", {.min = 0, .max = 3});
+  return table;
+}
+
+std::vector<const FieldTable*> section_tables() {
+  return {&run_fields(),
+          &model_fields(),
+          &data_fields(),
+          &train_section_fields(),
+          &optimizer_section_fields(),
+          &schedule_section_fields(),
+          &parallel_fields()};
+}
+
+}  // namespace trireme::train

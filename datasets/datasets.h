@@ -1,0 +1,47 @@
+// The data sets that [data] name selects, with their own keys. A program passes the options to the factory of a kind.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/registry.h"
+#include "core/data/datasets.h"
+
+namespace trireme::datasets {
+
+inline const std::vector<double> kUsualNormalisation{0.5, 0.5, 0.5};
+
+struct ImageOptions {
+  std::optional<std::int64_t> image_size{};  ///< pixels per side; unset: the data set's own size
+  /// Red, green, blue; unset: those of the loaded weights, else kUsualNormalisation.
+  std::optional<std::vector<double>> mean{}, std{};
+  bool flip = false;
+  bool random_resized_crop = false;
+  std::vector<double> crop_scale = {0.08, 1.0};
+};
+
+struct FolderOptions : ImageOptions {
+  std::string path = "";
+  double cache_mb = 512;  ///< decoded images kept in memory, per rank
+};
+/// Folders of images by split and class (image_folder.h).
+data::DatasetFactory image_folder(FolderOptions options = {});
+
+struct LeavesOptions : FolderOptions {
+  std::int64_t images = 900;  ///< generated, over all splits; none when `path` names a folder
+  std::int64_t leaf_seed = 7;
+};
+/// Generated images of leaves (leaves.h), or a folder of them.
+data::DatasetFactory leaves(LeavesOptions options = {});
+
+struct TensorsOptions : ImageOptions {
+  std::string path = "";
+};
+/// A safetensors file for each split (tensor_dataset.h).
+data::DatasetFactory tensors(TensorsOptions options = {});
+
+Registry<data::DatasetFactory> all_datasets();
+
+}  // namespace trireme::datasets

@@ -1,0 +1,119 @@
+#include "datasets/image.h"
+
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <turbojpeg.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "core/base/error.h"
+#include "datasets/png_codec.h"
+
+namespace trireme::datasets {
+namespace {
+
+constexpr std::int64_t kMaxPixels = 1LL << 28;  // 268 megapixels: a larger size is treated as a malicious header
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+[[noreturn]] void corrupt(const std::string& name, const std::string& what) {
+  throw DataError(fmt::format("{}: {}", name, what));
+}
+
+at::Tensor blank(const std::string& name, std::int64_t height, std::int64_t width) {
+  if (height < 1 || width < 1 || height > kMaxPixels / width)
+    corrupt(name, fmt::format("its header says {} x {} pixels", width, height));
+  return at::empty({height, width, 3}, at::kByte);
+}
+
+/// May run in place; reads 4 bytes per pixel and writes 3. Adobe's files have inverted inks: R = C * K / 255.
+void cmyk_to_rgb(const unsigned char* cmyk, unsigned char* rgb, std::int64_t pixels) {
+  for (std::int64_t i = 0; i < pixels; ++i)
+    for (int channel = 0; channel < 3; ++channel)
+      rgb[i * 3 + channel] = static_cast<unsigned char>((cmyk[i * 4 + channel] * cmyk[i * 4 + 3] + 127) / 255);
+}
+
+at::Tensor decode_jpeg(std::span<const unsigned char> bytes, const std::string& name) {
+  const std::unique_ptr<void, int (*)(tjhandle)> decoder(tjInitDecompress(), tjDestroy);
+  if (!decoder) corrupt(name, "cannot create a JPEG decoder");
+  int width = 0, height = 0, subsampling = 0, colours = 0;
+  if (tjDecompressHeader3(decoder.get(), bytes.data(), bytes.size(), &width, &height, &subsampling, &colours) != 0)
+    corrupt(name, fmt::format("not a JPEG that can be decoded ({})", tjGetErrorStr2(decoder.get())));
+  auto image = blank(name, height, width);
+  auto* rgb = image.data_ptr<unsigned char>();
+  const bool inks = colours == TJCS_CMYK || colours == TJCS_YCCK;
+  std::vector<unsigned char> cmyk(inks ? static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 4 : 0);
+  // The accurate DCT and smooth upsampling, as in Pillow; a warning (truncated data) makes the call fail.
+  if (tjDecompress2(decoder.get(), bytes.data(), bytes.size(), inks ? cmyk.data() : rgb, width, 0, height,
+                    inks ? TJPF_CMYK : TJPF_RGB, TJFLAG_ACCURATEDCT) != 0)
+    corrupt(name, fmt::format("damaged JPEG ({})", tjGetErrorStr2(decoder.get())));
+  if (inks) cmyk_to_rgb(cmyk.data(), rgb, static_cast<std::int64_t>(width) * height);
+  return image;
+}
+
+at::Tensor decode_png(std::span<const unsigned char> bytes, const std::string& name) {
+  png::Reader reader(bytes);
+  if (!reader.read_header()) corrupt(name, fmt::format("not a PNG that can be decoded ({})", reader.error()));
+  auto image = blank(name, reader.height(), reader.width());
+  if (!reader.read_rgb(image.data_ptr<unsigned char>())) corrupt(name, fmt::format("damaged PNG ({})", reader.error()));
+  return image;
+}
+
+}  // namespace
+
+// O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
+static std::FILE* open_to_read(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  std::FILE* opened = file < 0 ? nullptr : fdopen(file, "rb");
+  if (file >= 0 && opened == nullptr) close(file);
+  return opened;
+}
+
+std::vector<unsigned char> read_bytes(const std::string& path) {
+  const File file(open_to_read(path));
+  if (!file) throw DataError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  struct stat status {};
+  if (fstat(fileno(file.get()), &status) == 0 && !S_ISREG(status.st_mode))
+    throw DataError(fmt::format("{}: is not a regular file", path));
+  std::vector<unsigned char> bytes;
+  std::array<unsigned char, 1 << 16> block{};
+  while (const auto got = std::fread(block.data(), 1, block.size(), file.get()))
+    bytes.insert(bytes.end(), block.begin(), block.begin() + static_cast<std::ptrdiff_t>(got));
+  if (std::ferror(file.get()) != 0) throw DataError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  return bytes;
+}
+
+at::Tensor decode_image(std::span<const unsigned char> bytes, const std::string& name) {
+  if (bytes.empty()) corrupt(name, "the file is empty");
+  const auto starts_with = [&](std::initializer_list<unsigned char> magic) {
+    return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin());
+  };
+  if (starts_with({0xFF, 0xD8, 0xFF})) return decode_jpeg(bytes, name);
+  if (starts_with({0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'})) return decode_png(bytes, name);
+  corrupt(name, "neither JPEG nor PNG, by its first bytes");
+}
+
+void write_png(const std::string& path, const at::Tensor& image) {
+  TRIREME_CHECK(image.dim() == 3 && image.size(2) == 3 && image.scalar_type() == at::kByte && image.is_contiguous(),
+                "a PNG is written from contiguous uint8 [H, W, 3]");
+  File file(std::fopen(path.c_str(), "wbe"));
+  if (!file) throw DataError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  const bool written = png::write_rgb(file.get(), image.const_data_ptr<unsigned char>(), image.size(1), image.size(0));
+  if (!written || std::fflush(file.get()) != 0) {
+    const int number = errno;
+    std::remove(path.c_str());
+    throw DataError(fmt::format("{}: cannot be written: {}", path, std::strerror(number)));
+  }
+}
+
+}  // namespace trireme::datasets

@@ -1,0 +1,27 @@
+// Images in memory: uint8 tensors [H, W, 3], RGB, contiguous. Decoding JPEG (libjpeg-turbo) and PNG (libpng).
+//
+// The format is determined by the file's first bytes, not by its name. Other pixel formats are converted to 8-bit RGB
+// like Pillow's convert("RGB"): grey is repeated, alpha is dropped, 16 bits keep the high byte, CMYK follows Adobe's
+// inverted convention. EXIF orientation is not applied, as in Hugging Face's image processors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace trireme::datasets {
+
+/// Reads a file. @throws DataError that names it.
+std::vector<unsigned char> read_bytes(const std::string& path);
+
+/// @param name the image's name in messages: its file.
+/// @throws DataError when the bytes are empty, of another format, truncated or damaged (or if the decoder warns).
+at::Tensor decode_image(std::span<const unsigned char> bytes, const std::string& name);
+
+/// Writes uint8 [H, W, 3] as an 8-bit RGB PNG. @throws DataError when the file cannot be written.
+void write_png(const std::string& path, const at::Tensor& image);
+
+}  // namespace trireme::datasets

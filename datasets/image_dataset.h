@@ -1,0 +1,39 @@
+// ImageDataset: makes samples from a PixelSource, the transform and the cache.
+#pragma once
+
+#include <memory>
+
+#include "core/data/bad_samples.h"
+#include "core/data/dataset.h"
+#include "datasets/pixel_cache.h"
+#include "datasets/pixel_source.h"
+#include "datasets/transform.h"
+
+namespace trireme::datasets {
+
+/// The cache holds images after the steps that are the same in every epoch: resized, unless there is a random crop.
+class ImageDataset : public data::Dataset {
+ public:
+  ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,
+               std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log);
+
+  [[nodiscard]] std::int64_t size() const override { return source_->size(); }
+  std::optional<data::Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
+  /// Does not decode the image when it is not among `inputs`.
+  std::optional<data::Sample> get_with(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
+                                       bool augment) override;
+  [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
+  [[nodiscard]] nn::DataSpec spec() override;
+
+ private:
+  data::Sample read(std::int64_t index, std::int64_t epoch, bool augment);
+  at::Tensor cached_pixels(std::int64_t index);
+
+  std::shared_ptr<PixelSource> source_;
+  TransformOptions transform_;
+  std::uint64_t seed_;
+  PixelCache cache_;
+  data::BadSamples bad_;
+};
+
+}  // namespace trireme::datasets

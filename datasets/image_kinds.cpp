@@ -1,0 +1,135 @@
+// The kinds of data sets whose samples are images in files, or drawn: image_folder and leaves.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "core/comm/host_share.h"
+#include "datasets/datasets.h"
+#include "datasets/image_dataset.h"
+#include "datasets/image_folder.h"
+#include "datasets/image_options.h"
+#include "datasets/leaves.h"
+#include "datasets/preprocessor.h"
+
+namespace trireme::datasets {
+namespace {
+
+constexpr std::int64_t kFolderPixels = 224;
+
+template <class T>
+Fields<T>& add_folder_fields(Fields<T>& table, const std::string& path_text, const std::string& size_text) {
+  table.add("path", &FolderOptions::path, path_text, {.path = true});
+  add_image_fields(table, size_text);
+  return table.add("cache_mb", &FolderOptions::cache_mb,
+                   "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch.",
+                   {.min = 0, .max = 1e9});
+}
+
+const Fields<FolderOptions>& folder_fields() {
+  static const auto table = [] {
+    Fields<FolderOptions> rows("data", "Folders train, validation and test, each with one folder of images per class.");
+    rows.with("name", "image_folder");
+    add_folder_fields(rows, "The folder of the data set; required.", fmt::format("{}.", kFolderPixels));
+    return rows.rule([](const FolderOptions& o, const CheckedSection& section) {
+      if (o.path.empty()) section.fail("path", "is required with name = \"image_folder\": the folder of the data set");
+    });
+  }();
+  return table;
+}
+
+const Fields<LeavesOptions>& leaves_fields() {
+  using O = LeavesOptions;
+  static const auto table = [] {
+    Fields<O> rows("data", "Generated images of leaves, or a folder of them.");
+    rows.with("name", "leaves");
+    add_folder_fields(rows, "A folder that `trireme data leaves` has written; empty generates the leaves in memory.",
+                      fmt::format("{}.", kLeafPixels));
+    return rows
+        .add("images", &O::images, "Number of generated images, in all splits together.",
+             {.min = 30, .max = 10'000'000})
+        .add("leaf_seed", &O::leaf_seed, "Seed of the generated leaves.", {.min = 0})
+        .rule([](const O& o, const CheckedSection& section) {
+          const auto refuse = [&](const char* key, bool changed) {
+            if (!o.path.empty() && changed)
+              section.fail(key,
+                           "has no effect, because data.path names leaves that exist already; remove one of the two");
+          };
+          refuse("images", o.images != O{}.images);
+          refuse("leaf_seed", o.leaf_seed != O{}.leaf_seed);
+        });
+  }();
+  return table;
+}
+
+data::Datasets of_sources(const std::map<data::Split, std::shared_ptr<PixelSource>>& sources,
+                          std::vector<std::string> classes, const FolderOptions& options, std::int64_t default_size,
+                          const data::OpenContext& context) {
+  data::Datasets out;
+  const auto budget = std::make_shared<CacheBudget>(static_cast<std::int64_t>(options.cache_mb * 1024 * 1024));
+  for (const auto& [split, source] : sources)
+    out.of(split) = std::make_shared<ImageDataset>(source, transform_of(options, default_size, split), context.seed,
+                                                   budget, context.skip_bad_samples, context.log);
+  out.info.spec = out.train->spec();
+  out.info.spec.classes = static_cast<std::int64_t>(classes.size());
+  out.info.spec.class_names = std::move(classes);
+  const auto size = options.image_size.value_or(default_size);
+  out.info.source = options.path;
+  out.info.about = fmt::format("{} px", size);
+  out.info.files["preprocessor_config.json"] = preprocessor_config(options, size);
+  return out;
+}
+
+/// Depends on labels and file names only, not on the path of the folder.
+std::string digest_of(const FolderSplit& split) {
+  std::uint64_t sum = split.files.size();
+  for (std::size_t i = 0; i < split.files.size(); ++i)
+    sum = random::mix(sum + static_cast<std::uint64_t>(split.labels[i]),
+                      random::hash(std::filesystem::path(split.files[i]).filename().string()));
+  return fmt::format("{:016x}", sum);
+}
+
+data::Datasets open_folder(FolderOptions& options, std::int64_t default_size, const data::OpenContext& context) {
+  fill_normalisation(options, context);
+  // One rank of each host lists the folder for all.
+  auto listing = parse_listing(comm::share_on_host(context.launch, "list " + options.path, [&] {
+    return text_of(list_image_folder(options.path, context.log, context.skip_bad_samples));
+  }));
+  auto digest = digest_of(listing.splits.at(data::Split::train));
+  std::map<data::Split, std::shared_ptr<PixelSource>> sources;
+  for (auto& [split, files] : listing.splits) sources[split] = folder_source(std::move(files));
+  auto out = of_sources(sources, std::move(listing.classes), options, default_size, context);
+  out.info.digest = std::move(digest);
+  return out;
+}
+
+data::Datasets open_leaves(LeavesOptions& options, const data::OpenContext& context) {
+  if (!options.path.empty()) return open_folder(options, kLeafPixels, context);
+  if (context.skip_bad_samples)
+    throw ConfigError("data.on_bad_sample: has no effect with leaves that are generated in memory; remove it");
+  fill_normalisation(options, context);
+  const auto size = options.image_size.value_or(kLeafPixels);
+  std::map<data::Split, std::shared_ptr<PixelSource>> sources;
+  for (const auto split : data::kSplits)
+    sources[split] = leaf_source(split, options.images, size, static_cast<std::uint64_t>(options.leaf_seed));
+  auto out = of_sources(sources, leaf_classes(), options, kLeafPixels, context);
+  out.info.source = "leaves";
+  return out;
+}
+
+}  // namespace
+
+data::DatasetFactory image_folder(FolderOptions options) {
+  return {folder_fields(), std::move(options), [](FolderOptions& own, const data::OpenContext& context) {
+            return open_folder(own, kFolderPixels, context);
+          }};
+}
+
+data::DatasetFactory leaves(LeavesOptions options) { return {leaves_fields(), std::move(options), open_leaves}; }
+
+}  // namespace trireme::datasets

@@ -1,0 +1,23 @@
+#include "datasets/image_options.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace trireme::datasets {
+
+TransformOptions transform_of(const ImageOptions& options, std::int64_t default_size, data::Split split) {
+  TRIREME_CHECK(options.mean && options.std, "the normalisation of the images is not known yet");
+  TransformOptions out;
+  out.size = options.image_size.value_or(default_size);
+  std::copy_n(options.mean->begin(), 3, out.mean.begin());
+  std::copy_n(options.std->begin(), 3, out.std.begin());
+  const bool augments = split == data::Split::train;
+  out.flip = augments && options.flip;
+  out.crop = augments && options.random_resized_crop;
+  out.crop_low = options.crop_scale[0];
+  out.crop_high = options.crop_scale[1];
+  return out;
+}
+
+}  // namespace trireme::datasets

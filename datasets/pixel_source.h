@@ -1,0 +1,21 @@
+// PixelSource: labelled images by index, before any transform: files of a folder, or generated leaves.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+namespace trireme::datasets {
+
+/// Thread-safe; the same index always gives the same pixels.
+class PixelSource {
+ public:
+  virtual ~PixelSource() = default;
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  [[nodiscard]] virtual std::int64_t label(std::int64_t index) const = 0;
+  /// uint8 [H, W, 3]. @throws DataError that names the file.
+  [[nodiscard]] virtual at::Tensor load(std::int64_t index) const = 0;
+};
+
+}  // namespace trireme::datasets

@@ -1,0 +1,249 @@
+// An extension with one of each: a data set, a model, a task, an optimizer and a learning-rate schedule. The file
+// own_everything.toml selects them by name, with their own keys:
+//
+//   trireme train own_everything.toml --ranks 2 --set 'run.extensions=["/path/to/own_everything.so"]'
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/huber_loss.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/tensor.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/nn/block.h"
+#include "core/nn/linear.h"
+#include "core/optim/slotwise.h"
+#include "core/train/extension.h"
+#include "trireme.h"
+
+namespace {
+
+namespace nn = trireme::nn;
+namespace data = trireme::data;
+namespace optim = trireme::optim;
+using trireme::Fields;
+
+// --- [data] name = "waves": sine waves, whose frequency and amplitude are to be found.
+
+struct WaveOptions {
+  std::int64_t samples = 600, points = 32;
+  double noise = 0.05;
+};
+
+class Waves : public data::Dataset {
+ public:
+  Waves(const WaveOptions& options, std::string split, std::int64_t size)
+      : options_(options), split_(std::move(split)), size_(size) {}
+  std::int64_t size() const override { return size_; }
+  std::optional<data::Sample> get(std::int64_t index, std::int64_t, bool) override {
+    const auto key = trireme::random::mix(trireme::random::hash(split_), static_cast<std::uint64_t>(index));
+    auto draw = [key, n = std::uint64_t{0}]() mutable { return trireme::random::uniform(key, n++); };
+    const double frequency = 0.5 + draw(), amplitude = 0.5 + draw(), phase = draw();
+    std::vector<double> noise(static_cast<std::size_t>(options_.points));
+    for (auto& value : noise) value = options_.noise * (2 * draw() - 1);
+    const auto time = at::arange(options_.points, at::kDouble) * (6.2831853 / static_cast<double>(options_.points));
+    const auto wave = amplitude * at::sin(frequency * time + phase) + at::tensor(noise, at::kDouble);
+    return data::Sample{{{"wave", wave}}, {{"labels", at::tensor({frequency, amplitude}, at::kDouble)}}};
+  }
+
+ private:
+  WaveOptions options_;
+  std::string split_;
+  std::int64_t size_;
+};
+
+data::DatasetFactory waves() {
+  static const auto fields =
+      Fields<WaveOptions>("data", "Sine waves of one frequency and amplitude each.")
+          .with("name", "waves")
+          .add("samples", &WaveOptions::samples, "Number of waves for training.", {.min = 1, .max = 1e9})
+          .add("points", &WaveOptions::points, "Points of a wave.", {.min = 2, .max = 1e6})
+          .add("noise", &WaveOptions::noise, "Largest error of a point.", {.min = 0});
+  return {fields, WaveOptions{}, [](const WaveOptions& options, const data::OpenContext&) {
+            data::Datasets out;
+            out.train = std::make_shared<Waves>(options, "train", options.samples);
+            out.validation = std::make_shared<Waves>(options, "validation", options.samples / 5 + 1);
+            out.info.spec = out.train->spec();
+            out.info.source = "waves";
+            return out;
+          }};
+}
+
+// --- [model] name = "wave_net": a residual MLP, whose hidden layers tensor parallelism shards.
+
+struct NetOptions {
+  std::int64_t width = 32, depth = 2;
+  std::int64_t points = 0, outputs = 0;  // from the data
+};
+
+std::shared_ptr<nn::Unary> linear(std::int64_t in, std::int64_t out) {
+  return std::make_shared<nn::Linear>(nn::Linear::Options{.in = in, .out = out, .init_std = 0.2});
+}
+
+class Outer : public nn::Block {  // the first and the last layer
+ public:
+  Outer(std::int64_t in, std::int64_t out) : dense_(register_module("dense", linear(in, out))) {}
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    return {dense_->forward(inputs[0], context)};
+  }
+
+ private:
+  std::shared_ptr<nn::Unary> dense_;
+};
+
+class Hidden : public nn::Block {
+ public:
+  explicit Hidden(std::int64_t width)
+      : up_(register_module("up", linear(width, 2 * width))),
+        down_(register_module("down", linear(2 * width, width))) {}
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    return {inputs[0] + down_->forward(at::gelu(up_->forward(inputs[0], context)), context)};
+  }
+
+ private:
+  std::shared_ptr<nn::Unary> up_, down_;
+};
+
+class WaveNet : public nn::Model {
+ public:
+  explicit WaveNet(const NetOptions& o) {
+    add_block(register_module("first", std::make_shared<Outer>(o.points, o.width)));
+    for (std::int64_t i = 0; i < o.depth; ++i)
+      add_block(register_module("hidden" + std::to_string(i), std::make_shared<Hidden>(o.width)));
+    add_block(register_module("head", std::make_shared<Outer>(o.width, o.outputs)));
+    finish();
+  }
+  std::vector<std::string> input_names() const override { return {"wave"}; }
+};
+
+const Fields<NetOptions>& net_fields() {
+  static const auto table = Fields<NetOptions>("model", "A residual MLP over the points of a wave.")
+                                .with("name", "wave_net")
+                                .add("width", &NetOptions::width, "Size of the hidden values.", {.min = 1, .max = 1e6})
+                                .add("depth", &NetOptions::depth, "Number of hidden blocks.", {.min = 0, .max = 1e4});
+  return table;
+}
+
+class WaveNetKind : public nn::ModelKindOf<NetOptions> {
+ public:
+  WaveNetKind() : ModelKindOf(net_fields()) {}
+  nn::Policy policy() const override {
+    return {{"hidden*.up", nn::Role::column_parallel}, {"hidden*.down", nn::Role::row_parallel}};
+  }
+  std::string default_task() const override { return "robust_regression"; }
+
+ protected:
+  void resolve_for(NetOptions& options, const nn::DataSpec& spec) const override {
+    options.points = spec.required_input("wave", "model \"wave_net\"").shape.at(0);
+    options.outputs = spec.classes;
+  }
+  std::unique_ptr<nn::Model> make_model(const NetOptions& options) const override {
+    return std::make_unique<WaveNet>(options);
+  }
+};
+
+// --- [train] task = "robust_regression": Huber's loss (1964), and the share of predictions that are close.
+
+struct RobustOptions {
+  double delta = 0.5, close = 0.1;
+};
+
+class RobustRegression : public trireme::Task {
+ public:
+  RobustRegression(const RobustOptions& options, const nn::DataSpec& spec) : options_(options) {
+    const auto* labels = spec.target("labels");
+    if (labels == nullptr || labels->dtype == at::kLong || labels->shape.size() != 1)
+      throw trireme::ConfigError("train.task: \"robust_regression\" needs a list of numbers as labels");
+    outputs_ = labels->shape[0];
+  }
+  at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch, const LossOptions&) const override {
+    return at::huber_loss(outputs[0], batch.targets["labels"], at::Reduction::Sum, options_.delta);
+  }
+  std::vector<trireme::Metric> metrics() const override { return {{.name = "close", .label = "close"}}; }
+  std::vector<trireme::MetricSums> measure(const nn::Tensors& outputs, const data::Batch& batch) const override {
+    const auto close = (outputs[0] - batch.targets["labels"]).abs().lt(options_.close).to(at::kDouble);
+    return {{close.sum(), close.new_full({}, static_cast<double>(close.numel()))}};
+  }
+  std::int64_t outputs() const override { return outputs_; }
+
+ private:
+  RobustOptions options_;
+  std::int64_t outputs_;
+};
+
+trireme::TaskKind robust_regression() {
+  static const auto fields =
+      Fields<RobustOptions>("train", "Numbers for each sample; Huber's loss.")
+          .with("task", "robust_regression")
+          .add("delta", &RobustOptions::delta, "Errors above this count linearly.", {.above = 0})
+          .add("close", &RobustOptions::close, "The metric \"close\" counts errors below this.", {.above = 0});
+  return {{fields, RobustOptions{}, [](const RobustOptions& options, const nn::DataSpec& spec) {
+             return std::make_shared<const RobustRegression>(options, spec);
+           }}};
+}
+
+// --- [optimizer] name = "rmsprop" (Tieleman and Hinton, 2012). State and skipped steps are SlotwiseOptimizer's affair.
+
+struct RmsPropOptions {
+  double alpha = 0.99, eps = 1e-8;
+};
+
+class RmsProp : public optim::SlotwiseOptimizer {
+ public:
+  RmsProp(const RmsPropOptions& options, std::vector<optim::ParamGroup> groups)
+      : SlotwiseOptimizer(std::move(groups), {"square_avg"}), options_(options) {}
+  std::string describe() const override { return "RMSprop"; }
+
+ protected:
+  void update(at::Tensor& value, const at::Tensor& grad, std::vector<at::Tensor>& state, double lr,
+              double weight_decay) const override {
+    value.mul_(1 - lr * weight_decay);
+    state[0].mul_(options_.alpha).addcmul_(grad, grad, 1 - options_.alpha);
+    value.addcdiv_(grad, state[0].sqrt().add_(options_.eps), -lr);
+  }
+
+ private:
+  RmsPropOptions options_;
+};
+
+optim::OptimizerFactory rmsprop() {
+  static const auto fields =
+      Fields<RmsPropOptions>("optimizer", "Divides by the root of a running mean of squared gradients.")
+          .with("name", "rmsprop")
+          .add("alpha", &RmsPropOptions::alpha, "Decay rate of the running mean.", {.min = 0, .below = 1})
+          .add("eps", &RmsPropOptions::eps, "Added to the denominator.", {.min = 0});
+  return {fields, RmsPropOptions{},
+          [](const RmsPropOptions& own, const optim::OptimizerOptions&, std::vector<optim::ParamGroup> groups) {
+            return std::make_unique<RmsProp>(own, std::move(groups));
+          }};
+}
+
+// --- [schedule] name = "inverse_sqrt": falls with the root of the step (Vaswani et al., 2017).
+
+optim::CurveFactory inverse_sqrt() {
+  static const auto fields =
+      Fields<trireme::NoOptions>("schedule", "Falls with the root of the step.").with("name", "inverse_sqrt");
+  return {fields, trireme::NoOptions{}, [](const trireme::NoOptions&, const optim::CurveRange& range) -> optim::Curve {
+            return [from = std::max<std::int64_t>(range.warmup, 1)](std::int64_t step) {
+              return std::sqrt(static_cast<double>(from) / static_cast<double>(std::max(step, from)));
+            };
+          }};
+}
+
+void add(trireme::train::Kinds& kinds) {
+  kinds.models.add("wave_net", std::make_shared<WaveNetKind>());
+  kinds.datasets.add(waves());
+  kinds.tasks.add(robust_regression());
+  kinds.optimizers.add(rmsprop());
+  kinds.schedules.add(inverse_sqrt());
+}
+
+}  // namespace
+
+TRIREME_EXTENSION(add)

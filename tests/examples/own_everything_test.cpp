@@ -1,0 +1,93 @@
+// examples/own_everything: an extension's kinds are selected, checked and explained like built-in ones, and
+// docs/extensions.md shows its code as it is.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/examples/document.h"
+#include "tests/failure/refusal.h"
+
+namespace trireme::tests {
+namespace {
+
+const std::string kFile = TRIREME_SOURCE_DIR "/examples/own_everything/own_everything.toml";
+const std::string kExtensions = "run.extensions=[\"" OWN_EVERYTHING "\"]";
+
+Outcome trireme(std::vector<std::string> words, const std::string& folder) {
+  words.insert(words.begin(), TRIREME_COMMAND);
+  words.insert(words.end(), {"--set", kExtensions});
+  return run_process(words, {.environment = {"OMP_NUM_THREADS=1"}, .folder = folder, .time_limit = 120});
+}
+
+TEST(OwnEverything, TrainsFromAFileAndIsEvaluated) {
+  const TemporaryFolder folder;
+  const auto run = trireme({"train", kFile, "--set", "train.epochs=6"}, folder.path());
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("RMSprop, inverse_sqrt with 40 warm-up steps"), std::string::npos) << run.out;
+  std::stringstream written;
+  written << std::ifstream(folder.path() + "/runs/own_everything/config.toml").rdbuf();
+  const auto resolved = written.str();
+  for (const auto* line : {"name = \"wave_net\"", "width = 24", "name = \"waves\"", "samples = 480", "points = 32",
+                           "task = \"robust_regression\"", "delta = 0.2", "close = 0.1", "name = \"rmsprop\"",
+                           "alpha = 0.95", "name = \"inverse_sqrt\"", "extensions = [\"" OWN_EVERYTHING "\"]"})
+    EXPECT_NE(resolved.find(line), std::string::npos) << line << "\n" << resolved;
+  const auto last = run.out.substr(run.out.find("best "));
+  const auto close = last.substr(last.find("close "), last.find(" %") - last.find("close "));
+  const auto eval = trireme({"eval", "runs/own_everything", "--ranks", "2"}, folder.path());
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_NE(eval.out.find(close), std::string::npos) << eval.out << "\nwanted: " << close;
+}
+
+TEST(OwnEverything, ComputesTheSameInEveryLayout) {
+  const TemporaryFolder folder;
+  const auto run = trireme({"verify", kFile, "--steps", "4", "--layouts",
+                            "dp=1; dp=2; tp=2; pp=2; dp=2,zero=2; dp=2,zero=3; plugin=gemini,dp=2; dp=2,tp=2,zero=1"},
+                           folder.path());
+  EXPECT_EQ(run.code, 0) << run.out << run.err;
+  EXPECT_NE(run.out.find("all 8 layouts compute the same"), std::string::npos) << run.out;
+}
+
+TEST(OwnEverything, ItsKeysAreExplainedAndChecked) {
+  const TemporaryFolder folder;
+  const auto explained = trireme({"config", kFile, "--explain", "train.delta"}, folder.path());
+  EXPECT_EQ(explained.out,
+            "train.delta\n  Errors above this count linearly.\n  value    a number, above 0\n  default  0.5\n"
+            "  applies  only with task = robust_regression\n");
+  const auto refused = [&](const std::vector<std::string>& sets, const char* says) {
+    std::vector<std::string> words{"train", kFile, "--ranks", "2"};
+    for (const auto& set : sets) words.insert(words.end(), {"--set", set});
+    expect_only_refusal(trireme(words, folder.path()), 2, says);
+  };
+  refused({"train.delta=0"}, "train.delta=0: it must be above 0");
+  refused({"data.noize=1"}, "no key \"noize\" in [data]; did you mean \"noise\"?");
+  refused({"data.flip=true"}, "has no effect with name = \"waves\"; remove it, or set name to image_folder or leaves");
+  refused({"optimizer.name=rmspro"}, "must be one of hybrid_adam, rmsprop, sgd; did you mean \"rmsprop\"?");
+  refused({"train.best=validation.accuracy"}, "is no metric of this task (known: validation.loss, validation.close)");
+}
+
+TEST(OwnEverything, OtherFilesAreNoExtensions) {
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::string& paths, const char* says) {
+    expect_only_refusal(
+        run_process({TRIREME_COMMAND, "train", kFile, "--ranks", "2", "--set", "run.extensions=" + paths},
+                    {.folder = folder.path()}),
+        2, says);
+  };
+  refused("[\"/nowhere.so\"]", "/nowhere.so is not a file that can be read; give the path of an extension's .so");
+  refused("[\"" MY_PLUGIN "\"]", "exports no trireme_extend");
+  refused("[\"" TRIREME_COMMAND "\"]", "it is no Trireme plugin or extension");
+  refused("[\"" OWN_EVERYTHING "\", \"" OWN_EVERYTHING "\"]", "model \"wave_net\" is registered twice");
+}
+
+TEST(OwnEverything, DocumentShowsItsCode) {
+  const auto code = read("examples/own_everything/own_everything.cpp");
+  const auto shown = fences(read("docs/extensions.md"), "cpp");
+  EXPECT_EQ(shown.size(), 2U);
+  for (const auto& block : shown) EXPECT_NE(code.find(block), std::string::npos) << block;
+}
+
+}  // namespace
+}  // namespace trireme::tests
