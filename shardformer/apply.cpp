@@ -12,6 +12,7 @@
 #include "core/nn/attention.h"
 #include "core/nn/block.h"
 #include "core/nn/embedding.h"
+#include "core/nn/gated_linear.h"
 #include "core/nn/linear.h"
 #include "shardformer/collectives.h"
 #include "shardformer/column.h"
@@ -36,11 +37,12 @@ shard::Range units_of(std::int64_t size, std::int64_t unit, const comm::Group& g
   return {units.begin * unit, units.end * unit};
 }
 
-void cut_outputs(Linear& linear, const comm::Group& group) {
-  const auto& o = linear.options();
-  const auto mine = units_of(o.out, o.out_unit, group);
+void cut_outputs(Linear& linear, shard::Range mine, const comm::Group& group) {
   linear.cut("weight", kOut, mine, group.axis());
-  if (o.bias) linear.cut("bias", kOut, mine, group.axis());
+  if (linear.options().bias) linear.cut("bias", kOut, mine, group.axis());
+}
+void cut_outputs(Linear& linear, const comm::Group& group) {
+  cut_outputs(linear, units_of(linear.options().out, linear.options().out_unit, group), group);
 }
 
 /// The range of features that this rank holds: after attention or a column_parallel layer, until row_parallel.
@@ -76,6 +78,22 @@ void cut_column(Linear& linear, const ParallelContext& how) {
     const auto late = linear.late_bias(x);
     const Branch branch{linear.weight, late.defined() ? at::Tensor() : linear.bias};
     return linear.finish(products(x, {branch}, context, how).front(), late);
+  });
+}
+
+/// Both halves of a gated layer: x is gathered once, and its gradient summed once.
+void cut_column(nn::GatedLinear& gated, const ParallelContext& how) {
+  const auto& parts = gated.projections.parts();
+  for (const auto& part : parts) cut_outputs(*part, how.group);
+  const auto& o = parts.front()->options();
+  const Cut here{gated.path(), units_of(o.out, o.out_unit, how.group), o.out};
+  gated.projections.set_forward([&gated, how, here](const at::Tensor& x, const Context& context, std::int64_t) {
+    *how.cut = here;
+    std::vector<Branch> branches;
+    for (const auto& part : gated.projections.parts()) branches.push_back({part->weight, part->bias});
+    auto y = products(x, branches, context, how);
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = gated.projections.parts()[i]->finish(y[i], {});
+    return y;
   });
 }
 
@@ -147,38 +165,75 @@ std::int64_t first_tokens_here(std::int64_t query_tokens, const comm::Group& gro
   return tokens_here(query_tokens, group).size();
 }
 
+/// The key-value heads that this rank's heads use.
+struct KeyValueHeads {
+  bool cut = true;                    ///< each rank holds its own; false: all ranks hold all of them
+  shard::Range mine{};                ///< if cut
+  std::vector<std::int64_t> of_each;  ///< if not: the key-value head of each of this rank's heads
+};
+
+/// Key-value heads are sharded where no two ranks need the same one.
+KeyValueHeads key_value_heads_of(const SelfAttention& attention, const comm::Group& group) {
+  const auto shared = attention.heads() / attention.key_value_heads();  // heads per key-value head
+  KeyValueHeads heads;
+  for (int r = 0; r < group.size(); ++r)
+    heads.cut = heads.cut && shard::split(attention.heads(), group.size(), r).begin % shared == 0;
+  const auto mine = shard::split(attention.heads(), group.size(), group.rank());
+  heads.mine = {mine.begin / shared, mine.end / shared};
+  for (auto head = mine.begin; head < mine.end && !heads.cut; ++head) heads.of_each.push_back(head / shared);
+  return heads;
+}
+
 void cut_attention(SelfAttention& attention, const ParallelGroups& groups, const std::shared_ptr<Cut>& cut) {
   const auto &group = groups.tensor, &own = groups.sequence;
-  const auto linears = {attention.query, attention.key, attention.value};
-  for (const auto& linear : linears) cut_outputs(*linear, group);
+  const auto &query = *attention.projections.parts()[0], &key = *attention.projections.parts()[1],
+             &value = *attention.projections.parts()[2];
+  const auto size = attention.head_size();
+  const auto kv_heads = key_value_heads_of(attention, group);
+  cut_outputs(*attention.projections.parts()[0], group);
+  for (const auto part : {1, 2})
+    if (kv_heads.cut)
+      cut_outputs(*attention.projections.parts()[static_cast<std::size_t>(part)],
+                  {kv_heads.mine.begin * size, kv_heads.mine.end * size}, group);
+  if (!kv_heads.cut) attention.set_key_value_head_of(kv_heads.of_each);
   // The mask of [B, heads, ...] is drawn for this rank's heads.
   const auto mine = shard::split(attention.heads(), group.size(), group.rank());
   attention.dropout->set_slice_begin_at(mine.begin);
-  const auto size = attention.query->options().out_unit;
   const Cut here{attention.path(), {mine.begin * size, mine.end * size}, attention.heads() * size};
   const bool slices = groups.has_own();
   if (slices) attend_to_slices(attention, mine, own, groups.mode, groups.overlap);
   const ParallelContext how{group, groups.mode, groups.overlap, cut};
-  attention.set_projection([&attention, how, own = own, slices, here](const at::Tensor& x, const Context& context,
-                                                                      std::int64_t query_tokens) {
+  attention.projections.set_forward([=, &query, &key, &value, whole = !kv_heads.cut](
+                                        const at::Tensor& x, const Context& context, std::int64_t query_tokens) {
     *how.cut = here;
-    const auto branch = [](const Linear& linear) { return Branch{linear.weight, linear.bias}; };
-    std::vector<Branch> branches{branch(*attention.query), branch(*attention.key), branch(*attention.value)};
+    std::vector<Branch> branches{{query.weight, query.bias}, {key.weight, key.bias}, {value.weight, value.bias}};
+    if (whole) {  // each rank uses some of the heads, so that it has a part of their gradients
+      std::vector<at::Tensor> shared{key.weight, value.weight};
+      if (key.bias.defined()) shared.insert(shared.end(), {key.bias, value.bias});
+      const auto summed = sum_gradients(shared, how.group);
+      for (std::size_t i = 0; i < 2; ++i) {
+        branches[i + 1].weight = summed[i];
+        if (key.bias.defined()) branches[i + 1].bias = summed[i + 2];
+      }
+    }
     if (query_tokens != 0) branches.front().tokens = slices ? first_tokens_here(query_tokens, own) : query_tokens;
-    auto y = products(x, branches, context, how);
-    return std::array<at::Tensor, 3>{std::move(y[0]), std::move(y[1]), std::move(y[2])};
+    return products(x, branches, context, how);
   });
 }
 
-/// The layers that belong to an attention layer and are sharded with it.
-std::set<const nn::Layer*> layers_of_attentions(nn::Model& model) {
-  std::set<const nn::Layer*> parts_of_attention;
+/// The layers that belong to an attention layer or a gated one and are sharded with it.
+std::set<const nn::Layer*> parts_of_layers(nn::Model& model) {
+  std::set<const nn::Layer*> parts;
   model.apply([&](torch::nn::Module& module) {
-    if (const auto* attention = dynamic_cast<SelfAttention*>(&module))
-      parts_of_attention.insert(
-          {attention->query.get(), attention->key.get(), attention->value.get(), attention->dropout.get()});
+    const auto* gated = dynamic_cast<nn::GatedLinear*>(&module);
+    if (const auto* attention = dynamic_cast<SelfAttention*>(&module)) {
+      for (const auto& part : attention->projections.parts()) parts.insert(part.get());
+      parts.insert(attention->dropout.get());
+    } else if (gated != nullptr) {
+      for (const auto& part : gated->projections.parts()) parts.insert(part.get());
+    }
   });
-  return parts_of_attention;
+  return parts;
 }
 
 bool is_of_sequence(Role role) {
@@ -196,8 +251,10 @@ std::string validate(const nn::PolicyRow& row, const nn::Layer& layer, const Par
     return dynamic_cast<const nn::Dropout*>(&layer) != nullptr
                ? ""
                : fmt::format("the policy calls \"{}\" a dropout, which it is not", layer.path());
+  const bool is_gated = row.role == Role::column_parallel && dynamic_cast<const nn::GatedLinear*>(&layer) != nullptr;
   if (row.role != Role::attention)
-    return dynamic_cast<const Linear*>(&layer) != nullptr || (row.role == Role::classifier_head && is_embedding)
+    return is_gated || dynamic_cast<const Linear*>(&layer) != nullptr ||
+                   (row.role == Role::classifier_head && is_embedding)
                ? ""
                : fmt::format("the policy calls \"{}\" a linear layer, which it is not", layer.path());
   const auto* attention = dynamic_cast<const SelfAttention*>(&layer);
@@ -221,17 +278,18 @@ std::string validate(nn::Model& model, const nn::Policy& policy, const ParallelS
   std::map<const nn::PolicyRow*, int> met;
   std::map<const nn::Layer*, std::string> row_of;
   std::string why;
-  const auto parts_of_attention = layers_of_attentions(model);
+  const auto parts = parts_of_layers(model);
   for_each(model, policy, [&](const nn::PolicyRow& row, nn::Layer& layer) {
     ++met[&row];
     const auto [other, fresh] = row_of.try_emplace(&layer, row.layer);
     if (!fresh && why.empty())
       why = fmt::format("two entries of the policy, \"{}\" and \"{}\", match the layer \"{}\"; remove one",
                         other->second, row.layer, layer.path());
-    if (why.empty() && parts_of_attention.count(&layer) != 0)
+    if (why.empty() && parts.count(&layer) != 0)
       why = fmt::format(
-          "\"{}\" is part of an attention layer, which is split as a whole: give the attention layer the role "
-          "attention",
+          "\"{}\" is part of an attention or gated layer, which is split as a whole: give that layer the role "
+          "attention "
+          "or column_parallel",
           layer.path());
     if (why.empty()) why = validate(row, layer, sizes);
   });
@@ -248,7 +306,7 @@ void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& gro
   TRIREME_CHECK(why.empty(), "{}", why);
   const auto cut = std::make_shared<Cut>();
   const ParallelContext how{groups.tensor, groups.mode, groups.overlap, cut};
-  auto with_role = layers_of_attentions(model);
+  auto with_role = parts_of_layers(model);
   for_each(model, policy, [&](const nn::PolicyRow& it, nn::Layer& layer) {
     with_role.insert(&layer);
     if (is_of_sequence(it.role)) {
@@ -260,6 +318,7 @@ void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& gro
     const bool vocab_parallel = it.role == Role::classifier_head && groups.parallel_loss;
     if (auto* embedding = dynamic_cast<nn::Embedding*>(&layer))
       return cut_vocabulary(*embedding, how.group, vocab_parallel);
+    if (auto* gated = dynamic_cast<nn::GatedLinear*>(&layer)) return cut_column(*gated, how);
     auto& linear = dynamic_cast<Linear&>(layer);
     if (it.role == Role::row_parallel) return cut_row(linear, how);
     if (it.role == Role::column_parallel) return cut_column(linear, how);

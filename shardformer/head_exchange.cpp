@@ -19,7 +19,7 @@ constexpr std::int64_t kHeads = 1, kTokens = 2;  // dims
 struct Exchange {
   explicit Exchange(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
-  std::int64_t heads = 0;            ///< of all ranks
+  std::vector<std::int64_t> heads;   ///< of each tensor, on all ranks
   std::vector<std::int64_t> tokens;  ///< full number of tokens of each tensor
 
   [[nodiscard]] variable_list run(at::TensorList x, bool to_heads) const {
@@ -29,7 +29,7 @@ struct Exchange {
       variable_list parts;
       std::int64_t incoming = 0;
       for (std::size_t i = 0; i < x.size(); ++i) {
-        const auto mine = to_heads ? head_share(r) : token_share(i, r);
+        const auto mine = to_heads ? head_share(i, r) : token_share(i, r);
         parts.push_back(x[i].narrow(to_heads ? kHeads : kTokens, mine.begin, mine.size()).reshape(-1));
         incoming += numel(shape_from(x[i], i, r, to_heads));
       }
@@ -41,7 +41,9 @@ struct Exchange {
   }
 
  private:
-  [[nodiscard]] shard::Range head_share(int rank) const { return shard::split(heads, group.size(), rank); }
+  [[nodiscard]] shard::Range head_share(std::size_t i, int rank) const {
+    return shard::split(heads[i], group.size(), rank);
+  }
   [[nodiscard]] shard::Range token_share(std::size_t i, int rank) const {
     return shard::split(tokens[i], group.size(), rank);
   }
@@ -49,7 +51,7 @@ struct Exchange {
   [[nodiscard]] std::vector<std::int64_t> shape_from(const at::Tensor& x, std::size_t i, int from,
                                                      bool to_heads) const {
     const int head_rank = to_heads ? group.rank() : from, token_rank = to_heads ? from : group.rank();
-    return {x.size(0), head_share(head_rank).size(), token_share(i, token_rank).size(), x.size(3)};
+    return {x.size(0), head_share(i, head_rank).size(), token_share(i, token_rank).size(), x.size(3)};
   }
   static std::int64_t numel(const std::vector<std::int64_t>& shape) {
     return shape[0] * shape[1] * shape[2] * shape[3];
@@ -92,14 +94,14 @@ struct Swap : torch::autograd::Function<Swap> {
 std::vector<at::Tensor> tokens_to_heads(const std::vector<at::Tensor>& x, const std::vector<std::int64_t>& tokens,
                                         const comm::Group& group) {
   auto exchange = std::make_shared<Exchange>(group);
-  exchange->heads = x.front().size(kHeads);
+  for (const auto& tensor : x) exchange->heads.push_back(tensor.size(kHeads));
   exchange->tokens = tokens;
   return Swap::apply(exchange, true, at::TensorList(x));
 }
 
 at::Tensor heads_to_tokens(const at::Tensor& x, std::int64_t heads, const comm::Group& group) {
   auto exchange = std::make_shared<Exchange>(group);
-  exchange->heads = heads;
+  exchange->heads = {heads};
   exchange->tokens = {x.size(kTokens)};
   const std::vector<at::Tensor> list{x};
   return Swap::apply(exchange, false, at::TensorList(list)).front();

@@ -1,7 +1,6 @@
 #include "shardformer/ring_attention.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/logaddexp.h>
@@ -41,16 +40,19 @@ struct Block {
 
   /// Whether no query can attend to a key.
   [[nodiscard]] bool empty() const {
-    return queries.size() == 0 || keys.size() == 0 || (how.causal && keys.begin >= queries.end);
+    return queries.size() == 0 || keys.size() == 0 || (how.pattern.causal && keys.begin >= queries.end);
   }
   [[nodiscard]] static double scale(const at::Tensor& q) { return 1 / std::sqrt(static_cast<double>(q.size(-1))); }
 
   [[nodiscard]] at::Tensor scores(const at::Tensor& q, const at::Tensor& k) const {
     auto s = at::matmul(q * scale(q), k.transpose(-2, -1)).to(sums_of(q.scalar_type()));
-    if (!how.causal) return s;
-    const auto options = at::TensorOptions().dtype(at::kLong).device(q.device());
-    const auto i = at::arange(queries.begin, queries.end, options).unsqueeze(1);
-    return s.masked_fill_(at::arange(keys.begin, keys.end, options) > i, -std::numeric_limits<double>::infinity());
+    const auto bias = nn::score_bias(how.pattern, queries, keys, s.scalar_type(), s.device());
+    return bias.defined() ? s.add_(bias) : s;
+  }
+  /// The gradients of repeated heads, summed for each key-value head.
+  [[nodiscard]] static at::Tensor by_key_value_head(const at::Tensor& gradient, std::int64_t heads) {
+    if (gradient.size(1) == heads) return gradient;
+    return gradient.unflatten(1, {heads, gradient.size(1) / heads}).sum(2);
   }
 
   /// The factors of the probabilities: 0 or 1 / (1 - p). Undefined: all are 1.
@@ -100,12 +102,13 @@ struct Ring : torch::autograd::Function<Ring> {
     auto total = at::full({q.size(0), q.size(1), q.size(2), 1}, -std::numeric_limits<double>::infinity(), sums);
     for_each_block(*how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
       if (block.empty()) return;
-      auto p = block.scores(q, kv[0]);
+      const auto keys = nn::repeat_heads(kv[0], q.size(1)), values = nn::repeat_heads(kv[1], q.size(1));
+      auto p = block.scores(q, keys);
       const auto grown = at::logaddexp(total, at::logsumexp(p, -1, true));
       out.mul_((total - grown).exp_());
       p.sub_(grown).exp_();
       if (const auto mask = block.mask(p); mask.defined()) p.mul_(mask);
-      out.add_(at::matmul(p.to(q.scalar_type()), kv[1]));
+      out.add_(at::matmul(p.to(q.scalar_type()), values));
       total = grown;
     });
     out = out.to(q.scalar_type());
@@ -131,15 +134,17 @@ struct Ring : torch::autograd::Function<Ring> {
     for_each_block(*how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
       auto own = at::zeros(kv.sizes(), sums);
       if (!block.empty()) {
-        const auto p = block.scores(q, kv[0]).sub_(total).exp_();
+        const auto keys = nn::repeat_heads(kv[0], q.size(1)), values = nn::repeat_heads(kv[1], q.size(1));
+        const auto p = block.scores(q, keys).sub_(total).exp_();
         const auto mask = block.mask(p);
-        auto dp = at::matmul(dout, kv[1].transpose(-2, -1)).to(sums);
+        auto dp = at::matmul(dout, values.transpose(-2, -1)).to(sums);
         if (mask.defined()) dp.mul_(mask);
         const auto ds = dp.sub_(weighed).mul_(p).mul_(Block::scale(q)).to(q.scalar_type());
         const auto kept_p = (mask.defined() ? p * mask : p).to(q.scalar_type());
-        dq.add_(at::matmul(ds, kv[0]));
-        own[0].add_(at::matmul(ds.transpose(-2, -1), q));
-        own[1].add_(at::matmul(kept_p.transpose(-2, -1), dout));
+        const auto heads = k.size(1);
+        dq.add_(at::matmul(ds, keys));
+        own[0].add_(Block::by_key_value_head(at::matmul(ds.transpose(-2, -1), q), heads));
+        own[1].add_(Block::by_key_value_head(at::matmul(kept_p.transpose(-2, -1), dout), heads));
       }
       hop.wait();
       if (incoming.defined()) own.add_(incoming);
@@ -161,7 +166,7 @@ struct Ring : torch::autograd::Function<Ring> {
 }  // namespace
 
 at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const RingAttention& how) {
-  TRIREME_CHECK(!how.causal || how.query_tokens == how.tokens, "causal attention of {} queries to {} tokens",
+  TRIREME_CHECK(!how.pattern.causal || how.query_tokens == how.tokens, "causal attention of {} queries to {} tokens",
                 how.query_tokens, how.tokens);
   return Ring::apply(std::make_shared<RingAttention>(how), q, k, v);
 }

@@ -8,14 +8,14 @@
 #include <cstdint>
 
 #include "core/comm/group.h"
-#include "core/nn/dropout.h"
+#include "core/nn/attention.h"
 
 namespace trireme::shardformer {
 
 struct RingAttention {
   comm::Group group;
   std::int64_t query_tokens, tokens;     ///< number of queries and of keys of a full sample
-  bool causal = false;                   ///< query i attends only to keys 0 .. i. @pre query_tokens == tokens
+  nn::AttentionPattern pattern{};        ///< of all tokens. @pre causal only if query_tokens == tokens
   const nn::Dropout* dropout = nullptr;  ///< of the probabilities, with the mask that a single process would draw;
                                          ///< null: none
   nn::Context context{};                 ///< of the dropout
@@ -23,7 +23,8 @@ struct RingAttention {
   bool overlap = true;                   ///< false: each hop is waited for at once
 };
 
-/// q [B, heads, this rank's slice of the query tokens, d], k and v [B, heads, this rank's slice of the tokens, d] ->
+/// q [B, heads, this rank's slice of the query tokens, d], k and v [B, key-value heads, this rank's slice of the
+/// tokens, d] ->
 /// like q: softmax(q k^T / sqrt(d)) v over all tokens. The next slice is received while the current one is used. Saved
 /// for backward: the inputs, the output and one number per query; probabilities are recomputed.
 /// Half precision: products use it; the running sums and the gradients that are passed around are in float32.

@@ -10,7 +10,8 @@
 #include "core/base/error.h"
 #include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/first_token.h"
+#include "core/nn/gated_linear.h"
+#include "core/nn/tokens.h"
 #include "shardformer/head_exchange.h"
 #include "shardformer/match.h"
 #include "shardformer/ring_attention.h"
@@ -62,7 +63,8 @@ void scatter(nn::Unary& layer, const comm::Group& group, bool sums) {
 std::string validate_sequence(const nn::PolicyRow& row, const nn::Layer& layer) {
   if (row.role == Role::whole) return "";
   if (row.role == Role::first_token || row.role == Role::gather_tokens)
-    return dynamic_cast<const nn::FirstToken*>(&layer) != nullptr
+    return dynamic_cast<const nn::FirstToken*>(&layer) != nullptr ||
+                   (row.role == Role::gather_tokens && dynamic_cast<const nn::AllTokens*>(&layer) != nullptr)
                ? ""
                : fmt::format("the policy calls \"{}\" a first-token layer, which it is not", layer.path());
   return dynamic_cast<const nn::Unary*>(&layer) != nullptr
@@ -84,10 +86,10 @@ std::string validate_sequence_policy(nn::Model& model, const nn::Policy& policy)
   for_each(model, policy, [&](const nn::PolicyRow&, nn::Layer& layer) {
     known.insert(&layer);
     for (const auto& declared : layer.declared()) known.insert(declared.member->unsafeGetTensorImpl());
-    if (const auto* attention = dynamic_cast<nn::SelfAttention*>(&layer)) {
-      known.insert(attention->dropout.get());
-      for (const auto& parameter : attention->parameters()) known.insert(parameter.unsafeGetTensorImpl());
-    }
+    auto* attention = dynamic_cast<nn::SelfAttention*>(&layer);
+    if (attention != nullptr) known.insert(attention->dropout.get());
+    if (attention != nullptr || dynamic_cast<nn::GatedLinear*>(&layer) != nullptr)
+      for (const auto& parameter : layer.parameters()) known.insert(parameter.unsafeGetTensorImpl());
   });
   constexpr const char* kSilent =
       "the policy does not say whether \"{}\" sees slices of the tokens; give its layer the role token_wise, or whole";
@@ -102,13 +104,22 @@ std::string validate_sequence_policy(nn::Model& model, const nn::Policy& policy)
   return why;
 }
 
+/// All ranks get what the head reads.
+static void gather(nn::Unary& layer, const comm::Group& group, bool same_gradient) {
+  if (dynamic_cast<nn::FirstToken*>(&layer) != nullptr)
+    return layer.set_forward([group](const at::Tensor& x, const Context&) { return first_token_to_all(x, group); });
+  layer.set_forward([group, same_gradient](const at::Tensor& x, const Context& context) {
+    return gather_tokens(x, context.tokens, group, same_gradient);
+  });
+}
+
 void cut_tokens(nn::Layer& layer, Role role, const comm::Group& group, bool sums) {
   if (role == Role::whole) return;
   auto& unary = dynamic_cast<nn::Unary&>(layer);
   if (role == Role::token_wise) return token_wise(unary, group, sums);
   if (role == Role::scatter_tokens) return scatter(unary, group, sums);
-  if (role == Role::gather_tokens)
-    return unary.set_forward([group](const at::Tensor& x, const Context&) { return first_token_to_all(x, group); });
+  // The ranks of a separate axis do not all count the loss; those of tensor parallelism all have its whole gradient.
+  if (role == Role::gather_tokens) return gather(unary, group, /*same_gradient=*/sums);
   unary.set_forward(
       [group](const at::Tensor& x, const Context&) { return x.narrow(1, 0, tokens_here(1, group).size()); });
 }
@@ -119,13 +130,16 @@ void attend_to_slices(nn::SelfAttention& attention, shard::Range heads, const co
     return query_tokens == 0 ? context.tokens : query_tokens;
   };
   const auto& dropout = attention.dropout;
+  attention.set_first_token([group](const Context& context) { return tokens_here(context.tokens, group).begin; });
   if (mode == Sequence::ring_attn)
     return attention.set_attention([=](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                       const Context& context, std::int64_t query_tokens) {
+                                       const Context& context, std::int64_t query_tokens,
+                                       const nn::AttentionPattern& pattern) {
       return ring_attention(q, k, v,
                             {.group = group,
                              .query_tokens = tokens(context, query_tokens),
                              .tokens = context.tokens,
+                             .pattern = pattern,
                              .dropout = dropout.get(),
                              .context = context,
                              .first_head = heads.begin,
@@ -133,10 +147,14 @@ void attend_to_slices(nn::SelfAttention& attention, shard::Range heads, const co
     });
   dropout->set_slice_begin_at(heads.begin + shard::split(heads.size(), group.size(), group.rank()).begin);
   attention.set_attention([=, &attention](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                          const Context& context, std::int64_t query_tokens) {
-    const auto all = tokens_to_heads({q, k, v}, {tokens(context, query_tokens), context.tokens, context.tokens}, group);
-    return heads_to_tokens(nn::attention(all[0], all[1], all[2], *dropout, context, attention.fused()), heads.size(),
-                           group);
+                                          const Context& context, std::int64_t query_tokens,
+                                          const nn::AttentionPattern& pattern) {
+    // Key-value heads are exchanged as they are where each rank gets whole ones for its share of the heads.
+    const auto count = k.size(1) % group.size() == 0 ? k.size(1) : q.size(1);
+    const auto all = tokens_to_heads({q, nn::repeat_heads(k, count), nn::repeat_heads(v, count)},
+                                     {tokens(context, query_tokens), context.tokens, context.tokens}, group);
+    return heads_to_tokens(nn::attention(all[0], all[1], all[2], *dropout, context, pattern, attention.fused()),
+                           heads.size(), group);
   });
 }
 

@@ -4,7 +4,7 @@
 //   scatter_tokens   y = this rank's slice of f(x)
 //   token_wise       y = f(x) for a slice x; a Dropout draws the mask of these tokens
 //   first_token      y = the first token, on the rank that holds it; empty on the others
-//   gather_tokens    y = the first token, on every rank
+//   gather_tokens    y = the first token, or all tokens, on every rank
 #pragma once
 
 #include <string>

@@ -47,6 +47,21 @@ struct SumToSlices : torch::autograd::Function<SumToSlices> {
   }
 };
 
+struct GatherTokens : torch::autograd::Function<GatherTokens> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, std::int64_t tokens, const comm::Group& group,
+                            bool same_gradient) {
+    save_group(ctx, group);
+    ctx->saved_data["same_gradient"] = same_gradient;
+    return gather_async(x, tokens, group).wait();
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto& group = saved_group(ctx);
+    auto mine = ctx->saved_data.at("same_gradient").toBool() ? slice_of(grads[0], group)
+                                                             : reduce_scatter_async(grads[0], group).wait();
+    return {std::move(mine), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
 struct FirstTokenToAll : torch::autograd::Function<FirstTokenToAll> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const comm::Group& group) {
     ctx->saved_data["sizes"] = x.sizes().vec();
@@ -140,6 +155,10 @@ at::Tensor scatter_tokens(const at::Tensor& x, const comm::Group& group) {
 
 at::Tensor sum_to_slices(const at::Tensor& x, const comm::Group& group) {
   return group.size() == 1 ? x : SumToSlices::apply(x, group);
+}
+
+at::Tensor gather_tokens(const at::Tensor& x, std::int64_t tokens, const comm::Group& group, bool same_gradient) {
+  return group.size() == 1 ? x : GatherTokens::apply(x, tokens, group, same_gradient);
 }
 
 at::Tensor first_token_to_all(const at::Tensor& x, const comm::Group& group) {

@@ -43,6 +43,10 @@ Reduction reduce_scatter_async(const at::Tensor& whole, const comm::Group& group
 at::Tensor scatter_tokens(const at::Tensor& x, const comm::Group& group);
 /// This rank's slice of the sum of all ranks' x. Backward: all-gathers the gradient.
 at::Tensor sum_to_slices(const at::Tensor& x, const comm::Group& group);
+/// All tokens of slices of x, on each rank. Backward: this rank's slice of its own gradient, if each rank has the
+/// `same_gradient`; else of the sum of all ranks' gradients. Communication: the elements of the full tensor, and again
+/// if gradients are summed.
+at::Tensor gather_tokens(const at::Tensor& x, std::int64_t tokens, const comm::Group& group, bool same_gradient);
 /// Broadcasts the first token, [B, 1, ...], of rank 0's slice to all ranks. Backward: rank 0 uses its own gradient,
 /// which is that of every rank or the only one that counts; the others have none. Communication: the elements of one
 /// token, from rank 0.

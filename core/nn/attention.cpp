@@ -3,24 +3,89 @@
 #include <ATen/SDPBackend.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 
 namespace trireme::nn {
+namespace {
+
+/// Its exponential is 0 in every dtype, and a query without keys that count keeps the differences of its scores, which
+/// a running softmax over parts of the keys needs.
+constexpr double kMasked = -1e4;
+
+std::shared_ptr<Linear> projection(const SelfAttention::Options& o, std::int64_t heads, std::int64_t head_size) {
+  return std::make_shared<Linear>(Linear::Options{
+      .in = o.hidden, .out = heads * head_size, .bias = o.bias, .init_std = o.init_std, .out_unit = head_size});
+}
+
+/// The options with what follows from others. @throws ConfigError
+SelfAttention::Options complete(SelfAttention::Options o) {
+  if (o.heads < 1 || (o.head_size == 0 && o.hidden % o.heads != 0))
+    throw ConfigError(
+        fmt::format("an attention layer of {} features cannot have {} heads; choose a number that divides {}", o.hidden,
+                    o.heads, o.hidden));
+  if (o.key_value_heads == 0) o.key_value_heads = o.heads;
+  if (o.heads % o.key_value_heads != 0)
+    throw ConfigError(
+        fmt::format("{} attention heads cannot share {} heads of keys and values; choose a number that "
+                    "divides {}",
+                    o.heads, o.key_value_heads, o.heads));
+  if (o.head_size == 0) o.head_size = o.hidden / o.heads;
+  return o;
+}
+
+}  // namespace
+
+at::Tensor score_bias(const AttentionPattern& pattern, shard::Range queries, shard::Range keys, at::ScalarType dtype,
+                      c10::Device device) {
+  at::Tensor bias;
+  if (pattern.key_mask.defined()) {
+    const auto out = pattern.key_mask.narrow(1, keys.begin, keys.size()).eq(0).to(device);
+    bias = at::zeros(out.sizes(), at::TensorOptions(dtype).device(device)).masked_fill_(out, kMasked);
+    bias = bias.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, keys]
+  }
+  if (!pattern.causal || keys.end <= queries.begin + 1) return bias;  // all keys are before the first query
+  const auto positions = [&](shard::Range range) {
+    return at::arange(range.begin, range.end, at::TensorOptions(at::kLong).device(device));
+  };
+  const auto later = positions(keys).unsqueeze(0).gt(positions(queries).unsqueeze(1));
+  if (!bias.defined()) bias = at::zeros({1, 1, queries.size(), keys.size()}, at::TensorOptions(dtype).device(device));
+  return bias.masked_fill(later, -std::numeric_limits<double>::infinity());
+}
+
+at::Tensor repeat_heads(const at::Tensor& x, std::int64_t count) {
+  if (x.size(1) == count) return x;
+  return x.unsqueeze(2).expand({-1, -1, count / x.size(1), -1, -1}).flatten(1, 2);
+}
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
-                     const Context& context, bool fused) {
-  if (fused && !dropout.active(context)) return at::scaled_dot_product_attention(q, k, v);
+                     const Context& context, const AttentionPattern& pattern, bool fused) {
+  const auto keys = repeat_heads(k, q.size(1)), values = repeat_heads(v, q.size(1));
+  const bool in_kernel = fused && !dropout.active(context);
+  const bool all_before = pattern.causal && !pattern.key_mask.defined() && in_kernel;  // the kernel knows this pattern
+  const auto bias =
+      all_before ? at::Tensor() : score_bias(pattern, {0, q.size(2)}, {0, k.size(2)}, q.scalar_type(), q.device());
+  if (in_kernel) {
+    std::optional<at::Tensor> mask;
+    if (bias.defined()) mask = bias.expand({q.size(0), -1, q.size(2), -1});
+    return at::scaled_dot_product_attention(q, keys, values, mask, 0, all_before);
+  }
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  const auto scores = at::matmul(q * scale, k.transpose(-2, -1));
+  auto scores = at::matmul(q * scale, keys.transpose(-2, -1));
+  if (bias.defined()) scores = scores + bias;
   const auto kept = dropout.forward(at::softmax(scores, -1), context);
-  return at::matmul(kept.to(v.scalar_type()), v);
+  return at::matmul(kept.to(v.scalar_type()), values);
 }
 
 std::string attention_kernel(std::int64_t heads, std::int64_t tokens, std::int64_t head_size, at::ScalarType dtype,
@@ -39,32 +104,50 @@ std::string attention_kernel(std::int64_t heads, std::int64_t tokens, std::int64
   }
 }
 
-static std::shared_ptr<Linear> projection(const SelfAttention::Options& o) {
-  if (o.heads < 1 || o.hidden % o.heads != 0)
-    throw ConfigError(
-        fmt::format("an attention layer of {} features cannot have {} heads; choose a number that divides {}", o.hidden,
-                    o.heads, o.hidden));
-  return std::make_shared<Linear>(Linear::Options{
-      .in = o.hidden, .out = o.hidden, .bias = o.bias, .init_std = o.init_std, .out_unit = o.hidden / o.heads});
+SelfAttention::SelfAttention(const Options& given)
+    : projections(std::vector<std::shared_ptr<Linear>>{}),
+      dropout(std::make_shared<Dropout>(given.dropout)),
+      heads_(given.heads),
+      causal_(given.causal),
+      mask_(given.mask),
+      rotary_(given.rotary) {
+  const auto o = complete(given);
+  key_value_heads_ = o.key_value_heads;
+  head_size_ = o.head_size;
+  std::vector<std::shared_ptr<Linear>> parts;
+  for (std::size_t i = 0; i < o.names.size(); ++i)
+    parts.push_back(register_module(o.names[i], projection(o, i == 0 ? o.heads : o.key_value_heads, o.head_size)));
+  projections = LinearGroup(std::move(parts));
+  register_module("dropout", dropout);
 }
 
-SelfAttention::SelfAttention(const Options& options)
-    : query(register_module("query", projection(options))),
-      key(register_module("key", projection(options))),
-      value(register_module("value", projection(options))),
-      dropout(register_module("dropout", std::make_shared<Dropout>(options.dropout))),
-      heads_(options.heads),
-      head_size_(options.hidden / options.heads) {}
+AttentionPattern SelfAttention::pattern(const Context& context) const {
+  const auto* mask = mask_.empty() ? nullptr : context.side.find(mask_);
+  return {causal_, mask == nullptr ? at::Tensor() : *mask};
+}
+
+at::Tensor SelfAttention::by_head(const at::Tensor& y) const {
+  return y.unflatten(-1, {-1, head_size_}).transpose(1, 2);
+}
+
+at::Tensor SelfAttention::key_value_heads_here(const at::Tensor& x) const {
+  if (key_value_head_of_.empty()) return x;
+  return x.index_select(1, at::tensor(key_value_head_of_, at::TensorOptions(at::kLong).device(x.device())));
+}
 
 at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, std::int64_t query_tokens) {
-  const auto ask = [&] { return query->forward(query_tokens == 0 ? x : x.narrow(1, 0, query_tokens), context); };
-  const auto by_head = [this](const at::Tensor& y) { return y.unflatten(-1, {-1, head_size_}).transpose(1, 2); };
   const auto mix = [&] {
-    const auto [q, k, v] = projection_
-                               ? projection_(x, context, query_tokens)
-                               : std::array<at::Tensor, 3>{ask(), key->forward(x, context), value->forward(x, context)};
-    return attention_ ? attention_(by_head(q), by_head(k), by_head(v), context, query_tokens)
-                      : attention(by_head(q), by_head(k), by_head(v), *dropout, context, fused_);
+    auto parts = projections.forward(x, context, query_tokens);
+    auto q = by_head(parts[0]), k = by_head(parts[1]);
+    const auto v = key_value_heads_here(by_head(parts[2]));
+    if (rotary_) {
+      const auto first = first_token_ ? first_token_(context) : 0;
+      q = rotary_->rotate(q, first, context);
+      k = rotary_->rotate(k, first, context);
+    }
+    k = key_value_heads_here(k);
+    return attention_ ? attention_(q, k, v, context, query_tokens, pattern(context))
+                      : attention(q, k, v, *dropout, context, pattern(context), fused_);
   };
   return mix().transpose(1, 2).flatten(2);  // mix() has returned: q, k and v are freed unless the graph holds them
 }

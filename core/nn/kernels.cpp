@@ -22,7 +22,8 @@ KernelPlaces kernel_places(Model& model) {
       if (attention->dropout->p() > 0) ++places.attention_with_dropout;
     }
     if (dynamic_cast<LayerNorm*>(&module) != nullptr) ++places.norm;
-    if (const auto* linear = dynamic_cast<Linear*>(&module)) places.pointwise += linear->options().gelu ? 1 : 0;
+    if (const auto* linear = dynamic_cast<Linear*>(&module))
+      places.pointwise += linear->options().activation == Activation::gelu ? 1 : 0;
     if (const auto* dropout = dynamic_cast<Dropout*>(&module)) places.dropout += dropout->p() > 0 ? 1 : 0;
   });
   places.pointwise += places.dropout;

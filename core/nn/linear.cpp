@@ -1,7 +1,6 @@
 #include "core/nn/linear.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 
@@ -29,13 +28,15 @@ at::Tensor Linear::compute(const at::Tensor& x, const Context&) {
 }
 
 at::Tensor Linear::late_bias(const at::Tensor& x) const {
-  return options_.gelu && fused_ && bias.defined() && can_fuse({x, weight, bias}) ? bias : at::Tensor();
+  const bool one_step = options_.activation == Activation::gelu && fused_;
+  return one_step && bias.defined() && can_fuse({x, weight, bias}) ? bias : at::Tensor();
 }
 
 at::Tensor Linear::finish(at::Tensor product, const at::Tensor& late) const {
-  if (options_.gelu && fused_ && late.defined() && can_fuse({product, late})) return bias_gelu(product, late);
+  if (options_.activation == Activation::gelu && fused_ && late.defined() && can_fuse({product, late}))
+    return bias_gelu(product, late);
   const auto y = late.defined() ? product.add_(late) : product;
-  return options_.gelu ? at::gelu(y) : y;
+  return activate(y, options_.activation);
 }
 
 LayerNorm::LayerNorm(std::int64_t size, double eps) : size_(size), eps_(eps) {

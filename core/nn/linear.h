@@ -1,13 +1,14 @@
 // Linear and LayerNorm: y = x W^T + b over the last dim, and layer normalisation. Each can include the neighbouring
-// step of a block (Linear the GELU after it, LayerNorm the residual sum before it), so that both can run as one step
-// (core/nn/fused.h).
+// step of a block (Linear the activation after it, LayerNorm the residual sum before it), so that both can run as one
+// step (core/nn/fused.h).
 #pragma once
 
+#include "core/nn/activation.h"
 #include "core/nn/dropout.h"
 
 namespace trireme::nn {
 
-/// weight [out, in], bias [out]; x [..., in] -> [..., out]: x W^T + b, or GELU of that.
+/// weight [out, in], bias [out]; x [..., in] -> [..., out]: x W^T + b, or the activation of that.
 class Linear : public Unary {
  public:
   struct Options {
@@ -16,7 +17,7 @@ class Linear : public Unary {
     double init_std = 0.02;  ///< weight: normal(0, init_std); bias: zeros
     /// A shard boundary must be a multiple of this many features, such as the size of a head.
     std::int64_t in_unit = 1, out_unit = 1;
-    bool gelu = false;  ///< exact GELU, applied after the bias
+    Activation activation = Activation::none;  ///< applied after the bias
   };
   explicit Linear(const Options& options);
   [[nodiscard]] const Options& options() const { return options_; }
@@ -27,7 +28,7 @@ class Linear : public Unary {
   /// Computes the output of forward() from the product, which it may overwrite. `late`: the bias that is still to be
   /// added, or undefined.
   [[nodiscard]] at::Tensor finish(at::Tensor product, const at::Tensor& late) const;
-  /// Whether bias and GELU run as one step.
+  /// Whether bias and an exact GELU run as one step.
   void fuse(bool on) { fused_ = on; }
 
   at::Tensor weight, bias;  ///< bias is undefined without one

@@ -10,7 +10,7 @@ namespace trireme::nn {
 enum class Role {
   // Tensor parallelism: each rank holds a part of the layer's parameters.
   attention,                      ///< a SelfAttention; each rank holds some of the heads
-  column_parallel,                ///< a Linear; each rank holds some of the outputs, which stay sharded
+  column_parallel,                ///< a Linear or GatedLinear; each rank holds some of the outputs, which stay sharded
   row_parallel,                   ///< a Linear after attention or column_parallel; each rank holds some of the inputs,
                                   ///< and the outputs are summed over the ranks
   sharded_dropout,                ///< a Dropout between attention or column_parallel and row_parallel; it draws the
@@ -21,7 +21,7 @@ enum class Role {
   vocab_parallel_embedding,       ///< an Embedding; each rank holds the vectors of some of the token ids
   // Sequence parallelism: each rank holds a slice of each sample's tokens (dim 1) between these two layers:
   scatter_tokens,  ///< the first layer: its output has all tokens, and each rank continues with its slice
-  gather_tokens,   ///< the last layer, a FirstToken: every rank receives its output
+  gather_tokens,   ///< the last layer, a FirstToken or AllTokens: every rank receives its output
   // Roles of the layers between them, before them and after them:
   token_wise,   ///< treats each token by itself (a norm, a dropout), so it can be given slices
   first_token,  ///< a FirstToken; only the first rank has an output

@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "core/nn/attention.h"
 #include "core/nn/dropout.h"
-#include "core/nn/first_token.h"
 #include "core/nn/linear.h"
+#include "core/nn/tokens.h"
 
 namespace trireme::models::vit {
 namespace {
@@ -84,9 +84,10 @@ class EncoderLayer : public nn::Block {
  public:
   EncoderLayer(const Options& options, bool last) {
     const std::int64_t hidden = *options.hidden_size, inner = *options.intermediate_size;
-    const auto linear = [&](std::int64_t in, std::int64_t out, std::int64_t in_unit = 1, bool gelu = false) {
+    const auto linear = [&](std::int64_t in, std::int64_t out, std::int64_t in_unit = 1,
+                            nn::Activation activation = nn::Activation::none) {
       return std::make_shared<nn::Linear>(nn::Linear::Options{
-          .in = in, .out = out, .init_std = *options.initializer_range, .in_unit = in_unit, .gelu = gelu});
+          .in = in, .out = out, .init_std = *options.initializer_range, .in_unit = in_unit, .activation = activation});
     };
     const auto norm = [&] { return std::make_shared<nn::LayerNorm>(hidden, *options.layer_norm_eps); };
     const auto dropout = [&] { return std::make_shared<nn::Dropout>(*options.dropout); };
@@ -101,7 +102,7 @@ class EncoderLayer : public nn::Block {
     auto& attention_out = submodule(attention, "output");
     attention_out_ = attention_out.register_module("dense", linear(hidden, hidden, hidden / *options.num_heads));
     attention_out_dropout_ = attention_out.register_module("dropout", dropout());
-    mlp_in_ = submodule(*this, "intermediate").register_module("dense", linear(hidden, inner, 1, /*gelu=*/true));
+    mlp_in_ = submodule(*this, "intermediate").register_module("dense", linear(hidden, inner, 1, nn::Activation::gelu));
     auto& output = submodule(*this, "output");
     mlp_out_ = output.register_module("dense", linear(inner, hidden));
     mlp_out_dropout_ = output.register_module("dropout", dropout());

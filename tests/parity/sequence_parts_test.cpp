@@ -192,47 +192,62 @@ struct Row {
   std::int64_t query_tokens, tokens;
   bool causal = false;
   double dropout = 0;
+  bool mask = false;                 ///< some keys do not count, in one sample none
+  std::int64_t key_value_heads = 3;  ///< of 3
 };
 
 // Causal, and what asks is the first token alone; with the mask of one process.
 TEST(RingAttention, IsThatOfOneRank) {
-  for (const auto& [query_tokens, tokens, causal, p] : std::vector<Row>{{12, 12},
-                                                                        {10, 10},
-                                                                        {10, 10, true},
-                                                                        {10, 10, false, 0.3},
-                                                                        {10, 10, true, 0.3},
-                                                                        {1, 10},
-                                                                        {1, 10, false, 0.3},
-                                                                        {2, 2},
-                                                                        {2, 2, true},
-                                                                        {1, 1, true},
-                                                                        {7, 7, true, 0.5}}) {
-    SCOPED_TRACE(fmt::format("{} of {}, causal {}, dropout {}", query_tokens, tokens, causal, p));
+  for (const auto& [query_tokens, tokens, causal, p, masked, kv_heads] : std::vector<Row>{{12, 12},
+                                                                                          {10, 10},
+                                                                                          {10, 10, true},
+                                                                                          {10, 10, false, 0.3},
+                                                                                          {10, 10, true, 0.3},
+                                                                                          {1, 10},
+                                                                                          {1, 10, false, 0.3},
+                                                                                          {2, 2},
+                                                                                          {2, 2, true},
+                                                                                          {1, 1, true},
+                                                                                          {7, 7, true, 0.5},
+                                                                                          {10, 10, false, 0, true},
+                                                                                          {10, 10, true, 0.3, true, 1},
+                                                                                          {1, 10, false, 0, true, 1},
+                                                                                          {9, 9, true, 0, false, 1}}) {
+    SCOPED_TRACE(fmt::format("{} of {}, causal {}, dropout {}, mask {}, {} key-value heads", query_tokens, tokens,
+                             causal, p, masked, kv_heads));
     nn::Dropout dropout(p);
     dropout.set_path("attention.dropout");
     const nn::Context context{
         .training = true, .seed = 3, .step = 2, .sample_ids = at::arange(7, 9, at::kLong), .tokens = tokens};
-    const Tensors x{draw("q", {2, 3, query_tokens, 4}), draw("k", {2, 3, tokens, 4}), draw("v", {2, 3, tokens, 4})};
+    const Tensors x{draw("q", {2, 3, query_tokens, 4}), draw("k", {2, kv_heads, tokens, 4}),
+                    draw("v", {2, kv_heads, tokens, 4})};
     const auto dy = draw("dy", x[0].sizes().vec());
     const Tensors whole{leaf(x[0]), leaf(x[1]), leaf(x[2])};
-    auto scores = at::matmul(whole[0] * 0.5, whole[1].transpose(-2, -1));
+    const auto per_head = [](const at::Tensor& t) { return t.size(1) == 3 ? t : t.expand({-1, 3, -1, -1}); };
+    auto scores = at::matmul(whole[0] * 0.5, per_head(whole[1]).transpose(-2, -1));
+    at::Tensor key_mask;
+    if (masked) {
+      key_mask = at::stack({at::arange(tokens, on(at::kLong)).remainder(3).ne(1), at::zeros({tokens}, on(at::kBool))});
+      scores = scores + key_mask.logical_not().to(at::kDouble).mul(-1e4).view({2, 1, 1, tokens});
+    }
     if (causal) {
       const auto i = at::arange(tokens, on(at::kLong));
       scores = scores.masked_fill(i > i.unsqueeze(1), -INFINITY);
     }
-    const auto expected = at::matmul(dropout.forward(at::softmax(scores, -1), context), whole[2]);
+    const auto expected = at::matmul(dropout.forward(at::softmax(scores, -1), context), per_head(whole[2]));
     expected.backward(dy);
     const Tensors slices{leaf(mine(x[0], 2)), leaf(mine(x[1], 2)), leaf(mine(x[2], 2))};
     const auto got = ring_attention(slices[0], slices[1], slices[2],
                                     {.group = group(),
                                      .query_tokens = query_tokens,
                                      .tokens = tokens,
-                                     .causal = causal,
+                                     .pattern = {.causal = causal, .key_mask = key_mask},
                                      .dropout = &dropout,
                                      .context = context});
-    EXPECT_LE(off(got, mine(expected, 2)), kTiny);
+    const double bound = masked ? 10 * kTiny : kTiny;  // without keys that count, scores are differences of -1e4
+    EXPECT_LE(off(got, mine(expected, 2)), bound);
     got.backward(mine(dy, 2));
-    for (std::size_t i = 0; i < 3; ++i) EXPECT_LE(off(slices[i].grad(), mine(whole[i].grad(), 2)), kTiny) << i;
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_LE(off(slices[i].grad(), mine(whole[i].grad(), 2)), bound) << i;
   }
 }
 

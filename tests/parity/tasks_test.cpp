@@ -1,80 +1,21 @@
 // Contract C1 for tasks over samples of varying length: the loss is the mean over what counts in the global batch, in
 // every layout. Batches are padded, ranks and microbatches have very different numbers of labels that count, and every
 // block reads the padding mask, in a pipeline too.
-#include "tasks/tasks.h"
-
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/rand.h>
-#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <ostream>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "core/base/random.h"
 #include "core/nn/block.h"
 #include "core/nn/embedding.h"
 #include "core/nn/linear.h"
-#include "core/optim/sgd.h"
-#include "core/train/evaluate.h"
-#include "tests/parity/layout.h"
+#include "tests/parity/sentences.h"
 
 namespace trireme::tests {
 namespace {
 
-constexpr std::int64_t kTokenIds = 7, kWidth = 6, kSentences = 19, kPerStep = 8, kTrainSteps = 4;
-constexpr double kRate = 0.3;
-
-std::int64_t drawn(std::int64_t index, std::int64_t number, std::int64_t below) {
-  const auto key = random::mix(random::hash("sentences"), static_cast<std::uint64_t>(index));
-  return static_cast<std::int64_t>(random::uniform(key, static_cast<std::uint64_t>(number)) *
-                                   static_cast<double>(below));
-}
-
-/// 1 to 9 tokens a sample. Labels of tokens: all of them count in some samples, none in others.
-class Sentences : public data::Dataset {
- public:
-  explicit Sentences(std::string task) : task_(std::move(task)) {}
-  std::int64_t size() const override { return kSentences; }
-  std::optional<data::Sample> get(std::int64_t index, std::int64_t, bool) override {
-    const auto length = 1 + drawn(index, 0, 9);
-    auto ids = at::zeros({length}, at::kLong), labels = at::full({length}, -100, at::kLong);
-    for (std::int64_t t = 0; t < length; ++t) {
-      ids[t] = drawn(index, 10 + t, kTokenIds);
-      if (index % 3 == 0 || (index % 3 == 1 && t == 0)) labels[t] = drawn(index, 30 + t, kTokenIds);
-    }
-    data::Sample sample{{{"input_ids", ids}, {"mask", at::ones_like(ids)}}, {}};
-    if (task_ == "classification") labels = at::full({}, index % 4 == 0 ? -100 : index % kTokenIds, at::kLong);
-    if (task_ == "multi_label")
-      labels = at::rand({kTokenIds}, at::kDouble).mul_(0).add_(0.1 * (index % 5)).gt(0.15).to(at::kLong);
-    if (task_ == "regression") labels = at::full({kTokenIds}, 0.3 * static_cast<double>(index % 4), at::kDouble);
-    sample.targets = {{nn::kLabels, labels}};
-    return sample;
-  }
-  nn::DataSpec spec() override {
-    const bool sample = task_ == "classification";
-    nn::DataSpec spec{.inputs = {{"input_ids", at::kLong, {-1}}, {"mask", at::kLong, {-1}}},
-                      .targets = {{nn::kLabels, at::kLong, {-1}}},
-                      .ignored_labels = true};
-    if (sample) spec.targets.front().shape.clear();
-    if (sample) spec.classes = kTokenIds;
-    if (task_ == "multi_label" || task_ == "regression") spec.targets.front().shape = {kTokenIds};
-    if (task_ == "regression") spec.targets.front().dtype = at::kDouble;
-    return spec;
-  }
-  data::Sample collate(std::vector<data::Sample> samples, const std::vector<std::int64_t>& indices) override {
-    return data::collate_padded(std::move(samples), indices, spec(), {.values = {{nn::kLabels, -100}}});
-  }
-
- private:
-  std::string task_;
-};
+constexpr std::int64_t kWidth = 6;
 
 /// x + W2 tanh(W1 (x + mean of the sample's tokens that are no padding))
 class Mix : public nn::Block {
@@ -135,114 +76,17 @@ class Tagger : public nn::Model {
   std::vector<std::string> side_input_names() const override { return {"mask"}; }
 };
 
-std::shared_ptr<nn::Model> make_tagger(const std::string& task) {
-  return std::make_shared<Tagger>(task.ends_with("_lm"));
-}
-std::shared_ptr<const Task> make(const std::string& task) {
-  return tasks::all_tasks().at(task).make(Sentences(task).spec());
-}
-
-/// The loss of a whole global batch, by hand.
-at::Tensor loss_by_hand(const std::string& task, const at::Tensor& out, const at::Tensor& labels) {
-  if (task == "regression") return (out - labels).square().mean();
-  if (task == "multi_label") {
-    const auto y = labels.to(out.scalar_type());
-    return -(y * out.sigmoid().log() + (1 - y) * (-out).sigmoid().log()).mean();
-  }
-  const bool causal = task == "causal_lm";
-  const auto logits = causal ? out.narrow(1, 0, out.size(1) - 1) : out;
-  const auto wanted = causal ? labels.narrow(1, 1, labels.size(1) - 1) : labels;
-  if (!wanted.ne(-100).any().item<bool>()) return logits.sum() * 0;  // a step in which nothing counts changes nothing
-  return at::cross_entropy_loss(logits.reshape({-1, kTokenIds}), wanted.reshape({-1}));
-}
-
-struct Outcome {
-  std::vector<double> losses;
-  Named weights;
-};
-
-/// One process, each global batch at once, plain gradient descent.
-Outcome train_by_hand(const std::string& task) {
-  const auto model = make_tagger(task);
-  nn::materialize(*model, kSeed, at::kDouble, at::kCPU);
-  auto parameters = nn::parameters(*model);
-  const auto data = std::make_shared<Sentences>(task);
-  data::LoaderOptions options{.global_batch = kPerStep, .micro_batch = kPerStep};
-  options.seed = kSeed;
-  options.shuffle = true;
-  options.dtype = at::kDouble;
-  data::Loader loader(data, options);
-  Outcome outcome;
-  for (std::int64_t step = 0; step < kTrainSteps; ++step) {
-    loader.start_epoch(step / loader.steps_per_epoch(), step % loader.steps_per_epoch());
-    const auto batch = loader.next()->micro.front();
-    const nn::Context context{.training = true, .side = model->side_inputs(batch.inputs)};
-    const auto out = model->forward(model->first_inputs(batch.inputs), context).front();
-    const auto loss = loss_by_hand(task, out, batch.targets[nn::kLabels]);
-    loss.backward();
-    outcome.losses.push_back(loss.item<double>());
-    const at::NoGradGuard no_grad;
-    for (auto& p : parameters) {
-      p.value.sub_(kRate * p.value.grad());
-      p.value.mutable_grad() = at::Tensor();
-    }
-  }
-  for (const auto& p : parameters) outcome.weights[p.name] = p.value.detach().clone();
-  return outcome;
-}
-
-struct TaskLayout {
-  std::string name, plugin, keys;
-  int inner = 1;  ///< ranks that one data-parallel rank takes
-  bool recompute = false;
-};
-void PrintTo(const TaskLayout& layout, std::ostream* out) { *out << layout.name; }
-
 class ParityTasks : public testing::TestWithParam<TaskLayout> {};
 
 TEST_P(ParityTasks, TheLossIsTheMeanOverWhatCountsInTheGlobalBatch) {
-  const auto& layout = GetParam();
-  if (world().size() % layout.inner != 0) GTEST_SKIP() << "needs more ranks";
+  if (world().size() % GetParam().inner != 0) GTEST_SKIP() << "needs more ranks";
+  const nn::Policy policy{{"ids", nn::Role::classifier_head},
+                          {"mix*.up", nn::Role::column_parallel},
+                          {"mix*.down", nn::Role::row_parallel}};
   for (const auto& task : tasks::all_tasks().names()) {
     SCOPED_TRACE(task);
-    const auto expected = train_by_hand(task);
-    Case c;
-    c.plugin_name = layout.plugin;
-    c.plugin = layout.keys;
-    BoostOptions options;
-    options.train.global_batch = kPerStep;
-    options.train.micro_batch = 1;
-    options.train.precision = "fp64";
-    options.train.recompute = layout.recompute;
-    options.train.epochs = kTrainSteps;
-    options.optimizer.method = optim::sgd();
-    options.optimizer.lr = kRate;
-    options.seed = kSeed;
-    Booster booster(world(), make_plugin(c), options);
-    BoostInputs inputs{
-        .source = {.model = make_tagger(task)}, .task = make(task), .data = std::make_shared<Sentences>(task)};
-    inputs.source.policy = {{"ids", nn::Role::classifier_head},
-                            {"mix*.up", nn::Role::column_parallel},
-                            {"mix*.down", nn::Role::row_parallel}};
-    auto run = booster.boost(std::move(inputs));
-    Outcome got;
-    for (std::int64_t step = 0; step < kTrainSteps; ++step) {
-      run.loader->start_epoch(step / run.loader->steps_per_epoch(), step % run.loader->steps_per_epoch());
-      got.losses.push_back(booster.train_step(run, *run.loader->next()).loss.item<double>());
-    }
-    for (std::size_t step = 0; step < expected.losses.size(); ++step)
-      EXPECT_NEAR(got.losses.at(step), expected.losses[step], kBound * expected.losses[step]) << "step " << step + 1;
-    const auto [worst, name] = distance(gathered(run.model->weights(), booster.mesh()), expected.weights, kBound);
-    EXPECT_LE(worst, 1) << "weight " << name;
-
-    // An evaluation is the same however samples meet in batches.
-    const auto one = train::evaluate(booster, run, *booster.evaluation_loader(std::make_shared<Sentences>(task), 1));
-    const auto many = train::evaluate(booster, run, *booster.evaluation_loader(std::make_shared<Sentences>(task), 7));
-    EXPECT_EQ(one.samples, kSentences);
-    EXPECT_NEAR(one.loss, many.loss, kBound * one.loss);
-    ASSERT_EQ(one.metrics.size(), make(task)->metrics().size());
-    for (const auto& [metric, value] : one.metrics)
-      EXPECT_NEAR(many.value(metric.name), value, kBound * std::abs(value)) << metric.name;
+    const auto make = [&] { return std::make_shared<Tagger>(/*tokens=*/task.ends_with("_lm")); };
+    expect_same_on_sentences(GetParam(), make, policy, task, train_by_hand(make, task));
   }
 }
 

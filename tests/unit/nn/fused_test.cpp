@@ -197,7 +197,7 @@ TEST(Fused, LayersGiveTheSameEitherWay) {
   const Context train{
       .training = true, .seed = 1, .step = 2, .sample_ids = at::tensor(std::vector<std::int64_t>{4, 9})};
   for (const bool wide : {false, true}) {
-    Linear linear({.in = 6, .out = 6, .gelu = true});
+    Linear linear({.in = 6, .out = 6, .activation = Activation::gelu});
     LayerNorm norm(6, 1e-6);
     Dropout dropout(0.3);
     dropout.set_path("dropout");
@@ -232,8 +232,9 @@ TEST(Fused, AttentionFormsItsScoresWhereItShall) {
   const auto make = [] { return at::randn({2, 3, 5, 4}, at::kDouble); };
   const auto q = make(), k = make(), v = make();
   Dropout none(0);
-  EXPECT_LE(off(attention(q, k, v, none, {}, false).contiguous(), attention(q, k, v, none, {}, true).contiguous()),
-            1e-14);
+  EXPECT_LE(
+      off(attention(q, k, v, none, {}, {}, false).contiguous(), attention(q, k, v, none, {}, {}, true).contiguous()),
+      1e-14);
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16})
     EXPECT_EQ(attention_kernel(6, 197, 64, dtype, at::kCPU), "flash") << dtype;
 }

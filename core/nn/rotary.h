@@ -1,0 +1,39 @@
+// Rotary position embedding: each pair of features of queries and keys is rotated by an angle that grows with the
+// token's position, so that their products depend on distances alone. Su et al., "RoFormer", 2021. Pairs are (i, i +
+// d/2), as in Llama.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+#include "core/nn/context.h"
+
+namespace trireme::nn {
+
+class Rotary {
+ public:
+  struct Options {
+    std::int64_t head_size;  ///< even
+    double theta = 10000;
+    /// The input [B, N] that holds the tokens' positions, if the data have it; otherwise they are 0, 1, ...
+    std::string positions = "position_ids";
+  };
+  explicit Rotary(Options options);
+
+  /// x [B, heads, n, d], tokens first to first + n - 1 of the samples. Angles are computed in float32 at least.
+  [[nodiscard]] at::Tensor rotate(const at::Tensor& x, std::int64_t first, const Context& context) const;
+
+ private:
+  struct Angles {
+    at::Tensor cos, sin;  ///< [n, d], or [B, 1, n, d] with positions from the data
+  };
+  [[nodiscard]] Angles angles(const at::Tensor& x, std::int64_t first, const Context& context) const;
+  Options options_;
+  // The layers of a model share this object and rotate the same tokens.
+  mutable std::int64_t first_ = -1;
+  mutable Angles last_;
+};
+
+}  // namespace trireme::nn

@@ -1,0 +1,56 @@
+// Sentences of varying length with labels of every task, a training on them by hand, and the same in a layout.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "core/nn/policy.h"
+#include "tasks/tasks.h"
+#include "tests/parity/layout.h"
+
+namespace trireme::tests {
+
+constexpr std::int64_t kTokenIds = 7, kLongest = 9, kSentences = 19;
+
+/// 1 to 9 tokens a sample: "input_ids" and "mask", which is 1. Labels of tokens: all of them count in some samples,
+/// none in others.
+class Sentences : public data::Dataset {
+ public:
+  explicit Sentences(std::string task) : task_(std::move(task)) {}
+  std::int64_t size() const override { return kSentences; }
+  std::optional<data::Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
+  nn::DataSpec spec() override;
+  data::Sample collate(std::vector<data::Sample> samples, const std::vector<std::int64_t>& indices) override;
+
+ private:
+  std::string task_;
+};
+
+/// The built-in task of this name, for Sentences.
+std::shared_ptr<const Task> task_for(const std::string& name);
+
+using MakeModel = std::function<std::shared_ptr<nn::Model>()>;
+
+struct TrainedOnSentences {
+  std::vector<double> losses;
+  Named weights;
+};
+/// One process, each global batch at once, plain gradient descent, the loss by its formula.
+TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string& task);
+
+struct TaskLayout {
+  std::string name, plugin, keys;
+  int inner = 1;  ///< ranks that one data-parallel rank takes
+  bool recompute = false;
+};
+void PrintTo(const TaskLayout& layout, std::ostream* out);
+
+/// Trains in the layout on the ranks of this program: the losses and weights must be the expected ones. Evaluations
+/// with other batch sizes must give the same. Collective.
+void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_model, const nn::Policy& policy,
+                              const std::string& task, const TrainedOnSentences& expected);
+
+}  // namespace trireme::tests

@@ -1,0 +1,225 @@
+// Contract C1 for transformers: causal and padded attention, heads that share keys and values, rotary positions, gated
+// MLPs, tied and untied heads over the vocabulary, in every layout, sequence parallelism included. Batches are ragged.
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/nn/attention.h"
+#include "core/nn/block.h"
+#include "core/nn/embedding.h"
+#include "core/nn/gated_linear.h"
+#include "core/nn/rms_norm.h"
+#include "core/nn/tokens.h"
+#include "tests/parity/sentences.h"
+
+namespace trireme::tests {
+namespace {
+
+struct Kind {
+  std::string name, task;
+  std::int64_t heads, key_value_heads;
+  bool causal = false, modern = false;  ///< modern: rotary, RmsNorm and a gated MLP; else as in BERT and GPT-2
+  bool tied = false;
+  double dropout = 0;
+};
+
+constexpr std::int64_t kHeadSize = 4, kInner = 10;
+
+std::shared_ptr<nn::Linear> linear(std::int64_t in, std::int64_t out, std::int64_t in_unit = 1,
+                                   nn::Activation activation = nn::Activation::none) {
+  return std::make_shared<nn::Linear>(
+      nn::Linear::Options{.in = in, .out = out, .init_std = 0.4, .in_unit = in_unit, .activation = activation});
+}
+
+std::shared_ptr<nn::Unary> norm(const Kind& kind, std::int64_t width) {
+  if (kind.modern) return std::make_shared<nn::RmsNorm>(width, 1e-6);
+  return std::make_shared<nn::LayerNorm>(width, 1e-6);
+}
+
+class Embed : public nn::Block {
+ public:
+  Embed(const Kind& kind, std::shared_ptr<nn::Embedding> ids)
+      : ids_(register_module("ids", std::move(ids))),
+        dropout_(register_module("dropout", std::make_shared<nn::Dropout>(kind.dropout))) {
+    if (!kind.modern) declare("places", places_, {kLongest, ids_->options().features}, nn::Init::normal(0, 0.5));
+  }
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    auto x = ids_->forward(inputs[0], context);
+    if (places_.defined()) x = x + places_.narrow(0, 0, x.size(1));
+    return {dropout_->forward(x, context)};
+  }
+
+ private:
+  std::shared_ptr<nn::Embedding> ids_;
+  std::shared_ptr<nn::Dropout> dropout_;
+  at::Tensor places_;
+};
+
+class Encoder : public nn::Block {
+ public:
+  Encoder(const Kind& kind, const std::shared_ptr<const nn::Rotary>& rotary) {
+    const auto width = kind.heads * kHeadSize;
+    norm1_ = register_module("norm1", norm(kind, width));
+    attention_ = register_module("attention", std::make_shared<nn::SelfAttention>(
+                                                  nn::SelfAttention::Options{.hidden = width,
+                                                                             .heads = kind.heads,
+                                                                             .key_value_heads = kind.key_value_heads,
+                                                                             .bias = !kind.modern,
+                                                                             .init_std = 0.4,
+                                                                             .causal = kind.causal,
+                                                                             .mask = "mask",
+                                                                             .names = {"q_proj", "k_proj", "v_proj"},
+                                                                             .rotary = rotary}));
+    out_ = register_module("out", linear(width, width, kHeadSize));
+    dropout_ = register_module("dropout", std::make_shared<nn::Dropout>(kind.dropout));
+    norm2_ = register_module("norm2", norm(kind, width));
+    if (kind.modern)
+      up_ = register_module("up", std::make_shared<nn::GatedLinear>(
+                                      nn::GatedLinear::Options{.in = width, .out = kInner, .init_std = 0.4}));
+    else
+      up_ = register_module("up", linear(width, kInner, 1, nn::Activation::gelu_tanh));
+    down_ = register_module("down", linear(kInner, width));
+  }
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    const auto mixed = attention_->forward(norm1_->forward(inputs[0], context), context);
+    const auto x = dropout_->add_to(inputs[0], out_->forward(mixed, context), context);
+    return {x + down_->forward(up_->forward(norm2_->forward(x, context), context), context)};
+  }
+
+ private:
+  std::shared_ptr<nn::Unary> norm1_, norm2_, out_, up_, down_;
+  std::shared_ptr<nn::SelfAttention> attention_;
+  std::shared_ptr<nn::Dropout> dropout_;
+};
+
+/// Scores of every token, or of the sample by its first token.
+class Scores : public nn::Block {
+ public:
+  Scores(std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> read, std::shared_ptr<nn::Embedding> ids,
+         std::shared_ptr<nn::Linear> head)
+      : norm_(register_module("norm", std::move(norm))), read_(register_module("read", std::move(read))) {
+    if (head) head_ = register_module("head", std::move(head));
+    if (!head_) ids_ = register_module("ids", std::move(ids));
+    set_path("scores");
+  }
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    auto x = norm_->forward(inputs[0], context);
+    x = read_->forward(x, context);
+    if (dynamic_cast<nn::FirstToken*>(read_.get()) != nullptr) x = x.select(1, 0);
+    return {head_ ? head_->forward(x, context) : ids_->scores(x, context)};
+  }
+
+ private:
+  std::shared_ptr<nn::Unary> norm_, read_;
+  std::shared_ptr<nn::Embedding> ids_;
+  std::shared_ptr<nn::Linear> head_;
+};
+
+class Transformer : public nn::Model {
+ public:
+  explicit Transformer(const Kind& kind) {
+    const auto width = kind.heads * kHeadSize;
+    const auto ids =
+        register_module("ids", std::make_shared<nn::Embedding>(nn::Embedding::Options{kTokenIds, width, 0.6}));
+    add_block(register_module("embed", std::make_shared<Embed>(kind, ids)));
+    const auto rotary =
+        kind.modern ? std::make_shared<const nn::Rotary>(nn::Rotary::Options{.head_size = kHeadSize}) : nullptr;
+    for (const auto* name : {"layer0", "layer1", "layer2"})
+      add_block(register_module(name, std::make_shared<Encoder>(kind, rotary)));
+    std::shared_ptr<nn::Unary> read;
+    if (kind.task == "classification")
+      read = register_module("read", std::make_shared<nn::FirstToken>());
+    else
+      read = register_module("read", std::make_shared<nn::AllTokens>());
+    const auto last = register_module("norm", norm(kind, width));
+    std::shared_ptr<nn::Linear> head;
+    if (!kind.tied) head = register_module("head", linear(width, kTokenIds));
+    add_block(std::make_shared<Scores>(last, read, ids, head));
+    finish();
+  }
+  std::vector<std::string> input_names() const override { return {"input_ids"}; }
+  std::vector<std::string> side_input_names() const override { return {"mask"}; }
+  std::int64_t tokens(const nn::Tensors& inputs) const override { return inputs[0].size(1); }
+};
+
+nn::Policy policy_of(const Kind& kind) {
+  using nn::Role;
+  nn::Policy policy{{"embed", Role::whole},
+                    {"embed.dropout", Role::scatter_tokens},
+                    {"layer*.norm1", Role::token_wise},
+                    {"layer*.attention", Role::attention},
+                    {"layer*.out", Role::row_parallel},
+                    {"layer*.dropout", Role::token_wise},
+                    {"layer*.norm2", Role::token_wise},
+                    {"layer*.up", Role::column_parallel},
+                    {"layer*.down", Role::row_parallel},
+                    {"norm", Role::token_wise},
+                    {"read", Role::gather_tokens},
+                    {"ids", kind.tied ? Role::classifier_head : Role::vocab_parallel_embedding}};
+  if (!kind.tied) policy.push_back({"head", Role::classifier_head});
+  return policy;
+}
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all{
+      {"llama", "causal_lm", 4, 2, true, true},
+      {"llama_uneven", "causal_lm", 6, 3, true, true},
+      {"llama_tied_one_kv", "causal_lm", 4, 1, true, true, true},
+      {"gpt", "causal_lm", 4, 4, true, false, true, 0.2},
+      {"bert", "masked_lm", 5, 5, false, false, true, 0.2},
+      {"bert_classifier", "classification", 4, 4},
+  };
+  return all;
+}
+
+class ParityTransformers : public testing::TestWithParam<TaskLayout> {};
+
+TEST_P(ParityTransformers, TrainAlike) {
+  if (world().size() % GetParam().inner != 0) GTEST_SKIP() << "needs more ranks";
+  for (const auto& kind : kinds()) {
+    SCOPED_TRACE(kind.name);
+    const auto make = [&] { return std::make_shared<Transformer>(kind); };
+    static std::map<std::string, TrainedOnSentences> expected;
+    if (!expected.contains(kind.name)) expected[kind.name] = train_by_hand(make, kind.task);
+    expect_same_on_sentences(GetParam(), make, policy_of(kind), kind.task, expected.at(kind.name));
+  }
+}
+
+TaskLayout sequence(const std::string& name, const std::string& mode, const std::string& keys, int inner,
+                    bool recompute = false) {
+  return {name, "hybrid_parallel",
+          keys + "\nenable_sequence_parallelism = true\nsequence_parallelism_mode = \"" + mode + "\"", inner,
+          recompute};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ParityTransformers,
+    testing::Values(
+        TaskLayout{"torch_ddp", "torch_ddp", ""}, TaskLayout{"torch_ddp_recompute", "torch_ddp", "", 1, true},
+        TaskLayout{"low_level_zero", "low_level_zero", "stage = 2"}, TaskLayout{"gemini", "gemini", ""},
+        TaskLayout{"zero3", "hybrid_parallel", "zero_stage = 3"},
+        TaskLayout{"tp2", "hybrid_parallel", "tp_size = 2\nzero_stage = 0", 2},
+        TaskLayout{"tp2_gathered_recompute", "hybrid_parallel", "tp_size = 2\nparallel_output = false", 2, true},
+        TaskLayout{"tp4", "hybrid_parallel", "tp_size = 4", 4},
+        TaskLayout{"pp2", "hybrid_parallel", "pp_size = 2\nmicrobatch_size = 1\nzero_stage = 0", 2},
+        TaskLayout{"pp2_zbv", "hybrid_parallel", "pp_size = 2\nmicrobatch_size = 2\npp_style = \"zbv\"", 2},
+        TaskLayout{"tp2_pp2", "hybrid_parallel", "tp_size = 2\npp_size = 2\nmicrobatch_size = 2", 4},
+        sequence("tp2_split_gather", "split_gather", "tp_size = 2", 2),
+        sequence("tp2_ring_recompute", "ring", "tp_size = 2", 2, true),
+        sequence("tp4_split_gather", "split_gather", "tp_size = 4", 4),
+        sequence("tp2_pp2_split_gather", "split_gather", "tp_size = 2\npp_size = 2\nmicrobatch_size = 2", 4),
+        sequence("sp2_all_to_all", "all_to_all", "sp_size = 2", 2),
+        sequence("sp4_all_to_all", "all_to_all", "sp_size = 4", 4),
+        sequence("sp2_tp2_all_to_all", "all_to_all", "sp_size = 2\ntp_size = 2", 4),
+        sequence("sp2_ring_attn", "ring_attn", "sp_size = 2", 2),
+        sequence("sp4_ring_attn_recompute", "ring_attn", "sp_size = 4", 4, true),
+        sequence("sp2_tp2_ring_attn", "ring_attn", "sp_size = 2\ntp_size = 2", 4),
+        sequence("sp2_pp2_ring_attn", "ring_attn", "sp_size = 2\npp_size = 2\nmicrobatch_size = 1", 4)),
+    [](const auto& value) { return value.param.name; });
+
+}  // namespace
+}  // namespace trireme::tests
