@@ -1,4 +1,4 @@
-// LeafPainter: draws one image of core/data/leaves.h, layer by layer: background, leaf, marks, distractors, light.
+// LeafPainter: draws one image of datasets/leaves.h, layer by layer: background, leaf, marks, distractors, light.
 //
 // Coordinates: x points right and y down; the image is [-1, 1] x [-1, 1]. On the leaf, `along` runs down the midrib and
 // `across` is perpendicular to it; lateral veins are the lines where along - slope * |across| is a multiple of

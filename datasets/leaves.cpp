@@ -82,12 +82,11 @@ void write_leaves(const std::string& dir, std::int64_t images, std::int64_t size
   std::error_code ignored;
   if (std::filesystem::is_directory(dir, ignored) && !std::filesystem::is_empty(dir, ignored))
     throw DataError(fmt::format("{}: the folder is not empty; name a new one", dir));
-  constexpr data::Split kSplits[] = {data::Split::train, data::Split::validation, data::Split::test};
   try {
-    for (const auto split : kSplits) write_split(dir, split, images, size, seed);
+    for (const auto split : data::kSplits) write_split(dir, split, images, size, seed);
   } catch (...) {
     // A part of the images would be taken for all of them, and the next attempt would find the folder not empty.
-    for (const auto split : kSplits)
+    for (const auto split : data::kSplits)
       std::filesystem::remove_all(std::filesystem::path(dir) / data::name_of(split), ignored);
     throw;
   }

@@ -1,11 +1,13 @@
 #include "models/registry.h"
 
+#include "models/bert/kind.h"
 #include "models/vit/kind.h"
 
 namespace trireme::models {
 
 Registry<std::shared_ptr<nn::ModelKind>> all_models() {
   Registry<std::shared_ptr<nn::ModelKind>> models("model");
+  models.add("bert", std::make_shared<bert::Kind>());
   models.add("vit", std::make_shared<vit::Kind>());
   return models;
 }

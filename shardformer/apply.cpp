@@ -37,12 +37,11 @@ shard::Range units_of(std::int64_t size, std::int64_t unit, const comm::Group& g
   return {units.begin * unit, units.end * unit};
 }
 
-void cut_outputs(Linear& linear, shard::Range mine, const comm::Group& group) {
-  linear.cut("weight", kOut, mine, group.axis());
-  if (linear.options().bias) linear.cut("bias", kOut, mine, group.axis());
-}
 void cut_outputs(Linear& linear, const comm::Group& group) {
-  cut_outputs(linear, units_of(linear.options().out, linear.options().out_unit, group), group);
+  const auto& o = linear.options();
+  const auto mine = units_of(o.out, o.out_unit, group);
+  linear.cut("weight", kOut, mine, group.axis());
+  if (o.bias) linear.cut("bias", kOut, mine, group.axis());
 }
 
 /// The range of features that this rank holds: after attention or a column_parallel layer, until row_parallel.
@@ -165,23 +164,9 @@ std::int64_t first_tokens_here(std::int64_t query_tokens, const comm::Group& gro
   return tokens_here(query_tokens, group).size();
 }
 
-/// The key-value heads that this rank's heads use.
-struct KeyValueHeads {
-  bool cut = true;                    ///< each rank holds its own; false: all ranks hold all of them
-  shard::Range mine{};                ///< if cut
-  std::vector<std::int64_t> of_each;  ///< if not: the key-value head of each of this rank's heads
-};
-
-/// Key-value heads are sharded where no two ranks need the same one.
-KeyValueHeads key_value_heads_of(const SelfAttention& attention, const comm::Group& group) {
-  const auto shared = attention.heads() / attention.key_value_heads();  // heads per key-value head
-  KeyValueHeads heads;
-  for (int r = 0; r < group.size(); ++r)
-    heads.cut = heads.cut && shard::split(attention.heads(), group.size(), r).begin % shared == 0;
-  const auto mine = shard::split(attention.heads(), group.size(), group.rank());
-  heads.mine = {mine.begin / shared, mine.end / shared};
-  for (auto head = mine.begin; head < mine.end && !heads.cut; ++head) heads.of_each.push_back(head / shared);
-  return heads;
+/// Whether key-value heads are sharded too: where no two ranks need the same one. Else all ranks hold all of them.
+bool cuts_key_value_heads(const SelfAttention& attention, const comm::Group& group) {
+  return attention.key_value_heads() == attention.heads() || attention.key_value_heads() % group.size() == 0;
 }
 
 void cut_attention(SelfAttention& attention, const ParallelGroups& groups, const std::shared_ptr<Cut>& cut) {
@@ -189,21 +174,18 @@ void cut_attention(SelfAttention& attention, const ParallelGroups& groups, const
   const auto &query = *attention.projections.parts()[0], &key = *attention.projections.parts()[1],
              &value = *attention.projections.parts()[2];
   const auto size = attention.head_size();
-  const auto kv_heads = key_value_heads_of(attention, group);
-  cut_outputs(*attention.projections.parts()[0], group);
-  for (const auto part : {1, 2})
-    if (kv_heads.cut)
-      cut_outputs(*attention.projections.parts()[static_cast<std::size_t>(part)],
-                  {kv_heads.mine.begin * size, kv_heads.mine.end * size}, group);
-  if (!kv_heads.cut) attention.set_key_value_head_of(kv_heads.of_each);
-  // The mask of [B, heads, ...] is drawn for this rank's heads.
+  const bool cuts_all = cuts_key_value_heads(attention, group);
   const auto mine = shard::split(attention.heads(), group.size(), group.rank());
+  for (const auto& part : attention.projections.parts())
+    if (cuts_all || part.get() == &query) cut_outputs(*part, group);
+  if (!cuts_all) attention.set_heads_here(mine);
+  // The mask of [B, heads, ...] is drawn for this rank's heads.
   attention.dropout->set_slice_begin_at(mine.begin);
   const Cut here{attention.path(), {mine.begin * size, mine.end * size}, attention.heads() * size};
   const bool slices = groups.has_own();
   if (slices) attend_to_slices(attention, mine, own, groups.mode, groups.overlap);
   const ParallelContext how{group, groups.mode, groups.overlap, cut};
-  attention.projections.set_forward([=, &query, &key, &value, whole = !kv_heads.cut](
+  attention.projections.set_forward([=, &query, &key, &value, whole = !cuts_all](
                                         const at::Tensor& x, const Context& context, std::int64_t query_tokens) {
     *how.cut = here;
     std::vector<Branch> branches{{query.weight, query.bias}, {key.weight, key.bias}, {value.weight, value.bias}};
@@ -254,7 +236,8 @@ std::string validate(const nn::PolicyRow& row, const nn::Layer& layer, const Par
   const bool is_gated = row.role == Role::column_parallel && dynamic_cast<const nn::GatedLinear*>(&layer) != nullptr;
   if (row.role != Role::attention)
     return is_gated || dynamic_cast<const Linear*>(&layer) != nullptr ||
-                   (row.role == Role::classifier_head && is_embedding)
+                   (row.role == Role::classifier_head &&
+                    (is_embedding || dynamic_cast<const nn::TiedHead*>(&layer) != nullptr))
                ? ""
                : fmt::format("the policy calls \"{}\" a linear layer, which it is not", layer.path());
   const auto* attention = dynamic_cast<const SelfAttention*>(&layer);
@@ -318,6 +301,7 @@ void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& gro
     const bool vocab_parallel = it.role == Role::classifier_head && groups.parallel_loss;
     if (auto* embedding = dynamic_cast<nn::Embedding*>(&layer))
       return cut_vocabulary(*embedding, how.group, vocab_parallel);
+    if (auto* tied = dynamic_cast<nn::TiedHead*>(&layer)) return cut_vocabulary(*tied, how.group);
     if (auto* gated = dynamic_cast<nn::GatedLinear*>(&layer)) return cut_column(*gated, how);
     auto& linear = dynamic_cast<Linear&>(layer);
     if (it.role == Role::row_parallel) return cut_row(linear, how);

@@ -52,7 +52,7 @@ struct Block {
   /// The gradients of repeated heads, summed for each key-value head.
   [[nodiscard]] static at::Tensor by_key_value_head(const at::Tensor& gradient, std::int64_t heads) {
     if (gradient.size(1) == heads) return gradient;
-    return gradient.unflatten(1, {heads, gradient.size(1) / heads}).sum(2);
+    return gradient.unflatten(1, {heads, gradient.size(1) / heads}).sum(2, false, sums_of(gradient.scalar_type()));
   }
 
   /// The factors of the probabilities: 0 or 1 / (1 - p). Undefined: all are 1.
@@ -166,8 +166,8 @@ struct Ring : torch::autograd::Function<Ring> {
 }  // namespace
 
 at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const RingAttention& how) {
-  TRIREME_CHECK(!how.pattern.causal || how.query_tokens == how.tokens, "causal attention of {} queries to {} tokens",
-                how.query_tokens, how.tokens);
+  TRIREME_REQUIRE(!how.pattern.causal || how.query_tokens == how.tokens, "causal attention of {} queries to {} tokens",
+                  how.query_tokens, how.tokens);
   return Ring::apply(std::make_shared<RingAttention>(how), q, k, v);
 }
 

@@ -10,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/gated_linear.h"
 #include "core/nn/tokens.h"
 #include "shardformer/head_exchange.h"
 #include "shardformer/match.h"
@@ -62,11 +61,16 @@ void scatter(nn::Unary& layer, const comm::Group& group, bool sums) {
 
 std::string validate_sequence(const nn::PolicyRow& row, const nn::Layer& layer) {
   if (row.role == Role::whole) return "";
-  if (row.role == Role::first_token || row.role == Role::gather_tokens)
-    return dynamic_cast<const nn::FirstToken*>(&layer) != nullptr ||
-                   (row.role == Role::gather_tokens && dynamic_cast<const nn::AllTokens*>(&layer) != nullptr)
+  const bool is_first = dynamic_cast<const nn::FirstToken*>(&layer) != nullptr;
+  if (row.role == Role::first_token)
+    return is_first ? "" : fmt::format("the policy calls \"{}\" a first-token layer, which it is not", layer.path());
+  if (row.role == Role::gather_tokens)
+    return is_first || dynamic_cast<const nn::AllTokens*>(&layer) != nullptr
                ? ""
-               : fmt::format("the policy calls \"{}\" a first-token layer, which it is not", layer.path());
+               : fmt::format(
+                     "the policy gives \"{}\" the role gather_tokens, which is for an nn::FirstToken or an "
+                     "nn::AllTokens",
+                     layer.path());
   return dynamic_cast<const nn::Unary*>(&layer) != nullptr
              ? ""
              : fmt::format(
@@ -83,12 +87,12 @@ std::string validate_sequence_policy(nn::Model& model, const nn::Policy& policy)
     return "the policy does not say where the tokens are split: give the role scatter_tokens to the layer where slices "
            "begin, and gather_tokens to the layer where they end";
   std::set<const void*> known;
-  for_each(model, policy, [&](const nn::PolicyRow&, nn::Layer& layer) {
+  for_each(model, policy, [&](const nn::PolicyRow& row, nn::Layer& layer) {
     known.insert(&layer);
     for (const auto& declared : layer.declared()) known.insert(declared.member->unsafeGetTensorImpl());
     auto* attention = dynamic_cast<nn::SelfAttention*>(&layer);
     if (attention != nullptr) known.insert(attention->dropout.get());
-    if (attention != nullptr || dynamic_cast<nn::GatedLinear*>(&layer) != nullptr)
+    if (attention != nullptr || row.role == Role::column_parallel)
       for (const auto& parameter : layer.parameters()) known.insert(parameter.unsafeGetTensorImpl());
   });
   constexpr const char* kSilent =

@@ -13,7 +13,7 @@ namespace trireme::shardformer {
 namespace {
 
 /// The embeddings of this rank's token ids, zeros for the others.
-at::Tensor look_up(const at::Tensor& token_ids, const at::Tensor& weight, shard::Range mine) {
+at::Tensor look_up(const at::Tensor& token_ids, const at::Tensor& weight, shard::Range mine, std::int64_t padding_id) {
   if (mine.size() == 0) {
     auto shape = token_ids.sizes().vec();
     shape.push_back(weight.size(1));
@@ -21,7 +21,9 @@ at::Tensor look_up(const at::Tensor& token_ids, const at::Tensor& weight, shard:
                                                                // weight has an (empty) gradient
   }
   const auto here = token_ids.ge(mine.begin).logical_and_(token_ids.lt(mine.end));
-  return at::embedding(weight, (token_ids - mine.begin) * here) * here.unsqueeze(-1);
+  const bool pads = mine.begin <= padding_id && padding_id < mine.end;
+  return at::embedding(weight, (token_ids - mine.begin) * here, pads ? padding_id - mine.begin : -1) *
+         here.unsqueeze(-1);
 }
 
 }  // namespace
@@ -32,13 +34,18 @@ void cut_vocabulary(nn::Embedding& embedding, const comm::Group& group, bool par
   embedding.cut("weight", 0, mine, group.axis());
   embedding.set_forward([&embedding, group, vocabulary, mine](const at::Tensor& token_ids, const nn::Context&) {
     nn::check_token_ids(token_ids, vocabulary);
-    return sum_over(look_up(token_ids, embedding.weight, mine), group);
+    return sum_over(look_up(token_ids, embedding.weight, mine, embedding.options().padding_id), group);
   });
-  embedding.set_scores(
-      [&embedding, group, vocabulary, parallel_in_training](const at::Tensor& x, const nn::Context& context) {
-        auto y = column_products(x, {{embedding.weight, {}}}, group).front();
-        return parallel_in_training && context.training ? y : gather_last_dim(y, vocabulary, 1, group);
-      });
+  embedding.set_scores([&embedding, group, vocabulary, parallel_in_training](
+                           const at::Tensor& x, const nn::Context& context, const at::Tensor& bias) {
+    auto y = column_products(x, {{embedding.weight, bias}}, group).front();
+    return parallel_in_training && context.training ? y : gather_last_dim(y, vocabulary, 1, group);
+  });
+}
+
+void cut_vocabulary(nn::TiedHead& head, const comm::Group& group) {
+  const auto vocabulary = head.embedding().options().vocabulary;
+  head.cut("bias", 0, shard::split(vocabulary, group.size(), group.rank()), group.axis());
 }
 
 }  // namespace trireme::shardformer

@@ -16,4 +16,7 @@ namespace trireme::shardformer {
 /// Shards the layer. `parallel_in_training`: in training the scores stay sharded. @pre the layer has no memory yet
 void cut_vocabulary(nn::Embedding& embedding, const comm::Group& group, bool parallel_in_training);
 
+/// Shards the bias of a head with its embedding's vectors.
+void cut_vocabulary(nn::TiedHead& head, const comm::Group& group);
+
 }  // namespace trireme::shardformer

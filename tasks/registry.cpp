@@ -5,8 +5,8 @@ namespace {
 
 /// The tasks' own keys of [train].
 struct TaskKeys {
-  double label_smoothing = 0;
-  std::int64_t topk = 5;
+  double label_smoothing = TaskOptions{}.label_smoothing;
+  std::int64_t topk = TaskOptions{}.topk;
 };
 
 Fields<TaskKeys> fields_of(const char* name, const char* text, bool smooths = true) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/fields.h"
 
 namespace trireme {
@@ -29,6 +30,8 @@ class Factory<Made(Arguments...)> {
   Factory() = default;
   /// Its name is that with which `fields` is chosen (Fields::with()). `make` takes (Options&, Arguments...); it may
   /// fill in options that the user left open. `fields` must outlive the factory.
+  template <class Options, class Make>
+  Factory(Fields<Options>&& fields, Options options, Make make) = delete;  // it would not live long enough
   template <class Options, class Make>
   Factory(const Fields<Options>& fields, Options options, Make make)
       : name_(fields.choice),
@@ -61,7 +64,10 @@ class Factory<Made(Arguments...)> {
   ~Factory() = default;
 
   explicit operator bool() const { return make_ != nullptr; }
-  Made operator()(Arguments... arguments) const { return make_(options_.get(), std::forward<Arguments>(arguments)...); }
+  Made operator()(Arguments... arguments) const {
+    TRIREME_REQUIRE(make_ != nullptr, "a factory is empty: nothing was selected");
+    return make_(options_.get(), std::forward<Arguments>(arguments)...);
+  }
   [[nodiscard]] const std::string& name() const { return name_; }
   /// The table of its options; without rows when it has none.
   [[nodiscard]] const FieldTable& fields() const {

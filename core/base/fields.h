@@ -205,6 +205,7 @@ class Fields : public FieldTable {
       field.default_value = field.get(&made);
       fields.push_back(std::move(field));
     }
+    absent.insert(absent.end(), part.absent.begin(), part.absent.end());
     for (const auto& check : part.rules)
       rules.push_back([check, read_part](const void* whole, const CheckedSection& section_read) {
         check(read_part(whole), section_read);

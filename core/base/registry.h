@@ -18,7 +18,9 @@ class Registry {
   explicit Registry(std::string kind) : kind_(std::move(kind)) {}
 
   Registry& add(const std::string& name, Maker maker) {
-    TRIREME_CHECK(makers_.emplace(name, std::move(maker)).second, "{} \"{}\" is registered twice", kind_, name);
+    TRIREME_REQUIRE(!name.empty() && makers_.emplace(name, std::move(maker)).second,
+                    "the {} \"{}\" {}; choose another name", kind_, name,
+                    name.empty() ? "has no name" : "exists already");
     return *this;
   }
   /// Adds it under its own name.

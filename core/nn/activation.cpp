@@ -25,9 +25,10 @@ at::Tensor activate(const at::Tensor& x, Activation by) {
       return at::silu(x);
     case Activation::tanh:
       return at::tanh(x);
-    default:
-      return x;
+    case Activation::none:
+      break;
   }
+  return x;
 }
 
 Activation activation_of(const std::string& name) {

@@ -7,7 +7,6 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -71,15 +70,17 @@ at::Tensor repeat_heads(const at::Tensor& x, std::int64_t count) {
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
                      const Context& context, const AttentionPattern& pattern, bool fused) {
+  TRIREME_REQUIRE(!pattern.key_mask.defined() || pattern.key_mask.size(1) == k.size(2),
+                  "the mask of the keys has {} tokens, but there are {} keys", pattern.key_mask.size(1), k.size(2));
   const auto keys = repeat_heads(k, q.size(1)), values = repeat_heads(v, q.size(1));
   const bool in_kernel = fused && !dropout.active(context);
-  const bool all_before = pattern.causal && !pattern.key_mask.defined() && in_kernel;  // the kernel knows this pattern
+  const bool kernel_causal = pattern.causal && !pattern.key_mask.defined() && in_kernel;
   const auto bias =
-      all_before ? at::Tensor() : score_bias(pattern, {0, q.size(2)}, {0, k.size(2)}, q.scalar_type(), q.device());
+      kernel_causal ? at::Tensor() : score_bias(pattern, {0, q.size(2)}, {0, k.size(2)}, q.scalar_type(), q.device());
   if (in_kernel) {
     std::optional<at::Tensor> mask;
     if (bias.defined()) mask = bias.expand({q.size(0), -1, q.size(2), -1});
-    return at::scaled_dot_product_attention(q, keys, values, mask, 0, all_before);
+    return at::scaled_dot_product_attention(q, keys, values, mask, 0, kernel_causal);
   }
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   auto scores = at::matmul(q * scale, keys.transpose(-2, -1));
@@ -131,8 +132,11 @@ at::Tensor SelfAttention::by_head(const at::Tensor& y) const {
 }
 
 at::Tensor SelfAttention::key_value_heads_here(const at::Tensor& x) const {
-  if (key_value_head_of_.empty()) return x;
-  return x.index_select(1, at::tensor(key_value_head_of_, at::TensorOptions(at::kLong).device(x.device())));
+  if (!heads_here_) return x;
+  const auto shared = heads_ / key_value_heads_;
+  const auto first = heads_here_->begin / shared, end = (heads_here_->end + shared - 1) / shared;
+  return repeat_heads(x.narrow(1, first, end - first), (end - first) * shared)
+      .narrow(1, heads_here_->begin - first * shared, heads_here_->size());
 }
 
 at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, std::int64_t query_tokens) {

@@ -6,8 +6,8 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "core/nn/dropout.h"
 #include "core/nn/linear_group.h"
@@ -73,8 +73,8 @@ class SelfAttention : public Layer {
   void set_attention(AttentionForward replacement) { attention_ = std::move(replacement); }
   /// For x that is a slice of the tokens: the position of its first one.
   void set_first_token(std::function<std::int64_t(const Context& context)> first) { first_token_ = std::move(first); }
-  /// For a rank that holds all key-value heads and some of the others: the key-value head of each.
-  void set_key_value_head_of(std::vector<std::int64_t> heads) { key_value_head_of_ = std::move(heads); }
+  /// For a rank that holds all key-value heads, and these of the others.
+  void set_heads_here(shard::Range heads) { heads_here_ = heads; }
 
   [[nodiscard]] std::int64_t heads() const { return heads_; }  ///< heads of the whole layer, on all ranks
   [[nodiscard]] std::int64_t key_value_heads() const { return key_value_heads_; }
@@ -97,7 +97,7 @@ class SelfAttention : public Layer {
   std::shared_ptr<const Rotary> rotary_;
   AttentionForward attention_;
   std::function<std::int64_t(const Context&)> first_token_;
-  std::vector<std::int64_t> key_value_head_of_;
+  std::optional<shard::Range> heads_here_;
 };
 
 }  // namespace trireme::nn

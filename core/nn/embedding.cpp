@@ -3,6 +3,8 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 
+#include <utility>
+
 #include "core/base/error.h"
 #include "core/nn/index_checks.h"
 
@@ -17,11 +19,19 @@ Embedding::Embedding(const Options& options) : options_(options) {
 
 at::Tensor Embedding::compute(const at::Tensor& token_ids, const Context&) {
   if (token_ids.is_cpu()) check_token_ids(token_ids, options_.vocabulary);  // for the same reason as in criterion.cpp
-  return at::embedding(weight, token_ids);
+  return at::embedding(weight, token_ids, options_.padding_id);
 }
 
-at::Tensor Embedding::scores(const at::Tensor& x, const Context& context) {
-  return scores_ ? scores_(x, context) : at::linear(x, weight);
+at::Tensor Embedding::scores(const at::Tensor& x, const Context& context, const at::Tensor& bias) {
+  return scores_ ? scores_(x, context, bias) : at::linear(x, weight, bias);
+}
+
+TiedHead::TiedHead(std::shared_ptr<Embedding> embedding) : embedding_(std::move(embedding)) {
+  declare("bias", bias, {embedding_->options().vocabulary}, Init::zeros());
+}
+
+at::Tensor TiedHead::compute(const at::Tensor& x, const Context& context) {
+  return embedding_->scores(x, context, bias);
 }
 
 }  // namespace trireme::nn

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 
 #include "core/nn/layer.h"
 
@@ -13,15 +15,18 @@ class Embedding : public Unary {
  public:
   struct Options {
     std::int64_t vocabulary, features;
-    double init_std = 0.02;  ///< weight: normal(0, init_std)
+    double init_std = 0.02;        ///< weight: normal(0, init_std)
+    std::int64_t padding_id = -1;  ///< a token id that gives its vector no gradient; -1: there is none
   };
   explicit Embedding(const Options& options);
   [[nodiscard]] const Options& options() const { return options_; }
 
   /// x [..., features] -> [..., vocabulary]: the dot product with each token id's vector. A head that uses this has its
   /// weights tied to the embedding's.
-  at::Tensor scores(const at::Tensor& x, const Context& context);
-  void set_scores(Forward replacement) { scores_ = std::move(replacement); }
+  /// `bias`: [vocabulary], or the part of this rank; may be undefined.
+  at::Tensor scores(const at::Tensor& x, const Context& context, const at::Tensor& bias = {});
+  using Scores = std::function<at::Tensor(const at::Tensor& x, const Context& context, const at::Tensor& bias)>;
+  void set_scores(Scores replacement) { scores_ = std::move(replacement); }
 
   at::Tensor weight;  ///< [vocabulary, features]
 
@@ -30,7 +35,23 @@ class Embedding : public Unary {
 
  private:
   Options options_;
-  Forward scores_;
+  Scores scores_;
+};
+
+/// Scores by an embedding's vectors, with a bias [vocabulary] of its own, zeros at first: x [..., features] -> [...,
+/// vocabulary]. A block that has it must have the embedding too.
+class TiedHead : public Unary {
+ public:
+  explicit TiedHead(std::shared_ptr<Embedding> embedding);
+  [[nodiscard]] const Embedding& embedding() const { return *embedding_; }
+
+  at::Tensor bias;
+
+ protected:
+  at::Tensor compute(const at::Tensor& x, const Context& context) override;
+
+ private:
+  std::shared_ptr<Embedding> embedding_;
 };
 
 }  // namespace trireme::nn

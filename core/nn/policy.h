@@ -17,7 +17,8 @@ enum class Role {
                                   ///< part of the mask that belongs to this rank's features
   column_parallel_gather_output,  ///< a Linear; each rank holds some of the outputs, and they are gathered
   classifier_head,                ///< the same for the logits, but in training they are not gathered where the loss can
-                                  ///< be computed without; also an Embedding whose scores are the logits
+                                  ///< be computed without; also an Embedding whose scores are the logits, and a
+                                  ///< TiedHead of one
   vocab_parallel_embedding,       ///< an Embedding; each rank holds the vectors of some of the token ids
   // Sequence parallelism: each rank holds a slice of each sample's tokens (dim 1) between these two layers:
   scatter_tokens,  ///< the first layer: its output has all tokens, and each rank continues with its slice

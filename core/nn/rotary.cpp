@@ -24,9 +24,9 @@ Rotary::Angles Rotary::angles(const at::Tensor& x, std::int64_t first, const Con
   const auto count = x.size(2);
   const auto type = at::promote_types(x.scalar_type(), at::kFloat);
   const auto wide = x.options().dtype(type).requires_grad(false);
-  const auto exponents = at::arange(0, options_.head_size, 2, wide) / options_.head_size;
-  const auto frequencies = at::pow(options_.theta, exponents).reciprocal();
   const auto turn = [&](const at::Tensor& positions) {  // [..., n] -> [..., n, d]
+    const auto exponents = at::arange(0, options_.head_size, 2, wide) / options_.head_size;
+    const auto frequencies = at::pow(options_.theta, exponents).reciprocal();
     const auto half = positions.to(type).unsqueeze(-1) * frequencies;
     const auto both = at::cat({half, half}, -1);
     return Angles{at::cos(both).to(x.scalar_type()), at::sin(both).to(x.scalar_type())};

@@ -31,7 +31,7 @@ class Rotary {
   };
   [[nodiscard]] Angles angles(const at::Tensor& x, std::int64_t first, const Context& context) const;
   Options options_;
-  // The layers of a model share this object and rotate the same tokens.
+  // The layers of a model share this object and rotate the same tokens, one layer after the other in one thread.
   mutable std::int64_t first_ = -1;
   mutable Angles last_;
 };

@@ -66,7 +66,7 @@ const Fields<MilestoneDropsOptions>& milestone_fields() {
 }
 
 Curve one_cycle_of(const OneCycleOptions& o, const CurveRange& range) {
-  if (range.warmup > 0)
+  if (!range.warmup_key.empty())
     throw ConfigError(fmt::format(
         "{}: has no effect with name = \"one_cycle\", which rises from lr / div_factor by itself; remove it",
         range.warmup_key));

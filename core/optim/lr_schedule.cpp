@@ -30,7 +30,9 @@ void check_options(const LrScheduleOptions& options) {
 }
 
 static CurveRange range_of(const LrScheduleOptions& o, std::int64_t total) {
-  CurveRange range{.total = total, .warmup_key = o.warmup_steps ? "schedule.warmup_steps" : "schedule.warmup_ratio"};
+  CurveRange range{.total = total};
+  if (o.warmup_steps || o.warmup_ratio != 0)
+    range.warmup_key = o.warmup_steps ? "schedule.warmup_steps" : "schedule.warmup_ratio";
   range.warmup =
       o.warmup_steps ? *o.warmup_steps : static_cast<std::int64_t>(o.warmup_ratio * static_cast<double>(total));
   if (range.warmup > total)

@@ -17,7 +17,7 @@ namespace trireme::optim {
 struct CurveRange {
   std::int64_t warmup = 0;      ///< steps of warm-up, for which the curve is not used
   std::int64_t total = 1;       ///< steps of the training, at least 1
-  std::string warmup_key = "";  ///< the key that set the warm-up, for errors
+  std::string warmup_key = "";  ///< the key that set a warm-up, for errors; "": there is none
 };
 /// The learning rate of an optimizer step as a fraction of the base one.
 using Curve = std::function<double(std::int64_t step)>;

@@ -210,7 +210,7 @@ ModelSource model_source(const Prepared& p) {
   ModelSource source{.model = p.kind->make(p.model_options.get()),
                      .weights = p.weights,
                      .head_prefix = p.kind->head_prefix(),
-                     .policy = p.kind->policy()};
+                     .policy = p.kind->policy(p.model_options.get())};
   for (const auto& field : p.kind->fields().fields)
     source.options["model." + field.key] = config::to_toml(field.get(p.model_options.get()));
   source.options["model.name"] = p.config.model.name;

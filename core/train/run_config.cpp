@@ -249,7 +249,8 @@ TaskKind select_task(const RunConfig& config, const std::string& name) {
   const Reader reader(config);
   if (!config.kinds.tasks.contains(name)) {
     const auto known = config.kinds.tasks.names();
-    fail(config.root.table("train"), "task",
+    const auto section = section_of(config.root, "train");
+    fail(&section, "task",
          fmt::format("no task \"{}\" (known: {}){}", name, text::join(known), text::did_you_mean(name, known)));
   }
   auto kind = config.kinds.tasks.at(name);

@@ -119,7 +119,8 @@ const Fields<ParallelSection>& parallel_fields() {
           .add("plugin", &O::plugin,
                "How the model is distributed over the ranks: the name of a built-in plugin, or the path of a .so. The "
                "plugin's options are in [plugin.NAME]. Unset: hybrid_parallel if this section has a key besides dp, "
-               "else torch_ddp.")
+               "else torch_ddp.",
+               {.path = true})
           .add("dp", &O::dp,
                "Number of data-parallel ranks. It follows from the number of ranks and the other keys; a value given "
                "here is checked, so that a file cannot run in another layout by mistake.",

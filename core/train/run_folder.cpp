@@ -179,7 +179,10 @@ static RunConfig from_anywhere(const Prepared& p) {
   config.model.weights = p.weights;
   config::make_paths_absolute(run_fields(), &config.run);
   config::make_paths_absolute(model_fields(), &config.model);
-  config::make_paths_absolute(config.data.source.fields(), config.data.source.options());
+  const auto own = [](auto& factory) { config::make_paths_absolute(factory.fields(), factory.options()); };
+  own(config.data.source);
+  own(config.optimizer.method);
+  own(config.schedule.curve);
   auto& plugin = config.parallel.plugin;
   if (plugin.find('/') != std::string::npos || plugin.ends_with(".so"))  // else the name of a built-in one
     plugin = fs::absolute(plugin).lexically_normal().string();

@@ -9,6 +9,7 @@
 #include <ATen/ops/sin.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -133,7 +134,7 @@ const Fields<NetOptions>& net_fields() {
 class WaveNetKind : public nn::ModelKindOf<NetOptions> {
  public:
   WaveNetKind() : ModelKindOf(net_fields()) {}
-  nn::Policy policy() const override {
+  nn::Policy policy(const void*) const override {
     return {{"hidden*.up", nn::Role::column_parallel}, {"hidden*.down", nn::Role::row_parallel}};
   }
   std::string default_task() const override { return "robust_regression"; }

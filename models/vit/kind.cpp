@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "models/hf_config.h"
 #include "models/vit/options.h"
 #include "models/vit/vit.h"
 
@@ -11,52 +12,6 @@ namespace {
 
 const Options& view(const void* options) { return *static_cast<const Options*>(options); }
 Options& view(void* options) { return *static_cast<Options*>(options); }
-
-/// A model's config.json, whose values go into options.
-class HfConfig {
- public:
-  HfConfig(nlohmann::json values, const std::string& file) : values_(std::move(values)), file_(file) {}
-
-  /// Copies the value of `name` into `option` if the user did not set it; otherwise the two must be equal. `cause`: the
-  /// key that the user wrote, if it is not `key`.
-  template <class T>
-  void take(const char* name, const std::string& key, std::optional<T>& option, const char* cause = nullptr) const {
-    if (!values_.contains(name) || values_[name].is_null()) return;
-    const T value = get<T>(name);
-    const std::string written = cause != nullptr ? cause : key;
-    if (option && *option != value)
-      throw ConfigError(
-          fmt::format("model.{0}: {1} = {2}, but {3} says {4} = {5}; leave {0} out, or choose other weights", written,
-                      key, *option, file_, name, value));
-    option = value;
-  }
-  /// For options that may differ from the weights: the user's value takes precedence.
-  template <class T>
-  void take_default(const char* name, const char* key, std::optional<T>& option) const {
-    if (!option) take(name, key, option);
-  }
-  /// @throws ConfigError unless `name` is missing or is `supported`
-  void check_only(const char* name, const nlohmann::json& supported) const {
-    if (const auto value = values_.value(name, supported); value != supported)
-      refuse(fmt::format("has {} = {}; only {} is supported", name, value.dump(), supported.dump()));
-  }
-  [[noreturn]] void refuse(const std::string& problem) const {
-    throw ConfigError(fmt::format("model.weights: {} {}", file_, problem));
-  }
-
- private:
-  template <class T>
-  T get(const char* name) const {
-    try {
-      return values_[name].get<T>();
-    } catch (const nlohmann::json::exception&) {
-      const char* type = std::is_same_v<T, bool> ? "true or false" : std::is_integral_v<T> ? "an integer" : "a number";
-      refuse(fmt::format("has {} = {}; it must be {}", name, values_[name].dump(), type));
-    }
-  }
-  nlohmann::json values_;
-  const std::string& file_;
-};
 
 /// The values that a config.json implies for missing keys.
 nlohmann::json hf_defaults() {
@@ -113,30 +68,23 @@ std::unique_ptr<nn::Model> Kind::make(const void* options) const { return std::m
 
 nlohmann::json Kind::to_hf(const void* options) const {
   const auto& o = view(options);
-  nlohmann::json id2label = nlohmann::json::object(), label2id = nlohmann::json::object();
-  for (std::int64_t i = 0; i < o.classes; ++i) {
-    const auto index = static_cast<std::size_t>(i);
-    const auto name = index < o.class_names.size() ? o.class_names[index] : fmt::format("LABEL_{}", i);
-    id2label[std::to_string(i)] = name;
-    label2id[name] = i;
-  }
-  return {{"architectures", {"ViTForImageClassification"}},
-          {"model_type", "vit"},
-          {"hidden_size", *o.hidden_size},
-          {"num_hidden_layers", *o.num_layers},
-          {"num_attention_heads", *o.num_heads},
-          {"intermediate_size", *o.intermediate_size},
-          {"hidden_act", "gelu"},
-          {"hidden_dropout_prob", *o.dropout},
-          {"attention_probs_dropout_prob", *o.attention_dropout},
-          {"initializer_range", *o.initializer_range},
-          {"layer_norm_eps", *o.layer_norm_eps},
-          {"image_size", o.image_size},
-          {"patch_size", *o.patch_size},
-          {"num_channels", o.channels},
-          {"qkv_bias", *o.qkv_bias},
-          {"id2label", std::move(id2label)},
-          {"label2id", std::move(label2id)}};
+  nlohmann::json config{{"architectures", {"ViTForImageClassification"}},
+                        {"model_type", "vit"},
+                        {"hidden_size", *o.hidden_size},
+                        {"num_hidden_layers", *o.num_layers},
+                        {"num_attention_heads", *o.num_heads},
+                        {"intermediate_size", *o.intermediate_size},
+                        {"hidden_act", "gelu"},
+                        {"hidden_dropout_prob", *o.dropout},
+                        {"attention_probs_dropout_prob", *o.attention_dropout},
+                        {"initializer_range", *o.initializer_range},
+                        {"layer_norm_eps", *o.layer_norm_eps},
+                        {"image_size", o.image_size},
+                        {"patch_size", *o.patch_size},
+                        {"num_channels", o.channels},
+                        {"qkv_bias", *o.qkv_bias}};
+  add_labels(config, o.classes, o.class_names);
+  return config;
 }
 
 }  // namespace trireme::models::vit

@@ -13,7 +13,7 @@ class Kind : public nn::ModelKind {
   void resolve(void* options, const nn::DataSpec& data) const override;
   [[nodiscard]] std::unique_ptr<nn::Model> make(const void* options) const override;
   [[nodiscard]] nlohmann::json to_hf(const void* options) const override;
-  [[nodiscard]] nn::Policy policy() const override;
+  [[nodiscard]] nn::Policy policy(const void* options) const override;
   [[nodiscard]] std::string default_task() const override { return "classification"; }
   [[nodiscard]] std::string head_prefix() const override { return "classifier."; }
 };

@@ -3,7 +3,7 @@
 namespace trireme::models::vit {
 
 // The weights of embeddings and norms are full on every rank.
-nn::Policy Kind::policy() const {
+nn::Policy Kind::policy(const void* /*options*/) const {
   using nn::Role;
   return {{"vit.embeddings", Role::whole},
           {"vit.embeddings.patch_embeddings.projection", Role::whole},

@@ -79,7 +79,8 @@ TEST(OwnEverything, OtherFilesAreNoExtensions) {
   refused("[\"/nowhere.so\"]", "/nowhere.so is not a file that can be read; give the path of an extension's .so");
   refused("[\"" MY_PLUGIN "\"]", "exports no trireme_extend");
   refused("[\"" TRIREME_COMMAND "\"]", "it is no Trireme plugin or extension");
-  refused("[\"" OWN_EVERYTHING "\", \"" OWN_EVERYTHING "\"]", "model \"wave_net\" is registered twice");
+  refused("[\"" OWN_EVERYTHING "\", \"" OWN_EVERYTHING "\"]",
+          "the model \"wave_net\" exists already; choose another name");
 }
 
 TEST(OwnEverything, DocumentShowsItsCode) {

@@ -44,7 +44,7 @@ static nn::Policy make_policy(const Case& c) {
     if (!tied) policy.push_back({"head", nn::Role::classifier_head});
     return policy;
   }
-  auto policy = models::all_models().at("vit")->policy();
+  auto policy = models::all_models().at("vit")->policy(nullptr);
   if (c.unused_block || c.rare || c.twice)
     for (auto& row : policy) row.layer = "inner." + row.layer;
   if (c.twice)

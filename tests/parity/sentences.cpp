@@ -49,7 +49,7 @@ std::optional<data::Sample> Sentences::get(std::int64_t index, std::int64_t, boo
     ids[t] = drawn(index, 10 + t, kTokenIds);
     if (index % 3 == 0 || (index % 3 == 1 && t == 0)) labels[t] = drawn(index, 30 + t, kTokenIds);
   }
-  data::Sample sample{{{"input_ids", ids}, {"mask", at::ones_like(ids)}}, {}};
+  data::Sample sample{{{"input_ids", ids}, {"attention_mask", at::ones_like(ids)}}, {}};
   if (task_ == "classification") labels = at::full({}, index % 4 == 0 ? -100 : index % kTokenIds, at::kLong);
   if (task_ == "multi_label")
     labels = at::rand({kTokenIds}, at::kDouble).mul_(0).add_(0.1 * (index % 5)).gt(0.15).to(at::kLong);
@@ -60,7 +60,7 @@ std::optional<data::Sample> Sentences::get(std::int64_t index, std::int64_t, boo
 
 nn::DataSpec Sentences::spec() {
   const bool sample = task_ == "classification";
-  nn::DataSpec spec{.inputs = {{"input_ids", at::kLong, {-1}}, {"mask", at::kLong, {-1}}},
+  nn::DataSpec spec{.inputs = {{"input_ids", at::kLong, {-1}}, {"attention_mask", at::kLong, {-1}}},
                     .targets = {{nn::kLabels, at::kLong, {-1}}},
                     .ignored_labels = true};
   if (sample) spec.targets.front().shape.clear();

@@ -15,8 +15,8 @@ namespace trireme::tests {
 
 constexpr std::int64_t kTokenIds = 7, kLongest = 9, kSentences = 19;
 
-/// 1 to 9 tokens a sample: "input_ids" and "mask", which is 1. Labels of tokens: all of them count in some samples,
-/// none in others.
+/// 1 to 9 tokens a sample: "input_ids" and "attention_mask", which is 1. Labels of tokens: all of them count in some
+/// samples, none in others.
 class Sentences : public data::Dataset {
  public:
   explicit Sentences(std::string task) : task_(std::move(task)) {}

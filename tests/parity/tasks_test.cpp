@@ -27,7 +27,7 @@ class Mix : public nn::Block {
                                           nn::Linear::Options{.in = 2 * kWidth, .out = kWidth, .init_std = 0.4}))) {}
   nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
     const auto& x = inputs[0];
-    const auto mask = context.side["mask"].to(x.scalar_type()).unsqueeze(2);
+    const auto mask = context.side["attention_mask"].to(x.scalar_type()).unsqueeze(2);
     const auto mean = (x * mask).sum(1, true) / mask.sum(1, true).clamp_min(1);
     return {x + down_->forward(up_->forward(x + mean, context).tanh(), context)};
   }
@@ -53,7 +53,7 @@ class Scores : public nn::Block {
   Scores(std::shared_ptr<nn::Embedding> ids, bool tokens)
       : ids_(register_module("ids", std::move(ids))), tokens_(tokens) {}
   nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
-    const auto mask = context.side["mask"].to(inputs[0].scalar_type()).unsqueeze(2);
+    const auto mask = context.side["attention_mask"].to(inputs[0].scalar_type()).unsqueeze(2);
     return {ids_->scores(tokens_ ? inputs[0] : (inputs[0] * mask).sum(1), context)};
   }
 
@@ -73,7 +73,7 @@ class Tagger : public nn::Model {
     finish();
   }
   std::vector<std::string> input_names() const override { return {"input_ids"}; }
-  std::vector<std::string> side_input_names() const override { return {"mask"}; }
+  std::vector<std::string> side_input_names() const override { return {"attention_mask"}; }
 };
 
 class ParityTasks : public testing::TestWithParam<TaskLayout> {};

@@ -22,7 +22,7 @@ std::shared_ptr<nn::Model> make_vit() {
   return kind->make(&options);
 }
 
-nn::Policy vit_policy() { return models::all_models().at("vit")->policy(); }
+nn::Policy vit_policy() { return models::all_models().at("vit")->policy(nullptr); }
 
 TEST(Policy, SaysWhyItDoesNotFit) {
   using nn::Role;

@@ -61,10 +61,11 @@ void expect_equal(const Fields<T>& fields, const T& a, const T& b) {
 
 TEST(RunConfig, PathsBeginAtHomeAsInAShell) {
   const auto home = std::string(std::getenv("HOME") == nullptr ? "" : std::getenv("HOME"));
-  const auto config = parse(kWhole, {"run.dir=~/a", "data.path=~", "model.weights=~x/b"});
+  const auto config = parse(kWhole, {"run.dir=~/a", "data.path=~", "model.weights=~x/b", "parallel.plugin=~/p.so"});
   EXPECT_EQ(config.run.dir, home.empty() ? "~/a" : home + "/a");
   EXPECT_EQ(own(config.data.source, "path"), fmt::format("\"{}\"", home.empty() ? "~" : home));
   EXPECT_EQ(config.model.weights, "~x/b");
+  EXPECT_EQ(config.parallel.plugin, home.empty() ? "~/p.so" : home + "/p.so");
 }
 
 TEST(RunConfig, ReadsEverySection) {

@@ -1,0 +1,116 @@
+// Models of text against Hugging Face's (tests/golden/make_*.py): every tensor's name, logits, loss and gradient in
+// float64, and the round trip of config.json.
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+
+#include "core/base/safetensors_file.h"
+#include "core/nn/parameters.h"
+#include "core/nn/recompute.h"
+#include "trireme.h"
+
+namespace trireme {
+namespace {
+
+constexpr double kGoldenBound = 1e-10;
+
+struct Golden {
+  const char *folder, *model, *task;
+  std::int64_t classes = 0;  ///< 0: the task's outputs are the model's own
+};
+void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.folder; }
+
+class GoldenModels : public testing::TestWithParam<Golden> {
+ protected:
+  GoldenModels() : weights(path("model.safetensors")), expected(path("expected.safetensors")) {
+    const auto kinds = builtin_kinds();
+    kind = kinds.models.at(GetParam().model);
+    std::ifstream(path("config.json")) >> config;
+    options = kind->default_options();
+    EXPECT_TRUE(kind->from_hf(options.get(), config, "config.json"));
+    const auto labels = expected.entry("labels").shape;
+    spec.inputs = {{"input_ids", at::kLong, {-1}}};
+    spec.targets = {{nn::kLabels, at::kLong, {labels.begin() + 1, labels.end()}}};
+    if (!spec.targets[0].shape.empty()) spec.targets[0].shape = {-1};
+    spec.classes = GetParam().classes;
+    kind->resolve(options.get(), spec);
+    task = kinds.tasks.at(GetParam().task).make(spec);
+  }
+  static std::string path(const std::string& file) {
+    return fmt::format("{}/tests/golden/{}/{}", TRIREME_SOURCE_DIR, GetParam().folder, file);
+  }
+  static double size(const at::Tensor& t) { return t.norm().item<double>(); }
+
+  SafeTensorsFile weights, expected;
+  std::shared_ptr<nn::ModelKind> kind;
+  nlohmann::json config;
+  std::shared_ptr<void> options;
+  nn::DataSpec spec;
+  std::shared_ptr<const Task> task;
+};
+
+TEST_P(GoldenModels, LogitsLossAndEveryGradientAreHuggingFaces) {
+  for (const bool recompute : {false, true}) {
+    const auto model = kind->make(options.get());
+    nn::materialize(*model, 1, at::kDouble, at::kCPU);
+    auto parameters = nn::parameters(*model);
+    ASSERT_EQ(parameters.size(), weights.tensors().size());
+    for (auto& p : parameters) p.value.data().copy_(weights.read(p.name));
+    data::Batch batch;
+    for (const auto& [name, entry] : expected.tensors())
+      if (name != "labels" && name != "logits" && name != "loss" && !name.starts_with("grad."))
+        batch.inputs.set(name, expected.read(name));
+    batch.targets.set(nn::kLabels, expected.read("labels"));
+    const auto ids = batch.inputs["input_ids"];
+    const nn::Context context{.training = true, .tokens = ids.size(1), .side = model->side_inputs(batch.inputs)};
+    const auto run = recompute ? nn::RunBlock(nn::recompute) : nn::RunBlock();
+    const auto outputs = model->forward(model->first_inputs(batch.inputs), context, run);
+    auto weight = task->weight(batch);
+    if (!weight.defined()) weight = at::scalar_tensor(ids.size(0), at::kDouble);
+    const auto loss = task->loss(outputs, batch, {}) / weight;
+    loss.backward();
+    const auto logits = expected.read("logits");
+    const auto counts = batch.inputs["attention_mask"].to(at::kDouble);
+    // What padding tokens get is nobody's affair.
+    const auto off = logits.dim() == 3 ? (outputs[0] - logits) * counts.unsqueeze(2) : outputs[0] - logits;
+    EXPECT_LE(size(off), kGoldenBound * size(logits));
+    EXPECT_NEAR(loss.item<double>(), expected.read("loss").item<double>(), kGoldenBound);
+    double squares = 0;
+    for (const auto& p : parameters) squares += std::pow(size(expected.read("grad." + p.name)), 2);
+    for (const auto& p : parameters) {
+      const auto want = expected.read("grad." + p.name);
+      ASSERT_TRUE(p.value.grad().defined()) << p.name;
+      EXPECT_LE(size(p.value.grad() - want), kGoldenBound * std::max(size(want), 1e-6 * std::sqrt(squares))) << p.name;
+    }
+  }
+}
+
+TEST_P(GoldenModels, ItsConfigurationComesBack) {
+  const auto written = kind->to_hf(options.get());
+  EXPECT_EQ(written.at("architectures"), config.at("architectures"));
+  for (const auto& [key, value] : written.items())
+    if (config.contains(key)) {
+      EXPECT_EQ(value, config[key]) << key;
+    }
+  const auto again = kind->default_options();
+  EXPECT_TRUE(kind->from_hf(again.get(), written, "config.json"));
+  kind->resolve(again.get(), spec);
+  for (const auto& field : kind->fields().fields)
+    EXPECT_EQ(field.get(again.get()), field.get(options.get())) << field.key;
+  EXPECT_FALSE(kind->from_hf(again.get(), {{"model_type", "other"}}, "config.json"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, GoldenModels,
+                         testing::Values(Golden{"bert_masked_lm", "bert", "masked_lm"},
+                                         Golden{"bert_sequence", "bert", "classification", 4},
+                                         Golden{"bert_token", "bert", "classification", 4}),
+                         [](const auto& value) { return value.param.folder; });
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,175 @@
+// The layers of transformers against their formulas, element by element: which keys a query attends to, which heads
+// share keys and values, rotation by position, RMS norm, gated products, activations.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/nn/attention.h"
+#include "core/nn/block.h"
+#include "core/nn/gated_linear.h"
+#include "core/nn/parameters.h"
+#include "core/nn/rms_norm.h"
+
+namespace trireme::nn {
+namespace {
+
+double at_index(const at::Tensor& t, std::vector<std::int64_t> index) {
+  auto value = t;
+  for (const auto i : index) value = value[i];
+  return value.item<double>();
+}
+
+double largest_difference(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
+
+/// A layer as a model, so that it gets memory.
+class Alone : public Model {
+ public:
+  explicit Alone(std::shared_ptr<Layer> layer) {
+    class Only : public Block {
+     public:
+      explicit Only(std::shared_ptr<Layer> layer) { register_module("layer", std::move(layer)); }
+      Tensors forward(Tensors inputs, const Context&) override { return inputs; }
+    };
+    add_block(register_module("only", std::make_shared<Only>(std::move(layer))));
+    finish();
+  }
+};
+void give_memory(const std::shared_ptr<Layer>& layer) {
+  Alone model(layer);
+  materialize(model, 5, at::kDouble, at::kCPU);
+}
+
+struct Pattern {
+  std::int64_t key_value_heads;
+  bool causal, masked, fused;
+};
+
+// Sample 1 has keys that do not count; with a causal pattern its first query is left with none of them.
+TEST(TransformerLayers, AttentionByItsFormula) {
+  const std::int64_t samples = 2, heads = 4, tokens = 5, size = 3;
+  for (const auto& [kv_heads, causal, masked, fused] : std::vector<Pattern>{{4, false, false, true},
+                                                                            {4, true, false, true},
+                                                                            {2, true, false, true},
+                                                                            {1, false, true, true},
+                                                                            {2, true, true, true},
+                                                                            {2, true, true, false},
+                                                                            {4, false, true, false},
+                                                                            {1, true, false, false}}) {
+    SCOPED_TRACE(fmt::format("{} key-value heads, causal {}, mask {}, fused {}", kv_heads, causal, masked, fused));
+    const auto q = at::rand({samples, heads, tokens, size}, at::kDouble);
+    const auto k = at::rand({samples, kv_heads, tokens, size}, at::kDouble);
+    const auto v = at::rand({samples, kv_heads, tokens, size}, at::kDouble);
+    auto mask = at::ones({samples, tokens}, at::kLong);
+    mask[1][0] = mask[1][3] = 0;
+    Dropout none(0);
+    const auto got = attention(q, k, v, none, {}, {.causal = causal, .key_mask = masked ? mask : at::Tensor()}, fused);
+    for (std::int64_t b = 0; b < samples; ++b)
+      for (std::int64_t h = 0; h < heads; ++h)
+        for (std::int64_t i = 0; i < tokens; ++i) {
+          const auto of = h / (heads / kv_heads);
+          std::vector<std::int64_t> seen;
+          for (std::int64_t j = 0; j < tokens; ++j)
+            if ((!causal || j <= i) && (!masked || mask[b][j].item<std::int64_t>() != 0)) seen.push_back(j);
+          if (seen.empty()) continue;  // finite, and nobody's affair
+          double total = 0;
+          std::vector<double> out(static_cast<std::size_t>(size));
+          for (const auto j : seen) {
+            double score = 0;
+            for (std::int64_t d = 0; d < size; ++d) score += at_index(q, {b, h, i, d}) * at_index(k, {b, of, j, d});
+            const double weight = std::exp(score / std::sqrt(static_cast<double>(size)));
+            total += weight;
+            for (std::int64_t d = 0; d < size; ++d)
+              out[static_cast<std::size_t>(d)] += weight * at_index(v, {b, of, j, d});
+          }
+          for (std::int64_t d = 0; d < size; ++d)
+            EXPECT_NEAR(at_index(got, {b, h, i, d}), out[static_cast<std::size_t>(d)] / total, 1e-12);
+        }
+    EXPECT_TRUE(got.isfinite().all().item<bool>());
+  }
+}
+
+TEST(TransformerLayers, AMaskOfAnotherLengthIsRefused) {
+  const auto x = at::rand({1, 2, 4, 2}, at::kDouble);
+  Dropout none(0);
+  EXPECT_THROW(attention(x, x, x, none, {}, {.key_mask = at::ones({1, 5}, at::kLong)}), UsageError);
+}
+
+TEST(TransformerLayers, RotaryTurnsPairsByThePosition) {
+  const std::int64_t size = 6, tokens = 4;
+  const Rotary rotary({.head_size = size, .theta = 100});
+  const auto x = at::rand({2, 3, tokens, size}, at::kDouble);
+  const auto positions = at::tensor({5, 0, 2, 9, 1, 7, 3, 3}, at::kLong).view({2, tokens});
+  for (const bool given : {false, true})
+    for (const std::int64_t first : {0, 2}) {
+      Context context;
+      if (given) context.side.set("position_ids", at::cat({at::zeros({2, first}, at::kLong), positions}, 1));
+      const auto got = rotary.rotate(x, first, context);
+      for (std::int64_t b = 0; b < 2; ++b)
+        for (std::int64_t t = 0; t < tokens; ++t)
+          for (std::int64_t i = 0; i < size / 2; ++i) {
+            const auto position = given ? positions[b][t].item<std::int64_t>() : first + t;
+            const double angle = static_cast<double>(position) /
+                                 std::pow(100.0, 2.0 * static_cast<double>(i) / static_cast<double>(size));
+            const double a = at_index(x, {b, 1, t, i}), c = at_index(x, {b, 1, t, i + size / 2});
+            EXPECT_NEAR(at_index(got, {b, 1, t, i}), a * std::cos(angle) - c * std::sin(angle), 1e-12);
+            EXPECT_NEAR(at_index(got, {b, 1, t, i + size / 2}), c * std::cos(angle) + a * std::sin(angle), 1e-12);
+          }
+    }
+  EXPECT_THROW(Rotary({.head_size = 5}), ConfigError);
+}
+
+TEST(TransformerLayers, RmsNormAndGatedLinear) {
+  const auto norm = std::make_shared<RmsNorm>(4, 0.5);
+  give_memory(norm);
+  const auto x = at::rand({3, 4}, at::kDouble);
+  const auto wanted = x / (x.square().mean(-1, true) + 0.5).sqrt();
+  EXPECT_LE(largest_difference(norm->forward(x, {}), wanted), 1e-14);
+
+  const auto gated =
+      std::make_shared<GatedLinear>(GatedLinear::Options{.in = 4, .out = 3, .bias = true, .init_std = 1});
+  give_memory(gated);
+  const auto half = [&](std::size_t part) {
+    const auto& linear = *gated->projections.parts()[part];
+    return at::matmul(x, linear.weight.t()) + linear.bias;
+  };
+  const auto gate = half(0);
+  EXPECT_LE(largest_difference(gated->forward(x, {}), gate / (1 + (-gate).exp()) * half(1)), 1e-14);
+}
+
+TEST(TransformerLayers, ActivationsByTheirNames) {
+  const auto x = at::arange(-3, 3, 0.5, at::kDouble);
+  const std::vector<std::pair<const char*, std::function<double(double)>>> formulas{
+      {"gelu", [](double v) { return v / 2 * (1 + std::erf(v / std::sqrt(2.0))); }},
+      {"gelu_new", [](double v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }},
+      {"relu", [](double v) { return std::max(v, 0.0); }},
+      {"silu", [](double v) { return v / (1 + std::exp(-v)); }},
+      {"tanh", [](double v) { return std::tanh(v); }}};
+  for (const auto& [name, formula] : formulas) {
+    const auto y = activate(x, activation_of(name));
+    for (std::int64_t i = 0; i < x.size(0); ++i)
+      EXPECT_NEAR(y[i].item<double>(), formula(x[i].item<double>()), 1e-12) << name;
+  }
+  EXPECT_THROW(activation_of("gelo"), ConfigError);
+}
+
+TEST(TransformerLayers, HeadsThatDoNotDivideAreRefused) {
+  using O = SelfAttention::Options;
+  EXPECT_THROW(SelfAttention(O{.hidden = 10, .heads = 3}), ConfigError);
+  EXPECT_THROW(SelfAttention(O{.hidden = 12, .heads = 4, .key_value_heads = 3}), ConfigError);
+}
+
+}  // namespace
+}  // namespace trireme::nn
