@@ -1,6 +1,7 @@
 #include "models/registry.h"
 
 #include "models/bert/kind.h"
+#include "models/llama/kind.h"
 #include "models/vit/kind.h"
 
 namespace trireme::models {
@@ -8,6 +9,7 @@ namespace trireme::models {
 Registry<std::shared_ptr<nn::ModelKind>> all_models() {
   Registry<std::shared_ptr<nn::ModelKind>> models("model");
   models.add("bert", std::make_shared<bert::Kind>());
+  models.add("llama", std::make_shared<llama::Kind>());
   models.add("vit", std::make_shared<vit::Kind>());
   return models;
 }

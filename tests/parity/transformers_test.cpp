@@ -167,9 +167,8 @@ nn::Policy policy_of(const Kind& kind) {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all{
-      {"llama", "causal_lm", 4, 2, true, true},
-      {"llama_uneven", "causal_lm", 6, 3, true, true},
-      {"llama_tied_one_kv", "causal_lm", 4, 1, true, true, true},
+      {"decoder_uneven", "causal_lm", 6, 3, true, true},
+      {"decoder_one_kv", "causal_lm", 4, 1, true, true, true},
       {"gpt", "causal_lm", 4, 4, true, false, true, 0.2},
       {"encoder", "masked_lm", 5, 5, false, false, true, 0.2},
       {"classifier", "classification", 4, 4},
@@ -184,19 +183,18 @@ struct Trained {
   nn::Policy policy;
 };
 
-/// BERT as [model] name selects it; the dropout of probabilities depends on the padding of a batch, so there is none.
-Trained bert(const std::string& name, const std::string& task) {
-  const auto kind = models::all_models().at("bert");
+/// A model as [model] name selects it. The dropout of probabilities depends on the padding of a batch, so there is
+/// none.
+Trained selected(const std::string& name, const std::string& model, const std::string& task,
+                 const std::vector<std::pair<std::string, FieldValue>>& own) {
+  const auto kind = models::all_models().at(model);
   const std::shared_ptr<void> options = kind->default_options();
-  const std::vector<std::pair<std::string, FieldValue>> values{{"hidden_size", std::int64_t{16}},
-                                                               {"num_layers", std::int64_t{3}},
-                                                               {"num_heads", std::int64_t{4}},
-                                                               {"intermediate_size", std::int64_t{10}},
-                                                               {"vocab_size", kTokenIds},
-                                                               {"max_positions", kLongest},
-                                                               {"attention_dropout", 0.0},
-                                                               {"initializer_range", 0.4},
-                                                               {"dropout", 0.2}};
+  std::vector<std::pair<std::string, FieldValue>> values{
+      {"hidden_size", std::int64_t{16}}, {"num_layers", std::int64_t{3}},
+      {"num_heads", std::int64_t{4}},    {"intermediate_size", std::int64_t{10}},
+      {"vocab_size", kTokenIds},         {"max_positions", kLongest},
+      {"attention_dropout", 0.0},        {"initializer_range", 0.4}};
+  values.insert(values.end(), own.begin(), own.end());
   for (const auto& [key, value] : values) kind->fields().find(key)->set(options.get(), value);
   auto spec = Sentences(task).spec();
   spec.classes = task_for(task)->outputs();
@@ -209,8 +207,11 @@ std::vector<Trained> all_trained() {
   std::vector<Trained> all;
   for (const auto& kind : kinds())
     all.push_back({kind.name, kind.task, [&kind] { return std::make_shared<Transformer>(kind); }, policy_of(kind)});
-  all.push_back(bert("bert_masked_lm", "masked_lm"));
-  all.push_back(bert("bert_sequence", "classification"));
+  all.push_back(selected("bert_masked_lm", "bert", "masked_lm", {{"dropout", 0.2}}));
+  all.push_back(selected("bert_sequence", "bert", "classification", {{"dropout", 0.2}}));
+  all.push_back(selected("llama_untied", "llama", "causal_lm", {{"num_key_value_heads", std::int64_t{2}}}));
+  all.push_back(selected("llama_tied", "llama", "causal_lm",
+                         {{"num_key_value_heads", std::int64_t{1}}, {"tied", true}, {"attention_bias", true}}));
   return all;
 }
 

@@ -109,7 +109,9 @@ TEST_P(GoldenModels, ItsConfigurationComesBack) {
 INSTANTIATE_TEST_SUITE_P(Folders, GoldenModels,
                          testing::Values(Golden{"bert_masked_lm", "bert", "masked_lm"},
                                          Golden{"bert_sequence", "bert", "classification", 4},
-                                         Golden{"bert_token", "bert", "classification", 4}),
+                                         Golden{"bert_token", "bert", "classification", 4},
+                                         Golden{"llama_untied", "llama", "causal_lm"},
+                                         Golden{"llama_tied", "llama", "causal_lm"}),
                          [](const auto& value) { return value.param.folder; });
 
 }  // namespace

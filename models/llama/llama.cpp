@@ -1,0 +1,161 @@
+#include "models/llama/llama.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/nn/attention.h"
+#include "core/nn/embedding.h"
+#include "core/nn/gated_linear.h"
+#include "core/nn/rms_norm.h"
+#include "core/nn/tokens.h"
+
+namespace trireme::models::llama {
+namespace {
+
+using nn::Context;
+using nn::Tensors;
+
+/// Adds a module whose only purpose is a common name prefix for its children.
+torch::nn::Module& prefix(torch::nn::Module& parent, const std::string& name) {
+  return *parent.register_module(name, std::make_shared<torch::nn::Module>(name));
+}
+
+std::shared_ptr<nn::Linear> projection(const Options& o, std::int64_t in, std::int64_t out, bool bias,
+                                       std::int64_t in_unit = 1) {
+  return std::make_shared<nn::Linear>(
+      nn::Linear::Options{.in = in, .out = out, .bias = bias, .init_std = *o.initializer_range, .in_unit = in_unit});
+}
+std::shared_ptr<nn::RmsNorm> rms_norm(const Options& o) {
+  return std::make_shared<nn::RmsNorm>(*o.hidden_size, *o.rms_norm_eps);
+}
+
+class EmbedBlock : public nn::Block {
+ public:
+  EmbedBlock(std::shared_ptr<nn::Embedding> words, std::shared_ptr<nn::Unary> tokens, std::int64_t most_tokens)
+      : words_(register_module("words", std::move(words))),
+        tokens_(register_module("tokens", std::move(tokens))),
+        most_tokens_(most_tokens) {
+    set_path("embed");
+  }
+  Tensors forward(Tensors inputs, const Context& context) override {
+    const auto& ids = inputs.at(0);
+    if (ids.size(1) > most_tokens_)
+      throw DataError(
+          fmt::format("a batch has {} tokens a sample, but this model has {} positions; shorten the "
+                      "samples, or raise model.max_positions",
+                      ids.size(1), most_tokens_));
+    return {tokens_->forward(words_->forward(ids, context), context)};
+  }
+
+ private:
+  std::shared_ptr<nn::Unary> words_, tokens_;
+  std::int64_t most_tokens_;
+};
+
+class DecoderLayer : public nn::Block {
+ public:
+  DecoderLayer(const Options& o, const std::shared_ptr<const nn::Rotary>& rotary) {
+    const auto hidden = *o.hidden_size, inner = *o.intermediate_size, width = *o.num_heads * *o.head_size;
+    // Hugging Face's names: the attention's output is a child of the attention, whose own layer has the projections.
+    attention_ = register_module("self_attn", std::make_shared<nn::SelfAttention>(
+                                                  nn::SelfAttention::Options{.hidden = hidden,
+                                                                             .heads = *o.num_heads,
+                                                                             .key_value_heads = *o.num_key_value_heads,
+                                                                             .head_size = *o.head_size,
+                                                                             .bias = *o.attention_bias,
+                                                                             .dropout = *o.attention_dropout,
+                                                                             .init_std = *o.initializer_range,
+                                                                             .causal = true,
+                                                                             .names = {"q_proj", "k_proj", "v_proj"},
+                                                                             .rotary = rotary}));
+    out_ = attention_->register_module("o_proj", projection(o, width, hidden, *o.attention_bias, *o.head_size));
+    gated_ = register_module("mlp", std::make_shared<nn::GatedLinear>(
+                                        nn::GatedLinear::Options{.in = hidden,
+                                                                 .out = inner,
+                                                                 .bias = *o.mlp_bias,
+                                                                 .init_std = *o.initializer_range,
+                                                                 .activation = nn::activation_of(*o.hidden_act)}));
+    down_ = gated_->register_module("down_proj", projection(o, inner, hidden, *o.mlp_bias));
+    norm_before_ = register_module("input_layernorm", rms_norm(o));
+    norm_after_ = register_module("post_attention_layernorm", rms_norm(o));
+  }
+
+  Tensors forward(Tensors inputs, const Context& context) override {
+    const auto& x = inputs.at(0);
+    const auto mixed = attention_->forward(norm_before_->forward(x, context), context);
+    const auto h = x + out_->forward(mixed, context);
+    return {h + down_->forward(gated_->forward(norm_after_->forward(h, context), context), context)};
+  }
+
+ private:
+  std::shared_ptr<nn::SelfAttention> attention_;
+  std::shared_ptr<nn::Unary> out_, gated_, down_, norm_before_, norm_after_;
+};
+
+/// Scores of every token id for each token: by a layer of its own, or by the embedding.
+class ScoresBlock : public nn::Block {
+ public:
+  ScoresBlock(std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> tokens, std::shared_ptr<nn::Linear> own,
+              std::shared_ptr<nn::Embedding> words)
+      : norm_(register_module("norm", std::move(norm))), tokens_(register_module("tokens", std::move(tokens))) {
+    if (own)
+      own_ = register_module("own", std::move(own));
+    else
+      words_ = register_module("words", std::move(words));
+    set_path("head");
+  }
+  Tensors forward(Tensors inputs, const Context& context) override {
+    const auto x = tokens_->forward(norm_->forward(inputs.at(0), context), context);
+    return {own_ ? own_->forward(x, context) : words_->scores(x, context)};
+  }
+
+ private:
+  std::shared_ptr<nn::Unary> norm_, tokens_;
+  std::shared_ptr<nn::Linear> own_;
+  std::shared_ptr<nn::Embedding> words_;
+};
+
+}  // namespace
+
+Llama::Llama(const Options& o) {
+  auto& model = prefix(*this, "model");
+  const auto words = model.register_module(
+      "embed_tokens", std::make_shared<nn::Embedding>(nn::Embedding::Options{
+                          .vocabulary = *o.vocab_size, .features = *o.hidden_size, .init_std = *o.initializer_range}));
+  const auto first = model.register_module("all_tokens", std::make_shared<nn::AllTokens>());
+  add_block(std::make_shared<EmbedBlock>(words, first, *o.max_positions));
+  const auto rotary =
+      std::make_shared<const nn::Rotary>(nn::Rotary::Options{.head_size = *o.head_size, .theta = *o.rope_theta});
+  auto& layers = prefix(model, "layers");
+  for (std::int64_t i = 0; i < *o.num_layers; ++i)
+    add_block(layers.register_module(std::to_string(i), std::make_shared<DecoderLayer>(o, rotary)));
+  const auto norm = model.register_module("norm", rms_norm(o));
+  const auto last = model.register_module("scored_tokens", std::make_shared<nn::AllTokens>());
+  std::shared_ptr<nn::Linear> own;
+  if (!*o.tied) own = register_module("lm_head", projection(o, *o.hidden_size, *o.vocab_size, false));
+  add_block(std::make_shared<ScoresBlock>(norm, last, own, words));
+  finish();
+}
+
+nn::Policy policy(bool tied) {
+  using nn::Role;
+  const std::string layer = "model.layers.*.";
+  nn::Policy rows{{"model.embed_tokens", tied ? Role::classifier_head : Role::vocab_parallel_embedding},
+                  {"model.all_tokens", Role::scatter_tokens},
+                  {layer + "input_layernorm", Role::token_wise},
+                  {layer + "self_attn", Role::attention},
+                  {layer + "self_attn.o_proj", Role::row_parallel},
+                  {layer + "post_attention_layernorm", Role::token_wise},
+                  {layer + "mlp", Role::column_parallel},
+                  {layer + "mlp.down_proj", Role::row_parallel},
+                  {"model.norm", Role::token_wise},
+                  {"model.scored_tokens", Role::gather_tokens}};
+  if (!tied) rows.push_back({"lm_head", Role::classifier_head});
+  return rows;
+}
+
+}  // namespace trireme::models::llama

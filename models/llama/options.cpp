@@ -1,0 +1,122 @@
+#include "models/llama/options.h"
+
+#include "core/base/error.h"
+
+namespace trireme::models::llama {
+namespace {
+
+struct Size {
+  const char* name;
+  std::int64_t hidden_size, num_layers, num_heads, num_key_value_heads, head_size, intermediate_size;
+};
+constexpr Size kSizes[] = {{"tiny", 288, 6, 6, 6, 48, 768},
+                           {"1b", 2048, 16, 32, 8, 64, 8192},
+                           {"3b", 3072, 28, 24, 8, 128, 8192},
+                           {"8b", 4096, 32, 32, 8, 128, 14336}};
+constexpr const char* kDefaultSize = "tiny";
+
+template <class T>
+void fill(std::optional<T>& option, T value) {
+  if (!option) option = value;
+}
+
+void fill_sizes(Options& o) {
+  const bool heads_given = o.num_heads.has_value(), width_given = o.hidden_size.has_value();
+  for (const auto& size : kSizes) {
+    if (o.size.value_or(kDefaultSize) != size.name) continue;
+    fill(o.hidden_size, size.hidden_size);
+    fill(o.num_layers, size.num_layers);
+    fill(o.num_heads, size.num_heads);
+    fill(o.intermediate_size, size.intermediate_size);
+    // These follow from heads and width that the user has chosen.
+    if (!heads_given) fill(o.num_key_value_heads, size.num_key_value_heads);
+    if (!heads_given && !width_given) fill(o.head_size, size.head_size);
+  }
+  o.size.reset();
+  fill(o.num_key_value_heads, *o.num_heads);
+}
+
+}  // namespace
+
+const Fields<Options>& fields() {
+  using O = Options;
+  static const auto table =
+      Fields<O>("model", "Llama: a decoder of text with rotary positions, shared key-value heads and a gated MLP.")
+          .with("name", "llama")
+          .add("size", &O::size,
+               "Preset of hidden_size/num_layers/num_heads/num_key_value_heads/intermediate_size: tiny "
+               "288/6/6/6/768, 1b 2048/16/32/8/8192, 3b 3072/28/24/8/8192, 8b 4096/32/32/8/14336. Each can be set to "
+               "override the preset. Unset: the sizes of the loaded weights, else tiny.",
+               {.choices = {"tiny", "1b", "3b", "8b"}})
+          .add("hidden_size", &O::hidden_size, "Size of a token's hidden vector.", {.min = 1, .max = 1048576})
+          .add("num_layers", &O::num_layers, "Number of decoder layers.", {.min = 1, .max = 65536})
+          .add("num_heads", &O::num_heads, "Number of attention heads.", {.min = 1, .max = 1048576})
+          .add("num_key_value_heads", &O::num_key_value_heads,
+               "Number of heads of keys and values, which heads share; must divide num_heads. Unset: that of the "
+               "loaded weights or of the size, else num_heads.",
+               {.min = 1, .max = 1048576})
+          .add("head_size", &O::head_size,
+               "Size of a head; even. Unset: that of the loaded weights or of the size, else hidden_size / num_heads.",
+               {.min = 2, .max = 1048576})
+          .add("intermediate_size", &O::intermediate_size, "Hidden size of the MLP.", {.min = 1, .max = 1e12})
+          .add("vocab_size", &O::vocab_size, "Number of token ids. Unset: that of the loaded weights, else 32000.",
+               {.min = 1, .max = 1e9})
+          .add("max_positions", &O::max_positions,
+               "The longest sample, in tokens. Unset: that of the loaded weights, else 2048.", {.min = 1, .max = 1e9})
+          .add("hidden_act", &O::hidden_act,
+               "Activation of the MLP's gate. Unset: that of the loaded weights, else silu.",
+               {.choices = {"silu", "gelu", "gelu_new", "relu"}})
+          .add("tied", &O::tied,
+               "Whether the head's weights are the embedding's. Unset: as in the loaded weights, else false.")
+          .add("attention_bias", &O::attention_bias,
+               "Whether the attention's projections have biases. Unset: as in the loaded weights, else false.")
+          .add("mlp_bias", &O::mlp_bias,
+               "Whether the MLP's layers have biases. Unset: as in the loaded weights, else false.")
+          .add("attention_dropout", &O::attention_dropout,
+               "Dropout probability of attention probabilities. Above 0, attention scores are materialized in memory, "
+               "which is slower than the fused kernels. Unset: that of the loaded weights, else 0.",
+               {.min = 0, .below = 1})
+          .add("rms_norm_eps", &O::rms_norm_eps,
+               "Added to the mean square in each norm. Unset: that of the loaded weights, else 1e-6.", {.above = 0})
+          .add("rope_theta", &O::rope_theta,
+               "Base of the rotary angles. Unset: that of the loaded weights, else 10000.", {.above = 0})
+          .add("initializer_range", &O::initializer_range,
+               "Standard deviation of newly initialized weights. Unset: that of the loaded weights, else 0.02.",
+               {.min = 0});
+  return table;
+}
+
+void resolve(Options& o, const nn::DataSpec& data) {
+  fill_sizes(o);
+  if (!o.head_size) {
+    if (*o.hidden_size % *o.num_heads != 0)
+      throw ConfigError(
+          fmt::format("model.hidden_size: {} is not a multiple of model.num_heads = {}; change one, or "
+                      "set model.head_size",
+                      *o.hidden_size, *o.num_heads));
+    o.head_size = *o.hidden_size / *o.num_heads;
+  }
+  fill<std::int64_t>(o.vocab_size, 32000);
+  fill<std::int64_t>(o.max_positions, 2048);
+  fill<std::string>(o.hidden_act, "silu");
+  for (auto* flag : {&o.tied, &o.attention_bias, &o.mlp_bias}) fill(*flag, false);
+  fill(o.attention_dropout, 0.0);
+  fill(o.rms_norm_eps, 1e-6);
+  fill(o.rope_theta, 10000.0);
+  fill(o.initializer_range, 0.02);
+  if (*o.num_heads % *o.num_key_value_heads != 0)
+    throw ConfigError(fmt::format("model.num_key_value_heads: {} does not divide model.num_heads = {}",
+                                  *o.num_key_value_heads, *o.num_heads));
+  const auto& ids = data.required_input("input_ids", "model \"llama\"");
+  if (ids.shape.size() != 1)
+    throw ConfigError(fmt::format("model \"llama\" reads input_ids [tokens], but the data have {}", ids.text()));
+  if (ids.shape[0] > *o.max_positions)
+    throw ConfigError(
+        fmt::format("model.max_positions: {} tokens are fewer than the {} of the data's samples; raise "
+                    "it, or shorten the samples",
+                    *o.max_positions, ids.shape[0]));
+  if (data.classes != 0)
+    throw ConfigError("model \"llama\" has scores of token ids only, which do not fit train.task; choose causal_lm");
+}
+
+}  // namespace trireme::models::llama
