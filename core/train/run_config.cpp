@@ -187,11 +187,6 @@ class Reader {
   Tables own_, all_;
 };
 
-void check_run(const Table& section, const RunSection& run) {
-  if (run.dir.empty()) fail(&section, "dir", "is empty; name the folder the run writes to");
-  if (text::printable(run.dir) != run.dir) fail(&section, "dir", "is not UTF-8; choose another name");
-}
-
 }  // namespace
 
 std::vector<const FieldTable*> own_tables(const Kinds& kinds) {
@@ -219,7 +214,6 @@ RunConfig from_table(Table root, Kinds kinds) {
   config.kinds = std::move(kinds);
   check_root(config.root, Reader(config).all());
   config.run = Reader(config).whole_section(run_fields());
-  check_run(section_of(config.root, "run"), config.run);
   config::with_place(config.root, [&] { load_extensions(config.run.extensions, config.kinds); });
   const Reader reader(config);
   if (!config.kinds.models.names().empty())
@@ -246,15 +240,14 @@ void require_data(RunConfig& config) {
 }
 
 TaskKind select_task(const RunConfig& config, const std::string& name) {
-  const Reader reader(config);
-  if (!config.kinds.tasks.contains(name)) {
-    const auto known = config.kinds.tasks.names();
+  TaskKind kind;
+  try {
+    kind = config.kinds.tasks.at(name);
+  } catch (const ConfigError& error) {
     const auto section = section_of(config.root, "train");
-    fail(&section, "task",
-         fmt::format("no task \"{}\" (known: {}){}", name, text::join(known), text::did_you_mean(name, known)));
+    fail(&section, "task", error.what());
   }
-  auto kind = config.kinds.tasks.at(name);
-  config::read_own(config.task_keys, kind.make.fields(), reader.own_of("train"), kind.make.options());
+  config::read_own(config.task_keys, kind.make.fields(), Reader(config).own_of("train"), kind.make.options());
   return kind;
 }
 

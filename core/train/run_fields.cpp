@@ -1,4 +1,5 @@
 // The fields of the sections that every run has. Users read the texts on the console and in docs/config.md.
+#include "core/base/text.h"
 #include "core/train/run_config.h"
 
 namespace trireme::train {
@@ -45,6 +46,8 @@ const Fields<RunSection>& run_fields() {
           .add("timeout_s", &O::timeout_s,
                "Seconds that a rank waits for the others before the run ends with an error.", {.max = 1e7, .above = 0})
           .rule([](const O& run, const CheckedSection& section) {
+            if (run.dir.empty()) section.fail("dir", "is empty; name the folder the run writes to");
+            if (text::printable(run.dir) != run.dir) section.fail("dir", "is not UTF-8; choose another name");
             if (run.checkpoint_every > 0 && run.keep_checkpoints == 0)
               section.fail("checkpoint_every",
                            "has no effect, because keep_checkpoints = 0 keeps none; set run.keep_checkpoints to 1 or "

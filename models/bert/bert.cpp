@@ -7,22 +7,17 @@
 #include <string>
 #include <utility>
 
-#include "core/base/error.h"
 #include "core/nn/attention.h"
 #include "core/nn/embedding.h"
 #include "core/nn/linear.h"
 #include "core/nn/tokens.h"
+#include "models/parts.h"
 
 namespace trireme::models::bert {
 namespace {
 
 using nn::Context;
 using nn::Tensors;
-
-/// Adds a module whose only purpose is a common name prefix for its children.
-torch::nn::Module& submodule(torch::nn::Module& parent, const std::string& name) {
-  return *parent.register_module(name, std::make_shared<torch::nn::Module>(name));
-}
 
 std::shared_ptr<nn::LayerNorm> norm(const Options& o) {
   return std::make_shared<nn::LayerNorm>(*o.hidden_size, *o.layer_norm_eps);
@@ -50,12 +45,7 @@ class Embeddings : public nn::Block {
 
   Tensors forward(Tensors inputs, const Context& context) override {
     const auto& ids = inputs.at(0);
-    const auto limit = positions_->options().vocabulary;
-    if (ids.size(1) > limit)
-      throw DataError(
-          fmt::format("a batch has {} tokens a sample, but this model has {} positions; shorten the "
-                      "samples, or raise model.max_positions",
-                      ids.size(1), limit));
+    check_length(ids, positions_->options().vocabulary);
     const auto* types = context.side.find("token_type_ids");
     const auto* positions = context.side.find("position_ids");
     const auto places = positions == nullptr ? at::arange(ids.size(1), ids.options()).unsqueeze(0) : *positions;

@@ -1,6 +1,7 @@
 #include "models/bert/options.h"
 
 #include "core/base/error.h"
+#include "models/parts.h"
 
 namespace trireme::models::bert {
 namespace {
@@ -14,11 +15,6 @@ constexpr Size kSizes[] = {{"tiny", 128, 2, 2, 512},
                            {"small", 512, 4, 8, 2048},
                            {"base", 768, 12, 12, 3072},
                            {"large", 1024, 24, 16, 4096}};
-
-template <class T>
-void fill(std::optional<T>& option, T value) {
-  if (!option) option = value;
-}
 
 void fill_sizes(Options& o) {
   for (const auto& size : kSizes) {
@@ -93,14 +89,7 @@ void resolve(Options& o, const nn::DataSpec& data) {
   o.head = head_for(data);
   o.classes = data.classes;
   o.class_names = data.class_names;
-  const auto& ids = data.required_input("input_ids", "model \"bert\"");
-  if (ids.shape.size() != 1)
-    throw ConfigError(fmt::format("model \"bert\" reads input_ids [tokens], but the data have {}", ids.text()));
-  if (ids.shape[0] > *o.max_positions)
-    throw ConfigError(
-        fmt::format("model.max_positions: {} tokens are fewer than the {} of the data's samples; raise "
-                    "it, or shorten the samples",
-                    *o.max_positions, ids.shape[0]));
+  check_token_ids(data, "bert", *o.max_positions);
   if (*o.hidden_size % *o.num_heads != 0)
     throw ConfigError(
         fmt::format("model.hidden_size: {} is not a multiple of model.num_heads = {}", *o.hidden_size, *o.num_heads));

@@ -6,23 +6,18 @@
 #include <string>
 #include <utility>
 
-#include "core/base/error.h"
 #include "core/nn/attention.h"
 #include "core/nn/embedding.h"
 #include "core/nn/gated_linear.h"
 #include "core/nn/rms_norm.h"
 #include "core/nn/tokens.h"
+#include "models/parts.h"
 
 namespace trireme::models::llama {
 namespace {
 
 using nn::Context;
 using nn::Tensors;
-
-/// Adds a module whose only purpose is a common name prefix for its children.
-torch::nn::Module& prefix(torch::nn::Module& parent, const std::string& name) {
-  return *parent.register_module(name, std::make_shared<torch::nn::Module>(name));
-}
 
 std::shared_ptr<nn::Linear> projection(const Options& o, std::int64_t in, std::int64_t out, bool bias,
                                        std::int64_t in_unit = 1) {
@@ -43,11 +38,7 @@ class EmbedBlock : public nn::Block {
   }
   Tensors forward(Tensors inputs, const Context& context) override {
     const auto& ids = inputs.at(0);
-    if (ids.size(1) > most_tokens_)
-      throw DataError(
-          fmt::format("a batch has {} tokens a sample, but this model has {} positions; shorten the "
-                      "samples, or raise model.max_positions",
-                      ids.size(1), most_tokens_));
+    check_length(ids, most_tokens_);
     return {tokens_->forward(words_->forward(ids, context), context)};
   }
 
@@ -122,7 +113,7 @@ class ScoresBlock : public nn::Block {
 }  // namespace
 
 Llama::Llama(const Options& o) {
-  auto& model = prefix(*this, "model");
+  auto& model = submodule(*this, "model");
   const auto words = model.register_module(
       "embed_tokens", std::make_shared<nn::Embedding>(nn::Embedding::Options{
                           .vocabulary = *o.vocab_size, .features = *o.hidden_size, .init_std = *o.initializer_range}));
@@ -130,7 +121,7 @@ Llama::Llama(const Options& o) {
   add_block(std::make_shared<EmbedBlock>(words, first, *o.max_positions));
   const auto rotary =
       std::make_shared<const nn::Rotary>(nn::Rotary::Options{.head_size = *o.head_size, .theta = *o.rope_theta});
-  auto& layers = prefix(model, "layers");
+  auto& layers = submodule(model, "layers");
   for (std::int64_t i = 0; i < *o.num_layers; ++i)
     add_block(layers.register_module(std::to_string(i), std::make_shared<DecoderLayer>(o, rotary)));
   const auto norm = model.register_module("norm", rms_norm(o));

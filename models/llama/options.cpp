@@ -1,6 +1,7 @@
 #include "models/llama/options.h"
 
 #include "core/base/error.h"
+#include "models/parts.h"
 
 namespace trireme::models::llama {
 namespace {
@@ -14,11 +15,6 @@ constexpr Size kSizes[] = {{"tiny", 288, 6, 6, 6, 48, 768},
                            {"3b", 3072, 28, 24, 8, 128, 8192},
                            {"8b", 4096, 32, 32, 8, 128, 14336}};
 constexpr const char* kDefaultSize = "tiny";
-
-template <class T>
-void fill(std::optional<T>& option, T value) {
-  if (!option) option = value;
-}
 
 void fill_sizes(Options& o) {
   const bool heads_given = o.num_heads.has_value(), width_given = o.hidden_size.has_value();
@@ -107,14 +103,7 @@ void resolve(Options& o, const nn::DataSpec& data) {
   if (*o.num_heads % *o.num_key_value_heads != 0)
     throw ConfigError(fmt::format("model.num_key_value_heads: {} does not divide model.num_heads = {}",
                                   *o.num_key_value_heads, *o.num_heads));
-  const auto& ids = data.required_input("input_ids", "model \"llama\"");
-  if (ids.shape.size() != 1)
-    throw ConfigError(fmt::format("model \"llama\" reads input_ids [tokens], but the data have {}", ids.text()));
-  if (ids.shape[0] > *o.max_positions)
-    throw ConfigError(
-        fmt::format("model.max_positions: {} tokens are fewer than the {} of the data's samples; raise "
-                    "it, or shorten the samples",
-                    *o.max_positions, ids.shape[0]));
+  check_token_ids(data, "llama", *o.max_positions);
   if (data.classes != 0)
     throw ConfigError("model \"llama\" has scores of token ids only, which do not fit train.task; choose causal_lm");
 }

@@ -2,16 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/base/error.h"
 #include "models/hf_config.h"
-#include "models/vit/options.h"
 #include "models/vit/vit.h"
 
 namespace trireme::models::vit {
 namespace {
-
-const Options& view(const void* options) { return *static_cast<const Options*>(options); }
-Options& view(void* options) { return *static_cast<Options*>(options); }
 
 /// The values that a config.json implies for missing keys.
 nlohmann::json hf_defaults() {
@@ -23,17 +18,13 @@ nlohmann::json hf_defaults() {
 
 }  // namespace
 
-const FieldTable& Kind::fields() const { return vit::fields(); }
-
-std::shared_ptr<void> Kind::default_options() const { return std::make_shared<Options>(); }
-
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
   if (!values.is_object() || values.value("model_type", nlohmann::json()) != "vit") return false;
   auto complete = hf_defaults();
   complete.update(values);
   const HfConfig config(std::move(complete), file);
   config.check_only("hidden_act", "gelu");
-  auto& out = view(options);
+  auto& out = *static_cast<Options*>(options);
   const Options user = out;
   apply_size(out);
   const auto take_size = [&](const char* name, const char* key, std::optional<std::int64_t> Options::*member) {
@@ -62,12 +53,10 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   return true;
 }
 
-void Kind::resolve(void* options, const nn::DataSpec& data) const { vit::resolve(view(options), data); }
-
-std::unique_ptr<nn::Model> Kind::make(const void* options) const { return std::make_unique<Vit>(view(options)); }
+std::unique_ptr<nn::Model> Kind::make_model(const Options& options) const { return std::make_unique<Vit>(options); }
 
 nlohmann::json Kind::to_hf(const void* options) const {
-  const auto& o = view(options);
+  const auto& o = *static_cast<const Options*>(options);
   nlohmann::json config{{"architectures", {"ViTForImageClassification"}},
                         {"model_type", "vit"},
                         {"hidden_size", *o.hidden_size},

@@ -2,20 +2,22 @@
 #pragma once
 
 #include "core/nn/model_kind.h"
+#include "models/vit/options.h"
 
 namespace trireme::models::vit {
 
-class Kind : public nn::ModelKind {
+class Kind : public nn::ModelKindOf<Options> {
  public:
-  [[nodiscard]] const FieldTable& fields() const override;
-  [[nodiscard]] std::shared_ptr<void> default_options() const override;
+  Kind() : ModelKindOf(vit::fields()) {}
   bool from_hf(void* options, const nlohmann::json& config, const std::string& file) const override;
-  void resolve(void* options, const nn::DataSpec& data) const override;
-  [[nodiscard]] std::unique_ptr<nn::Model> make(const void* options) const override;
   [[nodiscard]] nlohmann::json to_hf(const void* options) const override;
   [[nodiscard]] nn::Policy policy(const void* options) const override;
   [[nodiscard]] std::string default_task() const override { return "classification"; }
   [[nodiscard]] std::string head_prefix() const override { return "classifier."; }
+
+ protected:
+  void resolve_for(Options& options, const nn::DataSpec& data) const override { vit::resolve(options, data); }
+  [[nodiscard]] std::unique_ptr<nn::Model> make_model(const Options& options) const override;
 };
 
 }  // namespace trireme::models::vit

@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "models/parts.h"
 
 namespace trireme::models::vit {
 namespace {
@@ -95,10 +96,7 @@ void resolve(Options& options, const nn::DataSpec& data) {
   const bool sized = options.hidden_size && options.num_layers && options.num_heads && options.intermediate_size;
   if (!options.size && !sized) options.size = kDefaultSize;
   apply_size(options);
-  const auto fill = [](auto& option, auto value) {
-    if (!option) option = value;
-  };
-  fill(options.patch_size, 16);
+  fill<std::int64_t>(options.patch_size, 16);
   fill(options.dropout, 0.0);
   fill(options.attention_dropout, 0.0);
   fill(options.layer_norm_eps, 1e-12);

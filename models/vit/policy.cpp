@@ -1,3 +1,4 @@
+#include "core/nn/block.h"
 #include "models/vit/kind.h"
 
 namespace trireme::models::vit {

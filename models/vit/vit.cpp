@@ -11,6 +11,7 @@
 #include "core/nn/dropout.h"
 #include "core/nn/linear.h"
 #include "core/nn/tokens.h"
+#include "models/parts.h"
 
 namespace trireme::models::vit {
 namespace {
@@ -18,11 +19,6 @@ namespace {
 using nn::Context;
 using nn::Init;
 using nn::Tensors;
-
-/// Adds a module whose only purpose is a common name prefix for its children.
-torch::nn::Module& submodule(torch::nn::Module& parent, const std::string& name) {
-  return *parent.register_module(name, std::make_shared<torch::nn::Module>(name));
-}
 
 /// Pixels [B, C, S, S] -> patches [B, N, H]: a convolution whose stride equals its kernel size, computed as the matrix
 /// product that it is.
