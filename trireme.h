@@ -9,6 +9,7 @@
 #include "core/booster/plugin_loader.h"
 #include "core/booster/program.h"
 #include "core/checkpoint/weights.h"
+#include "core/comm/first_on_host.h"
 #include "core/data/dataset.h"
 #include "core/data/loader.h"
 #include "core/nn/adapt.h"

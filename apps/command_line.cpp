@@ -209,7 +209,7 @@ std::vector<std::string> commands_of(CLI::App& app) {
 }
 
 /// Rewrites CLI11's messages about values as sentences.
-std::string in_our_words(const std::string& what) {
+std::string reworded(const std::string& what) {
   std::smatch found;
   if (std::regex_search(what, found, std::regex("Could not convert: (\\S+) = (.*)")))
     return fmt::format("{} {}: must be an integer", found.str(1), found.str(2));
@@ -329,7 +329,7 @@ Command parse_command_line(int argc, const char* const* argv) {
     if (!extra.empty()) refuse_extra(app, parsed, extra.front());
     if (app.get_subcommands().empty() || app.got_subcommand("data"))
       if (std::string(error.what()).find("subcommand") != std::string::npos) refuse_missing(app);
-    refuse(app, in_our_words(error.what()));
+    refuse(app, reworded(error.what()));
   }
   return finish(app, parsed);
 }

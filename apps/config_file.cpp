@@ -15,7 +15,7 @@
 namespace trireme::apps {
 namespace {
 
-constexpr const char* kKept = "TRIREME_CONFIG";  ///< path of the copied text; only the front sets it
+constexpr const char* kCopy = "TRIREME_CONFIG";  ///< path of the copied text; only the front sets it
 
 }  // namespace
 
@@ -32,22 +32,22 @@ bool can_be_read_again(const std::string& path) {
   return stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode);
 }
 
-void forget_config() { unsetenv(kKept); }
+void forget_config() { unsetenv(kCopy); }
 
 void keep_config(const std::string& path) {
   if (can_be_read_again(path)) return;
   const auto text = config::read_text(path);
   // The file stays open until this process or the worker that replaces it ends, and the ranks end before that.
-  const int kept = memfd_create("config", 0);
-  if (kept < 0 || write(kept, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+  const int copy = memfd_create("config", 0);
+  if (copy < 0 || write(copy, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw ConfigError(
         fmt::format("{}: cannot be copied for the ranks: {}; name a file on disk", path, std::strerror(errno)));
-  setenv(kKept, fmt::format("/proc/{}/fd/{}", getpid(), kept).c_str(), 1);
+  setenv(kCopy, fmt::format("/proc/{}/fd/{}", getpid(), copy).c_str(), 1);
 }
 
 config::Table read_config(const std::string& path) {
-  const char* kept = std::getenv(kKept);
-  return kept == nullptr ? config::parse_file(path) : config::parse_text(config::read_text(kept), path);
+  const char* copy = std::getenv(kCopy);
+  return copy == nullptr ? config::parse_file(path) : config::parse_text(config::read_text(copy), path);
 }
 
 config::Table read_config(const std::string& path, const std::vector<std::string>& set) {

@@ -5,17 +5,29 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <map>
 #include <set>
 
 #include "apps/config_file.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/comm/axes.h"
 
 namespace trireme::apps {
 namespace {
 
-const std::vector<std::string> kWords{"dp", "pp", "sp", "tp", "zero", "schedule", "sp_mode", "plugin", "device"};
+bool is_axis(const std::string& key) {
+  const auto& kinds = comm::axis_kinds();
+  return std::any_of(kinds.begin(), kinds.end(), [&](const auto& kind) { return !key.empty() && kind.key == key; });
+}
+
+/// The short keys of a layout.
+std::vector<std::string> short_keys() {
+  std::vector<std::string> keys;
+  for (const auto& kind : comm::axis_kinds())
+    if (!kind.key.empty()) keys.push_back(kind.key);
+  keys.insert(keys.end(), {"zero", "schedule", "sp_mode", "plugin", "device"});
+  return keys;
+}
 
 std::string trimmed(const std::string& text) {
   const auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
@@ -84,20 +96,19 @@ Layout parse_layout(const std::string& text) {
   Layout layout;
   layout.text = text;
   std::set<std::string> seen;
-  const std::map<std::string, std::int64_t*> sizes{
-      {"dp", &layout.dp}, {"pp", &layout.pp}, {"sp", &layout.sp}, {"tp", &layout.tp}, {"zero", &layout.zero}};
   for (const auto& word : parts(text, ',')) {
     const auto equals = word.find('=');
     if (equals == std::string::npos) refuse(text, fmt::format("\"{}\" is not KEY=VALUE", word));
     const auto key = trimmed(word.substr(0, equals)), value = trimmed(word.substr(equals + 1));
     if (!seen.insert(key).second)
       refuse(text, fmt::format("{} is given twice; semicolons separate layouts: \"dp=1; dp=2\"", key));
-    if (sizes.contains(key) && value.find('=') != std::string::npos)
+    const bool sized = is_axis(key) || key == "zero";
+    if (sized && value.find('=') != std::string::npos)
       refuse(text, fmt::format("{} = \"{}\" is not a number; a comma separates the keys of a layout, a semicolon "
                                "layouts: \"dp=1; dp=2,tp=2\"",
                                key, value));
-    if (const auto axis = sizes.find(key); axis != sizes.end())
-      *axis->second = number(text, key, value, key == "zero" ? 0 : 1);
+    if (sized)
+      (key == "zero" ? layout.zero : layout.sizes[key]) = number(text, key, value, key == "zero" ? 0 : 1);
     else if (key == "schedule")
       layout.schedule = value;
     else if (key == "sp_mode")
@@ -110,10 +121,11 @@ Layout parse_layout(const std::string& text) {
       check_shares(text, key);
       layout.set.push_back(fmt::format("{}={}", key, value));
     } else
-      refuse(text, fmt::format("no key \"{}\" (known: {}, or SECTION.KEY as --set takes it){}", key, text::join(kWords),
-                               text::did_you_mean(key, kWords)));
+      refuse(text, fmt::format("no key \"{}\" (known: {}, or SECTION.KEY as --set takes it){}", key,
+                               text::join(short_keys()), text::did_you_mean(key, short_keys())));
   }
-  if (!layout.plugin.empty() && layout.plugin != "hybrid_parallel" && (layout.ranks() > layout.dp || layout.zero > 0))
+  if (!layout.plugin.empty() && layout.plugin != "hybrid_parallel" &&
+      (layout.ranks() > layout.size("dp") || layout.zero > 0))
     refuse(text, fmt::format("pp, sp, tp and zero are options of hybrid_parallel, not of \"{}\"; remove plugin",
                              layout.plugin));
   return layout;
@@ -136,9 +148,9 @@ config::Table table_with_layout(const std::string& path, const std::vector<std::
   const auto apply = [&root](const std::string& assignment) { config::apply_override(root, assignment); };
   const bool hybrid = layout.plugin.empty() || layout.plugin == "hybrid_parallel";
   apply("parallel.plugin=" + config::to_toml(hybrid ? "hybrid_parallel" : layout.plugin));
-  apply(fmt::format("parallel.dp={}", layout.dp));
-  for (const auto& [key, size] : {std::pair{"pp", layout.pp}, std::pair{"sp", layout.sp}, std::pair{"tp", layout.tp}})
-    if (size > 1) apply(fmt::format("parallel.{}={}", key, size));
+  apply(fmt::format("parallel.dp={}", layout.size("dp")));
+  for (const auto& [key, size] : layout.sizes)
+    if (key != "dp" && size > 1) apply(fmt::format("parallel.{}={}", key, size));
   if (layout.zero > 0) apply(fmt::format("parallel.zero={}", layout.zero));
   if (!layout.schedule.empty()) apply("parallel.schedule=" + config::to_toml(layout.schedule));
   if (!layout.sp_mode.empty()) apply("parallel.sp_mode=" + config::to_toml(layout.sp_mode));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,22 @@ namespace trireme::apps {
 /// "dp=2,tp=2,zero=1", "pp=4,schedule=zbv", "dp=1,device=cpu", "plugin=gemini,dp=3,plugin.gemini.max_prefetch=1".
 struct Layout {
   std::string text;
-  std::string plugin;  ///< "": hybrid_parallel
-  std::int64_t dp = 1, pp = 1, sp = 1, tp = 1, zero = 0;
+  std::string plugin;                         ///< "": hybrid_parallel
+  std::map<std::string, std::int64_t> sizes;  ///< of the axes that are given, by their keys
+  std::int64_t zero = 0;
   std::string schedule, sp_mode;  ///< "": the plugin's default
   std::vector<std::string> set;   ///< other keys in the form of --set, including the device
+  /// 1 for an axis that is not given.
+  [[nodiscard]] std::int64_t size(const std::string& axis) const {
+    const auto given = sizes.find(axis);
+    return given == sizes.end() ? 1 : given->second;
+  }
   /// The modes split_gather and ring run on the tensor-parallel ranks and add no ranks.
   [[nodiscard]] std::int64_t ranks() const {
-    return dp * pp * tp * (sp_mode == "split_gather" || sp_mode == "ring" ? 1 : sp);
+    std::int64_t product = 1;
+    for (const auto& [axis, size] : sizes)
+      if (axis != "sp" || (sp_mode != "split_gather" && sp_mode != "ring")) product *= size;
+    return product;
   }
 };
 

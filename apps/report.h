@@ -11,8 +11,8 @@ namespace trireme::apps {
 /// mix. On a terminal it is wrapped at spaces.
 void say_error(const std::string& message, const std::string& prefix = "");
 
-/// Columns of the terminal behind a stream, 0 if it is not a terminal. A rank uses the values that the front has
-/// exported, because mpirun gives it a pipe or another terminal.
+/// Columns of the terminal behind a stream, 0 if it is not a terminal. A rank uses the values that `trireme train`
+/// has exported, because mpirun gives it a pipe or another terminal.
 int terminal_columns(int stream);
 /// Exports the terminal's width to child processes. `launched`: another launcher started this process.
 void export_terminal(bool launched);

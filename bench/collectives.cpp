@@ -1,13 +1,13 @@
-// Our all-reduce against raw blocking MPI_Allreduce, in turns in one run on the same ranks, and what of it hides behind
-// compute; one JSON object a line.
+// Compares our all-reduce with raw blocking MPI_Allreduce, alternating in one run on the same ranks, and measures how
+// much of a transfer is hidden behind compute. Prints one JSON object per line.
 //
 //   mpirun -n 2 --bind-to none build/release/bench/bench_collectives [ROUNDS]
 //
-// Columns: ours waited for at once, ours waited for through its future (as c10d::Reducer does), and raw; medians and
-// tenths over the rounds, of the slowest rank of each round. "overlap": the time of some matrix products, of an
-// all-reduce waited for, and of both with the all-reduce started first; hidden is (compute + transfer - both) / the
-// shorter of the two. The transfer itself is work of the same cores here, so where ranks fill the cores not all of it
-// can hide. No time is asserted.
+// Columns: our all-reduce waited for at once, ours waited for through its future (as c10d::Reducer does), and raw, as
+// medians and 10th percentiles over the rounds, of the slowest rank in each round. "overlap" gives the times of some
+// matrix products, of an all-reduce waited for at once, and of both with the all-reduce started first; hidden is
+// (compute + transfer - both) / min(compute, transfer). The transfer uses the same cores as the compute here, so it
+// cannot be hidden completely when the ranks occupy all cores. No time is asserted.
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
                                    std::int64_t{16} << 20, std::int64_t{64} << 20}) {
     auto tensor = at::full({bytes / 4}, 1.0f);
     const int count = static_cast<int>(bytes / 4);
-    // Averages keep the values at 1 however often they are taken; raw sums of a few hundred rounds stay finite.
+    // Every round starts from ones, so that its repeated sums stay finite.
     const std::map<std::string, std::function<void()>> ways{
         {"ours", [&] { group.all_reduce(tensor, ReduceOp::sum); }},
         {"ours_future",
@@ -106,11 +106,11 @@ int main(int argc, char** argv) {
         {"raw", [&] { MPI_Allreduce(MPI_IN_PLACE, tensor.data_ptr(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
     };
     std::map<std::string, std::vector<double>> times;
-    const int turns = bytes > (1 << 20) ? std::max(10, rounds / 4) : rounds;
-    for (int round = -5; round < turns; ++round) {
+    const int repeats = bytes > (1 << 20) ? std::max(10, rounds / 4) : rounds;
+    for (int round = -5; round < repeats; ++round) {
       for (const auto& [name, run] : ways) {
         tensor.fill_(1.0f);
-        // Small calls are timed some at a time: one lasts no longer than the clock's noise.
+        // Several small calls are timed together, because one lasts no longer than the clock's noise.
         const int repeats = bytes <= (64 << 10) && name != "ours_future" ? 20 : 1;
         MPI_Barrier(MPI_COMM_WORLD);
         const double start = now_us();
@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
         "\"ours_us\": {:.2f}, "
         "\"ours_p10_us\": {:.2f}, \"future_us\": {:.2f}, \"raw_us\": {:.2f}, \"raw_p10_us\": {:.2f}, "
         "\"of_raw_bandwidth\": {:.3f}}}\n",
-        group.size(), bytes, turns, world->transport(), ours, percentile(times["ours"], 0.1),
+        group.size(), bytes, repeats, world->transport(), ours, percentile(times["ours"], 0.1),
         percentile(times["ours_future"], 0.5), raw, percentile(times["raw"], 0.1), raw / ours);
     std::fflush(stdout);
   }

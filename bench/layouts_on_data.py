@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""One training in many layouts, on real data: how far apart the loss curves and accuracies are.
+"""Trains one model in many layouts on real data and reports how far the loss curves and accuracies differ.
 
     bench/layouts_on_data.py CONFIG --data BEANS [--layouts "tp=2,pp=2; dp=2,tp=2,zero=1; ..."] [--set KEY=VALUE ...]
 
-Each layout is [parallel] in the words of `trireme verify`. The first run is one rank with the whole batch at once; the
-second, one rank in microbatches, is what splitting the batch alone does to fp32's last digits. Prints a table and JSON.
+Each layout is written as in `trireme verify`. The first run is one rank with the whole batch at once. The second is one
+rank with microbatches: it shows how much splitting the batch alone changes fp32's last digits. Prints a table and JSON.
 """
 import argparse
 import json
@@ -27,13 +27,13 @@ def arguments():
     p.add_argument("--micro", type=int, default=8, help="microbatch of all but the first run")
     p.add_argument("--set", action="append", default=[])
     p.add_argument("--trireme", default=base.ROOT / "build/release/bin/trireme", type=Path)
-    p.add_argument("--python", default="python3", help="for the machine's facts alone")
+    p.add_argument("--python", default="python3", help="interpreter whose versions are recorded")
     p.add_argument("--out", type=Path)
     return p.parse_args()
 
 
 def sets(layout):
-    """[parallel]'s keys, and how many ranks they need."""
+    """Returns the number of ranks that a layout needs, and its keys as --set options."""
     ranks, out = 1, []
     for word in filter(None, (w.strip() for w in layout.split(","))):
         key, value = word.split("=")
@@ -48,7 +48,7 @@ def run(a, name, layout, micro, folder):
     more = [f"run.dir={folder}/{name}", f"data.path={a.data.resolve()}", "run.keep_checkpoints=0", *a.set]
     if micro:
         more.append(f"train.micro_batch={micro}")
-    plain = Path(folder, "plain.toml")  # without the file's own layout
+    plain = Path(folder, "plain.toml")  # the file without its own layout
     text = a.config.read_text()
     text = text[:text.index("[parallel]")] if "[parallel]" in text else text
     plain.write_text("".join(l + "\n" for l in text.splitlines() if not l.startswith("micro_batch")))
@@ -79,7 +79,8 @@ def main():
             done[name] = run(a, f"run{number}", layout, micro, folder)
             first = done["one rank"]
             done[name]["apart"] = apart(first, done[name])
-            print(f"{name:34} {done[name]['ranks']} ranks {len(done[name]['loss'])} steps  loss apart {done[name]['apart']:.1e}  "
+            print(f"{name:34} {done[name]['ranks']} ranks {len(done[name]['loss'])} steps  "
+                  f"loss differs by {done[name]['apart']:.1e}  "
                   f"validation {done[name]['validation'][-1]:.4f}  test {done[name]['test'][-1]:.4f}  {done[name]['seconds']:.0f} s",
                   file=sys.stderr, flush=True)
     text = json.dumps({"machine": base.machine(a), "config": a.config.name, "set": a.set, "runs": done}, indent=1)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Trireme's layouts and PyTorch's ways to share out a training, in turn on one machine: time a step and peak memory.
+"""Compares Trireme's layouts with PyTorch's parallel modes, in turn on one machine: step time and peak memory.
 
     bench/parallel_vs_pytorch.py --data BEANS [--rounds 3] [--only NAME,...]
 
-ViT-small at 224 px, global batch 8, 2 ranks of one thread. Trireme reads BEANS, an image folder (docs/data.md); the peer
-(--peer, by default ../shared/bench/vit_parallel.py beside the project) makes random pixels once and reads nothing.
+The model is ViT-small at 224 px; the global batch is 8, on 2 ranks of one thread. Trireme reads BEANS, an image folder
+(docs/data.md). The peer program (--peer, by default ../shared/bench/vit_parallel.py beside the project) makes random
+pixels once and reads no files.
 """
 import argparse
 import json
@@ -22,7 +23,7 @@ OURS = {"ddp": ("torch_ddp", ""), "stage1": ("low_level_zero", "stage = 1"), "st
         "interleaved": ("hybrid_parallel", 'pp_size = {ranks}\npp_style = "interleaved"\nnum_model_chunks = 2'),
         "zb_h1": ("hybrid_parallel", 'pp_size = {ranks}\npp_style = "zb_h1"'),
         "zbv": ("hybrid_parallel", 'pp_size = {ranks}\npp_style = "zbv"')}
-PIPELINES = {"1f1b", "interleaved", "zb_h1", "zbv"}  # microbatches of 2, as the peer's
+PIPELINES = {"1f1b", "interleaved", "zb_h1", "zbv"}  # these use microbatches of 2, as the peer does
 PEERS = {"torch-ddp": "ddp", "torch-zero1": "zero1", "torch-fsdp": "fsdp", "torch-tp": "tp", "torch-1f1b": "pp",
          "torch-interleaved": "interleaved"}
 
@@ -36,10 +37,10 @@ def arguments():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--size", default="small")
-    p.add_argument("--batch", type=int, default=8, help="global")
+    p.add_argument("--batch", type=int, default=8, help="global batch")
     p.add_argument("--steps", type=int, default=12)
     p.add_argument("--device", default="cpu")
-    p.add_argument("--only", help="names, separated by commas")
+    p.add_argument("--only", help="names to run, separated by commas")
     p.add_argument("--out", type=Path)
     return p.parse_args()
 
@@ -64,7 +65,7 @@ def peer(a, name):
                "--size", a.size, "--batch", a.batch, "--steps", a.steps]
     try:
         out, _ = base.run(command)
-    except SystemExit:  # gloo aborts now and then while it is torn down
+    except SystemExit:  # Gloo sometimes aborts during teardown
         out, _ = base.run(command)
     line = base.lines_of(out)[-1]
     return {"step_s": line["step_s"], "rss_mb": line["rss_mb"]}

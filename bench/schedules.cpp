@@ -1,9 +1,10 @@
-// What pipeline schedules cost, by the simulator, as pictures:
+// Draws pipeline schedules with the times that the simulator predicts:
 //
 //   schedules RANKS MICROBATCHES [NAME | all] [CHUNKS] [F B W MESSAGE]
 //
-// F, B, W: seconds of a rank's forward, input gradient and weight gradient of a microbatch, all its chunks together (1
-// each); MESSAGE: of an activation or a gradient on its way (0). CHUNKS: interleaved's (2).
+// F, B, W: seconds of a rank's forward, input gradient and weight gradient for one microbatch, over all its chunks
+// (default 1 each). MESSAGE: seconds to transfer an activation or a gradient (default 0). CHUNKS: chunks per rank of
+// interleaved (default 2).
 #include "pipeline/schedule/schedules.h"
 
 #include <cstdio>

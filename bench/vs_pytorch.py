@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Trireme and a PyTorch program side by side: the same work, in turn, on the same machine. Prints a table and JSON.
+"""Compares Trireme with a PyTorch program that does the same work, in turn on one machine. Prints a table and JSON.
 
-    bench/vs_pytorch.py speed    --data BEANS [--rounds 3]     ViT-tiny, 224 px, batch 8 a rank, 2 ranks of 1 thread
+    bench/vs_pytorch.py speed    --data BEANS [--rounds 3]     ViT-tiny, 224 px, batch 8 per rank, 2 ranks of 1 thread
     bench/vs_pytorch.py accuracy --data BEANS                  a small ViT at 64 px for 20 epochs
 
 BEANS is an image folder (docs/data.md). The peers are Python programs given by --peer (or the variable PEER); by default
 ../shared/bench/vit_ddp.py and vit_accuracy.py beside the project. They run under torchrun of --python's environment,
 which needs bench/requirements.txt.
 
-What is measured, for both from outside as far as can be:
+Measured for both programs, from outside where possible:
   step_s     median time between steps, without the first two; Trireme: `time` in metrics.jsonl
   first_s    from exec of the launcher (mpirun underneath `trireme`, torchrun) to the end of the first step
   rss_mb     peak resident memory of a rank (the largest of them)
@@ -88,10 +88,10 @@ def arguments():
     p.add_argument("--peer", default=os.environ.get("PEER"), help="the peer program")
     p.add_argument("--python", help="interpreter of the peer (default: TRIREME_VENV's, then this one)")
     p.add_argument("--trireme", default=ROOT / "build/release/bin/trireme", type=Path)
-    p.add_argument("--rounds", type=int, help="times each is run (default: speed 3, accuracy 1)")
+    p.add_argument("--rounds", type=int, help="number of runs of each program (default: speed 3, accuracy 1)")
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--size", default="tiny")
-    p.add_argument("--batch", type=int, default=8, help="samples a rank and step (speed)")
+    p.add_argument("--batch", type=int, default=8, help="samples per rank and step (speed)")
     p.add_argument("--steps", type=int, default=12)
     p.add_argument("--epochs", type=int, default=20)
     p.add_argument("--seed", type=int, default=42)
@@ -113,7 +113,7 @@ def arguments():
 
 
 def run(command, **more):
-    """Runs to the end; (stdout, seconds). What it printed is shown when it fails."""
+    """Runs a command and returns (stdout, seconds). If the command fails, exits with its output."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", **more}
     start = time.time()
     done = subprocess.run([str(c) for c in command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -127,7 +127,7 @@ def lines_of(text):
 
 
 def trireme(a, folder):
-    """One run of ours: its metrics, its summary, and when it was started."""
+    """Runs Trireme once and returns its metrics, its summary and its start time."""
     template = SPEED if a.mode == "speed" else ACCURACY
     config = Path(folder, "config.toml")
     config.write_text(template.format(dir=Path(folder, "run"), data=a.data, size=a.size, steps=a.steps, batch=a.batch,

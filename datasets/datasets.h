@@ -11,11 +11,15 @@
 
 namespace trireme::datasets {
 
-inline const std::vector<double> kUsualNormalisation{0.5, 0.5, 0.5};
+/// By channel: (pixel - mean) / std for pixels between 0 and 1.
+struct Normalisation {
+  std::vector<double> mean, std;
+};
+inline const Normalisation kUsualNormalisation{{0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}};
 
 struct ImageOptions {
   std::optional<std::int64_t> image_size{};  ///< pixels per side; unset: the data set's own size
-  /// Red, green, blue; unset: those of the loaded weights, else kUsualNormalisation.
+  /// By channel; unset: those of the loaded weights, else the usual ones of the data set.
   std::optional<std::vector<double>> mean{}, std{};
   bool flip = false;
   bool random_resized_crop = false;
@@ -41,6 +45,15 @@ struct TensorsOptions : ImageOptions {
 };
 /// A safetensors file for each split (tensor_dataset.h).
 data::DatasetFactory tensors(TensorsOptions options = {});
+
+struct StoredImageOptions : ImageOptions {
+  std::string path = "";
+  std::int64_t validation_images = 0;  ///< of the training files; 0: the test files are the validation split
+};
+/// The files of MNIST, CIFAR-10 and CIFAR-100 (stored_images.h).
+data::DatasetFactory mnist(StoredImageOptions options = {});
+data::DatasetFactory cifar10(StoredImageOptions options = {});
+data::DatasetFactory cifar100(StoredImageOptions options = {});
 
 Registry<data::DatasetFactory> all_datasets();
 

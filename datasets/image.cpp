@@ -30,7 +30,7 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
   throw DataError(fmt::format("{}: {}", name, what));
 }
 
-at::Tensor blank(const std::string& name, std::int64_t height, std::int64_t width) {
+at::Tensor empty_rgb(const std::string& name, std::int64_t height, std::int64_t width) {
   if (height < 1 || width < 1 || height > kMaxPixels / width)
     corrupt(name, fmt::format("its header says {} x {} pixels", width, height));
   return at::empty({height, width, 3}, at::kByte);
@@ -49,7 +49,7 @@ at::Tensor decode_jpeg(std::span<const unsigned char> bytes, const std::string& 
   int width = 0, height = 0, subsampling = 0, colours = 0;
   if (tjDecompressHeader3(decoder.get(), bytes.data(), bytes.size(), &width, &height, &subsampling, &colours) != 0)
     corrupt(name, fmt::format("not a JPEG that can be decoded ({})", tjGetErrorStr2(decoder.get())));
-  auto image = blank(name, height, width);
+  auto image = empty_rgb(name, height, width);
   auto* rgb = image.data_ptr<unsigned char>();
   const bool inks = colours == TJCS_CMYK || colours == TJCS_YCCK;
   std::vector<unsigned char> cmyk(inks ? static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 4 : 0);
@@ -64,7 +64,7 @@ at::Tensor decode_jpeg(std::span<const unsigned char> bytes, const std::string& 
 at::Tensor decode_png(std::span<const unsigned char> bytes, const std::string& name) {
   png::Reader reader(bytes);
   if (!reader.read_header()) corrupt(name, fmt::format("not a PNG that can be decoded ({})", reader.error()));
-  auto image = blank(name, reader.height(), reader.width());
+  auto image = empty_rgb(name, reader.height(), reader.width());
   if (!reader.read_rgb(image.data_ptr<unsigned char>())) corrupt(name, fmt::format("damaged PNG ({})", reader.error()));
   return image;
 }

@@ -24,7 +24,7 @@ std::optional<data::Sample> ImageDataset::get_with(const std::vector<std::string
 }
 
 nn::DataSpec ImageDataset::spec() {
-  return {.inputs = {{kPixelValues, at::kFloat, {3, transform_.size, transform_.size}}},
+  return {.inputs = {{kPixelValues, at::kFloat, {source_->channels(), transform_.size, transform_.size}}},
           .targets = {{nn::kLabels, at::kLong, {}}},
           .ignored_labels = false};
 }

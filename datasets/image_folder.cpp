@@ -161,7 +161,7 @@ FolderListing list_image_folder(const std::string& path, const Log& log, bool sk
   for (const auto& [split, folder] : folders)
     if (is_folder(folder)) out.splits[split] = list_split(folder, train, out.classes, &passed_over, skip_bad);
   if (passed_over > 0)
-    log.note("data: {} under {} {} not .jpg, .jpeg or .png and {} ignored", text::counted(passed_over, "file"), path,
+    log.note("data: {} under {} {} not .jpg, .jpeg or .png and {} ignored", text::quantity(passed_over, "file"), path,
              passed_over == 1 ? "is" : "are", passed_over == 1 ? "was" : "were");
   for (const auto& [split, files] : out.splits)
     for (std::size_t c = 0; c < out.classes.size(); ++c)

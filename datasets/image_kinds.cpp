@@ -11,9 +11,9 @@
 #include "core/base/random.h"
 #include "core/comm/host_share.h"
 #include "datasets/datasets.h"
-#include "datasets/image_dataset.h"
 #include "datasets/image_folder.h"
 #include "datasets/image_options.h"
+#include "datasets/image_splits.h"
 #include "datasets/leaves.h"
 #include "datasets/preprocessor.h"
 
@@ -67,24 +67,6 @@ const Fields<LeavesOptions>& leaves_fields() {
   return table;
 }
 
-data::Datasets of_sources(const std::map<data::Split, std::shared_ptr<PixelSource>>& sources,
-                          std::vector<std::string> classes, const FolderOptions& options, std::int64_t default_size,
-                          const data::OpenContext& context) {
-  data::Datasets out;
-  const auto budget = std::make_shared<CacheBudget>(static_cast<std::int64_t>(options.cache_mb * 1024 * 1024));
-  for (const auto& [split, source] : sources)
-    out.of(split) = std::make_shared<ImageDataset>(source, transform_of(options, default_size, split), context.seed,
-                                                   budget, context.skip_bad_samples, context.log);
-  out.info.spec = out.train->spec();
-  out.info.spec.classes = static_cast<std::int64_t>(classes.size());
-  out.info.spec.class_names = std::move(classes);
-  const auto size = options.image_size.value_or(default_size);
-  out.info.source = options.path;
-  out.info.about = fmt::format("{} px", size);
-  out.info.files["preprocessor_config.json"] = preprocessor_config(options, size);
-  return out;
-}
-
 /// Depends on labels and file names only, not on the path of the folder.
 std::string digest_of(const FolderSplit& split) {
   std::uint64_t sum = split.files.size();
@@ -103,7 +85,8 @@ data::Datasets open_folder(FolderOptions& options, std::int64_t default_size, co
   auto digest = digest_of(listing.splits.at(data::Split::train));
   std::map<data::Split, std::shared_ptr<PixelSource>> sources;
   for (auto& [split, files] : listing.splits) sources[split] = folder_source(std::move(files));
-  auto out = of_sources(sources, std::move(listing.classes), options, default_size, context);
+  auto out = image_splits(sources, std::move(listing.classes), options, default_size, options.cache_mb, context);
+  out.info.source = options.path;
   out.info.digest = std::move(digest);
   return out;
 }
@@ -117,7 +100,7 @@ data::Datasets open_leaves(LeavesOptions& options, const data::OpenContext& cont
   std::map<data::Split, std::shared_ptr<PixelSource>> sources;
   for (const auto split : data::kSplits)
     sources[split] = leaf_source(split, options.images, size, static_cast<std::uint64_t>(options.leaf_seed));
-  auto out = of_sources(sources, leaf_classes(), options, kLeafPixels, context);
+  auto out = image_splits(sources, leaf_classes(), options, kLeafPixels, options.cache_mb, context);
   out.info.source = "leaves";
   return out;
 }

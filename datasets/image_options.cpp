@@ -1,7 +1,5 @@
 #include "datasets/image_options.h"
 
-#include <algorithm>
-
 #include "core/base/error.h"
 
 namespace trireme::datasets {
@@ -10,8 +8,8 @@ TransformOptions transform_of(const ImageOptions& options, std::int64_t default_
   TRIREME_CHECK(options.mean && options.std, "the normalisation of the images is not known yet");
   TransformOptions out;
   out.size = options.image_size.value_or(default_size);
-  std::copy_n(options.mean->begin(), 3, out.mean.begin());
-  std::copy_n(options.std->begin(), 3, out.std.begin());
+  out.mean = *options.mean;
+  out.std = *options.std;
   const bool augments = split == data::Split::train;
   out.flip = augments && options.flip;
   out.crop = augments && options.random_resized_crop;

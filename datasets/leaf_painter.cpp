@@ -13,15 +13,15 @@ double smooth(double t) {
 }
 
 /// sin(2 pi turns), by a Taylor series on a quarter turn; the error is below 1e-5.
-double sine(double turns) {
-  double t = turns - std::floor(turns);
+double sine(double revolutions) {
+  double t = revolutions - std::floor(revolutions);
   const double sign = t < 0.5 ? 1 : -1;
   if (t >= 0.5) t -= 0.5;
   if (t > 0.25) t = 0.5 - t;
   const double a = t * 6.283185307179586, a2 = a * a;
   return sign * a * (1 - a2 / 6 * (1 - a2 / 20 * (1 - a2 / 42 * (1 - a2 / 72))));
 }
-double cosine(double turns) { return sine(turns + 0.25); }
+double cosine(double revolutions) { return sine(revolutions + 0.25); }
 
 Colour mix(const Colour& a, const Colour& b, double t) {
   return {a.r + (b.r - a.r) * t, a.g + (b.g - a.g) * t, a.b + (b.b - a.b) * t};
@@ -83,7 +83,7 @@ void LeafPainter::choose_shape() {
   green_ = {chance_.between(0.15, 0.55), chance_.between(0.42, 0.75), chance_.between(0.08, 0.3)};
 }
 
-LeafPainter::Place LeafPainter::place(double x, double y) const {
+LeafPainter::Coordinates LeafPainter::coordinates(double x, double y) const {
   const double dx = x - x_, dy = y - y_;
   const double along = dx * cos_ + dy * sin_;
   const double t = along / length_;
@@ -174,7 +174,7 @@ void LeafPainter::leaf() {
   const Colour yellow{0.62, 0.62, 0.22};
   const double yellowing = chance_.between(0, 0.5), grain = chance_.between(0, 0.25), side = chance_.between(-0.2, 0.2);
   around(0, 0, 2, [&](std::int64_t pixel, double x, double y) {
-    const auto at = place(x, y);
+    const auto at = coordinates(x, y);
     const auto i = static_cast<std::size_t>(pixel);
     const double edge = half_width(at.along) - std::fabs(at.across);
     cover_[i] = std::fabs(at.along) < length_ ? clamp01(edge / pixel_ + 0.5) : 0;
@@ -194,7 +194,7 @@ void LeafPainter::point_on_leaf(double* x, double* y) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     *x = chance_.between(-0.95, 0.95);
     *y = chance_.between(-0.95, 0.95);
-    const auto at = place(*x, *y);
+    const auto at = coordinates(*x, *y);
     if (std::fabs(at.along) < 0.92 * length_ && std::fabs(at.across) < 0.85 * half_width(at.along)) return;
   }
   *x = x_;
@@ -204,7 +204,7 @@ void LeafPainter::point_on_leaf(double* x, double* y) {
 void LeafPainter::angular_spot(const Colour& colour) {
   double x0 = 0, y0 = 0;
   point_on_leaf(&x0, &y0);
-  const auto centre = place(x0, y0);
+  const auto centre = coordinates(x0, y0);
   const double side = centre.across < 0 ? -1 : 1;
   // The spot lies between two veins and between two straight lines across them; up to two corners are cut off.
   const double line = (centre.along - slope_ * std::fabs(centre.across)) / spacing_;
@@ -215,15 +215,15 @@ void LeafPainter::angular_spot(const Colour& colour) {
   const double strength = chance_.between(0.75, 1), rim = chance_.between(0.4, 0.75);
   const auto tone = scale(colour, chance_.between(0.85, 1.15));
   around(x0, y0, 0.6, [&](std::int64_t pixel, double x, double y) {
-    const auto at = place(x, y);
+    const auto at = coordinates(x, y);
     const double s = at.along - slope_ * std::fabs(at.across);
     const double t = std::fabs(at.across) - std::fabs(centre.across) + tilt * (at.along - centre.along);
-    double inside = std::min(std::min(s - low, high - s), reach - std::fabs(t));
-    inside = std::min(inside, cut_at - ((x - x0) * cut_x + (y - y0) * cut_y) / cut_length);
-    inside = std::min(inside, at.across * side);
-    const double edge = clamp01(inside / pixel_ + 0.5);
+    double distance = std::min(std::min(s - low, high - s), reach - std::fabs(t));
+    distance = std::min(distance, cut_at - ((x - x0) * cut_x + (y - y0) * cut_y) / cut_length);
+    distance = std::min(distance, at.across * side);
+    const double edge = clamp01(distance / pixel_ + 0.5);
     if (edge > 0)
-      blend(pixel, scale(tone, inside < 1.2 * pixel_ ? rim : 1.0),
+      blend(pixel, scale(tone, distance < 1.2 * pixel_ ? rim : 1.0),
             edge * strength * cover_[static_cast<std::size_t>(pixel)]);
   });
 }

@@ -19,10 +19,10 @@ class Chance {
   explicit Chance(std::uint64_t key) : key_(key) {}
   double unit() {
     if (used_ == 4) {
-      words_ = random::philox(key_, 0, block_++);
+      bits_ = random::philox(key_, 0, block_++);
       used_ = 0;
     }
-    return random::to_unit(words_.v[used_++]);
+    return random::to_unit(bits_.v[used_++]);
   }
   double between(double low, double high) { return low + (high - low) * unit(); }
   int whole(int low, int high) { return low + static_cast<int>(unit() * (high - low + 1)); }
@@ -32,7 +32,7 @@ class Chance {
 
  private:
   std::uint64_t key_, block_ = 0;
-  random::Four words_{};
+  random::Four bits_{};
   int used_ = 4;
 };
 
@@ -49,12 +49,12 @@ class LeafPainter {
   std::vector<unsigned char> paint(LeafKind kind);
 
  private:
-  struct Place {
+  struct Coordinates {
     double along, across;
   };
   using Noise = std::vector<double>;
 
-  [[nodiscard]] Place place(double x, double y) const;
+  [[nodiscard]] Coordinates coordinates(double x, double y) const;
   [[nodiscard]] double half_width(double along) const;
   Noise noise(int cells);
   Colour mark_colour(LeafKind kind);

@@ -14,7 +14,8 @@ class PixelSource {
   virtual ~PixelSource() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] virtual std::int64_t label(std::int64_t index) const = 0;
-  /// uint8 [H, W, 3]. @throws DataError that names the file.
+  [[nodiscard]] virtual std::int64_t channels() const { return 3; }
+  /// uint8 [H, W, channels]. @throws DataError that names the file.
   [[nodiscard]] virtual at::Tensor load(std::int64_t index) const = 0;
 };
 

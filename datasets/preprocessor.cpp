@@ -22,26 +22,23 @@ T value_or(const nlohmann::json& stored, const char* key, T otherwise) {
   return found == stored.end() || found->is_null() ? otherwise : found->get<T>();
 }
 
-struct Normalisation {
-  std::vector<double> mean, std;
-};
-
-/// The file's `key`: three numbers, or one number for all three channels.
-std::vector<double> channels(const nlohmann::json& stored, const char* key, double otherwise) {
+/// The file's `key`: a number for each channel, or one number for all.
+std::vector<double> channels(const nlohmann::json& stored, const char* key, double otherwise, std::size_t count) {
   const auto found = stored.find(key);
-  if (found == stored.end() || found->is_null()) return std::vector<double>(3, otherwise);
-  if (found->is_number()) return std::vector<double>(3, found->get<double>());
+  if (found == stored.end() || found->is_null()) return std::vector<double>(count, otherwise);
+  if (found->is_number()) return std::vector<double>(count, found->get<double>());
   auto values = found->get<std::vector<double>>();
-  if (values.size() != 3) throw CheckpointError(fmt::format("{} has {} numbers instead of 3", key, values.size()));
+  if (values.size() != count)
+    throw CheckpointError(fmt::format("{} has {} numbers instead of {}", key, values.size(), count));
   return values;
 }
 
 /// (pixel * factor - mean) / std for pixels in 0..255, converted to pixels in 0..1.
-Normalisation normalisation_of(const nlohmann::json& stored) {
+Normalisation normalisation_of(const nlohmann::json& stored, std::size_t count) {
   if (!stored.is_object()) throw CheckpointError("not an image processor configuration: not a JSON object");
   const bool normalises = value_or(stored, "do_normalize", true);
-  Normalisation out{normalises ? channels(stored, "image_mean", 0.5) : std::vector<double>(3, 0.0),
-                    normalises ? channels(stored, "image_std", 0.5) : std::vector<double>(3, 1.0)};
+  Normalisation out{normalises ? channels(stored, "image_mean", 0.5, count) : std::vector<double>(count, 0.0),
+                    normalises ? channels(stored, "image_std", 0.5, count) : std::vector<double>(count, 1.0)};
   const double factor = value_or(stored, "do_rescale", true) ? value_or(stored, "rescale_factor", kByte) : 1.0;
   const double scale = factor / kByte;
   if (std::abs(scale - 1) > 1e-6)
@@ -68,11 +65,12 @@ void warn_of_the_rest(const nlohmann::json& stored, const std::string& path, con
 }
 
 /// The normalisation in the weights' preprocessor_config.json at `path`; unset when there is no such file.
-std::optional<Normalisation> stored_normalisation(const std::string& weights, const std::string& path, const Log& log) {
+std::optional<Normalisation> stored_normalisation(const std::string& weights, const std::string& path,
+                                                  std::size_t count, const Log& log) {
   const auto stored = checkpoint::read_beside_weights(weights, checkpoint::kPreprocessorConfig);
   if (stored.is_null()) return std::nullopt;
   try {
-    const auto found = normalisation_of(stored);
+    const auto found = normalisation_of(stored, count);
     warn_of_the_rest(stored, path, log);
     return found;
   } catch (const nlohmann::json::exception& error) {
@@ -95,27 +93,26 @@ void adopt(std::optional<std::vector<double>>& option, const std::vector<double>
 
 }  // namespace
 
-void fill_normalisation(ImageOptions& options, const data::OpenContext& context) {
-  const auto& usual = kUsualNormalisation;
+void fill_normalisation(ImageOptions& options, const data::OpenContext& context, const Normalisation& usual) {
   if (!context.weights.empty()) {
     const auto path = checkpoint::beside_weights(context.weights, checkpoint::kPreprocessorConfig);
-    if (const auto theirs = stored_normalisation(context.weights, path, context.log)) {
-      const bool told =
-          same(options.mean.value_or(usual), theirs->mean) && same(options.std.value_or(usual), theirs->std);
+    if (const auto theirs = stored_normalisation(context.weights, path, usual.mean.size(), context.log)) {
+      const bool matches_weights =
+          same(options.mean.value_or(usual.mean), theirs->mean) && same(options.std.value_or(usual.std), theirs->std);
       adopt(options.mean, theirs->mean, "mean", path, context);
       adopt(options.std, theirs->std, "std", path, context);
-      if (!told)
+      if (!matches_weights)
         context.log.note("images   normalised by mean {} and std {}, from {}", config::to_toml(*options.mean),
                          config::to_toml(*options.std), path);
     }
   }
-  if (!options.mean) options.mean = usual;
-  if (!options.std) options.std = usual;
+  if (!options.mean) options.mean = usual.mean;
+  if (!options.std) options.std = usual.std;
 }
 
 std::string preprocessor_config(const ImageOptions& options, std::int64_t size) {
   const nlohmann::json preprocessor{{"image_processor_type", "ViTImageProcessor"},
-                                    {"do_convert_rgb", true},
+                                    {"do_convert_rgb", options.mean.value().size() == 3},
                                     {"do_resize", true},
                                     {"size", {{"height", size}, {"width", size}}},
                                     {"resample", kBilinear},

@@ -10,9 +10,11 @@
 namespace trireme::datasets {
 
 /// Sets mean and std where the user left them open: to those of the weights that the model starts from, which it logs,
-/// else to 0.5. @throws ConfigError when the user set other values than the weights have; it names both places.
+/// else to the `usual` values. @throws ConfigError when the user set other values than the weights have; it names both
+/// places.
 /// @throws CheckpointError for an invalid file
-void fill_normalisation(ImageOptions& options, const data::OpenContext& context);
+void fill_normalisation(ImageOptions& options, const data::OpenContext& context,
+                        const Normalisation& usual = kUsualNormalisation);
 
 /// The file's text for images of size x size pixels. @pre mean and std are set
 std::string preprocessor_config(const ImageOptions& options, std::int64_t size);

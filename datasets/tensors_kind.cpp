@@ -85,10 +85,10 @@ data::Datasets open_tensors(TensorsOptions& options, const data::OpenContext& co
   const bool normalised = TensorDataset::has_raw_images(file_of(options, data::Split::train));
   auto filled = options;
   for (auto* values : {&filled.mean, &filled.std})
-    if (!*values) *values = kUsualNormalisation;
+    if (!*values) *values = kUsualNormalisation.mean;  // std is the same
   if (!normalised)  // values that change nothing may be in the configuration of an older run
     for (auto* values : {&options.mean, &options.std})
-      if (*values == kUsualNormalisation) values->reset();
+      if (*values == kUsualNormalisation.mean) values->reset();
   if (normalised) {
     fill_normalisation(options, context);
     filled = options;

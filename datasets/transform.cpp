@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -29,9 +30,9 @@ void draw_crop(const TransformOptions& options, std::uint64_t key, std::int64_t 
   out->crop = true;
   const double area = static_cast<double>(height) * static_cast<double>(width);
   for (std::uint64_t attempt = 0; attempt < 10; ++attempt) {
-    const auto words = random::philox(key, 1, attempt);
+    const auto bits = random::philox(key, 1, attempt);
     const auto between = [&](int word, double low, double high) {
-      return low + (high - low) * random::to_unit(words.v[word]);
+      return low + (high - low) * random::to_unit(bits.v[word]);
     };
     const double part = area * between(0, options.crop_low, options.crop_high);
     const double ratio = std::exp(between(1, std::log(kLowRatio), std::log(kHighRatio)));
@@ -60,7 +61,7 @@ Augmentation draw_augmentation(const TransformOptions& options, std::uint64_t se
 
 at::Tensor resize(const at::Tensor& image, std::int64_t size) {
   if (image.size(0) == size && image.size(1) == size) return image;
-  // [H, W, 3] viewed as channels-last [1, 3, H, W], for the kernel that works in uint8 pass by pass, as Pillow does.
+  // [H, W, C] viewed as channels-last [1, C, H, W], for the kernel that works in uint8 pass by pass, as Pillow does.
   const auto planes = image.permute({2, 0, 1}).unsqueeze(0);
   const auto out = at::_upsample_bilinear2d_aa(planes, at::IntArrayRef({size, size}), false, std::nullopt);
   return out.squeeze(0).permute({1, 2, 0}).contiguous();
@@ -71,22 +72,24 @@ at::Tensor crop(const at::Tensor& image, const Augmentation& where) {
 }
 
 at::Tensor normalise(const at::Tensor& image, const TransformOptions& options, bool flip) {
-  TRIREME_CHECK(image.dim() == 3 && image.size(2) == 3 && image.scalar_type() == at::kByte && image.is_contiguous(),
-                "an image is contiguous uint8 [H, W, 3]");
+  const auto channels = static_cast<std::int64_t>(options.mean.size());
+  TRIREME_CHECK(
+      image.dim() == 3 && image.size(2) == channels && image.scalar_type() == at::kByte && image.is_contiguous(),
+      "the transform takes contiguous uint8 [H, W, {}]", channels);
   const auto height = image.size(0), width = image.size(1);
-  auto out = at::empty({3, height, width}, at::kFloat);
+  auto out = at::empty({channels, height, width}, at::kFloat);
   const auto* in = image.const_data_ptr<unsigned char>();
   auto* planes = out.mutable_data_ptr<float>();
-  for (std::int64_t channel = 0; channel < 3; ++channel) {
+  for (std::int64_t channel = 0; channel < channels; ++channel) {
     // The 256 values are computed once in double and then looked up.
     std::array<float, 256> table{};
     const auto c = static_cast<std::size_t>(channel);
     for (std::size_t value = 0; value < table.size(); ++value)
       table[value] = static_cast<float>((static_cast<double>(value) / 255.0 - options.mean[c]) / options.std[c]);
     for (std::int64_t y = 0; y < height; ++y) {
-      const auto* row = in + y * width * 3 + channel;
+      const auto* row = in + y * width * channels + channel;
       auto* target = planes + (channel * height + y) * width;
-      for (std::int64_t x = 0; x < width; ++x) target[x] = table[row[(flip ? width - 1 - x : x) * 3]];
+      for (std::int64_t x = 0; x < width; ++x) target[x] = table[row[(flip ? width - 1 - x : x) * channels]];
     }
   }
   return out;

@@ -5,17 +5,17 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
+#include <vector>
 
 namespace trireme::datasets {
 
 inline constexpr const char* kPixelValues = "pixel_values";  ///< the input that holds an image
 
 struct TransformOptions {
-  std::int64_t size = 224;  ///< pixels per side
-  std::array<double, 3> mean{0.5, 0.5, 0.5}, std{0.5, 0.5, 0.5};
-  bool flip = false;  ///< mirrors a sample with probability 1/2
+  std::int64_t size = 224;                                      ///< pixels per side
+  std::vector<double> mean{0.5, 0.5, 0.5}, std{0.5, 0.5, 0.5};  ///< by channel
+  bool flip = false;                                            ///< mirrors a sample with probability 1/2
   bool crop = false;
   double crop_low = 0.08, crop_high = 1.0;  ///< fraction of the image's area that the crop covers
 };
@@ -32,11 +32,11 @@ struct Augmentation {
 Augmentation draw_augmentation(const TransformOptions& options, std::uint64_t seed, std::int64_t epoch,
                                std::int64_t sample, std::int64_t height, std::int64_t width);
 
-/// uint8 [H, W, 3] -> uint8 [size, size, 3]; returns the image itself if it already has that size.
+/// uint8 [H, W, C] -> uint8 [size, size, C]; returns the image itself if it already has that size.
 at::Tensor resize(const at::Tensor& image, std::int64_t size);
 at::Tensor crop(const at::Tensor& image, const Augmentation& where);
 
-/// uint8 [H, W, 3] -> float32 [3, H, W], mirrored if `flip`.
+/// uint8 [H, W, C] -> float32 [C, H, W], mirrored if `flip`.
 at::Tensor normalise(const at::Tensor& image, const TransformOptions& options, bool flip);
 
 }  // namespace trireme::datasets

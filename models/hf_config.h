@@ -1,4 +1,4 @@
-// What the models' conversions from and to Hugging Face's config.json share.
+// Helpers that convert models' options from and to Hugging Face's config.json.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,9 +1,12 @@
 // What the models' definitions share.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/nn/data_spec.h"
@@ -16,10 +19,29 @@ inline torch::nn::Module& submodule(torch::nn::Module& parent, const std::string
   return *parent.register_module(name, std::make_shared<torch::nn::Module>(name));
 }
 
-/// Sets an option that nobody has set.
+/// Sets an option that is unset.
 template <class T>
 void fill(std::optional<T>& option, T value) {
   if (!option) option = value;
+}
+
+/// The text of the key attention_dropout. `otherwise`: its value without loaded weights.
+inline std::string attention_dropout_text(const std::string& fallback) {
+  return fmt::format(
+      "Dropout probability of attention probabilities. Above 0, attention scores are materialized in memory, which is "
+      "slower than the fused kernels. Unset: that of the loaded weights, else {}.",
+      fallback);
+}
+
+/// For models with one row of outputs for each sample. @throws ConfigError
+inline void check_one_output(const nn::DataSpec& data, const std::string& model) {
+  const auto* labels = data.target(nn::kLabels);
+  const bool per_token = labels != nullptr && !labels->shape.empty() && labels->shape != std::vector{data.classes};
+  if (data.classes < 1 || per_token)
+    throw ConfigError(
+        fmt::format("model \"{}\" has one row of outputs for each sample, which does not fit train.task and "
+                    "the data's {}; choose another train.task",
+                    model, labels == nullptr ? "labels" : labels->text()));
 }
 
 /// For models of text: the data have input_ids [tokens], no more than the model's positions. @throws ConfigError

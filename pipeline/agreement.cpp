@@ -62,7 +62,7 @@ void Executor::agree(const std::vector<data::Batch>& micro, bool training) {
 /// samples may use other weights.
 static Boundary passed_on(const Tensors& made, bool wanted) {
   auto boundary = boundary_of(made);
-  for (auto& spec : boundary) spec.wants_grad = wanted && at::isFloatingType(spec.dtype);
+  for (auto& spec : boundary) spec.requires_grad = wanted && at::isFloatingType(spec.dtype);
   return boundary;
 }
 
@@ -72,16 +72,16 @@ std::map<int, Boundary> Executor::sample(const data::Batch& like, std::int64_t s
   const auto batch = example(like, samples, links_.device());
   std::map<int, Boundary> out;
   for (int stage = 0; stage + 1 < schedule_->stages(); ++stage) {
-    const auto here = schedule_->location_of(stage), next = schedule_->location_of(stage + 1);
-    if (here.rank == links_.rank()) {
-      bool wanted = training && chunks_.trains(here.chunk);
+    const auto current = schedule_->location_of(stage), next = schedule_->location_of(stage + 1);
+    if (current.rank == links_.rank()) {
+      bool wanted = training && chunks_.trains(current.chunk);
       if (stage > 0)
-        for (const auto& spec : out.at(stage)) wanted = wanted || spec.wants_grad;
-      auto inputs = stage == 0 ? Tensors() : changeable(zeros(out.at(stage), links_.device()));
-      out[stage + 1] = passed_on(chunks_.probe(here.chunk, std::move(inputs), batch), wanted);
-      if (next.rank != here.rank) links_.send_spec(next.rank, out[stage + 1]);
+        for (const auto& spec : out.at(stage)) wanted = wanted || spec.requires_grad;
+      auto inputs = stage == 0 ? Tensors() : as_non_leaves(zeros(out.at(stage), links_.device()));
+      out[stage + 1] = passed_on(chunks_.probe(current.chunk, std::move(inputs), batch), wanted);
+      if (next.rank != current.rank) links_.send_spec(next.rank, out[stage + 1]);
     } else if (next.rank == links_.rank()) {
-      out[stage + 1] = links_.recv_spec(here.rank);
+      out[stage + 1] = links_.recv_spec(current.rank);
     }
   }
   return out;

@@ -1,7 +1,6 @@
 #include "pipeline/block_costs.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -22,6 +21,7 @@
 
 #include "core/nn/block.h"
 #include "core/nn/flops.h"
+#include "core/nn/generator_state.h"
 #include "core/nn/parameters.h"
 
 namespace trireme::pipeline {
@@ -53,24 +53,6 @@ class Random {
  private:
   at::TensorOptions options_;
   at::Generator generator_ = at::detail::createCPUGenerator(1);
-};
-
-/// Restores LibTorch's default generators when it is destroyed, because a user's own modules draw from them.
-class KeptGenerators {
- public:
-  explicit KeptGenerators(c10::Device device) {
-    for (const auto each : {c10::Device(at::kCPU), device})
-      kept_.emplace_back(at::globalContext().defaultGenerator(each),
-                         at::globalContext().defaultGenerator(each).get_state());
-  }
-  ~KeptGenerators() {
-    for (auto& [generator, state] : kept_) generator.set_state(state);
-  }
-  KeptGenerators(const KeptGenerators&) = delete;
-  KeptGenerators& operator=(const KeptGenerators&) = delete;
-
- private:
-  std::vector<std::pair<at::Generator, at::Tensor>> kept_;
 };
 
 /// Gives a block's parameters memory and random values while it lives. A user's own parameters, and buffers, have
@@ -118,7 +100,7 @@ class TemporaryParameters {
 };
 
 /// Runs forward and backward once. The inputs of the first block need no gradient, as in training.
-nn::Tensors try_block(nn::Block& block, const nn::Tensors& given, const nn::Context& context, bool first) {
+nn::Tensors forward_backward_once(nn::Block& block, const nn::Tensors& given, const nn::Context& context, bool first) {
   const at::AutoGradMode with_graph(true);
   nn::Tensors inputs;
   for (const auto& input : given)
@@ -137,7 +119,7 @@ nn::Tensors try_block(nn::Block& block, const nn::Tensors& given, const nn::Cont
 }
 
 /// The time in seconds, after all work queued on the device is done.
-double settled(c10::Device device) {
+double synchronized_seconds(c10::Device device) {
   if (!device.is_cpu())
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.has_index() ? device.index() : 0);
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -172,16 +154,16 @@ using ProfileBlock = std::function<BlockProfile(nn::Block& block, nn::Tensors in
 
 /// Each block's cost, with temporary parameters.
 std::vector<double> profile_blocks(nn::Model& model, const nn::NamedTensors& example, const ProfileConfig& config,
-                                   const comm::Group& everyone, const ProfileBlock& try_one) {
-  const KeptGenerators generators(config.device);
+                                   const comm::Group& everyone, const ProfileBlock& profile_one) {
+  const nn::GeneratorStateGuard generators(config.device);
   Random random(config);
   std::vector<double> costs;
   run_blocks(model, inputs_like(example, config, random),
              [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
                const TemporaryParameters temporary(block, config, random);
-               auto tried = try_one(block, std::move(in), context);
-               costs.push_back(tried.cost);
-               return std::move(tried.outputs);
+               auto profile = profile_one(block, std::move(in), context);
+               costs.push_back(profile.cost);
+               return std::move(profile.outputs);
              });
   return summed(costs, config.device, everyone);
 }
@@ -216,9 +198,9 @@ std::vector<double> time_costs(nn::Model& model, const nn::NamedTensors& example
                         [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
                           BlockProfile best{{}, std::numeric_limits<double>::infinity()};
                           for (int once = 0; once < 3; ++once) {
-                            const auto begin = settled(config.device);
-                            best.outputs = try_block(block, in, context, first);
-                            best.cost = std::min(best.cost, settled(config.device) - begin);
+                            const auto begin = synchronized_seconds(config.device);
+                            best.outputs = forward_backward_once(block, in, context, first);
+                            best.cost = std::min(best.cost, synchronized_seconds(config.device) - begin);
                           }
                           for (auto& parameter : block.parameters()) parameter.mutable_grad().reset();
                           first = false;

@@ -13,7 +13,7 @@
 namespace trireme::pipeline {
 namespace {
 
-constexpr std::int64_t kNumbers = 1000;
+constexpr std::int64_t kMaxSpecIntegers = 1000;
 
 std::string text(const TensorSpec& spec) {
   return fmt::format("{} [{}]", c10::getDtypeNames(spec.dtype).first, fmt::join(spec.shape, ", "));
@@ -32,11 +32,11 @@ Tensors zeros(const Boundary& boundary, c10::Device device) {
   Tensors out;
   for (const auto& spec : boundary)
     out.push_back(
-        at::zeros(spec.shape, at::TensorOptions(spec.dtype).device(device)).set_requires_grad(spec.wants_grad));
+        at::zeros(spec.shape, at::TensorOptions(spec.dtype).device(device)).set_requires_grad(spec.requires_grad));
   return out;
 }
 
-Tensors changeable(Tensors inputs) {
+Tensors as_non_leaves(Tensors inputs) {
   return nn::register_backward_hook(std::move(inputs), [](nn::BackwardPart) {});
 }
 
@@ -70,26 +70,26 @@ Boundary BoundaryRule::of(std::int64_t samples) const {
 }
 
 void send_spec(const Boundary& boundary, const comm::Group& group, int peer, c10::Device device) {
-  std::vector<std::int64_t> numbers{static_cast<std::int64_t>(boundary.size())};
+  std::vector<std::int64_t> encoded{static_cast<std::int64_t>(boundary.size())};
   for (const auto& spec : boundary) {
-    numbers.insert(numbers.end(), {static_cast<std::int64_t>(spec.dtype), spec.wants_grad ? 1 : 0,
+    encoded.insert(encoded.end(), {static_cast<std::int64_t>(spec.dtype), spec.requires_grad ? 1 : 0,
                                    static_cast<std::int64_t>(spec.shape.size())});
-    numbers.insert(numbers.end(), spec.shape.begin(), spec.shape.end());
+    encoded.insert(encoded.end(), spec.shape.begin(), spec.shape.end());
   }
-  TRIREME_CHECK(numbers.size() <= kNumbers, "{} tensors are too many between two stages", boundary.size());
-  numbers.resize(kNumbers);
-  group.send(at::tensor(numbers, at::kLong).to(device), peer);
+  TRIREME_CHECK(encoded.size() <= kMaxSpecIntegers, "{} tensors are too many between two stages", boundary.size());
+  encoded.resize(kMaxSpecIntegers);
+  group.send(at::tensor(encoded, at::kLong).to(device), peer);
 }
 
 Boundary recv_spec(const comm::Group& group, int peer, c10::Device device) {
-  auto message = at::zeros({kNumbers}, at::TensorOptions(at::kLong).device(device));
+  auto message = at::zeros({kMaxSpecIntegers}, at::TensorOptions(at::kLong).device(device));
   group.recv(message, peer);
   message = message.cpu();
   const auto* next = message.const_data_ptr<std::int64_t>();
   Boundary out(static_cast<std::size_t>(*next++));
   for (auto& spec : out) {
     spec.dtype = static_cast<at::ScalarType>(*next++);
-    spec.wants_grad = *next++ != 0;
+    spec.requires_grad = *next++ != 0;
     const auto dims = *next++;
     spec.shape.assign(next, next + dims);
     next += dims;

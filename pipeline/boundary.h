@@ -16,7 +16,7 @@ using Tensors = std::vector<at::Tensor>;
 struct TensorSpec {
   std::vector<std::int64_t> shape;
   at::ScalarType dtype;
-  bool wants_grad;  ///< its gradient is sent back
+  bool requires_grad;  ///< its gradient is sent back
   bool operator==(const TensorSpec&) const = default;
 };
 using Boundary = std::vector<TensorSpec>;
@@ -26,12 +26,12 @@ Boundary boundary_of(const Tensors& tensors);
 Tensors zeros(const Boundary& boundary, c10::Device device);
 /// The same tensors as non-leaves, for the first layer of a stage, which may modify them in place; gradients still
 /// reach the originals.
-Tensors changeable(Tensors inputs);
+Tensors as_non_leaves(Tensors inputs);
 /// Checks the outputs of a stage against the agreed boundary. @throws LogicError that names the tensor and the
 /// difference
 void check(const Boundary& agreed, const Tensors& given);
 
-/// How the shapes of a boundary depend on the number of samples in a microbatch: each size is samples * each + fixed.
+/// How the shapes of a boundary depend on the number of samples in a microbatch: size = a * samples + b.
 class BoundaryRule {
  public:
   BoundaryRule() = default;
@@ -45,7 +45,7 @@ class BoundaryRule {
   std::vector<std::vector<std::int64_t>> each_;
 };
 
-/// Send and receive a boundary while ranks agree on it. Both block. At most 1000 numbers.
+/// Send and receive a boundary while ranks agree on it. Both block. The encoded boundary has at most 1000 integers.
 void send_spec(const Boundary& boundary, const comm::Group& group, int peer, c10::Device device);
 Boundary recv_spec(const comm::Group& group, int peer, c10::Device device);
 

@@ -19,8 +19,8 @@ Executor::Executor(Plan plan, Links links, Chunks& chunks)
     : plan_(std::move(plan)), links_(std::move(links)), chunks_(chunks) {}
 
 const Executor::Ready& Executor::ready(int microbatches, bool training) {
-  const auto [at, fresh] = ready_.try_emplace({microbatches, training});
-  if (!fresh) return at->second;
+  const auto [at, inserted] = ready_.try_emplace({microbatches, training});
+  if (!inserted) return at->second;
   auto schedule = make_schedule(plan_.schedule, links_.size(), plan_.chunks, microbatches);
   if (training)
     require_proven(schedule);
@@ -88,10 +88,10 @@ void Executor::await(const Action& action) {
   auto& at = live(action.chunk, action.microbatch);
   if (action.op == Op::forward && stage > 0 && at.inputs.empty()) at.inputs = at.incoming.take();
   if (!makes_input_gradient(action.op) || !at.gradients.empty() || stage + 1 == schedule_->stages()) return;
-  auto arrived = at.arriving_gradients.take();
+  auto arrived = at.incoming_gradients.take();
   auto next = arrived.begin();
   for (const auto& spec : boundary(stage + 1, action.microbatch))
-    at.gradients.push_back(spec.wants_grad ? std::move(*next++) : at::Tensor());
+    at.gradients.push_back(spec.requires_grad ? std::move(*next++) : at::Tensor());
 }
 
 void Executor::forward(const Action& action) {
@@ -100,7 +100,7 @@ void Executor::forward(const Action& action) {
   auto& at = live(action.chunk, action.microbatch);
   peak_live_ = std::max(peak_live_, ++live_now_);
   at.inputs = inputs_of(action, stage);
-  auto outputs = chunks_.forward(action.chunk, training_ ? changeable(at.inputs) : at.inputs, batch);
+  auto outputs = chunks_.forward(action.chunk, training_ ? as_non_leaves(at.inputs) : at.inputs, batch);
   if (!training_) at.inputs.clear();
   if (stage + 1 == schedule_->stages()) {
     if (!training_) return outputs_.push_back(std::move(outputs));
@@ -126,7 +126,7 @@ Tensors Executor::inputs_of(const Action& action, int stage) {
   const auto agreed = boundary(stage, action.microbatch);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     // detach() makes a separate leaf, because a local stage's tensor is the output of this rank's other chunk.
-    if (training_ && agreed[i].wants_grad) inputs[i] = inputs[i].detach().set_requires_grad(true);
+    if (training_ && agreed[i].requires_grad) inputs[i] = inputs[i].detach().set_requires_grad(true);
   }
   return inputs;
 }
@@ -188,7 +188,7 @@ void Executor::forward_to_local_stage(const Action& action, int target) {
   }
   auto next = from.outgoing.begin();
   for (const auto& spec : boundary(target + 1, action.microbatch))
-    to.gradients.push_back(spec.wants_grad ? std::move(*next++) : at::Tensor());
+    to.gradients.push_back(spec.requires_grad ? std::move(*next++) : at::Tensor());
   from.outgoing.clear();
 }
 
@@ -207,8 +207,8 @@ void Executor::receive(const Instruction& message) {
   }
   Boundary gradients;
   for (auto& spec : boundary(stage + 1, action.microbatch))
-    if (spec.wants_grad) gradients.push_back(std::move(spec));
-  at.arriving_gradients = links_.receive(message.peer, gradients);
+    if (spec.requires_grad) gradients.push_back(std::move(spec));
+  at.incoming_gradients = links_.receive(message.peer, gradients);
 }
 
 }  // namespace trireme::pipeline

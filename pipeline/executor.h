@@ -81,7 +81,7 @@ class Executor {
     Tensors inputs;                            ///< the received or local inputs, then those that forward used
     Tensors outputs;                           ///< until they are sent
     std::vector<torch::autograd::Edge> graph;  ///< gradient edge of each output that wants a gradient
-    Incoming arriving_gradients;
+    Incoming incoming_gradients;
     Tensors gradients;  ///< of the outputs, from a local stage; undefined for outputs that want none
     Tensors outgoing;   ///< gradients of the inputs
     std::optional<nn::SplitBackward> split;

@@ -1,10 +1,11 @@
 #include "plugins/sharded.h"
 
 #include <cmath>
+#include <utility>
 
 #include "core/base/text.h"
 #include "core/nn/block.h"
-#include "zero/gemini/chunks.h"
+#include "plugins/compare_gradients.h"
 #include "zero/gemini/gathered_model.h"
 #include "zero/sharded_optimizer.h"
 
@@ -18,11 +19,12 @@ std::optional<at::ScalarType> dtype_of(const std::string& name) {
   return std::nullopt;
 }
 
-zero::ShardedOptions sharded(const ShardedKeys& keys, const ShardedPlan& plan) {
+zero::ShardedOptions sharded(const ShardedPluginOptions& keys, const ShardedPlan& plan) {
   zero::ShardedOptions out;
   out.partition_gradients = plan.stage >= 2;
   out.overlap_reduce = keys.overlap_communication;
   out.overlap_gather = keys.overlap_allgather && plan.stage < 3;  // in stage 3, a step does not gather weights
+  out.outputs_fp32 = plan.zero3 == nullptr || plan.zero3->force_outputs_fp32;
   out.cast_inputs = plan.cast_inputs;
   out.hold_gradients = plan.hold_gradients;
   out.deferred_group = plan.deferred_group;
@@ -47,21 +49,86 @@ std::pair<std::int64_t, std::string> bucket_size(const std::optional<double>& wa
                     : ""};
 }
 
-std::unique_ptr<zero::ShardedModel> make_model(const ModelSource& source, std::unique_ptr<zero::FlatWeights> weights,
-                                               const BoostOptions& options, const ShardedKeys& keys,
-                                               const ShardedPlan& plan, const zero::GradGroups& groups,
-                                               c10::Device device) {
-  if (plan.stage < 3)
-    return std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(keys, plan), groups,
-                                                device);
-  const std::size_t prefetch = keys.overlap_allgather ? 1 : 0;
-  return std::make_unique<zero::GatheredModel>(source.model, std::move(weights), options, sharded(keys, plan), groups,
-                                               device, prefetch, nullptr);
+/// The buckets of stages 0 to 2, or the chunks of stage 3, and where each is kept.
+struct Memory {
+  std::vector<zero::Bucket> buckets;
+  std::vector<zero::Residency> residencies{};
+  std::unique_ptr<zero::ChunkManager> chunk_manager{};
+  std::string size_note{};
+};
+
+Memory plan_memory(const Measured& run, const ShardedPluginOptions& keys, const ShardedPlan& plan,
+                   at::ScalarType working, const Log& log) {
+  const auto& model = run.source.model;
+  const auto parameters = nn::declarations(*model);
+  zero::BucketRules rules{.ranks = &run.reduction};
+  if (plan.gradient_group_of)
+    rules.gradient_group = [&](std::size_t i) { return plan.gradient_group_of(parameters[i].name); };
+  if (plan.stage < 3) {
+    auto [elements, note] = bucket_size(plan.bucket_mi, held_elements(parameters));
+    rules.elements = elements;
+    Memory memory{zero::plan_buckets(parameters, rules)};
+    memory.residencies.assign(memory.buckets.size(), {.replicated = true, .offload_master = keys.cpu_offload});
+    memory.size_note = note;
+    return memory;
+  }
+  Memory memory{make_chunks(*model, run.keys, rules)};
+  std::vector<std::int64_t> slices;
+  for (const auto& chunk : memory.buckets)
+    slices.push_back(chunk.layout.part_size() * static_cast<std::int64_t>(c10::elementSize(working)));
+  memory.chunk_manager = make_chunk_manager(run, slices, log);
+  memory.residencies = memory.chunk_manager ? memory.chunk_manager->careful(slices)
+                                            : residencies_of(memory.buckets, run.keys, plan.deferred_group);
+  return memory;
+}
+
+/// Compares the ranks' gradients before it uses them.
+class ComparingOptimizer : public zero::ShardedOptimizer {
+ public:
+  ComparingOptimizer(zero::ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh,
+                     comm::Group ranks, std::string key)
+      : ShardedOptimizer(model, options, std::move(norm), mesh),
+        sharded_(model),
+        ranks_(std::move(ranks)),
+        key_(std::move(key)) {}
+
+ protected:
+  StepResult apply_gradients(double lr) override {
+    std::vector<std::string> names;
+    std::vector<at::Tensor> values;
+    for (const auto& slice : sharded_.gradients()) {
+      names.push_back(slice.placement.name);
+      values.push_back(slice.value);
+    }
+    compare_gradients(ranks_, key_, names, values);
+    return ShardedOptimizer::apply_gradients(lr);
+  }
+
+ private:
+  zero::ShardedModel& sharded_;
+  comm::Group ranks_;
+  std::string key_;
+};
+
+/// Adds the notes for the header of a run.
+void describe(zero::ShardedModel& model, const ShardedPluginOptions& keys, const ShardedPlan& plan, int parts,
+              const Memory& memory, const Log& log) {
+  const auto held = held_elements(nn::declarations(model.module()));
+  const bool zero3 = plan.stage == 3;
+  const auto count = model.flat().buckets().size();
+  model.note(fmt::format("{} updates {} parameters; {} {}{}{}{}",
+                         model.module().stage_blocks() ? "rank 0" : "each rank",
+                         parts > 1 ? fmt::format("1/{} of {}", parts, text::thousands(held)) : text::thousands(held),
+                         count, zero3 ? "chunk" : "gradient bucket", count == 1 ? "" : "s", memory.size_note,
+                         zero3 ? "; weights are gathered block by block" : ""));
+  if (keys.verbose)
+    for (const auto& line : model.flat().describe(zero3 ? "chunk" : "bucket")) log.note("{}", line);
 }
 
 }  // namespace
 
-void check_sharded_options(const config::Table* section, const ShardedKeys& keys, const std::string& precision) {
+void check_sharded_options(const config::Table* section, const ShardedPluginOptions& keys,
+                           const std::string& precision) {
   check_masters(section, keys.master_weights, precision);
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
     if (wrong) config::fail(section, key, why);
@@ -74,37 +141,42 @@ void check_sharded_options(const config::Table* section, const ShardedKeys& keys
   }
 }
 
-Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, const ShardedKeys& keys,
-                      const ShardedPlan& plan, const zero::GradGroups& groups, comm::Mesh& mesh, const Log& log) {
+Sharded boost_sharded(const Plugin& plugin, const ModelSource& source, const BoostOptions& options,
+                      const ShardedPluginOptions& keys, const ShardedPlan& plan, comm::Mesh& mesh, const Log& log) {
   const auto device = mesh.world().device();
+  const Zero3Options none, &zero3 = plan.zero3 != nullptr ? *plan.zero3 : none;
   zero::freeze(*source.model, options.optimizer);
-  const auto parameters = nn::declarations(*source.model);
-  const auto held = held_elements(parameters);
-  const auto [elements, said] = bucket_size(plan.bucket_mi, held);
-  const auto parts = groups.shards.size();
-  const bool gathered = plan.stage == 3;
-  const auto gradient_group_of = [&](std::size_t i) {
-    return plan.gradient_group_of ? plan.gradient_group_of(parameters[i].name) : 0;
-  };
-  auto buckets = gathered ? zero::plan_chunks(*source.model, elements, parts, gradient_group_of)
-                          : zero::plan_buckets(parameters, elements, parts, gradient_group_of);
-  const auto count = buckets.size();
-  std::vector<zero::Residency> residencies(count, {.replicated = !gathered, .offload_master = keys.cpu_offload});
+  const zero::ReductionPlan reduction(*source.model, mesh, plan.partition);
+  const int data_ranks = mesh.group(&comm::AxisKind::splits_samples).size();
   auto in_memory = zero::weights_options(options, keys.master_weights, device);
-  in_memory.axes = groups.axes;
-  auto weights = zero::make_weights(source, in_memory, std::move(buckets), std::move(residencies), groups, log);
-  auto model = make_model(source, std::move(weights), options, keys, plan, groups, device);
-  const auto what = gathered ? "chunk" : "bucket";
-  model->note(fmt::format("{} updates {} parameters; {} {}{}{}{}",
-                          source.model->stage_blocks() ? "rank 0" : "each rank",
-                          parts > 1 ? fmt::format("1/{} of {}", parts, text::thousands(held)) : text::thousands(held),
-                          count, gathered ? what : "gradient bucket", count == 1 ? "" : "s", said,
-                          gathered ? "; weights are gathered block by block" : ""));
-  if (keys.verbose)
-    for (const auto& line : model->flat().describe(what)) log.note("{}", line);
-  const double power = keys.norm_type == "2" ? 2 : INFINITY;
-  auto optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options,
-                                                            zero::ShardedOptimizer::Norm{plan.norm_axes, power}, mesh);
+  in_memory.pin = zero3.pin_memory;
+  auto memory = plan_memory({plugin, zero3, source, options, reduction, data_ranks, mesh.world()}, keys, plan,
+                            in_memory.working, log);
+  auto weights = zero::make_weights(source, in_memory, std::move(memory.buckets), std::move(memory.residencies), log);
+  std::unique_ptr<zero::ShardedModel> model;
+  if (plan.stage < 3) {
+    model =
+        std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(keys, plan), device);
+  } else {
+    auto of_chunks = std::make_unique<zero::GatheredModel>(
+        source.model, std::move(weights), options, sharded(keys, plan), device,
+        static_cast<std::size_t>(zero3.max_prefetch), std::move(memory.chunk_manager));
+    if (const auto* manager = of_chunks->chunk_manager()) of_chunks->note(manager->describe());
+    model = std::move(of_chunks);
+  }
+  describe(*model, keys, plan, reduction.whole().shards.size(), memory, log);
+  const auto share = share_of(options.train, data_ranks);
+  if (plan.hold_gradients)
+    model->note(plugin.micro_batch(options.train.micro_batch, share) < share
+                    ? "whole gradients are accumulated over the microbatches of a step, and reduced once"
+                    : "gradients are reduced once anyway on this number of ranks: a step has one microbatch");
+  zero::ShardedOptimizer::Norm norm{reduction.norm_axes(), keys.norm_type == "2" ? 2 : INFINITY};
+  std::unique_ptr<BoostedOptimizer> optimizer;
+  if (plan.check_reduction)
+    optimizer = std::make_unique<ComparingOptimizer>(*model, options, std::move(norm), mesh, reduction.whole().everyone,
+                                                     fmt::format("plugin.{}.check_reduction", plugin.name()));
+  else
+    optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options, std::move(norm), mesh);
   return {std::move(model), std::move(optimizer)};
 }
 

@@ -1,4 +1,4 @@
-// What the plugins over zero::ShardedModel share (low_level_zero, hybrid_parallel): their common keys, the rules for
+// What the plugins over zero::ShardedModel share (low_level_zero, gemini, hybrid_parallel): common keys, the rules for
 // them, and the construction of a model and its optimizer from a source.
 #pragma once
 
@@ -10,31 +10,27 @@
 #include <vector>
 
 #include "core/booster/plugin.h"
+#include "plugins/zero3_options.h"
 #include "plugins/zero_options.h"
 #include "zero/sharded_model.h"
 
 namespace trireme::plugins {
 
-struct ShardedKeys : TrainKeys {
-  std::string norm_type = "2";
+/// Keys of stages 0 to 2.
+struct ShardedPluginOptions : ZeroOptions {
   std::string communication_dtype = "same", grad_accum_dtype = "same";
   bool overlap_communication = true;
   bool overlap_allgather = false;
   bool cpu_offload = false;
-  bool master_weights = true;
-  bool broadcast_buffers = true;
-  bool verbose = false;
 };
 
-/// The rows of ShardedKeys, followed by those of TrainKeys. `stage3`: the plugin also supports stage 3 of ZeRO.
+/// The rows of ShardedPluginOptions, followed by those of ZeroOptions. `stage3`: the plugin also supports stage 3 of
+/// ZeRO.
 template <class O>
 void add_sharded_options(Fields<O>& table, bool stage3 = false) {
-  using K = ShardedKeys;
+  using K = ShardedPluginOptions;
   const FieldRules dtype{.choices = {"same", "fp32", "bf16", "fp16"}};
   table
-      .add("norm_type", &K::norm_type,
-           "The gradient norm that is reported and clipped: 2, or inf for the largest absolute value.",
-           {.choices = {"2", "inf"}})
       .add("communication_dtype", &K::communication_dtype,
            "The dtype in which gradients are communicated; same: the dtype of the gradients.", dtype)
       .add("grad_accum_dtype", &K::grad_accum_dtype,
@@ -44,26 +40,27 @@ void add_sharded_options(Fields<O>& table, bool stage3 = false) {
       .add("overlap_allgather", &K::overlap_allgather,
            std::string("true: gather updated weights during the next forward pass, block by block; false: before the "
                        "step ends.") +
-               (stage3 ? " With zero_stage = 3: gather the next block's weights while one is computed." : ""))
+               (stage3 ? " With zero_stage = 3: the same as max_prefetch = 1." : ""))
       .add("cpu_offload", &K::cpu_offload,
-           "Keep optimizer state and master weights in host memory, and update them there.")
-      .add("master_weights", &K::master_weights, kMasterWeightsText)
-      .add("broadcast_buffers", &K::broadcast_buffers, kBroadcastBuffersText)
-      .add("verbose", &K::verbose, "Print each bucket: its parameters, and how much of it a rank owns.");
-  add_train_options(table);
+           std::string("Keep optimizer state and master weights in host memory, and update them there.") +
+               (stage3 ? " With zero_stage = 3: the same as offload_optim_frac = 1." : ""));
+  add_zero_keys(table, "bucket");
 }
 
 /// @throws ConfigError
-void check_sharded_options(const config::Table* section, const ShardedKeys& keys, const std::string& precision);
+void check_sharded_options(const config::Table* section, const ShardedPluginOptions& keys,
+                           const std::string& precision);
 
 struct ShardedPlan {
-  int stage = 1;  ///< ZeRO stage: 0, 1, 2, 3
-  std::optional<double>
-      bucket_mi;  ///< size of a bucket or chunk, in units of 2^20 elements; unset: 12, or less for a small model
+  int stage = 1;                        ///< ZeRO stage: 0, 1, 2, 3
+  std::optional<double> bucket_mi{};    ///< size of a bucket, in units of 2^20 elements; unset: 12, or less for a small
+                                        ///< model
+  const Zero3Options* zero3 = nullptr;  ///< of stage 3
   bool cast_inputs = true;
-  bool hold_gradients = false;         ///< stages 2 and 3: hold gradients over the microbatches of a step
-  bool counts_loss = true;             ///< false: another rank has the same loss, and gradients are summed over both
-  std::vector<std::string> norm_axes;  ///< mesh axes along which ranks may hold different slices
+  bool hold_gradients = false;           ///< stages 2 and 3: hold gradients over the microbatches of a step
+  bool check_reduction = false;          ///< stage 0: compare the ranks' gradients in each step
+  bool counts_loss = true;               ///< false: another rank has the same loss, and gradients are summed over both
+  std::vector<std::string> partition{};  ///< mesh axes over which buckets are partitioned; empty: they are not
   /// The gradient group of a parameter, see zero/grad_sync.h; empty: one backward pass completes all gradients.
   std::function<int(const std::string& name)> gradient_group_of{};
   std::optional<int> deferred_group{};
@@ -74,8 +71,8 @@ struct Sharded {
   std::unique_ptr<BoostedOptimizer> optimizer;
 };
 
-/// Makes the model and the optimizer according to `keys` and `plan`, partitioned over groups.shards. Collective.
-Sharded boost_sharded(const ModelSource& source, const BoostOptions& options, const ShardedKeys& keys,
-                      const ShardedPlan& plan, const zero::GradGroups& groups, comm::Mesh& mesh, const Log& log);
+/// Makes the plugin's model and optimizer according to `keys` and `plan`. Collective.
+Sharded boost_sharded(const Plugin& plugin, const ModelSource& source, const BoostOptions& options,
+                      const ShardedPluginOptions& keys, const ShardedPlan& plan, comm::Mesh& mesh, const Log& log);
 
 }  // namespace trireme::plugins

@@ -12,14 +12,17 @@
 #include "core/base/error.h"
 #include "core/booster/plugin.h"
 #include "core/config/table.h"
+#include "plugins/common_options.h"
 
 namespace trireme::plugins {
 
 /// Keys that [train] also has; setting them in the plugin's section has the same effect.
-struct TrainKeys {
-  std::optional<std::string> precision;
-  std::optional<double> max_norm, initial_scale, min_scale, max_scale, growth_factor, backoff_factor;
+struct SharedTrainOptions {
+  std::optional<std::string> precision, attention_kernel;
+  std::optional<double> max_norm, initial_scale, min_scale, max_scale, growth_factor, backoff_factor, recompute_ratio;
   std::optional<std::int64_t> growth_interval, hysteresis;
+  std::optional<std::vector<std::int64_t>> recompute_layers_per_stage;
+  std::optional<bool> enable_all_optimization, enable_flash_attention, enable_fused_normalization, enable_jit_fused;
 };
 
 /// The sentence about them in a section's description.
@@ -27,17 +30,10 @@ inline constexpr const char* kTrainKeysText =
     " A key that [train] also has may be set in either section. The loss scale's keys belong in the section that sets "
     "precision = \"fp16\".";
 
-/// Keys of other tools that no plugin has.
-inline constexpr const char* kNoFp8Text = "fp8 is not supported; the narrowest precision is bf16";
-template <class O>
-void add_absent_fp8(Fields<O>& table) {
-  table.instead("fp8_communication", kNoFp8Text).instead("use_fp8", kNoFp8Text);
-}
-
-/// The rows of TrainKeys.
+/// The rows of SharedTrainOptions.
 template <class O>
 void add_train_options(Fields<O>& table) {
-  table.add("precision", &TrainKeys::precision,
+  table.add("precision", &SharedTrainOptions::precision,
             "Precision of weights, gradients and matrix products; bf16 and fp16 keep fp32 master weights of the slice "
             "that a rank owns.",
             {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}});
@@ -47,20 +43,50 @@ void add_train_options(Fields<O>& table) {
     rules.only = {};  // precision may be set in [train]
     table.add(key, member, row.text, rules);
   };
-  as_in_train("max_norm", &TrainKeys::max_norm);
-  as_in_train("initial_scale", &TrainKeys::initial_scale);
-  as_in_train("min_scale", &TrainKeys::min_scale);
-  as_in_train("max_scale", &TrainKeys::max_scale);
-  as_in_train("growth_factor", &TrainKeys::growth_factor);
-  as_in_train("backoff_factor", &TrainKeys::backoff_factor);
-  as_in_train("growth_interval", &TrainKeys::growth_interval);
-  as_in_train("hysteresis", &TrainKeys::hysteresis);
+  as_in_train("max_norm", &SharedTrainOptions::max_norm);
+  as_in_train("initial_scale", &SharedTrainOptions::initial_scale);
+  as_in_train("min_scale", &SharedTrainOptions::min_scale);
+  as_in_train("max_scale", &SharedTrainOptions::max_scale);
+  as_in_train("growth_factor", &SharedTrainOptions::growth_factor);
+  as_in_train("backoff_factor", &SharedTrainOptions::backoff_factor);
+  as_in_train("growth_interval", &SharedTrainOptions::growth_interval);
+  as_in_train("hysteresis", &SharedTrainOptions::hysteresis);
+  as_in_train("recompute_ratio", &SharedTrainOptions::recompute_ratio);
+  as_in_train("recompute_layers_per_stage", &SharedTrainOptions::recompute_layers_per_stage);
+  as_in_train("enable_all_optimization", &SharedTrainOptions::enable_all_optimization);
+  as_in_train("enable_flash_attention", &SharedTrainOptions::enable_flash_attention);
+  as_in_train("attention_kernel", &SharedTrainOptions::attention_kernel);
+  as_in_train("enable_fused_normalization", &SharedTrainOptions::enable_fused_normalization);
+  as_in_train("enable_jit_fused", &SharedTrainOptions::enable_jit_fused);
+}
+
+/// Keys of every plugin that partitions optimizer state.
+struct ZeroOptions : SharedTrainOptions {
+  std::string norm_type = "2";
+  bool master_weights = true;
+  bool broadcast_buffers = true;
+  bool verbose = false;
+};
+
+/// The rows of ZeroOptions, followed by those of SharedTrainOptions and the refusals that all plugins share. `unit`:
+/// "bucket".
+template <class O>
+void add_zero_keys(Fields<O>& table, const std::string& unit) {
+  using K = ZeroOptions;
+  table
+      .add("norm_type", &K::norm_type,
+           "The gradient norm that is reported and clipped: 2, or inf for the largest absolute value.",
+           {.choices = {"2", "inf"}})
+      .add("master_weights", &K::master_weights,
+           "bf16 and fp16: true updates fp32 copies of the weights; false updates the 16-bit weights directly, with "
+           "16-bit optimizer state, which is too narrow for Adam in fp16.")
+      .add("broadcast_buffers", &K::broadcast_buffers, kBroadcastBuffersText)
+      .add("verbose", &K::verbose, "Print each " + unit + ": its parameters, and how much of it a rank owns.");
+  add_train_options(table);
+  add_absent_fp8(table);
 }
 
 // Texts of keys that several plugins have.
-inline constexpr const char* kMasterWeightsText =
-    "bf16 and fp16: true updates fp32 copies of the weights; false updates the 16-bit weights directly, with 16-bit "
-    "optimizer state, which is too narrow for Adam in fp16.";
 inline constexpr const char* kExtraDpSizeText =
     "Number of replicas of the partitioned state: the ranks form this many groups, each of which holds all of it. More "
     "memory, less communication over slow links.";
@@ -75,9 +101,10 @@ inline std::int64_t microbatches(const TrainOptions& train, int ranks) {
   return (share + micro - 1) / micro;
 }
 
-/// Rejects holding gradients over microbatches when a step has only one on any number of ranks. @throws ConfigError
-inline void check_holding(const config::Table* section, const char* key, bool holds, const TrainOptions& train) {
-  if (holds && microbatches(train, 1) == 1)
+/// Rejects holding gradients over microbatches when a step has only one, even of all samples on one rank.
+/// @throws ConfigError
+inline void check_holding(const config::Table* section, const char* key, bool holds, std::int64_t microbatches) {
+  if (holds && microbatches == 1)
     config::fail(section, key,
                  "has no effect: a step has one microbatch, so it reduces once anyway; remove it, or set "
                  "train.micro_batch to less than a rank's share of global_batch");
@@ -98,17 +125,19 @@ inline void check_masters(const config::Table* section, bool master_weights, con
         fmt::format("has no effect in {}, which has no master weights; remove it, or choose bf16 or fp16", precision));
 }
 
-/// @throws ConfigError
-inline void check_copies(const config::Table* section, std::int64_t copies, int world_size) {
-  if (world_size % copies != 0)
+/// `ranks`: data-parallel ranks; `sharers`: ranks of each of them among which state is partitioned too; `without`: what
+/// to choose for no partition. @throws ConfigError
+inline void check_replicas(const config::Table* section, std::int64_t replicas, std::int64_t ranks,
+                           std::int64_t sharers = 1, const char* without = "parallel.plugin = \"torch_ddp\"") {
+  if (ranks % replicas != 0)
     config::fail(section, "extra_dp_size",
-                 fmt::format("{} ranks cannot form {} groups of equal size; choose a divisor of {}", world_size, copies,
-                             world_size));
-  if (world_size > 1 && copies == world_size)
+                 fmt::format("{} data-parallel ranks cannot form {} groups of equal size; choose a divisor of {}",
+                             ranks, replicas, ranks));
+  if (replicas > 1 && replicas == ranks * sharers)
     config::fail(section, "extra_dp_size",
                  fmt::format("makes {} groups of one rank each, so nothing is partitioned; choose a smaller divisor, "
-                             "or parallel.plugin = \"torch_ddp\"",
-                             world_size));
+                             "or {}",
+                             replicas, without));
 }
 
 /// Converts a number of units of 2^20 elements to elements, at least one.
@@ -116,7 +145,7 @@ inline std::int64_t mebi(double value) { return std::max<std::int64_t>(1, std::l
 
 /// Returns `given` with the values of the section. The precision must be the same in both, because other components
 /// have read it too: a program that configures the plugin itself may have missed that. @throws ConfigError
-inline BoostOptions with_section(const Plugin& plugin, const TrainKeys& options, BoostOptions given) {
+inline BoostOptions with_section(const Plugin& plugin, const SharedTrainOptions& options, BoostOptions given) {
   if (options.precision && *options.precision != given.train.precision)
     throw ConfigError(
         fmt::format("plugin.{}.precision: \"{}\", but train.precision is \"{}\"; set both to the same value",
@@ -125,10 +154,11 @@ inline BoostOptions with_section(const Plugin& plugin, const TrainKeys& options,
   return given;
 }
 
-inline std::vector<std::pair<std::string, int>> zero_axes(std::int64_t copies, int world_size) {
-  const auto outer = static_cast<int>(copies);
-  if (outer == 1) return {{"dp", world_size}};
-  return {{"dp_outer", outer}, {"dp", world_size / outer}};
+/// The axes of data-parallel ranks.
+inline comm::Axes zero_axes(std::int64_t replicas, std::int64_t ranks) {
+  comm::Axes axes{{"dp", static_cast<int>(ranks / replicas)}};
+  if (replicas > 1) axes.insert(axes.begin(), {"dp_outer", static_cast<int>(replicas)});
+  return axes;
 }
 
 }  // namespace trireme::plugins

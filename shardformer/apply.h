@@ -1,4 +1,4 @@
-// Applies a policy to a model: each layer gets its slice of the parameters, and a forward function for it.
+// Applies a policy to a model: each layer gets its slice of the parameters, and a computation for it.
 //
 //   attention, column_parallel     y_r = x W_r^T + b_r        x is on every rank; backward sums x's gradient over ranks
 //   row_parallel                   y = sum_r (x_r W_r^T) + b  x is sharded like the outputs of the layer before
@@ -7,19 +7,17 @@
 //   classifier_head                the same, or only y_r for a loss of sharded logits (shardformer/label_loss.h)
 //   vocab_parallel_embedding       shardformer/vocabulary.h; also a classifier_head that is an embedding
 //
-// Shards consist of whole units (such as attention heads) and may be uneven: their sizes differ by at most one unit,
-// and a rank may have none of a small layer. Communication for each microbatch: one all-reduce of the activations in
-// the forward pass of a row_parallel layer, and one in the backward pass of attention or a column_parallel layer. With
-// sequence parallelism (shardformer/sequence.h) over the same ranks, each of them becomes an all-gather and a
-// reduce-scatter, one in the forward pass and the other in the backward pass.
+// The roles of sequence parallelism are in shardformer/sequence.h. Shards consist of whole units (such as attention
+// heads) and may be uneven: their sizes differ by at most one unit, and a rank may have none of a small layer.
+// Communication for each microbatch: one all-reduce of the activations in the forward pass of a row_parallel layer, and
+// one in the backward pass of attention or a column_parallel layer. With sequence parallelism over the same ranks, each
+// of them becomes an all-gather and a reduce-scatter, one in the forward pass and the other in the backward pass.
 #pragma once
 
 #include <cstdint>
-#include <string>
 
-#include "core/comm/group.h"
 #include "core/nn/policy.h"
-#include "shardformer/sequence.h"
+#include "shardformer/groups.h"
 
 namespace trireme::nn {
 class Model;
@@ -27,31 +25,8 @@ class Model;
 
 namespace trireme::shardformer {
 
-/// The number of ranks, and the mode of sequence parallelism.
-struct ParallelSizes {
-  int tensor = 1;
-  Sequence mode = Sequence::none;
-  int sequence = 1;  ///< for modes with a separate axis
-};
-
-/// Checks the policy against the model and the sizes. @returns the problem and its remedy, or "" when there is none
-std::string validate(nn::Model& model, const nn::Policy& policy, const ParallelSizes& sizes);
-
-/// The groups of ranks, and their mode of sequence parallelism.
-struct ParallelGroups {
-  comm::Group tensor;
-  Sequence mode = Sequence::none;
-  /// For modes with a separate axis; gradients of all parameters must be summed over it.
-  comm::Group sequence{};
-  bool parallel_loss = false;  ///< the loss is computed from sharded logits in training
-  bool overlap = true;         ///< communication of sequence parallelism overlaps with matrix products
-  [[nodiscard]] ParallelSizes sizes() const { return {tensor.size(), mode, sequence.valid() ? sequence.size() : 1}; }
-  [[nodiscard]] bool has_own() const { return mode != Sequence::none && !reuses_tensor(mode); }
-  /// The ranks that hold slices of the tokens.
-  [[nodiscard]] const comm::Group& slices() const { return reuses_tensor(mode) ? tensor : sequence; }
-};
-
-/// Shards the model's layers over the groups. @pre validate() returns "", and no parameter has memory yet
+/// Shards the model's layers over the groups. @pre validate() returns "" (shardformer/validate.h), and no parameter has
+/// memory yet
 void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& groups);
 
 /// The number of classes of the policy's classifier_head; 0 when there is none, or its logits cannot stay sharded.

@@ -33,14 +33,14 @@ struct LabelLoss : torch::autograd::Function<LabelLoss> {
     auto softmax = shifted.exp();
     const auto counts = labels.ne(nn::kNoLabel);
     nn::check_labels(labels, classes);
-    const auto here = labels.ge(mine.begin).logical_and_(labels.lt(mine.end));
-    const auto column = (labels - mine.begin).where(here, at::zeros({}, labels.options())).unsqueeze(1);
+    const auto is_local = labels.ge(mine.begin).logical_and_(labels.lt(mine.end));
+    const auto column = (labels - mine.begin).where(is_local, at::zeros({}, labels.options())).unsqueeze(1);
     const auto target =
-        mine.size() > 0 ? shifted.gather(1, column).squeeze(1) * here : at::zeros({samples}, logits.options());
+        mine.size() > 0 ? shifted.gather(1, column).squeeze(1) * is_local : at::zeros({samples}, logits.options());
     auto sums = at::stack({softmax.sum(1), target, shifted.sum(1)});
     group.all_reduce(sums);
     softmax.div_(sums[0].unsqueeze(1));
-    ctx->save_for_backward({softmax, column, here, counts});
+    ctx->save_for_backward({softmax, column, is_local, counts});
     ctx->saved_data["smoothing"] = smoothing;
     ctx->saved_data["classes"] = classes;
     const auto log_sum = sums[0].log();
@@ -51,11 +51,11 @@ struct LabelLoss : torch::autograd::Function<LabelLoss> {
   // d loss / d logit = softmax - (1 - smoothing) [label] - smoothing / classes
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
-    const auto &softmax = saved[0], &column = saved[1], &here = saved[2];
+    const auto &softmax = saved[0], &column = saved[1], &is_local = saved[2];
     const double smoothing = ctx->saved_data.at("smoothing").toDouble();
     auto gradient = softmax - smoothing / static_cast<double>(ctx->saved_data.at("classes").toInt());
     if (softmax.size(1) > 0)
-      gradient.scatter_add_(1, column, (here.to(softmax.scalar_type()) * (smoothing - 1)).unsqueeze(1));
+      gradient.scatter_add_(1, column, (is_local.to(softmax.scalar_type()) * (smoothing - 1)).unsqueeze(1));
     variable_list result(5);
     result[0] = gradient.mul_(saved[3].unsqueeze(1)).mul_(grads[0]);
     return result;

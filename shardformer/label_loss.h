@@ -11,10 +11,10 @@
 
 namespace trireme::shardformer {
 
-/// logits [..., held]: those of the classes that shard::split gives this rank; labels int64 [...] out of all classes,
-/// or -100 for none. Returns nn::cross_entropy() on every rank; the backward pass gives each rank the gradient of its
-/// logits without communication. Collective over the group: all-reduces of N and of 3 N elements in the forward pass,
-/// N labels.
+/// logits [..., local classes]: those of the classes that shard::split gives this rank; labels int64 [...] out of all
+/// classes, or -100 for none. Returns nn::cross_entropy() on every rank; the backward pass gives each rank the gradient
+/// of its logits without communication. Collective over the group: all-reduces of N and of 3 N elements in the forward
+/// pass, N labels.
 at::Tensor label_parallel_loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing,
                                std::int64_t classes, const comm::Group& group);
 

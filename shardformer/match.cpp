@@ -1,9 +1,9 @@
 #include "shardformer/match.h"
 
-#include <set>
-
 #include "core/base/text.h"
+#include "core/nn/attention.h"
 #include "core/nn/block.h"
+#include "core/nn/gated_linear.h"
 
 namespace trireme::shardformer {
 
@@ -16,15 +16,28 @@ static bool meets(std::string_view pattern, std::string_view path) {
   return meets(pattern.substr(dot + 1), path.substr(at + 1));
 }
 
-void for_each(nn::Model& model, const nn::Policy& policy,
-              const std::function<void(const nn::PolicyRow& row, nn::Layer& layer)>& use) {
-  for (const auto& row : policy) {
-    std::set<const nn::Layer*> seen;
-    model.apply([&](torch::nn::Module& module) {
-      auto* layer = dynamic_cast<nn::Layer*>(&module);
-      if (layer != nullptr && meets(row.layer, layer->path()) && seen.insert(layer).second) use(row, *layer);
-    });
-  }
+std::vector<nn::Layer*> layers_of(nn::Model& model, std::string_view pattern) {
+  std::vector<nn::Layer*> found;
+  std::set<const nn::Layer*> seen;
+  model.apply([&](torch::nn::Module& module) {
+    auto* layer = dynamic_cast<nn::Layer*>(&module);
+    if (layer != nullptr && meets(pattern, layer->path()) && seen.insert(layer).second) found.push_back(layer);
+  });
+  return found;
+}
+
+std::set<const nn::Layer*> parts_of_layers(nn::Model& model) {
+  std::set<const nn::Layer*> parts;
+  model.apply([&](torch::nn::Module& module) {
+    const auto* gated = dynamic_cast<nn::GatedLinear*>(&module);
+    if (const auto* attention = dynamic_cast<nn::SelfAttention*>(&module)) {
+      for (const auto& part : attention->projections.parts()) parts.insert(part.get());
+      parts.insert(attention->dropout.get());
+    } else if (gated != nullptr) {
+      for (const auto& part : gated->projections.parts()) parts.insert(part.get());
+    }
+  });
+  return parts;
 }
 
 }  // namespace trireme::shardformer

@@ -33,7 +33,7 @@ void gather_by_ring(const at::Tensor& slice, std::int64_t tokens, const comm::Gr
   const auto range = [&](int hops) { return shard::split(tokens, group.size(), owner(group, hops)); };
   TRIREME_CHECK(slice.size(1) == range(0).size(), "rank {} of {} has {} of {} tokens", group.rank(), group.size(),
                 slice.size(1), tokens);
-  auto here = slice.contiguous();
+  auto current = slice.contiguous();
   for (int i = 0; i < group.size(); ++i) {
     at::Tensor next;
     Hop hop;
@@ -41,12 +41,12 @@ void gather_by_ring(const at::Tensor& slice, std::int64_t tokens, const comm::Gr
       auto shape = slice.sizes().vec();
       shape[1] = range(i + 1).size();
       next = at::empty(shape, slice.options());
-      hop = hop_async(here, next, group);
+      hop = hop_async(current, next, group);
     }
     if (!overlap) hop.wait();
-    use(range(i), here);
+    use(range(i), current);
     hop.wait();
-    here = std::move(next);
+    current = std::move(next);
   }
 }
 

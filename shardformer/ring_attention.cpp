@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/attention_dropout.h"
 #include "core/nn/saved_state.h"
 #include "shardformer/ring.h"
 
@@ -58,24 +59,21 @@ struct Block {
   /// The factors of the probabilities: 0 or 1 / (1 - p). Undefined: all are 1.
   [[nodiscard]] at::Tensor mask(const at::Tensor& scores) const {
     if (how.dropout == nullptr || !how.dropout->active(how.context)) return {};
-    variable_list by_head;  // element (head, query, key) of [heads, query_tokens, tokens]
-    for (std::int64_t h = how.first_head; h < how.first_head + scores.size(1); ++h)
-      by_head.push_back(how.dropout
-                            ->mask(how.context,
-                                   {.count = queries.size() * keys.size(),
-                                    .offset = (h * how.query_tokens + queries.begin) * how.tokens + keys.begin,
-                                    .row = keys.size(),
-                                    .stride = how.tokens},
-                                   scores.device())
-                            .view({scores.size(0), queries.size(), keys.size()}));
-    return at::stack(by_head, 1).to(scores.scalar_type()).mul_(1 / (1 - how.dropout->p()));
+    const auto mask = nn::probability_mask(*how.dropout, how.context, scores,
+                                           {.first_head = how.first_head,
+                                            .queries = queries,
+                                            .keys = keys,
+                                            .query_tokens = how.query_tokens,
+                                            .tokens = how.tokens,
+                                            .padded = how.pattern.allows_padding()});
+    return mask.to(scores.scalar_type()).mul_(how.dropout->scale());
   }
 };
 
 /// Passes keys and values, stacked, around the ring; calls visit(block, keys and values) for each slice.
 template <class Visit>
 void for_each_block(const RingAttention& how, const at::Tensor& own, const Visit& visit) {
-  auto here = own;
+  auto current = own;
   for (int hops = 0; hops < how.group.size(); ++hops) {
     at::Tensor next;
     Hop hop;
@@ -83,12 +81,12 @@ void for_each_block(const RingAttention& how, const at::Tensor& own, const Visit
       auto shape = own.sizes().vec();
       shape[kTokens + 1] = Block(how, hops + 1).keys.size();
       next = at::empty(shape, own.options());
-      hop = hop_async(here, next, how.group, kOfKeys);
+      hop = hop_async(current, next, how.group, kOfKeys);
     }
     if (!how.overlap) hop.wait();
-    visit(Block(how, hops), here);
+    visit(Block(how, hops), current);
     hop.wait();
-    here = std::move(next);
+    current = std::move(next);
   }
 }
 
@@ -140,11 +138,11 @@ struct Ring : torch::autograd::Function<Ring> {
         auto dp = at::matmul(dout, values.transpose(-2, -1)).to(sums);
         if (mask.defined()) dp.mul_(mask);
         const auto ds = dp.sub_(weighed).mul_(p).mul_(Block::scale(q)).to(q.scalar_type());
-        const auto kept_p = (mask.defined() ? p * mask : p).to(q.scalar_type());
+        const auto dropped_p = (mask.defined() ? p * mask : p).to(q.scalar_type());
         const auto heads = k.size(1);
         dq.add_(at::matmul(ds, keys));
         own[0].add_(Block::by_key_value_head(at::matmul(ds.transpose(-2, -1), q), heads));
-        own[1].add_(Block::by_key_value_head(at::matmul(kept_p.transpose(-2, -1), dout), heads));
+        own[1].add_(Block::by_key_value_head(at::matmul(dropped_p.transpose(-2, -1), dout), heads));
       }
       hop.wait();
       if (incoming.defined()) own.add_(incoming);

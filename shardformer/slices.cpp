@@ -21,7 +21,7 @@ void save_group(AutogradContext* ctx, const comm::Group& group) {
 const comm::Group& saved_group(AutogradContext* ctx) { return *nn::saved_state<comm::Group>(ctx); }
 
 at::Tensor slice_of(const at::Tensor& x, const comm::Group& group) {
-  const auto mine = tokens_here(x.size(1), group);
+  const auto mine = local_tokens(x.size(1), group);
   return x.narrow(1, mine.begin, mine.size()).contiguous();
 }
 
@@ -110,7 +110,7 @@ struct SumGradients : torch::autograd::Function<SumGradients> {
 
 }  // namespace
 
-shard::Range tokens_here(std::int64_t tokens, const comm::Group& group) {
+shard::Range local_tokens(std::int64_t tokens, const comm::Group& group) {
   return shard::split(tokens, group.size(), group.rank());
 }
 
@@ -120,7 +120,7 @@ at::Tensor Gathering::wait() {
 }
 
 Gathering gather_async(const at::Tensor& slice, std::int64_t tokens, const comm::Group& group) {
-  TRIREME_CHECK(slice.size(1) == tokens_here(tokens, group).size(), "rank {} of {} has {} of {} tokens", group.rank(),
+  TRIREME_CHECK(slice.size(1) == local_tokens(tokens, group).size(), "rank {} of {} has {} of {} tokens", group.rank(),
                 group.size(), slice.size(1), tokens);
   Gathering under_way;
   auto shape = slice.sizes().vec();

@@ -17,7 +17,7 @@
 namespace trireme::shardformer {
 
 /// The range of `tokens` tokens that this rank holds.
-shard::Range tokens_here(std::int64_t tokens, const comm::Group& group);
+shard::Range local_tokens(std::int64_t tokens, const comm::Group& group);
 
 /// An all-gather of slices in progress.
 struct Gathering {

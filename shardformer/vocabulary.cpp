@@ -20,10 +20,10 @@ at::Tensor look_up(const at::Tensor& token_ids, const at::Tensor& weight, shard:
     return at::zeros(shape, weight.options()) + weight.sum();  // adding weight.sum() connects the graph, so that the
                                                                // weight has an (empty) gradient
   }
-  const auto here = token_ids.ge(mine.begin).logical_and_(token_ids.lt(mine.end));
+  const auto is_local = token_ids.ge(mine.begin).logical_and_(token_ids.lt(mine.end));
   const bool pads = mine.begin <= padding_id && padding_id < mine.end;
-  return at::embedding(weight, (token_ids - mine.begin) * here, pads ? padding_id - mine.begin : -1) *
-         here.unsqueeze(-1);
+  return at::embedding(weight, (token_ids - mine.begin) * is_local, pads ? padding_id - mine.begin : -1) *
+         is_local.unsqueeze(-1);
 }
 
 }  // namespace
@@ -31,13 +31,13 @@ at::Tensor look_up(const at::Tensor& token_ids, const at::Tensor& weight, shard:
 void cut_vocabulary(nn::Embedding& embedding, const comm::Group& group, bool parallel_in_training) {
   const auto vocabulary = embedding.options().vocabulary;
   const auto mine = shard::split(vocabulary, group.size(), group.rank());
-  embedding.cut("weight", 0, mine, group.axis());
-  embedding.set_forward([&embedding, group, vocabulary, mine](const at::Tensor& token_ids, const nn::Context&) {
+  embedding.cut("weight", 0, {mine}, group.axis());
+  embedding.forward.replace([&embedding, group, vocabulary, mine](const at::Tensor& token_ids, const nn::Context&) {
     nn::check_token_ids(token_ids, vocabulary);
     return sum_over(look_up(token_ids, embedding.weight, mine, embedding.options().padding_id), group);
   });
-  embedding.set_scores([&embedding, group, vocabulary, parallel_in_training](
-                           const at::Tensor& x, const nn::Context& context, const at::Tensor& bias) {
+  embedding.scores.replace([&embedding, group, vocabulary, parallel_in_training](
+                               const at::Tensor& x, const nn::Context& context, const at::Tensor& bias) {
     auto y = column_products(x, {{embedding.weight, bias}}, group).front();
     return parallel_in_training && context.training ? y : gather_last_dim(y, vocabulary, 1, group);
   });
@@ -45,7 +45,7 @@ void cut_vocabulary(nn::Embedding& embedding, const comm::Group& group, bool par
 
 void cut_vocabulary(nn::TiedHead& head, const comm::Group& group) {
   const auto vocabulary = head.embedding().options().vocabulary;
-  head.cut("bias", 0, shard::split(vocabulary, group.size(), group.rank()), group.axis());
+  head.cut("bias", 0, {shard::split(vocabulary, group.size(), group.rank())}, group.axis());
 }
 
 }  // namespace trireme::shardformer

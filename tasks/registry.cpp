@@ -37,7 +37,7 @@ Registry<TaskKind> all_tasks() {
                "scores.",
                {.min = 1, .max = kMostSamples});
   static const auto many_labels = fields_of("multi_label", "Any number of classes for each sample.");
-  static const auto numbers = fields_of("regression", "Numbers for each sample; mean squared error.", false);
+  static const auto regression_fields = fields_of("regression", "Numbers for each sample; mean squared error.", false);
   static const auto masked = fields_of("masked_lm", "The tokens behind a mask, each a class of the vocabulary.");
   static const auto causal = fields_of("causal_lm", "Each token from those before it.");
   const std::vector<std::string> labelled{"ForImageClassification", "ForSequenceClassification",
@@ -45,7 +45,7 @@ Registry<TaskKind> all_tasks() {
   Registry<TaskKind> tasks("task");
   tasks.add({factory(one_label, classification), labelled, "single_label_classification"});
   tasks.add({factory(many_labels, multi_label), labelled, "multi_label_classification"});
-  tasks.add({factory(numbers, regression), labelled, "regression"});
+  tasks.add({factory(regression_fields, regression), labelled, "regression"});
   tasks.add({factory(masked, masked_lm), {"ForMaskedLM"}, ""});
   tasks.add({factory(causal, causal_lm), {"ForCausalLM", "LMHeadModel"}, ""});
   return tasks;

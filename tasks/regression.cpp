@@ -26,7 +26,7 @@ class Regression final : public Task {
   at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch, const LossOptions&) const override {
     const auto predicted = in_full_precision(outputs.front());
     const auto labels = targets(predicted, batch);
-    return at::mse_loss(predicted, labels, at::Reduction::Sum) / numbers(labels);
+    return at::mse_loss(predicted, labels, at::Reduction::Sum) / targets_per_sample(labels);
   }
 
   std::vector<Metric> metrics() const override {
@@ -44,7 +44,7 @@ class Regression final : public Task {
 
  private:
   /// A sample's numbers.
-  static double numbers(const at::Tensor& labels) {
+  static double targets_per_sample(const at::Tensor& labels) {
     return static_cast<double>(labels.size(0) == 0 ? 1 : labels.numel() / labels.size(0));
   }
   /// In the shape of the outputs: [B] for outputs [B, 1].

@@ -2,52 +2,88 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/base/error.h"
 
 namespace trireme::zero {
+namespace {
+
+/// Buckets that are being filled: one for each set of ranks.
+class OpenBuckets {
+ public:
+  OpenBuckets(const std::vector<nn::Declaration>& parameters, const BucketRules& rules, bool trained,
+              std::vector<Bucket>& out)
+      : parameters_(parameters), rules_(rules), trained_(trained), out_(out) {}
+
+  void add(std::size_t parameter, const std::function<bool(std::size_t first, std::size_t next)>& may_join) {
+    if (const auto group = rules_.group_of(parameter); group != gradient_group_) {
+      close_all();  // the buckets of a gradient group are consecutive
+      gradient_group_ = group;
+    }
+    auto& open = of(parameters_[parameter].placement);
+    if (!open.parameters.empty() && !may_join(open.parameters.front(), parameter)) close(open);
+    open.parameters.push_back(parameter);
+    open.sizes.push_back(parameters_[parameter].placement.local_numel());
+    open.filled += open.sizes.back();
+    if (open.filled >= rules_.elements) close(open);
+  }
+  void close_all() {
+    for (auto& open : open_) close(open);
+  }
+
+ private:
+  struct Open {
+    std::shared_ptr<const ReducingRanks> ranks;
+    std::vector<std::size_t> parameters{};
+    std::vector<std::int64_t> sizes{};
+    std::int64_t filled = 0;
+  };
+  Open& of(const shard::Placement& placement) {
+    const auto ranks = rules_.ranks != nullptr ? rules_.ranks->of(placement) : nullptr;
+    for (auto& open : open_)
+      if (open.ranks == ranks) return open;
+    return open_.emplace_back(Open{ranks});
+  }
+  void close(Open& open) {
+    if (open.parameters.empty()) return;
+    const int parts = open.ranks ? open.ranks->shards.size() : rules_.parts;
+    out_.push_back({std::move(open.parameters), FlatLayout(open.sizes, parts), trained_, gradient_group_, open.ranks});
+    open = {open.ranks};
+  }
+
+  const std::vector<nn::Declaration>& parameters_;
+  const BucketRules& rules_;
+  bool trained_;
+  std::vector<Bucket>& out_;
+  std::vector<Open> open_;
+  int gradient_group_ = 0;
+};
+
+}  // namespace
+
 std::vector<Bucket> cut_in_order(const std::vector<nn::Declaration>& parameters, const std::vector<std::size_t>& order,
-                                 std::int64_t elements, int parts,
+                                 const BucketRules& rules,
                                  const std::function<bool(std::size_t first, std::size_t next)>& may_join) {
-  TRIREME_CHECK(elements >= 1, "invalid bucket size of {} elements", elements);
+  TRIREME_CHECK(rules.elements >= 1, "invalid bucket size of {} elements", rules.elements);
   std::vector<Bucket> out;
   for (const bool trained : {true, false}) {
-    std::vector<std::size_t> open;
-    std::vector<std::int64_t> sizes;
-    std::int64_t filled = 0;
-    const auto close = [&] {
-      if (!open.empty()) out.push_back({open, FlatLayout(sizes, parts), trained});
-      open.clear();
-      sizes.clear();
-      filled = 0;
-    };
+    OpenBuckets open(parameters, rules, trained, out);
     for (const auto i : order) {
       const auto& value = parameters[i].value;
-      if (!value.is_floating_point() || value.requires_grad() != trained) continue;
-      if (!open.empty() && !may_join(open.front(), i)) close();
-      open.push_back(i);
-      sizes.push_back(parameters[i].placement.local_numel());
-      filled += sizes.back();
-      if (filled >= elements) close();
+      if (value.is_floating_point() && value.requires_grad() == trained) open.add(i, may_join);
     }
-    close();
+    open.close_all();
   }
   return out;
 }
 
-std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts) {
-  return plan_buckets(parameters, elements, parts, [](std::size_t) { return 0; });
-}
-
-std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts,
-                                 const std::function<int(std::size_t)>& group_of) {
+std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, const BucketRules& rules) {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return group_of(a) < group_of(b); });
-  auto buckets = cut_in_order(parameters, order, elements, parts,
-                              [&](std::size_t first, std::size_t next) { return group_of(first) == group_of(next); });
-  for (auto& bucket : buckets) bucket.gradient_group = group_of(bucket.parameters.front());
-  return buckets;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return rules.group_of(a) < rules.group_of(b); });
+  return cut_in_order(parameters, order, rules, [](std::size_t, std::size_t) { return true; });
 }
 
 std::int64_t default_bucket_elements(std::int64_t model_elements) {
@@ -55,10 +91,10 @@ std::int64_t default_bucket_elements(std::int64_t model_elements) {
   return std::clamp(model_elements / 8, kSmallest, kLargest);
 }
 
-shard::Placement placement_of(const nn::Declaration& parameter, const Bucket& bucket, std::size_t item, int rank,
-                              const std::vector<std::string>& axes) {
+shard::Placement placement_of(const nn::Declaration& parameter, const Bucket& bucket, std::size_t item) {
   auto placement = parameter.placement;
-  placement.flat = bucket.layout.owned(item, rank);
+  placement.flat = bucket.layout.owned(item, bucket.ranks->shards.rank());
+  const auto& axes = bucket.ranks->axes;
   if (bucket.layout.parts() > 1) placement.sharded_axes.insert(placement.sharded_axes.end(), axes.begin(), axes.end());
   return placement;
 }

@@ -6,11 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "core/nn/parameters.h"
 #include "zero/flat_layout.h"
+#include "zero/reducing_ranks.h"
 
 namespace trireme::zero {
 
@@ -20,33 +21,40 @@ struct Bucket {
   bool trained;                         ///< frozen parameters are in separate buckets, which have no gradient and no
                                         ///< update
   int gradient_group = 0;               ///< the backward pass that completes its gradients, see grad_sync.h
+  std::shared_ptr<const ReducingRanks> ranks{};  ///< that reduce and partition it; null in a plan without ranks
 };
 
-/// Partitions the floating-point parameters of `order` (indices), the trained ones before the frozen ones. A bucket is
-/// closed when it holds `elements` or more, and before a parameter for which may_join(first of the bucket, parameter)
-/// is false.
-/// @pre elements >= 1, parts >= 1
+/// How parameters are distributed over buckets.
+struct BucketRules {
+  std::int64_t elements = 1;  ///< a bucket is closed when it holds this many or more, so it may be larger
+  int parts = 1;              ///< of each bucket, in a plan without ranks
+  /// The ranks of each parameter; null: a plan without ranks.
+  const ReductionPlan* ranks = nullptr;
+  /// The gradient group of a parameter, by its index; empty: all are in one. The groups of the given order must be in
+  /// ascending order.
+  std::function<int(std::size_t)> gradient_group{};
+
+  [[nodiscard]] int group_of(std::size_t parameter) const { return gradient_group ? gradient_group(parameter) : 0; }
+};
+
+/// Partitions the floating-point parameters of `order` (indices), the trained ones before the frozen ones. A bucket has
+/// parameters of one gradient group that are reduced by the same ranks, and is closed before a parameter for which
+/// may_join(first of the bucket, parameter) is false. @pre rules.elements >= 1
 std::vector<Bucket> cut_in_order(const std::vector<nn::Declaration>& parameters, const std::vector<std::size_t>& order,
-                                 std::int64_t elements, int parts,
+                                 const BucketRules& rules,
                                  const std::function<bool(std::size_t first, std::size_t next)>& may_join);
 
-/// Partitions every floating-point parameter, the last first, the trained ones before the frozen ones. A bucket is
-/// closed when it holds `elements` or more, so it may be larger than that. @pre elements >= 1, parts >= 1
-std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts);
-
-/// The same, but no bucket mixes parameters of two gradient groups. `group_of` maps a parameter's index to its gradient
-/// group; the groups are bucketed in ascending order.
-std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, std::int64_t elements, int parts,
-                                 const std::function<int(std::size_t)>& group_of);
+/// Partitions every floating-point parameter, by gradient group, the last first, the trained ones before the frozen
+/// ones. @pre rules.elements >= 1
+std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, const BucketRules& rules);
 
 /// The bucket size when the user sets none: 12 Mi elements, but at most an eighth of the model, so that the buckets in
 /// flight stay small compared with the state that partitioning saves. Never below 64 Ki, where latency would dominate a
 /// message.
 std::int64_t default_bucket_elements(std::int64_t model_elements);
 
-/// The slice of a bucket's item that `rank` owns: a flat range of the parameter's local part, partitioned over the mesh
-/// axes `axes`. May be empty.
-shard::Placement placement_of(const nn::Declaration& parameter, const Bucket& bucket, std::size_t item, int rank,
-                              const std::vector<std::string>& axes);
+/// The slice of a bucket's item that this rank owns: a flat range of the parameter's local part. May be empty.
+/// @pre the bucket has ranks
+shard::Placement placement_of(const nn::Declaration& parameter, const Bucket& bucket, std::size_t item);
 
 }  // namespace trireme::zero

@@ -13,7 +13,7 @@ std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + u
 
 FlatLayout::FlatLayout(std::vector<std::int64_t> sizes, int parts, std::int64_t alignment)
     : sizes_(std::move(sizes)), parts_(parts) {
-  TRIREME_CHECK(parts >= 1 && alignment >= 1, "{} parts, alignment {}", parts, alignment);
+  TRIREME_CHECK(parts >= 1 && alignment >= 1, "invalid flat layout: {} parts, alignment {}", parts, alignment);
   std::int64_t end = 0;
   for (const auto size : sizes_) {
     offsets_.push_back(end);
@@ -34,7 +34,7 @@ shard::Range FlatLayout::owned(std::size_t index, int rank) const {
   return {begin - whole.begin, end - whole.begin};
 }
 
-std::int64_t FlatLayout::place_in_part(std::size_t index, int rank) const {
+std::int64_t FlatLayout::offset_in_part(std::size_t index, int rank) const {
   const auto range = owned(index, rank);
   return range.size() == 0 ? 0 : item(index).begin + range.begin - part(rank).begin;
 }

@@ -34,7 +34,7 @@ class FlatLayout {
   /// The elements of an item that a rank's part holds, counted from the start of the item; {0, 0} when there are none.
   [[nodiscard]] shard::Range owned(std::size_t index, int rank) const;
   /// The offset of these elements in the part; 0 when there are none.
-  [[nodiscard]] std::int64_t place_in_part(std::size_t index, int rank) const;
+  [[nodiscard]] std::int64_t offset_in_part(std::size_t index, int rank) const;
 
  private:
   std::vector<std::int64_t> sizes_, offsets_;

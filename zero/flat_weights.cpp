@@ -32,19 +32,17 @@ void give_memory(const at::Tensor& tensor) {
 }  // namespace
 
 FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vector<Residency> residencies,
-                         const comm::Group& shards, const comm::Group& everyone, const FlatWeightsOptions& options)
+                         const FlatWeightsOptions& options)
     : buckets_(std::move(buckets)),
       residencies_(std::move(residencies)),
-      shards_(shards),
       options_(options),
       materialized_(buckets_.size(), true),
       gathers_(buckets_.size()) {
-  TRIREME_CHECK(residencies_.size() == buckets_.size(), "got {} placements for {} buckets", residencies_.size(),
+  TRIREME_CHECK(residencies_.size() == buckets_.size(), "got {} residencies for {} buckets", residencies_.size(),
                 buckets_.size());
   const at::NoGradGuard no_grad;
-  if (options_.axes.empty()) options_.axes = {shards_.axis()};
   make_buffers();
-  fill_masters(nn::declarations(model), everyone);
+  fill_masters(nn::declarations(model));
   install(model);
   map_blocks(model);
 }
@@ -53,7 +51,7 @@ void FlatWeights::make_buffers() {
   const auto on_device = at::TensorOptions().dtype(options_.working).device(options_.device);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& layout = buckets_[b].layout;
-    const auto mine = layout.part(shards_.rank());
+    const auto mine = layout.part(shards(b).rank());
     flat_.push_back(residencies_[b].replicated ? at::zeros({layout.total()}, on_device)
                                                : at::empty({layout.total()}, on_device));
     if (residencies_[b].replicated) {
@@ -107,11 +105,11 @@ void FlatWeights::install(nn::Model& model) {
     if (!materialized_[b]) give_memory(flat_[b]);  // a view can only be made of a tensor that has memory
     for (std::size_t i = 0; i < buckets_[b].parameters.size(); ++i) {
       const auto& parameter = parameters[buckets_[b].parameters[i]];
-      const auto place = buckets_[b].layout.item(i);
+      const auto range = buckets_[b].layout.item(i);
       // variable_data() gives the view a separate version counter, so that an all-gather does not count as a
       // modification of a tensor that autograd has saved.
       memory[parameter.name] =
-          flat_[b].narrow(0, place.begin, place.size()).view(parameter.placement.local_shape()).variable_data();
+          flat_[b].narrow(0, range.begin, range.size()).view(parameter.placement.local_shape()).variable_data();
     }
     if (!materialized_[b]) free_memory(flat_[b]);
   }
@@ -125,20 +123,19 @@ void FlatWeights::install(nn::Model& model) {
   leaves_ = nn::declarations(model);
 }
 
-void FlatWeights::fill_masters(const std::vector<nn::Declaration>& parameters, const comm::Group& everyone) {
-  const int rank = shards_.rank();
+void FlatWeights::fill_masters(const std::vector<nn::Declaration>& parameters) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& bucket = buckets_[b];
     first_.push_back(slices_.size());
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
       const auto& parameter = parameters[bucket.parameters[i]];
-      auto placement = placement_of(parameter, bucket, i, rank, options_.axes);
+      auto placement = placement_of(parameter, bucket, i);
       auto slice = cut(masters_[b], b, i);
       if (parameter.init) {
         shard::draw_into(*parameter.init, options_.seed, placement, slice);
       } else {
         const auto whole = parameter.value.detach().to(options_.device, options_.master).contiguous();
-        everyone.broadcast(whole, 0);
+        bucket.ranks->everyone.broadcast(whole, 0);
         slice.copy_(placement.slice(whole));
       }
       slices_.push_back({parameter.name, std::move(slice), std::move(placement)});
@@ -148,8 +145,8 @@ void FlatWeights::fill_masters(const std::vector<nn::Declaration>& parameters, c
 
 at::Tensor FlatWeights::cut(const at::Tensor& part, std::size_t bucket, std::size_t item) const {
   const auto& layout = buckets_[bucket].layout;
-  const int rank = shards_.rank();
-  return part.narrow(0, layout.place_in_part(item, rank), layout.owned(item, rank).size());
+  const int rank = shards(bucket).rank();
+  return part.narrow(0, layout.offset_in_part(item, rank), layout.owned(item, rank).size());
 }
 
 void FlatWeights::map_blocks(nn::Model& model) {
@@ -167,15 +164,15 @@ void FlatWeights::map_blocks(nn::Model& model) {
 void FlatWeights::gather(std::size_t bucket) {
   auto mine = parts_[bucket];
   if (residencies_[bucket].offload_part) {
-    const auto place = buckets_[bucket].layout.part(shards_.rank());
-    mine = flat_[bucket].narrow(0, place.begin, place.size());
+    const auto range = buckets_[bucket].layout.part(shards(bucket).rank());
+    mine = flat_[bucket].narrow(0, range.begin, range.size());
     uploads_.begin(bucket, parts_[bucket], mine, [&] {
-      if (shards_.size() > 1) gathers_[bucket] = shards_.all_gather_into_async(flat_[bucket], mine);
+      if (shards(bucket).size() > 1) gathers_[bucket] = shards(bucket).all_gather_into_async(flat_[bucket], mine);
     });
     return;
   }
-  if (shards_.size() == 1 && mine.is_alias_of(flat_[bucket])) return;
-  gathers_[bucket] = shards_.all_gather_into_async(flat_[bucket], mine);
+  if (shards(bucket).size() == 1 && mine.is_alias_of(flat_[bucket])) return;
+  gathers_[bucket] = shards(bucket).all_gather_into_async(flat_[bucket], mine);
 }
 
 void FlatWeights::wait(std::size_t bucket) {
@@ -237,7 +234,7 @@ void FlatWeights::wait() {
 std::vector<std::string> FlatWeights::describe(std::string_view name) const {
   std::vector<std::string> lines;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const auto& [parameters, layout, trained, gradient_group] = buckets_[b];
+    const auto& [parameters, layout, trained, gradient_group, ranks] = buckets_[b];
     lines.push_back(fmt::format("{} {}{}: {} elements of {} parameters, {} ... {}; {} per rank, {} of padding in all",
                                 name, b, trained ? "" : " (frozen)", layout.payload(), parameters.size(),
                                 leaves_[parameters.front()].name, leaves_[parameters.back()].name, layout.part_size(),
@@ -250,7 +247,7 @@ std::int64_t FlatWeights::buffer_bytes(std::size_t bucket) const {
   return buckets_[bucket].layout.total() * static_cast<std::int64_t>(c10::elementSize(options_.working));
 }
 
-std::int64_t FlatWeights::part_bytes(std::size_t bucket) const { return buffer_bytes(bucket) / shards_.size(); }
+std::int64_t FlatWeights::part_bytes(std::size_t bucket) const { return buffer_bytes(bucket) / shards(bucket).size(); }
 
 std::int64_t FlatWeights::wide_master_bytes(std::size_t bucket) const {
   if (options_.master == options_.working) return 0;

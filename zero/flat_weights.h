@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/comm/group.h"
 #include "core/nn/parameters.h"
 #include "zero/buckets.h"
 #include "zero/host_copies.h"
@@ -35,9 +34,8 @@ struct FlatWeightsOptions {
   at::ScalarType working = at::kFloat;  ///< dtype of the layers' weights
   at::ScalarType master = at::kFloat;   ///< dtype that the optimizer updates
   c10::Device device = at::kCPU;
-  std::uint64_t seed = 0;           ///< of the initial values
-  std::vector<std::string> axes{};  ///< mesh axes over which buckets are partitioned; empty: the axis of `shards`
-  bool pin = true;                  ///< use pinned host memory beside a GPU, so that copies are asynchronous
+  std::uint64_t seed = 0;  ///< of the initial values
+  bool pin = true;         ///< use pinned host memory beside a GPU, so that copies are asynchronous
 };
 
 /// Where the data of a bucket is stored.
@@ -51,11 +49,10 @@ struct Residency {
 class FlatWeights {
  public:
   /// Initialises each rank's slices by name, and makes the model's parameters views into the buffers, which are filled
-  /// by copy_all_from_masters(). Values of a user's own modules are taken from rank 0 of `everyone`. `shards`: the
-  /// ranks over which a bucket is partitioned; `everyone`: all ranks that must hold the same weights; `residencies`:
-  /// one for each bucket. Collective over both groups.
+  /// by copy_all_from_masters(). Values of a user's own modules are taken from the first of all ranks that must hold
+  /// the same (ReducingRanks::everyone). `residencies`: one for each bucket. Collective over the buckets' ranks.
   FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vector<Residency> residencies,
-              const comm::Group& shards, const comm::Group& everyone, const FlatWeightsOptions& options);
+              const FlatWeightsOptions& options);
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
   [[nodiscard]] const Residency& residency(std::size_t bucket) const { return residencies_[bucket]; }
@@ -81,8 +78,9 @@ class FlatWeights {
   /// Frees the buffer's memory, unless it is replicated.
   void release(std::size_t bucket);
   void release_all();
-  /// Whether a buffer has memory; and the bytes of those that are not replicated.
+  /// Whether a bucket's buffer has memory.
   [[nodiscard]] bool is_materialized(std::size_t bucket) const { return materialized_[bucket]; }
+  /// Bytes of the buffers that have memory and are not replicated.
   [[nodiscard]] std::int64_t gathered_bytes() const { return gathered_; }
   /// Moves a bucket's part and master; slices() then returns other tensors. @pre not replicated, before and after
   void move_to(std::size_t bucket, const Residency& residency);
@@ -107,7 +105,8 @@ class FlatWeights {
   [[nodiscard]] at::Tensor make_part(std::size_t bucket) const;
   [[nodiscard]] at::Tensor make_master(std::size_t bucket) const;
   [[nodiscard]] at::Tensor on_host(std::int64_t size, at::ScalarType dtype) const;
-  void fill_masters(const std::vector<nn::Declaration>& parameters, const comm::Group& everyone);
+  void fill_masters(const std::vector<nn::Declaration>& parameters);
+  [[nodiscard]] const comm::Group& shards(std::size_t bucket) const { return buckets_[bucket].ranks->shards; }
   void install(nn::Model& model);
   void map_blocks(nn::Model& model);
   void gather(std::size_t bucket);
@@ -115,7 +114,6 @@ class FlatWeights {
 
   std::vector<Bucket> buckets_;
   std::vector<Residency> residencies_;
-  comm::Group shards_;
   FlatWeightsOptions options_;
   std::vector<at::Tensor> flat_, parts_, masters_;  ///< of each bucket
   std::vector<bool> materialized_;                  ///< the buffer has memory

@@ -51,16 +51,16 @@ GradSync::Filled::Filled(const Bucket& bucket)
       written(bucket.parameters.size(), false),
       missing(bucket.parameters.size()) {}
 
-GradSync::GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Declaration>& leaves, GradGroups groups,
+GradSync::GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Declaration>& leaves,
                    GradSyncOptions options)
-    : leaves_(leaves), groups_(std::move(groups)), options_(options) {
+    : leaves_(leaves), options_(std::move(options)) {
   locations_.assign(leaves.size(), {buckets.size(), 0});
   used_.assign(leaves.size(), 0);
   parts_.resize(buckets.size());
   for (const auto& bucket : buckets) {
     if (!bucket.trained) continue;
-    TRIREME_CHECK(bucket.layout.parts() == groups_.shards.size(), "{} parts for {} ranks", bucket.layout.parts(),
-                  groups_.shards.size());
+    TRIREME_CHECK(bucket.ranks && bucket.layout.parts() == bucket.ranks->shards.size(),
+                  "a bucket of {} parts was planned for other ranks", bucket.layout.parts());
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) locations_[bucket.parameters[i]] = {buckets_.size(), i};
     const auto at = buckets_.size();
     auto& gradient_group =
@@ -165,23 +165,25 @@ void GradSync::launch(std::size_t index) {
     while (index - waited >= kOnTheWay) wait_bucket(waited++);
   auto& bucket = buckets_[index];
   move(bucket, State::filling, State::reducing);
-  if (groups_.everyone.size() == 1) return;
+  const auto& ranks = *bucket.plan.ranks;
+  if (ranks.everyone.size() == 1) return;
   bucket.sent = bucket.full.to(options_.communication_dtype.value_or(bucket.full.scalar_type()));
-  if (groups_.shards.size() == 1) {  // not partitioned: the replicas all-reduce the whole bucket
+  if (ranks.shards.size() == 1) {  // not partitioned: the replicas all-reduce the whole bucket
     bucket.received = bucket.sent;
-    bucket.work = groups_.replicas.all_reduce_async(bucket.received);
+    bucket.work = ranks.replicas.all_reduce_async(bucket.received);
     return;
   }
   bucket.received = at::empty({bucket.plan.layout.part_size()}, bucket.sent.options());
-  bucket.work = groups_.shards.reduce_scatter_into_async(bucket.received, bucket.sent);
+  bucket.work = ranks.shards.reduce_scatter_into_async(bucket.received, bucket.sent);
 }
 
 void GradSync::wait_bucket(std::size_t index, const Further& further) {
   auto& bucket = buckets_[index];
   move(bucket, State::reducing, State::done);
   bucket.work.wait();
-  if (groups_.shards.size() > 1 && groups_.replicas.size() > 1) groups_.replicas.all_reduce(bucket.received);
-  const auto part = bucket.plan.layout.part(groups_.shards.rank());
+  const auto& ranks = *bucket.plan.ranks;
+  if (ranks.shards.size() > 1 && ranks.replicas.size() > 1) ranks.replicas.all_reduce(bucket.received);
+  const auto part = bucket.plan.layout.part(ranks.shards.rank());
   auto mine = bucket.full.narrow(0, part.begin, part.size());
   if (!options_.partition) {
     if (bucket.received.defined() && !bucket.received.is_same(bucket.full)) mine.copy_(bucket.received);
@@ -239,11 +241,28 @@ void GradSync::finish() {
   for (const auto& bucket : buckets_)
     TRIREME_CHECK(bucket.state == State::done, "gradients were requested while a bucket is in state {}",
                   name_of(bucket.state));
-  const auto device = stored_options().device();
-  used_anywhere_ =
-      at::tensor(used_, at::TensorOptions(at::kByte).pinned_memory(device.is_cuda())).to(device, /*non_blocking=*/true);
+  used_anywhere_ = used_on_any_rank();
   used_on_host_ = at::Tensor();
-  groups_.everyone.all_reduce(used_anywhere_, comm::ReduceOp::max);
+}
+
+/// uint8 [parameters], on the device.
+at::Tensor GradSync::used_on_any_rank() const {
+  std::vector<std::shared_ptr<const ReducingRanks>> all;  // in an order that is the same on all ranks
+  for (const auto& bucket : buckets_)
+    if (std::find(all.begin(), all.end(), bucket.plan.ranks) == all.end()) all.push_back(bucket.plan.ranks);
+  const auto device = stored_options().device();
+  at::Tensor anywhere;
+  for (const auto& ranks : all) {
+    std::vector<std::uint8_t> used(used_.size(), 0);
+    for (const auto& bucket : buckets_)
+      for (const auto index : bucket.plan.parameters)
+        if (bucket.plan.ranks == ranks) used[index] = used_[index];
+    auto flags = at::tensor(used, at::TensorOptions(at::kByte).pinned_memory(device.is_cuda()))
+                     .to(device, /*non_blocking=*/true);
+    ranks->everyone.all_reduce(flags, comm::ReduceOp::max);
+    anywhere = anywhere.defined() ? anywhere.bitwise_or_(flags) : flags;
+  }
+  return anywhere;
 }
 
 at::Tensor GradSync::unused(std::size_t index, bool on_host) {

@@ -25,7 +25,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,22 +45,13 @@ struct GradSyncOptions {
   std::function<bool(std::size_t)> on_host{};
 };
 
-/// The groups of ranks.
-struct GradGroups {
-  comm::Group shards;               ///< partition each bucket
-  comm::Group replicas;             ///< hold the same part; a group of one rank when there are no replicas
-  comm::Group everyone;             ///< shards and replicas together
-  std::vector<std::string> axes{};  ///< mesh axes that `shards` spans; empty: the axis of `shards`
-};
-
 class GradSync {
  public:
   /// Changes a reduced part in place.
   using Further = std::function<void(at::Tensor& part)>;
 
   /// `leaves`: the parameters for which `buckets` were planned, with memory. Frozen buckets are ignored.
-  GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Declaration>& leaves, GradGroups groups,
-           GradSyncOptions options);
+  GradSync(const std::vector<Bucket>& buckets, const std::vector<nn::Declaration>& leaves, GradSyncOptions options);
   ~GradSync();
   GradSync(const GradSync&) = delete;
   GradSync& operator=(const GradSync&) = delete;
@@ -88,7 +78,7 @@ class GradSync {
   void finish();
   /// Whether this rank had a gradient of leaves[index] since reset().
   [[nodiscard]] bool used(std::size_t index) const { return used_.at(index) != 0; }
-  /// Marks it as used.
+  /// Records a gradient of leaves[index] that another rank computed, so that the parameter is updated.
   void use(std::size_t index) { used_.at(index) = 1; }
   /// Discards the gradients.
   void reset();
@@ -111,7 +101,7 @@ class GradSync {
     explicit Filled(const Bucket& bucket);
     Bucket plan;
     State state = State::idle;
-    std::vector<bool> came;     ///< by item: its gradient of this pass is here
+    std::vector<bool> came;     ///< by item: its gradient of this pass is in `full`
     std::vector<bool> written;  ///< by item: since the last reduction
     std::size_t missing = 0;    ///< items without a gradient of this pass
     at::Tensor full;            ///< [total]; undefined while empty (partitioned)
@@ -134,6 +124,7 @@ class GradSync {
   void wait_bucket(std::size_t index, const Further& further = {});
   void wait_all(GradientGroup& gradient_group, const Further& further = {});
   [[nodiscard]] at::TensorOptions stored_options() const;
+  [[nodiscard]] at::Tensor used_on_any_rank() const;
 
   std::vector<Filled> buckets_;  ///< the trained ones, which come first among all
   std::vector<nn::Declaration> leaves_;
@@ -142,7 +133,6 @@ class GradSync {
   std::vector<std::uint8_t> used_;
   at::Tensor used_anywhere_, used_on_host_;  ///< uint8 [parameters]; the copy is made when it is asked for
   HostCopies to_host_;
-  GradGroups groups_;
   GradSyncOptions options_;
   std::map<int, GradientGroup> gradient_groups_;
   bool held_ = false;

@@ -65,16 +65,16 @@ void DeviceCopies::begin(std::size_t key, const at::Tensor& from, const at::Tens
   to.copy_(from, /*non_blocking=*/true);
   c10::Event arrived(device.type());
   arrived.record(*beside_);
-  arriving_.insert_or_assign(key, std::pair(device, std::move(arrived)));
+  copy_events_.insert_or_assign(key, std::pair(device, std::move(arrived)));
   then();
 }
 
 void DeviceCopies::wait(std::size_t key) {
-  const auto found = arriving_.find(key);
-  if (found == arriving_.end()) return;
+  const auto found = copy_events_.find(key);
+  if (found == copy_events_.end()) return;
   const auto& [device, event] = found->second;
   event.block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  arriving_.erase(found);
+  copy_events_.erase(found);
 }
 
 }  // namespace trireme::zero

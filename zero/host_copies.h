@@ -45,7 +45,7 @@ class DeviceCopies {
   void wait(std::size_t key);
 
  private:
-  std::map<std::size_t, std::pair<c10::Device, c10::Event>> arriving_;
+  std::map<std::size_t, std::pair<c10::Device, c10::Event>> copy_events_;
   std::optional<c10::Stream> beside_;
 };
 

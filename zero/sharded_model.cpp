@@ -33,9 +33,8 @@ FlatWeightsOptions weights_options(const BoostOptions& options, bool masters, c1
 
 std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatWeightsOptions& options,
                                           std::vector<Bucket> buckets, std::vector<Residency> residencies,
-                                          const GradGroups& groups, const Log& log) {
-  auto weights = std::make_unique<FlatWeights>(*source.model, std::move(buckets), std::move(residencies), groups.shards,
-                                               groups.everyone, options);
+                                          const Log& log) {
+  auto weights = std::make_unique<FlatWeights>(*source.model, std::move(buckets), std::move(residencies), options);
   if (!source.weights.empty())
     checkpoint::load_weights(source.weights, weights->slices(), source.head_prefix, log,
                              checkpoint::other_tensors(*source.model));
@@ -45,13 +44,12 @@ std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatW
 }
 
 ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights,
-                           const BoostOptions& options, const ShardedOptions& sharded, GradGroups groups,
-                           c10::Device device)
+                           const BoostOptions& options, const ShardedOptions& sharded, c10::Device device)
     : ReplicatedModel(model, nn::parameters(*model), options, precision_of(options, sharded), device),
       options_(sharded),
       weights_(std::move(weights)),
       working_(Precision::pure(options.train.precision).parameters) {
-  sync_ = std::make_unique<GradSync>(weights_->buckets(), weights_->leaves(), std::move(groups),
+  sync_ = std::make_unique<GradSync>(weights_->buckets(), weights_->leaves(),
                                      GradSyncOptions{.partition = options_.partition_gradients,
                                                      .overlap = options_.overlap_reduce,
                                                      .deferred_group = options_.deferred_group,
@@ -82,6 +80,12 @@ at::Tensor ShardedModel::scaled_loss(const at::Tensor& loss) const { return opti
 nn::Tensors ShardedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) {
   for (const auto bucket : weights_->buckets_of(*block)) weights_->wait(bucket);
   return ReplicatedModel::run(block, std::move(inputs), context);
+}
+
+ModelReport ShardedModel::report() const {
+  auto report = ReplicatedModel::report();
+  report.parameter_bytes = weights_->weight_bytes();
+  return report;
 }
 
 ScopeGuard ShardedModel::no_sync() {

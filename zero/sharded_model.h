@@ -26,7 +26,7 @@ struct ShardedOptions {
   bool overlap_reduce = true;
   bool overlap_gather = false;          ///< weights are gathered during the next forward pass, block by block
   bool cast_inputs = true;              ///< cast to the working dtype before the forward pass
-  bool hold_gradients = false;          ///< stage 2: keep full gradients over the microbatches of a step
+  bool hold_gradients = false;          ///< stages 2 and 3: keep full gradients over the microbatches of a step
   std::optional<int> deferred_group{};  ///< see grad_sync.h
   bool counts_loss = true;   ///< false: another rank computes the same loss, and this rank's gradient counts as zero
   bool outputs_fp32 = true;  ///< half precision: the criterion is given outputs in float32
@@ -44,15 +44,15 @@ FlatWeightsOptions weights_options(const BoostOptions& options, bool masters, c1
 /// its weights file. A rank never holds the full model, unless its buckets are replicated. Collective.
 std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatWeightsOptions& options,
                                           std::vector<Bucket> buckets, std::vector<Residency> residencies,
-                                          const GradGroups& groups, const Log& log);
+                                          const Log& log);
 
 class ShardedModel : public ReplicatedModel {
  public:
-  /// `groups`: gradients and optimizer state are partitioned over groups.shards.
+  /// Gradients and optimizer state are partitioned like the weights.
   ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,
-               const ShardedOptions& sharded, GradGroups groups, c10::Device device);
+               const ShardedOptions& sharded, c10::Device device);
 
-  /// In the working dtype, if the options say so.
+  /// The batch's inputs, cast to the working dtype if ShardedOptions::cast_inputs is set.
   [[nodiscard]] nn::Tensors first_inputs(const data::Batch& batch) const override;
   [[nodiscard]] nn::NamedTensors side_inputs(const data::Batch& batch) const override;
   /// The loss from which a backward pass starts. When the loss does not count it is multiplied by zero: the backward
@@ -63,21 +63,20 @@ class ShardedModel : public ReplicatedModel {
   std::vector<shard::Slice> weights() override;
   void weights_changed() override;
   std::vector<shard::Slice> gradients() override;
-  std::int64_t parameter_bytes() const override { return weights_->weight_bytes(); }
-  std::vector<std::string> notes() const override { return notes_; }
-  void note(std::string line) { notes_.push_back(std::move(line)); }
+  ModelReport report() const override;
 
   /// Called before blocks are run: for the forward and backward pass of a microbatch, for all microbatches of a
   /// pipeline's step, or for an evaluation. forward() calls it itself.
   virtual void begin_pass() {}
-  /// While the guard lives, blocks are run only for the shapes of their outputs, with any weights. It involves no
-  /// communication, so the other ranks of the partition need not run them too.
+  /// While the guard lives, blocks are run only for the shapes of their outputs, whatever the weights are. It involves
+  /// no communication, so the other ranks of the partition need not run them too.
   virtual ScopeGuard shapes_alone() { return ScopeGuard(nullptr); }
   /// Called after a backward pass that completes the gradients of a gradient group (grad_sync.h).
   virtual void pass_ended(int gradient_group = 0) { sync_->end_pass(gradient_group); }
   /// Called after an update. `state`: bytes of optimizer state of each bucket. Collective.
   virtual void step_ended(std::vector<std::int64_t> /*state*/) {}
-  /// Sets a callback for a bucket whose slices have moved, so that the state of these slices can be moved too.
+  /// Sets a callback for a bucket whose slices were moved between device and host, so that the state of these slices
+  /// can be moved too.
   void on_move(std::function<void(std::size_t)> follow) { follow_ = std::move(follow); }
   [[nodiscard]] FlatWeights& flat() { return *weights_; }
   [[nodiscard]] const FlatWeights& flat() const { return *weights_; }
@@ -96,7 +95,6 @@ class ShardedModel : public ReplicatedModel {
   std::unique_ptr<FlatWeights> weights_;
   std::unique_ptr<GradSync> sync_;
   at::ScalarType working_;
-  std::vector<std::string> notes_;
   std::function<void(std::size_t)> follow_;
 };
 

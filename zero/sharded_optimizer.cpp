@@ -32,8 +32,8 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
     for (const auto& slot : std::exchange(groups_[g].slots, {})) group_of_[slot.name] = g;
   for (std::size_t b = 0; b < weights.buckets().size() && weights.buckets()[b].trained; ++b)
     parts_.push_back(make_part(b));
-  model_.on_move([this, here = std::weak_ptr<bool>(here_)](std::size_t bucket) {
-    if (!here.expired() && bucket < parts_.size()) follow(bucket);  // later buckets are frozen
+  model_.on_move([this, alive = std::weak_ptr<bool>(alive_)](std::size_t bucket) {
+    if (!alive.expired() && bucket < parts_.size()) follow(bucket);  // later buckets are frozen
   });
 }
 
@@ -71,7 +71,7 @@ void ShardedOptimizer::backward(const at::Tensor& loss_sum, const at::Tensor& gl
 
 at::Tensor ShardedOptimizer::norm_of(const std::vector<at::Tensor>& parts) {
   auto& weights = model_.flat();
-  std::vector<shard::Placed> placed;
+  std::vector<shard::PlacedTensor> placed;
   for (std::size_t b = 0; b < parts_.size(); ++b)
     for (std::size_t i = 0; i < weights.buckets()[b].parameters.size(); ++i)
       placed.push_back({&weights.slices()[weights.first_slice(b) + i].placement, weights.cut(parts[b], b, i)});
@@ -95,13 +95,13 @@ StepResult ShardedOptimizer::apply_gradients(double lr) {
   at::Tensor factor;
   if (max_norm_ > 0) factor = shard::clip_factor(result.grad_norm, max_norm_);
   if (scaler_.enabled()) factor = factor.defined() ? factor * scaler_.inverse() : scaler_.inverse();
-  const Decision here{factor, skip};
+  const Decision on_device{factor, skip};
   Decision on_host;  // read once, before the all-gathers of new weights are launched, since the read would wait for
                      // them too
   if (offloads()) on_host = {factor.defined() ? factor.cpu() : factor, skip.cpu()};
   // The next forward pass starts with the weights of the last bucket, so its all-gather is launched first.
   for (std::size_t b = parts_.size(); b-- > 0;) {
-    update(b, lr, weights.residency(b).offload_master ? on_host : here);
+    update(b, lr, weights.residency(b).offload_master ? on_host : on_device);
     weights.copy_from_master(b);
   }
   if (!model_.options().overlap_gather) weights.wait();

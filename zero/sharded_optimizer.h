@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/booster/handles.h"
+#include "core/booster/boosted.h"
 #include "core/booster/plugin.h"
 #include "core/comm/mesh.h"
 #include "zero/sharded_model.h"
@@ -27,15 +27,12 @@ class ShardedOptimizer : public BoostedOptimizer {
   void zero_grad() override;
   std::vector<shard::Slice> state() override;
   optim::LossScaler& scaler() override { return scaler_; }
-  /// Bytes of moments, and of masters that are copies.
-  std::int64_t state_bytes() const override {
-    return bytes_where([](const Residency&) { return true; });
+  OptimizerReport report() const override {
+    return {.state_bytes = bytes_where([](const Residency&) { return true; }),
+            .host_state_bytes = bytes_where([](const Residency& residency) { return residency.offload_master; }),
+            .gradient_bytes = gradient_bytes_,
+            .description = description_};
   }
-  std::int64_t host_state_bytes() const override {
-    return bytes_where([](const Residency& residency) { return residency.offload_master; });
-  }
-  std::int64_t gradient_bytes() const override { return gradient_bytes_; }
-  std::string describe() const override { return description_; }
 
  protected:
   StepResult apply_gradients(double lr) override;
@@ -67,8 +64,8 @@ class ShardedOptimizer : public BoostedOptimizer {
   optim::LossScaler scaler_;
   std::string description_;
   std::int64_t gradient_bytes_ = 0;
-  std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  ///< expires with this object; the model's callback
-                                                               ///< checks it
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< expires with this object; the model's callback
+                                                                ///< checks it
 };
 
 }  // namespace trireme::zero

@@ -58,7 +58,7 @@ train::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& l
   // Plugin settings from the user must be used or rejected.
   if (!own_layout || sets(command.set, "plugin.") || fits(config, ranks)) return config;
   log.note("layout   the run's layout ({}) does not fit {}; evaluating with data parallelism", config.parallel.plugin,
-           text::counted(ranks, "rank"));
+           text::quantity(ranks, "rank"));
   drop_layout(root);
   return train::from_table(std::move(root), builtin_kinds());
 }
@@ -78,7 +78,7 @@ void show_checkpoint(const EvalCommand& command, int rank) {
   if (rank != 0) return;
   const auto& at = stored.record().progress;
   put(fmt::format("weights   {}: epoch {}, after {}\n", command.weights,
-                  at.step_in_epoch == 0 ? at.epoch : at.epoch + 1, text::counted(at.global_step, "step")));
+                  at.step_in_epoch == 0 ? at.epoch : at.epoch + 1, text::quantity(at.global_step, "step")));
 }
 
 }  // namespace

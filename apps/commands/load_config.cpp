@@ -4,7 +4,7 @@
 
 #include "apps/config_file.h"
 #include "core/config/document.h"
-#include "core/config/place.h"
+#include "core/config/location.h"
 #include "core/train/extension.h"
 #include "trireme.h"
 
@@ -27,7 +27,8 @@ bool is_one_of(const FieldValue& value, const std::vector<std::string>& allowed)
 train::Kinds kinds_for(const config::Table& root) {
   auto kinds = builtin_kinds();
   const auto run = config::split_section(config::section_of(root, "run"), train::run_fields()).common;
-  config::with_place(root, [&] { train::load_extensions(config::read(&run, train::run_fields()).extensions, kinds); });
+  config::with_location(root,
+                        [&] { train::load_extensions(config::read(&run, train::run_fields()).extensions, kinds); });
   return kinds;
 }
 

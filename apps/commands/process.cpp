@@ -44,16 +44,17 @@ void add_keys(const config::Table& table, Settings& out) {
 constexpr const char* kCommand = "the command";
 
 /// The first key with different values, as a sentence; "" when there is none.
-std::string first_difference(const Settings& here, const Settings& there, int rank) {
+std::string first_difference(const Settings& own, const Settings& of_first_rank, int rank) {
   // Another command has other settings too.
-  if (here.at(kCommand) != there.at(kCommand))
-    return fmt::format("rank {} runs {}, but rank 0 runs {}", rank, here.at(kCommand), there.at(kCommand));
-  auto all = here;
-  all.insert(there.begin(), there.end());
+  if (own.at(kCommand) != of_first_rank.at(kCommand))
+    return fmt::format("rank {} runs {}, but rank 0 runs {}", rank, own.at(kCommand), of_first_rank.at(kCommand));
+  auto all = own;
+  all.insert(of_first_rank.begin(), of_first_rank.end());
   for (const auto& [key, any] : all) {
-    const auto mine = here.find(key), other = there.find(key);
-    if (mine == here.end()) return fmt::format("rank {} does not set {}, but rank 0 has {}", rank, key, other->second);
-    if (other == there.end()) return fmt::format("rank {} has {} = {}, but rank 0 does not set it", rank, key, any);
+    const auto mine = own.find(key), other = of_first_rank.find(key);
+    if (mine == own.end()) return fmt::format("rank {} does not set {}, but rank 0 has {}", rank, key, other->second);
+    if (other == of_first_rank.end())
+      return fmt::format("rank {} has {} = {}, but rank 0 does not set it", rank, key, any);
     if (mine->second != other->second)
       return fmt::format("rank {} has {} = {}, but rank 0 has {}", rank, key, mine->second, other->second);
   }
@@ -73,10 +74,10 @@ void add_contents(const train::Prepared& prepared, Settings& out) {
 }  // namespace
 
 void check_same_settings(comm::World& world, const std::string& command, const train::Prepared& prepared) {
-  Settings here{{kCommand, command}};
-  add_keys(prepared.config.root, here);
-  add_contents(prepared, here);
-  const auto text = json_text(nlohmann::json(here));
+  Settings own{{kCommand, command}};
+  add_keys(prepared.config.root, own);
+  add_contents(prepared, own);
+  const auto text = json_text(nlohmann::json(own));
   const auto digest = static_cast<std::int64_t>(random::hash(text));
   auto least = at::tensor({digest, ~digest}).to(world.device());
   world.group().all_reduce(least, comm::ReduceOp::min);
@@ -86,7 +87,7 @@ void check_same_settings(comm::World& world, const std::string& command, const t
   const auto of_first = comm::broadcast_text(world.group(), world.device(), text);
   const auto all =
       comm::gather_text(world.group(), world.device(),
-                        first_difference(here, nlohmann::json::parse(of_first).get<Settings>(), world.rank()));
+                        first_difference(own, nlohmann::json::parse(of_first).get<Settings>(), world.rank()));
   const auto found = std::find_if(all.begin(), all.end(), [](const auto& each) { return !each.empty(); });
   const auto said = comm::broadcast_text(world.group(), world.device(), found == all.end() ? "" : *found);
   throw ConfigError(said + "; start all ranks with the same file and options");

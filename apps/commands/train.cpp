@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "apps/commands/commands.h"
@@ -55,7 +56,8 @@ int run(const TrainCommand& command) {
         auto config = load(command);
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, "", Log(info.rank));
+        const auto file = config.run.rank_logs ? std::make_shared<LogFile>() : nullptr;
+        prepared = train::prepare(std::move(config), info, "", Log(info.rank, stderr, file));
         return options;
       },
       [&](comm::World& world) {
@@ -64,8 +66,8 @@ int run(const TrainCommand& command) {
           config::fail(prepared->config.root.table("run"), "memory_mb",
                        "applies only to CPU ranks, but these ranks use GPUs; remove it");
         const auto folder = train::open_run(*prepared);
-        train::run_training(std::move(*prepared), world, *folder, {.columns = terminal_columns(STDOUT_FILENO)},
-                            command.timeline);
+        train::run_training(std::move(*prepared), world, *folder,
+                            {.terminal = {.columns = terminal_columns(STDOUT_FILENO)}, .timeline = command.timeline});
       });
 }
 

@@ -150,7 +150,7 @@ int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams) {
   return status;
 }
 
-[[noreturn]] void become(const std::vector<char*>& words, pid_t parent, const std::array<Stream, 2>& streams) {
+[[noreturn]] void become(const std::vector<char*>& command, pid_t parent, const std::array<Stream, 2>& streams) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
   if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
@@ -161,15 +161,15 @@ int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams) {
   handle_signals(false);
   const auto set = passed_on();
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
-  execv(words[0], words.data());
+  execv(command[0], command.data());
   _exit(127);
 }
 
 }  // namespace
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
+std::vector<char*> pointers(std::vector<std::string>& command) {
   std::vector<char*> out;
-  for (auto& word : words) out.push_back(word.data());
+  for (auto& argument : command) out.push_back(argument.data());
   out.push_back(nullptr);
   return out;
 }
@@ -178,9 +178,9 @@ struct Child::Streams {
   std::array<Stream, 2> both{Stream(stdout), Stream(stderr)};
 };
 
-Child::Child(std::vector<std::string> words, const std::function<void()>& prepare)
+Child::Child(std::vector<std::string> command, const std::function<void()>& prepare)
     : streams_(std::make_unique<Streams>()) {
-  const auto arguments = pointers(words);
+  const auto arguments = pointers(command);
   // Signals are blocked until there is a child to forward them to.
   const Held held;
   handle_signals(true);
@@ -192,7 +192,7 @@ Child::Child(std::vector<std::string> words, const std::function<void()>& prepar
     prepare();  // in the child, so that the next child does not inherit its effects
     become(arguments, parent, streams_->both);
   }
-  if (process_ < 0) throw ConfigError(fmt::format("cannot start {}: {}", words[0], std::strerror(errno)));
+  if (process_ < 0) throw ConfigError(fmt::format("cannot start {}: {}", command[0], std::strerror(errno)));
   for (auto& stream : streams_->both) Stream::close_end(stream.write_end);
 }
 
@@ -213,8 +213,8 @@ ChildEnd Child::wait() {
           streams_->both[0].used, streams_->both[1].used};
 }
 
-ChildEnd run_child(std::vector<std::string> words, const std::function<void()>& prepare) {
-  return Child(std::move(words), prepare).wait();
+ChildEnd run_child(std::vector<std::string> command, const std::function<void()>& prepare) {
+  return Child(std::move(command), prepare).wait();
 }
 
 }  // namespace trireme::apps

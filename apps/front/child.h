@@ -24,7 +24,7 @@ class Child {
  public:
   /// Starts the program; `prepare` is called in the new process. Does nothing after a terminating signal.
   /// @throws ConfigError when the process cannot be created
-  Child(std::vector<std::string> words, const std::function<void()>& prepare);
+  Child(std::vector<std::string> command, const std::function<void()>& prepare);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -38,9 +38,9 @@ class Child {
 };
 
 /// Runs a program as a Child and waits until it ends.
-ChildEnd run_child(std::vector<std::string> words, const std::function<void()>& prepare);
+ChildEnd run_child(std::vector<std::string> command, const std::function<void()>& prepare);
 
-/// The words as the argument array of execv().
-std::vector<char*> pointers(std::vector<std::string>& words);
+/// The command as the argument array of execv().
+std::vector<char*> pointers(std::vector<std::string>& command);
 
 }  // namespace trireme::apps

@@ -173,9 +173,9 @@ class Gate {
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
   [[nodiscard]] std::vector<std::string> waiting(const std::vector<std::string>& program) const {
-    std::vector<std::string> words{own_program(), kStartRank, fmt::format("/proc/{}/fd/{}", getpid(), ends_[0])};
-    words.insert(words.end(), program.begin(), program.end());
-    return words;
+    std::vector<std::string> command{own_program(), kStartRank, fmt::format("/proc/{}/fd/{}", getpid(), ends_[0])};
+    command.insert(command.end(), program.begin(), program.end());
+    return command;
   }
   void open(std::int64_t ranks) const {
     const std::string bytes(static_cast<std::size_t>(ranks), '.');
@@ -186,11 +186,11 @@ class Gate {
   int ends_[2] = {-1, -1};
 };
 
-void start_rank(const std::vector<std::string>& words) {
-  const int gate = open(words.at(0).c_str(), O_RDONLY | O_CLOEXEC);
+void start_rank(const std::vector<std::string>& command) {
+  const int gate = open(command.at(0).c_str(), O_RDONLY | O_CLOEXEC);
   char byte = 0;
   if (gate < 0 || read(gate, &byte, 1) != 1) _exit(0);  // the check failed, or the front has ended
-  replace_by({words.begin() + 1, words.end()});
+  replace_by({command.begin() + 1, command.end()});
 }
 
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {

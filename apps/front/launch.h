@@ -27,10 +27,10 @@ int check(const std::vector<std::string>& arguments);
 enum class Check { no, yes };
 
 /// mpirun starts this instead of the worker while the check runs: it waits until the front lets the ranks start, then
-/// becomes the worker. `words`: a pipe of the front, the worker, its arguments. If the front closes the pipe instead,
+/// becomes the worker. `command`: a pipe of the front, the worker, its arguments. If the front closes the pipe instead,
 /// it ends without output.
 inline constexpr const char* kStartRank = "start-rank";
-[[noreturn]] void start_rank(const std::vector<std::string>& words);
+[[noreturn]] void start_rank(const std::vector<std::string>& command);
 
 /// Runs `ranks` workers under mpirun until they end, and forwards signals. Returns the exit code of the first rank that
 /// failed, or 128 + n after signal n. @throws ConfigError when mpirun is not installed.

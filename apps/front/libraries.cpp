@@ -69,8 +69,8 @@ std::vector<Place> places(const std::string& prefix) {
     for (const char* below : {"/lib/python3*/site-packages/torch", "/local/lib/python3*/dist-packages/torch",
                               "/lib/python3/dist-packages/torch"})
       all.push_back({root + below, fmt::format("the packages of {}", python)});
-    if (const auto home = environment("HOME"); !home.empty())
-      all.push_back({home + "/.local/lib/python3*/site-packages/torch", fmt::format("the packages of {}", python)});
+    if (const auto home_dir = environment("HOME"); !home_dir.empty())
+      all.push_back({home_dir + "/.local/lib/python3*/site-packages/torch", fmt::format("the packages of {}", python)});
   }
   for (const auto& folder : {prefix + "/libtorch", prefix.substr(0, prefix.rfind('/')) + "/libtorch"})
     all.push_back({folder, "the folder beside Trireme"});
@@ -118,14 +118,14 @@ LibTorch find_libtorch(const std::string& prefix) {
     return found;
   }
   std::vector<std::string> looked, others;
-  for (const auto& place : places(prefix)) {
-    found = {first_libtorch(place.pattern), place.source, place.linked};
+  for (const auto& candidate : places(prefix)) {
+    found = {first_libtorch(candidate.pattern), candidate.source, candidate.linked};
     if (!found.folder.empty()) {
       const auto other = mismatch(found);
       if (other.empty()) return found;
       others.push_back(other);
     }
-    if (looked.empty() || looked.back() != place.source) looked.push_back(place.source);
+    if (looked.empty() || looked.back() != candidate.source) looked.push_back(candidate.source);
   }
   if (!others.empty()) refuse(fmt::format("{}", fmt::join(others, ", and ")));
   throw ConfigError(fmt::format("Trireme {} needs LibTorch {}, which is not in {}: {}", TRIREME_VERSION, kVersion,

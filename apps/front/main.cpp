@@ -77,8 +77,8 @@ int run(int argc, char** argv) {
   if (argc > 3 && std::string(argv[1]) == kStartRank) start_rank({argv + 2, argv + argc});
   forget_config();
   const bool launched = in_launched_world(), first = !launched || launched_rank() == 0;
-  std::array<char, PATH_MAX> here{};
-  if (getcwd(here.data(), here.size()) == nullptr && errno == ENOENT)
+  std::array<char, PATH_MAX> working_dir{};
+  if (getcwd(working_dir.data(), working_dir.size()) == nullptr && errno == ENOENT)
     return !first
                ? 0
                : fail("the current folder was deleted; change to another one (cd)", static_cast<int>(ExitCode::config));

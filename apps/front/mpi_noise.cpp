@@ -49,7 +49,7 @@ MpiNoise::Kind MpiNoise::kind_of(std::string_view line, bool complete) const {
 }
 
 std::string MpiNoise::decide(Kind kind) {
-  auto line = std::exchange(line_, "");
+  auto line = std::exchange(partial_line_, "");
   if (kind == Kind::noise) return "";
   if (kind == Kind::ours) return line;
   if (kind == Kind::dashes) {
@@ -76,12 +76,13 @@ std::string MpiNoise::add(std::string_view text) {
       passes_ = !complete;
       continue;
     }
-    line_ += part;
-    const auto kind = kind_of(std::string_view(line_).substr(0, line_.size() - (complete ? 1 : 0)), complete);
+    partial_line_ += part;
+    const auto kind =
+        kind_of(std::string_view(partial_line_).substr(0, partial_line_.size() - (complete ? 1 : 0)), complete);
     if (complete) {
       out += decide(kind);
     } else if (kind == Kind::ours || (kind == Kind::other && !in_block_)) {
-      out += std::exchange(line_, "");
+      out += std::exchange(partial_line_, "");
       passes_ = true;
     }
   }
@@ -91,7 +92,7 @@ std::string MpiNoise::add(std::string_view text) {
 std::string MpiNoise::finish() {
   auto out = std::exchange(block_, "");
   in_block_ = false;
-  return out + (line_.empty() ? "" : decide(kind_of(line_, /*complete=*/true)));
+  return out + (partial_line_.empty() ? "" : decide(kind_of(partial_line_, /*complete=*/true)));
 }
 
 }  // namespace trireme::apps

@@ -25,11 +25,11 @@ class MpiNoise {
   /// Decides on the complete line in line_ or returns "" for what is held back.
   std::string decide(Kind kind);
 
-  std::string opening_;    ///< "[HOST:"
-  std::string line_;       ///< an incomplete line whose kind is unknown
-  std::string block_;      ///< since a line of dashes: perhaps a help text
-  bool in_block_ = false;  ///< block_ has begun
-  bool passes_ = false;    ///< the current line has begun to pass
+  std::string opening_;       ///< "[HOST:"
+  std::string partial_line_;  ///< an incomplete line whose kind is unknown
+  std::string block_;         ///< since a line of dashes: perhaps a help text
+  bool in_block_ = false;     ///< block_ has begun
+  bool passes_ = false;       ///< the current line has begun to pass
 };
 
 }  // namespace trireme::apps

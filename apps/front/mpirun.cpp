@@ -49,7 +49,7 @@ std::string root_with_room(std::int64_t ranks) {
   throw ConfigError(
       fmt::format("{}: {:.1f} MiB are free, and Open MPI needs {:.0f} MiB for {}; free some space, or set "
                   "TMPDIR to another folder",
-                  root, left, needed, text::counted(ranks, "rank")));
+                  root, left, needed, text::quantity(ranks, "rank")));
 }
 
 }  // namespace

@@ -59,13 +59,13 @@ std::vector<std::string> set_of(const VerifyCommand& command) {
   return set;
 }
 
-std::vector<std::string> words_of(const VerifyCommand& command, const Layout& layout, const std::string& into,
-                                  const std::string& against) {
-  std::vector<std::string> words{
+std::vector<std::string> arguments_of(const VerifyCommand& command, const Layout& layout, const std::string& into,
+                                      const std::string& against) {
+  std::vector<std::string> arguments{
       "record", command.config, "--layout",  layout.text, "--steps", std::to_string(command.steps),
       "--into", into,           "--against", against};
-  for (const auto& set : set_of(command)) words.insert(words.end(), {"--set", set});
-  return words;
+  for (const auto& set : set_of(command)) arguments.insert(arguments.end(), {"--set", set});
+  return arguments;
 }
 
 void say(const std::string& line) {
@@ -108,15 +108,15 @@ int verify(const VerifyCommand& command) {
   };
   const auto small = [](double value) { return fmt::format("{:.1e}", value); };
   say(fmt::format("{}: {} in {}, and the largest differences from \"{}\"", command.config,
-                  text::counted(command.steps, "step"), command.precision, layouts.front().text));
+                  text::quantity(command.steps, "step"), command.precision, layouts.front().text));
   line("layout", "ranks", "loss", "gradient", "weight", "");
   line("", "", small(bounds.loss), small(bounds.gradient), small(bounds.weight), "tolerance");
   std::size_t same = 0;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& layout = layouts[i];
-    if (!output_error().empty()) return 0;  // nobody reads on
+    if (!output_error().empty()) return 0;  // standard output is closed
     const int code =
-        run_ranks(layout.ranks(), threads[i], words_of(command, layout, record_of(i), record_of(0)), Check::no);
+        run_ranks(layout.ranks(), threads[i], arguments_of(command, layout, record_of(i), record_of(0)), Check::no);
     // SIGKILL may have ended only a rank, other signals were for this command.
     if ((code > 128 && code != 128 + SIGKILL) || (code != 0 && i == 0)) return code;
     if (code != 0) {

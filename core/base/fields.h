@@ -11,6 +11,7 @@
 //   }
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -73,7 +74,7 @@ class CheckedSection {
   virtual ~CheckedSection() = default;
   [[nodiscard]] virtual bool written(const std::string& key) const = 0;
   /// Where a key was written, for a message about another one: "a.toml:12:3: optimizer.lr = 1".
-  [[nodiscard]] virtual std::string place(const std::string& key) const = 0;
+  [[nodiscard]] virtual std::string location(const std::string& key) const = 0;
   /// @throws ConfigError that points at the key. `what` gives the rule with its numbers, and the remedy.
   [[noreturn]] virtual void fail(const std::string& key, const std::string& what) const = 0;
 };
@@ -128,6 +129,13 @@ class Fields : public FieldTable {
   template <class B, class M>
   Fields& add(std::string key, M B::*of_base, std::string what, FieldRules allowed = {}) {
     M T::*member = of_base;
+    return add(
+        std::move(key), [member](T& object) -> M& { return object.*member; }, std::move(what), std::move(allowed));
+  }
+  /// The same for a value that is no member: value_of(T&) returns a reference to it.
+  template <std::invocable<T&> ValueOf>
+  Fields& add(std::string key, ValueOf value_of, std::string what, FieldRules allowed = {}) {
+    using M = std::remove_reference_t<std::invoke_result_t<ValueOf, T&>>;
     using Type = detail::FieldType<M>;
     using V = typename Type::type;
     Field field;
@@ -136,8 +144,8 @@ class Fields : public FieldTable {
     field.optional = Type::optional;
     field.text = std::move(what);
     field.rules = std::move(allowed);
-    field.get = [member](const void* object) -> FieldValue {
-      const M& value = static_cast<const T*>(object)->*member;
+    field.get = [value_of](const void* object) -> FieldValue {
+      const M& value = value_of(*const_cast<T*>(static_cast<const T*>(object)));  // value_of() changes nothing
       if constexpr (Type::optional) {
         if (!value) return std::monostate{};
         return *value;
@@ -145,8 +153,8 @@ class Fields : public FieldTable {
         return value;
       }
     };
-    field.set = [member](void* object, const FieldValue& value) {
-      M& target = static_cast<T*>(object)->*member;
+    field.set = [value_of](void* object, const FieldValue& value) {
+      M& target = value_of(*static_cast<T*>(object));
       if constexpr (Type::optional) {
         if (std::holds_alternative<std::monostate>(value)) {
           target = std::nullopt;

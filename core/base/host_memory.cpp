@@ -18,7 +18,7 @@ Pinning pinning;
 
 }  // namespace
 
-void pin_host_memory_by(const Pinning& given) { pinning = given; }
+void register_pinning(const Pinning& given) { pinning = given; }
 
 at::Tensor host_zeros(std::int64_t size, at::ScalarType dtype, bool pinned) {
   if (!pinned || pinning.pin == nullptr || size == 0) {

@@ -20,6 +20,6 @@ struct Pinning {
   void (*pin)(void* memory, std::size_t bytes) = nullptr;
   void (*unpin)(void* memory) = nullptr;
 };
-void pin_host_memory_by(const Pinning& pinning);
+void register_pinning(const Pinning& pinning);
 
 }  // namespace trireme::memory

@@ -19,8 +19,7 @@
 namespace trireme::memory {
 namespace {
 
-std::atomic<std::int64_t> the_limit{0}, held_bytes{0}, peak_bytes{0}, metered_peak{0};
-thread_local bool of_host = false;
+thread_local bool of_host = false;  // a scope of the calling thread, as LibTorch's own guards are
 
 /// Precedes each block, for its deleter. kHeader is LibTorch's alignment.
 struct Header {
@@ -37,62 +36,80 @@ void raise(std::atomic<std::int64_t>& peak, std::int64_t to) {
 
 double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1024 * 1024); }
 
-/// Adds to the bytes in use; returns false, without adding, if that would exceed the limit.
-bool take(std::int64_t bytes) {
-  const auto now = held_bytes.fetch_add(bytes) + bytes;
-  const auto limit = the_limit.load(std::memory_order_relaxed);
-  if (limit > 0 && now > limit) {
-    held_bytes.fetch_sub(bytes);
-    return false;
-  }
-  raise(peak_bytes, now);
-  raise(metered_peak, now);
-  return true;
-}
-
-void free_block(void* data) {
-  if (data == nullptr) return;
-  auto* block = static_cast<std::byte*>(data) - kHeader;
-  Header header{};
-  std::memcpy(&header, block, sizeof header);
-  held_bytes.fetch_sub(header.bytes);
-  c10::free_cpu(block);
-}
-
-class Counting final : public c10::Allocator {
+/// LibTorch's allocator for CPU tensors, with a count of its blocks. The process has one, because LibTorch has one
+/// CPU allocator, whose blocks outlive any scope: the deleter of the last tensor is called when the process ends.
+class CountingAllocator final : public c10::Allocator {
  public:
+  static CountingAllocator& instance() {
+    static auto* allocator = new CountingAllocator;  // never destroyed: see above
+    return *allocator;
+  }
+
+  void install(std::int64_t limit) {
+    limit_ = limit;
+    c10::SetCPUAllocator(this, /*priority=*/1);
+  }
+  [[nodiscard]] std::int64_t held() const { return held_; }
+  [[nodiscard]] std::int64_t peak() const { return peak_; }
+  [[nodiscard]] std::int64_t limit() const { return limit_; }
+  [[nodiscard]] std::int64_t metered_peak() const { return metered_peak_; }
+  void reset_meter() { metered_peak_ = held_.load(); }
+
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &free_block, c10::Device(c10::kCPU)};
     const Header header{of_host ? 0 : static_cast<std::int64_t>(bytes)};
     if (!take(header.bytes))
       TORCH_CHECK_WITH(OutOfMemoryError, false,
                        fmt::format("run.memory_mb: {:.1f} MiB more are needed, but {:.1f} of {:.1f} MiB are in use",
-                                   mib(header.bytes), mib(held()), mib(the_limit.load())));
+                                   mib(header.bytes), mib(held()), mib(limit())));
     try {
       auto* block = static_cast<std::byte*>(c10::alloc_cpu(bytes + kHeader));
       std::memcpy(block, &header, sizeof header);
       auto* data = block + kHeader;
       return {data, data, &free_block, c10::Device(c10::kCPU)};
     } catch (...) {
-      held_bytes.fetch_sub(header.bytes);
+      held_.fetch_sub(header.bytes);
       throw;
     }
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  CountingAllocator() = default;
+
+  /// Adds to the bytes in use; returns false, without adding, if that would exceed the limit.
+  bool take(std::int64_t bytes) {
+    const auto now = held_.fetch_add(bytes) + bytes;
+    const auto limit = limit_.load(std::memory_order_relaxed);
+    if (limit > 0 && now > limit) {
+      held_.fetch_sub(bytes);
+      return false;
+    }
+    raise(peak_, now);
+    raise(metered_peak_, now);
+    return true;
+  }
+
+  static void free_block(void* data) {
+    if (data == nullptr) return;
+    auto* block = static_cast<std::byte*>(data) - kHeader;
+    Header header{};
+    std::memcpy(&header, block, sizeof header);
+    instance().held_.fetch_sub(header.bytes);
+    c10::free_cpu(block);
+  }
+
+  std::atomic<std::int64_t> limit_{0}, held_{0}, peak_{0}, metered_peak_{0};
 };
 
 }  // namespace
 
-void count(std::int64_t limit) {
-  static Counting counting;
-  the_limit = limit;
-  c10::SetCPUAllocator(&counting, /*priority=*/1);
-}
+void count(std::int64_t limit) { CountingAllocator::instance().install(limit); }
 
-std::int64_t held() { return held_bytes; }
-std::int64_t peak() { return peak_bytes; }
-std::int64_t limit() { return the_limit; }
+std::int64_t held() { return CountingAllocator::instance().held(); }
+std::int64_t peak() { return CountingAllocator::instance().peak(); }
+std::int64_t limit() { return CountingAllocator::instance().limit(); }
 
 /// LibTorch's message about host memory is the text of a failed assertion; only its number is of use.
 static std::string without_internals(const std::string& text) {
@@ -105,8 +122,8 @@ static std::string without_internals(const std::string& text) {
 
 std::optional<std::string> exhausted(const std::exception_ptr& error) {
   const auto advised = [](const std::string& text) -> std::optional<std::string> {
-    for (const auto* words : {"can't allocate memory", "out of memory"})
-      if (text.find(words) != std::string::npos) return without_internals(text);
+    for (const auto* phrase : {"can't allocate memory", "out of memory"})
+      if (text.find(phrase) != std::string::npos) return without_internals(text);
     return std::nullopt;
   };
   try {
@@ -127,24 +144,33 @@ std::optional<std::string> exhausted(const std::exception_ptr& error) {
   }
 }
 
+/// The peak of a GPU's memory since the statistics of LibTorch's allocator were last reset.
 static std::int64_t allocator_peak(c10::Device device) {
   const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
   return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
 }
-static std::int64_t peak_before_resets = 0;  // of the GPU; a process uses only one
 
-std::int64_t peak_of(c10::Device device) {
-  return device.is_cpu() ? peak() : std::max(peak_before_resets, allocator_peak(device));
+/// The peak from before the resets, of the one GPU that a process uses. It belongs beside LibTorch's allocator, which
+/// is the process's too and forgets its peak when it is reset.
+static std::atomic<std::int64_t>& peak_before_resets() {
+  static std::atomic<std::int64_t> peak{0};
+  return peak;
 }
 
-std::int64_t Meter::peak() const { return device_.is_cpu() ? metered_peak.load() : allocator_peak(device_); }
+std::int64_t peak_of(c10::Device device) {
+  return device.is_cpu() ? peak() : std::max(peak_before_resets().load(), allocator_peak(device));
+}
+
+std::int64_t Meter::peak() const {
+  return device_.is_cpu() ? CountingAllocator::instance().metered_peak() : allocator_peak(device_);
+}
 
 void Meter::reset() {
   if (device_.is_cpu()) {
-    metered_peak = held_bytes.load();
+    CountingAllocator::instance().reset_meter();
     return;
   }
-  peak_before_resets = peak_of(device_);
+  peak_before_resets() = peak_of(device_);
   c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
 }
 

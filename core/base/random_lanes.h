@@ -12,14 +12,14 @@ namespace trireme::random {
 constexpr int kLanes = 32;
 
 /// Word w of philox(key, high, low + lane) is at v[w][lane].
-struct LaneWords {
+struct LaneBits {
   std::uint32_t v[4][kLanes];
 };
 
 /// Call this from a function with TRIREME_VECTOR_WIDTHS; it is compiled for the vector widths of that function.
 [[gnu::always_inline]] inline void philox_lanes(std::uint64_t key, std::uint64_t high, std::uint64_t low,
-                                                LaneWords& words) {
-  auto& [c0, c1, c2, c3] = words.v;
+                                                LaneBits& bits) {
+  auto& [c0, c1, c2, c3] = bits.v;
   for (int i = 0; i < kLanes; ++i) {
     const std::uint64_t counter = low + static_cast<std::uint64_t>(i);
     c0[i] = static_cast<std::uint32_t>(counter);

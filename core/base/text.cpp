@@ -103,7 +103,7 @@ std::string thousands(std::int64_t n) {
   return (n < 0 ? "-" : "") + digits;
 }
 
-std::string counted(std::int64_t n, std::string_view noun) {
+std::string quantity(std::int64_t n, std::string_view noun) {
   return fmt::format("{} {}{}", thousands(n), noun, n == 1 ? "" : "s");
 }
 

@@ -20,7 +20,7 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> can
 std::string thousands(std::int64_t n);
 
 /// "1 epoch", "1,034 epochs": the number with its noun, which gets an s unless the number is 1.
-std::string counted(std::int64_t n, std::string_view noun);
+std::string quantity(std::int64_t n, std::string_view noun);
 
 /// Readable byte counts, in powers of 1024: 1536 -> "1.5 KiB".
 std::string bytes(double n);

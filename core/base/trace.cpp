@@ -42,9 +42,9 @@ std::vector<Span> stop() {
   return std::exchange(state().spans, {});
 }
 
-void add(std::string lane, std::string name, double begin, double end) {
+void add(std::string track, std::string name, double begin, double end) {
   const std::lock_guard lock(state().mutex);
-  if (state().on) state().spans.push_back({std::move(lane), std::move(name), begin, end});
+  if (state().on) state().spans.push_back({std::move(track), std::move(name), begin, end});
 }
 
 void synchronize() {

@@ -14,7 +14,7 @@ namespace trireme::trace {
 double now();
 
 struct Span {
-  std::string lane;  ///< "compute", "comm dp", ...: the rows of a timeline
+  std::string track;  ///< "compute", "comm dp", ...: the rows of a timeline
   std::string name;
   double begin, end;
 };
@@ -24,9 +24,9 @@ struct Span {
 void start(c10::Device device);
 /// Stops tracing and returns all spans since start(). Thread-safe, as are on() and add().
 std::vector<Span> stop();
-void add(std::string lane, std::string name, double begin, double end);
+void add(std::string track, std::string name, double begin, double end);
 
-/// Records a span in the compute lane from here to the end of the scope, named "what" or "what number".
+/// Records a span in the compute track from here to the end of the scope, named "what" or "what number".
 class Scope {
  public:
   explicit Scope(const char* what, std::int64_t number = -1) : what_(what), number_(number), begin_(on() ? now() : 0) {}

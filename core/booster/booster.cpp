@@ -4,8 +4,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
@@ -18,12 +20,12 @@
 namespace trireme {
 namespace {
 
-/// Sums the task's weight over the microbatches of all ranks. A batch in which nothing counts has no loss to divide.
+/// Sums the task's weight over the microbatches of all ranks. Where nothing counts, the weight is 1.
 void weigh(const Task& task, const comm::Group& ranks, data::StepBatch& step) {
   at::Tensor sum;
   for (const auto& micro : step.micro) {
     const auto weight = task.weight(micro);
-    if (!weight.defined()) return;  // the samples, as the loader has it
+    if (!weight.defined()) return;  // the loader divides by the number of samples
     sum = sum.defined() ? sum + weight : weight.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
   }
   ranks.all_reduce(sum);
@@ -61,6 +63,36 @@ Criterion of_sharded_logits(std::shared_ptr<const Task> task, nn::CrossEntropy p
       };
 }
 
+/// The minimum of each value over all ranks. Collective.
+std::array<std::int64_t, 2> least_of(const comm::World& world, std::array<std::int64_t, 2> values) {
+  auto least = at::tensor({values[0], values[1]}).to(world.device());
+  world.group().all_reduce(least, comm::ReduceOp::min);
+  least = least.cpu();
+  const auto* result = least.const_data_ptr<std::int64_t>();
+  return {result[0], result[1]};
+}
+
+/// The tensors along dim 0, with zeros after the end of those that are shorter in another dim.
+at::Tensor joined(const std::vector<at::Tensor>& parts) {
+  auto sizes = parts.front().sizes().vec();
+  std::int64_t rows = 0;
+  for (const auto& part : parts) {
+    rows += part.size(0);
+    for (std::size_t d = 1; d < sizes.size(); ++d)
+      sizes[d] = std::max(sizes[d], part.size(static_cast<std::int64_t>(d)));
+  }
+  sizes[0] = rows;
+  auto whole = at::zeros(sizes, parts.front().options());
+  rows = 0;
+  for (const auto& part : parts) {
+    auto to = whole.narrow(0, rows, part.size(0));
+    for (std::int64_t d = 1; d < part.dim(); ++d) to = to.narrow(d, 0, part.size(d));
+    to.copy_(part);
+    rows += part.size(0);
+  }
+  return whole;
+}
+
 /// The inputs of the first readable sample, as a batch.
 nn::NamedTensors example_of(data::Dataset& data) {
   for (std::int64_t index = 0; index < data.size(); ++index)
@@ -75,33 +107,32 @@ std::unique_ptr<comm::World> launch(const comm::WorldOptions& options) {
   return comm::World::start(comm::detect(), options);
 }
 
-Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options)
-    : world_(world), plugin_(std::move(plugin)), options_(std::move(options)), log_(world.rank()) {
+Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options, const Log* log)
+    : world_(world),
+      plugin_(std::move(plugin)),
+      options_(std::move(options)),
+      log_(log != nullptr ? *log : Log(world.rank())) {
   TRIREME_REQUIRE(plugin_ != nullptr, "Booster: the plugin is null; pass one from load_plugin()");
   check_options(options_);
-  set_float32_products(Precision::parse(options_.train.precision), world_.device());
+  set_float32_matmul_precision(Precision::parse(options_.train.precision), world_.device());
   mesh_ = std::make_unique<comm::Mesh>(world_, plugin_->axes(world_.size()));
   const auto seed = static_cast<std::int64_t>(options_.seed);
-  auto least = at::tensor({std::int64_t{plugin_->reads_inputs(*mesh_)}, seed, ~seed}).to(world_.device());
-  world_.group().all_reduce(least, comm::ReduceOp::min);
-  least = least.cpu();
-  const auto* values = least.const_data_ptr<std::int64_t>();
-  all_read_inputs_ = values[0] != 0;
   // Weights, dropout masks and the sample order are drawn on each rank and never compared.
-  if (values[1] != ~values[2])
+  const auto [least, not_most] = least_of(world_, {seed, ~seed});
+  if (least != ~not_most)
     throw ConfigError(
         fmt::format("BoostOptions::seed is {} on one rank and {} on another; set the same seed on all ranks, which "
                     "must draw the same random numbers",
-                    static_cast<std::uint64_t>(values[1]), static_cast<std::uint64_t>(~values[2])));
+                    static_cast<std::uint64_t>(least), static_cast<std::uint64_t>(~not_most)));
 }
 
 data::LoaderOptions Booster::loader_options() const {
-  const auto& group = mesh_->group(plugin_->data_axes());
+  const auto& group = mesh_->group(&comm::AxisKind::splits_samples);
   data::LoaderOptions options;
   options.dp_rank = group.rank();
   options.dp_size = group.size();
   options.seed = options_.seed;
-  if (!plugin_->reads_inputs(*mesh_)) options.needed = side_inputs_;
+  if (!reads_inputs_) options.needed = side_inputs_;
   options.strict = !all_read_inputs_;
   options.workers = options_.loading.workers;
   options.prefetch = options_.loading.prefetch;
@@ -114,24 +145,17 @@ Boosted Booster::boost(BoostInputs inputs) {
   TRIREME_REQUIRE(inputs.source.model && inputs.task && inputs.data,
                   "Booster::boost() needs a model, a task and data, but one of them is not set");
   const auto& train = options_.train;
+  const auto& ranks = data_group();
+  data::check_shares(train.global_batch, ranks.size());
   for (const auto& name : inputs.source.model->side_input_names()) side_inputs_.push_back(name);
-  auto loading = loader_options();
-  data::check_shares(train.global_batch, loading.dp_size);
-  loading.global_batch = train.global_batch;
-  loading.micro_batch =
-      plugin_->micro_batch(train.micro_batch, (train.global_batch + loading.dp_size - 1) / loading.dp_size);
-  loading.shuffle = train.shuffle;
-  loading.augment = true;
-  loading.drop_last = train.drop_last;
   // Random draws of a user's own modules: repeatable, and with a different stream for each part of the data.
-  at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(loading.dp_rank)));
+  at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(ranks.rank())));
   Boosted run;
   run.task = std::move(inputs.task);
   inputs.source.sharded_logits = run.task->takes_sharded_logits();
-  loading.on_next = [group = data_group(), task = run.task](data::StepBatch& step) { weigh(*task, group, step); };
   if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
-  run.loader = std::make_unique<data::Loader>(std::move(inputs.data), loading);
-  const auto steps = train.epochs * run.loader->steps_per_epoch();
+  // The loader's options are checked before anything large is made.
+  const auto steps = train.epochs * data::steps_per_epoch(*inputs.data, training_options(run.task));
   run.lr_schedule = std::make_unique<optim::LrSchedule>(options_.lr_schedule, options_.optimizer.lr,
                                                         std::min(steps, train.max_steps.value_or(steps)));
   auto result = plugin_->boost(std::move(inputs.source), options_, *mesh_, log_);
@@ -139,15 +163,35 @@ Boosted Booster::boost(BoostInputs inputs) {
                   plugin_->name());
   run.model = std::move(result.model);
   run.optimizer = std::move(result.optimizer);
+  reads_inputs_ = result.reads_inputs;
+  all_read_inputs_ = least_of(world_, {reads_inputs_ ? 1 : 0, 0}).front() != 0;
+  // Only now is it known which inputs this rank reads.
+  run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run.task));
   synchronise_norms(run.model->module());
-  run.optimizer->set_buffer_sync(
-      std::make_shared<BufferSync>(run.model->module(), *mesh_, plugin_->broadcasts_buffers()));
-  const auto parallel = std::move(result.cross_entropy);
+  run.optimizer->set_buffer_sync(std::make_shared<BufferSync>(run.model->module(), *mesh_, result.broadcasts_buffers));
+  run.sharded_logits = std::move(result.sharded_logits);
+  const auto& parallel = run.sharded_logits.cross_entropy;
   run.criterion = parallel ? of_sharded_logits(run.task, parallel)
                            : [task = run.task](const nn::Tensors& outputs, const data::Batch& batch) {
                                return task->loss(outputs, batch, {});
                              };
+  run.model->train(true);
   return run;
+}
+
+data::LoaderOptions Booster::training_options(std::shared_ptr<const Task> task) const {
+  const auto& train = options_.train;
+  auto loading = loader_options();
+  loading.global_batch = train.global_batch;
+  loading.micro_batch =
+      plugin_->micro_batch(train.micro_batch, (train.global_batch + loading.dp_size - 1) / loading.dp_size);
+  loading.shuffle = train.shuffle;
+  loading.augment = true;
+  loading.drop_last = train.drop_last;
+  loading.on_next = [group = data_group(), task = std::move(task)](data::StepBatch& step) {
+    weigh(*task, group, step);
+  };
+  return loading;
 }
 
 void Booster::set_global_weight(const Boosted& run, data::StepBatch& step) { weigh(*run.task, data_group(), step); }
@@ -158,43 +202,38 @@ void Booster::synchronise_norms(nn::Model& model) {
   if (group.size() == 1) return;
   model.apply([&group](torch::nn::Module& module) {
     if (auto* norm = dynamic_cast<nn::BatchNorm*>(&module); norm != nullptr && norm->options().synchronised)
-      norm->set_sum_over_ranks([group](at::Tensor values) { group.all_reduce(std::move(values)); });
+      norm->sum_over_ranks.replace([group](at::Tensor values) { group.all_reduce(std::move(values)); });
   });
 }
 
 at::Tensor Booster::forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs) {
   run.model->train(true);
-  if (auto* runner = run.model->runner())
-    return runner->forward_backward(batch, run.criterion, *run.optimizer, outputs);
-  return forward_backward_by_pieces(run, batch, outputs);
+  return run.model->forward_backward(batch, run.criterion, *run.optimizer, outputs);
 }
 
-at::Tensor Booster::forward_backward_by_pieces(Boosted& run, const data::StepBatch& batch,
-                                               std::vector<nn::Tensors>* outputs) {
-  at::Tensor sum;
-  for (std::size_t i = 0; i < batch.micro.size(); ++i) {
-    const auto& micro = batch.micro[i];
-    // With most plugins gradients are reduced once, during the backward pass of the last microbatch.
-    const bool reduce = i + 1 == batch.micro.size() || run.model->reduces_each_microbatch();
-    const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();
-    nn::Tensors made;
-    at::Tensor loss;
-    {
-      const trace::Scope scope("forward", static_cast<std::int64_t>(i));
-      made = run.model->forward(micro);
-      loss = run.criterion(made, micro);
-    }
-    {
-      const trace::Scope scope("backward", static_cast<std::int64_t>(i));
-      run.optimizer->backward(loss, micro.global_weight);
-    }
-    const auto part = part_of_mean(loss.detach(), micro.global_weight);
-    sum = sum.defined() ? sum + part : part;
-    if (outputs == nullptr) continue;
-    outputs->emplace_back();
-    for (const auto& output : made) outputs->back().push_back(output.detach());
+Executed Booster::execute_pipeline(Boosted& run, const data::StepBatch& batch, ExecuteOptions what) {
+  std::vector<nn::Tensors> micro;
+  auto loss = forward_backward(run, batch, what.return_outputs ? &micro : nullptr);
+  Executed executed;
+  if (what.return_loss) {
+    loss_group().all_reduce(loss);
+    executed.loss = std::move(loss);
   }
-  return sum;
+  for (auto& outputs : micro)
+    if (run.sharded_logits.gather && !outputs.empty()) outputs.front() = run.sharded_logits.gather(outputs.front());
+  for (std::size_t k = 0; !micro.empty() && k < micro.front().size(); ++k) {
+    std::vector<at::Tensor> parts;
+    for (const auto& outputs : micro) parts.push_back(outputs[k]);
+    executed.outputs.push_back(joined(parts));
+  }
+  return executed;
+}
+
+void Booster::backward(Boosted& run, const at::Tensor& loss_sum, const data::Batch& micro) {
+  TRIREME_REQUIRE(!run.model->is_pipeline(),
+                  "Booster::backward(): ranks run different blocks of this model, so one microbatch alone has no "
+                  "backward pass; call Booster::train_step() or execute_pipeline()");
+  run.optimizer->backward(loss_sum, micro.global_weight);
 }
 
 TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {

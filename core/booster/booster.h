@@ -14,12 +14,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/base/log.h"
-#include "core/booster/handles.h"
+#include "core/booster/boosted.h"
 #include "core/booster/plugin.h"
 #include "core/booster/task.h"
 #include "core/comm/mesh.h"
@@ -43,9 +44,25 @@ struct Boosted {
   std::unique_ptr<BoostedOptimizer> optimizer;
   std::shared_ptr<const Task> task;
   Criterion criterion;  ///< the task's loss in training, of outputs as this model makes them
+  ShardedLogits sharded_logits;
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<optim::LrSchedule> lr_schedule;
   std::int64_t step = 0;  ///< optimizer steps taken so far
+};
+
+/// What Booster::execute_pipeline() returns. The loss costs an all-reduce, the outputs memory.
+struct ExecuteOptions {
+  bool return_loss = true;
+  bool return_outputs = false;
+};
+
+/// The result of forward and backward of a step, on the device: reading a value waits for it.
+struct Executed {
+  at::Tensor loss{};  ///< mean over the global batch, the same on every rank, 0-dim; undefined if it is not returned
+  /// The model's outputs for this rank's samples, without graph: those of all microbatches along dim 0, with zeros
+  /// after the end of those that are shorter in another dim, and logits with all classes. Empty if they are not
+  /// returned, and in a pipeline on all ranks but those of the last stage.
+  nn::Tensors outputs{};
 };
 
 /// The result of one optimizer step, on the device: reading a value waits for it.
@@ -57,8 +74,9 @@ struct TrainStep {
 
 class Booster {
  public:
-  /// Collective. @throws ConfigError for invalid options, before any communication
-  Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options);
+  /// `log`: null for one that prints to standard error. Collective. @throws ConfigError for invalid options, before any
+  /// communication
+  Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options, const Log* log = nullptr);
 
   /// Collective. @throws ConfigError, DataError, CheckpointError
   Boosted boost(BoostInputs inputs);
@@ -67,6 +85,13 @@ class Booster {
   /// over loss_group(). `outputs`: if given, receives the model's outputs for each microbatch, without graph; in a
   /// pipeline only on the ranks of the last stage.
   at::Tensor forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs = nullptr);
+  /// The same for a loop in Colossal-AI's form, with or without a pipeline: booster.execute_pipeline(), then
+  /// run.optimizer->step() and zero_grad(). Collective.
+  Executed execute_pipeline(Boosted& run, const data::StepBatch& batch, ExecuteOptions what = {});
+  /// For a loop over microbatches without a pipeline: the backward pass of run.criterion's sum for one of them.
+  /// Gradients are reduced unless a guard of no_sync() exists.
+  void backward(Boosted& run, const at::Tensor& loss_sum, const data::Batch& micro);
+  ScopeGuard no_sync(Boosted& run) { return run.model->no_sync(); }
   /// forward_backward(), clipping and update; increments run.step.
   TrainStep train_step(Boosted& run, const data::StepBatch& batch);
   /// Sets Batch::global_weight of a step that another loader than run.loader made, by the task's weight. Collective
@@ -86,25 +111,37 @@ class Booster {
   /// when the checkpoint has another model, optimizer, sample order or seed
   bool load(Boosted& run, const std::string& dir);
 
+  /// Writes the model's weights and buffers as DIR/model.safetensors in Hugging Face's layout, and `texts` next to it
+  /// by their names ("config.json"). Collective; rank 0 writes. @throws CheckpointError
+  void save_model(Boosted& run, const std::string& dir, const std::map<std::string, std::string>& texts = {});
+  /// Loads weights and buffers from a folder or file of that layout, saved with any parallel layout, by this or another
+  /// program. The optimizer keeps its state. Collective. @throws CheckpointError
+  void load_model(Boosted& run, const std::string& folder_or_file);
+  /// Writes the optimizer's state and the loss scale to a .safetensors file, under the names of a checkpoint
+  /// ("<parameter>.exp_avg"), or reads such a file, saved with any parallel layout. Collective; rank 0 writes.
+  /// @throws CheckpointError
+  void save_optimizer(Boosted& run, const std::string& file);
+  void load_optimizer(Boosted& run, const std::string& file);
+
   [[nodiscard]] const BoostOptions& options() const { return options_; }
   [[nodiscard]] comm::Mesh& mesh() { return *mesh_; }
-  [[nodiscard]] const comm::Group& data_group() { return mesh_->group(plugin_->data_axes()); }
-  [[nodiscard]] const comm::Group& loss_group() { return mesh_->group(plugin_->loss_axes()); }
+  [[nodiscard]] const comm::Group& data_group() const { return mesh_->group(&comm::AxisKind::splits_samples); }
+  [[nodiscard]] const comm::Group& loss_group() { return mesh_->group(&comm::AxisKind::sums_losses); }
   [[nodiscard]] Plugin& plugin() { return *plugin_; }
   [[nodiscard]] const Log& log() const { return log_; }
 
  private:
   void synchronise_norms(nn::Model& model);
+  [[nodiscard]] data::LoaderOptions training_options(std::shared_ptr<const Task> task) const;
   /// The options that all loaders of this rank share.
   [[nodiscard]] data::LoaderOptions loader_options() const;
-  static at::Tensor forward_backward_by_pieces(Boosted& run, const data::StepBatch& batch,
-                                               std::vector<nn::Tensors>* outputs);
   comm::World& world_;
   std::unique_ptr<Plugin> plugin_;
   BoostOptions options_;
   Log log_;
   std::unique_ptr<comm::Mesh> mesh_;
   std::vector<std::string> side_inputs_;  ///< of all boosted models
+  bool reads_inputs_ = true;              ///< this rank's part of them
   bool all_read_inputs_ = true;           ///< on every rank, not only on those of the first pipeline stage
 };
 

@@ -40,27 +40,27 @@ void BufferSync::start() {
 
 void BufferSync::launch() {
   const at::NoGradGuard no_grad;
-  under_way_.clear();  // of a step that was not finished
+  pending_works_.clear();  // of a step that was not finished
   packed_.clear();
   for (const auto& list : buffers_) {
     std::vector<at::Tensor> flat;
     for (const auto& buffer : list) flat.push_back(buffer.reshape({-1}));
     packed_.push_back(at::cat(flat));
-    under_way_.push_back(group_.broadcast_async(packed_.back(), 0));
+    pending_works_.push_back(group_.broadcast_async(packed_.back(), 0));
   }
 }
 
 void BufferSync::finish() {
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < under_way_.size(); ++i) {
-    under_way_[i].wait();
+  for (std::size_t i = 0; i < pending_works_.size(); ++i) {
+    pending_works_[i].wait();
     std::int64_t begin = 0;
     for (auto& buffer : buffers_[i]) {
       buffer.copy_(packed_[i].narrow(0, begin, buffer.numel()).view(buffer.sizes()));
       begin += buffer.numel();
     }
   }
-  under_way_.clear();
+  pending_works_.clear();
   packed_.clear();
 }
 

@@ -30,8 +30,8 @@ class BufferSync {
   void launch();
 
   std::vector<std::vector<at::Tensor>> buffers_;  ///< one list for each dtype
-  std::vector<at::Tensor> packed_;                ///< each list as one tensor, while it is on its way
-  std::vector<comm::Work> under_way_;
+  std::vector<at::Tensor> packed_;                ///< each list packed into one tensor, while its broadcast runs
+  std::vector<comm::Work> pending_works_;
   comm::Group group_;
   bool each_step_;
 };

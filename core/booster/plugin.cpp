@@ -1,5 +1,9 @@
 #include "core/booster/plugin.h"
 
+#include "core/booster/kernel_choice.h"
+#include "core/booster/partial_recompute.h"
+#include "core/nn/block.h"
+
 namespace trireme {
 
 void check_options(const BoostOptions& options) {
@@ -7,6 +11,13 @@ void check_options(const BoostOptions& options) {
   optim::check_options(options.optimizer);
   optim::check_options(options.lr_schedule);
   config::check_options(data::loading_fields(), options.loading);
+}
+
+void PluginBase::check_model(const ModelSource& source, const RunSettings& run) const {
+  auto own = run;
+  own.train = with_own_options(*this, run.train);
+  check_kernels(*source.model, own);
+  recomputed_blocks(own.train, {static_cast<std::int64_t>(source.model->blocks().size())});
 }
 
 void copy_shared_options(const Plugin& plugin, const FieldTable& fields, void* to) {
@@ -19,6 +30,7 @@ void copy_shared_options(const Plugin& plugin, const FieldTable& fields, void* t
 
 TrainOptions with_own_options(const Plugin& plugin, TrainOptions train) {
   copy_shared_options(plugin, train_fields(), &train);
+  config::check_options(train_fields(), train);
   return train;
 }
 

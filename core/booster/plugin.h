@@ -14,7 +14,7 @@
 
 #include "core/base/fields.h"
 #include "core/base/log.h"
-#include "core/booster/handles.h"
+#include "core/booster/boosted.h"
 #include "core/booster/train_options.h"
 #include "core/comm/mesh.h"
 #include "core/config/table.h"
@@ -64,19 +64,24 @@ struct RunSettings {
   bool skips_bad_samples = false;          ///< data.on_bad_sample = "skip"
 };
 
-/// The text of the key broadcast_buffers, which every built-in plugin has.
-inline constexpr const char* kBroadcastBuffersText =
-    "Give all ranks the first one's buffers (such as running statistics) at the end of each step. false: each rank "
-    "keeps "
-    "its own, and checkpoints hold the first one's.";
-
-struct BoostResult {
-  std::unique_ptr<BoostedModel> model;
-  std::unique_ptr<BoostedOptimizer> optimizer;
-  /// The cross-entropy of this model's logits in training, where ranks hold parts of them; null: they are complete.
-  nn::CrossEntropy cross_entropy{};
+/// A model whose first output in training is logits of which each rank holds a part of the classes.
+struct ShardedLogits {
+  nn::CrossEntropy cross_entropy{};                              ///< of such logits; null: they are complete
+  std::function<at::Tensor(const at::Tensor& logits)> gather{};  ///< makes them complete; collective
 };
 
+struct BoostResult {
+  std::unique_ptr<BoostedModel> model{};
+  std::unique_ptr<BoostedOptimizer> optimizer{};
+  ShardedLogits sharded_logits{};
+  /// Whether each step makes the model's buffers equal on the ranks that have copies of them (core/booster/buffers.h).
+  bool broadcasts_buffers = true;
+  /// Whether this rank's part of the model reads the data's inputs. Other ranks only get their shapes.
+  bool reads_inputs = true;
+};
+
+/// What the engine needs of a plugin. Plugins derive from PluginBase, or from PluginAround (plugin_around.h), which has
+/// to pass on all of these.
 class Plugin {
  public:
   virtual ~Plugin() = default;
@@ -92,24 +97,25 @@ class Plugin {
   /// ConfigError
   virtual void check(const RunSettings& run) const = 0;
   /// Checks that need the model, which has no memory yet; before a process group exists. @throws ConfigError
-  virtual void check_model(const ModelSource& /*source*/, const RunSettings& /*run*/) const {}
-  /// The mesh axes, for example {{"dp", 4}}.
-  [[nodiscard]] virtual std::vector<std::pair<std::string, int>> axes(int world_size) const = 0;
-  /// Axes over which the data is split (data parallelism): {"dp"}.
-  [[nodiscard]] virtual std::vector<std::string> data_axes() const { return {"dp"}; }
-  /// Axes over whose ranks the parts of a loss, and the counts of an evaluation, are summed: {"dp"}.
-  [[nodiscard]] virtual std::vector<std::string> loss_axes() const { return data_axes(); }
-  /// Whether each step makes the model's buffers equal on the ranks that have copies of them (core/booster/buffers.h).
-  [[nodiscard]] virtual bool broadcasts_buffers() const { return true; }
-  /// Whether this rank's part of the model reads the data's inputs. Other ranks only get their shapes.
-  [[nodiscard]] virtual bool reads_inputs(const comm::Mesh& /*mesh*/) const { return true; }
+  virtual void check_model(const ModelSource& source, const RunSettings& run) const = 0;
+  /// The axes of the mesh, for example {{"dp", 4}}: over which of them data, loss, gradients and model are divided
+  /// follows from their kinds (core/comm/axes.h).
+  [[nodiscard]] virtual comm::Axes axes(int world_size) const = 0;
   /// The microbatch size, given a rank's `share` of the global batch. `wanted`: the user's value, if set.
   /// @throws ConfigError
-  [[nodiscard]] virtual std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
-    return std::min(wanted.value_or(share), share);
-  }
+  [[nodiscard]] virtual std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const = 0;
   /// Allocates the model, draws or loads its weights, and wraps model and optimizer. Collective over the mesh.
   virtual BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) = 0;
+};
+
+/// A plugin with defaults where there are some.
+class PluginBase : public Plugin {
+ public:
+  /// Checks the keys of [train] that apply to the model's blocks, for a plugin without pipeline stages.
+  void check_model(const ModelSource& source, const RunSettings& run) const override;
+  [[nodiscard]] std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const override {
+    return std::min(wanted.value_or(share), share);
+  }
 };
 
 /// Copies the values of the keys that a plugin's options share with `fields` to the struct `to` that these describe.

@@ -1,5 +1,6 @@
 // PluginAround: a base class for a user's own plugin file that modifies another plugin. All calls go to the inner
-// plugin, with its name and its section, unless a class overrides them. This lets a file give a built-in plugin its own
+// plugin, with its name and its section, unless a class overrides them. Every function of Plugin is pure, so that this
+// class does not compile without one of them. This lets a file give a built-in plugin its own
 // policy, model or options (examples/own_policy).
 #pragma once
 
@@ -26,11 +27,7 @@ class PluginAround : public Plugin {
   void check_model(const ModelSource& source, const RunSettings& run) const override {
     inner_->check_model(source, run);
   }
-  std::vector<std::pair<std::string, int>> axes(int world_size) const override { return inner_->axes(world_size); }
-  std::vector<std::string> data_axes() const override { return inner_->data_axes(); }
-  std::vector<std::string> loss_axes() const override { return inner_->loss_axes(); }
-  bool broadcasts_buffers() const override { return inner_->broadcasts_buffers(); }
-  bool reads_inputs(const comm::Mesh& mesh) const override { return inner_->reads_inputs(mesh); }
+  comm::Axes axes(int world_size) const override { return inner_->axes(world_size); }
   std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const override {
     return inner_->micro_batch(wanted, share);
   }

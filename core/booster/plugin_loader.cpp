@@ -63,7 +63,13 @@ void* load_function(const std::string& path, const std::string& key, const std::
   void* handle = dlopen(fs::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) throw ConfigError(fmt::format("{}: {}: cannot be loaded: {}", key, path, dlerror()));
   void* found = dlsym(handle, function);
-  if (found == nullptr) throw ConfigError(fmt::format("{}: {}: exports no {}", key, path, function));
+  if (found == nullptr) {
+    const char* remedy = dlsym(handle, "trireme_extend") != nullptr ? "; it is an extension: name it in run.extensions"
+                         : dlsym(handle, "trireme_plugin_make") != nullptr
+                             ? "; it is a plugin: name it in parallel.plugin"
+                             : "";
+    throw ConfigError(fmt::format("{}: {}: exports no {}{}", key, path, function, remedy));
+  }
   return found;
 }
 

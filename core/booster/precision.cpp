@@ -9,7 +9,7 @@ namespace trireme {
 
 Precision Precision::parse(const std::string& name) {
   if (name == "fp32") return {at::kFloat, at::kFloat, at::kFloat, false};
-  if (name == "tf32") return {at::kFloat, at::kFloat, at::kFloat, false, true};
+  if (name == "tf32") return {.parameters = at::kFloat, .compute = at::kFloat, .loss = at::kFloat, .tf32 = true};
   if (name == "fp64") return {at::kDouble, at::kDouble, at::kDouble, false};
   if (name == "bf16") return {at::kFloat, at::kBFloat16, at::kFloat, false};
   if (name == "fp16") return {at::kFloat, at::kHalf, at::kFloat, true};
@@ -22,7 +22,7 @@ Precision Precision::pure(const std::string& name) {
   return precision;
 }
 
-void set_float32_products(const Precision& precision, c10::Device device) {
+void set_float32_matmul_precision(const Precision& precision, c10::Device device) {
   if (device.is_cpu() && precision.tf32) throw ConfigError(fmt::format("train.precision: {}", kTf32OnCpu));
   at::globalContext().setAllowTF32CuBLAS(precision.tf32);
   at::globalContext().setAllowTF32CuDNN(precision.tf32);

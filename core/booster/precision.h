@@ -25,7 +25,7 @@ constexpr const char* kTf32OnCpu = "\"tf32\" is a mode of CUDA GPUs, but this ru
 
 /// Sets for the whole process how CUDA multiplies and convolves fp32 tensors: in TF32 if the precision asks for it,
 /// else in full fp32. LibTorch's default uses TF32 for convolutions. @throws ConfigError for tf32 on a CPU.
-void set_float32_products(const Precision& precision, c10::Device device);
+void set_float32_matmul_precision(const Precision& precision, c10::Device device);
 
 /// Enables autocast in a scope if the precision needs it; at the end restores it and clears its weight cache.
 class AutocastScope {

@@ -7,6 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/booster/kernel_choice.h"
+#include "core/booster/partial_recompute.h"
 #include "core/checkpoint/train_state.h"
 #include "core/checkpoint/weights.h"
 #include "core/nn/block.h"
@@ -49,7 +51,11 @@ ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<n
       precision_(precision),
       recompute_(options.train.recompute),
       seed_(options.seed),
-      device_(device) {}
+      device_(device) {
+  if (model_->stage_blocks()) return;
+  if (auto line = choose_kernels(*model_, options.train, device_); !line.empty()) note(std::move(line));
+  recompute_only(recomputed_blocks(options.train, {static_cast<std::int64_t>(model_->blocks().size())}));
+}
 
 nn::Tensors ReplicatedModel::forward(const data::Batch& batch) {
   return as_outputs(forward_blocks(0, model_->blocks().size(), first_inputs(batch), batch));
@@ -98,7 +104,7 @@ nn::Tensors ReplicatedModel::as_outputs(nn::Tensors made) const {
 
 nn::Tensors ReplicatedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
                                  const nn::Context& context) {
-  return recompute_ && training_ && keeps_all_.count(block.get()) == 0
+  return recompute_ && training_ && not_recomputed_.count(block.get()) == 0
              ? nn::recompute(block, std::move(inputs), context)
              : block->forward(std::move(inputs), context);
 }
@@ -106,12 +112,12 @@ nn::Tensors ReplicatedModel::run(const std::shared_ptr<nn::Block>& block, nn::Te
 void ReplicatedModel::recompute_only(const std::vector<bool>& blocks) {
   TRIREME_CHECK(blocks.size() == model_->blocks().size(), "got {} recompute flags for {} blocks", blocks.size(),
                 model_->blocks().size());
-  keeps_all_.clear();
+  not_recomputed_.clear();
   for (std::size_t i = 0; i < blocks.size(); ++i)
-    if (!blocks[i]) keeps_all_.insert(model_->blocks()[i].get());
+    if (!blocks[i]) not_recomputed_.insert(model_->blocks()[i].get());
   // A block that appears twice in the list recomputes if either entry says so.
   for (std::size_t i = 0; i < blocks.size(); ++i)
-    if (blocks[i]) keeps_all_.erase(model_->blocks()[i].get());
+    if (blocks[i]) not_recomputed_.erase(model_->blocks()[i].get());
 }
 
 void ReplicatedModel::train(bool on) {
@@ -128,14 +134,13 @@ std::vector<shard::Slice> ReplicatedModel::gradients() {
   return out;
 }
 
-std::int64_t ReplicatedModel::parameter_bytes() const {
+ModelReport ReplicatedModel::report() const {
   std::size_t bytes = 0;
   for (const auto& p : parameters_) bytes += p.value.nbytes();
-  return static_cast<std::int64_t>(bytes);
-}
-
-std::vector<std::string> ReplicatedModel::memory_advice() const {
-  return {"partition weights and optimizer state over the ranks (parallel.plugin = \"gemini\", or parallel.zero = 3)"};
+  return {.parameter_bytes = static_cast<std::int64_t>(bytes),
+          .notes = notes_,
+          .memory_advice = {"partition weights and optimizer state over the ranks (parallel.plugin = \"gemini\", or "
+                            "parallel.zero = 3)"}};
 }
 
 ReplicatedOptimizer::ReplicatedOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options,
@@ -153,7 +158,7 @@ void ReplicatedOptimizer::backward(const at::Tensor& loss_sum, const at::Tensor&
 
 StepResult ReplicatedOptimizer::apply_gradients(double lr) {
   std::vector<at::Tensor> gradients;
-  std::vector<shard::Placed> placed;
+  std::vector<shard::PlacedTensor> placed;
   for (auto& p : parameters_)
     if (const auto grad = p.value.grad(); grad.defined() && p.value.requires_grad()) {
       gradients.push_back(grad);

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
-#include "core/booster/handles.h"
+#include "core/booster/boosted.h"
 #include "core/booster/plugin.h"
 #include "core/booster/precision.h"
 #include "core/comm/mesh.h"
@@ -21,7 +23,8 @@ namespace trireme {
 std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOptions& options, c10::Device device,
                                              const Log& log);
 
-/// The forward pass in the run's precision, with recomputation if configured; no reduction.
+/// The forward pass in the run's precision, with the kernels and the recomputation that [train] chooses; no reduction.
+/// For a model in pipeline stages, the plugin that partitions it chooses the kernels and the blocks to recompute.
 class ReplicatedModel : public BoostedModel {
  public:
   ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
@@ -40,13 +43,13 @@ class ReplicatedModel : public BoostedModel {
   [[nodiscard]] nn::Tensors as_outputs(nn::Tensors made) const;
   /// Restricts recomputation, if it is enabled, to the blocks of the model with true.
   void recompute_only(const std::vector<bool>& blocks);
+  void note(std::string line) { notes_.push_back(std::move(line)); }
   ScopeGuard no_sync() override { return ScopeGuard({}); }
   void train(bool on) override;
   nn::Model& module() override { return *model_; }
   std::vector<shard::Slice> weights() override;
   std::vector<shard::Slice> gradients() override;
-  std::int64_t parameter_bytes() const override;
-  std::vector<std::string> memory_advice() const override;
+  ModelReport report() const override;
   std::vector<nn::Parameter>& parameters() { return parameters_; }
 
  protected:
@@ -60,7 +63,8 @@ class ReplicatedModel : public BoostedModel {
   std::vector<nn::Parameter> parameters_;
   Precision precision_;
   bool recompute_, training_ = false;
-  std::unordered_set<const nn::Block*> keeps_all_;  ///< blocks that do not recompute; they keep all activations
+  std::vector<std::string> notes_;
+  std::unordered_set<const nn::Block*> not_recomputed_;  ///< blocks that do not recompute; they keep all activations
   std::uint64_t seed_;
   c10::Device device_;
 };
@@ -73,9 +77,11 @@ class ReplicatedOptimizer : public BoostedOptimizer {
   void zero_grad() override;
   std::vector<shard::Slice> state() override;
   optim::LossScaler& scaler() override { return scaler_; }
-  std::int64_t state_bytes() const override { return optimizer_->state_bytes(); }
-  std::int64_t gradient_bytes() const override { return gradient_bytes_; }
-  std::string describe() const override { return optimizer_->describe(); }
+  OptimizerReport report() const override {
+    return {.state_bytes = optimizer_->state_bytes(),
+            .gradient_bytes = gradient_bytes_,
+            .description = optimizer_->describe()};
+  }
 
  protected:
   StepResult apply_gradients(double lr) override;

@@ -21,13 +21,11 @@ std::vector<double> to_doubles(const at::Tensor& tensor) {
   return {values, values + host.numel()};
 }
 
-void restore_scaler(optim::LossScaler& scaler, const checkpoint::TrainRecord& record) {
-  if (!scaler.enabled() || !record.loss_scale) return;
+void restore_scaler(optim::LossScaler& scaler, const std::optional<std::vector<double>>& stored) {
+  if (!scaler.enabled() || !stored) return;
   auto state = scaler.state();
-  auto* values = state.data_ptr<double>();
-  TRIREME_CHECK(static_cast<std::int64_t>(record.loss_scale->size()) == state.numel(),
-                "the checkpoint's loss scale has another shape");
-  std::copy(record.loss_scale->begin(), record.loss_scale->end(), values);
+  TRIREME_CHECK(static_cast<std::int64_t>(stored->size()) == state.numel(), "a stored loss scale has another shape");
+  std::copy(stored->begin(), stored->end(), state.data_ptr<double>());
   scaler.set_state(state);
 }
 
@@ -69,6 +67,15 @@ std::string newest_checkpoint(const comm::World& world, const std::string& dir, 
   return comm::broadcast_text(world.group(), world.device(), found);
 }
 
+/// The names of the parameters that only other ranks hold.
+std::set<std::string> remote_parameters(Boosted& run) {
+  std::set<std::string> names;
+  for (const auto& parameter : nn::remote_declarations(run.model->module())) names.insert(parameter.name);
+  return names;
+}
+
+constexpr const char* kLossScale = "loss_scale";  ///< in the metadata of an optimizer's file
+
 }  // namespace
 
 checkpoint::CheckpointContents contents_of(Boosted& run) {
@@ -81,8 +88,7 @@ checkpoint::CheckpointContents contents_of(Boosted& run) {
 }
 
 void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log) {
-  std::set<std::string> remote;
-  for (const auto& parameter : nn::remote_declarations(run.model->module())) remote.insert(parameter.name);
+  auto remote = remote_parameters(run);
   auto buffers = nn::buffers(run.model->module());
   auto remote_buffers = nn::remote_buffers(run.model->module());
   bool stores_any = false;
@@ -99,7 +105,7 @@ void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log)
   stored.restore_weights(std::move(state), remote);
   run.model->weights_changed();
   stored.restore_optimizer(run.optimizer->state(), remote);
-  restore_scaler(run.optimizer->scaler(), stored.record());
+  restore_scaler(run.optimizer->scaler(), stored.record().loss_scale);
   run.step = stored.record().progress.global_step;
 }
 
@@ -134,6 +140,31 @@ bool Booster::load(Boosted& run, const std::string& dir) {
   restore(run, stored, log_);
   if (world_.rank() == 0) checkpoint::set_aside_after(dir, run.step);  // later checkpoints, which are damaged
   return true;
+}
+
+void Booster::save_model(Boosted& run, const std::string& dir, const std::map<std::string, std::string>& texts) {
+  checkpoint::save_weights(dir, run.model->state_dict(), texts, *mesh_);
+}
+
+void Booster::load_model(Boosted& run, const std::string& folder_or_file) {
+  std::vector<nn::Parameter> parameters;
+  for (auto& [placement, value] : run.model->weights()) parameters.push_back({placement.name, value, placement});
+  checkpoint::load_weights(folder_or_file, parameters, "", log_, checkpoint::other_tensors(run.model->module()));
+  run.model->weights_changed();
+}
+
+void Booster::save_optimizer(Boosted& run, const std::string& file) {
+  std::map<std::string, std::string> metadata{{"format", "pt"}};
+  if (run.optimizer->scaler().enabled())
+    metadata[kLossScale] = nlohmann::json(to_doubles(run.optimizer->scaler().state())).dump();
+  checkpoint::write_slices(file, run.optimizer->state(), *mesh_, metadata);
+}
+
+void Booster::load_optimizer(Boosted& run, const std::string& file) {
+  const checkpoint::SafeTensors stored(file);
+  checkpoint::restore_slices(stored, run.optimizer->state(), remote_parameters(run), "optimizer's tensors");
+  if (const auto scale = stored.metadata().find(kLossScale); scale != stored.metadata().end())
+    restore_scaler(run.optimizer->scaler(), nlohmann::json::parse(scale->second).get<std::vector<double>>());
 }
 
 }  // namespace trireme

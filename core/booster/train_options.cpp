@@ -1,5 +1,7 @@
 #include "core/booster/train_options.h"
 
+#include <utility>
+
 #include "core/config/table.h"
 
 namespace trireme {
@@ -20,6 +22,55 @@ static Fields<optim::LossScaleOptions> loss_scale_fields() {
            {.min = 1, .max = kMostSteps, .only = fp16})
       .add("hysteresis", &O::hysteresis, "fp16: overflows after which the loss scale shrinks.",
            {.min = 1, .max = kMostSteps, .only = fp16});
+}
+
+static Fields<KernelOptions> kernel_fields() {
+  using O = KernelOptions;
+  return Fields<O>("train", "")
+      .add("enable_all_optimization", &O::enable_all_optimization,
+           "Turns on those of the enable_* keys that were measured to be faster on this kind of device, where they "
+           "apply to the model: flash attention everywhere, enable_sequence_overlap in hybrid_parallel, "
+           "enable_jit_fused on CPUs for a model with "
+           "dropout. Trireme's GPU kernels have not been measured yet: set their keys to use them.")
+      .add("enable_flash_attention", &O::enable_flash_attention,
+           "true: attention must use LibTorch's flash or memory-efficient kernel, and the run is refused where there "
+           "is none. false: attention scores are materialized in memory. Unset: the fast kernel, if there is one for "
+           "the device and precision, and attention has no dropout.")
+      .add("attention_kernel", &O::attention_kernel,
+           "The attention kernel by name, in place of enable_flash_attention: LibTorch's flash, memory_efficient or "
+           "cudnn, and the run is refused where it is not available; math: attention scores are materialized. CPUs "
+           "have flash and math.",
+           {.choices = {"flash", "memory_efficient", "cudnn", "math"}})
+      .add("enable_fused_normalization", &O::enable_fused_normalization,
+           "Compute the residual sum and the layer norm after it in one step. One kernel on a GPU; no gain on a CPU "
+           "(docs/parallelism.md).")
+      .add("enable_jit_fused", &O::enable_jit_fused,
+           "Compute bias and exact GELU in one step, and dropout and the residual sum in one step. One kernel each on "
+           "a GPU; on a CPU only the second is faster, and only with dropout.")
+      .rule([](const O& kernels, const CheckedSection& section) {
+        if (kernels.attention_kernel && kernels.enable_flash_attention)
+          section.fail("attention_kernel", "conflicts with enable_flash_attention; set only one of them");
+        if (!kernels.enable_all_optimization) return;
+        const auto refuse = [&section](const char* key) {
+          section.fail(key, "is false, but enable_all_optimization = true turns it on; remove one of the two");
+        };
+        if (kernels.attention_kernel == "math")
+          section.fail("attention_kernel",
+                       "\"math\" materializes attention scores, but enable_all_optimization = true avoids that; remove "
+                       "one of the two");
+        if (!kernels.enable_flash_attention.value_or(true)) refuse("enable_flash_attention");
+        if (!kernels.enable_fused_normalization.value_or(true)) refuse("enable_fused_normalization");
+        if (!kernels.enable_jit_fused.value_or(true)) refuse("enable_jit_fused");
+      });
+}
+
+static void check_recompute(const TrainOptions& train, const CheckedSection& section) {
+  const bool ratio = train.recompute_ratio < 1, counts = !train.recompute_layers_per_stage.empty();
+  for (const auto& [set, key] : {std::pair{ratio, "recompute_ratio"}, {counts, "recompute_layers_per_stage"}})
+    if (set && !train.recompute)
+      section.fail(key, "has no effect without recompute; remove it, or set train.recompute = true");
+  if (ratio && counts)
+    section.fail("recompute_ratio", "conflicts with recompute_layers_per_stage; set only one of them");
 }
 
 static void check_train(const TrainOptions& train, const CheckedSection& section) {
@@ -65,8 +116,20 @@ const Fields<TrainOptions>& train_fields() {
           .add("recompute", &O::recompute,
                "Activation checkpointing: keep only the inputs of each block and compute the rest again in the "
                "backward pass. Less memory, about a third more time.")
+          .add("recompute_ratio", &O::recompute_ratio,
+               "With recompute: the fraction of each stage's blocks that is recomputed, from the first block on, at "
+               "least one. Without a pipeline the model is one stage (Colossal-AI: gradient_checkpoint_config with "
+               "gradient_checkpointing_ratio).",
+               {.max = 1, .above = 0})
+          .add("recompute_layers_per_stage", &O::recompute_layers_per_stage,
+               "With recompute: the number of blocks of each stage that are recomputed, from the first block on; one "
+               "number per stage, as in num_layers_per_stage of a pipeline, and one without a pipeline (Colossal-AI: "
+               "num_ckpt_layers_per_stage).",
+               {.min = 0, .max = 1e6})
+          .add_all(&O::kernels, kernel_fields())
           .add_all(&O::loss_scale, loss_scale_fields())
-          .rule(check_train);
+          .rule(check_train)
+          .rule(check_recompute);
   return table;
 }
 

@@ -5,11 +5,21 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/fields.h"
 #include "core/optim/loss_scaler.h"
 
 namespace trireme {
+
+/// The keys that choose among kernels with the same results (core/booster/kernel_choice.h). An unset key follows
+/// enable_all_optimization; without that, fused attention is on if available, and norms and pointwise steps use
+/// LibTorch's kernels.
+struct KernelOptions {
+  bool enable_all_optimization = false;
+  std::optional<bool> enable_flash_attention{}, enable_fused_normalization{}, enable_jit_fused{};
+  std::optional<std::string> attention_kernel{};  ///< flash | memory_efficient | cudnn | math
+};
 
 struct TrainOptions {
   std::int64_t epochs = 3;
@@ -21,6 +31,9 @@ struct TrainOptions {
   bool shuffle = true;
   bool drop_last = false;
   bool recompute = false;
+  double recompute_ratio = 1;
+  std::vector<std::int64_t> recompute_layers_per_stage{};  ///< empty: by recompute_ratio
+  KernelOptions kernels{};
   optim::LossScaleOptions loss_scale{};
 };
 

@@ -38,7 +38,7 @@ std::string commit_of(const fs::path& model) {
 
 std::string hub_cache() {
   if (const auto cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const auto home = environment("HF_HOME"); !home.empty()) return (fs::path(home) / "hub").string();
+  if (const auto hf_home = environment("HF_HOME"); !hf_home.empty()) return (fs::path(hf_home) / "hub").string();
   const auto xdg = environment("XDG_CACHE_HOME");
   const auto caches = xdg.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(xdg);
   return (caches / "huggingface" / "hub").string();

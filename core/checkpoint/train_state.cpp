@@ -27,7 +27,7 @@ constexpr const char* kBest = "best.safetensors";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kTemporary = ".tmp";
 
-std::string inside(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
+std::string path_in(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
 
 std::string hex(std::uint32_t crc) { return fmt::format("{:08x}", crc); }
 
@@ -59,18 +59,18 @@ std::vector<std::string> whole_checkpoints(const std::string& root) {
 void remove_leftovers(const std::string& root) {
   std::error_code ignored;
   for (const auto& name : entries(root))
-    if (name.starts_with("step-") && name.ends_with(kTemporary)) fs::remove_all(inside(root, name), ignored);
+    if (name.starts_with("step-") && name.ends_with(kTemporary)) fs::remove_all(path_in(root, name), ignored);
 }
 
 /// Folders that cannot be removed now are retried at the next save; this must not stop the training.
 void remove_older(const std::string& root, const std::string& newest, std::int64_t keep) {
-  std::int64_t kept = 1;
+  std::int64_t retained = 1;
   for (const auto& name : whole_checkpoints(root)) {
-    if (name == newest || kept++ < keep) continue;
+    if (name == newest || retained++ < keep) continue;
     // Rename first: an interrupted removal must not leave a partial checkpoint under a complete one's name.
     std::error_code error;
-    fs::rename(inside(root, name), inside(root, name + kTemporary), error);
-    if (!error) fs::remove_all(inside(root, name + kTemporary), error);
+    fs::rename(path_in(root, name), path_in(root, name + kTemporary), error);
+    if (!error) fs::remove_all(path_in(root, name + kTemporary), error);
   }
 }
 
@@ -93,7 +93,7 @@ std::string state_text(const TrainRecord& record) {
 }
 
 TrainRecord read_record(const std::string& folder) {
-  const auto path = inside(folder, kState);
+  const auto path = path_in(folder, kState);
   TrainRecord record;
   try {
     const auto state = json::parse(read_file(path));
@@ -108,7 +108,7 @@ TrainRecord read_record(const std::string& folder) {
   } catch (const json::exception& error) {
     throw CheckpointError(fmt::format("{}: not a valid training state: {}", path, json_problem(error)));
   }
-  record.config = read_file(inside(folder, kConfig));
+  record.config = read_file(path_in(folder, kConfig));
   return record;
 }
 
@@ -125,7 +125,7 @@ void verify_file(const std::string& path, std::uint64_t bytes, const std::string
 }
 
 void verify(const std::string& folder, Verify how) {
-  const auto manifest_path = inside(folder, kManifest);
+  const auto manifest_path = path_in(folder, kManifest);
   json files;
   try {
     const auto manifest = json::parse(read_file(manifest_path));
@@ -135,7 +135,7 @@ void verify(const std::string& folder, Verify how) {
     files = manifest.at("files");
     for (const char* name : {kWeights, kOptimizer, kState, kConfig}) static_cast<void>(files.at(name));
     for (const auto& [name, entry] : files.items())
-      verify_file(inside(folder, name), entry.at("bytes").get<std::uint64_t>(), entry.at("crc32").get<std::string>(),
+      verify_file(path_in(folder, name), entry.at("bytes").get<std::uint64_t>(), entry.at("crc32").get<std::string>(),
                   how);
   } catch (const json::exception& error) {
     throw CheckpointError(fmt::format("{}: not a manifest: {}", manifest_path, json_problem(error)));
@@ -144,7 +144,7 @@ void verify(const std::string& folder, Verify how) {
 
 const std::string& verified(const std::string& folder, Verify how) {
   if (!fs::is_directory(folder)) throw CheckpointError(fmt::format("{}: no such checkpoint folder", folder));
-  if (std::error_code error; !fs::exists(inside(folder, kManifest), error) && !error)
+  if (std::error_code error; !fs::exists(path_in(folder, kManifest), error) && !error)
     throw CheckpointError(
         fmt::format("{}: no manifest.json in it, so it is not a complete checkpoint; name a run folder, or a "
                     "folder in its checkpoints/",
@@ -189,9 +189,9 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
                             comm::Mesh& mesh) {
   TRIREME_CHECK(keep >= 1 && contents.record.progress.global_step >= 0, "cannot save a checkpoint: keep {}, step {}",
                 keep, contents.record.progress.global_step);
-  const auto root = inside(run_dir, "checkpoints");
+  const auto root = path_in(run_dir, "checkpoints");
   const auto name = fmt::format("step-{:08d}", contents.record.progress.global_step);
-  const auto folder = inside(root, name), temporary = folder + kTemporary;
+  const auto folder = path_in(root, name), temporary = folder + kTemporary;
   const bool writes = mesh.world().rank() == 0;
   try {
     if (writes) {
@@ -200,20 +200,20 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
       make_folder(temporary);
     }
     std::map<std::string, FileDigest> files;
-    files[kWeights] = write_slices(inside(temporary, kWeights), contents.weights, mesh);
-    files[kOptimizer] = write_slices(inside(temporary, kOptimizer), contents.optimizer, mesh);
+    files[kWeights] = write_slices(path_in(temporary, kWeights), contents.weights, mesh);
+    files[kOptimizer] = write_slices(path_in(temporary, kOptimizer), contents.optimizer, mesh);
     if (!writes) return folder;
-    files[kState] = write_file(inside(temporary, kState), state_text(contents.record));
-    files[kConfig] = write_file(inside(temporary, kConfig), contents.record.config);
-    for (const auto& [file, text] : contents.texts) files[file] = write_file(inside(temporary, file), text);
+    files[kState] = write_file(path_in(temporary, kState), state_text(contents.record));
+    files[kConfig] = write_file(path_in(temporary, kConfig), contents.record.config);
+    for (const auto& [file, text] : contents.texts) files[file] = write_file(path_in(temporary, file), text);
     if (!contents.best.empty()) {
-      link_file(contents.best, inside(temporary, kBest));
+      link_file(contents.best, path_in(temporary, kBest));
       files[kBest] = contents.best_digest;
     }
     json manifest{{"format", kFormat}, {"files", json::object()}};
     for (const auto& [file, digest] : files)
       manifest["files"][file] = {{"bytes", digest.bytes}, {"crc32", hex(digest.crc32)}};
-    write_file(inside(temporary, kManifest), manifest.dump(2) + "\n");
+    write_file(path_in(temporary, kManifest), manifest.dump(2) + "\n");
     publish_folder(temporary, folder);
   } catch (...) {
     std::error_code ignored;
@@ -225,29 +225,29 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
 }
 
 std::vector<std::string> set_aside_after(const std::string& run_dir, std::int64_t step) {
-  const auto root = inside(run_dir, "checkpoints");
+  const auto root = path_in(run_dir, "checkpoints");
   std::vector<std::string> out;
   for (const auto& name : whole_checkpoints(root)) {
     if (step_of(name) <= step) break;
-    auto aside = inside(root, name + ".aside");
-    for (int n = 2; fs::exists(aside); ++n) aside = inside(root, fmt::format("{}.aside.{}", name, n));
+    auto aside = path_in(root, name + ".aside");
+    for (int n = 2; fs::exists(aside); ++n) aside = path_in(root, fmt::format("{}.aside.{}", name, n));
     std::error_code error;
-    fs::rename(inside(root, name), aside, error);
+    fs::rename(path_in(root, name), aside, error);
     if (error)
       throw CheckpointError(fmt::format("{}: this checkpoint of a later step cannot be renamed to {}: {}",
-                                        inside(root, name), aside, error.message()));
+                                        path_in(root, name), aside, error.message()));
     out.push_back(aside);
   }
   return out;
 }
 
 std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
-  const auto root = inside(run_dir, "checkpoints");
+  const auto root = path_in(run_dir, "checkpoints");
   std::vector<std::string> damaged, why;
   std::string found;
   for (const auto& name : whole_checkpoints(root)) {
     try {
-      found = Checkpoint(inside(root, name)).folder();
+      found = Checkpoint(path_in(root, name)).folder();
       break;
     } catch (const CheckpointError& error) {
       damaged.push_back(name);
@@ -265,17 +265,17 @@ std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
 Checkpoint::Checkpoint(const std::string& folder, Verify how)
     : folder_(verified(folder, how)),
       record_(read_record(folder)),
-      weights_(inside(folder, kWeights)),
-      optimizer_(inside(folder, kOptimizer)) {}
+      weights_(path_in(folder, kWeights)),
+      optimizer_(path_in(folder, kOptimizer)) {}
 
 std::string Checkpoint::best() const {
-  auto path = inside(folder_, kBest);
+  auto path = path_in(folder_, kBest);
   std::error_code none;
   return fs::exists(path, none) ? path : "";
 }
 
-void Checkpoint::restore(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
-                         const char* what) const {
+void restore_slices(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
+                    const char* what) {
   std::vector<std::string> wrong;
   std::set<std::string> known;
   for (const auto& [placement, value] : values) {

@@ -56,6 +56,13 @@ struct CheckpointContents {
   FileDigest best_digest;                    ///< digest of the file `best`
 };
 
+/// Fills the values with their slices of a file's tensors, bitwise equal. Names, shapes and dtypes must match the
+/// file's. `remote`: names of the model's parameters that other ranks restore. `what` names the tensors in errors:
+/// "parameters".
+/// @throws CheckpointError that lists the differences; nothing has changed then.
+void restore_slices(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
+                    const char* what);
+
 /// Both lists, named as in checkpoints. A state tensor that has the shape of its parameter's slice gets the parameter's
 /// placement; other state tensors are whole.
 std::vector<shard::Slice> weights_of(const std::vector<nn::Parameter>& parameters);
@@ -95,22 +102,17 @@ class Checkpoint {
   [[nodiscard]] const TrainRecord& record() const { return record_; }
   /// The file with the weights of the best epoch so far; "" when the run had none.
   [[nodiscard]] std::string best() const;
-  /// Fills the values with their slices, bitwise equal. Names, shapes and dtypes must match the checkpoint's. `remote`:
-  /// names of the model's parameters that other ranks restore. @throws CheckpointError that lists the differences;
-  /// nothing has changed then.
+  /// See restore_slices().
   void restore_weights(std::vector<shard::Slice> values, const std::set<std::string>& remote = {}) const {
-    restore(weights_, std::move(values), remote, "parameters");
+    restore_slices(weights_, std::move(values), remote, "parameters");
   }
   void restore_optimizer(std::vector<shard::Slice> values, const std::set<std::string>& remote = {}) const {
-    restore(optimizer_, std::move(values), remote, "optimizer's tensors");
+    restore_slices(optimizer_, std::move(values), remote, "optimizer's tensors");
   }
   [[nodiscard]] const SafeTensors& weights() const { return weights_; }
   [[nodiscard]] const SafeTensors& optimizer() const { return optimizer_; }
 
  private:
-  void restore(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
-               const char* what) const;
-
   std::string folder_;
   TrainRecord record_;
   SafeTensors weights_, optimizer_;

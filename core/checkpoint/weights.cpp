@@ -152,7 +152,7 @@ std::vector<std::string> fill_buffers(const Source& source, const std::vector<sh
   }
   if (!missing.empty())
     log.warn("{}: {} of this model {} missing or of another shape or type, and start{} from the model's own values: {}",
-             path, text::counted(static_cast<std::int64_t>(missing.size()), "buffer"),
+             path, text::quantity(static_cast<std::int64_t>(missing.size()), "buffer"),
              missing.size() == 1 ? "is" : "are", missing.size() == 1 ? "s" : "", text::first_few(missing));
   return names;
 }
@@ -180,15 +180,15 @@ bool has_weights_under(const std::string& folder_or_file, const std::string& pre
   return std::any_of(names.begin(), names.end(), [&](const auto& name) { return name.starts_with(prefix); });
 }
 
-void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& here,
+void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& local_parameters,
                   const std::string& head_prefix, const Log& log, const OtherTensors& others) {
   const auto path = find_weights(folder_or_file);
   const Source source(path);
-  auto parameters = here;
+  auto parameters = local_parameters;
   for (const auto& other : others.remote) parameters.push_back({other.name, {}, other.placement});
   const auto prefix = missing_prefix(source, parameters, head_prefix);
   std::vector<Fit> fits;
-  std::vector<std::string> missing, misfits, fresh;
+  std::vector<std::string> missing, misfits, newly_initialized;
   std::set<std::string> known;
   for (auto& parameter : parameters) {
     const bool head = in_head(parameter.name, head_prefix);
@@ -196,18 +196,18 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
     known.insert(name);
     const auto* file = source.file_of(name);
     if (file == nullptr) {
-      (head ? fresh : missing).push_back(parameter.name);
+      (head ? newly_initialized : missing).push_back(parameter.name);
       continue;
     }
     if (const auto wrong = misfit(file->info(name), parameter); !wrong.empty())
-      (head ? fresh : misfits).push_back(wrong);
+      (head ? newly_initialized : misfits).push_back(wrong);
     else
       fits.push_back({&parameter, file, name});
   }
   if (!missing.empty() || !misfits.empty()) {
     std::string text;
     if (!missing.empty())
-      text += fmt::format("; {} missing: {}", text::counted(static_cast<std::int64_t>(missing.size()), "tensor"),
+      text += fmt::format("; {} missing: {}", text::quantity(static_cast<std::int64_t>(missing.size()), "tensor"),
                           text::first_few(missing));
     if (!misfits.empty()) text += fmt::format("; {} do not fit: {}", misfits.size(), text::first_few(misfits));
     if (!fs::exists(beside_weights(path, kModelConfig)))
@@ -220,7 +220,8 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
 
   const at::NoGradGuard no_grad;
   for (const auto& [parameter, file, name] : fits) {
-    if (parameter - parameters.data() >= static_cast<std::ptrdiff_t>(here.size())) continue;  // a remote parameter
+    if (parameter - parameters.data() >= static_cast<std::ptrdiff_t>(local_parameters.size()))
+      continue;  // a remote parameter
     TRIREME_CHECK(parameter->value.defined() && !parameter->value.is_meta() &&
                       parameter->value.sizes().vec() == parameter->placement.local_shape(),
                   "{}: has no memory of its placement's local shape", parameter->name);
@@ -233,13 +234,14 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
     parameter->value.copy_(values);
   }
   for (auto& name : fill_buffers(source, others.buffers, prefix, path, log)) known.insert(std::move(name));
-  if (!fresh.empty()) log.note("weights  {}: the head is newly initialized: {}", path, text::first_few(fresh));
+  if (!newly_initialized.empty())
+    log.note("weights  {}: the head is newly initialized: {}", path, text::first_few(newly_initialized));
   std::vector<std::string> unused;
   for (auto& name : source.names())
     if (known.count(name) == 0) unused.push_back(std::move(name));
   if (!unused.empty())
     log.warn("{}: {} not in this model, ignored: {}", path,
-             text::counted(static_cast<std::int64_t>(unused.size()), "tensor"), text::first_few(unused));
+             text::quantity(static_cast<std::int64_t>(unused.size()), "tensor"), text::first_few(unused));
 }
 
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,

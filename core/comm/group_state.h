@@ -102,10 +102,10 @@ struct Group::State {
     at::Tensor take(const at::Tensor& tensor, bool reads, bool writes) {
       if (!by_nccl()) return tensor;
       if (tensor.is_cuda() && tensor.is_contiguous() && tensor.scalar_type() != at::kShort) return tensor;
-      auto fresh = at::empty(tensor.sizes(), options(tensor).memory_format(c10::MemoryFormat::Contiguous));
-      if (reads) fresh.copy_(tensor.detach());
-      if (writes) state->copy_back.emplace_back(fresh, tensor.detach());
-      return fresh;
+      auto copy = at::empty(tensor.sizes(), options(tensor).memory_format(c10::MemoryFormat::Contiguous));
+      if (reads) copy.copy_(tensor.detach());
+      if (writes) state->copy_back.emplace_back(copy, tensor.detach());
+      return copy;
     }
     at::Tensor input(const at::Tensor& tensor) { return take(tensor, true, false); }
     at::Tensor output(const at::Tensor& tensor) { return take(tensor, false, true); }
@@ -120,18 +120,18 @@ struct Group::State {
     }
   };
 
-  /// Records a call and starts it: start(call) prepares its tensors and passes them to call.backend.
-  template <class Start>
-  Work run(const char* op, const at::Tensor& like, const Payload& booked, Start&& start) const {
+  /// Records a call and starts it: launch(call) prepares its tensors and passes them to call.backend.
+  template <class Launch>
+  Work run(const char* op, const at::Tensor& like, const Payload& booked, Launch&& launch) const {
     Call call(*this, op, like, booked);
     call.state->what = fmt::format("{} of group {}", op, axis);
     if (trace::on()) {
-      call.state->begun = trace::now();
-      call.state->lane = fmt::format("comm {}", axis);
-      call.state->traced = fmt::format("{} {:.3g} KB", op, static_cast<double>(booked.bytes) / 1024);
+      call.state->start_time = trace::now();
+      call.state->track = fmt::format("comm {}", axis);
+      call.state->span_name = fmt::format("{} {:.3g} KB", op, static_cast<double>(booked.bytes) / 1024);
     }
     try {
-      call.state->work = start(call);
+      call.state->work = launch(call);
     } catch (const Error&) {
       throw;
     } catch (const c10::Error& error) {

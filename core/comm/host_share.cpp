@@ -101,7 +101,7 @@ void serve(Socket listening, const std::string& text, int others) {
   }
 }
 
-std::optional<std::string> fetch(const std::string& name, std::chrono::milliseconds patience) {
+std::optional<std::string> read_key(const std::string& name, std::chrono::milliseconds patience) {
   const auto [address, length] = address_of(name);
   const auto until = Clock::now() + patience;
   do {
@@ -126,7 +126,7 @@ std::string share_on_host(const LaunchInfo& info, const std::string& name, const
   if (info.job.empty() || info.local_size == 1) return make();
   const auto key = fmt::format("trireme/{}/{}/{:x}", geteuid(), info.job, std::hash<std::string>()(name));
   if (info.local_rank != 0) {
-    auto text = fetch(key, patience);
+    auto text = read_key(key, patience);
     return text ? *std::move(text) : make();
   }
   // Listens before make() is called, so that the other ranks wait for it instead of calling it too.

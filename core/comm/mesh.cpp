@@ -12,11 +12,9 @@
 namespace trireme::comm {
 namespace {
 
-using Axes = std::vector<std::pair<std::string, int>>;
-
 std::string product(const Axes& axes) {
   std::vector<std::string> factors;
-  for (const auto& [name, size] : axes) factors.push_back(fmt::format("{} {}", name, size));
+  for (const auto& axis : axes) factors.push_back(fmt::format("{} {}", axis.kind.name, axis.size));
   return fmt::format("{}", fmt::join(factors, " x "));
 }
 
@@ -24,8 +22,8 @@ std::string product(const Axes& axes) {
 std::vector<int> coordinates(const Axes& axes, int rank) {
   std::vector<int> at(axes.size());
   for (std::size_t i = axes.size(); i-- > 0;) {
-    at[i] = rank % axes[i].second;
-    rank /= axes[i].second;
+    at[i] = rank % axes[i].size;
+    rank /= axes[i].size;
   }
   return at;
 }
@@ -33,12 +31,15 @@ std::vector<int> coordinates(const Axes& axes, int rank) {
 /// The axis to change so that the formula holds: the first whose new size is an integer; the data-parallel one if
 /// possible.
 std::string remedy(const Axes& axes, int world_size, std::int64_t total) {
-  for (const auto& [name, size] : axes) {
-    const auto others = total / size;
+  for (const auto& axis : axes) {
+    const auto others = total / axis.size;
+    const auto& kind = axis.kind;
     if (others > 0 && world_size % others == 0)
-      return fmt::format("set {} to {}, or start {}", name, world_size / others, text::counted(total, "rank"));
+      return fmt::format("set {} to {}, or start {}",
+                         kind.key.empty() && !kind.option.empty() ? kind.option : kind.name, world_size / others,
+                         text::quantity(total, "rank"));
   }
-  return fmt::format("start {}, or choose sizes whose product is {}", text::counted(total, "rank"), world_size);
+  return fmt::format("start {}, or choose sizes whose product is {}", text::quantity(total, "rank"), world_size);
 }
 
 }  // namespace
@@ -46,41 +47,49 @@ std::string remedy(const Axes& axes, int world_size, std::int64_t total) {
 void Mesh::validate(const Axes& axes, int world_size) {
   std::set<std::string> seen;
   std::int64_t total = 1;
-  for (const auto& [name, size] : axes) {
+  for (const auto& [kind, size] : axes) {
+    const auto& name = kind.name;
     if (size < 1) throw ConfigError(fmt::format("the size of axis {} is {}; it must be 1 or more", name, size));
     if (!seen.insert(name).second) throw ConfigError(fmt::format("axis {} is given twice", name));
     total *= size;
   }
   if (total != world_size)
     throw ConfigError(fmt::format("{} = {}, but the world has {}; {}", product(axes), total,
-                                  text::counted(world_size, "rank"), remedy(axes, world_size, total)));
+                                  text::quantity(world_size, "rank"), remedy(axes, world_size, total)));
 }
 
 Mesh::Mesh(World& world, Axes axes) : world_(world), axes_(std::move(axes)) {
   validate(axes_, world.size());
-  for (const auto& [name, size] : axes_) (void)group(name);
+  for (const auto& axis : axes_) (void)group(axis.kind.name);
 }
 
 std::vector<std::string> Mesh::axes() const {
   std::vector<std::string> names;
-  for (const auto& [name, size] : axes_) names.push_back(name);
+  for (const auto& axis : axes_) names.push_back(axis.kind.name);
+  return names;
+}
+
+std::vector<std::string> Mesh::axes(bool AxisKind::*property) const {
+  std::vector<std::string> names;
+  for (const auto& axis : axes_)
+    if (axis.kind.*property) names.push_back(axis.kind.name);
   return names;
 }
 
 bool Mesh::has(const std::string& axis) const {
-  return std::any_of(axes_.begin(), axes_.end(), [&](const auto& entry) { return entry.first == axis; });
+  return std::any_of(axes_.begin(), axes_.end(), [&](const auto& entry) { return entry.kind.name == axis; });
 }
 
 int Mesh::size(const std::string& axis) const {
-  for (const auto& [name, size] : axes_)
-    if (name == axis) return size;
+  for (const auto& entry : axes_)
+    if (entry.kind.name == axis) return entry.size;
   return 1;
 }
 
 int Mesh::coordinate(const std::string& axis) const {
   const auto at = coordinates(axes_, world_.rank());
   for (std::size_t i = 0; i < axes_.size(); ++i)
-    if (axes_[i].first == axis) return at[i];
+    if (axes_[i].kind.name == axis) return at[i];
   return 0;
 }
 
@@ -92,8 +101,8 @@ const Group& Mesh::group(const std::vector<std::string>& axes) {
   // group itself.
   const auto asked = [&](const std::string& name) { return std::find(axes.begin(), axes.end(), name) != axes.end(); };
   std::vector<std::string> names;
-  for (const auto& [name, size] : axes_)
-    if (size > 1 && asked(name)) names.push_back(name);
+  for (const auto& axis : axes_)
+    if (axis.size > 1 && asked(axis.kind.name)) names.push_back(axis.kind.name);
   if (names.empty())
     return groups_.emplace(axes, Group::alone(fmt::format("{}", fmt::join(axes, "_")), world_.rank(), nullptr))
         .first->second;
@@ -113,13 +122,13 @@ Group Mesh::make(const std::vector<std::string>& names) const {
   const auto others_of = [&](int rank) {
     auto at = coordinates(axes_, rank);
     for (std::size_t i = 0; i < axes_.size(); ++i)
-      if (std::find(names.begin(), names.end(), axes_[i].first) != names.end()) at[i] = 0;
+      if (std::find(names.begin(), names.end(), axes_[i].kind.name) != names.end()) at[i] = 0;
     return at;
   };
-  const auto here = others_of(world_.rank());
+  const auto own = others_of(world_.rank());
   std::vector<int> mine;
   for (int rank = 0; rank < world_.size(); ++rank)
-    if (others_of(rank) == here) mine.push_back(rank);
+    if (others_of(rank) == own) mine.push_back(rank);
   return world_.partition(mine, fmt::format("{}", fmt::join(names, "_")));
 }
 

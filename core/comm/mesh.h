@@ -8,9 +8,9 @@
 #include <initializer_list>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "core/comm/axes.h"
 #include "core/comm/world.h"
 
 namespace trireme::comm {
@@ -19,12 +19,14 @@ class Mesh {
  public:
   /// Collective over the world. @throws ConfigError with the formula and the remedy when the product of the sizes is
   /// not the world's size.
-  Mesh(World& world, std::vector<std::pair<std::string, int>> axes);
+  Mesh(World& world, Axes axes);
 
   /// Only checks the formula, before any process group exists. @throws ConfigError.
-  static void validate(const std::vector<std::pair<std::string, int>>& axes, int world_size);
+  static void validate(const Axes& axes, int world_size);
 
   [[nodiscard]] std::vector<std::string> axes() const;  ///< the names of the axes, in the order of the ranks
+  /// The names of the axes with a property: axes(&AxisKind::splits_samples).
+  [[nodiscard]] std::vector<std::string> axes(bool AxisKind::*property) const;
   [[nodiscard]] bool has(const std::string& axis) const;
   [[nodiscard]] int size(const std::string& axis) const;        ///< 1 for an axis that the mesh does not have
   [[nodiscard]] int coordinate(const std::string& axis) const;  ///< of this rank; 0 for an axis it does not have
@@ -37,6 +39,8 @@ class Mesh {
     return group(std::vector<std::string>(axes.begin(), axes.end()));  // braces alone would be read as an iterator
                                                                        // range
   }
+  /// The same for the axes with a property: group(&AxisKind::splits_samples).
+  [[nodiscard]] const Group& group(bool AxisKind::*property) { return group(axes(property)); }
   /// A separate group of the ranks of group(axis), whose calls do not wait for those of the other. Collective over the
   /// world.
   [[nodiscard]] Group another(const std::string& axis);
@@ -47,7 +51,7 @@ class Mesh {
   /// The group of the ranks with the same coordinates on every axis except `names`. Collective over the world.
   [[nodiscard]] Group make(const std::vector<std::string>& names) const;
   World& world_;
-  std::vector<std::pair<std::string, int>> axes_;
+  Axes axes_;
   std::map<std::vector<std::string>, Group> groups_;
 };
 

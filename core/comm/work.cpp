@@ -39,9 +39,9 @@ void Work::wait() {
   try {
     if (state->work) state->work->wait();
     for (auto& [from, to] : state->copy_back) to.copy_(from, /*non_blocking=*/to.is_cuda());
-    if (state->begun > 0) {
+    if (state->start_time > 0) {
       trace::synchronize();  // on a GPU, wait() only orders the stream
-      trace::add(std::move(state->lane), std::move(state->traced), state->begun, trace::now());
+      trace::add(std::move(state->track), std::move(state->span_name), state->start_time, trace::now());
     }
   } catch (const Error&) {
     throw;

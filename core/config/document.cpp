@@ -110,8 +110,8 @@ std::string explanation(const std::vector<const FieldTable*>& tables, const std:
     for (const auto& absent : table->absent)
       if (ends(table->section + "." + absent.key)) same_key += explain_absent(*table, absent);
   if (!same_key.empty()) return same_key;  // the name is a key without its section, or the end of a full key
-  if (const auto here = name_here(name.substr(name.rfind('.') + 1)); !here.empty())
-    throw ConfigError(fmt::format("--explain {}: no such option; use {}", name, here));
+  if (const auto equivalent = equivalent_key(name.substr(name.rfind('.') + 1)); !equivalent.empty())
+    throw ConfigError(fmt::format("--explain {}: no such option; use {}", name, equivalent));
   auto near = text::did_you_mean(name, known);
   if (near.empty() && name.starts_with("plugin.")) {
     near = "; for a plugin outside the plugin folders, give its path: --set parallel.plugin=PATH";
@@ -143,8 +143,8 @@ std::string type_text(std::size_t type) {
 
 std::string bounds_text(const FieldRules& rules) {
   std::vector<std::string> parts;
-  const auto add = [&](const char* words, const std::optional<double>& bound) {
-    if (bound) parts.push_back(fmt::format("{} {}", words, *bound));
+  const auto add = [&](const char* phrase, const std::optional<double>& bound) {
+    if (bound) parts.push_back(fmt::format("{} {}", phrase, *bound));
   };
   add("at least", rules.min);
   add("above", rules.above);

@@ -33,9 +33,9 @@ inline constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"data_parallel_size", "parallel.dp"}};
 
 /// The key to use in place of another tool's; "" for an unknown name.
-constexpr std::string_view name_here(std::string_view name) {
-  for (const auto& [other, here] : kOtherNames)
-    if (other == name) return here;
+constexpr std::string_view equivalent_key(std::string_view name) {
+  for (const auto& [other, equivalent] : kOtherNames)
+    if (other == name) return equivalent;
   return "";
 }
 

@@ -20,7 +20,7 @@ const Table* Table::table(const std::string& key) const {
   return found == tables.end() ? nullptr : &found->second;
 }
 
-std::string place_of(const Table& section, const std::string& key) {
+std::string location_of(const Table& section, const std::string& key) {
   const Entry* entry = section.find(key);
   if (entry == nullptr) {
     const auto known = section.user_names.find(key);
@@ -34,7 +34,7 @@ std::string place_of(const Table& section, const std::string& key) {
 }
 
 /// Replaces keys in `text` that the user wrote under other names by those names.
-static std::string in_users_words(const Table& section, const std::string& text) {
+static std::string with_written_keys(const Table& section, const std::string& text) {
   const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
@@ -52,7 +52,7 @@ static std::string in_users_words(const Table& section, const std::string& text)
 
 void fail(const Table* section, const std::string& key, const std::string& what) {
   if (section == nullptr) throw ConfigError(fmt::format("{}: {}", key, what));
-  throw ConfigError(fmt::format("{}: {}", place_of(*section, key), in_users_words(*section, what)));
+  throw ConfigError(fmt::format("{}: {}", location_of(*section, key), with_written_keys(*section, what)));
 }
 
 }  // namespace trireme::config

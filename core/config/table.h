@@ -91,7 +91,7 @@ Table as_section(const FieldTable& fields, const void* object);
 
 /// The location of a violated rule, for messages: `a.toml:12:3: train.epochs = 0`, `--set train.epochs=0` or, if the
 /// key was not written, `a.toml:10:1: [train] epochs`.
-std::string place_of(const Table& section, const std::string& key);
+std::string location_of(const Table& section, const std::string& key);
 
 /// A value as TOML text: "text", 0.1, [1, 2], true. Doubles have up to 17 digits as needed.
 std::string to_toml(const FieldValue& value);
@@ -100,8 +100,11 @@ std::string to_toml(const FieldValue& value);
 std::string print_section(const FieldTable& fields, const void* object);
 /// The lines of print_section() without the [header].
 std::string print_rows(const FieldTable& fields, const void* object);
-/// Makes the paths among the options (FieldRules::path) absolute, except empty ones.
+/// Makes the paths among the options (FieldRules::path) absolute, except empty ones and those in the home directory
+/// ("~/").
 void make_paths_absolute(const FieldTable& fields, void* object);
+/// The same for the values of a section before they are read.
+void make_paths_absolute(const FieldTable& fields, Table& section);
 /// Prints the keys of a table as the user wrote them, and its subsections.
 std::string print_table(const Table& table);
 

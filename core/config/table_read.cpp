@@ -99,9 +99,9 @@ void check_rules(const Table& section, const Field& field, const FieldValue& val
   } else if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value)) {
     for (const auto element : *integers) check_number(section, field, static_cast<double>(element), true);
     length = integers->size();
-  } else if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
-    for (const auto element : *numbers) check_number(section, field, element, true);
-    length = numbers->size();
+  } else if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+    for (const auto element : *list) check_number(section, field, element, true);
+    length = list->size();
   } else if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
     for (const auto& element : *texts) check_choice(section, field, element);
     length = texts->size();
@@ -112,8 +112,8 @@ void check_rules(const Table& section, const Field& field, const FieldValue& val
 
 /// Expands "~/x" as a shell does; a shell does so only at the beginning of a word.
 std::string expanded(std::string path) {
-  const auto home = environment("HOME");
-  if ((path == "~" || path.starts_with("~/")) && !home.empty()) path.replace(0, 1, home);
+  const auto home_dir = environment("HOME");
+  if ((path == "~" || path.starts_with("~/")) && !home_dir.empty()) path.replace(0, 1, home_dir);
   return path;
 }
 
@@ -147,7 +147,7 @@ class Checked final : public CheckedSection {
  public:
   explicit Checked(const Table& section) : section_(section) {}
   [[nodiscard]] bool written(const std::string& key) const override { return section_.find(key) != nullptr; }
-  [[nodiscard]] std::string place(const std::string& key) const override { return place_of(section_, key); }
+  [[nodiscard]] std::string location(const std::string& key) const override { return location_of(section_, key); }
   [[noreturn]] void fail(const std::string& key, const std::string& what) const override {
     config::fail(&section_, key, what);
   }
@@ -260,12 +260,20 @@ void check_options(const FieldTable& fields, const void* object, void* scratch) 
   read_into(&section, fields, scratch);
 }
 
+static std::string absolute(std::string path) {
+  if (path.empty() || path == "~" || path.starts_with("~/")) return path;
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
 void make_paths_absolute(const FieldTable& fields, void* object) {
-  const auto absolute = [](std::string path) {
-    return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
-  };
   for (const auto& field : fields.fields)
     if (field.rules.path) field.set(object, changed_paths(field.get(object), absolute));
+}
+
+void make_paths_absolute(const FieldTable& fields, Table& section) {
+  for (auto& [key, entry] : section.entries)
+    if (const auto* field = fields.find(key); field != nullptr && field->rules.path)
+      entry.value = changed_paths(entry.value, absolute);
 }
 
 Table as_section(const FieldTable& fields, const void* object) {

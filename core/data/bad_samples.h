@@ -35,7 +35,7 @@ class BadSamples {
                                     error.what()),
                         error.where());
       const std::lock_guard lock(mutex_);
-      if (bad_.insert(index).second) log_.warn_here("a sample is skipped: {}", error.what());
+      if (bad_.insert(index).second) log_.warn_on_rank("a sample is skipped: {}", error.what());
       return std::nullopt;
     }
   }

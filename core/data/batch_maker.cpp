@@ -14,7 +14,7 @@
 namespace trireme::data {
 namespace {
 
-/// A tensor of no samples. A size that varies is 1, because a model may not take none.
+/// Makes a tensor of zero samples. Variable sizes become 1, because a model may reject a size of 0.
 at::Tensor empty_of(const nn::SampleTensor& tensor) {
   std::vector<std::int64_t> shape{0};
   for (const auto size : tensor.shape) shape.push_back(size == -1 ? 1 : size);

@@ -59,6 +59,11 @@ void check_shares(std::int64_t global_batch, int ranks) {
                     global_batch, ranks, ranks, global_batch));
 }
 
+std::int64_t steps_per_epoch(const Dataset& dataset, const LoaderOptions& options) {
+  check(dataset, options);
+  return Sampler(sampler_options(dataset, options)).steps_per_epoch();
+}
+
 struct Loader::State {
   /// One step in progress: workers claim and read its samples; the last one to finish assembles the batches.
   struct Job {
@@ -214,7 +219,7 @@ void Loader::State::work() {
 void Loader::State::read_one(Job& job, std::size_t at) {
   auto& id = job.ids[at];
   const auto n = dataset->size();
-  for (std::int64_t tried = 0; tried < n; ++tried) {
+  for (std::int64_t attempt = 0; attempt < n; ++attempt) {
     job.read[at] = maker.read(id, job.epoch, options.augment);
     if (job.read[at] || options.evaluation) return;
     id = (id + 1) % n;

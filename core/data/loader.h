@@ -57,6 +57,9 @@ struct LoaderOptions {
 /// Checks that each rank gets a sample of every full global batch. @throws ConfigError
 void check_shares(std::int64_t global_batch, int ranks);
 
+/// Steps of one epoch, before there is a loader. Throws what Loader's constructor throws.
+std::int64_t steps_per_epoch(const Dataset& dataset, const LoaderOptions& options);
+
 /// For use by one thread. It owns its worker threads and can be destroyed at any time.
 class Loader {
  public:

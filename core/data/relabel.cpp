@@ -14,8 +14,8 @@ namespace {
 
 class Relabelled final : public Dataset {
  public:
-  Relabelled(std::shared_ptr<Dataset> of, std::vector<std::int64_t> numbers)
-      : of_(std::move(of)), numbers_(std::move(numbers)) {}
+  Relabelled(std::shared_ptr<Dataset> of, std::vector<std::int64_t> new_labels)
+      : of_(std::move(of)), new_labels_(std::move(new_labels)) {}
   [[nodiscard]] std::int64_t size() const override { return of_->size(); }
   std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
     auto sample = of_->get(index, epoch, augment);
@@ -38,10 +38,10 @@ class Relabelled final : public Dataset {
   void renumber(Sample& sample) const {
     const auto label = sample.targets[nn::kLabels].item<std::int64_t>();
     if (label == nn::kNoLabel) return;
-    sample.targets.set(nn::kLabels, at::scalar_tensor(numbers_.at(static_cast<std::size_t>(label)), at::kLong));
+    sample.targets.set(nn::kLabels, at::scalar_tensor(new_labels_.at(static_cast<std::size_t>(label)), at::kLong));
   }
   std::shared_ptr<Dataset> of_;
-  std::vector<std::int64_t> numbers_;  ///< new label, indexed by the old one
+  std::vector<std::int64_t> new_labels_;  ///< new label, indexed by the old one
 };
 
 }  // namespace
@@ -53,11 +53,11 @@ bool is_reordering(const std::vector<std::string>& classes, const std::vector<st
 Datasets relabel(Datasets data, const std::vector<std::string>& classes) {
   TRIREME_CHECK(is_reordering(data.info.spec.class_names, classes), "{} classes are not a permutation of {} classes",
                 classes.size(), data.info.spec.class_names.size());
-  std::vector<std::int64_t> numbers;
+  std::vector<std::int64_t> new_labels;
   for (const auto& name : data.info.spec.class_names)
-    numbers.push_back(std::find(classes.begin(), classes.end(), name) - classes.begin());
+    new_labels.push_back(std::find(classes.begin(), classes.end(), name) - classes.begin());
   for (auto* split : {&data.train, &data.validation, &data.test})
-    if (*split) *split = std::make_shared<Relabelled>(std::move(*split), numbers);
+    if (*split) *split = std::make_shared<Relabelled>(std::move(*split), new_labels);
   data.info.spec.class_names = classes;
   return data;
 }

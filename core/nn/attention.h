@@ -3,13 +3,12 @@
 // Shapes: B samples, N tokens, n <= N query tokens, d features per head.
 #pragma once
 
-#include <array>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/nn/dropout.h"
+#include "core/nn/kernels.h"
 #include "core/nn/linear_group.h"
 #include "core/nn/rotary.h"
 
@@ -19,6 +18,8 @@ namespace trireme::nn {
 struct AttentionPattern {
   bool causal = false;    ///< query i attends to keys 0 to i
   at::Tensor key_mask{};  ///< [B, N], nonzero where a key counts; undefined: all count
+  /// Whether samples may be padded: otherwise padding would change the outputs of the other tokens.
+  [[nodiscard]] bool allows_padding() const { return causal || key_mask.defined(); }
 };
 
 /// What is added to the scores of these query and key tokens, [..., queries, keys]: 0 where a query attends to a key,
@@ -31,19 +32,22 @@ at::Tensor score_bias(const AttentionPattern& pattern, shard::Range queries, sha
 at::Tensor repeat_heads(const at::Tensor& x, std::int64_t count);
 
 /// q [B, heads, n, d], k and v [B, key-value heads, N, d] -> [B, heads, n, d]. Each key-value head serves as many
-/// consecutive heads of q. With `fused` and inactive `dropout` it uses LibTorch's fused kernel (attention_kernel()),
-/// which does not store the scores but cannot apply our dropout mask. Otherwise the scores are computed and the mask is
-/// applied to the probabilities.
+/// consecutive heads of q. With inactive `dropout` it uses the kernel: a fused one does not store the scores but cannot
+/// apply our dropout mask. With dropout the scores are computed and the mask is applied to the probabilities
+/// (core/nn/attention_dropout.h). `first_head`: the index in the layer of q's first head, for the mask.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
-                     const Context& context, const AttentionPattern& pattern = {}, bool fused = true);
+                     const Context& context, const AttentionPattern& pattern = {},
+                     AttentionKernel kernel = AttentionKernel::fastest, std::int64_t first_head = 0);
 
-/// The kernel that LibTorch chooses for attention() with these shapes, this dtype and device, and LibTorch's current
-/// settings: "flash", "memory-efficient" or "cuDNN"; "" when it chooses no fused kernel.
+/// The kernel that attention() uses with these shapes, this dtype and device, and LibTorch's current settings: "flash",
+/// "memory-efficient" or "cuDNN"; "" when there is no fused kernel, or not the one that `wanted` names.
+/// `masked`: with a mask of the keys, which some kernels do not take.
 std::string attention_kernel(std::int64_t heads, std::int64_t tokens, std::int64_t head_size, at::ScalarType dtype,
-                             c10::Device device);
+                             c10::Device device, AttentionKernel wanted = AttentionKernel::fastest,
+                             bool masked = false);
 
-/// The children are the three projections, with the names that the options give (by default Hugging Face's for
-/// encoders), and "dropout" (of the probabilities).
+/// The children are the projections, with the names that the options give (by default Hugging Face's for encoders), and
+/// "dropout" (of the probabilities).
 class SelfAttention : public Layer {
  public:
   struct Options {
@@ -55,49 +59,55 @@ class SelfAttention : public Layer {
     bool causal = false;
     /// The side input [B, N] that is nonzero for tokens that count as keys, if the data have it; "": all count.
     std::string mask = "attention_mask";
-    std::array<std::string, 3> names{"query", "key", "value"};
-    std::shared_ptr<const Rotary> rotary{};  ///< null: positions are not the attention's affair
+    /// Of the projections. One name: they are fused in one layer, whose features are first all queries', then all
+    /// keys', then all values'; each part is ordered by head.
+    std::vector<std::string> names{"query", "key", "value"};
+    std::shared_ptr<const Rotary> rotary{};  ///< null: no rotary position embedding
   };
-  /// @throws ConfigError when the numbers of heads do not divide each other
+  /// @throws ConfigError when the numbers of heads do not divide each other, or there are neither one nor three names
   explicit SelfAttention(const Options& options);
 
   /// x [B, N, hidden] -> [B, n, h * d], ordered by head, where h is the number of heads that this rank holds: the
   /// attention of the first `query_tokens` tokens (0: all) to all tokens.
   at::Tensor forward(const at::Tensor& x, const Context& context, std::int64_t query_tokens = 0);
 
-  /// Replaces attention(). q, k and v have the shapes given there, or hold slices of the tokens; the pattern is that of
-  /// all tokens.
-  using AttentionForward =
-      std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Context& context,
-                               std::int64_t query_tokens, const AttentionPattern& pattern)>;
-  void set_attention(AttentionForward replacement) { attention_ = std::move(replacement); }
-  /// For x that is a slice of the tokens: the position of its first one.
-  void set_first_token(std::function<std::int64_t(const Context& context)> first) { first_token_ = std::move(first); }
-  /// For a rank that holds all key-value heads, and these of the others.
-  void set_heads_here(shard::Range heads) { heads_here_ = heads; }
+  [[nodiscard]] std::int64_t heads() const { return options_.heads; }  ///< heads of the whole layer, on all ranks
+  [[nodiscard]] std::int64_t key_value_heads() const { return options_.key_value_heads; }
+  [[nodiscard]] std::int64_t head_size() const { return options_.head_size; }
+  [[nodiscard]] const std::string& mask_name() const { return options_.mask; }  ///< of the side input
+  void set_kernel(AttentionKernel kernel) { kernel_ = kernel; }
+  [[nodiscard]] AttentionKernel kernel() const { return kernel_; }
+  /// Whether `attend` calls attention() with kernel(); false for a replacement that does not.
+  void set_uses_kernel(bool uses) { uses_kernel_ = uses; }
+  [[nodiscard]] bool uses_kernel() const { return uses_kernel_; }
 
-  [[nodiscard]] std::int64_t heads() const { return heads_; }  ///< heads of the whole layer, on all ranks
-  [[nodiscard]] std::int64_t key_value_heads() const { return key_value_heads_; }
-  [[nodiscard]] std::int64_t head_size() const { return head_size_; }
-  /// Whether to use a fused kernel.
-  void fuse(bool on) { fused_ = on; }
-  [[nodiscard]] bool fused() const { return fused_; }
+  /// Whether a tensor of the side inputs with this name would change what the layer computes.
+  [[nodiscard]] bool reads(const std::string& side_input) const;
 
+ private:
+  const Options options_;  ///< complete
+
+ public:
   LinearGroup projections;  ///< query, key, value
   const std::shared_ptr<Dropout> dropout;
+
+  /// Computes attention(). q, k and v have the shapes given there, or are slices of the tokens; the pattern covers all
+  /// tokens.
+  Replaceable<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Context& context,
+                         std::int64_t query_tokens, const AttentionPattern& pattern)>
+      attend;
+  /// The position of x's first token: 0, unless x is a slice of the tokens.
+  Replaceable<std::int64_t(const Context& context)> first_token;
+  /// Maps keys or values [B, key-value heads, N, d] to the heads that this rank's queries use. By default it returns x;
+  /// a rank that holds every key-value head but only some query heads replaces it.
+  Replaceable<at::Tensor(const at::Tensor& x)> expand_key_value_heads;
 
  private:
   [[nodiscard]] AttentionPattern pattern(const Context& context) const;
   [[nodiscard]] at::Tensor by_head(const at::Tensor& y) const;
-  [[nodiscard]] at::Tensor key_value_heads_here(const at::Tensor& x) const;
 
-  std::int64_t heads_, key_value_heads_, head_size_;
-  bool causal_, fused_ = true;
-  std::string mask_;
-  std::shared_ptr<const Rotary> rotary_;
-  AttentionForward attention_;
-  std::function<std::int64_t(const Context&)> first_token_;
-  std::optional<shard::Range> heads_here_;
+  AttentionKernel kernel_ = AttentionKernel::fastest;
+  bool uses_kernel_ = true;
 };
 
 }  // namespace trireme::nn

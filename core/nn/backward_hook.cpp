@@ -20,12 +20,12 @@ Tensors register_backward_hook(Tensors tensors, BackwardCallback call, bool alwa
   const auto wants = [](const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); };
   for (const auto& tensor : tensors)
     if (wants(tensor)) behind.push_back(torch::autograd::impl::gradient_edge(tensor));
-  const bool ends_here = behind.empty();
-  if (ends_here && !always) return tensors;
+  const bool stops_gradient = behind.empty();
+  if (stops_gradient && !always) return tensors;
   const std::shared_ptr<BackwardHook> node(new BackwardHook(std::move(call), std::move(behind)),
                                            torch::autograd::deleteNode);
   for (auto& tensor : tensors) {
-    if (!(ends_here ? tensor.defined() && tensor.is_floating_point() : wants(tensor))) continue;
+    if (!(stops_gradient ? tensor.defined() && tensor.is_floating_point() : wants(tensor))) continue;
     tensor = tensor.detach();
     torch::autograd::set_history(tensor, node);
   }

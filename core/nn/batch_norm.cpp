@@ -31,20 +31,24 @@ at::Tensor beside(const at::Tensor& values, const at::Tensor& x) {
 }
 
 /// Sums x [B, channels, ...] over all dims but the channels: [channels].
-at::Tensor channel_sums(const at::Tensor& x) { return x.transpose(0, 1).flatten(1).sum(1); }
+at::Tensor channel_sums(const at::Tensor& x) {
+  std::vector<std::int64_t> dims{0};
+  for (std::int64_t d = 2; d < x.dim(); ++d) dims.push_back(d);
+  return x.sum(dims);
+}
 
 struct Statistics {
   at::Tensor mean, variance;  ///< [channels]; the variance is biased
-  at::Tensor count;           ///< values of a channel on all ranks, [1]
+  at::Tensor count;           ///< values of a channel on all ranks, [1]; 1 when there are none
 };
 
 /// The second pass over x, for the variance, keeps the precision that a sum of squares would lose.
-Statistics statistics_of(const at::Tensor& x, const BatchNorm::SumOverRanks& sum_over_ranks) {
+Statistics statistics_of(const at::Tensor& x, const BatchNorm::SumOverRanks::Function& sum_over_ranks) {
   const auto values = x.numel() / x.size(1);
   auto sums = at::cat({channel_sums(x), at::full({1}, values, x.options())});
   sum_over_ranks(sums);
   Statistics out;
-  out.count = sums.narrow(0, x.size(1), 1);
+  out.count = sums.narrow(0, x.size(1), 1).clamp_min(1);
   out.mean = sums.narrow(0, 0, x.size(1)) / out.count;
   auto squares = channel_sums((x - beside(out.mean, x)).square());
   sum_over_ranks(squares);
@@ -57,7 +61,7 @@ Statistics statistics_of(const at::Tensor& x, const BatchNorm::SumOverRanks& sum
 struct Normalise : torch::autograd::Function<Normalise> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& count,
-                            const std::shared_ptr<BatchNorm::SumOverRanks>& sum_over_ranks) {
+                            const std::shared_ptr<BatchNorm::SumOverRanks::Function>& sum_over_ranks) {
     ctx->save_for_backward({x, weight, mean, scale, count});
     save_state(ctx, sum_over_ranks);
     return at::addcmul(beside(bias, x), x - beside(mean, x), beside(scale * weight, x));
@@ -72,7 +76,7 @@ struct Normalise : torch::autograd::Function<Normalise> {
     at::Tensor d_x;
     if (ctx->needs_input_grad(0)) {  // on all ranks or on none
       auto sums = at::cat({d_bias, d_weight});
-      (*saved_state<BatchNorm::SumOverRanks>(ctx))(sums);
+      (*saved_state<BatchNorm::SumOverRanks::Function>(ctx))(sums);
       const auto means = (sums / count).chunk(2);
       d_x = (dy - beside(means[0], x) - normal * beside(means[1], x)) * beside(scale * weight, x);
     }
@@ -82,8 +86,8 @@ struct Normalise : torch::autograd::Function<Normalise> {
 
 }  // namespace
 
-BatchNorm::BatchNorm(const Options& options) : options_(options) {
-  declare("weight", weight, {options.channels}, Init::ones());
+BatchNorm::BatchNorm(const Options& options) : sum_over_ranks([](const at::Tensor&) {}), options_(options) {
+  declare("weight", weight, {options.channels}, options.starts_at_zero ? Init::zeros() : Init::ones());
   declare("bias", bias, {options.channels}, Init::zeros());
   running_mean = register_buffer("running_mean", at::zeros({options.channels}));
   running_var = register_buffer("running_var", at::ones({options.channels}));
@@ -94,11 +98,11 @@ at::Tensor BatchNorm::compute(const at::Tensor& x, const Context& context) {
   if (x.dim() < 2 || x.size(1) != options_.channels)
     throw ConfigError(fmt::format("\"{}\" takes [samples, {} channels, ...], but its input has the shape [{}]", path(),
                                   options_.channels, fmt::join(x.sizes(), ", ")));
-  // 16 bits have neither the range nor the precision for sums over a batch.
+  // 16 bits have neither the range nor the precision for sums over a batch; LibTorch's kernel then sums in 32 itself.
   const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto wide = x.to(type), w = weight.to(type), b = bias.to(type);
-  const bool whole_batch = context.training && sum_;
-  return (whole_batch ? over_ranks(wide, w, b) : alone(wide, w, b, context.training)).to(x.scalar_type());
+  const auto w = weight.to(type), b = bias.to(type);
+  if (!context.training || !sum_over_ranks.replaced()) return alone(x, w, b, context.training);
+  return over_ranks(x.to(type), w, b).to(x.scalar_type());
 }
 
 at::Tensor BatchNorm::alone(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, bool training) {
@@ -117,14 +121,19 @@ at::Tensor BatchNorm::over_ranks(const at::Tensor& x, const at::Tensor& w, const
   at::Tensor scale;
   {
     const at::NoGradGuard no_grad;
-    batch = statistics_of(x.detach(), sum_);
+    batch = statistics_of(x.detach(), sum_over_ranks.function());
     scale = (batch.variance + options_.eps).rsqrt();
-    num_batches_tracked.add_(1);
-    running_mean.lerp_(batch.mean.to(running_mean.scalar_type()), options_.momentum);
+    // As in alone(), one value changes no running statistics; the host does not know the count of all ranks.
+    const auto tracks = batch.count.gt(1);
+    const auto type = running_mean.scalar_type();
+    num_batches_tracked.add_(tracks.squeeze());
+    const auto momentum = tracks.to(type) * options_.momentum;
+    running_mean.lerp_(batch.mean.to(type), momentum);
     const auto unbiased = batch.variance * (batch.count / (batch.count - 1).clamp_min(1));
-    running_var.lerp_(unbiased.to(running_var.scalar_type()), options_.momentum);
+    running_var.lerp_(unbiased.to(type), momentum);
   }
-  return Normalise::apply(x, w, b, batch.mean, scale, batch.count, std::make_shared<SumOverRanks>(sum_));
+  return Normalise::apply(x, w, b, batch.mean, scale, batch.count,
+                          std::make_shared<SumOverRanks::Function>(sum_over_ranks.function()));
 }
 
 }  // namespace trireme::nn

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
 #include "core/nn/layer.h"
 
@@ -25,13 +24,15 @@ class BatchNorm : public Unary {
     double eps = 1e-5;
     double momentum = 0.1;  ///< of the batch in the running statistics
     bool synchronised = false;
+    bool starts_at_zero = false;  ///< weight starts as zeros, so the output is zero at first
   };
   explicit BatchNorm(const Options& options);
   [[nodiscard]] const Options& options() const { return options_; }
 
-  /// Sums a tensor in place over the ranks whose batches are one batch. The Booster sets it for a synchronised layer.
-  using SumOverRanks = std::function<void(at::Tensor)>;
-  void set_sum_over_ranks(SumOverRanks sum) { sum_ = std::move(sum); }
+  /// Sums a tensor in place over the ranks whose batches are one batch: this rank alone. The Booster replaces it for a
+  /// synchronised layer.
+  using SumOverRanks = Replaceable<void(at::Tensor values)>;
+  SumOverRanks sum_over_ranks;
 
   at::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
 
@@ -39,12 +40,11 @@ class BatchNorm : public Unary {
   at::Tensor compute(const at::Tensor& x, const Context& context) override;
 
  private:
-  /// The batch of this rank, and that of all ranks. x, w and b have the dtype of the sums.
+  /// The batch of this rank, and that of all ranks. w and b have the dtype of the sums, and so has over_ranks()'s x.
   at::Tensor alone(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, bool training);
   at::Tensor over_ranks(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b);
 
   Options options_;
-  SumOverRanks sum_;
 };
 
 }  // namespace trireme::nn

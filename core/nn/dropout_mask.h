@@ -44,10 +44,11 @@ struct Elements {
 at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_ids, const Elements& elements,
                         c10::Device device);
 
-/// Fills `mask` on its device with the same bits. Elements whose word is at least `threshold` are kept. libtrireme_cuda
-/// registers one when it is loaded; without it the host draws the masks for a GPU.
-using DrawOnDevice = void (*)(std::uint64_t key, std::uint64_t threshold, const at::Tensor& sample_ids,
-                              const Elements& elements, at::Tensor& mask);
-void draw_masks_by(DrawOnDevice draw);
+/// The operator of LibTorch's dispatcher that fills a mask [samples, count] on its device; Elements whose word is at
+/// least `threshold` are kept. The host's kernel serves every device for which there is no other; libtrireme_cuda
+/// registers one for CUDA when it is loaded.
+inline constexpr const char* kDrawMask = "trireme::draw_dropout_mask_";
+using DrawMask = void(at::Tensor& mask, const at::Tensor& sample_ids, std::int64_t key, std::int64_t threshold,
+                      std::int64_t offset, std::int64_t row, std::int64_t stride);
 
 }  // namespace trireme::nn

@@ -10,7 +10,10 @@
 
 namespace trireme::nn {
 
-Embedding::Embedding(const Options& options) : options_(options) {
+Embedding::Embedding(const Options& options)
+    : scores(
+          [this](const at::Tensor& x, const Context&, const at::Tensor& bias) { return at::linear(x, weight, bias); }),
+      options_(options) {
   TRIREME_REQUIRE(options.vocabulary >= 1 && options.features >= 1,
                   "an embedding needs a vocabulary and features of at least 1, not {} and {}", options.vocabulary,
                   options.features);
@@ -20,10 +23,6 @@ Embedding::Embedding(const Options& options) : options_(options) {
 at::Tensor Embedding::compute(const at::Tensor& token_ids, const Context&) {
   if (token_ids.is_cpu()) check_token_ids(token_ids, options_.vocabulary);  // for the same reason as in criterion.cpp
   return at::embedding(weight, token_ids, options_.padding_id);
-}
-
-at::Tensor Embedding::scores(const at::Tensor& x, const Context& context, const at::Tensor& bias) {
-  return scores_ ? scores_(x, context, bias) : at::linear(x, weight, bias);
 }
 
 TiedHead::TiedHead(std::shared_ptr<Embedding> embedding) : embedding_(std::move(embedding)) {

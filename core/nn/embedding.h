@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include "core/nn/layer.h"
@@ -24,9 +23,7 @@ class Embedding : public Unary {
   /// x [..., features] -> [..., vocabulary]: the dot product with each token id's vector. A head that uses this has its
   /// weights tied to the embedding's.
   /// `bias`: [vocabulary], or the part of this rank; may be undefined.
-  at::Tensor scores(const at::Tensor& x, const Context& context, const at::Tensor& bias = {});
-  using Scores = std::function<at::Tensor(const at::Tensor& x, const Context& context, const at::Tensor& bias)>;
-  void set_scores(Scores replacement) { scores_ = std::move(replacement); }
+  Replaceable<at::Tensor(const at::Tensor& x, const Context& context, const at::Tensor& bias)> scores;
 
   at::Tensor weight;  ///< [vocabulary, features]
 
@@ -35,7 +32,6 @@ class Embedding : public Unary {
 
  private:
   Options options_;
-  Scores scores_;
 };
 
 /// Scores by an embedding's vectors, with a bias [vocabulary] of its own, zeros at first: x [..., features] -> [...,

@@ -72,10 +72,10 @@ struct MaskedAdd : torch::autograd::Function<MaskedAdd> {
 struct AddNorm : torch::autograd::Function<AddNorm> {
   // std::optional, because apply() cannot take an undefined tensor.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& residual,
-                               const at::Tensor& weight, const at::Tensor& bias, const std::optional<at::Tensor>& kept,
-                               double scale, double eps) {
+                               const at::Tensor& weight, const at::Tensor& bias,
+                               const std::optional<at::Tensor>& keep_mask, double scale, double eps) {
     ctx->set_materialize_grads(false);
-    const auto mask = kept.value_or(at::Tensor());
+    const auto mask = keep_mask.value_or(at::Tensor());
     auto [sum, norm, mean, rstd] =
         kernels_of(x).add_norm(x.contiguous(), mask, scale, residual.contiguous(), weight, bias, eps);
     ctx->save_for_backward({sum, mean, rstd, weight, bias, mask});
@@ -122,12 +122,12 @@ at::Tensor masked_add(const at::Tensor& x, const at::Tensor& mask, double scale,
 std::array<at::Tensor, 2> masked_add_norm(const at::Tensor& x, const at::Tensor& mask, double scale,
                                           const at::Tensor& residual, const at::Tensor& weight, const at::Tensor& bias,
                                           double eps) {
-  const auto kept = mask.defined() ? std::optional(mask.contiguous()) : std::nullopt;
-  auto made = AddNorm::apply(x, residual, weight, bias, kept, scale, eps);
+  const auto keep_mask = mask.defined() ? std::optional(mask.contiguous()) : std::nullopt;
+  auto made = AddNorm::apply(x, residual, weight, bias, keep_mask, scale, eps);
   return {std::move(made[0]), std::move(made[1])};
 }
 
-void fuse_on_gpu_by(const FusedKernels& kernels) {
+void register_gpu_kernels(const FusedKernels& kernels) {
   gpu_kernels = kernels;
   has_gpu_kernels = true;
 }

@@ -56,7 +56,7 @@ struct FusedKernels {
 /// LibTorch's kernels, and our own pass for mask and sum on the CPU where its dtype is supported.
 const FusedKernels& plain_kernels();
 /// Sets the kernels for GPUs. libtrireme_cuda calls this when it is loaded.
-void fuse_on_gpu_by(const FusedKernels& kernels);
+void register_gpu_kernels(const FusedKernels& kernels);
 /// Whether our own kernels are available for the device.
 bool has_own_kernels(c10::Device device);
 

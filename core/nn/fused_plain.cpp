@@ -34,11 +34,11 @@ template <class T>
 at::Tensor one_pass(const at::Tensor& x, const at::Tensor& mask, double scale, const at::Tensor& residual) {
   auto out = at::empty_like(x);
   const auto* from = x.const_data_ptr<T>();
-  const auto* kept = mask.const_data_ptr<bool>();
+  const auto* keep_mask = mask.const_data_ptr<bool>();
   const auto* beside = residual.defined() ? residual.const_data_ptr<T>() : nullptr;
   auto* to = out.template mutable_data_ptr<T>();
   at::parallel_for(0, x.numel(), 1 << 15, [&](std::int64_t begin, std::int64_t end) {
-    mask_and_add(from, kept, static_cast<T>(scale), beside, to, begin, end);
+    mask_and_add(from, keep_mask, static_cast<T>(scale), beside, to, begin, end);
   });
   return out;
 }

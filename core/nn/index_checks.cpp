@@ -9,18 +9,18 @@
 namespace trireme::nn {
 namespace {
 
-at::Tensor in_range(const at::Tensor& numbers, std::int64_t count) {
-  return numbers.ge(0).logical_and_(numbers.lt(count));
+at::Tensor in_range(const at::Tensor& indices, std::int64_t count) {
+  return indices.ge(0).logical_and_(indices.lt(count));
 }
 
 // `what`: the kind of number, for the message. On a GPU the value is unknown, because the host does not wait.
-void check(const at::Tensor& numbers, const at::Tensor& good, const char* what, std::int64_t count) {
+void check(const at::Tensor& indices, const at::Tensor& good, const char* what, std::int64_t count) {
   const auto all_good = good.all();
-  if (!numbers.is_cpu())
+  if (!indices.is_cpu())
     return at::_assert_async(all_good,
                              fmt::format("a sample has a {} out of range; expected 0 to {}", what, count - 1));
   if (all_good.item<bool>()) return;
-  const auto bad = numbers.masked_select(good.logical_not());
+  const auto bad = indices.masked_select(good.logical_not());
   throw DataError(
       fmt::format("a sample has {} {}; expected 0 to {}", what, bad.view({-1})[0].item<std::int64_t>(), count - 1));
 }

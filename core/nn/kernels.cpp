@@ -7,17 +7,18 @@ namespace trireme::nn {
 
 void choose_kernels(Model& model, const Kernels& kernels) {
   model.apply([&](torch::nn::Module& module) {
-    if (auto* attention = dynamic_cast<SelfAttention*>(&module)) attention->fuse(kernels.attention);
+    if (auto* attention = dynamic_cast<SelfAttention*>(&module)) attention->set_kernel(kernels.attention);
     if (auto* norm = dynamic_cast<LayerNorm*>(&module)) norm->fuse(kernels.norm);
     if (auto* linear = dynamic_cast<Linear*>(&module)) linear->fuse(kernels.pointwise);
     if (auto* dropout = dynamic_cast<Dropout*>(&module)) dropout->fuse(kernels.pointwise);
   });
 }
 
-KernelPlaces kernel_places(Model& model) {
-  KernelPlaces places;
+KernelLayerCounts count_kernel_layers(Model& model) {
+  KernelLayerCounts places;
   model.apply([&](torch::nn::Module& module) {
     if (const auto* attention = dynamic_cast<SelfAttention*>(&module)) {
+      if (!attention->uses_kernel()) return;
       ++places.attention;
       if (attention->dropout->p() > 0) ++places.attention_with_dropout;
     }

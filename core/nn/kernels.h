@@ -6,8 +6,12 @@ namespace trireme::nn {
 
 class Model;
 
+/// How attention is computed. fastest: LibTorch's choice for the inputs, and materialized scores where it has no fused
+/// kernel; math: materialized scores; else LibTorch's kernel of this name, and an error where it does not apply.
+enum class AttentionKernel { fastest, flash, memory_efficient, cudnn, math };
+
 struct Kernels {
-  bool attention = true;   ///< LibTorch's fused kernels if available (core/nn/attention.h); false: scores are stored
+  AttentionKernel attention = AttentionKernel::fastest;
   bool norm = false;       ///< LayerNorm::of_sum() runs as one step
   bool pointwise = false;  ///< bias and GELU of a Linear run as one step, as do a Dropout and the sum after it
 };
@@ -15,11 +19,12 @@ struct Kernels {
 void choose_kernels(Model& model, const Kernels& kernels);
 
 /// The number of layers to which each choice applies.
-struct KernelPlaces {
-  int attention = 0, norm = 0, pointwise = 0;
+struct KernelLayerCounts {
+  int attention = 0;  ///< without layers whose attention is replaced by one that uses none of these kernels
+  int norm = 0, pointwise = 0;
   int dropout = 0;  ///< the dropouts among the pointwise ones
   int attention_with_dropout = 0;
 };
-KernelPlaces kernel_places(Model& model);
+KernelLayerCounts count_kernel_layers(Model& model);
 
 }  // namespace trireme::nn

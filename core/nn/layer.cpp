@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -19,12 +20,12 @@ Layer::Declared& Layer::find(const std::string& name) {
   return *found;
 }
 
-void Layer::cut(const std::string& name, std::int64_t dim, shard::Range range, const std::string& axis) {
+void Layer::cut(const std::string& name, std::int64_t dim, std::vector<shard::Range> ranges, const std::string& axis) {
   auto& declared = find(name);
   TRIREME_CHECK(declared.member->is_meta() && declared.placement.is_whole(),
                 "{}.{} cannot be sliced: it is sliced already, or has memory", path_, name);
   declared.placement.dim = dim;
-  declared.placement.ranges = {range};
+  declared.placement.ranges = std::move(ranges);
   declared.placement.sharded_axes = {axis};
 }
 

@@ -5,12 +5,12 @@
 
 #include <torch/nn/module.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/nn/context.h"
+#include "core/nn/replaceable.h"
 #include "core/shard/init.h"
 #include "core/shard/placement.h"
 
@@ -33,9 +33,10 @@ class Layer : public torch::nn::Module {
   };
   [[nodiscard]] const std::vector<Declared>& declared() const { return declared_; }
 
-  /// Shards the declared parameter `name`: this rank holds `range` of dimension `dim`, and the other ranks along mesh
-  /// axis `axis` hold the rest. @pre the parameter has no memory yet
-  void cut(const std::string& name, std::int64_t dim, shard::Range range, const std::string& axis);
+  /// Shards the declared parameter `name`: this rank holds `ranges` of dimension `dim`, and the other ranks along mesh
+  /// axis `axis` hold the rest. There are several ranges where parts of the parameter are sharded one by one, such as
+  /// queries, keys and values. @pre the parameter has no memory yet, and the ranges ascend
+  void cut(const std::string& name, std::int64_t dim, std::vector<shard::Range> ranges, const std::string& axis);
   /// Gives the declared parameter `name` its memory: `value`, which has the shape that this rank holds, becomes the
   /// leaf tensor. requires_grad does not change.
   void set_storage(const std::string& name, at::Tensor value);
@@ -55,33 +56,15 @@ class Layer : public torch::nn::Module {
   std::string path_;
 };
 
-/// A layer with one input and one output tensor (Linear, LayerNorm, Dropout). A policy can replace its computation.
+/// A layer with one input and one output tensor (Linear, LayerNorm, Dropout).
 class Unary : public Layer {
  public:
-  using Forward = std::function<at::Tensor(const at::Tensor& x, const Context& context)>;
-  at::Tensor forward(const at::Tensor& x, const Context& context) {
-    if (replacement_) return replacement_(x, context);
-    if (!wrapper_) return compute(x, context);
-    at::Tensor y;
-    within([&] { y = compute(x, context); });
-    return y;
-  }
-  void set_forward(Forward instead) { replacement_ = std::move(instead); }
-  /// `wrapper` is called with the computation and must call it exactly once; it may replace parameters meanwhile.
-  using ForwardWrapper = std::function<void(const std::function<void()>& compute)>;
-  void wrap_forward(ForwardWrapper wrapper) { wrapper_ = std::move(wrapper); }
-  /// The layer's own computation, for a replacement that only adds to it.
-  at::Tensor plain(const at::Tensor& x, const Context& context) { return compute(x, context); }
+  Unary() : forward([this](const at::Tensor& x, const Context& context) { return compute(x, context); }) {}
+  /// layer.forward(x, context): the layer's output.
+  Replaceable<at::Tensor(const at::Tensor& x, const Context& context)> forward;
 
  protected:
   virtual at::Tensor compute(const at::Tensor& x, const Context& context) = 0;
-  /// True when a policy has replaced the computation.
-  [[nodiscard]] bool replaced() const { return replacement_ != nullptr; }
-  void within(const std::function<void()>& compute) const { wrapper_ ? wrapper_(compute) : compute(); }
-
- private:
-  Forward replacement_;
-  ForwardWrapper wrapper_;
 };
 
 }  // namespace trireme::nn

@@ -4,6 +4,8 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 
+#include <cmath>
+
 #include "core/base/error.h"
 #include "core/nn/fused.h"
 
@@ -13,8 +15,11 @@ Linear::Linear(const Options& options) : options_(options) {
   TRIREME_REQUIRE(options.in % options.in_unit == 0 && options.out % options.out_unit == 0,
                   "{} -> {} features are not multiples of the units {} and {}", options.in, options.out,
                   options.in_unit, options.out_unit);
-  declare("weight", weight, {options.out, options.in}, Init::normal(0, options.init_std));
-  if (options.bias) declare("bias", bias, {options.out}, Init::zeros());
+  const double bound = 1 / std::sqrt(static_cast<double>(options.in));
+  const auto within_bound = Init::uniform(-bound, bound);
+  declare("weight", weight, {options.out, options.in},
+          options.uniform ? within_bound : Init::normal(0, options.init_std));
+  if (options.bias) declare("bias", bias, {options.out}, options.uniform ? within_bound : Init::zeros());
 }
 
 at::Tensor Linear::compute(const at::Tensor& x, const Context&) {
@@ -23,19 +28,19 @@ at::Tensor Linear::compute(const at::Tensor& x, const Context&) {
         "\"{}\" takes {} features, but got {}: the layer before it has another width, or the policy splits "
         "that layer over ranks (attention, column_parallel) and does not give this one the role row_parallel",
         path(), weight.size(1), x.size(-1)));
-  const auto late = late_bias(x);
-  return finish(at::linear(x, weight, late.defined() ? at::Tensor() : bias), late);
+  const auto deferred = deferred_bias(x);
+  return finish(at::linear(x, weight, deferred.defined() ? at::Tensor() : bias), deferred);
 }
 
-at::Tensor Linear::late_bias(const at::Tensor& x) const {
+at::Tensor Linear::deferred_bias(const at::Tensor& x) const {
   const bool one_step = options_.activation == Activation::gelu && fused_;
   return one_step && bias.defined() && can_fuse({x, weight, bias}) ? bias : at::Tensor();
 }
 
-at::Tensor Linear::finish(at::Tensor product, const at::Tensor& late) const {
-  if (options_.activation == Activation::gelu && fused_ && late.defined() && can_fuse({product, late}))
-    return bias_gelu(product, late);
-  const auto y = late.defined() ? product.add_(late) : product;
+at::Tensor Linear::finish(at::Tensor product, const at::Tensor& deferred) const {
+  if (options_.activation == Activation::gelu && fused_ && deferred.defined() && can_fuse({product, deferred}))
+    return bias_gelu(product, deferred);
+  const auto y = deferred.defined() ? product.add_(deferred) : product;
   return activate(y, options_.activation);
 }
 
@@ -50,14 +55,14 @@ at::Tensor LayerNorm::compute(const at::Tensor& x, const Context&) {
 
 LayerNorm::OfSum LayerNorm::of_sum(const at::Tensor& residual, const at::Tensor& x, Dropout& dropout,
                                    const Context& context) {
-  if (!fused_ || replaced() || !dropout.is_mask() || residual.sizes() != x.sizes() ||
+  if (!fused_ || forward.replaced() || !dropout.is_mask() || residual.sizes() != x.sizes() ||
       !can_fuse({x, residual, weight, bias})) {
     auto sum = dropout.add_to(residual, x, context);
     auto norm = forward(sum, context);
     return {std::move(sum), std::move(norm)};
   }
   OfSum made;
-  within([&] {
+  forward.run_wrapped([&] {
     auto [sum, norm] = masked_add_norm(x, dropout.mask_of(x, context), dropout.scale(), residual, weight, bias, eps_);
     made = {std::move(sum), std::move(norm)};
   });

@@ -15,6 +15,7 @@ class Linear : public Unary {
     std::int64_t in, out;
     bool bias = true;
     double init_std = 0.02;  ///< weight: normal(0, init_std); bias: zeros
+    bool uniform = false;    ///< in place of that: weight and bias uniform within 1 / sqrt(in), as torch.nn.Linear's
     /// A shard boundary must be a multiple of this many features, such as the size of a head.
     std::int64_t in_unit = 1, out_unit = 1;
     Activation activation = Activation::none;  ///< applied after the bias
@@ -24,10 +25,10 @@ class Linear : public Unary {
 
   /// For a policy that computes x W^T itself. Returns the bias that must be left to finish() for input `x`; if it is
   /// undefined, the policy adds the bias itself.
-  [[nodiscard]] at::Tensor late_bias(const at::Tensor& x) const;
-  /// Computes the output of forward() from the product, which it may overwrite. `late`: the bias that is still to be
-  /// added, or undefined.
-  [[nodiscard]] at::Tensor finish(at::Tensor product, const at::Tensor& late) const;
+  [[nodiscard]] at::Tensor deferred_bias(const at::Tensor& x) const;
+  /// Computes the output of forward() from the product, which it may overwrite. `deferred`: the bias that is still to
+  /// be added, or undefined.
+  [[nodiscard]] at::Tensor finish(at::Tensor product, const at::Tensor& deferred) const;
   /// Whether bias and an exact GELU run as one step.
   void fuse(bool on) { fused_ = on; }
 

@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "core/base/error.h"
-#include "core/nn/block.h"
 
 namespace trireme::nn {
 namespace {
@@ -58,10 +57,10 @@ bool ModelKind::from_hf(void* options, const nlohmann::json& config, const std::
       throw ConfigError(
           fmt::format("model.weights: {} has {} = {}, which is of another type", file, field.key, found->dump()));
     }
-    const auto here = field.get(options);
-    if (here != field.default_value && here != theirs)
+    const auto ours = field.get(options);
+    if (ours != field.default_value && ours != theirs)
       throw ConfigError(fmt::format("model.{0}: is {1}, but {2} has {0} = {3}; leave {0} out, or choose other weights",
-                                    field.key, as_json(here).dump(), file, found->dump()));
+                                    field.key, as_json(ours).dump(), file, found->dump()));
     field.set(options, theirs);
   }
   return true;

@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "core/base/fields.h"
+#include "core/nn/block.h"
 #include "core/nn/data_spec.h"
 #include "core/nn/policy.h"
 
 namespace trireme::nn {
-
-class Model;
 
 class ModelKind {
  public:

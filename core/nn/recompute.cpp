@@ -63,9 +63,9 @@ void set_generator_state(c10::Device device, const at::Tensor& state) {
 }
 
 /// Restores a block's buffers: the second run must not update running statistics again.
-class BufferKeeper {
+class SavedBuffers {
  public:
-  explicit BufferKeeper(const Block& block) {
+  explicit SavedBuffers(const Block& block) {
     for (const auto& buffer : block.buffers())
       if (buffer.defined()) saved_.emplace_back(buffer.variable_data(), buffer.detach().clone());
   }
@@ -84,7 +84,7 @@ struct SavedBlockCall {
   Context context;
   c10::Device device = at::kCPU;
   Autocast::State autocast{};
-  std::vector<bool> wants_grad;        ///< for each input of the block
+  std::vector<bool> requires_grad;     ///< for each input of the block
   at::Tensor generator;                ///< undefined when the block does not use LibTorch's generators
   std::optional<SplitBackward> begun;  ///< between the two parts of a split backward pass
 };
@@ -105,10 +105,10 @@ struct Recompute : torch::autograd::Function<Recompute> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved_call = saved_state<SavedBlockCall>(ctx);
     const auto saved = ctx->get_saved_variables();
-    const std::size_t count = saved_call->wants_grad.size();
+    const std::size_t count = saved_call->requires_grad.size();
     variable_list inputs;
     for (std::size_t i = 0; i < count; ++i)
-      inputs.push_back(saved[i].detach().set_requires_grad(saved_call->wants_grad[i]));
+      inputs.push_back(saved[i].detach().set_requires_grad(saved_call->requires_grad[i]));
     const variable_list parameters(saved.begin() + static_cast<std::ptrdiff_t>(count), saved.end());
     variable_list result(1 + saved.size());  // the first entry belongs to saved_call, which has no gradient
     // In a split backward pass, the first part asks for gradients of inputs, the second for those of parameters.
@@ -121,7 +121,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
       saved_call->begun.emplace(run_again(*saved_call, inputs, grads), wanted_of(inputs));
       auto next = saved_call->begun->input_gradients().begin();
       for (std::size_t i = 0; i < count; ++i)
-        if (saved_call->wants_grad[i]) result[1 + i] = std::move(*next++);
+        if (saved_call->requires_grad[i]) result[1 + i] = std::move(*next++);
     }
     return result;
   }
@@ -175,7 +175,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
       generator_now = generator_state(saved_call.device);
       set_generator_state(saved_call.device, saved_call.generator);
     }
-    BufferKeeper buffers(*saved_call.block);
+    SavedBuffers buffers(*saved_call.block);
     const Tensors outputs = saved_call.block->forward(inputs, saved_call.context);
     buffers.restore();
     if (generator_now.defined()) set_generator_state(saved_call.device, generator_now);
@@ -196,8 +196,8 @@ Tensors recompute(const std::shared_ptr<Block>& block, Tensors inputs, const Con
   auto saved_call = std::make_shared<SavedBlockCall>();
   bool wanted = !parameters.empty();
   for (const auto& input : inputs) {
-    saved_call->wants_grad.push_back(input.requires_grad());
-    wanted = wanted || saved_call->wants_grad.back();
+    saved_call->requires_grad.push_back(input.requires_grad());
+    wanted = wanted || saved_call->requires_grad.back();
     saved_call->device = input.device();
   }
   if (!wanted || !at::GradMode::is_enabled()) return block->forward(std::move(inputs), context);

@@ -21,19 +21,28 @@ class Rotary {
     std::string positions = "position_ids";
   };
   explicit Rotary(Options options);
+  [[nodiscard]] const Options& options() const { return options_; }
 
-  /// x [B, heads, n, d], tokens first to first + n - 1 of the samples. Angles are computed in float32 at least.
-  [[nodiscard]] at::Tensor rotate(const at::Tensor& x, std::int64_t first, const Context& context) const;
-
- private:
   struct Angles {
     at::Tensor cos, sin;  ///< [n, d], or [B, 1, n, d] with positions from the data
   };
+  /// For x [B, heads, n, d], tokens first to first + n - 1 of the samples. They are computed in float32 at least, and
+  /// once for all layers that share this object: these rotate the same tokens, one layer after the other in one thread.
   [[nodiscard]] Angles angles(const at::Tensor& x, std::int64_t first, const Context& context) const;
+  /// x [B, heads, m, d], the first m <= n tokens of the angles.
+  [[nodiscard]] static at::Tensor rotate(const at::Tensor& x, const Angles& angles);
+
+ private:
+  [[nodiscard]] Angles compute(const at::Tensor& x, const at::Tensor& positions) const;
   Options options_;
-  // The layers of a model share this object and rotate the same tokens, one layer after the other in one thread.
-  mutable std::int64_t first_ = -1;
-  mutable Angles last_;
+  /// The last call: the angles, and what they are for.
+  struct Last {
+    std::int64_t first = -1;
+    at::Tensor positions;  ///< from the data, or undefined
+    std::int64_t version = 0;
+    Angles angles;
+  };
+  mutable Last last_;
 };
 
 }  // namespace trireme::nn

@@ -90,8 +90,8 @@ std::vector<std::shared_ptr<Node>> accumulators_behind(const std::vector<std::sh
 
 }  // namespace
 
-bool SplitBackward::add_fork(Fork fork, const std::vector<std::shared_ptr<Node>>& ways) {
-  for (auto& accumulator : accumulators_behind(ways)) {
+bool SplitBackward::add_fork(Fork fork, const std::vector<std::shared_ptr<Node>>& weight_branches) {
+  for (auto& accumulator : accumulators_behind(weight_branches)) {
     auto at = std::find(accumulators_.begin(), accumulators_.end(), accumulator);
     if (at == accumulators_.end()) {
       at = accumulators_.insert(at, accumulator);
@@ -117,18 +117,19 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
   const Graph graph(roots, ends);
   // Roots that lead only to parameters start the second pass too.
   Fork begin{.into = {}, .parameters = {}, .whole = true};
-  std::vector<std::shared_ptr<Node>> ways;
+  std::vector<std::shared_ptr<Node>> weight_branches;
   for (const auto& root : roots)
     if (root.edge.is_valid() && !graph.leads_to_input(root.edge.function.get())) {
       begin.into.push_back(root);
-      ways.push_back(root.edge.function);
+      weight_branches.push_back(root.edge.function);
     }
-  const bool any = !ways.empty() && add_fork(begin, ways);
+  const bool any = !weight_branches.empty() && add_fork(begin, weight_branches);
   const auto meets = [&](const Root& root) {
     return root.edge.is_valid() && graph.leads_to_input(root.edge.function.get());
   };
   whole_ = std::none_of(roots.begin(), roots.end(), meets);
-  if (whole_ && !any && !ways.empty()) forks_.push_back(std::move(begin));  // for the backward hooks on its paths
+  if (whole_ && !any && !weight_branches.empty())
+    forks_.push_back(std::move(begin));  // for the backward hooks on its paths
   if (whole_) return;
 
   // The pass below accumulates no gradient; those of the weights come in the second pass.
@@ -140,18 +141,18 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
   std::vector<Edge*> behind;  // edges from forks towards the inputs
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
     if (!graph.leads_to_input(node->get())) continue;
-    ways.clear();
+    weight_branches.clear();
     std::vector<Edge*> on;
     for (auto& edge : (*node)->next_edges()) {
       if (!edge.is_valid()) continue;
       if (graph.leads_to_input(edge.function.get()))
         on.push_back(&edge);
       else
-        ways.push_back(edge.function);
+        weight_branches.push_back(edge.function);
     }
     Fork fork{.into = {}, .parameters = {}, .whole = false};
     for (std::uint32_t k = 0; k < (*node)->num_inputs(); ++k) fork.into.push_back({Edge(*node, k), {}});
-    if (add_fork(std::move(fork), ways)) {
+    if (add_fork(std::move(fork), weight_branches)) {
       behind.insert(behind.end(), on.begin(), on.end());
     } else if (const auto* hook = dynamic_cast<const BackwardHook*>(node->get())) {
       auto call = [again = hook->call()] { again(BackwardPart::weights); };

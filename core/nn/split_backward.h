@@ -35,19 +35,19 @@ class SplitBackward {
   /// The gradients of the inputs, in the order of the inputs.
   [[nodiscard]] std::vector<at::Tensor>& input_gradients() { return input_gradients_; }
 
-  /// The same, but adds each gradient to its parameter's .grad like a backward pass, including hooks.
+  /// Runs the second pass: calls use(accumulator, gradient) for each parameter as soon as its gradient is complete.
   void weights(const std::function<void(torch::autograd::Node& accumulator, at::Tensor gradient)>& use);
-  /// The same, but adds each gradient to its parameter's .grad as a backward pass does, including hooks.
+  /// Runs the second pass and adds each gradient to its parameter's .grad as a backward pass does, including hooks.
   void accumulate_weights();
 
  private:
   struct Fork {
     std::vector<Root> into;               ///< the gradients that come into the fork's node
     std::vector<std::size_t> parameters;  ///< indices of the parameters' accumulators
-    bool whole;                           ///< the roots of a pass of which nothing has run yet
+    bool whole;                           ///< the roots are those of a pass of which nothing has run
     std::function<void()> call{};         ///< the callback of a backward hook; the fork then has nothing else
   };
-  bool add_fork(Fork fork, const std::vector<std::shared_ptr<torch::autograd::Node>>& ways);
+  bool add_fork(Fork fork, const std::vector<std::shared_ptr<torch::autograd::Node>>& weight_branches);
 
   bool whole_ = false;       ///< the graph reaches no input: everything is left to the second pass
   std::vector<Fork> forks_;  ///< in the order of the backward pass

@@ -18,7 +18,7 @@ const Fields<LrScheduleOptions>& lr_schedule_fields() {
           .rule([](const O& o, const CheckedSection& section) {
             if (o.warmup_steps && o.warmup_ratio != 0)
               section.fail("warmup_steps",
-                           fmt::format("conflicts with {}; set only one of them", section.place("warmup_ratio")));
+                           fmt::format("conflicts with {}; set only one of them", section.location("warmup_ratio")));
           });
   return table;
 }

@@ -34,7 +34,7 @@ void SlotwiseOptimizer::step(double lr, const at::Tensor& found_inf) {
       if (!slot.grad.defined()) continue;
       auto& state = state_of(g, s);
       auto value = slot.value.detach();
-      // Whether the step is skipped is known on the device alone: it is computed, and taken back there.
+      // Only the device knows whether the step is skipped, so the update is always computed, and undone if it is.
       const bool may_skip = found_inf.defined() || slot.skip.defined();
       const auto skip = !may_skip              ? at::Tensor()
                         : !slot.skip.defined() ? detail::skip_flag(found_inf, value.device())

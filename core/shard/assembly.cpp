@@ -45,11 +45,11 @@ bool counts(const Placement& placement, const comm::Mesh& mesh) {
 }  // namespace
 
 Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.world()) {
-  json slices_here = json::array();
+  json local_slices = json::array();
   std::map<std::string, at::Tensor> held;
   for (const auto& slice : mine) {
     if (!counts(slice.placement, mesh)) continue;
-    slices_here.push_back(to_json(slice));
+    local_slices.push_back(to_json(slice));
     held[slice.placement.name] = slice.value;
   }
   std::map<std::string, std::pair<Entry, std::vector<Piece>>> found;
@@ -57,7 +57,7 @@ Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.worl
     if (held.count(slice.placement.name) != 0)
       found[slice.placement.name].first = {slice.placement.name, slice.placement.shape, slice.value.scalar_type()};
   int rank = 0;
-  for (const auto& text : comm::gather_text(world_.group(), world_.device(), slices_here.dump())) {
+  for (const auto& text : comm::gather_text(world_.group(), world_.device(), local_slices.dump())) {
     for (const auto& item : json::parse(text)) {
       auto placement = to_placement(item);
       auto& [entry, pieces] = found[placement.name];

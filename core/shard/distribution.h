@@ -109,8 +109,8 @@ TRIREME_HOST_DEVICE inline float uniform(std::uint32_t word) {
 
 /// @pre kind is normal, trunc_normal or uniform
 template <Init::Kind kind>
-TRIREME_HOST_DEVICE inline FourValues four_values(float a, float b, const random::Four& words) {
-  const auto& w = words.v;
+TRIREME_HOST_DEVICE inline FourValues four_values(float a, float b, const random::Four& bits) {
+  const auto& w = bits.v;
   if constexpr (kind == Init::Kind::normal) {
     const auto x = detail::normal(w[0], w[1]), y = detail::normal(w[2], w[3]);
     return {{a + b * x.first, a + b * x.second, a + b * y.first, a + b * y.second}};

@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kBlock = 4 * random::kLanes;  // elements that are drawn together
 
 template <Init::Kind kind>
-[[gnu::always_inline]] inline void values_of(float a, float b, const random::LaneWords& words, float* out) {
-  const auto& [w0, w1, w2, w3] = words.v;
+[[gnu::always_inline]] inline void values_of(float a, float b, const random::LaneBits& bits, float* out) {
+  const auto& [w0, w1, w2, w3] = bits.v;
   for (int i = 0; i < random::kLanes; ++i) {
     const auto values = four_values<kind>(a, b, {{w0[i], w1[i], w2[i], w3[i]}});
     for (int k = 0; k < 4; ++k) out[4 * i + k] = values.v[k];
@@ -24,14 +24,14 @@ template <Init::Kind kind>
 /// Elements [4 * quad, 4 * quad + kBlock).
 TRIREME_VECTOR_WIDTHS void draw_block(Init::Kind kind, float a, float b, std::uint64_t key, std::uint64_t quad,
                                       float* out) {
-  random::LaneWords words;
-  random::philox_lanes(key, 0, quad, words);
+  random::LaneBits bits;
+  random::philox_lanes(key, 0, quad, bits);
   if (kind == Init::Kind::normal)
-    values_of<Init::Kind::normal>(a, b, words, out);
+    values_of<Init::Kind::normal>(a, b, bits, out);
   else if (kind == Init::Kind::trunc_normal)
-    values_of<Init::Kind::trunc_normal>(a, b, words, out);
+    values_of<Init::Kind::trunc_normal>(a, b, bits, out);
   else
-    values_of<Init::Kind::uniform>(a, b, words, out);
+    values_of<Init::Kind::uniform>(a, b, bits, out);
 }
 
 }  // namespace

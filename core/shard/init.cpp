@@ -43,7 +43,7 @@ void draw_on_host(const Init& init, std::uint64_t key, const Runs& runs, std::in
 
 }  // namespace
 
-void draw_weights_by(DrawOnDevice draw) { draw_on_device = draw; }
+void register_draw_kernel(DrawOnDevice draw) { draw_on_device = draw; }
 
 void draw_into(const Init& init, std::uint64_t seed, const Placement& placement, const at::Tensor& out) {
   TRIREME_CHECK(out.is_contiguous() && out.numel() == placement.local_numel(),

@@ -24,6 +24,6 @@ void draw_into(const Init& init, std::uint64_t seed, const Placement& placement,
 /// i. libtrireme_cuda registers one when it is loaded; without it the host draws the weights for a GPU.
 using DrawOnDevice = void (*)(const Init& init, std::uint64_t key, const std::vector<Placement::Run>& runs,
                               const at::Tensor& out);
-void draw_weights_by(DrawOnDevice draw);
+void register_draw_kernel(DrawOnDevice draw);
 
 }  // namespace trireme::shard

@@ -14,7 +14,7 @@
 #include "core/base/error.h"
 
 namespace trireme::shard {
-at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
+at::Tensor global_norm(const std::vector<PlacedTensor>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
                        double power) {
   TRIREME_CHECK(power == 2 || std::isinf(power), "unsupported norm of power {}", power);
   for (const auto& axis : mesh.axes()) {
@@ -33,7 +33,7 @@ at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, con
     });
     if (mine) contributing.push_back(t.tensor);
   }
-  const bool is_double = std::any_of(tensors.begin(), tensors.end(), [](const Placed& t) {
+  const bool is_double = std::any_of(tensors.begin(), tensors.end(), [](const PlacedTensor& t) {
     return t.tensor.defined() && t.tensor.scalar_type() == at::kDouble;
   });
   const auto type = is_double ? at::kDouble : at::kFloat;

@@ -11,7 +11,7 @@
 
 namespace trireme::shard {
 
-struct Placed {
+struct PlacedTensor {
   const Placement* placement;
   at::Tensor tensor;  ///< this rank's slice; undefined for an unused parameter
 };
@@ -20,7 +20,7 @@ struct Placed {
 /// inputs and when ranks are reduced, else float32. `axes`: the mesh axes along which ranks may hold different slices;
 /// it must be the same on every rank, whatever each rank holds. A replicated parameter counts once. A value that is not
 /// finite makes the norm not finite on every rank. No host synchronisation; one all-reduce over the axes.
-at::Tensor global_norm(const std::vector<Placed>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
+at::Tensor global_norm(const std::vector<PlacedTensor>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
                        double power = 2);
 
 /// min(1, max_norm / (norm + 1e-6)), on the device.

@@ -38,7 +38,7 @@ struct Placement {
   std::vector<std::string> sharded_axes;
   /// The mesh axis along which some ranks lack the tensor entirely (pipeline stages); "" if there is none.
   std::string stage_axis{};
-  bool copy = false;  ///< another rank along stage_axis holds and owns the same tensor: a weight of two stages
+  bool copy = false;  ///< another stage owns this tensor and this rank holds a copy: a weight that two stages share
 
   /// A placement with the whole tensor on every rank.
   static Placement whole(std::string name, std::vector<std::int64_t> shape);

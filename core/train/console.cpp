@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/text.h"
+#include "core/train/flop_rate.h"
 
 namespace trireme::train {
 namespace {
@@ -42,6 +43,7 @@ std::vector<Part> parts_of(const Progress& p, double seconds_a_step) {
                           {2, fmt::format("{:.1f} samples/s", p.samples_per_s)},
                           {6, fmt::format("data {:.0f} %", p.data_wait * 100)},
                           {0, clock_text(seconds_a_step * static_cast<double>(p.total_left)) + " left"}};
+  if (p.flops_per_s) parts.insert(parts.end() - 2, {7, rate_text(*p.flops_per_s, p.mfu)});
   if (p.skipped > 0) parts.insert(parts.end() - 1, {3, fmt::format("{} skipped", p.skipped)});
   return parts;
 }

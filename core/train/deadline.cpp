@@ -16,4 +16,8 @@ bool Deadline::passed(bool over) {
   return first_over_ && *first_over_ + lag_ <= step;
 }
 
+void TimeLimit::on_step_end(RunContext& run, const StepEnd& /*step*/) {
+  if (run.stopped_by.empty() && deadline_.passed(Clock::now() - begin_ >= limit_)) run.stopped_by = "train.max_seconds";
+}
+
 }  // namespace trireme::train

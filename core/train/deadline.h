@@ -2,10 +2,12 @@
 // for a step is read `lag` steps later, so that on a GPU the host stays ahead of the device.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 
 #include "core/comm/world.h"
+#include "core/train/callback.h"
 #include "core/train/readback.h"
 
 namespace trireme::train {
@@ -26,6 +28,20 @@ class Deadline {
   std::size_t steps_ = 0;
   std::optional<std::size_t> first_over_;
   Readback answers_;
+};
+
+/// Stops the training after train.max_seconds.
+class TimeLimit final : public RunCallback {
+ public:
+  TimeLimit(comm::World& world, double seconds)
+      : deadline_(world, Deadline::lag_on(world.device())), limit_(seconds), begin_(Clock::now()) {}
+  void on_step_end(RunContext& run, const StepEnd& step) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Deadline deadline_;
+  std::chrono::duration<double> limit_;
+  Clock::time_point begin_;
 };
 
 }  // namespace trireme::train

@@ -82,6 +82,7 @@ EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, con
       const auto outputs = run.model->forward(batch);
       if (batch.size() > 0 && !outputs.empty()) sums.add(task, outputs, batch);
     }
+  run.model->train(true);
   auto result = sums.total(booster.loss_group());
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;

@@ -26,7 +26,7 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
     if (!split) continue;
     auto loader = booster.evaluation_loader(split, p.eval_batch);
     last = evaluate(booster, run, *loader);
-    auto line = fmt::format("{:<11} {}   loss {:.4f}", name, text::counted(last.samples, "sample"), last.loss);
+    auto line = fmt::format("{:<11} {}   loss {:.4f}", name, text::quantity(last.samples, "sample"), last.loss);
     for (const auto& [metric, value] : last.metrics)
       line += fmt::format("   {} {}", metric.label, metric_text(metric, value));
     console.line(fmt::format("{}   {:.1f} s", line, last.seconds));

@@ -6,14 +6,19 @@
 
 #include <cstdint>
 
+#include "core/train/callback.h"
+
 namespace trireme::train {
 
-class FiniteWatch {
+class FiniteWatch final : public RunCallback {
  public:
   static constexpr int kBadLosses = 3;  ///< consecutive, with a loss scale
   static constexpr int kSkips = 50;     ///< consecutive: enough to halve 2^32 down to 1, plus a margin
 
   explicit FiniteWatch(bool loss_scale) : loss_scale_(loss_scale) {}
+  void on_log(RunContext& /*run*/, const StepLog& log) override {
+    step(log.at.global_step, log.loss, log.grad_norm, log.skipped);
+  }
   /// @throws NonFiniteError
   void step(std::int64_t number, double loss, double grad_norm, bool skipped);
   /// @throws NonFiniteError

@@ -35,15 +35,19 @@ std::string run_line(const Prepared& p, Boosted& run, std::int64_t total_steps) 
   const auto cut = train.micro_batch.value_or(0) > p.micro_batch
                        ? fmt::format("; micro_batch {} is more than a rank's share", *train.micro_batch)
                        : std::string();
-  return fmt::format("{} of {}, global batch {} ({} x {} per rank{}), {}, {}; {}, {}; seed {}; into {}",
-                     text::counted(train.epochs, "epoch"), text::counted(run.loader->size(), "example"),
-                     train.global_batch, micro, p.micro_batch, cut, text::counted(total_steps, "step"), train.precision,
-                     run.optimizer->describe(), run.lr_schedule->describe(), p.config.run.seed, p.config.run.dir);
+  const auto examples = run.loader->size();
+  const bool ends_early = total_steps < train.epochs * run.loader->steps_per_epoch();
+  return fmt::format("{}{} of {}, global batch {}{} ({} x {} per rank{}), {}, {}; {}, {}; seed {}; into {}",
+                     ends_early ? "at most " : "", text::quantity(train.epochs, "epoch"),
+                     text::quantity(examples, "example"), train.global_batch,
+                     train.global_batch > examples ? ", which is more than the data set has" : "", micro, p.micro_batch,
+                     cut, text::quantity(total_steps, "step"), train.precision, run.optimizer->report().description,
+                     run.lr_schedule->describe(), p.config.run.seed, p.config.run.dir);
 }
 
 std::string parameters_of(nn::Model& model, const std::vector<std::string>& freeze) {
   const auto count = nn::parameter_count(model);
-  const auto text = text::counted(count, "parameter");
+  const auto text = text::quantity(count, "parameter");
   if (freeze.empty()) return text;
   std::int64_t frozen = 0;
   for (const auto& declared : {nn::declarations(model), nn::remote_declarations(model)})
@@ -77,7 +81,7 @@ void print_header(Console& console, const Prepared& p, Booster& booster, Boosted
   if (!p.weights.empty()) model += fmt::format("; from {}", p.weights);
   std::vector<std::pair<std::string, std::string>> lines{
       {"layout", fmt::format("{}   {}", booster.mesh().formula(), plugin_line(booster.plugin()))}};
-  for (auto& note : run.model->notes()) lines.emplace_back("", std::move(note));
+  for (auto& note : run.model->report().notes) lines.emplace_back("", std::move(note));
   lines.insert(lines.end(), {{"model", model}, {"data", data_line(p)}, {"run", run_line(p, run, total_steps)}});
   console.header(versions_line(booster.mesh().world()), lines);
 }

@@ -1,7 +1,9 @@
 // Kinds: everything that a file can select by name. A program may add its own, and so may shared objects (extension.h).
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "core/base/registry.h"
 #include "core/booster/task.h"
@@ -11,12 +13,16 @@
 
 namespace trireme::train {
 
+class RunCallback;
+
 struct Kinds {
   Registry<std::shared_ptr<nn::ModelKind>> models{"model"};               ///< [model] name
   Registry<data::DatasetFactory> datasets{"data set"};                    ///< [data] name
   Registry<TaskKind> tasks{"task"};                                       ///< [train] task
   Registry<optim::OptimizerFactory> optimizers{optim::all_optimizers()};  ///< [optimizer] name
   Registry<optim::CurveFactory> schedules{optim::all_curves()};           ///< [schedule] name
+  /// Make callbacks that join every training run (callback.h); a run calls each once, on every rank.
+  std::vector<std::function<std::shared_ptr<RunCallback>()>> callbacks{};
 };
 
 /// The tables of their own keys, in the order of a file's sections.

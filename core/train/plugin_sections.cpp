@@ -1,27 +1,35 @@
 #include "core/train/plugin_sections.h"
 
 #include <algorithm>
-#include <iterator>
+#include <map>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/plugin_loader.h"
+#include "core/comm/axes.h"
 
 namespace trireme::train {
 namespace {
 
 /// Keys of [parallel] and the plugin keys that they abbreviate.
-constexpr std::pair<const char*, const char*> kShort[] = {{"pp", "pp_size"}, {"schedule", "pp_style"},
-                                                          {"sp", "sp_size"}, {"sp_mode", "sequence_parallelism_mode"},
-                                                          {"tp", "tp_size"}, {"zero", "zero_stage"}};
+const std::map<std::string, std::string>& short_keys() {
+  static const auto keys = [] {
+    std::map<std::string, std::string> all{
+        {"schedule", "pp_style"}, {"sp_mode", "sequence_parallelism_mode"}, {"zero", "zero_stage"}};
+    for (const auto& kind : comm::axis_kinds())
+      if (!kind.key.empty() && !kind.option.empty()) all[kind.key] = kind.option;
+    return all;
+  }();
+  return keys;
+}
 
 /// Makes errors name a key in the form that the user writes. A key that is not set takes the form of the other keys.
 void name_keys_as_written(config::Table& section, const config::Table& parallel) {
-  const bool writes_short = std::any_of(std::begin(kShort), std::end(kShort),
+  const bool writes_short = std::any_of(short_keys().begin(), short_keys().end(),
                                         [&](const auto& pair) { return parallel.find(pair.first) != nullptr; });
   const bool writes_long = std::any_of(section.entries.begin(), section.entries.end(),
                                        [](const auto& entry) { return entry.second.written_as.empty(); });
-  for (const auto& [brief, key] : kShort) {
+  for (const auto& [brief, key] : short_keys()) {
     const auto* entry = section.find(key);
     const bool is_short = entry == nullptr ? writes_short || !writes_long : !entry->written_as.empty();
     if (is_short) section.user_names[key] = fmt::format("parallel.{}", brief);
@@ -43,7 +51,7 @@ std::unique_ptr<Plugin> plugin_if_usable(const std::string& path) {
 void adopt_parallel_options(const Plugin& plugin, RunConfig& config) {
   const auto* parallel = config.root.table("parallel");
   if (parallel == nullptr) return;
-  for (const auto& [brief, key] : kShort) {
+  for (const auto& [brief, key] : short_keys()) {
     const auto* written = parallel->find(brief);
     if (written == nullptr) continue;
     if (plugin.fields().find(key) == nullptr)
@@ -76,6 +84,21 @@ void adopt_parallel_options(const Plugin& plugin, RunConfig& config) {
   name_keys_as_written(config.root.tables["plugin"].tables[plugin.name()], *parallel);
 }
 
+/// Reads [train] with the keys of a plugin's section that it has too, so that its rules are checked for all of them.
+/// The root stores them as keys of [train], so that later errors can give their locations.
+void read_train_with(const config::Table& section, RunConfig& config) {
+  auto& train = config.root.tables["train"];
+  if (train.path.empty()) {
+    train.path = "train";
+    train.origin = section.origin;
+  }
+  for (const auto& [key, entry] : section.entries)
+    if (train_section_fields().find(key) != nullptr && train.find(key) == nullptr)
+      train.entries.emplace(key, config::Entry{entry.value, entry.origin, fmt::format("{}.{}", section.path, key)});
+  const auto parts = config::split_section(train, train_section_fields());
+  config.train = config::read(&parts.common, train_section_fields());
+}
+
 void adopt_train_options(const Plugin& plugin, RunConfig& config) {
   const auto* section = config.plugin_table(plugin.name());
   const auto* train = config.root.table("train");
@@ -90,13 +113,8 @@ void adopt_train_options(const Plugin& plugin, RunConfig& config) {
                                config::to_toml(value), field.key, there->origin.text(),
                                config::to_toml(shared->get(&config.train))));
   }
+  if (section != nullptr) read_train_with(*section, config);
   copy_shared_options(plugin, train_section_fields(), &config.train);
-  // The plugin's section is read without knowledge of train.precision, so this is checked here.
-  if (config.train.precision == "fp16" || section == nullptr) return;
-  for (const auto& field : train_section_fields().fields)
-    if (field.rules.only && field.rules.only->key == "precision" && section->find(field.key) != nullptr)
-      config::fail(section, field.key,
-                   fmt::format("has no effect in {}: only fp16 has a loss scale", config.train.precision));
 }
 
 void check_plugin_sections(const RunConfig& config, const std::string& chosen) {
@@ -138,6 +156,9 @@ void check_plugin_sections(const RunConfig& config, const std::string& chosen) {
 std::unique_ptr<Plugin> configured_plugin(RunConfig& config) {
   auto plugin = load_plugin(config.parallel.plugin);
   adopt_parallel_options(*plugin, config);
+  // The config.toml of a run must work from any directory.
+  if (config.plugin_table(plugin->name()) != nullptr)
+    config::make_paths_absolute(plugin->fields(), config.root.tables["plugin"].tables[plugin->name()]);
   plugin->configure(config.plugin_table(plugin->name()));
   check_plugin_sections(config, plugin->name());
   adopt_train_options(*plugin, config);

@@ -11,11 +11,12 @@
 #include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/world.h"
-#include "core/config/place.h"
+#include "core/config/location.h"
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
+#include "core/nn/side_inputs.h"
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/evaluate.h"
@@ -27,20 +28,19 @@ namespace {
 
 int data_parallel_size(const Plugin& plugin, int world_size) {
   int size = 1;
-  const auto data_axes = plugin.data_axes();
-  for (const auto& [axis, n] : plugin.axes(world_size))
-    if (std::find(data_axes.begin(), data_axes.end(), axis) != data_axes.end()) size *= n;
+  for (const auto& axis : plugin.axes(world_size))
+    if (axis.kind.splits_samples) size *= axis.size;
   return size;
 }
 
 void check_layout(const Prepared& p) {
   const auto dp = data_parallel_size(*p.plugin, p.launch.size);
-  const auto wanted = p.config.parallel.dp.value_or(dp);
+  const auto wanted = p.config.parallel.sizes.at("dp").value_or(dp);
   if (wanted != dp)
     config::fail(
         p.config.root.table("parallel"), "dp",
         fmt::format("the layout leaves {} of {} for data parallelism; set dp = {}, or start {}", dp,
-                    text::counted(p.launch.size, "rank"), dp, text::counted(p.launch.size / dp * wanted, "rank")));
+                    text::quantity(p.launch.size, "rank"), dp, text::quantity(p.launch.size / dp * wanted, "rank")));
 }
 
 /// `trains`: false for an evaluation, which has no global batch and uses a value that suits its ranks.
@@ -56,7 +56,7 @@ void check_batch(Prepared& p, bool trains) {
   if (train.drop_last && p.data.train->size() < train.global_batch)
     config::fail(section, "global_batch",
                  fmt::format("drop_last = true leaves no steps: {} do not fill a global batch of {}",
-                             text::counted(p.data.train->size(), "sample"), train.global_batch));
+                             text::quantity(p.data.train->size(), "sample"), train.global_batch));
   const std::int64_t share = (train.global_batch + dp - 1) / dp;
   p.micro_batch = p.plugin->micro_batch(train.micro_batch, share);
   p.eval_batch = train.eval_batch.value_or(4 * p.micro_batch);
@@ -162,9 +162,13 @@ void resolve_model(Prepared& p, bool evaluation) {
     const auto stored = checkpoint::read_beside_weights(p.weights);
     const auto file = checkpoint::beside_weights(p.weights, checkpoint::kModelConfig);
     if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored, file)) {
-      const auto problem = fmt::format(
-          "{}: model_type is {}, but model.name is \"{}\"; choose other weights", file,
-          stored.is_object() ? stored.value("model_type", nlohmann::json("")).dump() : "missing", p.config.model.name);
+      // timm's files have an architecture in place of Hugging Face's model_type.
+      const auto* key = stored.is_object() && !stored.contains("model_type") && stored.contains("architecture")
+                            ? "architecture"
+                            : "model_type";
+      const auto problem = fmt::format("{}: {} is {}, but model.name is \"{}\"; choose other weights", file, key,
+                                       stored.is_object() ? stored.value(key, nlohmann::json("")).dump() : "missing",
+                                       p.config.model.name);
       if (evaluation) throw ConfigError(problem);  // the weights are an argument of the command
       config::fail(p.config.root.table("model"), "weights", problem);
     }
@@ -181,9 +185,10 @@ Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::st
   Prepared p;
   p.config = std::move(config);
   p.launch = launch;
+  p.log = log;
   p.weights = checkpoint::locate_weights(weights.empty() ? p.config.model.weights : weights);
   const bool trains = weights.empty();  // an evaluation passes its weights as an argument
-  config::with_place(p.config.root, [&] {
+  config::with_location(p.config.root, [&] {
     p.plugin = configured_plugin(p.config);
     p.plugin->check(settings_of(p.config, *p.plugin, launch.size));
     check_device(p);
@@ -211,6 +216,8 @@ ModelSource model_source(const Prepared& p) {
                      .weights = p.weights,
                      .head_prefix = p.kind->head_prefix(),
                      .policy = p.kind->policy(p.model_options.get())};
+  if (const auto problem = nn::unread_side_input(*source.model, p.data.info.spec); !problem.empty())
+    config::fail(p.config.root.table("model"), "name", problem);
   for (const auto& field : p.kind->fields().fields)
     source.options["model." + field.key] = config::to_toml(field.get(p.model_options.get()));
   source.options["model.name"] = p.config.model.name;
@@ -236,7 +243,9 @@ std::string resolved_toml(RunConfig c, const TaskKind* task, const Plugin& plugi
                           const void* model_options) {
   // The plugin's section contains these settings in full.
   auto& parallel = c.parallel;
-  for (auto* size : {&parallel.pp, &parallel.sp, &parallel.tp, &parallel.zero}) size->reset();
+  for (auto& [key, size] : parallel.sizes)
+    if (key != "dp") size.reset();
+  parallel.zero.reset();
   for (auto* name : {&parallel.schedule, &parallel.sp_mode}) name->reset();
   return print(c, task, config::print_rows(kind.fields(), model_options),
                config::print_section(plugin.fields(), plugin.options()));

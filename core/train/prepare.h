@@ -17,6 +17,7 @@ namespace trireme::train {
 struct Prepared {
   RunConfig config;
   comm::LaunchInfo launch;
+  Log log;  ///< of this rank; its file is opened when the run folder exists
   std::unique_ptr<Plugin> plugin;
   data::Datasets data;
   std::shared_ptr<nn::ModelKind> kind;

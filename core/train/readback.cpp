@@ -13,11 +13,11 @@ void Readback::add(const std::vector<at::Tensor>& scalars, Then then) {
   for (const auto& s : scalars)
     doubles.push_back(s.defined() ? s.detach().to(at::kDouble)
                                   : at::zeros({}, at::TensorOptions(at::kDouble).device(device)));
-  auto together = at::stack(doubles);
-  Pending pending{together, nullptr, std::move(then)};
+  auto stacked = at::stack(doubles);
+  Pending pending{stacked, nullptr, std::move(then)};
   if (!device.is_cpu()) {
-    pending.host = at::empty_like(together, at::TensorOptions().device(at::kCPU).pinned_memory(true));
-    pending.host.copy_(together, /*non_blocking=*/true);
+    pending.host = at::empty_like(stacked, at::TensorOptions().device(at::kCPU).pinned_memory(true));
+    pending.host.copy_(stacked, /*non_blocking=*/true);
     pending.event = std::make_unique<c10::Event>(device.type());
     pending.event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   }

@@ -31,12 +31,13 @@ Evaluated evaluated(const nlohmann::json& from) {
   return out;
 }
 
+constexpr const char* kNames = "names of the training images (a digest)";
+
 /// Facts about the data that are not in the configuration.
 nlohmann::json data_facts(const Prepared& p) {
   const auto& spec = p.data.info.spec;
-  nlohmann::json facts{{"train samples", p.data.train->size()},
-                       {"classes", text::join(spec.class_names)},
-                       {"names of the training images (a digest)", p.data.info.digest}};
+  nlohmann::json facts{
+      {"train samples", p.data.train->size()}, {"classes", text::join(spec.class_names)}, {kNames, p.data.info.digest}};
   for (const auto* tensors : {&spec.inputs, &spec.targets})
     for (const auto& tensor : *tensors) facts["shape of " + tensor.name] = tensor.shape;
   return facts;
@@ -59,14 +60,14 @@ std::pair<std::string, std::string> updated_in(const config::Table& run) {
   return {"fp32", keys};
 }
 
-void check_same_numbers(const config::Table& now, const config::Table& before, const std::string& folder) {
-  const auto [here, keys] = updated_in(now);
+void check_same_precision(const config::Table& now, const config::Table& before, const std::string& folder) {
+  const auto [current, keys] = updated_in(now);
   const auto [there, keys_there] = updated_in(before);
-  if (here != there)
+  if (current != there)
     throw CheckpointError(
         fmt::format("{}: holds weights in {} ({}), but this run updates them in {} ({}). Restore that setting, or "
                     "start a new run from its weights: model.weights = \"{}/weights.safetensors\"",
-                    folder, there, keys_there, here, keys, folder));
+                    folder, there, keys_there, current, keys, folder));
 }
 
 void check_same_training(const Prepared& p, const std::string& config_toml, const checkpoint::Checkpoint& stored,
@@ -83,12 +84,13 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
     before["shape of labels"] = nlohmann::json::array();
     before.erase("pixels a side");
   }
+  if (!before.contains(kNames)) before[kNames] = facts.at(kNames);  // an older version did not record it
   auto all = before;
   all.update(facts);
   for (const auto& [what, unused] : all.items()) {
-    const auto here = facts.value(what, nlohmann::json()), there = before.value(what, nlohmann::json());
-    if (here != there)
-      found.refused.push_back(fmt::format("{}: {} (it was {})", what, here.is_null() ? "none" : json_text(here),
+    const auto current = facts.value(what, nlohmann::json()), there = before.value(what, nlohmann::json());
+    if (current != there)
+      found.refused.push_back(fmt::format("{}: {} (it was {})", what, current.is_null() ? "none" : json_text(current),
                                           there.is_null() ? "none" : json_text(there)));
   }
   if (!found.refused.empty())
@@ -97,7 +99,7 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
                     "would change: {}. Restore the old values, or start a new run from its weights: model.weights = "
                     "\"{}/weights.safetensors\"",
                     stored.folder(), text::join(found.refused), stored.folder()));
-  check_same_numbers(now, earlier, stored.folder());
+  check_same_precision(now, earlier, stored.folder());
   if (!found.reported.empty()) resume_point.notes.push_back(fmt::format("changed   {}", text::join(found.reported)));
 }
 
@@ -121,8 +123,8 @@ std::string nothing_left(const Prepared& p, const checkpoint::Checkpoint& stored
 
 }  // namespace
 
-void save_state(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
-                const TrainerState& state, const BestModel& best) {
+std::string save_state(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
+                       const TrainerState& state, const BestModel& best) {
   auto contents = contents_of(run);
   contents.record.progress = state.at;
   contents.record.seed = prepared.config.run.seed;
@@ -134,14 +136,14 @@ void save_state(const Prepared& prepared, const RunFolder& folder, Booster& boos
   contents.texts = model_texts(prepared);
   contents.best = best.file();
   contents.best_digest = best.digest();
-  checkpoint::save_checkpoint(folder.dir(), contents, prepared.config.run.keep_checkpoints, booster.mesh());
+  return checkpoint::save_checkpoint(folder.dir(), contents, prepared.config.run.keep_checkpoints, booster.mesh());
 }
 
 bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {
   if (other.epoch == 0 || !other.values.contains(by.name)) return true;
-  const double here = values.at(by.name), there = other.values.at(by.name);
-  if (!std::isfinite(there)) return std::isfinite(here);
-  return by.higher_is_better ? here > there : here < there;
+  const double current = values.at(by.name), there = other.values.at(by.name);
+  if (!std::isfinite(there)) return std::isfinite(current);
+  return by.higher_is_better ? current > there : current < there;
 }
 
 static bool is_run_folder(const std::string& path) {
@@ -163,9 +165,7 @@ ResumePoint find_resume_point(const Prepared& p, const std::string& config_toml)
   if (resume_point.from.empty()) return resume_point;
   const bool is_run = is_run_folder(resume_point.from);
   const bool newest = resume_point.from == "auto" || is_run;
-  if (newest)
-    resume_point.from =
-        checkpoint::latest_checkpoint(is_run ? resume_point.from : p.config.run.dir, Log(p.launch.rank));
+  if (newest) resume_point.from = checkpoint::latest_checkpoint(is_run ? resume_point.from : p.config.run.dir, p.log);
   if (resume_point.from.empty() && is_run)
     throw CheckpointError(fmt::format("{}: this run has no complete checkpoint", p.config.run.resume));
   if (resume_point.from.empty()) {
@@ -191,7 +191,7 @@ std::string resume(const RunConfig& config, RunFolder& folder, Booster& booster,
   restore(run, stored, booster.log());
   state = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
            record.extra.at("skipped")};
-  // A checkpoint without best weights: the best evaluation starts over.
+  // A checkpoint without best weights: the search for the best epoch starts again.
   if (stored.best().empty()) state.best = state.last = {};
   best.take(booster, stored.best());
   folder.go_on(state.at.global_step);

@@ -32,10 +32,9 @@ struct TrainerState {
 };
 
 /// Writes RUN/checkpoints/step-N atomically, and deletes the oldest checkpoints beyond run.keep_checkpoints.
-/// Collective.
-/// @throws CheckpointError
-void save_state(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
-                const TrainerState& state, const BestModel& best);
+/// Returns its folder. Collective. @throws CheckpointError
+std::string save_state(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
+                       const TrainerState& state, const BestModel& best);
 
 /// The point from which a run starts.
 struct ResumePoint {

@@ -34,6 +34,13 @@ const std::vector<Section>& rules() {
         {"micro_batch", Rule::free},
         {"eval_batch", Rule::free},
         {"recompute", Rule::free},
+        {"recompute_ratio", Rule::free},
+        {"recompute_layers_per_stage", Rule::free},
+        {"enable_all_optimization", Rule::free},
+        {"enable_flash_attention", Rule::free},
+        {"attention_kernel", Rule::free},
+        {"enable_fused_normalization", Rule::free},
+        {"enable_jit_fused", Rule::free},
         {"topk", Rule::free},
         {"task", Rule::refused},
         {"max_seconds", Rule::free}}},
@@ -56,12 +63,12 @@ void compare(const Section& section, const config::Table* now, const config::Tab
   for (const auto& key : keys) {
     const auto found = section.keys.find(key);
     const auto rule = found == section.keys.end() ? section.rest : found->second;
-    const auto here = value_of(now, key), there = value_of(before, key);
-    if (rule == Rule::free || here == there) continue;
+    const auto current = value_of(now, key), there = value_of(before, key);
+    if (rule == Rule::free || current == there) continue;
     // A key that only one of them has follows from another key, such as a size preset, which is compared itself.
-    if (rule == Rule::refused && (here.empty() || there.empty())) continue;
+    if (rule == Rule::refused && (current.empty() || there.empty())) continue;
     (rule == Rule::refused ? out.refused : out.reported)
-        .push_back(fmt::format("{}.{} = {} (it was {})", section.name, key, here.empty() ? "unset" : here,
+        .push_back(fmt::format("{}.{} = {} (it was {})", section.name, key, current.empty() ? "unset" : current,
                                there.empty() ? "unset" : there));
   }
 }

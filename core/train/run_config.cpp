@@ -7,8 +7,8 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/config/document.h"
+#include "core/config/location.h"
 #include "core/config/other_names.h"
-#include "core/config/place.h"
 #include "core/train/extension.h"
 
 namespace trireme::train {
@@ -59,22 +59,22 @@ void check_root(const Table& root, const Tables& all) {
 /// of another section is said to be one, unless it is similar to a key of this section. In [parallel], a plugin's long
 /// name of a size (pp_size) gets a suggestion of the short one.
 void check_known(const Table& section, const FieldTable& common, const FieldTable& chosen, const Tables& all) {
-  FieldTable here = common;
-  here.fields.insert(here.fields.end(), chosen.fields.begin(), chosen.fields.end());
-  here.absent.insert(here.absent.end(), chosen.absent.begin(), chosen.absent.end());
-  const auto elsewhere = [&](const std::string& key) {
+  FieldTable known = common;
+  known.fields.insert(known.fields.end(), chosen.fields.begin(), chosen.fields.end());
+  known.absent.insert(known.absent.end(), chosen.absent.begin(), chosen.absent.end());
+  const auto of_another_kind = [&](const std::string& key) {
     return std::any_of(all.begin(), all.end(), [&](const auto* table) {
       return table->section == section.path && table->find(key) != nullptr;
     });
   };
   Table unknown = section;
   std::erase_if(unknown.entries,
-                [&](const auto& entry) { return here.find(entry.first) == nullptr && elsewhere(entry.first); });
+                [&](const auto& entry) { return known.find(entry.first) == nullptr && of_another_kind(entry.first); });
   for (const auto& [key, entry] : unknown.entries) {
-    if (here.find(key) != nullptr) continue;
-    if (const auto name = config::name_here(key); !name.empty())
+    if (known.find(key) != nullptr) continue;
+    if (const auto name = config::equivalent_key(key); !name.empty())
       throw ConfigError(fmt::format("{}: no key \"{}\" in [{}]; use {}", entry.origin.text(), key, section.path, name));
-    if (!text::nearest(key, here.keys()).empty()) continue;
+    if (!text::nearest(key, known.keys()).empty()) continue;
     if (const auto owner = owner_of(key, all); !owner.empty())
       throw ConfigError(
           fmt::format("{}: no key \"{}\" in [{}]; it belongs in [{}]", entry.origin.text(), key, section.path, owner));
@@ -82,11 +82,11 @@ void check_known(const Table& section, const FieldTable& common, const FieldTabl
     const auto brief = key.substr(0, key.find("_size"));
     throw ConfigError(fmt::format(
         "{}: no key \"{}\" in [parallel]; {}", entry.origin.text(), key,
-        brief != key && here.find(brief) != nullptr
+        brief != key && known.find(brief) != nullptr
             ? fmt::format("did you mean \"{}\"?", brief)
             : fmt::format("a plugin's own keys belong in [plugin.NAME]  (trireme config --explain {})", key)));
   }
-  config::check_keys(unknown, here);
+  config::check_keys(unknown, known);
 }
 
 /// The plugin loader checks the [plugin.NAME] sections of unused plugins; this only checks the chosen one.
@@ -214,7 +214,7 @@ RunConfig from_table(Table root, Kinds kinds) {
   config.kinds = std::move(kinds);
   check_root(config.root, Reader(config).all());
   config.run = Reader(config).whole_section(run_fields());
-  config::with_place(config.root, [&] { load_extensions(config.run.extensions, config.kinds); });
+  config::with_location(config.root, [&] { load_extensions(config.run.extensions, config.kinds); });
   const Reader reader(config);
   if (!config.kinds.models.names().empty())
     config.model = reader.model_section(config.model_keys);
@@ -226,9 +226,10 @@ RunConfig from_table(Table root, Kinds kinds) {
       reader.open_section(optimizer_section_fields(), config.kinds.optimizers, &OptimizerSection::method);
   config.schedule = reader.open_section(schedule_section_fields(), config.kinds.schedules, &ScheduleSection::curve);
   config.parallel = reader.whole_section(parallel_fields());
-  const bool named = section_of(config.root, "parallel").find("plugin") != nullptr;
-  const auto& [plugin, dp, pp, sp, tp, zero, schedule, sp_mode] = config.parallel;
-  if (!named && (pp || sp || tp || zero || schedule || sp_mode)) config.parallel.plugin = "hybrid_parallel";
+  const auto parallel = section_of(config.root, "parallel");
+  const bool divides = std::any_of(parallel.entries.begin(), parallel.entries.end(),
+                                   [](const auto& entry) { return entry.first != "dp"; });
+  if (parallel.find("plugin") == nullptr && divides) config.parallel.plugin = "hybrid_parallel";
   check_plugin(config.root, config.parallel);
   if (config.train.task) static_cast<void>(select_task(config, *config.train.task));
   return config;

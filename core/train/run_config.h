@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct RunSection {
   std::int64_t keep_checkpoints = 2;  // number of newest checkpoints to keep; 0: none is written
   double timeout_s = 600;             // a collective that waits longer is an error
   double memory_mb = 0;               // limit for a CPU rank's tensors; 0: no limit
+  std::optional<double> peak_tflops;  // of one rank; unset: known for some GPUs
+  bool rank_logs = false;             // RUN/logs/rank-N.log
   std::string export_weights = "last";    // last | best
   std::vector<std::string> extensions{};  // shared objects that add kinds
 };
@@ -61,9 +64,12 @@ struct ScheduleSection : optim::LrScheduleOptions {
 };
 
 struct ParallelSection {
-  std::string plugin = "torch_ddp";  // a built-in name or a path to a .so
-  std::optional<std::int64_t> dp, pp, sp, tp, zero;
+  std::string plugin = "torch_ddp";                                          // a built-in name or a path to a .so
+  std::map<std::string, std::optional<std::int64_t>> sizes = unset_sizes();  // of the axes that have a key here
+  std::optional<std::int64_t> zero;
   std::optional<std::string> schedule, sp_mode;
+
+  static std::map<std::string, std::optional<std::int64_t>> unset_sizes();
 };
 
 const Fields<RunSection>& run_fields();

@@ -1,5 +1,6 @@
 // The fields of the sections that every run has. Users read the texts on the console and in docs/config.md.
 #include "core/base/text.h"
+#include "core/comm/axes.h"
 #include "core/train/run_config.h"
 
 namespace trireme::train {
@@ -43,6 +44,15 @@ const Fields<RunSection>& run_fields() {
                "Memory limit for the tensors of a CPU rank in MiB, in place of a GPU's memory. Decoded images and data "
                "that a plugin offloads to host memory do not count. 0 sets no limit.",
                {.min = 0, .max = 1e9})
+          .add("peak_tflops", &O::peak_tflops,
+               "The highest TFLOP/s that one rank can compute in the run's precision, for the MFU (model FLOPs "
+               "utilization) of the progress line. Unset: the dense peak in NVIDIA's data sheet of a known GPU, "
+               "divided by the ranks that "
+               "share it; for other devices no MFU is reported.",
+               {.max = 1e9, .above = 0})
+          .add("rank_logs", &O::rank_logs,
+               "Each rank writes its own notes, warnings, errors and step times to RUN/logs/rank-N.log, on its own "
+               "host.")
           .add("timeout_s", &O::timeout_s,
                "Seconds that a rank waits for the others before the run ends with an error.", {.max = 1e7, .above = 0})
           .rule([](const O& run, const CheckedSection& section) {
@@ -115,29 +125,51 @@ const Fields<ScheduleSection>& schedule_section_fields() {
   return table;
 }
 
+std::map<std::string, std::optional<std::int64_t>> ParallelSection::unset_sizes() {
+  std::map<std::string, std::optional<std::int64_t>> sizes;
+  for (const auto& kind : comm::axis_kinds())
+    if (!kind.key.empty()) sizes[kind.key] = std::nullopt;
+  return sizes;
+}
+
+static std::string size_text(const comm::AxisKind& kind) {
+  return kind.option.empty()
+             ? fmt::format(
+                   "Number of {}. It follows from the number of ranks and the other keys; a value given here "
+                   "is checked, so that a file cannot run in another layout by mistake.",
+                   kind.title)
+             : fmt::format("Number of {}; short for plugin.hybrid_parallel.{}.", kind.title, kind.option);
+}
+
+static std::string parallel_text() {
+  std::vector<std::string> names, traffic;
+  for (const auto& kind : comm::axis_kinds()) {
+    names.push_back(kind.name);
+    traffic.push_back(fmt::format("{}: {}", kind.name, kind.collectives));
+  }
+  return fmt::format("How the work is distributed over the ranks: ranks = {}. What ranks along an axis exchange: {}.",
+                     text::join(names, " x "), text::join(traffic, "; "));
+}
+
 const Fields<ParallelSection>& parallel_fields() {
   using O = ParallelSection;
-  static const auto table =
-      Fields<O>("parallel", "How the work is distributed over the ranks.")
-          .add("plugin", &O::plugin,
+  static const auto table = [] {
+    Fields<O> fields("parallel", parallel_text());
+    fields.add("plugin", &O::plugin,
                "How the model is distributed over the ranks: the name of a built-in plugin, or the path of a .so. The "
                "plugin's options are in [plugin.NAME]. Unset: hybrid_parallel if this section has a key besides dp, "
                "else torch_ddp.",
-               {.path = true})
-          .add("dp", &O::dp,
-               "Number of data-parallel ranks. It follows from the number of ranks and the other keys; a value given "
-               "here is checked, so that a file cannot run in another layout by mistake.",
-               {.min = 1, .max = 4096})
-          .add("pp", &O::pp, "Number of pipeline ranks; short for plugin.hybrid_parallel.pp_size.",
-               {.min = 1, .max = 4096})
-          .add("schedule", &O::schedule, "The pipeline schedule; short for plugin.hybrid_parallel.pp_style.")
-          .add("sp", &O::sp, "Number of sequence-parallel ranks; short for plugin.hybrid_parallel.sp_size.",
-               {.min = 1, .max = 4096})
-          .add("sp_mode", &O::sp_mode,
-               "The mode of sequence parallelism; short for plugin.hybrid_parallel.sequence_parallelism_mode.")
-          .add("tp", &O::tp, "Number of tensor-parallel ranks; short for plugin.hybrid_parallel.tp_size.",
-               {.min = 1, .max = 4096})
-          .add("zero", &O::zero, "ZeRO stage; short for plugin.hybrid_parallel.zero_stage.", {.min = 0, .max = 3});
+               {.path = true});
+    for (const auto& kind : comm::axis_kinds())
+      if (!kind.key.empty())
+        fields.add(kind.key, [key = kind.key](O & section) -> auto& { return section.sizes.at(key); }, size_text(kind),
+                   {.min = 1, .max = 4096});
+    fields.add("schedule", &O::schedule, "The pipeline schedule; short for plugin.hybrid_parallel.pp_style.")
+        .add("sp_mode", &O::sp_mode,
+             "The mode of sequence parallelism; short for plugin.hybrid_parallel.sequence_parallelism_mode.")
+        .add("zero", &O::zero, "ZeRO stage; short for plugin.hybrid_parallel.zero_stage.", {.min = 0, .max = 3});
+    return fields;
+  }();
   return table;
 }
 

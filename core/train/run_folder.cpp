@@ -17,7 +17,7 @@
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/files.h"
-#include "core/config/place.h"
+#include "core/config/location.h"
 #include "core/train/export.h"
 
 namespace trireme::train {
@@ -37,8 +37,8 @@ std::string free_name(const std::string& dir) {
 
 /// Whether an earlier run left files here. A folder with other contents is never moved. @throws ConfigError
 bool holds_a_run(const fs::path& dir) {
-  static const std::set<std::string> ours{"config.toml",  "metrics.jsonl", "summary.json", kTimelineFile,
-                                          kExportedModel, kBestModel,      "checkpoints",  ".lock"};
+  static const std::set<std::string> ours{"config.toml", "metrics.jsonl", "summary.json", kTimelineFile, kExportedModel,
+                                          kBestModel,    "checkpoints",   kLogs,          ".lock"};
   std::error_code none;
   if (!fs::exists(dir, none)) return false;
   if (!fs::is_directory(dir, none))
@@ -54,23 +54,18 @@ bool holds_a_run(const fs::path& dir) {
   return any;
 }
 
-/// Whether a run that is resumed at `step` keeps this line of metrics.jsonl.
-bool is_kept(const std::string& line, std::int64_t step) {
-  const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  return parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step && parsed.value("split", "") != "test";
-}
-
-/// Rewrites the file without the lines that is_kept() rejects; returns their number.
+/// Rewrites the file for a run that is resumed at `step`. Returns the number of dropped lines: those of later steps,
+/// and a truncated one. The test scores of an earlier end are removed too, but the resumed run's end writes them again.
 std::int64_t cut_metrics(const std::string& path, std::int64_t step) {
   std::ifstream lines(path, std::ios::binary);
   if (!lines) return 0;
   checkpoint::FileWriter out(path);
   std::int64_t dropped = 0;
   for (std::string line; std::getline(lines, line);) {
-    if (!is_kept(line, step)) {  // this also drops a truncated line: it is not JSON
-      ++dropped;
-      continue;
-    }
+    const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const bool up_to_step = parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step;
+    if (!up_to_step) ++dropped;
+    if (!up_to_step || parsed.value("split", "") == "test") continue;
     line += '\n';
     out.write(line.data(), line.size());
   }
@@ -190,12 +185,13 @@ static RunConfig from_anywhere(const Prepared& p) {
 }
 
 static std::string toml_of(const Prepared& p) {
+  config::make_paths_absolute(p.kind->fields(), p.model_options.get());
   return resolved_toml(from_anywhere(p), &p.task_kind, *p.plugin, *p.kind, p.model_options.get());
 }
 
 void check_run(const Prepared& p) {
   check_weights_stay(p);
-  config::with_place(p.config.root, [&] { (void)holds_a_run(p.config.run.dir); });
+  config::with_location(p.config.root, [&] { (void)holds_a_run(p.config.run.dir); });
   check_resume_point(p, toml_of(p));
 }
 
@@ -204,7 +200,7 @@ std::unique_ptr<RunFolder> open_run(const Prepared& p) {
   const auto toml = toml_of(p);
   const bool first = p.launch.rank == 0;
   std::unique_ptr<RunFolder> folder;
-  config::with_place(p.config.root, [&] {
+  config::with_location(p.config.root, [&] {
     folder =
         std::make_unique<RunFolder>(p.config.run.dir, toml, first ? find_resume_point(p, toml) : ResumePoint{}, first);
   });

@@ -1,5 +1,5 @@
-// The folder of a run: config.toml, metrics.jsonl, summary.json, model/, model-best/, checkpoints/, and timeline.json
-// if it was requested. Only rank 0 writes it.
+// The folder of a run: config.toml, metrics.jsonl, summary.json, model/, model-best/, checkpoints/, and, if
+// requested, timeline.json and logs/. Only rank 0 writes it, but for the logs.
 //
 // metrics.jsonl has one object per line, with `kind` (step | eval | event) and `time` (Unix seconds); numbers have 17
 // digits. Each step appears once: a resumed run drops the lines of the steps that it repeats.
@@ -20,6 +20,8 @@ bool is_checkpoint_of(const std::string& dir, const std::string& checkpoint);
 
 /// The file that --timeline writes into the folder.
 inline constexpr const char* kTimelineFile = "timeline.json";
+/// The folder in it with a log of each rank, if run.rank_logs is set.
+inline constexpr const char* kLogs = "logs";
 
 class RunFolder {
  public:

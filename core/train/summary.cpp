@@ -12,6 +12,7 @@
 #include "core/base/version.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
+#include "core/train/flop_rate.h"
 
 namespace trireme::train {
 
@@ -28,32 +29,38 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
                                    {"payload_elements", entry.payload_elements},
                                    {"payload_bytes", entry.payload_bytes},
                                    {"wire_bytes", entry.wire_bytes}};
+  const auto model = run.model->report();
+  const auto optimizer = run.optimizer->report();
   return {{"rank", world.rank()},
-          {"parameter_bytes", run.model->parameter_bytes()},
-          {"peak_gathered_bytes", run.model->peak_gathered_bytes()},
-          {"gradient_bytes", run.optimizer->gradient_bytes()},
-          {"optimizer_bytes", run.optimizer->state_bytes() - run.optimizer->host_state_bytes()},
-          {"optimizer_host_bytes", run.optimizer->host_state_bytes()},
+          {"parameter_bytes", model.parameter_bytes},
+          {"peak_gathered_bytes", model.peak_gathered_bytes},
+          {"gradient_bytes", optimizer.gradient_bytes},
+          {"optimizer_bytes", optimizer.state_bytes - optimizer.host_state_bytes},
+          {"optimizer_host_bytes", optimizer.host_state_bytes},
           {"peak_tensor_bytes", memory::peak_of(world.device())},
           {"peak_rss_bytes", peak_rss_bytes()},
           {"samples", samples},
           {"comm", comm}};
 }
 
-std::map<std::string, std::size_t> skipped_samples(const data::Datasets& data, const comm::World& world) {
+AllSkippedSamples skipped_samples(const data::Datasets& data, const comm::World& world) {
   nlohmann::json mine = nlohmann::json::object();
   for (const auto& [name, split] :
        {std::pair{"train", data.train}, std::pair{"validation", data.validation}, std::pair{"test", data.test}})
     if (split) mine[name] = split->skipped();
+  AllSkippedSamples out;
   std::map<std::string, std::set<std::int64_t>> all;
   for (const auto& text : comm::gather_text(world.group(), world.device(), mine.dump())) {
-    const auto of_rank = nlohmann::json::parse(text);
-    for (const auto& [name, numbers] : of_rank.items())
-      for (const auto& number : numbers) all[name].insert(number.get<std::int64_t>());
+    auto& of_rank = out.by_rank.emplace_back();
+    const auto parsed = nlohmann::json::parse(text);
+    for (const auto& [name, samples] : parsed.items())
+      for (const auto& number : samples) {
+        ++of_rank[name];
+        all[name].insert(number.get<std::int64_t>());
+      }
   }
-  std::map<std::string, std::size_t> counts;
-  for (const auto& [name, numbers] : all) counts[name] = numbers.size();
-  return counts;
+  for (const auto& [name, samples] : all) out.distinct[name] = samples.size();
+  return out;
 }
 
 namespace {
@@ -79,25 +86,44 @@ nlohmann::json summary_of(const Evaluated& of, const std::optional<EvalResult>& 
   return out;
 }
 
-}  // namespace
+/// "skipped   rank 0: 2 in train, 1 in test; rank 3: 1 in train"; "" when no rank skipped a sample.
+std::string skipped_line(const std::vector<SkippedSamples>& by_rank) {
+  std::vector<std::string> ranks;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    std::vector<std::string> splits;
+    for (const auto& [split, count] : by_rank[rank]) splits.push_back(fmt::format("{} in {}", count, split));
+    if (!splits.empty()) ranks.push_back(fmt::format("rank {}: {}", rank, fmt::join(splits, ", ")));
+  }
+  return ranks.empty() ? "" : fmt::format("skipped   {}", fmt::join(ranks, "; "));
+}
 
-std::vector<std::string> closing_lines(const RunResult& o) {
+std::vector<std::string> weights_lines(const RunResult& o) {
   const auto& state = o.state;
-  auto done = fmt::format("done in {:.1f} s", o.seconds);
-  if (!o.stopped_by.empty()) done += fmt::format(", stopped by {}", o.stopped_by);
-  if (state.skipped > 0)
-    done += fmt::format(", {} skipped because the loss scale overflowed", text::counted(state.skipped, "step"));
-  for (const auto& [split, count] : o.skipped_samples)
-    done += fmt::format(", {} unreadable in {} skipped", count, split);
   const auto model = fmt::format("{}/{}", o.run_dir, kExportedModel),
              best = fmt::format("{}/{}", o.run_dir, kBestModel);
   if (o.best_is_last())
-    return {done, fmt::format("best      epoch {}, the last: {}", state.best.epoch,
-                              scores(o, state.last, o.test, {model, best}))};
+    return {fmt::format("best      epoch {}, the last: {}", state.best.epoch,
+                        scores(o, state.last, o.test, {model, best}))};
   const std::vector<std::string> last_folders = o.exports_best ? std::vector<std::string>{} : std::vector{model};
   const auto best_folders = o.exports_best ? std::vector{model, best} : std::vector{best};
-  return {done, fmt::format("last      epoch {}: {}", state.last.epoch, scores(o, state.last, o.test, last_folders)),
+  return {fmt::format("last      epoch {}: {}", state.last.epoch, scores(o, state.last, o.test, last_folders)),
           fmt::format("best      epoch {}: {}", state.best.epoch, scores(o, state.best, o.best_test, best_folders))};
+}
+
+}  // namespace
+
+std::vector<std::string> closing_lines(const RunResult& o) {
+  auto done = fmt::format("done in {:.1f} s", o.seconds);
+  if (o.flops_per_s) done += ", " + rate_text(*o.flops_per_s, o.mfu());
+  if (!o.stopped_by.empty()) done += fmt::format(", stopped by {}", o.stopped_by);
+  if (o.state.skipped > 0)
+    done += fmt::format(", {} skipped because the loss scale overflowed", text::quantity(o.state.skipped, "step"));
+  for (const auto& [split, count] : o.skipped_samples)
+    done += fmt::format(", {} unreadable in {} skipped", count, split);
+  std::vector<std::string> lines{done};
+  if (auto skipped = skipped_line(o.skipped_by_rank); !skipped.empty()) lines.push_back(std::move(skipped));
+  for (auto& line : weights_lines(o)) lines.push_back(std::move(line));
+  return lines;
 }
 
 nlohmann::json run_summary(const RunResult& result, Booster& booster, const std::vector<std::string>& rank_reports) {
@@ -105,6 +131,8 @@ nlohmann::json run_summary(const RunResult& result, Booster& booster, const std:
   const auto& world = booster.mesh().world();
   auto ranks = nlohmann::json::array();
   for (const auto& report : rank_reports) ranks.push_back(nlohmann::json::parse(report));
+  for (std::size_t rank = 0; rank < ranks.size() && rank < result.skipped_by_rank.size(); ++rank)
+    ranks[rank]["skipped_samples"] = result.skipped_by_rank[rank];
   nlohmann::json out{
       {"final", summary_of(state.last, result.test)},
       {"best", summary_of(state.best, result.best_is_last() ? result.test : result.best_test)},
@@ -122,6 +150,11 @@ nlohmann::json run_summary(const RunResult& result, Booster& booster, const std:
         {"device", world.device().str()},
         {"plugin", booster.plugin().name()}}},
       {"ranks", ranks}};
+  if (result.flops_per_s) out["flops_per_s"] = *result.flops_per_s;
+  if (const auto mfu = result.mfu()) {
+    out["mfu"] = *mfu;
+    out["peak_flops_per_s"] = *result.peak_flops;
+  }
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -10,11 +11,14 @@
 #include "core/checkpoint/files.h"
 #include "core/comm/clock.h"
 #include "core/comm/text.h"
+#include "core/train/console.h"
 
 namespace trireme::train {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::int64_t kWarmUp = 2, kTraced = 3;
 
 /// "rank 3 (pp 1, tp 1)"
 std::string rank_name(const comm::Mesh& mesh) {
@@ -24,21 +28,21 @@ std::string rank_name(const comm::Mesh& mesh) {
   return fmt::format("rank {} ({})", mesh.world().rank(), fmt::join(at, ", "));
 }
 
-json named(const char* what, int rank, int lane, const std::string& name) {
-  return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", lane}, {"args", {{"name", name}}}};
+json named(const char* what, int rank, int track, const std::string& name) {
+  return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", track}, {"args", {{"name", name}}}};
 }
 
 /// This rank's part of the file, in the Trace Event Format; times are in microseconds.
 json events_of(const comm::Mesh& mesh, const std::vector<trace::Span>& spans, double offset) {
   const int rank = mesh.world().rank();
   auto events = json::array({named("process_name", rank, 0, rank_name(mesh))});
-  std::map<std::string, int> lanes;
-  for (const auto& [lane, name, begin, end] : spans) {
-    const auto [at, fresh] = lanes.try_emplace(lane, static_cast<int>(lanes.size()));
-    if (fresh) events.push_back(named("thread_name", rank, at->second, lane));
+  std::map<std::string, int> tracks;
+  for (const auto& [track, name, begin, end] : spans) {
+    const auto [at, inserted] = tracks.try_emplace(track, static_cast<int>(tracks.size()));
+    if (inserted) events.push_back(named("thread_name", rank, at->second, track));
     events.push_back({{"ph", "X"},
                       {"name", name},
-                      {"cat", lane},
+                      {"cat", track},
                       {"pid", rank},
                       {"tid", at->second},
                       {"ts", (begin + offset) * 1e6},
@@ -49,17 +53,23 @@ json events_of(const comm::Mesh& mesh, const std::vector<trace::Span>& spans, do
 
 }  // namespace
 
-Timeline::Timeline(comm::Mesh& mesh, std::string path, std::int64_t first, std::int64_t count)
-    : mesh_(mesh), path_(std::move(path)), first_(first), count_(count) {}
+Timeline::Timeline(comm::Mesh& mesh, std::string path, std::int64_t steps, int columns)
+    : mesh_(mesh),
+      path_(std::move(path)),
+      first_(std::clamp<std::int64_t>(steps - kTraced, 0, kWarmUp)),
+      count_(std::clamp<std::int64_t>(steps, 1, kTraced)),
+      columns_(columns) {}
 
-void Timeline::begin(std::int64_t step) {
-  if (step == first_) trace::start(mesh_.world().device());
+void Timeline::on_step_begin(RunContext& run) {
+  if (run.state.at.global_step - run.resumed_at == first_) trace::start(mesh_.world().device());
 }
 
-bool Timeline::end(std::int64_t step) {
-  if (step + 1 != first_ + count_) return false;
+void Timeline::on_step_end(RunContext& run, const StepEnd& /*step*/) {
+  if (run.state.at.global_step - run.resumed_at != first_ + count_) return;
   write();
-  return true;
+  auto picture = run.run.model->chart(columns_ > 0 ? columns_ : 120);
+  if (!picture.empty()) run.console.line("the last of the traced steps:\n" + picture.erase(picture.size() - 1));
+  run.console.line(fmt::format("timeline  {} (for ui.perfetto.dev or chrome://tracing)", path_));
 }
 
 void Timeline::write() {

@@ -5,26 +5,26 @@
 #include <cstdint>
 #include <string>
 
-#include "core/comm/mesh.h"
+#include "core/train/callback.h"
 
 namespace trireme::train {
 
-class Timeline {
+class Timeline final : public RunCallback {
  public:
-  /// Traces steps [first, first + count), counted from the start of this run. `path`: the file that rank 0 writes.
-  Timeline(comm::Mesh& mesh, std::string path, std::int64_t first, std::int64_t count);
+  /// Traces three steps after two of warm-up, or what a run of `steps` steps has of them. `path`: the file that rank 0
+  /// writes. `columns`: the width of a pipeline's chart on the console.
+  Timeline(comm::Mesh& mesh, std::string path, std::int64_t steps, int columns);
 
-  /// Call before each step.
-  void begin(std::int64_t step);
-  /// Call after each step. Returns true once: after the last traced step, when the file is written. Collective.
-  bool end(std::int64_t step);
-  [[nodiscard]] const std::string& path() const { return path_; }
+  void on_step_begin(RunContext& run) override;
+  /// After the last traced step the file is written. Collective.
+  void on_step_end(RunContext& run, const StepEnd& step) override;
 
  private:
   void write();
   comm::Mesh& mesh_;
   std::string path_;
-  std::int64_t first_, count_;
+  std::int64_t first_, count_;  ///< the traced steps, counted from the start of this run
+  int columns_;
 };
 
 }  // namespace trireme::train

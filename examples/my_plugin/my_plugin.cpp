@@ -44,7 +44,7 @@ class OneMessageModel : public trireme::ReplicatedModel {
 
 // Each rank's gradients are sums over its share of the batch, divided by the weight of the whole global batch. Their
 // sum over the ranks is therefore the gradient, and nothing is divided here. They are reduced at the end of the last
-// backward pass, so gradients() and step() both get reduced ones (core/booster/handles.h).
+// backward pass, so gradients() and step() both get reduced ones (core/booster/boosted.h).
 class OneMessage : public trireme::ReplicatedOptimizer {
  public:
   OneMessage(OneMessageModel& model, const trireme::BoostOptions& options, trireme::comm::Mesh& mesh, bool half)
@@ -82,7 +82,7 @@ class OneMessage : public trireme::ReplicatedOptimizer {
   bool half_;
 };
 
-class MyPlugin : public trireme::Plugin {
+class MyPlugin : public trireme::PluginBase {
  public:
   std::string name() const override { return "my_plugin"; }
   std::string summary() const override { return "Data parallelism with one message a step."; }
@@ -95,7 +95,7 @@ class MyPlugin : public trireme::Plugin {
     if (options_.wire == "bf16" && run.world_size == 1)
       trireme::config::fail(run.section, "wire", "one rank sends nothing; leave it out");
   }
-  std::vector<std::pair<std::string, int>> axes(int world_size) const override { return {{"dp", world_size}}; }
+  trireme::comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
 
   trireme::BoostResult boost(trireme::ModelSource source, const trireme::BoostOptions& options,
                              trireme::comm::Mesh& mesh, const trireme::Log& log) override {
@@ -103,7 +103,7 @@ class MyPlugin : public trireme::Plugin {
     auto parameters = trireme::materialize_whole(source, options, device, log);
     auto model = std::make_unique<OneMessageModel>(std::move(source.model), std::move(parameters), options, device);
     auto optimizer = std::make_unique<OneMessage>(*model, options, mesh, options_.wire == "bf16");
-    return {std::move(model), std::move(optimizer)};
+    return {.model = std::move(model), .optimizer = std::move(optimizer)};
   }
 
  private:

@@ -1,5 +1,5 @@
-// An extension with one of each: a data set, a model, a task, an optimizer and a learning-rate schedule. The file
-// own_everything.toml selects them by name, with their own keys:
+// An extension with one of each: a data set, a model, a task, an optimizer, a learning-rate schedule and a callback.
+// The file own_everything.toml selects them by name, with their own keys:
 //
 //   trireme train own_everything.toml --ranks 2 --set 'run.extensions=["/path/to/own_everything.so"]'
 #include <ATen/TensorOperators.h>
@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,8 @@
 #include "core/nn/block.h"
 #include "core/nn/linear.h"
 #include "core/optim/slotwise.h"
+#include "core/train/callback.h"
+#include "core/train/console.h"
 #include "core/train/extension.h"
 #include "trireme.h"
 
@@ -135,7 +138,8 @@ class WaveNetKind : public nn::ModelKindOf<NetOptions> {
  public:
   WaveNetKind() : ModelKindOf(net_fields()) {}
   nn::Policy policy(const void*) const override {
-    return {{"hidden*.up", nn::Role::column_parallel}, {"hidden*.down", nn::Role::row_parallel}};
+    return {
+        .tensor = {{"hidden*.up", nn::TensorRole::column_parallel}, {"hidden*.down", nn::TensorRole::row_parallel}}};
   }
   std::string default_task() const override { return "robust_regression"; }
 
@@ -237,12 +241,28 @@ optim::CurveFactory inverse_sqrt() {
           }};
 }
 
+// --- A callback, which joins every run: it prints how fast the fastest step was.
+
+class FastestStep : public trireme::train::RunCallback {
+ public:
+  void on_log(trireme::train::RunContext&, const trireme::train::StepLog& step) override {
+    seconds_ = std::min(seconds_, step.seconds);
+  }
+  void on_finish(trireme::train::RunContext& run, const trireme::train::RunResult&) override {
+    run.console.line(fmt::format("fastest   a step in {:.1f} ms", 1e3 * seconds_));
+  }
+
+ private:
+  double seconds_ = std::numeric_limits<double>::infinity();
+};
+
 void add(trireme::train::Kinds& kinds) {
   kinds.models.add("wave_net", std::make_shared<WaveNetKind>());
   kinds.datasets.add(waves());
   kinds.tasks.add(robust_regression());
   kinds.optimizers.add(rmsprop());
   kinds.schedules.add(inverse_sqrt());
+  kinds.callbacks.emplace_back([] { return std::make_shared<FastestStep>(); });
 }
 
 }  // namespace

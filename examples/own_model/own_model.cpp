@@ -85,7 +85,7 @@ int train(Run given, trireme::comm::World& world) {
   inputs.data = lines;
   auto run = booster.boost(std::move(inputs));
   booster.log().note("{}", booster.mesh().formula());
-  for (const auto& note : run.model->notes()) booster.log().note("{}", note);
+  for (const auto& note : run.model->report().notes) booster.log().note("{}", note);
 
   const auto last = train.max_steps.value_or(train.epochs * run.loader->steps_per_epoch());
   for (std::int64_t epoch = 0; run.step < last; ++epoch) {

@@ -113,11 +113,12 @@ class Reader : public nn::Model {
 
 /// The layers that tensor parallelism shards. All others are whole on each rank.
 inline nn::Policy policy() {
-  return {{"layer*.attention", nn::Role::attention},
-          {"layer*.out", nn::Role::row_parallel},
-          {"layer*.mlp_in", nn::Role::column_parallel},
-          {"layer*.mlp_out", nn::Role::row_parallel},
-          {"head.classifier", nn::Role::column_parallel_gather_output}};
+  using nn::TensorRole;
+  return {.tensor = {{"layer*.attention", TensorRole::attention},
+                     {"layer*.out", TensorRole::row_parallel},
+                     {"layer*.mlp_in", TensorRole::column_parallel},
+                     {"layer*.mlp_out", TensorRole::row_parallel},
+                     {"head.classifier", TensorRole::column_parallel_gather_output}}};
 }
 
 }  // namespace reader

@@ -13,12 +13,12 @@
 
 namespace {
 
-using trireme::nn::Role;
+using trireme::nn::TensorRole;
 
 trireme::nn::Policy policy() {
-  return {{"vit.encoder.layer.*.attention.attention", Role::attention},
-          {"vit.encoder.layer.*.attention.output.dense", Role::row_parallel},
-          {"vit.encoder.layer.*.intermediate.dense", Role::column_parallel_gather_output}};
+  return {.tensor = {{"vit.encoder.layer.*.attention.attention", TensorRole::attention},
+                     {"vit.encoder.layer.*.attention.output.dense", TensorRole::row_parallel},
+                     {"vit.encoder.layer.*.intermediate.dense", TensorRole::column_parallel_gather_output}}};
 }
 
 class OwnPolicy : public trireme::PluginAround {

@@ -37,7 +37,7 @@ std::shared_ptr<nn::Embedding> embedding(const Options& o, std::int64_t vocabula
 class Embeddings : public nn::Block {
  public:
   explicit Embeddings(const Options& o)
-      : words(register_module("word_embeddings", embedding(o, *o.vocab_size, o.padding_id))),
+      : word_embeddings(register_module("word_embeddings", embedding(o, *o.vocab_size, o.padding_id))),
         positions_(register_module("position_embeddings", embedding(o, *o.max_positions))),
         types_(register_module("token_type_embeddings", embedding(o, *o.type_vocab_size))),
         norm_(register_module("LayerNorm", norm(o))),
@@ -49,12 +49,12 @@ class Embeddings : public nn::Block {
     const auto* types = context.side.find("token_type_ids");
     const auto* positions = context.side.find("position_ids");
     const auto places = positions == nullptr ? at::arange(ids.size(1), ids.options()).unsqueeze(0) : *positions;
-    const auto x = words->forward(ids, context) + positions_->forward(places, context) +
+    const auto x = word_embeddings->forward(ids, context) + positions_->forward(places, context) +
                    types_->forward(types == nullptr ? at::zeros_like(ids) : *types, context);
     return {dropout_->forward(norm_->forward(x, context), context)};
   }
 
-  const std::shared_ptr<nn::Embedding> words;
+  const std::shared_ptr<nn::Embedding> word_embeddings;
 
  private:
   std::shared_ptr<nn::Embedding> positions_, types_;
@@ -123,15 +123,16 @@ class HeadBlock : public nn::Block {
 
 /// Scores of every token id for each token, by the embedding. Its first layers work on slices of the tokens.
 std::shared_ptr<nn::Block> lm_head(const Options& o, torch::nn::Module& model,
-                                   const std::shared_ptr<nn::Embedding>& words) {
-  const auto scores = submodule(model, "cls").register_module("predictions", std::make_shared<nn::TiedHead>(words));
+                                   const std::shared_ptr<nn::Embedding>& word_embeddings) {
+  const auto scores =
+      submodule(model, "cls").register_module("predictions", std::make_shared<nn::TiedHead>(word_embeddings));
   auto& transform = submodule(*scores, "transform");
   const auto dense = transform.register_module(
       "dense", linear(o, *o.hidden_size, *o.hidden_size, 1, nn::activation_of(*o.hidden_act)));
   const auto norm_of_it = transform.register_module("LayerNorm", norm(o));
   const auto tokens = scores->register_module("tokens", std::make_shared<nn::AllTokens>());
   return std::make_shared<HeadBlock>(std::vector<std::shared_ptr<nn::Unary>>{dense, norm_of_it, tokens, scores},
-                                     std::vector<std::shared_ptr<torch::nn::Module>>{scores, words});
+                                     std::vector<std::shared_ptr<torch::nn::Module>>{scores, word_embeddings});
 }
 
 /// Scores of the classes, for the first token of each sample or for each token.
@@ -162,40 +163,40 @@ Bert::Bert(const Options& o) {
   auto& layers = submodule(submodule(bert, "encoder"), "layer");
   for (std::int64_t i = 0; i < *o.num_layers; ++i)
     add_block(layers.register_module(std::to_string(i), std::make_shared<EncoderLayer>(o)));
-  add_block(o.head == Head::masked_lm ? lm_head(o, *this, embeddings->words) : class_head(o, *this, bert));
+  add_block(o.head == Head::masked_lm ? lm_head(o, *this, embeddings->word_embeddings) : class_head(o, *this, bert));
   finish();
 }
 
 nn::Policy policy(Head head) {
-  using nn::Role;
+  using nn::SequenceRole, nn::TensorRole;
   const std::string layer = "bert.encoder.layer.*.";
-  nn::Policy rows{{"bert.embeddings.position_embeddings", Role::whole},
-                  {"bert.embeddings.token_type_embeddings", Role::whole},
-                  {"bert.embeddings.LayerNorm", Role::whole},
-                  {"bert.embeddings.dropout", Role::scatter_tokens},
-                  {layer + "attention.self", Role::attention},
-                  {layer + "attention.output.dense", Role::row_parallel},
-                  {layer + "attention.output.dropout", Role::token_wise},
-                  {layer + "attention.output.LayerNorm", Role::token_wise},
-                  {layer + "intermediate.dense", Role::column_parallel},
-                  {layer + "output.dense", Role::row_parallel},
-                  {layer + "output.dropout", Role::token_wise},
-                  {layer + "output.LayerNorm", Role::token_wise}};
-  const auto add = [&](const std::string& name, Role role) { rows.push_back({name, role}); };
-  if (head == Head::masked_lm) {
-    add("bert.embeddings.word_embeddings", Role::classifier_head);
-    add("cls.predictions.transform.dense", Role::token_wise);
-    add("cls.predictions.transform.LayerNorm", Role::token_wise);
-    add("cls.predictions.tokens", Role::gather_tokens);
-    add("cls.predictions", Role::classifier_head);
-    return rows;
+  const bool tied = head == Head::masked_lm;
+  nn::Policy policy{.tensor = {{"bert.embeddings.word_embeddings",
+                                tied ? TensorRole::classifier_head : TensorRole::vocab_parallel_embedding},
+                               {layer + "attention.self", TensorRole::attention},
+                               {layer + "attention.output.dense", TensorRole::row_parallel},
+                               {layer + "intermediate.dense", TensorRole::column_parallel},
+                               {layer + "output.dense", TensorRole::row_parallel},
+                               {tied ? "cls.predictions" : "classifier", TensorRole::classifier_head}},
+                    .sequence = {{"bert.embeddings.position_embeddings", SequenceRole::whole},
+                                 {"bert.embeddings.token_type_embeddings", SequenceRole::whole},
+                                 {"bert.embeddings.LayerNorm", SequenceRole::whole},
+                                 {"bert.embeddings.dropout", SequenceRole::scatter_tokens},
+                                 {layer + "attention.output.dropout", SequenceRole::token_wise},
+                                 {layer + "attention.output.LayerNorm", SequenceRole::token_wise},
+                                 {layer + "output.dropout", SequenceRole::token_wise},
+                                 {layer + "output.LayerNorm", SequenceRole::token_wise}}};
+  const auto add = [&](const std::string& name, SequenceRole role) { policy.sequence.push_back({name, role}); };
+  if (tied) {
+    add("cls.predictions.transform.dense", SequenceRole::token_wise);
+    add("cls.predictions.transform.LayerNorm", SequenceRole::token_wise);
+    add("cls.predictions.tokens", SequenceRole::gather_tokens);
+    return policy;
   }
-  add("bert.embeddings.word_embeddings", Role::vocab_parallel_embedding);
-  add(head == Head::sequence ? "bert.first_token" : "bert.all_tokens", Role::gather_tokens);
-  if (head == Head::sequence) add("bert.pooler.dense", Role::whole);
-  add("dropout", Role::whole);
-  add("classifier", Role::classifier_head);
-  return rows;
+  add(head == Head::sequence ? "bert.first_token" : "bert.all_tokens", SequenceRole::gather_tokens);
+  if (head == Head::sequence) add("bert.pooler.dense", SequenceRole::whole);
+  add("dropout", SequenceRole::whole);
+  return policy;
 }
 
 }  // namespace trireme::models::bert

@@ -27,7 +27,7 @@ void fill_sizes(Options& o) {
   o.size.reset();
 }
 
-/// What the targets ask of the model. `classes`: 0 for the tasks of language modelling.
+/// The head that suits the data's targets. `classes` is 0 for language modelling.
 Head head_for(const nn::DataSpec& data) {
   if (data.classes == 0) return Head::masked_lm;
   const auto* labels = data.target(nn::kLabels);
@@ -64,10 +64,7 @@ const Fields<Options>& fields() {
           .add("dropout", &O::dropout,
                "Dropout probability of hidden values. Unset: that of the loaded weights, else 0.1.",
                {.min = 0, .below = 1})
-          .add("attention_dropout", &O::attention_dropout,
-               "Dropout probability of attention probabilities. Above 0, attention scores are materialized in memory, "
-               "which is slower than the fused kernels. Unset: that of the loaded weights, else 0.1.",
-               {.min = 0, .below = 1})
+          .add("attention_dropout", &O::attention_dropout, attention_dropout_text("0.1"), {.min = 0, .below = 1})
           .add("layer_norm_eps", &O::layer_norm_eps,
                "Added to the variance in each layer norm. Unset: that of the loaded weights, else 1e-12.", {.above = 0})
           .add("initializer_range", &O::initializer_range,

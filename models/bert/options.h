@@ -18,7 +18,8 @@ enum class Head {
   token,      ///< scores of the classes for each token
 };
 
-/// Unset options come from the loaded weights, else from the size, else from the default. resolve() sets all of them.
+/// Unset options come from the loaded weights, else from the preset `size`, else from the default. resolve() sets all
+/// of them.
 struct Options {
   std::optional<std::string> size, hidden_act;
   std::optional<std::int64_t> hidden_size, num_layers, num_heads, intermediate_size;

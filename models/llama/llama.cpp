@@ -30,20 +30,18 @@ std::shared_ptr<nn::RmsNorm> rms_norm(const Options& o) {
 
 class EmbedBlock : public nn::Block {
  public:
-  EmbedBlock(std::shared_ptr<nn::Embedding> words, std::shared_ptr<nn::Unary> tokens, std::int64_t most_tokens)
-      : words_(register_module("words", std::move(words))),
-        tokens_(register_module("tokens", std::move(tokens))),
-        most_tokens_(most_tokens) {
+  EmbedBlock(std::shared_ptr<nn::Embedding> token_embedding, std::int64_t most_tokens)
+      : token_embedding_(register_module("words", std::move(token_embedding))), most_tokens_(most_tokens) {
     set_path("embed");
   }
   Tensors forward(Tensors inputs, const Context& context) override {
     const auto& ids = inputs.at(0);
     check_length(ids, most_tokens_);
-    return {tokens_->forward(words_->forward(ids, context), context)};
+    return {token_embedding_->forward(ids, context)};
   }
 
  private:
-  std::shared_ptr<nn::Unary> words_, tokens_;
+  std::shared_ptr<nn::Unary> token_embedding_;
   std::int64_t most_tokens_;
 };
 
@@ -91,34 +89,33 @@ class DecoderLayer : public nn::Block {
 class ScoresBlock : public nn::Block {
  public:
   ScoresBlock(std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> tokens, std::shared_ptr<nn::Linear> own,
-              std::shared_ptr<nn::Embedding> words)
+              std::shared_ptr<nn::Embedding> token_embedding)
       : norm_(register_module("norm", std::move(norm))), tokens_(register_module("tokens", std::move(tokens))) {
     if (own)
       own_ = register_module("own", std::move(own));
     else
-      words_ = register_module("words", std::move(words));
+      token_embedding_ = register_module("words", std::move(token_embedding));
     set_path("head");
   }
   Tensors forward(Tensors inputs, const Context& context) override {
     const auto x = tokens_->forward(norm_->forward(inputs.at(0), context), context);
-    return {own_ ? own_->forward(x, context) : words_->scores(x, context)};
+    return {own_ ? own_->forward(x, context) : token_embedding_->scores(x, context, {})};
   }
 
  private:
   std::shared_ptr<nn::Unary> norm_, tokens_;
   std::shared_ptr<nn::Linear> own_;
-  std::shared_ptr<nn::Embedding> words_;
+  std::shared_ptr<nn::Embedding> token_embedding_;
 };
 
 }  // namespace
 
 Llama::Llama(const Options& o) {
   auto& model = submodule(*this, "model");
-  const auto words = model.register_module(
+  const auto token_embedding = model.register_module(
       "embed_tokens", std::make_shared<nn::Embedding>(nn::Embedding::Options{
                           .vocabulary = *o.vocab_size, .features = *o.hidden_size, .init_std = *o.initializer_range}));
-  const auto first = model.register_module("all_tokens", std::make_shared<nn::AllTokens>());
-  add_block(std::make_shared<EmbedBlock>(words, first, *o.max_positions));
+  add_block(std::make_shared<EmbedBlock>(token_embedding, *o.max_positions));
   const auto rotary =
       std::make_shared<const nn::Rotary>(nn::Rotary::Options{.head_size = *o.head_size, .theta = *o.rope_theta});
   auto& layers = submodule(model, "layers");
@@ -128,25 +125,26 @@ Llama::Llama(const Options& o) {
   const auto last = model.register_module("scored_tokens", std::make_shared<nn::AllTokens>());
   std::shared_ptr<nn::Linear> own;
   if (!*o.tied) own = register_module("lm_head", projection(o, *o.hidden_size, *o.vocab_size, false));
-  add_block(std::make_shared<ScoresBlock>(norm, last, own, words));
+  add_block(std::make_shared<ScoresBlock>(norm, last, own, token_embedding));
   finish();
 }
 
 nn::Policy policy(bool tied) {
-  using nn::Role;
+  using nn::SequenceRole, nn::TensorRole;
   const std::string layer = "model.layers.*.";
-  nn::Policy rows{{"model.embed_tokens", tied ? Role::classifier_head : Role::vocab_parallel_embedding},
-                  {"model.all_tokens", Role::scatter_tokens},
-                  {layer + "input_layernorm", Role::token_wise},
-                  {layer + "self_attn", Role::attention},
-                  {layer + "self_attn.o_proj", Role::row_parallel},
-                  {layer + "post_attention_layernorm", Role::token_wise},
-                  {layer + "mlp", Role::column_parallel},
-                  {layer + "mlp.down_proj", Role::row_parallel},
-                  {"model.norm", Role::token_wise},
-                  {"model.scored_tokens", Role::gather_tokens}};
-  if (!tied) rows.push_back({"lm_head", Role::classifier_head});
-  return rows;
+  nn::Policy policy{
+      .tensor = {{"model.embed_tokens", tied ? TensorRole::classifier_head : TensorRole::vocab_parallel_embedding},
+                 {layer + "self_attn", TensorRole::attention},
+                 {layer + "self_attn.o_proj", TensorRole::row_parallel},
+                 {layer + "mlp", TensorRole::column_parallel},
+                 {layer + "mlp.down_proj", TensorRole::row_parallel}},
+      .sequence = {{"model.embed_tokens", SequenceRole::scatter_tokens},
+                   {layer + "input_layernorm", SequenceRole::token_wise},
+                   {layer + "post_attention_layernorm", SequenceRole::token_wise},
+                   {"model.norm", SequenceRole::token_wise},
+                   {"model.scored_tokens", SequenceRole::gather_tokens}}};
+  if (!tied) policy.tensor.push_back({"lm_head", TensorRole::classifier_head});
+  return policy;
 }
 
 }  // namespace trireme::models::llama

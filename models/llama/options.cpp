@@ -68,10 +68,7 @@ const Fields<Options>& fields() {
                "Whether the attention's projections have biases. Unset: as in the loaded weights, else false.")
           .add("mlp_bias", &O::mlp_bias,
                "Whether the MLP's layers have biases. Unset: as in the loaded weights, else false.")
-          .add("attention_dropout", &O::attention_dropout,
-               "Dropout probability of attention probabilities. Above 0, attention scores are materialized in memory, "
-               "which is slower than the fused kernels. Unset: that of the loaded weights, else 0.",
-               {.min = 0, .below = 1})
+          .add("attention_dropout", &O::attention_dropout, attention_dropout_text("0"), {.min = 0, .below = 1})
           .add("rms_norm_eps", &O::rms_norm_eps,
                "Added to the mean square in each norm. Unset: that of the loaded weights, else 1e-6.", {.above = 0})
           .add("rope_theta", &O::rope_theta,

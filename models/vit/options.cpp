@@ -57,10 +57,7 @@ const Fields<Options>& fields() {
           .add("dropout", &Options::dropout,
                "Dropout probability of hidden values. Unset: that of the loaded weights, else 0.",
                {.min = 0, .below = 1})
-          .add("attention_dropout", &Options::attention_dropout,
-               "Dropout probability of attention probabilities. Above 0, attention scores are materialized in memory, "
-               "which is slower than the fused kernels. Unset: that of the loaded weights, else 0.",
-               {.min = 0, .below = 1})
+          .add("attention_dropout", &Options::attention_dropout, attention_dropout_text("0"), {.min = 0, .below = 1})
           .add("layer_norm_eps", &Options::layer_norm_eps,
                "Added to the variance in each layer norm. Unset: that of the loaded weights, else 1e-12.", {.above = 0})
           .add("initializer_range", &Options::initializer_range,
@@ -106,13 +103,7 @@ void resolve(Options& options, const nn::DataSpec& data) {
   if (pixels.shape.size() != 3 || pixels.varies() || pixels.shape[1] != pixels.shape[2])
     throw ConfigError(
         fmt::format("model \"vit\" reads {} [channels, side, side], but the data have {}", kPixels, pixels.text()));
-  const auto* labels = data.target(nn::kLabels);
-  const bool of_parts = labels != nullptr && !labels->shape.empty() && labels->shape != std::vector{data.classes};
-  if (data.classes < 1 || of_parts)
-    throw ConfigError(
-        fmt::format("model \"vit\" has one row of outputs for each image, which does not fit train.task and "
-                    "the data's {}; choose another train.task",
-                    labels == nullptr ? "labels" : labels->text()));
+  check_one_output(data, "vit");
   options.channels = pixels.shape[0];
   options.image_size = pixels.shape[1];
   options.classes = data.classes;

@@ -1,13 +1,17 @@
 #include "plugins/hybrid_parallel/hybrid_parallel.h"
 
 #include "core/base/text.h"
+#include "core/booster/kernel_choice.h"
+#include "core/booster/partial_recompute.h"
 #include "core/booster/plugin_entry.h"
 #include "core/booster/precision.h"
 #include "core/nn/block.h"
 #include "pipeline/block_costs.h"
 #include "plugins/hybrid_parallel/pipelined.h"
 #include "shardformer/apply.h"
+#include "shardformer/collectives.h"
 #include "shardformer/label_loss.h"
+#include "shardformer/validate.h"
 
 namespace trireme::plugins {
 namespace {
@@ -23,8 +27,8 @@ struct Problem {
 std::string problem_of(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
   if (sizes.tensor == 1 && sizes.mode == Sequence::none) return "";
   if (source.policy.empty())
-    return "this model has no tensor-parallel policy; set ModelSource::policy, or set tp_size = 1 and no "
-           "sequence_parallelism_mode";
+    return "this model has no policy for tensor or sequence parallelism; use data, ZeRO or pipeline parallelism, with "
+           "tp_size = 1 and no sequence_parallelism_mode (a C++ program can set ModelSource::policy)";
   return shardformer::validate(*source.model, source.policy, sizes);
 }
 
@@ -32,6 +36,12 @@ Problem validate(const ModelSource& source, const shardformer::ParallelSizes& si
   if (auto text = problem_of(source, {sizes.tensor, Sequence::none, 1}); !text.empty()) return {std::move(text)};
   const bool own = sizes.mode != Sequence::none && !shardformer::reuses_tensor(sizes.mode);
   return {problem_of(source, sizes), own ? "sp_size" : "sequence_parallelism_mode"};
+}
+
+std::vector<std::int64_t> sizes_of(const std::vector<pipeline::Stage>& stages) {
+  std::vector<std::int64_t> sizes;
+  for (const auto& stage : stages) sizes.push_back(stage.size());
+  return sizes;
 }
 
 /// Broadcasts rank 0's values of the parameters of a user's own modules, which are not initialised by name.
@@ -50,7 +60,6 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
 void HybridParallel::configure(const config::Table* section) {
   options_ = config::read(section, hybrid_parallel_fields());
   check_sequence(section, options_);
-  check_kernels(section, options_, options_.mode());
 }
 
 /// "pp = 2 and tp = 2": the sizes above 1 of the axes other than data parallelism.
@@ -66,6 +75,10 @@ void HybridParallel::check(const RunSettings& run) const {
   const auto world_size = run.world_size;
   const auto& o = options_;
   check_sharded_options(section, o, run.train.precision);
+  check_stage3(section, o, run, microbatches_of_all(run.train));
+  if (run.train.kernels.enable_all_optimization && !o.overlap())
+    config::fail(section, "enable_sequence_overlap",
+                 "is false, but enable_all_optimization = true turns it on; remove one of the two");
   if (world_size % o.inner() != 0) {
     const char* key = o.tp_size > 1 ? "tp_size" : o.pp_size > 1 ? "pp_size" : "sp_size";
     config::fail(section, key,
@@ -81,10 +94,11 @@ void HybridParallel::check(const RunSettings& run) const {
         section, "zero_stage",
         fmt::format("has no effect: {} leaves no data-parallel ranks to partition over; remove it, or start {} ranks",
                     taken(o), 2 * world_size));
+  check_replicas(section, o.extra_dp_size, dp, o.sp(), "zero_stage = 0");
   if (o.overlap_allgather && o.zero_stage == 0)
     config::fail(section, "overlap_allgather",
                  "has no effect with zero_stage = 0, which gathers no weights; remove it, or set zero_stage");
-  for (const char* key : {"communication_dtype", "overlap_communication"})
+  for (const char* key : {"communication_dtype", "overlap_communication", "check_reduction"})
     if (!reduces && is_changed(fields(), key, &o))
       config::fail(
           section, key,
@@ -100,12 +114,11 @@ void HybridParallel::check(const RunSettings& run) const {
         "data.on_bad_sample: with \"skip\" each rank would skip samples on its own, but with {} several ranks must "
         "see the same samples; choose \"error\"",
         taken(o)));
-  check_recompute(section, o, run.train.recompute);
-  if (!o.recompute_layers_per_stage.empty() && !o.knows_stages())
-    config::fail(section, "recompute_layers_per_stage",
-                 fmt::format("counts blocks per stage, but pp_partition = \"{}\" chooses the stages at run time; set "
-                             "num_layers_per_stage too, or use recompute_ratio instead",
-                             o.pp_partition));
+  if (!run.train.recompute_layers_per_stage.empty() && !o.knows_stages())
+    throw ConfigError(
+        fmt::format("train.recompute_layers_per_stage: counts blocks per stage, but pp_partition = \"{}\" chooses the "
+                    "stages at run time; set num_layers_per_stage too, or use recompute_ratio instead",
+                    o.pp_partition));
   check_pipeline(section, o, run.train, share_of(run.train, static_cast<int>(dp)));
 }
 
@@ -117,7 +130,15 @@ void HybridParallel::check_model(const ModelSource& source, const RunSettings& r
   if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, source.policy) == 0)
     config::fail(section, "parallel_output",
                  "has no effect: the policy gives no layer the role classifier_head; remove it");
-  check_kernels(section, o, o.mode(), *source.model);
+  auto own = run;
+  own.train = with_own_options(*this, run.train);
+  const auto& kernels = own.train.kernels;
+  if (o.mode() == Sequence::ring_attn && (kernels.enable_flash_attention || kernels.attention_kernel))
+    throw ConfigError(
+        fmt::format("train.{}: has no effect: ring_attn uses its own attention, which never materializes all scores; "
+                    "remove it",
+                    kernels.attention_kernel ? "attention_kernel" : "enable_flash_attention"));
+  check_kernels(*source.model, own);
   std::vector<pipeline::Stage> stages;
   try {
     stages = stages_of(*source.model);
@@ -125,7 +146,13 @@ void HybridParallel::check_model(const ModelSource& source, const RunSettings& r
     const char* key = o.num_model_chunks ? "num_model_chunks" : "pp_size";
     config::fail(section, o.num_layers_per_stage.empty() ? key : "num_layers_per_stage", error.what());
   }
-  if (run.train.recompute && o.knows_stages()) recomputed_blocks(section, o, stages);
+  if (o.knows_stages()) recomputed_blocks(own.train, sizes_of(stages));
+}
+
+std::int64_t HybridParallel::microbatches_of_all(const TrainOptions& train) const {
+  if (options_.num_microbatches) return *options_.num_microbatches;
+  const auto size = micro_batch(train.micro_batch, train.global_batch);
+  return (train.global_batch + size - 1) / size;
 }
 
 std::vector<pipeline::Stage> HybridParallel::stages_of(nn::Model& model) const {
@@ -150,9 +177,9 @@ StageChoice HybridParallel::stage_choice() const {
   return {options_.pp_style, options_.chunks(), options_.num_layers_per_stage};
 }
 
-std::vector<std::pair<std::string, int>> HybridParallel::axes(int world_size) const {
+comm::Axes HybridParallel::axes(int world_size) const {
   const auto size = [](std::int64_t n) { return static_cast<int>(n); };
-  std::vector<std::pair<std::string, int>> axes{{"dp", world_size / size(options_.inner())}};
+  auto axes = zero_axes(options_.extra_dp_size, world_size / options_.inner());
   if (options_.pp_size > 1)
     axes.insert(options_.dp_outside ? axes.end() : axes.begin(), {"pp", size(options_.pp_size)});
   if (options_.sp() > 1) axes.emplace_back("sp", size(options_.sp()));
@@ -160,24 +187,21 @@ std::vector<std::pair<std::string, int>> HybridParallel::axes(int world_size) co
   return axes;
 }
 
-/// Ranks that share the tokens of a sample each have a part of every gradient, like ranks that share samples.
-zero::GradGroups HybridParallel::grad_groups(comm::Mesh& mesh) const {
-  const std::vector<std::string> axes{"dp", "sp"};
-  const auto& everyone = mesh.group(axes);
-  const auto alone = comm::Group::alone("dp", mesh.world().rank(), nullptr);
-  if (options_.zero_stage == 0) return {alone, everyone, everyone};
-  return {everyone, alone, everyone, axes};
-}
-
-/// The cross-entropy of logits that are sharded over the ranks; null if the loss takes none, or the policy names none.
-static nn::CrossEntropy parallel_cross_entropy(const ModelSource& source, const comm::Group& tp) {
+/// How to use logits that are sharded over the ranks; empty if the loss takes none, or the policy names none.
+static ShardedLogits sharded_logits_of(const ModelSource& source, const comm::Group& tp) {
   const auto classes = shardformer::classes_of(*source.model, source.policy);
   if (!source.sharded_logits || classes < 2) return {};
-  return [classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-    // A rank's part of two or more classes never has all of them; an evaluation makes complete logits.
-    return logits.size(-1) != classes ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
-                                      : nn::cross_entropy(logits, labels, smoothing);
-  };
+  // With two or more classes a rank's part is never complete, so the size of the last dim shows what the logits are.
+  return {.cross_entropy =
+              [classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+                return logits.size(-1) != classes
+                           ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
+                           : nn::cross_entropy(logits, labels, smoothing);
+              },
+          .gather =
+              [classes, tp](const at::Tensor& logits) {
+                return logits.size(-1) != classes ? shardformer::gather_last_dim(logits, classes, 1, tp) : logits;
+              }};
 }
 
 /// The cost of each block; empty: all are equal. Collective if they are timed.
@@ -194,7 +218,8 @@ std::vector<double> HybridParallel::block_costs(const ModelSource& source, const
                     by));
   pipeline::ProfileConfig config{.device = mesh.world().device()};
   if (by == "flops") return pipeline::flop_costs(*source.model, example, config, mesh.world().group());
-  config.samples = micro_batch(options.train.micro_batch, share_of(options.train, mesh.group("dp").size()));
+  config.samples = micro_batch(options.train.micro_batch,
+                               share_of(options.train, mesh.group(&comm::AxisKind::splits_samples).size()));
   config.dtype = Precision::pure(options.train.precision).parameters;
   return pipeline::time_costs(*source.model, example, config, mesh.world().group());
 }
@@ -208,41 +233,47 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   auto stage_choice = this->stage_choice();
   stage_choice.costs = block_costs(source, options, mesh);  // before the model is sharded
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
-  nn::CrossEntropy cross_entropy;
+  ShardedLogits sharded_logits;
   if (tp.size() > 1 || options_.mode() != Sequence::none) {
-    if (options_.parallel_output && tp.size() > 1) cross_entropy = parallel_cross_entropy(source, tp);
-    cut.parallel_loss = cross_entropy != nullptr;
+    if (options_.parallel_output && tp.size() > 1) sharded_logits = sharded_logits_of(source, tp);
+    cut.parallel_loss = sharded_logits.cross_entropy != nullptr;
     shardformer::apply(*source.model, source.policy, cut);
   }
+  const auto zero3 = options_.zero3();
   ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage),
                    .bucket_mi = options_.zero_bucket_size_in_m,
-                   .counts_loss = mesh.coordinate("sp") == 0,
-                   .norm_axes = {"pp", "tp"}};
-  if (options_.zero_stage > 0) plan.norm_axes = {"dp", "pp", "sp", "tp"};
-  const auto groups = grad_groups(mesh);
+                   .zero3 = &zero3,
+                   .hold_gradients = options_.enable_gradient_accumulation,
+                   .check_reduction = options_.check_reduction,
+                   .counts_loss = mesh.coordinate("sp") == 0};
+  // Ranks that share the tokens of a sample each have a part of every gradient, like ranks that share samples.
+  if (options_.zero_stage > 0) plan.partition = {"dp", "sp"};
   StagePlan stages;
-  if (pp.size() > 1) stages = plan_stages(*source.model, stage_choice, pp.size(), pp.rank());
-  const auto recomputed =
-      recomputed_blocks(nullptr, options_, pp.size() > 1 ? stages.stages : stages_of(*source.model));
-  const auto kernels = choose_kernels(*source.model, options_, options_.mode(),
-                                      Precision::pure(options.train.precision).parameters, mesh.world().device());
-  const auto finish = [&](zero::ShardedModel& model) {
-    model.recompute_only(recomputed);
-    if (!kernels.empty()) model.note(kernels);
-  };
-  if (pp.size() == 1) {
-    auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
-    finish(*model);
-    return {std::move(model), std::move(optimizer), std::move(cross_entropy)};
+  std::vector<bool> recomputed;
+  std::string kernels;
+  const bool staged = pp.size() > 1;
+  if (staged) {
+    stages = plan_stages(*source.model, stage_choice, pp.size(), pp.rank());
+    recomputed = recomputed_blocks(options.train, sizes_of(stages.stages));
+    kernels = choose_kernels(*source.model, options.train, mesh.world().device());
+    keep_stages(*source.model, stages, pp.axis());
+    plan.gradient_group_of = gradient_groups(*source.model, stages);
+    plan.deferred_group = stages.deferred_group();
   }
-  keep_stages(*source.model, stages, pp.axis());
-  plan.gradient_group_of = gradient_groups(*source.model, stages);
-  plan.deferred_group = stages.deferred_group();
-  auto [model, optimizer] = boost_sharded(source, options, options_, plan, groups, mesh, log);
-  finish(*model);
+  auto [model, optimizer] = boost_sharded(*this, source, options, options_, plan, mesh, log);
+  if (staged) model->recompute_only(recomputed);
+  if (!kernels.empty()) model->note(kernels);
+  if (!options_.overlap()) model->note("sequence-parallel communication is not overlapped");
+  BoostResult result{.optimizer = std::move(optimizer),
+                     .sharded_logits = std::move(sharded_logits),
+                     .broadcasts_buffers = options_.broadcast_buffers,
+                     .reads_inputs = pp.rank() == 0};
   const auto loss_type = Precision::parse(options.train.precision).loss;
-  return {std::make_unique<PipelinedModel>(std::move(model), std::move(stages), loss_type, mesh), std::move(optimizer),
-          std::move(cross_entropy)};
+  if (staged)
+    result.model = std::make_unique<PipelinedModel>(std::move(model), std::move(stages), loss_type, mesh);
+  else
+    result.model = std::move(model);
+  return result;
 }
 
 }  // namespace trireme::plugins

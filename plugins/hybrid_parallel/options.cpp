@@ -43,7 +43,9 @@ void add_tensor_options(Fields<O>& rows) {
            "form: parallel.sp_mode.",
            {.choices = mode_names()})
       .add("enable_sequence_parallelism", &O::enable_sequence_parallelism,
-           "Whether sequence parallelism is used. Unset: yes if sequence_parallelism_mode is set.");
+           "Whether sequence parallelism is used. Unset: yes if sequence_parallelism_mode is set.")
+      .add("enable_sequence_overlap", &O::enable_sequence_overlap,
+           "Overlap the communication of split_gather, ring and ring_attn with matrix products. Unset: true.");
 }
 
 void add_pipeline_options(Fields<O>& rows) {
@@ -83,27 +85,32 @@ void add_zero_options(Fields<O>& rows) {
            {.min = 0, .max = 3})
       .add("zero_bucket_size_in_m", &O::zero_bucket_size_in_m,
            "Size of a gradient bucket in units of 2^20 elements. Unset: 12, or an eighth of the rank's parameters if "
-           "that is smaller. With zero_stage = 3, the size of a chunk of weights; a chunk never spans two blocks.",
-           {.max = 1e6, .above = 0});
+           "that is smaller. With zero_stage = 3: the size of a chunk, as chunk_config is in elements.",
+           {.max = 1e6, .above = 0})
+      .add("extra_dp_size", &O::extra_dp_size, kExtraDpSizeText,
+           {.min = 1, .only = OnlyWith{"zero_stage", {"1", "2", "3"}}})
+      .add("check_reduction", &O::check_reduction, kCheckReductionText, {.only = OnlyWith{"zero_stage", {"0"}}});
+  add_zero3_options(rows, OnlyWith{"zero_stage", {"3"}});
 }
 
 }  // namespace
 
 static void add_absent_keys(Fields<O>& rows) {
-  add_absent_fp8(rows);
   rows.instead("ddp_bucket_cap_mb", "gradients are reduced in buckets of zero_bucket_size_in_m, with any zero_stage")
       .instead("find_unused_parameters", "parameters that a step does not use are found in every step, without a key")
       .instead("static_graph", "unused parameters cost nothing to find, so there is nothing to gain; remove it")
       .instead("gradient_as_bucket_view", "gradients always go into the buckets as they are computed; remove it")
-      .instead("check_reduction", "`trireme verify` compares the gradients of whole layouts; remove it")
       .instead("custom_policy", "a program sets ModelSource::policy; built-in models have theirs")
       .instead("scheduler_nodes", "zbv makes its own schedule; remove it")
-      .instead("gradient_checkpoint_config",
-               "set train.recompute = true, and recompute_ratio or recompute_layers_per_stage here for a part of it")
+      .instead(
+          "gradient_checkpoint_config",
+          "set train.recompute = true, and train.recompute_ratio or train.recompute_layers_per_stage for a part of it")
       .instead("enable_metadata_cache", "the ranks agree on shapes once for each kind of input; remove it")
       .instead("make_vocab_size_divisible_by", "a vocabulary or a number of classes need not be divisible; remove it")
       .instead("overlap_p2p", "messages between stages always overlap with computation; remove it")
-      .instead("inner_ring_size", "ring attention has one ring over all ranks of the axis; remove it");
+      .instead("inner_ring_size", "ring attention has one ring over all ranks of the axis; remove it")
+      .instead("chunk_config_dict", kNoChunkConfigDictText)
+      .instead("enable_async_reduce", "set overlap_communication, which is for every zero_stage");
 }
 
 const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
@@ -117,8 +124,6 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
     add_tensor_options(rows);
     add_pipeline_options(rows);
     add_zero_options(rows);
-    add_kernel_options(rows);
-    add_recompute_options(rows);
     add_sharded_options(rows, /*stage3=*/true);
     add_absent_keys(rows);
     return rows;
@@ -151,7 +156,11 @@ void check_sequence(const config::Table* section, const HybridParallelOptions& o
   refuse(o.sp_size.value_or(1) > 1 && !on, "sp_size",
          fmt::format("{} ranks would share each sample, but no mode is set; set {} to one of {}", o.sp_size.value_or(1),
                      kMode, names));
+  refuse(o.enable_sequence_overlap && !on, "enable_sequence_overlap",
+         fmt::format("has no effect without sequence parallelism; remove it, or set {}", kMode));
   if (!on) return;
+  refuse(o.enable_sequence_overlap && !shardformer::overlaps(o.mode()), "enable_sequence_overlap",
+         "has no effect: all_to_all has no computation to overlap with; remove it");
   if (!shardformer::reuses_tensor(o.mode()))
     return refuse(o.sp_size.value_or(1) == 1, kMode, "has no effect with sp_size = 1; set sp_size to 2 or more");
   refuse(o.tp_size == 1, kMode,
@@ -160,6 +169,38 @@ void check_sequence(const config::Table* section, const HybridParallelOptions& o
   refuse(o.sp_size.value_or(o.tp_size) != o.tp_size, "sp_size",
          fmt::format("{} reuses the {} ranks of tp_size; remove sp_size, or set it to {}",
                      o.sequence_parallelism_mode.value_or(""), o.tp_size, o.tp_size));
+}
+
+Zero3Options HybridParallelOptions::zero3() const {
+  Zero3Options keys = *this;
+  if (zero_bucket_size_in_m) keys.chunk_config = mebi(*zero_bucket_size_in_m);
+  if (overlap_allgather) keys.max_prefetch = 1;
+  if (cpu_offload) keys.offload_optim_frac = 1;
+  return keys;
+}
+
+void check_stage3(const config::Table* section, const HybridParallelOptions& o, const RunSettings& run,
+                  std::int64_t microbatches) {
+  const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
+    if (wrong) config::fail(section, key, why);
+  };
+  refuse(o.zero_bucket_size_in_m && o.chunk_config, "chunk_config",
+         "conflicts with zero_bucket_size_in_m, which is the size of a chunk too; set only one of them");
+  refuse(o.overlap_allgather && o.max_prefetch > 0, "max_prefetch",
+         "conflicts with overlap_allgather = true, which is max_prefetch = 1; set only one of them");
+  const bool is_auto = o.placement_policy == "auto";
+  refuse(o.cpu_offload && (is_auto || o.offload_optim_frac > 0), "cpu_offload",
+         fmt::format("is offload_optim_frac = 1, but {}; remove one of them",
+                     is_auto ? std::string("placement_policy = \"auto\" decides what is offloaded")
+                             : fmt::format("offload_optim_frac is {}", o.offload_optim_frac)));
+  refuse(is_auto && o.pp_size > 1, "placement_policy",
+         "\"auto\" measures one forward and backward pass, but a pipeline has several microbatches under way at once; "
+         "choose \"static\"");
+  refuse(!o.memstats.empty() && o.tp_size > 1, "memstats",
+         "holds the measurements of one set of chunks, but each tensor-parallel rank has another; remove it");
+  check_zero3_keys(section, o.zero3(), hybrid_parallel_fields(), &o,
+                   o.zero_bucket_size_in_m ? "zero_bucket_size_in_m" : "chunk_config");
+  check_zero3(section, o.zero3(), run, microbatches);
 }
 
 void check_pipeline(const config::Table* section, const HybridParallelOptions& o, const TrainOptions& train,

@@ -6,14 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "plugins/hybrid_parallel/kernels.h"
-#include "plugins/hybrid_parallel/partial_recompute.h"
 #include "plugins/sharded.h"
-#include "shardformer/sequence.h"
+#include "shardformer/groups.h"
 
 namespace trireme::plugins {
 
-struct HybridParallelOptions : ShardedKeys, KernelKeys, RecomputeKeys {
+struct HybridParallelOptions : ShardedPluginOptions, Zero3Options {
   std::int64_t tp_size = 1;
   bool parallel_output = true;
   std::optional<std::int64_t> sp_size;
@@ -27,6 +25,9 @@ struct HybridParallelOptions : ShardedKeys, KernelKeys, RecomputeKeys {
   bool dp_outside = true;
   std::int64_t zero_stage = 0;
   std::optional<double> zero_bucket_size_in_m;
+  std::optional<bool> enable_sequence_overlap;
+  bool check_reduction = false;
+  std::int64_t extra_dp_size = 1;
 
   [[nodiscard]] shardformer::Sequence mode() const;
   /// The size of the sequence-parallel axis: 1 without sequence parallelism, or if it reuses the tensor-parallel ranks.
@@ -37,6 +38,9 @@ struct HybridParallelOptions : ShardedKeys, KernelKeys, RecomputeKeys {
   [[nodiscard]] bool knows_stages() const {
     return pp_size == 1 || !num_layers_per_stage.empty() || pp_partition == "uniform";
   }
+  [[nodiscard]] bool overlap() const { return enable_sequence_overlap.value_or(true); }
+  /// The keys of stage 3, with those that other stages have too: zero_bucket_size_in_m, cpu_offload, overlap_allgather.
+  [[nodiscard]] Zero3Options zero3() const;
   /// The number of model chunks passed to the schedule; 0: the schedule's default.
   [[nodiscard]] int chunks() const {
     return static_cast<int>(num_model_chunks.value_or(pp_style == "interleaved" ? 2 : 0));
@@ -47,6 +51,10 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields();
 
 /// @throws ConfigError
 void check_sequence(const config::Table* section, const HybridParallelOptions& options);
+/// The rules of stage 3; `microbatches`: their number in a step of one data-parallel rank, which is the largest
+/// possible. @throws ConfigError
+void check_stage3(const config::Table* section, const HybridParallelOptions& options, const RunSettings& run,
+                  std::int64_t microbatches);
 /// `share`: a rank's samples of a global batch. @throws ConfigError
 void check_pipeline(const config::Table* section, const HybridParallelOptions& options, const TrainOptions& train,
                     std::int64_t share);

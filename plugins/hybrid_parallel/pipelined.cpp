@@ -170,18 +170,18 @@ void PipelinedModel::sum_up(const StagePlan::Shared& shared, std::size_t leaf, a
   if (!mine && used.item<int>() > 0) sync.use(leaf);  // only in this case does the host need the value
 }
 
-std::string PipelinedModel::picture(int columns) {
+std::string PipelinedModel::chart(int columns) {
   return pipeline::picture_of(plan_.pipeline, events_, pipeline_group_, model_->flat().device(), columns);
 }
 
-std::vector<std::string> PipelinedModel::notes() const {
+ModelReport PipelinedModel::report() const {
   std::vector<std::string> blocks;
   for (const auto& [begin, end] : plan_.stages)
     blocks.push_back(end - begin == 1 ? fmt::format("{}", begin) : fmt::format("{}-{}", begin, end - 1));
-  auto notes = model_->notes();
-  notes.insert(notes.begin(),
-               fmt::format("pipeline {}; stages: blocks {}", plan_.pipeline.schedule, fmt::join(blocks, " | ")));
-  return notes;
+  auto report = model_->report();
+  report.notes.insert(report.notes.begin(),
+                      fmt::format("pipeline {}; stages: blocks {}", plan_.pipeline.schedule, fmt::join(blocks, " | ")));
+  return report;
 }
 
 }  // namespace trireme::plugins

@@ -13,20 +13,20 @@
 #include <utility>
 #include <vector>
 
-#include "core/booster/handles.h"
+#include "core/booster/boosted.h"
 #include "plugins/hybrid_parallel/stage_plan.h"
 #include "zero/sharded_model.h"
 
 namespace trireme::plugins {
 
-class PipelinedModel : public BoostedModel, public StepRunner, private pipeline::Chunks {
+class PipelinedModel : public BoostedModel, private pipeline::Chunks {
  public:
   /// `loss_type`: the dtype in which losses are reported, on every rank.
   PipelinedModel(std::unique_ptr<zero::ShardedModel> model, StagePlan plan, at::ScalarType loss_type, comm::Mesh& mesh);
 
   at::Tensor forward_backward(const data::StepBatch& batch, const Criterion& criterion, BoostedOptimizer& optimizer,
                               std::vector<nn::Tensors>* outputs) override;
-  StepRunner* runner() override { return this; }
+  bool is_pipeline() const override { return true; }
   /// Only for evaluation: the batch is split into as many microbatches as the pipeline has ranks.
   nn::Tensors forward(const data::Batch& batch) override;
   ScopeGuard no_sync() override;
@@ -35,11 +35,8 @@ class PipelinedModel : public BoostedModel, public StepRunner, private pipeline:
   std::vector<shard::Slice> weights() override { return model_->weights(); }
   void weights_changed() override { model_->weights_changed(); }
   std::vector<shard::Slice> gradients() override { return model_->gradients(); }
-  std::int64_t parameter_bytes() const override { return model_->parameter_bytes(); }
-  std::int64_t peak_gathered_bytes() const override { return model_->peak_gathered_bytes(); }
-  std::vector<std::string> notes() const override;
-  std::string picture(int columns) override;
-  std::vector<std::string> memory_advice() const override { return model_->memory_advice(); }
+  ModelReport report() const override;
+  std::string chart(int columns) override;
 
  private:
   nn::Tensors forward(int chunk, nn::Tensors inputs, const data::Batch& batch) override;

@@ -24,7 +24,6 @@ const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
                          "once, for less communication and more memory; false: reduce after each microbatch.")
                     .add("extra_dp_size", &O::extra_dp_size, kExtraDpSizeText, {.min = 1});
     add_sharded_options(rows);
-    add_absent_fp8(rows);
     return rows;
   }();
   return table;
@@ -43,36 +42,30 @@ void LowLevelZero::check(const RunSettings& run) const {
   const auto* section = run.section;
   const auto& precision = run.train.precision;
   check_sharded_options(section, options_, precision);
-  check_copies(section, options_.extra_dp_size, run.world_size);
+  check_replicas(section, options_.extra_dp_size, run.world_size);
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
     if (wrong) config::fail(section, key, why);
   };
   refuse(options_.no_sync && options_.stage == 1, "no_sync",
          "has no effect in stage 1, which accumulates whole gradients anyway and reduces once per step; remove it, or "
          "set stage = 2");
-  check_holding(section, "no_sync", options_.no_sync, run.train);
+  check_holding(section, "no_sync", options_.no_sync, microbatches(run.train, 1));
   refuse(!options_.cast_inputs && !is_half(precision), "cast_inputs",
          fmt::format("has no effect in {}, the dtype in which inputs arrive; remove it", precision));
 }
 
-std::vector<std::pair<std::string, int>> LowLevelZero::axes(int world_size) const {
-  return zero_axes(options_.extra_dp_size, world_size);
-}
+comm::Axes LowLevelZero::axes(int world_size) const { return zero_axes(options_.extra_dp_size, world_size); }
 
 BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
-  const zero::GradGroups groups{mesh.group("dp"), mesh.group("dp_outer"), mesh.group(data_axes())};
   const ShardedPlan plan{.stage = static_cast<int>(options_.stage),
                          .bucket_mi = options_.reduce_bucket_size_in_m,
                          .cast_inputs = options_.cast_inputs,
                          .hold_gradients = options_.no_sync,
-                         .norm_axes = {"dp"}};
-  auto result = boost_sharded(source, with_section(*this, options_, given), options_, plan, groups, mesh, log);
-  if (options_.no_sync)
-    result.model->note(
-        microbatches(given.train, groups.everyone.size()) > 1
-            ? "no_sync: whole gradients are accumulated over the microbatches of a step, and reduced once"
-            : "no_sync has no effect on this number of ranks: a step has one microbatch");
-  return {std::move(result.model), std::move(result.optimizer)};
+                         .partition = {"dp"}};
+  auto result = boost_sharded(*this, source, with_section(*this, options_, given), options_, plan, mesh, log);
+  return {.model = std::move(result.model),
+          .optimizer = std::move(result.optimizer),
+          .broadcasts_buffers = options_.broadcast_buffers};
 }
 
 }  // namespace trireme::plugins

@@ -7,7 +7,7 @@
 
 namespace trireme::plugins {
 
-struct LowLevelZeroOptions : ShardedKeys {
+struct LowLevelZeroOptions : ShardedPluginOptions {
   std::int64_t stage = 1;
   std::optional<double> reduce_bucket_size_in_m;
   bool cast_inputs = true;
@@ -17,7 +17,7 @@ struct LowLevelZeroOptions : ShardedKeys {
 
 const Fields<LowLevelZeroOptions>& low_level_zero_fields();
 
-class LowLevelZero : public Plugin {
+class LowLevelZero : public PluginBase {
  public:
   std::string name() const override { return "low_level_zero"; }
   std::string summary() const override {
@@ -28,9 +28,7 @@ class LowLevelZero : public Plugin {
   void configure(const config::Table* section) override;
   void check(const RunSettings& run) const override;
   /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
-  std::vector<std::pair<std::string, int>> axes(int world_size) const override;
-  std::vector<std::string> data_axes() const override { return {"dp_outer", "dp"}; }
-  bool broadcasts_buffers() const override { return options_.broadcast_buffers; }
+  comm::Axes axes(int world_size) const override;
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
 
  private:

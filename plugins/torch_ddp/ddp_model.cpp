@@ -2,8 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/nan_to_num.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/engine.h>
@@ -14,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/nn/block.h"
+#include "plugins/compare_gradients.h"
 
 namespace trireme::plugins {
 namespace {
@@ -30,14 +29,15 @@ class SumHook : public c10d::CommHookInterface {
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     const auto index = static_cast<std::int64_t>(bucket.getIndex());
-    under_way_.insert_or_assign(index, std::make_pair(bucket.getBuffer(), group_.all_reduce_async(bucket.getBuffer())));
+    pending_reductions_.insert_or_assign(
+        index, std::make_pair(bucket.getBuffer(), group_.all_reduce_async(bucket.getBuffer())));
     auto future = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
     future->markCompleted(index);
     return future;
   }
 
   at::Tensor parseHookResult(const c10::IValue& result) override {
-    auto node = under_way_.extract(result.toInt());
+    auto node = pending_reductions_.extract(result.toInt());
     TRIREME_CHECK(!node.empty(), "the result of a gradient bucket was requested twice");
     node.mapped().second.wait();
     return node.mapped().first;
@@ -45,7 +45,7 @@ class SumHook : public c10d::CommHookInterface {
 
  private:
   comm::Group group_;
-  std::unordered_map<std::int64_t, std::pair<at::Tensor, comm::Work>> under_way_;
+  std::unordered_map<std::int64_t, std::pair<at::Tensor, comm::Work>> pending_reductions_;
 };
 
 }  // namespace
@@ -121,23 +121,10 @@ void DdpModel::check_complete() const {
       ddp_.static_graph ? " instead of static_graph: they did take part in the first step" : ""));
 }
 
-// check_reduction: the sum of each gradient's elements must be bit-identical on every rank.
 void DdpModel::compare_ranks() const {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> sums;
-  for (const auto& p : reduced_)
-    sums.push_back(p.grad().defined() ? p.grad().sum(at::kDouble) : at::zeros({}, p.options().dtype(at::kDouble)));
-  const auto mine = at::nan_to_num(at::stack(sums));
-  auto extremes = at::stack({mine, -mine});
-  group_.all_reduce(extremes, comm::ReduceOp::max);
-  const auto differs = (extremes[0] + extremes[1]).ne(0).to(at::kCPU);
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < names_.size(); ++i)
-    if (differs[static_cast<std::int64_t>(i)].item<bool>()) names.push_back(names_[i]);
-  if (!names.empty())
-    throw CommError(
-        fmt::format("plugin.torch_ddp.check_reduction: after the reduction the ranks hold different gradients of {}",
-                    text::first_few(names)));
+  std::vector<at::Tensor> gradients;
+  for (const auto& p : reduced_) gradients.push_back(p.grad());
+  compare_gradients(group_, "plugin.torch_ddp.check_reduction", names_, gradients);
 }
 
 void DdpModel::when_backward_ends(nn::Tensors& outputs) {
@@ -170,7 +157,7 @@ void DdpModel::learn_static_graph() {
 
   std::vector<at::Tensor> parameters;
   std::vector<std::string> names;
-  std::vector<comm::Work> under_way;
+  std::vector<comm::Work> pending_reductions;
   for (std::size_t i = 0; i < reduced_.size(); ++i) {
     auto& p = reduced_[i];
     if (used[static_cast<std::int64_t>(i)].item<int>() == 0) {
@@ -185,11 +172,11 @@ void DdpModel::learn_static_graph() {
       continue;
     }
     if (!p.grad().defined()) p.mutable_grad() = at::zeros_like(p);
-    under_way.push_back(group_.all_reduce_async(p.grad()));
+    pending_reductions.push_back(group_.all_reduce_async(p.grad()));
     parameters.push_back(p);
     names.push_back(names_[i]);
   }
-  for (auto& work : under_way) work.wait();
+  for (auto& work : pending_reductions) work.wait();
   make_reducer(parameters, names);
 }
 

@@ -6,27 +6,30 @@
 #include "core/booster/plugin_entry.h"
 #include "core/booster/replicated.h"
 #include "core/nn/parameters.h"
+#include "plugins/common_options.h"
 #include "plugins/torch_ddp/ddp_model.h"
 
 namespace trireme::plugins {
 
 const Fields<TorchDdpOptions>& torch_ddp_fields() {
-  static const auto table =
-      Fields<TorchDdpOptions>("plugin.torch_ddp", "Data parallelism with PyTorch's DDP reducer.")
-          .add("broadcast_buffers", &TorchDdpOptions::broadcast_buffers, kBroadcastBuffersText)
-          .add("bucket_cap_mb", &TorchDdpOptions::bucket_cap_mb, "Size of a gradient bucket in MiB.", {.min = 1})
-          .add("find_unused_parameters", &TorchDdpOptions::find_unused_parameters,
-               "Find the parameters that take no part in the loss in each step; costs a traversal of the autograd "
-               "graph.")
-          .add("check_reduction", &TorchDdpOptions::check_reduction,
-               "Compare the reduced gradients of all ranks after each backward pass, and stop if they differ; costs "
-               "one more pass over all gradients.")
-          .add("gradient_as_bucket_view", &TorchDdpOptions::gradient_as_bucket_view,
-               "true: gradients are views into the reduction buckets. false: gradients have memory of their own, which "
-               "costs another copy of all gradients.")
-          .add("static_graph", &TorchDdpOptions::static_graph,
-               "true: every step uses the same parameters, so unused ones are found only once, in the first step.")
-          .instead("fp8_communication", "fp8 is not supported; the narrowest precision is bf16");
+  static const auto table = [] {
+    auto rows =
+        Fields<TorchDdpOptions>("plugin.torch_ddp", "Data parallelism with PyTorch's DDP reducer.")
+            .add("broadcast_buffers", &TorchDdpOptions::broadcast_buffers, kBroadcastBuffersText)
+            .add("bucket_cap_mb", &TorchDdpOptions::bucket_cap_mb, "Size of a gradient bucket in MiB.", {.min = 1})
+            .add("find_unused_parameters", &TorchDdpOptions::find_unused_parameters,
+                 "Find the parameters that take no part in the loss in each step; costs a traversal of the autograd "
+                 "graph.")
+            .add("check_reduction", &TorchDdpOptions::check_reduction, kCheckReductionText)
+            .add("gradient_as_bucket_view", &TorchDdpOptions::gradient_as_bucket_view,
+                 "true: gradients are views into the reduction buckets. false: gradients have memory of their own, "
+                 "which "
+                 "costs another copy of all gradients.")
+            .add("static_graph", &TorchDdpOptions::static_graph,
+                 "true: every step uses the same parameters, so unused ones are found only once, in the first step.");
+    add_absent_fp8(rows);
+    return rows;
+  }();
   return table;
 }
 
@@ -63,7 +66,8 @@ BoostResult TorchDdp::boost(ModelSource source, const BoostOptions& options, com
         std::make_unique<DdpModel>(std::move(source.model), std::move(parameters), options, options_, device, group);
   }
   auto optimizer = std::make_unique<ReplicatedOptimizer>(model->parameters(), options, mesh);
-  return {std::move(model), std::move(optimizer)};
+  return {
+      .model = std::move(model), .optimizer = std::move(optimizer), .broadcasts_buffers = options_.broadcast_buffers};
 }
 
 }  // namespace trireme::plugins

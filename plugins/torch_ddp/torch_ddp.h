@@ -21,7 +21,7 @@ struct TorchDdpOptions {
 
 const Fields<TorchDdpOptions>& torch_ddp_fields();
 
-class TorchDdp : public Plugin {
+class TorchDdp : public PluginBase {
  public:
   std::string name() const override { return "torch_ddp"; }
   std::string summary() const override {
@@ -31,8 +31,7 @@ class TorchDdp : public Plugin {
   const void* options() const override { return &options_; }
   void configure(const config::Table* section) override;
   void check(const RunSettings& run) const override;
-  std::vector<std::pair<std::string, int>> axes(int world_size) const override { return {{"dp", world_size}}; }
-  bool broadcasts_buffers() const override { return options_.broadcast_buffers; }
+  comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
 
  private:

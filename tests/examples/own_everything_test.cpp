@@ -16,10 +16,10 @@ namespace {
 const std::string kFile = TRIREME_SOURCE_DIR "/examples/own_everything/own_everything.toml";
 const std::string kExtensions = "run.extensions=[\"" OWN_EVERYTHING "\"]";
 
-Outcome trireme(std::vector<std::string> words, const std::string& folder) {
-  words.insert(words.begin(), TRIREME_COMMAND);
-  words.insert(words.end(), {"--set", kExtensions});
-  return run_process(words, {.environment = {"OMP_NUM_THREADS=1"}, .folder = folder, .time_limit = 120});
+ProcessResult trireme(std::vector<std::string> arguments, const std::string& folder) {
+  arguments.insert(arguments.begin(), TRIREME_COMMAND);
+  arguments.insert(arguments.end(), {"--set", kExtensions});
+  return run_process(arguments, {.environment = {"OMP_NUM_THREADS=1"}, .folder = folder, .time_limit = 120});
 }
 
 TEST(OwnEverything, TrainsFromAFileAndIsEvaluated) {
@@ -34,11 +34,12 @@ TEST(OwnEverything, TrainsFromAFileAndIsEvaluated) {
                            "task = \"robust_regression\"", "delta = 0.2", "close = 0.1", "name = \"rmsprop\"",
                            "alpha = 0.95", "name = \"inverse_sqrt\"", "extensions = [\"" OWN_EVERYTHING "\"]"})
     EXPECT_NE(resolved.find(line), std::string::npos) << line << "\n" << resolved;
+  EXPECT_NE(run.out.find("fastest   a step in "), std::string::npos) << run.out;
   const auto last = run.out.substr(run.out.find("best "));
   const auto close = last.substr(last.find("close "), last.find(" %") - last.find("close "));
   const auto eval = trireme({"eval", "runs/own_everything", "--ranks", "2"}, folder.path());
   ASSERT_EQ(eval.code, 0) << eval.err;
-  EXPECT_NE(eval.out.find(close), std::string::npos) << eval.out << "\nwanted: " << close;
+  EXPECT_NE(eval.out.find(close), std::string::npos) << eval.out << "\nexpected: " << close;
 }
 
 TEST(OwnEverything, ComputesTheSameInEveryLayout) {
@@ -50,16 +51,16 @@ TEST(OwnEverything, ComputesTheSameInEveryLayout) {
   EXPECT_NE(run.out.find("all 8 layouts compute the same"), std::string::npos) << run.out;
 }
 
-TEST(OwnEverything, ItsKeysAreExplainedAndChecked) {
+TEST(OwnEverything, ExplainsAndChecksItsKeys) {
   const TemporaryFolder folder;
   const auto explained = trireme({"config", kFile, "--explain", "train.delta"}, folder.path());
   EXPECT_EQ(explained.out,
             "train.delta\n  Errors above this count linearly.\n  value    a number, above 0\n  default  0.5\n"
             "  applies  only with task = robust_regression\n");
   const auto refused = [&](const std::vector<std::string>& sets, const char* says) {
-    std::vector<std::string> words{"train", kFile, "--ranks", "2"};
-    for (const auto& set : sets) words.insert(words.end(), {"--set", set});
-    expect_only_refusal(trireme(words, folder.path()), 2, says);
+    std::vector<std::string> arguments{"train", kFile, "--ranks", "2"};
+    for (const auto& set : sets) arguments.insert(arguments.end(), {"--set", set});
+    expect_only_refusal(trireme(arguments, folder.path()), 2, says);
   };
   refused({"train.delta=0"}, "train.delta=0: it must be above 0");
   refused({"data.noize=1"}, "no key \"noize\" in [data]; did you mean \"noise\"?");
@@ -68,7 +69,7 @@ TEST(OwnEverything, ItsKeysAreExplainedAndChecked) {
   refused({"train.best=validation.accuracy"}, "is no metric of this task (known: validation.loss, validation.close)");
 }
 
-TEST(OwnEverything, OtherFilesAreNoExtensions) {
+TEST(OwnEverything, RefusesFilesThatAreNotExtensions) {
   const TemporaryFolder folder;
   const auto refused = [&](const std::string& paths, const char* says) {
     expect_only_refusal(
@@ -77,7 +78,7 @@ TEST(OwnEverything, OtherFilesAreNoExtensions) {
         2, says);
   };
   refused("[\"/nowhere.so\"]", "/nowhere.so is not a file that can be read; give the path of an extension's .so");
-  refused("[\"" MY_PLUGIN "\"]", "exports no trireme_extend");
+  refused("[\"" MY_PLUGIN "\"]", "exports no trireme_extend; it is a plugin: name it in parallel.plugin");
   refused("[\"" TRIREME_COMMAND "\"]", "it is no Trireme plugin or extension");
   refused("[\"" OWN_EVERYTHING "\", \"" OWN_EVERYTHING "\"]",
           "the model \"wave_net\" exists already; choose another name");
@@ -85,7 +86,7 @@ TEST(OwnEverything, OtherFilesAreNoExtensions) {
 
 TEST(OwnEverything, DocumentShowsItsCode) {
   const auto code = read("examples/own_everything/own_everything.cpp");
-  const auto shown = fences(read("docs/extensions.md"), "cpp");
+  const auto shown = code_blocks(read("docs/extensions.md"), "cpp");
   EXPECT_EQ(shown.size(), 2U);
   for (const auto& block : shown) EXPECT_NE(code.find(block), std::string::npos) << block;
 }

@@ -1,5 +1,5 @@
-// examples/own_loop: a training that stops goes on as if it had not, also on other ranks; docs/cpp.md shows its code as
-// it is. And examples/my_plugin, which `trireme verify` finds right.
+// examples/own_loop: a stopped training resumes with the same losses, also on another number of ranks, and docs/cpp.md
+// shows its code as it is. examples/my_plugin passes `trireme verify`.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,16 +17,16 @@ const ProcessOptions kOptions{.environment = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_AL
                               .folder = "",
                               .time_limit = 120};
 
-/// As the example and its page say.
-Outcome own_loop(int ranks, std::vector<std::string> words) {
+/// Runs the example with the command that it and docs/cpp.md give.
+ProcessResult own_loop(int ranks, std::vector<std::string> arguments) {
   std::vector<std::string> command;
   if (ranks > 1) command = {TRIREME_TEST_MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", std::to_string(ranks)};
   command.emplace_back(OWN_LOOP);
-  command.insert(command.end(), words.begin(), words.end());
+  command.insert(command.end(), arguments.begin(), arguments.end());
   return run_process(command, kOptions);
 }
 
-TEST(OwnLoop, GoesOnAsIfItHadNotStopped) {
+TEST(OwnLoop, ResumesWithTheSameLosses) {
   const TemporaryFolder folder;
   const auto straight = own_loop(1, {folder.path() + "/straight"});
   ASSERT_EQ(straight.code, 0) << straight.err;
@@ -48,7 +48,7 @@ TEST(OwnLoop, GoesOnAsIfItHadNotStopped) {
       const auto loss = [](const std::string& line) { return std::stod(line.substr(line.find("loss ") + 5)); };
       if (ranks == 1)
         EXPECT_EQ(got[i], wanted);
-      else  // sums in fp32 in another order
+      else  // fp32 sums are taken in another order
         EXPECT_NEAR(loss(got[i]), loss(wanted), 1e-3 * loss(wanted));
     }
   }
@@ -59,23 +59,23 @@ TEST(OwnLoop, GoesOnAsIfItHadNotStopped) {
 
 TEST(OwnLoop, DocumentShowsItsCode) {
   const auto code = read("examples/own_loop/own_loop.cpp") + read("examples/own_loop/CMakeLists.txt");
-  const auto shown = fences(read("docs/cpp.md"), "cpp");
+  const auto shown = code_blocks(read("docs/cpp.md"), "cpp");
   EXPECT_GE(shown.size(), 9U);
   for (const auto& block : shown) EXPECT_NE(code.find(block), std::string::npos) << block;
 }
 
-TEST(MyPlugin, IsRightToVerify) {
+TEST(MyPlugin, PassesVerify) {
   const TemporaryFolder folder;
   const auto file = folder.write("run.toml",
                                  "[run]\ndevice = \"cpu\"\n[model]\nname = \"vit\"\nhidden_size = 16\nnum_layers = 1\n"
                                  "num_heads = 2\nintermediate_size = 32\npatch_size = 8\n[data]\nname = \"leaves\"\n"
                                  "images = 60\nimage_size = 16\n[train]\nglobal_batch = 8\n");
   const std::string mine = "plugin=" MY_PLUGIN;
-  const auto outcome = run_process(
+  const auto result = run_process(
       {TRIREME_COMMAND, "verify", file, "--layouts", "dp=1; dp=2," + mine + "; dp=2,train.micro_batch=1," + mine},
       kOptions);
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_NE(outcome.out.find("all 3 layouts compute the same"), std::string::npos) << outcome.out;
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  EXPECT_NE(result.out.find("all 3 layouts compute the same"), std::string::npos) << result.out;
 }
 
 }  // namespace

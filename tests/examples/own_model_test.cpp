@@ -1,5 +1,5 @@
-// examples/own_model: a user's model with its policy trains alike in each layout, and docs/add-a-model.md shows its
-// code and its output as they are.
+// examples/own_model: a user's model with its policy has the same losses in each layout, and docs/add-a-model.md shows
+// its code and its output as they are.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace {
 
 constexpr double kBound = 1e-9;
 
-std::vector<std::string> words_of(const std::string& text) {
+std::vector<std::string> split_arguments(const std::string& text) {
   std::istringstream stream(text);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
+  std::vector<std::string> arguments;
+  for (std::string word; stream >> word;) arguments.push_back(word);
+  return arguments;
 }
 
-Outcome own_model(int ranks, const std::vector<std::string>& keys) {
+ProcessResult own_model(int ranks, const std::vector<std::string>& keys) {
   std::vector<std::string> command;
   if (ranks > 1)
     command = {TRIREME_TEST_MPIRUN, "-n",    std::to_string(ranks), "--oversubscribe",
@@ -37,7 +37,7 @@ Outcome own_model(int ranks, const std::vector<std::string>& keys) {
                                .time_limit = 120});
 }
 
-/// "step   3  loss 1.5" and "accuracy 25 %, loss 1.5": what is after "loss".
+/// The numbers after "loss" in lines such as "step   3  loss 1.5" and "accuracy 25 %, loss 1.5".
 std::vector<double> losses(const std::string& text) {
   std::vector<double> out;
   for (const auto& line : lines_of(text))
@@ -50,14 +50,14 @@ struct Started {
   std::string keys;
 };
 
-// 30 samples a step: shares and microbatches are ragged.
-TEST(OwnModel, TrainsAlikeInEachLayout) {
+// 30 samples per step make the ranks' shares and the microbatches uneven.
+TEST(OwnModel, HasTheSameLossesInEachLayout) {
   const std::vector<std::string> common{"train.max_steps=4", "train.global_batch=30"};
   const auto reference = own_model(1, common);
   ASSERT_EQ(reference.code, 0) << reference.err;
   const auto expected = losses(reference.err);
   ASSERT_EQ(expected.size(), 5U) << reference.err;
-  EXPECT_GT(std::abs(expected[0] - expected[1]), 1e-3);  // it learns
+  EXPECT_GT(std::abs(expected[0] - expected[1]), 1e-3);  // the model learns
   for (const auto& [ranks, keys] :
        std::vector<Started>{{1, "train.micro_batch=7 train.recompute=true"},
                             {1, "parallel.plugin=torch_ddp"},
@@ -74,48 +74,48 @@ TEST(OwnModel, TrainsAlikeInEachLayout) {
                             {4, "parallel.pp=4 parallel.schedule=gpipe plugin.hybrid_parallel.num_microbatches=5"},
                             {4, "parallel.tp=2 parallel.zero=1"}}) {
     SCOPED_TRACE(std::to_string(ranks) + " ranks, " + keys);
-    auto all = words_of(keys);
+    auto all = split_arguments(keys);
     all.insert(all.end(), common.begin(), common.end());
-    const auto outcome = own_model(ranks, all);
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-    const auto got = losses(outcome.err);
-    ASSERT_EQ(got.size(), expected.size()) << outcome.err;
+    const auto result = own_model(ranks, all);
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto got = losses(result.err);
+    ASSERT_EQ(got.size(), expected.size()) << result.err;
     for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], kBound * expected[i]) << i;
   }
 }
 
 TEST(OwnModel, DocumentShowsItsCode) {
   const auto code = read("examples/own_model/reader.h") + read("examples/own_model/own_model.cpp");
-  const auto shown = fences(read("docs/add-a-model.md"), "cpp");
+  const auto shown = code_blocks(read("docs/add-a-model.md"), "cpp");
   EXPECT_GE(shown.size(), 3U);
   for (const auto& block : shown) EXPECT_NE(code.find(block), std::string::npos) << block;
 }
 
-// "$ mpirun -n 2 own_model keys...", then lines of its output.
+// A block of the document holds commands such as "$ mpirun -n 2 own_model keys...", each followed by its output.
 TEST(OwnModel, DocumentShowsItsOutput) {
   int commands = 0;
-  for (const auto& block : fences(read("docs/add-a-model.md"), "")) {
-    Outcome outcome;
+  for (const auto& block : code_blocks(read("docs/add-a-model.md"), "")) {
+    ProcessResult result;
     std::size_t next_loss = 0;
     for (const auto& line : lines_of(block)) {
-      if (auto words = words_of(line); line.rfind("$ ", 0) == 0) {
-        const bool many = words[1] == "mpirun";
-        const auto program = std::find(words.begin(), words.end(), "own_model");
-        ASSERT_NE(program, words.end()) << line;
+      if (auto arguments = split_arguments(line); line.rfind("$ ", 0) == 0) {
+        const bool many = arguments[1] == "mpirun";
+        const auto program = std::find(arguments.begin(), arguments.end(), "own_model");
+        ASSERT_NE(program, arguments.end()) << line;
         const int ranks = many ? std::stoi(*(program - 1)) : 1;
-        if (many) {  // works as root, and with more ranks than cores
+        if (many) {  // the command works as root, and with more ranks than cores
           EXPECT_NE(line.find("mpirun --allow-run-as-root --oversubscribe -n "), std::string::npos) << line;
         }
-        words.erase(words.begin(), program + 1);
-        outcome = own_model(ranks, words);
+        arguments.erase(arguments.begin(), program + 1);
+        result = own_model(ranks, arguments);
         next_loss = 0;
         ++commands;
       } else if (const auto shown = losses(line); !shown.empty()) {
-        const auto got = losses(outcome.err);
-        ASSERT_LT(next_loss, got.size()) << outcome.err;
+        const auto got = losses(result.err);
+        ASSERT_LT(next_loss, got.size()) << result.err;
         EXPECT_NEAR(got[next_loss++], shown[0], kBound * shown[0]) << line;
       } else if (line != "...") {
-        EXPECT_NE(outcome.err.find(line + "\n"), std::string::npos) << line << "\nis not in\n" << outcome.err;
+        EXPECT_NE(result.err.find(line + "\n"), std::string::npos) << line << "\nis not in\n" << result.err;
       }
     }
   }

@@ -1,4 +1,4 @@
-// The command as a user runs it, where no training starts: help, versions, and refusals of the front program.
+// Commands that start no training: help, versions, and refusals of the front program.
 #include <filesystem>
 
 #include "tests/failure/refusal.h"
@@ -8,9 +8,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Outcome trireme(std::vector<std::string> words, const ProcessOptions& options = {}) {
-  words.insert(words.begin(), TRIREME_COMMAND);
-  return run_process(words, options);
+ProcessResult trireme(std::vector<std::string> arguments, const ProcessOptions& options = {}) {
+  arguments.insert(arguments.begin(), TRIREME_COMMAND);
+  return run_process(arguments, options);
 }
 
 const char* const kGood = "[data]\nname = \"leaves\"\n";
@@ -62,13 +62,13 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
       {{"eval", "/usr"},
        "/usr: not a run folder or a checkpoint, for it has no config.toml; name a run folder or a checkpoint, or"},
   };
-  for (const auto& [words, expected] : cases) {
+  for (const auto& [arguments, expected] : cases) {
     SCOPED_TRACE(expected);
-    expect_only_refusal(trireme(words), 2, expected);
+    expect_only_refusal(trireme(arguments), 2, expected);
   }
 }
 
-TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
+TEST(Command, RefusesABadFileOnceOnAnyNumberOfRanks) {
   const TemporaryFolder folder;
   const std::vector<std::pair<std::string, std::string>> cases{
       {"[train]\nepochs = \"three\"\n", ":2:1: train.epochs = \"three\": must be an integer, not a string"},
@@ -88,9 +88,9 @@ TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
     const auto path = folder.write("bad.toml", text);
     for (const auto* ranks : {"1", "4"}) {
       SCOPED_TRACE(expected);
-      const auto outcome = trireme({"train", path, "--ranks", ranks});
-      expect_only_refusal(outcome, 2, expected);
-      EXPECT_NE(outcome.err.find("bad.toml:"), std::string::npos) << outcome.err;
+      const auto result = trireme({"train", path, "--ranks", ranks});
+      expect_only_refusal(result, 2, expected);
+      EXPECT_NE(result.err.find("bad.toml:"), std::string::npos) << result.err;
     }
   }
   const auto gone = run_process(
@@ -108,7 +108,7 @@ TEST(Command, RefusesABadFileOnceWhateverTheRanks) {
                       "set TMPDIR to one that can be written to");
 }
 
-// The front needs no other part of Trireme to refuse: that is why it takes milliseconds, with any number of ranks.
+// The front refuses without any other part of Trireme, so a refusal takes milliseconds on any number of ranks.
 TEST(Command, FrontRefusesAlone) {
   const TemporaryFolder folder;
   fs::create_directories(folder.path() + "/bin");
@@ -128,7 +128,7 @@ TEST(Command, RefusesThreadsThatOpenMpCannotMake) {
                         "must be a number from 1 to 4096");
 }
 
-TEST(Command, SaysWhatItRunsOn) {
+TEST(Command, ReportsItsEnvironment) {
   const auto env = trireme({"env"});
   EXPECT_EQ(env.code, 0);
   EXPECT_EQ(env.err, "");
@@ -172,13 +172,13 @@ TEST(Command, ListsPlugins) {
     EXPECT_NE(plugins.out.find(word), std::string::npos) << word << " in\n" << plugins.out;
 }
 
-// A reader that goes away ends the command without a word.
-TEST(Command, EndsQuietlyWhenItsReaderIsGone) {
-  const auto outcome = run_process({"bash", "-c",
-                                    std::string("set -o pipefail; for i in 1 2 3; do ") + TRIREME_COMMAND +
-                                        " config --markdown; done | head -1 >/dev/null"});
-  EXPECT_FALSE(outcome.hung);
-  EXPECT_EQ(outcome.err, "");
+// A command whose output pipe is closed ends without a message.
+TEST(Command, EndsQuietlyWhenItsPipeIsClosed) {
+  const auto result = run_process({"bash", "-c",
+                                   std::string("set -o pipefail; for i in 1 2 3; do ") + TRIREME_COMMAND +
+                                       " config --markdown; done | head -1 >/dev/null"});
+  EXPECT_FALSE(result.hung);
+  EXPECT_EQ(result.err, "");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Counts a program's calls of Open MPI by its profiling interface: preloaded into every rank of the command. At the end
-// rank 0 writes "messages bytes most_messages_of_a_rank most_communicators_of_a_rank" into $COUNT_FILE.
+// This library counts a program's calls of Open MPI through the profiling interface. It is preloaded into every rank of
+// the command. At the end rank 0 writes "messages bytes most_messages_of_a_rank most_communicators_of_a_rank" into
+// $COUNT_FILE.
 #include <mpi.h>
 
 #include <cstdio>

@@ -1,5 +1,4 @@
-// The front program in a folder of its own, beside a worker of the test's, such as one that writes down each of its
-// starts.
+// A copy of the front program beside a worker script that the test supplies, such as one that records each start.
 #pragma once
 
 #include <filesystem>
@@ -12,16 +11,16 @@
 
 namespace trireme::tests {
 
-/// A copy of the front with a worker of its own.
+/// A copy of the front in a temporary folder, with a worker that the test supplies.
 class FrontBeside {
  public:
-  /// `script`: the worker, for sh. It can use folder().
+  /// `script` returns the worker's text, for sh. Its arguments are this folder and the path of the built worker.
   explicit FrontBeside(const std::function<std::string(const std::string& folder, const std::string& worker)>& script) {
     namespace fs = std::filesystem;
     fs::create_directories(folder_.path() + "/bin");
     fs::copy_file(TRIREME_COMMAND, command());
     const auto built = fs::path(TRIREME_COMMAND).parent_path().parent_path();
-    fs::create_directory_symlink(built / "share", folder_.path() + "/share");  // where it learns which LibTorch it has
+    fs::create_directory_symlink(built / "share", folder_.path() + "/share");  // contains the path of LibTorch
     const auto file =
         folder_.write("libexec/trireme/trireme-worker",
                       "#!/bin/sh\n" + script(folder_.path(), (built / "libexec/trireme/trireme-worker").string()));
@@ -40,7 +39,7 @@ class CountedFront : public FrontBeside {
       : FrontBeside([](const std::string& folder, const std::string& worker) {
           return "echo \"${OMPI_COMM_WORLD_RANK-none}\" >>" + folder + "/starts\nexec " + worker + " \"$@\"\n";
         }) {}
-  /// Since the last call: of each worker that was started the number of its rank, "none" for one that is no rank.
+  /// The ranks of the workers that were started since the last call; "none" for a worker that is not a rank.
   [[nodiscard]] std::vector<std::string> started() const {
     std::vector<std::string> out;
     const auto starts = folder().path() + "/starts";

@@ -1,4 +1,5 @@
-// `trireme eval` and weights from elsewhere: what may be named, from where, on how many ranks, and what is refused.
+// `trireme eval` and weights of other models: what can be loaded, from which folder, on how many ranks, and what is
+// refused.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,30 +10,30 @@
 namespace trireme::tests {
 namespace {
 
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
-Outcome eval(Words words, const ProcessOptions& options = {}) {
-  words.insert(words.begin(), {TRIREME_COMMAND, "eval"});
-  return run_process(words, options);
+ProcessResult eval(Arguments arguments, const ProcessOptions& options = {}) {
+  arguments.insert(arguments.begin(), {TRIREME_COMMAND, "eval"});
+  return run_process(arguments, options);
 }
 
-/// "loss 1.2345   accuracy 33.3 %" of the split; "" where it is not told.
-std::string score_in(const Outcome& outcome, const std::string& split = "validation") {
-  for (const auto& line : lines_of(outcome.out))
+/// "loss 1.2345   accuracy 33.3 %" of the split; "" when the output does not contain it.
+std::string score_in(const ProcessResult& result, const std::string& split = "validation") {
+  for (const auto& line : lines_of(result.out))
     if (line.starts_with(split + " "))
       return line.substr(line.find("loss "), line.find("   top-") - line.find("loss "));
   return "";
 }
 
-std::string score_of(const Words& words, const ProcessOptions& options = {}) {
-  const auto outcome = eval(words, options);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  return score_in(outcome);
+std::string score_of(const Arguments& arguments, const ProcessOptions& options = {}) {
+  const auto result = eval(arguments, options);
+  EXPECT_EQ(result.code, 0) << result.err;
+  return score_in(result);
 }
 
-void train_well(const SmallRun& run, int ranks, const Words& words = {}) {
-  const auto outcome = run.train(ranks, words);
-  ASSERT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+void train_well(const SmallRun& run, int ranks, const Arguments& arguments = {}) {
+  const auto result = run.train(ranks, arguments);
+  ASSERT_EQ(result.code, 0) << result.err << result.out;
 }
 
 /// A safetensors file whose bytes can be changed.
@@ -45,11 +46,11 @@ class Tensors {
     header_ = nlohmann::json::parse(bytes_.substr(8, length));
   }
   ~Tensors() { std::ofstream(path_, std::ios::binary) << bytes_; }
-  /// Of float32.
+  /// The values of a float32 tensor.
   float* values(const std::string& name) {
     return reinterpret_cast<float*>(bytes_.data() + data_ + header_.at(name).at("data_offsets")[0].get<std::size_t>());
   }
-  void rename(const std::string& from, const std::string& to) {  // of the same length
+  void rename(const std::string& from, const std::string& to) {  // both of the same length
     for (auto at = bytes_.find(from); at < data_; at = bytes_.find(from)) bytes_.replace(at, from.size(), to);
   }
 
@@ -59,7 +60,7 @@ class Tensors {
   nlohmann::json header_;
 };
 
-TEST(Eval, ARunServesFromAnyFolder) {
+TEST(Eval, EvaluatesARunFromAnyFolder) {
   const TemporaryFolder folder;
   ASSERT_EQ(run_process({TRIREME_COMMAND, "data", "leaves", "--out", folder.path() + "/leaves", "--images", "60",
                          "--size", "16"})
@@ -68,74 +69,75 @@ TEST(Eval, ARunServesFromAnyFolder) {
   folder.write("run.toml",
                std::string("[run]\ndir = \"out\"\ndevice = \"cpu\"\n") + kModel +
                    "[data]\nname = \"image_folder\"\nimage_size = 16\npath = \"leaves\"\n[train]\nepochs = 1\n");
-  const ProcessOptions there{.folder = folder.path()}, elsewhere{.folder = "/"};
-  ASSERT_EQ(run_process({TRIREME_COMMAND, "train", "run.toml"}, there).code, 0);
+  const ProcessOptions in_folder{.folder = folder.path()}, in_root{.folder = "/"};
+  ASSERT_EQ(run_process({TRIREME_COMMAND, "train", "run.toml"}, in_folder).code, 0);
   const auto run = folder.path() + "/out";
-  const auto expected = score_of({"out"}, there);
+  const auto expected = score_of({"out"}, in_folder);
   EXPECT_NE(expected, "");
   for (const auto* part : {"", "/", "/model", "/model-best", "/checkpoints/step-00000002"})
-    EXPECT_EQ(score_of({run + part}, elsewhere), expected) << part;
-  // A key that only the run's own kind of data has is no obstacle to other data.
+    EXPECT_EQ(score_of({run + part}, in_root), expected) << part;
+  // A key that only the run's own kind of data has does not prevent an evaluation on other data.
   const SmallRun drawn;
   ASSERT_EQ(drawn.train(1).code, 0);
-  EXPECT_NE(score_of({drawn.dir(), "--set", "data.name=image_folder", "--set", "data.path=leaves"}, there), "");
+  EXPECT_NE(score_of({drawn.dir(), "--set", "data.name=image_folder", "--set", "data.path=leaves"}, in_folder), "");
   expect_only_refusal(
       eval({drawn.dir(), "--set", "data.name=image_folder", "--set", "data.path=leaves", "--set", "data.images=90"},
-           there),
+           in_folder),
       2, "--set data.images=90: has no effect with name = \"image_folder\"");
-  // A run that was resumed: its file starts it anew.
+  // The file of a resumed run does not resume it again.
   const auto resumed =
-      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=2"}, there);
+      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=2"}, in_folder);
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(content_of(run + "/config.toml").find("resume = \"\"\n"), std::string::npos);
   EXPECT_NE(content_of(run + "/config.toml").find("path = \"" + folder.path() + "/leaves\"\n"), std::string::npos);
-  // One that is interrupted on its way from an earlier end has newer weights in its checkpoint than in model/.
-  const auto earlier = score_of({run}, elsewhere);
+  // When a finished run is extended and then interrupted, its checkpoint has newer weights than model/.
+  const auto earlier = score_of({run}, in_root);
   fs::create_directories(folder.path() + "/kept");
   fs::copy(run, folder.path() + "/kept", fs::copy_options::recursive);
   ASSERT_EQ(
-      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=3"}, there).code,
+      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=3"}, in_folder)
+          .code,
       0);
   for (const auto* part : {"/model", "/summary.json"}) {
     fs::remove_all(run + part);
     fs::copy(folder.path() + "/kept" + part, run + part, fs::copy_options::recursive);
   }
-  const auto newest = eval({run}, elsewhere);
+  const auto newest = eval({run}, in_root);
   EXPECT_NE(newest.out.find("weights   " + run + "/checkpoints/step-00000006: epoch 3, after 6 steps\n"),
             std::string::npos)
       << newest.out << newest.err;
-  EXPECT_EQ(score_of({folder.path() + "/kept"}, elsewhere), earlier);
-  // Other training images are another order of samples.
+  EXPECT_EQ(score_of({folder.path() + "/kept"}, in_root), earlier);
+  // Other training images change the order of samples, so the run is not resumed.
   for (const auto& entry : fs::directory_iterator(folder.path() + "/leaves/train/healthy")) {
     fs::rename(entry.path(), entry.path().parent_path() / "zzz.png");
     break;
   }
   expect_refusal(
-      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=4"}, there), 7,
+      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=4"}, in_folder), 7,
       "names of the training images (a digest)");
-  // A copied folder still names the first one.
+  // The file in a copied run folder still names the original folder.
   for (const auto* ranks : {"1", "2"})
     expect_refusal(run_process({TRIREME_COMMAND, "train", folder.path() + "/kept/config.toml", "--resume", "auto",
                                 "--ranks", ranks}),
                    2,
                    "this run folder was copied or moved to " + folder.path() +
                        "/kept; choose where to resume it with --set run.dir=");
-  // Mere weights have no file of their own.
+  // A folder of weights alone has no config.toml.
   fs::copy(run + "/model", folder.path() + "/mere");
   expect_only_refusal(eval({folder.path() + "/mere"}), 2, "or the weights and the TOML file");
 }
 
-TEST(Eval, AnInterruptedRunIsItsNewestCheckpointWithItsOwnConfiguration) {
+TEST(Eval, EvaluatesTheNewestCheckpointOfAnInterruptedRun) {
   const SmallRun run;
   train_well(run, 1, {"--set", "run.checkpoint_every=2", "--set", "run.keep_checkpoints=9"});
   const auto newest = run.dir() + "/checkpoints/step-00000006";
   const auto expected = score_of({run.dir()});
   fs::remove_all(run.dir() + "/model");
   fs::create_directories(run.dir() + "/checkpoints/step-00000008.tmp");
-  std::ofstream(run.dir() + "/config.toml", std::ios::app) << "[nonsense]\n";  // the checkpoint's is read
-  const auto outcome = eval({run.dir()});
-  EXPECT_EQ(score_in(outcome), expected) << outcome.err;
-  EXPECT_NE(outcome.out.find("weights   " + newest + ": epoch 1, after 6 steps\n"), std::string::npos) << outcome.out;
+  std::ofstream(run.dir() + "/config.toml", std::ios::app) << "[nonsense]\n";  // the checkpoint's file is read
+  const auto result = eval({run.dir()});
+  EXPECT_EQ(score_in(result), expected) << result.err;
+  EXPECT_NE(result.out.find("weights   " + newest + ": epoch 1, after 6 steps\n"), std::string::npos) << result.out;
   EXPECT_EQ(score_of({newest, "--ranks", "2"}), expected);
   EXPECT_NE(score_of({run.dir() + "/checkpoints/step-00000002"}), expected);
   fs::resize_file(newest + "/weights.safetensors", 100);
@@ -145,7 +147,7 @@ TEST(Eval, AnInterruptedRunIsItsNewestCheckpointWithItsOwnConfiguration) {
   expect_only_refusal(eval({run.dir()}), 7, "this run has neither a model nor a checkpoint yet");
 }
 
-// A parallel run's weights are the same in every layout; its global batch is of no concern.
+// A parallel run's weights can be evaluated in any layout, and its global batch does not matter.
 TEST(Eval, OnAnyNumberOfRanks) {
   const SmallRun run(kLeaves, "epochs = 1\nglobal_batch = 2\n");
   train_well(
@@ -162,10 +164,10 @@ TEST(Eval, OnAnyNumberOfRanks) {
   EXPECT_EQ(score_of({run.dir(), "--ranks", "2", "--set", "parallel.plugin=gemini"}), expected);
   EXPECT_EQ(score_of({run.dir(), "--ranks", "2", "--set", "parallel.tp=2"}), expected);
   EXPECT_EQ(score_of({run.dir(), run.config, "--ranks", "3"}), expected);
-  // What is set of a plugin is used, or refused.
+  // A key of a plugin is used or refused, never ignored.
   expect_only_refusal(eval({run.dir(), "--set", "plugin.hybrid_parallel.bogus=1"}), 2, "no key \"bogus\"");
   EXPECT_EQ(eval({run.dir(), "--set", "plugin.hybrid_parallel.tp_size=4"}).code, 2);
-  // --set beats the file under either name.
+  // --set overrides the file under either name of the key.
   for (const auto* set : {"parallel.tp=1", "plugin.hybrid_parallel.tp_size=1"}) {
     const auto other = run_process({TRIREME_COMMAND, "train", run.dir() + "/config.toml", "--ranks", "2", "--set", set,
                                     "--set", "train.max_steps=1", "--set", "run.dir=" + run.folder.path() + "/other"});
@@ -174,7 +176,7 @@ TEST(Eval, OnAnyNumberOfRanks) {
   }
 }
 
-TEST(Eval, WeightsThatAreNotFiniteAreNamed) {
+TEST(Eval, NamesWeightsThatAreNotFinite) {
   const SmallRun run;
   train_well(run, 1);
   {
@@ -190,7 +192,7 @@ TEST(Eval, WeightsThatAreNotFiniteAreNamed) {
   }
 }
 
-TEST(Eval, ABaseModelHasNoHeadToScore) {
+TEST(Eval, RefusesABaseModelWithoutAHead) {
   const SmallRun run;
   train_well(run, 1);
   Tensors(run.dir() + "/model/model.safetensors").rename("\"classifier.", "\"klassifier.");
@@ -199,7 +201,7 @@ TEST(Eval, ABaseModelHasNoHeadToScore) {
                         "no classifier head in these weights; train one first");
 }
 
-// The same classes under other numbers: the rows of the head, and the names in config.json, in another order.
+// The same classes have other numbers: two rows of the head, and their names in config.json, are swapped.
 TEST(Weights, LabelsInAnotherOrderAreMapped) {
   const SmallRun run;
   train_well(run, 1, {"--set", "optimizer.lr=1e-2"});
@@ -215,10 +217,10 @@ TEST(Weights, LabelsInAnotherOrderAreMapped) {
     std::swap(config["id2label"]["0"], config["id2label"]["1"]);
     std::ofstream(other + "/config.json") << config;
   }
-  const auto outcome = eval({other, run.config});
-  EXPECT_EQ(score_in(outcome), expected) << outcome.err;
+  const auto result = eval({other, run.config});
+  EXPECT_EQ(score_in(result), expected) << result.err;
   const auto note = "labels   numbered as in " + other + ": 0 healthy, 1 angular_spots, 2 rust\n";
-  EXPECT_EQ(outcome.err, note);
+  EXPECT_EQ(result.err, note);
   const auto trained = run.train(1, {"--set", "model.weights=" + other, "--set", "optimizer.lr=0"});
   EXPECT_EQ(trained.err, note);
   EXPECT_EQ(json_of(run.dir() + "/model/config.json")["id2label"]["0"], "healthy");
@@ -226,7 +228,7 @@ TEST(Weights, LabelsInAnotherOrderAreMapped) {
   EXPECT_EQ(score_of({run.dir() + "/checkpoints/step-00000006"}), expected);
 }
 
-TEST(Weights, FromTheHubsCache) {
+TEST(Weights, LoadFromTheHubsCache) {
   const SmallRun run;
   train_well(run, 1);
   const auto model = run.folder.path() + "/hub/models--someone--leaves";

@@ -1,5 +1,5 @@
-// Where the command finds LibTorch when it was not built on this machine: an installation of the front alone, with a
-// worker that prints the libraries' path, and folders that look like LibTorch.
+// Tests where the command finds LibTorch when it was not built on this machine, with an installation of the front
+// alone, a worker that prints the library path, and folders that look like LibTorch.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -27,9 +27,9 @@ class LibTorchSearch : public ::testing::Test {
     std::fclose(file);
     fs::permissions(path, fs::perms::owner_all);
   }
-  // A folder that looks like LibTorch of this version.
-  std::string libtorch(const std::string& place, const std::string& version = TRIREME_TORCH_VERSION) const {
-    const auto root = folder.path() + "/" + place;
+  // Makes a folder that looks like LibTorch of this version.
+  std::string libtorch(const std::string& subfolder, const std::string& version = TRIREME_TORCH_VERSION) const {
+    const auto root = folder.path() + "/" + subfolder;
     fs::create_directories(root + "/lib");
     fs::create_directories(root + "/share/cmake/Torch");
     std::ofstream(root + "/lib/libtorch_cpu.so").put('\n');
@@ -37,8 +37,8 @@ class LibTorchSearch : public ::testing::Test {
         << "set(PACKAGE_VERSION \"" << version << "\")\n";
     return root;
   }
-  // With no Python anywhere, unless the environment says so.
-  [[nodiscard]] Outcome run(std::vector<std::string> environment) const {
+  // Runs the command with no Python to be found, unless `environment` names one.
+  [[nodiscard]] ProcessResult run(std::vector<std::string> environment) const {
     environment.insert(environment.begin(), {"PATH=" + prefix + "/tools", "HOME=" + prefix + "/home", "VIRTUAL_ENV",
                                              "CONDA_PREFIX", "TRIREME_TORCH", "LD_LIBRARY_PATH"});
     ProcessOptions options;
@@ -58,16 +58,16 @@ TEST_F(LibTorchSearch, SaysWhereItLookedAndWhatToDo) {
                           TRIREME_TORCH_VERSION + "`");
 }
 
-TEST_F(LibTorchSearch, TakesThePlacesInTheirOrder) {
+TEST_F(LibTorchSearch, SearchesTheFoldersInOrder) {
   const auto expect = [&](const std::string& torch, const std::vector<std::string>& environment) {
-    const auto outcome = run(environment);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_EQ(outcome.out, "path=" + torch + "/lib\n");
+    const auto result = run(environment);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.out, "path=" + torch + "/lib\n");
   };
   const auto beside = libtorch("libtorch");
   expect(beside, {});
-  const auto inside = libtorch("trireme/libtorch");
-  expect(inside, {});
+  const auto nested = libtorch("trireme/libtorch");
+  expect(nested, {});
   script(prefix + "/tools/python3", "");
   const auto of_python = libtorch("trireme/lib/python3.11/site-packages/torch");
   expect(of_python, {});
@@ -76,10 +76,10 @@ TEST_F(LibTorchSearch, TakesThePlacesInTheirOrder) {
   expect(active, {"CONDA_PREFIX=" + folder.path() + "/venv"});
   const auto named = libtorch("elsewhere");
   expect(named, {"TRIREME_TORCH=" + named, "VIRTUAL_ENV=" + folder.path() + "/venv"});
-  // What the programs were linked with needs no path; a user's own path stays behind ours.
+  // The LibTorch that the programs were linked with needs no path while the user sets none.
   std::ofstream(prefix + "/share/trireme/libtorch") << named << "\n";
   EXPECT_EQ(run({"VIRTUAL_ENV=" + folder.path() + "/venv"}).out, "path=\n");
-  // The linked LibTorch too comes before a user's folders, which may hold another one.
+  // Our folder comes before the user's, which may contain another LibTorch.
   EXPECT_EQ(run({"LD_LIBRARY_PATH=/mine"}).out, "path=" + named + "/lib:/mine\n");
   EXPECT_EQ(run({"TRIREME_TORCH=" + active, "LD_LIBRARY_PATH=/mine"}).out, "path=" + active + "/lib:/mine\n");
 }
@@ -92,13 +92,13 @@ TEST_F(LibTorchSearch, RefusesAnotherVersion) {
   libtorch("venv/lib/python3.11/site-packages/torch", "2.12.0");
   expect_only_refusal(run({"VIRTUAL_ENV=" + folder.path() + "/venv"}), 2,
                       "(the Python environment " + folder.path() + "/venv) is LibTorch 2.12.0");
-  // One of another version hides none that fits.
+  // A LibTorch of another version does not hide one that fits.
   const auto beside = libtorch("libtorch");
   EXPECT_EQ(run({"VIRTUAL_ENV=" + folder.path() + "/venv"}).out, "path=" + beside + "/lib\n");
   expect_only_refusal(run({"TRIREME_TORCH=/none"}), 2, "there is no lib/libtorch_cpu.so in it");
 }
 
-TEST_F(LibTorchSearch, ABundlesMpiIsToldItsPlace) {
+TEST_F(LibTorchSearch, SetsThePrefixOfABundledMpi) {
   const auto torch = libtorch("libtorch");
   const auto mpi = prefix + "/lib/trireme/openmpi";
   fs::create_directories(mpi + "/bin");

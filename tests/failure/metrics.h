@@ -1,4 +1,4 @@
-// What a run has written, read as a user's script would.
+// Reads a run's files as a user's script would.
 #pragma once
 
 #include <fstream>
@@ -19,7 +19,7 @@ inline std::string content_of(const std::string& path) {
 
 inline nlohmann::json json_of(const std::string& path) { return nlohmann::json::parse(content_of(path)); }
 
-/// Lines of metrics.jsonl of one kind, in order; of one split where it is named.
+/// The lines of metrics.jsonl of one kind and split, in order; by default the lines that have no split.
 inline std::vector<nlohmann::json> metrics_of(const std::string& run, const std::string& kind,
                                               const std::string& split = "") {
   std::vector<nlohmann::json> out;

@@ -1,5 +1,5 @@
-// What the front drops of the standard error of what it starts (Open MPI's own lines), and what it passes on, in
-// whatever pieces it arrives.
+// The front drops Open MPI's own lines from the standard error of the processes it starts and passes on all others, no
+// matter how the text is split.
 #include <unistd.h>
 
 #include <string>
@@ -29,16 +29,16 @@ class Talker : public FrontBeside {
   [[nodiscard]] std::string passes(const std::string& text, std::size_t cut) const {
     folder().write("first", text.substr(0, cut));
     folder().write("second", text.substr(cut));
-    const auto outcome = run_process({command(), "train", run_.config, "--ranks", "2"});
-    EXPECT_EQ(outcome.code, 3);
-    return outcome.err;
+    const auto result = run_process({command(), "train", run_.config, "--ranks", "2"});
+    EXPECT_EQ(result.code, 3);
+    return result.err;
   }
 
  private:
   SmallRun run_;
 };
 
-TEST(MpiNoise, DropsOpenMpisLinesAlone) {
+TEST(MpiNoise, DropsOnlyOpenMpisLines) {
   const Talker talker;
   const std::string ours = "[" + host() + ":", dashes(74, '-');
   const std::vector<std::pair<std::string, std::string>> cases{

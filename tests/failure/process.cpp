@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// "" where there is none: a process may have ended.
+/// The file's text, or "" when there is no file: a process may have ended.
 std::string text_in(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream out;
@@ -80,20 +80,20 @@ struct Screen {
   }
   if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(126);
   if (options.file_limit > 0) {
-    signal(SIGXFSZ, SIG_IGN);  // write() then says EFBIG, as it says ENOSPC on a full disk
+    signal(SIGXFSZ, SIG_IGN);  // write() then fails with EFBIG, as it fails with ENOSPC on a full disk
     const rlimit limit{options.file_limit, options.file_limit};
     setrlimit(RLIMIT_FSIZE, &limit);
   }
-  std::vector<char*> words;
-  for (const auto& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  execvp(words[0], words.data());
+  std::vector<char*> arguments;
+  for (const auto& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
   _exit(127);
 }
 
 }  // namespace
 
-Outcome run_process(const std::vector<std::string>& command, const ProcessOptions& options) {
+ProcessResult run_process(const std::vector<std::string>& command, const ProcessOptions& options) {
   const TemporaryFolder folder;
   Screen out, err;
   if (options.columns > 0) {
@@ -105,7 +105,7 @@ Outcome run_process(const std::vector<std::string>& command, const ProcessOption
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error("fork failed");
   if (child == 0) become(command, options, folder.path(), out, err);
-  Outcome outcome;
+  ProcessResult result;
   bool called = !options.meanwhile;
   int status = 0;
   while (waitpid(child, &status, WNOHANG) == 0) {
@@ -117,20 +117,20 @@ Outcome run_process(const std::vector<std::string>& command, const ProcessOption
     out.read_now();
     err.read_now();
     if (elapsed() > options.time_limit) {
-      outcome.hung = true;
+      result.hung = true;
       kill(-child, SIGKILL);
       waitpid(child, &status, 0);
       break;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  outcome.seconds = elapsed();
-  outcome.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  result.seconds = elapsed();
+  result.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   out.read_now();
   err.read_now();
-  outcome.out = text_in(folder.path() + "/out") + out.text;
-  outcome.err = text_in(folder.path() + "/err") + err.text;
-  return outcome;
+  result.out = text_in(folder.path() + "/out") + out.text;
+  result.err = text_in(folder.path() + "/err") + err.text;
+  return result;
 }
 
 std::vector<pid_t> processes_with(const std::string& text) {

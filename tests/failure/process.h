@@ -1,4 +1,4 @@
-// Runs a program as a user would, and keeps what it said, how it ended and how long it took.
+// Runs a program as a user would, and records its output, its exit code and its run time.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +9,7 @@
 
 namespace trireme::tests {
 
-struct Outcome {
+struct ProcessResult {
   int code = -1;  ///< exit code, 128 + n after signal n
   std::string out, err;
   double seconds = 0;
@@ -17,10 +17,10 @@ struct Outcome {
 };
 
 struct ProcessOptions {
-  std::vector<std::string> environment{};  ///< NAME=VALUE, put over our own; NAME alone removes it
-  std::string folder{};                    ///< where it runs; "" for here
+  std::vector<std::string> environment{};  ///< NAME=VALUE is added to ours; NAME alone removes it
+  std::string folder{};                    ///< working directory; "" for the current one
   double time_limit = 60;                  ///< seconds
-  std::size_t file_limit = 0;              ///< bytes of any file it may write; 0: no limit
+  std::size_t file_limit = 0;              ///< largest size in bytes of a file it writes; 0: no limit
   int columns = 0;                         ///< its output and errors go to terminals of this width; 0: to files
   bool hang_up = false;                    ///< with columns: the terminal is closed after `meanwhile`
   /// Called once with the process id, about `after` seconds from the start.
@@ -28,12 +28,12 @@ struct ProcessOptions {
   double after = 0;
 };
 
-Outcome run_process(const std::vector<std::string>& command, const ProcessOptions& options = {});
+ProcessResult run_process(const std::vector<std::string>& command, const ProcessOptions& options = {});
 
-/// Process ids whose command line holds `text`.
+/// The ids of processes whose command line contains `text`.
 std::vector<pid_t> processes_with(const std::string& text);
 
-/// A folder of its own under the system's temporary folder, removed at the end.
+/// A new folder under the system's temporary folder, removed by the destructor.
 class TemporaryFolder {
  public:
   TemporaryFolder();

@@ -1,4 +1,4 @@
-// What every failure must look like: one message, its exit code, no noise of runtimes below us.
+// Checks that a failure prints one message, has its exit code, and shows no output of underlying runtimes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,31 +18,31 @@ inline std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// Exactly one line "trireme: ...", which holds `words`; the exit code; no abort dump; no hang.
-inline void expect_refusal(const Outcome& outcome, int code, const std::string& words) {
+/// Expects exactly one line "trireme: ...", which contains `expected`, the exit code, no abort dump and no hang.
+inline void expect_refusal(const ProcessResult& result, int code, const std::string& expected) {
   const bool failed_before = ::testing::Test::HasFailure();
-  EXPECT_FALSE(outcome.hung);
-  EXPECT_EQ(outcome.code, code);
+  EXPECT_FALSE(result.hung);
+  EXPECT_EQ(result.code, code);
   std::vector<std::string> messages;
-  for (const auto& line : lines_of(outcome.err))
+  for (const auto& line : lines_of(result.err))
     if (line.rfind("trireme: ", 0) == 0) messages.push_back(line);
   EXPECT_EQ(messages.size(), 1U);
   if (!messages.empty()) {
-    EXPECT_NE(messages[0].find(words), std::string::npos) << "wanted: " << words;
+    EXPECT_NE(messages[0].find(expected), std::string::npos) << "expected: " << expected;
   }
   for (const auto* noise : {"terminate called", "MPI_ABORT", "mpirun has", "mpirun noticed", "mpirun detected",
                             "Exception raised from", "frame #", "-----", "Signal: ", "core dumped", "Primary job"})
-    EXPECT_EQ((outcome.err + outcome.out).find(noise), std::string::npos) << noise;
+    EXPECT_EQ((result.err + result.out).find(noise), std::string::npos) << noise;
   if (!failed_before && ::testing::Test::HasFailure()) {
-    ADD_FAILURE() << "exit code " << outcome.code << "\n--- stdout\n" << outcome.out << "--- stderr\n" << outcome.err;
+    ADD_FAILURE() << "exit code " << result.code << "\n--- stdout\n" << result.out << "--- stderr\n" << result.err;
   }
 }
 
-/// The same, and the message is all that was said.
-inline void expect_only_refusal(const Outcome& outcome, int code, const std::string& words) {
-  expect_refusal(outcome, code, words);
-  EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
-  EXPECT_EQ(outcome.out, "");
+/// Expects a refusal whose message is the only output.
+inline void expect_only_refusal(const ProcessResult& result, int code, const std::string& expected) {
+  expect_refusal(result, code, expected);
+  EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+  EXPECT_EQ(result.out, "");
 }
 
 }  // namespace trireme::tests

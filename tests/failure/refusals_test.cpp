@@ -1,5 +1,5 @@
-// Every rule that spans keys, or a key and the number of ranks. Each is refused once, with the key and the remedy, by
-// one process that checks for all ranks, before any rank starts.
+// Every rule that spans several keys, or a key and the number of ranks. A violation is refused once, with the key and
+// the remedy, by one process that checks for all ranks before any of them starts.
 #include "tests/failure/counted_front.h"
 #include "tests/failure/small_run.h"
 
@@ -18,10 +18,10 @@ class Refusals : public testing::Test {
   void expect_refused(const std::vector<Row>& rows, const std::string& plugin = "") const {
     for (const auto& [sets, says, ranks, code] : rows) {
       SCOPED_TRACE(sets.front());
-      std::vector<std::string> words{front_.command(), "train", run_.config, "--ranks", std::to_string(ranks)};
-      if (!plugin.empty()) words.insert(words.end(), {"--set", "parallel.plugin=" + plugin});
-      for (const auto& set : sets) words.insert(words.end(), {"--set", set});
-      expect_only_refusal(run_process(words), code, says);
+      std::vector<std::string> arguments{front_.command(), "train", run_.config, "--ranks", std::to_string(ranks)};
+      if (!plugin.empty()) arguments.insert(arguments.end(), {"--set", "parallel.plugin=" + plugin});
+      for (const auto& set : sets) arguments.insert(arguments.end(), {"--set", set});
+      expect_only_refusal(run_process(arguments), code, says);
       EXPECT_EQ(front_.started(), std::vector<std::string>{"none"});
       EXPECT_FALSE(fs::exists(run_.dir()));
     }
@@ -44,6 +44,20 @@ TEST_F(Refusals, OfTheFile) {
       rule({"train.min_scale=4"}, "has no effect with precision = \"fp32\""),
       rule({"train.precision=fp16", "train.initial_scale=2", "train.min_scale=4"}, "breaks min_scale <= initial_scale"),
       rule({"train.precision=fp16", "train.max_scale=4"}, "breaks initial_scale <= max_scale"),
+      rule({"train.recompute_ratio=0.5"}, "train.recompute_ratio=0.5: has no effect without recompute"),
+      rule({"train.recompute=true", "train.recompute_ratio=0.5", "train.recompute_layers_per_stage=[1]"},
+           "train.recompute_ratio=0.5: conflicts with recompute_layers_per_stage"),
+      rule({"train.recompute=true", "train.recompute_layers_per_stage=[1, 1]"},
+           "train.recompute_layers_per_stage=[1, 1]: 2 numbers for 1 stages; give one per stage"),
+      rule({"train.recompute=true", "train.recompute_layers_per_stage=[4]"}, "stage 0 has 3 blocks; choose at most 3"),
+      rule({"train.enable_all_optimization=true", "train.enable_fused_normalization=false"},
+           "enable_fused_normalization=false: is false, but enable_all_optimization = true turns it on"),
+      rule({"train.attention_kernel=flash", "train.enable_flash_attention=true"},
+           "conflicts with enable_flash_attention; set only one of them"),
+      rule({"train.attention_kernel=flsh"}, "did you mean \"flash\"?"),
+      rule({"train.attention_kernel=memory_efficient"},
+           "train.attention_kernel=memory_efficient: LibTorch has no memory_efficient attention for"),
+      rule({"train.attention_kernel=flash", "model.attention_dropout=0.1"}, "is not possible with attention dropout"),
       rule({"optimizer.momentum=0.9"}, "has no effect with name = \"hybrid_adam\""),
       rule({"optimizer.name=sgd", "optimizer.eps=1e-3"}, "has no effect with name = \"sgd\""),
       rule({"optimizer.name=sgd", "optimizer.nesterov=true"}, "needs momentum above 0"),
@@ -70,7 +84,7 @@ TEST_F(Refusals, OfTheFile) {
   });
 }
 
-TEST(RefusalsOfData, WantTheirFolder) {
+TEST(RefusalsOfData, NeedAnExistingFolder) {
   const SmallRun run("[data]\nname = \"image_folder\"\n");
   expect_only_refusal(run.train(8), 2, "is required with name = \"image_folder\"");
   expect_only_refusal(run.train(8, {"--set", "data.path=/nowhere/leaves"}), 3, "/nowhere/leaves");
@@ -78,13 +92,13 @@ TEST(RefusalsOfData, WantTheirFolder) {
                       "nowhere: no such folder (data.path is relative to " + run.folder.path() + ")");
 }
 
-// What the listing shows is refused then, and not when the first evaluation reads it.
-TEST(RefusalsOfData, WantImageFilesAndTwoClasses) {
+// Mistakes that listing the folder reveals are refused at once, not when the first evaluation reads a file.
+TEST(RefusalsOfData, NeedImageFilesAndTwoClasses) {
   const SmallRun run("[data]\nname = \"image_folder\"\nimage_size = 16\n");
   const auto data = run.folder.path() + "/leaves";
   ASSERT_EQ(run_process({TRIREME_COMMAND, "data", "leaves", "--out", data, "--images", "30"}).code, 0);
-  const auto refused = [&](const std::string& words) {
-    expect_only_refusal(run.train(2, {"--set", "data.path=" + data}), 3, words);
+  const auto refused = [&](const std::string& arguments) {
+    expect_only_refusal(run.train(2, {"--set", "data.path=" + data}), 3, arguments);
   };
   const auto odd = data + "/validation/rust/odd.png";
   std::ofstream(odd).close();
@@ -135,7 +149,9 @@ TEST_F(Refusals, OfPlugins) {
       {{zero + "stage=3"}, "stage=3: stage 3 is not supported: this plugin has stages 1 and 2", 2},
       {{zero + "stage=0"}, "must be at least 1"},
       {{zero + "stagee=1"}, "no key \"stagee\" in [plugin.low_level_zero]; did you mean \"stage\"?"},
-      {{zero + "extra_dp_size=2"}, "3 ranks cannot form 2 groups of equal size; choose a divisor of 3", 3},
+      {{zero + "extra_dp_size=2"},
+       "3 data-parallel ranks cannot form 2 groups of equal size; choose a divisor of 3",
+       3},
       {{zero + "no_sync=true"}, "has no effect in stage 1"},
       {{zero + "stage=2", zero + "no_sync=true"}, "has no effect: a step has one microbatch"},
       {{zero + "cast_inputs=false"}, "has no effect in fp32"},
@@ -143,7 +159,7 @@ TEST_F(Refusals, OfPlugins) {
       {{zero + "master_weights=false"}, "has no effect in fp32"},
       {{zero + "precision=fp16", "train.precision=bf16"}, "set only one of them, or both to the same value"},
       {{zero + "max_norm=1.0", "train.max_norm=2.0"}, "set only one of them, or both to the same value"},
-      {{zero + "initial_scale=8.0"}, "has no effect in fp32: only fp16 has a loss scale"},
+      {{zero + "initial_scale=8.0"}, "has no effect with precision = \"fp32\"; remove it, or set precision to fp16"},
       {{zero + "precision=fp64", zero + "grad_accum_dtype=bf16"}, "would round the gradients of an fp64 run"},
       {{zero + "communication_dtype=fp32"}, "has no effect: gradients are fp32 anyway"},
       {{zero + "norm_type=\"3\""}, "3"},
@@ -158,7 +174,7 @@ TEST_F(Refusals, OfPlugins) {
       {{gemini + "strict_ddp_mode=true", gemini + "shard_param_frac=0.5"}, "set only one"},
       {{gemini + "max_prefetch=1", gemini + "shard_param_frac=0"}, "has no effect"},
       {{gemini + "hidden_dim=64", gemini + "chunk_config=1000"}, "has no effect when chunk_config gives the size"},
-      {{gemini + "extra_dp_size=2"}, "3 ranks cannot form 2 groups", 3},
+      {{gemini + "extra_dp_size=2"}, "3 data-parallel ranks cannot form 2 groups", 3},
       {{gemini + "enable_gradient_accumulation=true"}, "has no effect: a step has one microbatch"},
       {{gemini + "force_outputs_fp32=false"}, "has no effect in fp32"},
       {{gemini + "chunk_config=0"}, "must be at least 1"},
@@ -168,7 +184,7 @@ TEST_F(Refusals, OfPlugins) {
       {{gemini + "steady_cuda_cap_ratio=0.5"}, "remove it, or set placement_policy to auto"},
       {{gemini + "memstats=some.json"}, "remove it, or set placement_policy to auto"},
       {{gemini + "placement_policy=auto", "run.memory_mb=100", gemini + "memstats=nowhere/some.json"},
-       "there is no folder \"nowhere\""},
+       "nowhere\"; create it, or name another"},
       {{gemini + "placement_policy=auto", "run.memory_mb=100", gemini + "memstats=" + run_.dir() + "/some.json"},
        "which the next run renames; choose a file outside it"},
       {{gemini + "pin_memory=false"}, "has no effect where nothing is offloaded"},
@@ -254,11 +270,49 @@ TEST_F(Refusals, OfPlugins) {
         hybrid + "pp_partition=uniform"},
        "recompute_layers_per_stage=[1, 3]: stage 1 has",
        2},
+      {{"parallel.zero=1", hybrid + "max_prefetch=1"}, "has no effect with parallel.zero = 1; remove it, or set", 2},
+      {{"parallel.zero=2", hybrid + "check_reduction=true"},
+       "has no effect with parallel.zero = 2; remove it, or set",
+       2},
+      {{"parallel.tp=2", hybrid + "check_reduction=true"}, "no data-parallel ranks to reduce gradients over", 2},
+      {{"parallel.zero=3", hybrid + "steady_cuda_cap_ratio=0.5"},
+       "has no effect with placement_policy = \"static\"",
+       2},
+      {{"parallel.zero=3", hybrid + "placement_policy=auto"}, "set run.memory_mb to what a rank's tensors may take", 2},
+      {{"parallel.zero=3", "parallel.pp=2", hybrid + "placement_policy=auto", "run.memory_mb=100"},
+       "but a pipeline has several microbatches under way at once; choose \"static\"",
+       4},
+      {{"parallel.zero=3", "parallel.tp=2", hybrid + "placement_policy=auto", "run.memory_mb=100",
+        hybrid + "memstats=a.json"},
+       "but each tensor-parallel rank has another; remove it",
+       4},
+      {{"parallel.zero=3", hybrid + "cpu_offload=true", hybrid + "offload_optim_frac=0.5"},
+       "is offload_optim_frac = 1, but offload_optim_frac is 0.5; remove one of them",
+       2},
+      {{"parallel.zero=3", hybrid + "overlap_allgather=true", hybrid + "max_prefetch=2"},
+       "which is max_prefetch = 1; set only one of them",
+       2},
+      {{"parallel.zero=3", hybrid + "zero_bucket_size_in_m=1", hybrid + "chunk_config=1000"},
+       "conflicts with zero_bucket_size_in_m, which is the size of a chunk too",
+       2},
+      {{"parallel.zero=3", hybrid + "zero_bucket_size_in_m=1", hybrid + "hidden_dim=64"},
+       "has no effect when zero_bucket_size_in_m gives the size",
+       2},
+      {{"parallel.zero=3", hybrid + "offload_param_frac=0.5"}, "is more than offload_optim_frac = 0", 2},
+      {{"parallel.zero=3", hybrid + "enable_gradient_accumulation=true"}, "a step has one microbatch", 2},
+      {{"parallel.zero=3", hybrid + "extra_dp_size=2"}, "makes 2 groups of one rank each", 2},
+      {{"parallel.zero=1", hybrid + "extra_dp_size=3"}, "2 data-parallel ranks cannot form 3 groups of equal size", 2},
+      {{"parallel.tp=1", hybrid + "extra_dp_size=2"}, "has no effect with parallel.zero = 0", 2},
+      {{hybrid + "enable_sequence_overlap=false", "parallel.tp=2", "parallel.sp_mode=ring",
+        "train.enable_all_optimization=true"},
+       "is false, but enable_all_optimization = true turns it on",
+       2},
+      {{gemini + "chunk_config_dict=1"}, "one size is enough: give it with chunk_config, in elements"},
       {{zero + "stage=1", "parallel.tp=1"}, "the plugin \"low_level_zero\" does not have this option"},
   };
   for (const auto& row : rows) {
     const auto begins = [&](const std::string& with) { return row.sets.front().rfind(with, 0) == 0; };
-    // [parallel] chooses hybrid_parallel by its keys.
+    // Keys of [parallel] choose hybrid_parallel.
     expect_refused({row}, begins("parallel.") ? ""
                           : begins(gemini)    ? "gemini"
                           : begins(hybrid)    ? "hybrid_parallel"
@@ -266,7 +320,7 @@ TEST_F(Refusals, OfPlugins) {
   }
 }
 
-// Errors speak of a key as the user writes it.
+// Errors name a key as the user wrote it.
 TEST_F(Refusals, NameKeysAsTheyAreWritten) {
   const std::string hybrid = "plugin.hybrid_parallel.";
   expect_refused({

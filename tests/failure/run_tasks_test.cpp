@@ -1,4 +1,4 @@
-// Tasks by their keys: losses, metrics, which weights are the best and which are exported.
+// Tasks as their keys select them: losses, metrics, and which weights are the best and are exported.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -8,9 +8,11 @@
 namespace trireme::tests {
 namespace {
 
-/// A safetensors file of `n` images of 8 pixels a side and labels. `write_label(i)`: the bytes of one.
+/// A safetensors file of `n` images of 8 x 8 pixels and their labels. `write_label(i)` returns the bytes of one label.
+/// With `mask` the file also has an attention_mask of five tokens.
 template <class Label>
-std::string tensors_file(std::size_t n, const std::string& dtype, const std::string& shape, const Label& write_label) {
+std::string tensors_file(std::size_t n, const std::string& dtype, const std::string& shape, const Label& write_label,
+                         bool mask = false) {
   constexpr std::size_t kPixels = 3 * 8 * 8;
   std::string pixels, labels;
   for (std::size_t i = 0; i < n; ++i) {
@@ -25,8 +27,13 @@ std::string tensors_file(std::size_t n, const std::string& dtype, const std::str
     return "\"" + name + "\":{\"dtype\":\"" + type + "\",\"shape\":[" + of + "],\"data_offsets\":[" +
            std::to_string(begin) + "," + std::to_string(begin + bytes) + "]}";
   };
-  const auto header = "{" + entry("pixel_values", "F32", std::to_string(n) + ",3,8,8", 0, pixels.size()) + "," +
-                      entry("labels", dtype, std::to_string(n) + shape, pixels.size(), labels.size()) + "}";
+  auto header = "{" + entry("pixel_values", "F32", std::to_string(n) + ",3,8,8", 0, pixels.size()) + "," +
+                entry("labels", dtype, std::to_string(n) + shape, pixels.size(), labels.size());
+  if (mask) {
+    header += "," + entry("attention_mask", "U8", std::to_string(n) + ",5", pixels.size() + labels.size(), n * 5);
+    labels += std::string(n * 5, '\1');
+  }
+  header += "}";
   const auto length = static_cast<std::uint64_t>(header.size());
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header + pixels + labels;
 }
@@ -36,7 +43,7 @@ std::string bytes_of(T value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-/// A small run on tensors that it holds.
+/// A small run on safetensors files in its folder.
 struct RunOnTensors : SmallRun {
   template <class Label>
   RunOnTensors(const std::string& dtype, const std::string& shape, const Label& label)
@@ -56,13 +63,13 @@ struct RunOnTensors : SmallRun {
   }
 };
 
-/// Trains on 1 rank and on 2: both have the same losses and scores. Returns the last evaluation.
-nlohmann::json train_in_two_layouts(const SmallRun& run, const std::vector<std::string>& words) {
+/// Trains on 1 rank and on 2, expects the same losses and scores, and returns the last evaluation.
+nlohmann::json train_in_two_layouts(const SmallRun& run, const std::vector<std::string>& arguments) {
   std::vector<nlohmann::json> steps, evaluations;
   for (const int ranks : {1, 2}) {
-    const auto outcome = run.train(ranks, words);
-    EXPECT_EQ(outcome.code, 0) << outcome.err << outcome.out;
-    if (outcome.code != 0) return {};
+    const auto result = run.train(ranks, arguments);
+    EXPECT_EQ(result.code, 0) << result.err << result.out;
+    if (result.code != 0) return {};
     steps.emplace_back(metrics_of(run.dir(), "step"));
     evaluations.emplace_back(metrics_of(run.dir(), "eval", "validation"));
   }
@@ -100,23 +107,36 @@ TEST(RunTasks, MultiLabel) {
   EXPECT_EQ(json_of(run.dir() + "/model/config.json")["problem_type"], "multi_label_classification");
 }
 
-TEST(RunTasks, LabelsThatDoNotCount) {
+TEST(RunTasks, IgnoredLabels) {
   const RunOnTensors run("I64", "",
                          [](std::size_t i) { return bytes_of<std::int64_t>(i % 4 == 1 || i < 5 ? -100 : i % 3); });
   const auto scores = train_in_two_layouts(run, {"--set", "train.label_smoothing=0.1"});
   EXPECT_EQ(scores["samples"], 19);
   EXPECT_EQ(scores["k"], 3);
-  const double hits = scores["accuracy"].get<double>() * 10;  // labels that count
+  const double hits = scores["accuracy"].get<double>() * 10;  // 10 labels are not ignored
   EXPECT_NEAR(hits, std::round(hits), 1e-9);
+}
+
+TEST(RunTasks, AMaskThatTheModelWouldIgnoreIsRefused) {
+  const auto label = [](std::size_t i) { return bytes_of<std::int64_t>(i % 3); };
+  const RunOnTensors run("I64", "", label);
+  for (const auto* split : {"train", "validation"})
+    run.folder.write(std::string("data/") + split + ".safetensors", tensors_file(19, "I64", "", label, true));
+  const auto refused = run.train(1);
+  EXPECT_EQ(refused.code, 2) << refused.err << refused.out;
+  EXPECT_NE(refused.err.find("the data have \"attention_mask\", which the attention layer "
+                             "\"vit.encoder.layer.0.attention.attention\" reads"),
+            std::string::npos)
+      << refused.err;
 }
 
 TEST(RunTasks, TheBestWeightsByAMetricCanBeExported) {
   for (const std::string best : {"validation.accuracy", "validation.loss"}) {
     const SmallRun run(kLeaves, "epochs = 4\nglobal_batch = 8\n");
-    const auto outcome =
+    const auto result =
         run.train(2, {"--set", "train.best=" + best, "--set", "run.export=best", "--set", "schedule.name=multi_step",
                       "--set", "schedule.milestones=[15]", "--set", "schedule.gamma=500"});
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    ASSERT_EQ(result.code, 0) << result.err;
     const auto epochs = metrics_of(run.dir(), "eval", "validation");
     const auto key = best.substr(best.find('.') + 1);
     std::size_t expected = 0;
@@ -126,12 +146,12 @@ TEST(RunTasks, TheBestWeightsByAMetricCanBeExported) {
     }
     const auto summary = json_of(run.dir() + "/summary.json");
     EXPECT_EQ(summary["best"]["epoch"], expected + 1) << best;
-    EXPECT_LT(expected, 3U) << "the last epoch is spoilt";
+    EXPECT_LT(expected, 3U) << "the last epoch must be worse";
     EXPECT_EQ(content_of(run.dir() + "/model/model.safetensors"),
               content_of(run.dir() + "/model-best/model.safetensors"));
-    EXPECT_NE(outcome.out.find("; weights in " + run.dir() + "/model and " + run.dir() + "/model-best\n"),
+    EXPECT_NE(result.out.find("; weights in " + run.dir() + "/model and " + run.dir() + "/model-best\n"),
               std::string::npos)
-        << outcome.out;
+        << result.out;
   }
   const SmallRun run;
   const auto unknown = run.train(1, {"--set", "train.best=validation.acuracy"});

@@ -1,5 +1,5 @@
-// What a run of one step costs in messages and communicators, start and end included, on 2 to 32 ranks: it grows like
-// N log N. docs/scale.md tells what follows for thousands of ranks.
+// Counts the messages and communicators of a run of one step, start and end included, on 2 to 32 ranks. The messages
+// grow like N log N. docs/scale.md describes what follows for thousands of ranks.
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -20,12 +20,12 @@ Counts count(int ranks, const std::string& layout) {
   ProcessOptions options;
   options.environment = {"LD_PRELOAD=" TRIREME_COUNT_MPI, "COUNT_FILE=" + file, "OMP_NUM_THREADS=1"};
   options.time_limit = 300;
-  const auto outcome = run.train(ranks, {"--set", layout}, options);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto result = run.train(ranks, {"--set", layout}, options);
+  EXPECT_EQ(result.code, 0) << result.err;
   Counts counts;
   std::ifstream(file) >> counts.messages >> counts.bytes >> counts.most_of_a_rank >> counts.communicators;
-  std::printf("%2d ranks, %s: %6.0f messages, at most %4.0f of a rank, %9.0f bytes, %.0f communicators a rank\n", ranks,
-              layout.c_str(), counts.messages, counts.most_of_a_rank, counts.bytes, counts.communicators);
+  std::printf("%2d ranks, %s: %6.0f messages, at most %4.0f per rank, %9.0f bytes, %.0f communicators per rank\n",
+              ranks, layout.c_str(), counts.messages, counts.most_of_a_rank, counts.bytes, counts.communicators);
   return counts;
 }
 
@@ -36,15 +36,15 @@ TEST(Scale, messages_of_a_run_grow_like_n_log_n) {
   for (const int ranks : {2, 4, 8, 16, 32}) {
     const auto counts = by_ranks[ranks] = count(ranks, "parallel.tp=2");
     ASSERT_GT(counts.messages, 0) << "nothing was counted";
-    // All ranks' own, the groups' agreements, dp and tp.
+    // There is one each for all ranks, for agreements on groups, for dp and for tp.
     EXPECT_LE(counts.communicators, 4) << ranks << " ranks";
   }
   EXPECT_LE(by_ranks[32].messages, 2.7 * by_ranks[16].messages);
   for (const int ranks : {16, 32}) {
-    const auto &here = by_ranks[ranks], &half = by_ranks[ranks / 2];
-    EXPECT_LE(here.messages / n_log_n(ranks), 1.05 * half.messages / n_log_n(ranks / 2)) << ranks << " ranks";
-    // Rank 0 hears a few texts of each rank; it sends no more than others.
-    EXPECT_LE(here.most_of_a_rank, 1.5 * half.most_of_a_rank) << ranks << " ranks";
+    const auto &full = by_ranks[ranks], &half = by_ranks[ranks / 2];
+    EXPECT_LE(full.messages / n_log_n(ranks), 1.05 * half.messages / n_log_n(ranks / 2)) << ranks << " ranks";
+    // Rank 0 receives a few texts from each rank, but sends no more messages than others.
+    EXPECT_LE(full.most_of_a_rank, 1.5 * half.most_of_a_rank) << ranks << " ranks";
   }
 }
 

@@ -1,4 +1,4 @@
-// A small training to try failures on: a folder with run.toml, and what came of it.
+// A small training for tests of failures: a folder with run.toml, and checks of its result.
 #pragma once
 
 #include <signal.h>
@@ -20,7 +20,7 @@ inline const char* const kModel =
     "8\n";
 inline const char* const kLeaves = "[data]\nname = \"leaves\"\nimages = 60\nimage_size = 16\n";
 
-// A folder with a small run in it: run.toml, and what it names.
+// A temporary folder with run.toml and the files of its run.
 class SmallRun {
  public:
   explicit SmallRun(const std::string& data = kLeaves, const std::string& train = "epochs = 1\nglobal_batch = 8\n") {
@@ -28,13 +28,14 @@ class SmallRun {
                                           data + "[train]\n" + train);
   }
   [[nodiscard]] std::string dir() const { return folder.path() + "/run"; }
-  [[nodiscard]] Outcome train(int ranks, std::vector<std::string> more = {}, const ProcessOptions& options = {}) const {
-    std::vector<std::string> words{TRIREME_COMMAND, "train", config};
-    if (ranks > 1) words.insert(words.end(), {"--ranks", std::to_string(ranks)});
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words, options);
+  [[nodiscard]] ProcessResult train(int ranks, std::vector<std::string> more = {},
+                                    const ProcessOptions& options = {}) const {
+    std::vector<std::string> arguments{TRIREME_COMMAND, "train", config};
+    if (ranks > 1) arguments.insert(arguments.end(), {"--ranks", std::to_string(ranks)});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_process(arguments, options);
   }
-  // Weights and checkpoints are whole or not there; lines of metrics are whole.
+  // Expects that weights and checkpoints are complete or absent.
   void expect_nothing_half_written() const {
     EXPECT_FALSE(fs::exists(dir() + "/model"));
     EXPECT_FALSE(fs::exists(dir() + "/summary.json"));
@@ -52,12 +53,12 @@ class SmallRun {
     }
     ADD_FAILURE() << "no step within 40 s";
   }
-  // Nothing of this run is alive a few seconds after its end.
+  // Expects that no process of this run is alive a few seconds after its end.
   void expect_all_gone() const {
     for (int i = 0; i < 50 && !processes_with(config).empty(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     for (const pid_t id : processes_with(config)) {
-      ADD_FAILURE() << "process " << id << " is still there";
+      ADD_FAILURE() << "process " << id << " is still running";
       kill(id, SIGKILL);
     }
   }

@@ -1,5 +1,5 @@
-// A plugin as another Trireme would have built it: its note is all that may be looked at. Loading it would end the
-// test.
+// A plugin as another version of Trireme would have built it. Only its ELF note may be read: loading it aborts the
+// process.
 #include <cstdlib>
 
 asm(".pushsection .note.trireme,\"a\",@note\n.balign 4\n.long 8\n.long 2f-1f\n.long 1\n.asciz \"Trireme\"\n"

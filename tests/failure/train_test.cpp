@@ -1,4 +1,4 @@
-// Training that cannot go on: each cause ends all ranks, with one message, its exit code, and nothing half-written.
+// Training that cannot continue: each cause ends all ranks with one message, its exit code and no half-written files.
 #include <signal.h>
 
 #include <chrono>
@@ -13,14 +13,14 @@ namespace {
 
 TEST(Train, GoodRunWritesItsFolder) {
   const SmallRun run;
-  const auto outcome = run.train(2);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(outcome.err, "");
-  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << "control characters off a terminal";
-  EXPECT_EQ(outcome.out.find('\r'), std::string::npos) << "control characters off a terminal";
+  const auto result = run.train(2);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos) << "control characters without a terminal";
+  EXPECT_EQ(result.out.find('\r'), std::string::npos) << "control characters without a terminal";
   for (const auto* file : {"config.toml", "metrics.jsonl", "summary.json", "model/model.safetensors"})
     EXPECT_TRUE(fs::exists(run.dir() + "/" + file)) << file;
-  // The resolved file is a file to run.
+  // The resolved file is a valid configuration.
   const auto checked = run_process({TRIREME_COMMAND, "config", run.dir() + "/config.toml"});
   EXPECT_EQ(checked.code, 0) << checked.err;
   const auto evaluated = run_process({TRIREME_COMMAND, "eval", run.dir(), run.config});
@@ -39,7 +39,7 @@ TEST(Train, RefusesAMissingDataFolder) {
   EXPECT_FALSE(fs::exists(run.dir()));
 }
 
-/// Leaves as an image folder, one of whose files is no image.
+/// An image folder of leaves in which one file is not an image.
 struct SpoiltLeaves {
   explicit SpoiltLeaves(const std::string& split) {
     const auto made = run_process(
@@ -58,11 +58,11 @@ struct SpoiltLeaves {
 TEST(Train, KeepsItsWeightsWhenATestImageIsBad) {
   const SpoiltLeaves leaves("test");
   const SmallRun run(leaves.section());
-  const auto outcome = run.train(2);
-  expect_refusal(outcome, 3, leaves.victim);
-  EXPECT_NE(outcome.err.find("The training is complete, and its weights are in " + run.dir() + "/model; with --resume"),
+  const auto result = run.train(2);
+  expect_refusal(result, 3, leaves.victim);
+  EXPECT_NE(result.err.find("The training is complete, and its weights are in " + run.dir() + "/model; with --resume"),
             std::string::npos)
-      << outcome.err;
+      << result.err;
   EXPECT_TRUE(fs::exists(run.dir() + "/model/model.safetensors"));
   fs::remove(leaves.victim);
   const auto rest = run.train(2, {"--resume", "auto"});
@@ -82,8 +82,8 @@ TEST(Train, NamesACorruptImage) {
   EXPECT_EQ(skipped.code, 0) << skipped.err;
 }
 
-// What is wrong is said before an earlier run in the folder is moved away.
-TEST(Train, AnEarlierRunStaysUntilAllIsGood) {
+// Mistakes are reported before an earlier run in the folder is moved away.
+TEST(Train, KeepsAnEarlierRunUntilAllChecksPass) {
   const SmallRun run;
   fs::create_directories(run.dir());
   std::ofstream(run.dir() + "/metrics.jsonl") << "{}\n";
@@ -94,7 +94,7 @@ TEST(Train, AnEarlierRunStaysUntilAllIsGood) {
   };
   for (const int ranks : {1, 2})
     for (const auto& [set, says] : cases) expect_only_refusal(run.train(ranks, {"--set", set}), 2, says);
-  // A launcher without a transport is found out when the world starts.
+  // A launcher without a transport is detected when the world starts.
   const ProcessOptions torchrun{.environment = {"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
                                                 "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29412"}};
   expect_only_refusal(run.train(1, {}, torchrun), 2, "torchrun");
@@ -110,7 +110,7 @@ TEST(Train, RefusesMoreRanksThanSamplesOfABatch) {
 
 TEST(Train, RefusesAPluginOfAnotherVersion) {
   const SmallRun run;
-  // Each value that must agree is refused with both sides.
+  // A refusal shows both of the values that must agree.
   const std::vector<std::pair<std::string, std::vector<std::string>>> stale{
       {TRIREME_STALE_ABI, {"ABI 0", "this is plugin ABI "}}, {TRIREME_STALE_VERSION, {"0.0.1", TRIREME_TEST_VERSION}}};
   for (const auto& [file, values] : stale)
@@ -120,34 +120,34 @@ TEST(Train, RefusesAPluginOfAnotherVersion) {
   EXPECT_FALSE(fs::exists(run.dir()));
 }
 
-TEST(Train, TellsThatNcclFailed) {
+TEST(Train, ReportsThatNcclFailed) {
   const SmallRun run;
   for (const auto* trouble : {"call", "thread"}) {
     SCOPED_TRACE(trouble);
     const ProcessOptions options{.environment = {std::string("TROUBLE=") + trouble}};
-    const auto outcome = run.train(2, {"--set", std::string("parallel.plugin=") + TRIREME_TROUBLED}, options);
-    expect_refusal(outcome, 5, "remote process exited or there was a network error; socketProgress: Connection closed");
+    const auto result = run.train(2, {"--set", std::string("parallel.plugin=") + TRIREME_TROUBLED}, options);
+    expect_refusal(result, 5, "remote process exited or there was a network error; socketProgress: Connection closed");
     run.expect_nothing_half_written();
     run.expect_all_gone();
     fs::remove_all(run.dir());
   }
 }
 
-TEST(Train, SaysThatTheDiskIsFull) {
+TEST(Train, ReportsThatTheDiskIsFull) {
   const SmallRun run;
   // A write beyond the limit fails as on a full disk.
-  const auto outcome = run.train(1, {}, {.file_limit = 16 * 1024});
-  expect_refusal(outcome, 7, run.dir());
+  const auto result = run.train(1, {}, {.file_limit = 16 * 1024});
+  expect_refusal(result, 7, run.dir());
   run.expect_nothing_half_written();
 
-  // A real one, where this process may mount.
+  // If this process may mount a small file system, the run fills it.
   fs::create_directories(run.folder.path() + "/disk");
   const auto on_small_disk = [&](const std::string& command) {
     return run_process(
         {"unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=48k none " + run.folder.path() + "/disk && " + command});
   };
   if (on_small_disk("true").code != 0) {
-    std::puts("no right to mount a small disk here: only the limit on file sizes was tried");
+    std::puts("mounting a small disk is not permitted here: only the limit on file sizes was tested");
     return;
   }
   const auto full = on_small_disk(std::string(TRIREME_COMMAND) + " train " + run.config +
@@ -155,31 +155,31 @@ TEST(Train, SaysThatTheDiskIsFull) {
   expect_refusal(full, 7, run.folder.path() + "/disk");
   EXPECT_NE(full.err.find("No space left"), std::string::npos) << full.err;
 
-  // Images that were only begun are removed, so that nobody takes them for all of them.
+  // An incomplete set of images is removed, so that it is not mistaken for a complete one.
   const auto images = on_small_disk(std::string(TRIREME_COMMAND) + " data leaves --out " + run.folder.path() +
                                     "/disk/leaves; code=$?; ls -R " + run.folder.path() + "/disk; exit $code");
   expect_refusal(images, 3, "/disk/leaves/train/");
   EXPECT_EQ(images.out, run.folder.path() + "/disk:\nleaves\n\n" + run.folder.path() + "/disk/leaves:\n");
 }
 
-TEST(Train, SaysThatTheRunFolderCannotBeMade) {
+TEST(Train, ReportsThatTheRunFolderCannotBeMade) {
   const SmallRun run;
   run.folder.write("file", "");
   expect_only_refusal(run.train(2, {"--set", "run.dir=" + run.folder.path() + "/file/run"}), 7, "file/run");
 }
 
-TEST(Train, TellsWhatIsNotFinite) {
+TEST(Train, ReportsWhatIsNotFinite) {
   const SmallRun run;
   expect_refusal(run.train(2, {"--set", "optimizer.lr=1e30"}), 6, "optimizer.lr");
 }
 
-TEST(Train, TellsThatMemoryIsOut) {
-  const SmallRun run;  // more than the address space, so that no machine can promise it
+TEST(Train, ReportsOutOfMemory) {
+  const SmallRun run;  // more than the address space, so that no machine can allocate it
   expect_refusal(run.train(2, {"--set", "model.intermediate_size=4000000000000"}), 4, "out of memory");
 }
 
-// Before there is a training that could tell its own remedy: here while labels are read.
-TEST(Train, TellsThatMemoryIsOutWhileLoading) {
+// Memory runs out while labels are read, before there is a training that could advise a remedy.
+TEST(Train, ReportsOutOfMemoryWhileLoading) {
   constexpr int kSamples = 1000;
   const auto header =
       "{\"labels\":{\"dtype\":\"I64\",\"shape\":[" + std::to_string(kSamples) + "],\"data_offsets\":[0," +
@@ -188,7 +188,7 @@ TEST(Train, TellsThatMemoryIsOutWhileLoading) {
   std::string length(8, '\0');
   for (std::size_t i = 0; i < 2; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xFF);
   std::string samples((8 + 192) * kSamples, '\0');
-  samples.front() = 1;  // the first label: two classes
+  samples.front() = 1;  // the first label differs, so that there are two classes
   const TemporaryFolder data;
   for (const auto* split : {"train", "validation"})
     data.write(std::string(split) + ".safetensors", length + header + samples);
@@ -222,31 +222,31 @@ int threads_of(pid_t id) {
   return 0;
 }
 
-TEST(Train, ComputesWithTheThreadsItIsTold) {
+TEST(Train, ComputesWithTheRequestedThreads) {
   const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
   const auto threads = [&](const std::string& reported) {
     int count = 0;
-    const auto outcome = run.train(1,
-                                   {"--set", "run.threads=" + reported, "--set", "data.image_size=64", "--set",
-                                    "model.hidden_size=64", "--set", "model.intermediate_size=256"},
-                                   {.meanwhile = [&](pid_t rank) {
-                                     run.wait_for_steps();
-                                     count = threads_of(rank);
-                                     kill(rank, SIGTERM);
-                                   }});
-    EXPECT_EQ(outcome.code, 128 + SIGTERM) << outcome.err;
+    const auto result = run.train(1,
+                                  {"--set", "run.threads=" + reported, "--set", "data.image_size=64", "--set",
+                                   "model.hidden_size=64", "--set", "model.intermediate_size=256"},
+                                  {.meanwhile = [&](pid_t rank) {
+                                    run.wait_for_steps();
+                                    count = threads_of(rank);
+                                    kill(rank, SIGTERM);
+                                  }});
+    EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
     std::error_code ignored;
     fs::remove_all(run.dir(), ignored);
     return count;
   };
-  EXPECT_GE(threads("4") - threads("1"), 3);  // the loader may have a pool of its own
+  EXPECT_GE(threads("4") - threads("1"), 3);  // the loader may have its own threads
 }
 
-TEST(Train, EndsAfterItsSeconds) {
+TEST(Train, EndsAfterMaxSeconds) {
   const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\nmax_seconds = 1.0\n");
-  const auto outcome = run.train(2);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("stopped by train.max_seconds"), std::string::npos) << outcome.out;
+  const auto result = run.train(2);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("stopped by train.max_seconds"), std::string::npos) << result.out;
   EXPECT_TRUE(fs::exists(run.dir() + "/model/model.safetensors"));
 }
 
@@ -256,17 +256,17 @@ TEST(Train, StopsOnCtrlC) {
   const SmallRun run(kLeaves, kLong);
   for (const auto& [ranks, signal] :
        {std::pair{2, SIGINT}, {2, SIGTERM}, {2, SIGUSR1}, {1, SIGINT}, {1, SIGTERM}, {1, SIGHUP}}) {
-    const auto outcome = run.train(ranks, {}, {.meanwhile = [&](pid_t front) {
-                                     run.wait_for_steps();
-                                     kill(front, signal);
-                                   }});
-    expect_refusal(outcome, 128 + signal, "stopped by signal " + std::to_string(signal) + " (");
+    const auto result = run.train(ranks, {}, {.meanwhile = [&](pid_t front) {
+                                    run.wait_for_steps();
+                                    kill(front, signal);
+                                  }});
+    expect_refusal(result, 128 + signal, "stopped by signal " + std::to_string(signal) + " (");
     run.expect_all_gone();
     fs::remove_all(run.dir());
   }
 }
 
-// The signals that a process has a handler for; 0 when it is gone.
+// The mask of signals that a process has handlers for; 0 when there is no such process.
 std::uint64_t caught_by(pid_t id) {
   std::ifstream file("/proc/" + std::to_string(id) + "/status");
   for (std::string line; std::getline(file, line);)
@@ -277,15 +277,15 @@ std::uint64_t caught_by(pid_t id) {
 TEST(Train, StopsOnASignalAtTheStart) {
   const SmallRun run(kLeaves, kLong);
   for (int turn = 0; turn < 5; ++turn) {
-    // As soon as the front takes signals as its own: it has not begun to start ranks then.
-    const auto outcome = run.train(2, {}, {.time_limit = 20, .meanwhile = [](pid_t front) {
-                                             const auto limit =
-                                                 std::chrono::steady_clock::now() + std::chrono::seconds(10);
-                                             while ((caught_by(front) >> (SIGTERM - 1) & 1) == 0)
-                                               if (std::chrono::steady_clock::now() > limit) return;
-                                             kill(front, SIGTERM);
-                                           }});
-    expect_refusal(outcome, 128 + SIGTERM, "stopped by signal 15");
+    // The signal is sent as soon as the front has handlers, when it has not started any ranks yet.
+    const auto result = run.train(2, {}, {.time_limit = 20, .meanwhile = [](pid_t front) {
+                                            const auto limit =
+                                                std::chrono::steady_clock::now() + std::chrono::seconds(10);
+                                            while ((caught_by(front) >> (SIGTERM - 1) & 1) == 0)
+                                              if (std::chrono::steady_clock::now() > limit) return;
+                                            kill(front, SIGTERM);
+                                          }});
+    expect_refusal(result, 128 + SIGTERM, "stopped by signal 15");
     run.expect_all_gone();
   }
 }
@@ -307,36 +307,36 @@ TEST(Train, NoRankOutlivesAnother) {
                                                        {SIGUSR2, "a rank was ended by signal 12 ("}};
   for (const auto& [signal, message] : cases) {
     const SmallRun run(kLeaves, kLong);
-    const auto outcome = run.train(3, {}, {.meanwhile = [&run, signal = signal](pid_t) {
-                                     run.wait_for_steps();
-                                     const auto ranks = ranks_of(run);
-                                     EXPECT_EQ(ranks.size(), 3U);
-                                     if (!ranks.empty()) kill(ranks.back(), signal);
-                                   }});
-    expect_refusal(outcome, 128 + signal, message);
+    const auto result = run.train(3, {}, {.meanwhile = [&run, signal = signal](pid_t) {
+                                    run.wait_for_steps();
+                                    const auto ranks = ranks_of(run);
+                                    EXPECT_EQ(ranks.size(), 3U);
+                                    if (!ranks.empty()) kill(ranks.back(), signal);
+                                  }});
+    expect_refusal(result, 128 + signal, message);
     run.expect_all_gone();
   }
 }
 
-// A rank that neither answers nor ends.
+// A stopped rank neither answers nor ends.
 TEST(Train, ARankThatHangsIsFoundByTheTimeout) {
   const SmallRun run(kLeaves, kLong);
-  const auto outcome = run.train(2, {"--set", "run.timeout_s=2"}, {.meanwhile = [&](pid_t) {
-                                   run.wait_for_steps();
-                                   const auto ranks = ranks_of(run);
-                                   if (!ranks.empty()) kill(ranks.back(), SIGSTOP);
-                                 }});
-  expect_refusal(outcome, 5, "nothing received from rank 1 (world rank 1) within 2 s");
+  const auto result = run.train(2, {"--set", "run.timeout_s=2"}, {.meanwhile = [&](pid_t) {
+                                  run.wait_for_steps();
+                                  const auto ranks = ranks_of(run);
+                                  if (!ranks.empty()) kill(ranks.back(), SIGSTOP);
+                                }});
+  expect_refusal(result, 5, "nothing received from rank 1 (world rank 1) within 2 s");
   run.expect_all_gone();
 }
 
 TEST(Train, RanksEndWithTheirFront) {
   const SmallRun run(kLeaves, kLong);
-  const auto outcome = run.train(2, {}, {.meanwhile = [&](pid_t front) {
-                                   run.wait_for_steps();
-                                   kill(front, SIGKILL);
-                                 }});
-  EXPECT_EQ(outcome.code, 137);
+  const auto result = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+                                  run.wait_for_steps();
+                                  kill(front, SIGKILL);
+                                }});
+  EXPECT_EQ(result.code, 137);
   run.expect_all_gone();
 }
 

@@ -1,5 +1,5 @@
-// A plugin in which c10d fails as NCCL does: in a call of its own (TROUBLE=call), or on a watchdog's thread that nobody
-// waits for (TROUBLE=thread). On every rank at once.
+// A plugin in which c10d fails as NCCL does, on every rank at once: in a call (TROUBLE=call), or on a detached thread
+// like NCCL's watchdog (TROUBLE=thread).
 #include <c10/util/Exception.h>
 
 #include <chrono>
@@ -27,7 +27,7 @@ const Fields<Options>& no_fields() {
   return table;
 }
 
-class Troubled final : public Plugin {
+class Troubled final : public PluginBase {
  public:
   [[nodiscard]] std::string name() const override { return "troubled"; }
   [[nodiscard]] std::string summary() const override { return "Fails as NCCL does."; }
@@ -35,14 +35,12 @@ class Troubled final : public Plugin {
   [[nodiscard]] const void* options() const override { return &options_; }
   void configure(const config::Table*) override {}
   void check(const RunSettings&) const override {}
-  [[nodiscard]] std::vector<std::pair<std::string, int>> axes(int world_size) const override {
-    return {{"dp", world_size}};
-  }
+  [[nodiscard]] comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
   BoostResult boost(ModelSource, const BoostOptions&, comm::Mesh&, const Log&) override {
     if (std::string(std::getenv("TROUBLE")) == "call") fail();
     std::thread(fail).detach();
     std::this_thread::sleep_for(std::chrono::seconds(20));
-    throw std::logic_error("the thread's error ended nobody");
+    throw std::logic_error("the thread's error did not end the process");
   }
 
  private:

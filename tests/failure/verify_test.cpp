@@ -1,4 +1,4 @@
-// trireme verify: what it proves, and what it does when a layout computes something else or cannot run.
+// Tests what `trireme verify` proves, and what it reports when a layout computes other numbers or cannot run.
 #include <cstdlib>
 
 #include "tests/failure/small_run.h"
@@ -8,23 +8,23 @@ namespace {
 
 class Verify : public testing::Test {
  protected:
-  Outcome verify(const std::string& layouts, std::vector<std::string> more = {}) const {
-    std::vector<std::string> words{TRIREME_COMMAND, "verify", run_.config, "--layouts", layouts};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words);
+  ProcessResult verify(const std::string& layouts, std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments{TRIREME_COMMAND, "verify", run_.config, "--layouts", layouts};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_process(arguments);
   }
   SmallRun run_;
 };
 
 TEST_F(Verify, LayoutsThatComputeTheSame) {
-  const auto outcome = verify(
+  const auto result = verify(
       "dp=1; dp=2; tp=2 ; dp=2,tp=2,zero=2,train.micro_batch=1;plugin=gemini,dp=3;"
       "tp=2,sp_mode=split_gather; sp=2,tp=2,sp_mode=ring_attn; dp=2,pp=2,zero=3,schedule=zb_h1");
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_EQ(outcome.err, "");
-  EXPECT_NE(outcome.out.find("3 steps in fp64, and the largest differences from \"dp=1\"\n"), std::string::npos)
-      << outcome.out;
-  EXPECT_NE(outcome.out.find("all 8 layouts compute the same\n"), std::string::npos) << outcome.out;
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_NE(result.out.find("3 steps in fp64, and the largest differences from \"dp=1\"\n"), std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find("all 8 layouts compute the same\n"), std::string::npos) << result.out;
   EXPECT_FALSE(fs::exists(run_.dir()));
 
   for (const auto* precision : {"fp32", "bf16", "fp16"}) {
@@ -34,40 +34,41 @@ TEST_F(Verify, LayoutsThatComputeTheSame) {
   }
 }
 
-TEST_F(Verify, TellsWhatDiffers) {
-  for (const auto& [layouts, says] : {std::pair{"dp=1; dp=1,optimizer.lr=2e-3", "differs: "},  // weights alone
+TEST_F(Verify, ReportsWhatDiffers) {
+  for (const auto& [layouts, says] : {std::pair{"dp=1; dp=1,optimizer.lr=2e-3", "differs: "},  // only the weights
                                       {"tp=2; tp=2,optimizer.freeze=[\"classifier.bias\", \"cls_token\"]", "differs: "},
                                       {"dp=1; dp=2,run.seed=7; tp=2", "2 of 3 layouts compute the same"},
                                       {"dp=1; dp=1,run.memory_mb=0.01; tp=2", "did not run (exit code 4)"}}) {
-    const auto outcome = verify(layouts);
-    EXPECT_EQ(outcome.code, 1) << layouts << outcome.out;
-    EXPECT_NE(outcome.out.find(says), std::string::npos) << outcome.out;
+    const auto result = verify(layouts);
+    EXPECT_EQ(result.code, 1) << layouts << result.out;
+    EXPECT_NE(result.out.find(says), std::string::npos) << result.out;
   }
 }
 
-TEST_F(Verify, TellsThatMemoryIsOut) {
+TEST_F(Verify, ReportsOutOfMemory) {
   expect_refusal(verify("dp=1; dp=2", {"--set", "run.memory_mb=0.01"}), 4, "out of memory (run.memory_mb: ");
 }
 
-TEST_F(Verify, RoundingIsNoDifference) {
-  // Adam makes steps of a key bias' gradient, which is zero but for rounding; with decay in the gradient they grow.
-  const auto outcome =
+TEST_F(Verify, IgnoresRounding) {
+  // A key bias has a gradient of rounding errors alone. Adam turns it into steps, which grow with decay in the
+  // gradient.
+  const auto result =
       verify("dp=1; tp=2; dp=2", {"--set", "optimizer.adamw=false", "--set", "optimizer.weight_decay=0.05"});
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
   const auto lost = verify("dp=1; tp=2", {"--set", "optimizer.name=sgd", "--set", "optimizer.lr=1e300"});
   expect_refusal(lost, 6, "so there is nothing to compare; try a lower optimizer.lr");
 }
 
-TEST_F(Verify, RefusesALayoutThatTheModelHasNotBeforeTheFirstRuns) {
+TEST_F(Verify, RefusesAnImpossibleLayoutBeforeTheFirstRuns) {
   expect_only_refusal(verify("dp=1; tp=3; tp=2"), 2,
                       "--layouts: \"tp=3\": parallel.tp=3: 3 ranks cannot share 2 attention heads");
   expect_only_refusal(verify("dp=1; pp=2,schedule=zbb"), 2, "--layouts: \"pp=2,schedule=zbb\": parallel.schedule");
 }
 
-// A layout names its device, so that a GPU can be compared with the CPU; one that is not there is refused at once.
+// A layout names its device, so that a GPU can be compared with the CPU. A missing device is refused at once.
 TEST_F(Verify, LayoutsNameTheirDevice) {
-  const auto outcome = verify("dp=1,device=cpu; tp=2,device=cpu");
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const auto result = verify("dp=1,device=cpu; tp=2,device=cpu");
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
   expect_only_refusal(verify("dp=1; tp=2,device=tpu"), 2, "--layouts: \"tp=2,device=tpu\": run.device");
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   expect_only_refusal(verify("dp=1,device=cpu; dp=1,device=cuda"), 2,
@@ -77,7 +78,7 @@ TEST_F(Verify, LayoutsNameTheirDevice) {
                       "\"tf32\" is a mode of CUDA GPUs, but this run is on the CPU; use \"fp32\"");
 }
 
-TEST_F(Verify, RefusesWordsThatAreNoLayouts) {
+TEST_F(Verify, RefusesInvalidLayouts) {
   for (const auto& [layouts, says] :
        {std::pair{"dp=2", "give two or more layouts"},
         {"dp=1; dp=two", "\"dp=two\": dp must be a number from 1 to 4096"},

@@ -1,4 +1,4 @@
-// Weights that a GPU draws: the host's bits. Without a GPU nothing is tested, and that is said.
+// Weights drawn on a GPU equal the host's bit for bit. Without a GPU the test is skipped with a message.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -9,7 +9,7 @@
 namespace trireme::shard {
 namespace {
 
-TEST(DrawOnGpu, DrawsTheHostsBits) {
+TEST(DrawOnGpu, EqualsTheHostBitForBit) {
   if (comm::cuda_device_count() == 0) {
     std::cout << "NO GPU HERE: the kernel was compiled and linked, and not run\n";
     return;

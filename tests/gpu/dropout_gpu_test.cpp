@@ -1,4 +1,4 @@
-// Dropout masks that a GPU draws: the host's bits. Without a GPU nothing is tested, and that is said.
+// Dropout masks drawn on a GPU equal the host's bit for bit. Without a GPU the test is skipped with a message.
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace trireme::nn {
 namespace {
 
-TEST(DropoutOnGpu, DrawsTheHostsBits) {
+TEST(DropoutOnGpu, EqualsTheHostBitForBit) {
   if (comm::cuda_device_count() == 0) {
     std::cout << "NO GPU HERE: the kernel was compiled and linked, and not run\n";
     return;

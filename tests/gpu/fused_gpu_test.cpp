@@ -1,5 +1,5 @@
-// Fused steps by a GPU's kernels against LibTorch's on the host, in each type of numbers. Without a GPU nothing is
-// tested, and that is said.
+// The GPU's fused kernels against LibTorch's on the host, in each dtype. Without a GPU the test is skipped with a
+// message.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/rand.h>
@@ -35,22 +35,22 @@ const Fusion kFusions[] = {{"bias_gelu", [](const List& in) { return List{bias_g
                               return List{sum, norm};
                             }}};
 
-/// Outputs, and the gradients of the four inputs; on the host, in double.
-/// `offset`: of each tensor's first element in its memory, which decides whether 16 bytes can be read at once.
+/// Returns outputs and gradients of the four inputs, on the host in double. Each tensor starts `offset` elements
+/// into its memory, which decides whether 16 bytes can be read at once.
 List run(const Fusion& fusion, const List& inputs, const List& gradients, c10::Device device, at::ScalarType dtype,
          std::int64_t offset) {
-  const auto place = [&](const at::Tensor& x, at::ScalarType type) {
+  const auto to_device = [&](const at::Tensor& x, at::ScalarType type) {
     auto memory = at::empty({x.numel() + offset}, at::TensorOptions(type).device(device));
     auto placed = memory.narrow(0, offset, x.numel()).view(x.sizes());
     placed.copy_(x);
     return placed.detach();
   };
   List leaves, incoming, found;
-  for (std::size_t i = 0; i < 4; ++i) leaves.push_back(place(inputs[i], dtype).set_requires_grad(true));
+  for (std::size_t i = 0; i < 4; ++i) leaves.push_back(to_device(inputs[i], dtype).set_requires_grad(true));
   auto given = leaves;
-  given.push_back(place(inputs[4], at::kBool));
+  given.push_back(to_device(inputs[4], at::kBool));
   const auto made = fusion.step(given);
-  for (std::size_t i = 0; i < made.size(); ++i) incoming.push_back(place(gradients[i], dtype));
+  for (std::size_t i = 0; i < made.size(); ++i) incoming.push_back(to_device(gradients[i], dtype));
   for (const auto& output : made) found.push_back(output.detach());
   for (auto& g : torch::autograd::grad(made, leaves, incoming, std::nullopt, false, true)) found.push_back(g);
   for (auto& t : found)
@@ -58,7 +58,7 @@ List run(const Fusion& fusion, const List& inputs, const List& gradients, c10::D
   return found;
 }
 
-TEST(FusedOnGpu, EqualsTheHosts) {
+TEST(FusedOnGpu, EqualsTheHost) {
   if (comm::cuda_device_count() == 0) {
     std::cout << "NO GPU HERE: the kernels were compiled and linked, and not run\n";
     return;

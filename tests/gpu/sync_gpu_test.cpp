@@ -1,6 +1,6 @@
-// A training step gives the GPU its work and waits for none of it: after three steps that warm up, LibTorch's own watch
-// over synchronising calls turns each into an error. For every plugin, on one rank. Without a GPU nothing is tested,
-// and that is said.
+// A training step queues work on the GPU and never waits for it: after three warm-up steps, LibTorch's sync debug mode
+// turns each synchronising call into an error. Every plugin is tested on one rank. Without a GPU the test is skipped
+// with a message.
 #include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ constexpr Row kRows[] = {{"torch_ddp", ""},
                          {"hybrid_parallel", "zero_stage = 1"},
                          {"hybrid_parallel", "zero_stage = 3"}};
 
-/// While it lives, what makes the host wait for the device throws.
+/// While it lives, every call that makes the host wait for the device throws.
 class NoSynchronisation {
  public:
   NoSynchronisation() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR); }
@@ -40,7 +40,7 @@ class NoSynchronisation {
   NoSynchronisation& operator=(const NoSynchronisation&) = delete;
 };
 
-TEST(HostSync, IsNotInAStep) {
+TEST(HostSync, DoesNotHappenInAStep) {
   if (world().device().is_cpu()) {
     std::cout << "NO GPU HERE: the test was compiled and linked, and not run\n";
     return;

@@ -1,4 +1,4 @@
-// Every collective on every dtype, reduction, shape and group: values in, values out, on each rank.
+// Checks the result of every collective on each rank, for every dtype, reduction, shape and group.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -24,7 +24,7 @@ using Tensors = std::vector<at::Tensor>;
 
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
-/// A tensor's layout in memory, the values being the same: contiguous, transposed, every other element.
+/// How the same values are laid out in memory: contiguous, transposed, or as every other element.
 enum class Layout { contiguous, transposed, strided };
 constexpr Layout kLayouts[] = {Layout::contiguous, Layout::transposed, Layout::strided};
 
@@ -43,8 +43,8 @@ struct Case {
   Layout layout;
 };
 
-/// Nothing, one element, odd sizes in each layout; for some dtypes more than one round's worth. The calls that go by
-/// chunks have a test of their own.
+/// Empty tensors, one element, odd sizes in each layout, and for some dtypes more elements than one round sends. A
+/// separate test has the sizes that are sent in chunks.
 std::vector<Case> cases(at::ScalarType type) {
   std::vector<Case> all{{{0}, Layout::contiguous},
                         {{1}, Layout::contiguous},
@@ -55,7 +55,7 @@ std::vector<Case> cases(at::ScalarType type) {
   return all;
 }
 
-/// Runs a body for every group; the message of a failure says which.
+/// Runs a body for every group; the message of a failure names the group.
 template <class Body>
 void on_each_group(Body&& body) {
   for (const auto& [name, group] : groups()) {
@@ -81,14 +81,14 @@ TEST(Collectives, all_reduce) {
   });
 }
 
-TEST(Collectives, megabytes_go_by_chunks) {
+TEST(Collectives, megabytes_are_sent_in_chunks) {
   for (const auto* group_name : {"world", "half"}) {
     const auto found =
         std::find_if(groups().begin(), groups().end(), [&](const auto& g) { return g.name == group_name; });
     SCOPED_TRACE(group_name);
     const auto& group = found->group;
     const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
-    const std::vector<std::int64_t> shape{3, 700'001};  // 8.4 MB, and no rank's part is even
+    const std::vector<std::int64_t> shape{3, 700'001};  // 8.4 MB, with an odd number of elements
     const auto mine = values(me, shape, at::kFloat), sum = reduced(group, shape, at::kFloat, ReduceOp::sum);
     auto tensor = mine.clone();
     group.all_reduce(tensor);
@@ -104,7 +104,7 @@ TEST(Collectives, megabytes_go_by_chunks) {
   }
 }
 
-TEST(Collectives, reduce_changes_the_root_alone) {
+TEST(Collectives, reduce_changes_only_the_root) {
   on_each_group([](const Group& group) {
     const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
     for (const auto type : all_types())
@@ -154,7 +154,8 @@ TEST(Collectives, all_gather_into) {
 TEST(Collectives, all_gather_of_uneven_pieces) {
   on_each_group([](const Group& group) {
     const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
-    const auto shape_of = [](int world_rank) { return std::vector<std::int64_t>{2 * world_rank, 3}; };  // rank 0: none
+    // Rank 0 has an empty piece.
+    const auto shape_of = [](int world_rank) { return std::vector<std::int64_t>{2 * world_rank, 3}; };
     for (const auto type : all_types()) {
       for (const bool later : {false, true}) {
         Tensors outputs;
@@ -195,7 +196,7 @@ TEST(Collectives, reduce_scatter_into) {
 TEST(Collectives, reduce_scatter_of_uneven_pieces) {
   on_each_group([](const Group& group) {
     const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
-    // Sizes from nothing to more than one chunk.
+    // The sizes range from nothing to more than one chunk.
     const auto shape_of = [](int r) { return std::vector<std::int64_t>{r == 3 ? 800'000 : 5 * r}; };
     Tensors inputs;
     for (int r = 0; r < group.size(); ++r) inputs.push_back(values(me, shape_of(r), at::kDouble, r));
@@ -208,28 +209,28 @@ TEST(Collectives, reduce_scatter_of_uneven_pieces) {
   });
 }
 
-TEST(Collectives, of_uneven_pieces_go_as_equal_parts) {  // as a Group over NCCL sends them
+TEST(Collectives, uneven_pieces_are_sent_as_equal_parts) {  // as a Group over NCCL sends them
   on_each_group([](const Group& group) {
     const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
     for (const auto type : all_types()) {
       Tensors pieces, inputs, expected;
       for (const int r : group.ranks()) {
-        const std::vector<std::int64_t> shape{2 * r, 3};  // rank 0: none
+        const std::vector<std::int64_t> shape{2 * r, 3};  // empty for rank 0
         pieces.push_back(at::zeros(shape, on(type)));
         expected.push_back(values(r, shape, type));
         inputs.push_back(values(me, shape, type, r));
       }
-      const auto here = static_cast<std::size_t>(group.rank());
+      const auto own = static_cast<std::size_t>(group.rank());
       const comm::Parts gathered(pieces, pieces[0].options());
-      group.all_gather_into(gathered.whole(), gathered.single(expected[here], /*reads=*/true));
+      group.all_gather_into(gathered.whole(), gathered.single(expected[own], /*reads=*/true));
       for (std::size_t r = 0; r < pieces.size(); ++r)
         EXPECT_TRUE(same(gathered.part(r), expected[r])) << c10::toString(type);
       const comm::Parts summed(inputs, pieces[0].options());
       for (std::size_t r = 0; r < inputs.size(); ++r) summed.part(r).copy_(inputs[r]);
-      const auto mine = summed.single(pieces[here], /*reads=*/false);
+      const auto mine = summed.single(pieces[own], /*reads=*/false);
       group.reduce_scatter_into(mine, summed.whole());
-      EXPECT_TRUE(same(comm::Parts::in_shape(mine, pieces[here].sizes()),
-                       reduced(group, pieces[here].sizes(), type, ReduceOp::sum, me)))
+      EXPECT_TRUE(same(comm::Parts::in_shape(mine, pieces[own].sizes()),
+                       reduced(group, pieces[own].sizes(), type, ReduceOp::sum, me)))
           << c10::toString(type);
     }
   });
@@ -257,7 +258,7 @@ TEST(Collectives, gather_and_scatter) {
 TEST(Collectives, all_to_all_of_uneven_pieces) {
   on_each_group([](const Group& group) {
     for (const auto type : all_types()) {
-      // From group rank a to b: a + 2b elements, salted by both.
+      // Group rank a sends a + 2b elements to b, with values that depend on both.
       const auto piece = [&](int a, int b) { return values(a, {a + 2 * b}, type, b); };
       Tensors inputs, outputs;
       for (int r = 0; r < group.size(); ++r) {
@@ -307,20 +308,20 @@ TEST(Collectives, parameters_that_require_a_gradient_are_written) {
   });
 }
 
-TEST(Collectives, sums_of_floats_have_the_same_bits_however_they_are_cut) {
-  TRIREME_ONLY_OVER_MPI("NCCL sums in an order of its own");
+TEST(Collectives, sums_of_floats_are_bitwise_equal_for_any_split) {
+  TRIREME_ONLY_OVER_MPI("NCCL sums in another order");
   const auto& group = world().group();
-  // Not representable, of very different sizes: the order of summation shows in the last bits.
-  const auto numbers = [](int rank, std::int64_t count) {
+  // The values are not representable and differ much in size, so the order of summation shows in the last bits.
+  const auto values_of = [](int rank, std::int64_t count) {
     return (at::arange(count, on()) * 0.37f + static_cast<float>(rank)).sin() * (rank == 1 ? 1e4f : 0.1f);
   };
   for (const std::int64_t count : {100, 20'000, 1'500'000}) {
-    auto whole = numbers(group.rank(), count);
+    auto whole = values_of(group.rank(), count);
     group.all_reduce(whole);
-    auto expected_sum = numbers(0, count);
-    for (int r = 1; r < group.size(); ++r) expected_sum += numbers(r, count);
+    auto expected_sum = values_of(0, count);
+    for (int r = 1; r < group.size(); ++r) expected_sum += values_of(r, count);
     EXPECT_TRUE(same(whole, expected_sum)) << count;
-    auto pieces = numbers(group.rank(), count);
+    auto pieces = values_of(group.rank(), count);
     for (std::int64_t at = 0; at < count; at += (count + 2) / 3)
       group.all_reduce(pieces.narrow(0, at, std::min((count + 2) / 3, count - at)));
     EXPECT_TRUE(same(pieces, whole)) << count;

@@ -26,7 +26,7 @@ using comm::Work;
 using std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
 
-/// A fresh group of all ranks that gives up early; null on one rank, where nothing can be late.
+/// A new group of all ranks with a short timeout. On one rank there is no timeout, because nothing can be late.
 Group impatient(const std::string& name, milliseconds timeout) {
   auto group = world().make_group(everyone(), name);
   if (group.size() > 1) group.process_group()->setTimeout(timeout);
@@ -42,11 +42,11 @@ std::string error_of(const std::function<void()>& body) {
   return "no error";
 }
 
-void expect_words(const std::string& text, const std::vector<std::string>& words) {
-  for (const auto& word : words) EXPECT_NE(text.find(word), std::string::npos) << "no \"" << word << "\" in: " << text;
+void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
 }
 
-TEST(Concurrency, many_operations_on_many_groups_in_other_orders_on_each_rank) {
+TEST(Concurrency, many_operations_on_many_groups_in_different_orders_on_each_rank) {
   constexpr int kEach = 12;
   const auto& all = groups();
   struct InFlight {
@@ -57,7 +57,7 @@ TEST(Concurrency, many_operations_on_many_groups_in_other_orders_on_each_rank) {
   for (int turn = 0; turn < 3; ++turn) {
     std::vector<InFlight> flights;
     for (std::size_t g = 0; g < all.size(); ++g) {
-      // Each rank goes through the groups from another one on, each second rank backwards; in a group the order holds.
+      // Each rank begins with another group, and odd ranks go backwards; within a group the order is the same.
       const auto shift = (g + static_cast<std::size_t>(world().rank())) % all.size();
       const auto& group = all[world().rank() % 2 == 0 ? shift : all.size() - 1 - shift].group;
       const int me = group.ranks()[static_cast<std::size_t>(group.rank())];
@@ -76,7 +76,7 @@ TEST(Concurrency, many_operations_on_many_groups_in_other_orders_on_each_rank) {
         }
       }
     }
-    // Waited for in an order that is again another one on each rank.
+    // The order of waiting also differs between ranks.
     if ((world().rank() + turn) % 2 == 0) std::reverse(flights.begin(), flights.end());
     for (auto& flight : flights) {
       flight.work.wait();
@@ -85,8 +85,8 @@ TEST(Concurrency, many_operations_on_many_groups_in_other_orders_on_each_rank) {
   }
 }
 
-TEST(Concurrency, the_next_operation_does_not_meet_the_rounds_of_the_last) {
-  // Even ranks send the second operation's message before the last one of the first, odd ranks after it.
+TEST(Concurrency, rounds_of_consecutive_operations_do_not_mix) {
+  // Even ranks send the second operation's message before the first operation's last one, odd ranks after it.
   for (const auto& [name, group] : groups()) {
     auto first = at::full({100'000}, 1.0f, on()), second = at::full({3}, 2.0f, on());
     auto long_work = group.all_reduce_async(first);
@@ -99,8 +99,8 @@ TEST(Concurrency, the_next_operation_does_not_meet_the_rounds_of_the_last) {
   }
 }
 
-TEST(Concurrency, a_group_is_made_while_others_are_in_use) {
-  // Odd ranks join the operation only after the group exists: its making must not hold up the operation, nor wait for
+TEST(Concurrency, a_group_is_created_while_others_are_in_use) {
+  // Odd ranks join the operation only after the group exists: creating it must neither delay the operation nor wait for
   // it.
   const auto& group = world().group();
   const int n = group.size();
@@ -120,7 +120,7 @@ TEST(Concurrency, a_large_all_reduce_completes_while_the_rank_computes) {
   const auto& group = world().group();
   auto tensor = at::full({10'000'000}, 1.0f, on());  // 40 MB
   auto work = group.all_reduce_async(tensor);
-  // Computes, never waits: the operation must come to its end by itself.
+  // The rank computes and never waits: the operation must complete by itself.
   auto matrix = at::full({64, 64}, 1.0f / 64, on());
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!work.done() && std::chrono::steady_clock::now() < limit)
@@ -153,7 +153,7 @@ TEST(C10d, futures_complete_by_themselves_and_yield_the_tensors) {
 }
 
 TEST(C10d, the_dispatcher_reaches_every_collective) {
-  TRIREME_ONLY_OVER_MPI("NCCL receives from no unnamed rank");
+  TRIREME_ONLY_OVER_MPI("NCCL has no receive from any source");
   for (const auto& [name, group] : groups()) {
     const auto pg = group.process_group();
     if (!pg) continue;
@@ -230,21 +230,21 @@ TEST(Failure, a_rank_that_never_joins_is_named) {
   const int n = group.size();
   if (n > 1 && group.rank() != n - 1) {
     const auto text = error_of([&] { group.all_reduce(at::zeros({8}, on())); });
-    expect_words(text, {"all_reduce", "group lonely", "sequence 1", "within 0.4 s"});
-    // A few ranks hear from each other; of many, those that wait for this one name it, and others name those.
-    if (n <= 4) expect_words(text, {"rank " + std::to_string(n - 1)});
-    // Through a future, as c10d::Reducer waits.
+    expect_parts(text, {"all_reduce", "group lonely", "sequence 1", "within 0.4 s"});
+    // With few ranks all wait for this one. With many, only some do and name it; the others name one of those.
+    if (n <= 4) expect_parts(text, {"rank " + std::to_string(n - 1)});
+    // A future, through which c10d::Reducer waits, reports the error too.
     Tensors tensors{at::zeros({8}, on())};
     auto future = group.process_group()->allreduce(tensors)->getFuture();
-    expect_words(error_of([&] { future->waitAndThrow(); }), {"sequence 2"});
+    expect_parts(error_of([&] { future->waitAndThrow(); }), {"sequence 2"});
     EXPECT_TRUE(future->hasError());
   }
   auto still = at::ones({1}, on());
-  world().group().all_reduce(still);  // other groups go on
+  world().group().all_reduce(still);  // other groups still work
   EXPECT_EQ(still.item<float>(), static_cast<float>(n));
 }
 
-TEST(Failure, a_wait_may_give_up_without_ending_the_operation) {
+TEST(Failure, a_wait_can_time_out_without_ending_the_operation) {
   TRIREME_ONLY_OVER_MPI("after a timeout NCCL ends the process");
   const auto& group = world().group();
   if (group.size() == 1) GTEST_SKIP() << "nothing is late in a world of one";
@@ -252,35 +252,35 @@ TEST(Failure, a_wait_may_give_up_without_ending_the_operation) {
   Tensors tensors{at::ones({4}, on())};
   if (group.rank() == last) std::this_thread::sleep_for(milliseconds(150));
   auto work = group.process_group()->allreduce(tensors);
-  if (group.rank() != last) expect_words(error_of([&] { work->wait(milliseconds(10)); }), {"all_reduce", "0.01 s"});
+  if (group.rank() != last) expect_parts(error_of([&] { work->wait(milliseconds(10)); }), {"all_reduce", "0.01 s"});
   work->wait();
   EXPECT_TRUE(same(tensors[0], at::full({4}, static_cast<float>(group.size()), on())));
 }
 
-TEST(Failure, different_sizes_are_told) {
+TEST(Failure, different_sizes_are_reported) {
   TRIREME_ONLY_OVER_MPI("NCCL does not compare sizes");
   if (world().size() == 1) GTEST_SKIP() << "no other rank to differ from";
   for (const std::int64_t more : {1, 100'000}) {
     const auto group = impatient("uneven", milliseconds(2000));
     const auto text = error_of([&] { group.all_reduce(at::zeros({4 + more * group.rank()}, on())); });
-    expect_words(text, {"all_reduce", "group uneven", "bytes", "shapes"});
+    expect_parts(text, {"all_reduce", "group uneven", "bytes", "shapes"});
     world().group().barrier();
   }
 }
 
 TEST(Failure, wrong_calls_are_refused_before_anything_is_sent) {
-  TRIREME_ONLY_OVER_MPI("NCCL has words of its own");
+  TRIREME_ONLY_OVER_MPI("NCCL has other messages");
   const auto& group = world().group();
-  expect_words(error_of([&] { group.all_gather_into(at::zeros({group.size() * 2 + 1}, on()), at::zeros({2}, on())); }),
+  expect_parts(error_of([&] { group.all_gather_into(at::zeros({group.size() * 2 + 1}, on()), at::zeros({2}, on())); }),
                {"all_gather", "world"});
-  expect_words(error_of([&] { group.broadcast(at::zeros({1}, on()), group.size()); }), {"no rank"});
-  expect_words(error_of([&] { group.all_to_all({}, {}); }), {"outputs"});
+  expect_parts(error_of([&] { group.broadcast(at::zeros({1}, on()), group.size()); }), {"no rank"});
+  expect_parts(error_of([&] { group.all_to_all({}, {}); }), {"outputs"});
   if (group.size() == 1) return;
-  expect_words(error_of([&] { group.all_reduce(at::zeros({1}, on(at::kBool)), ReduceOp::avg); }), {"bool"});
-  expect_words(error_of([&] { group.all_reduce(at::zeros({1}, on(at::kComplexFloat))); }), {"complex64"});
-  expect_words(error_of([&] { group.send(at::zeros({1}, on()), (group.rank() + 1) % group.size(), -1); }), {"tag -1"});
-  // Every rank names itself first: no two agree.
-  expect_words(error_of([&] {
+  expect_parts(error_of([&] { group.all_reduce(at::zeros({1}, on(at::kBool)), ReduceOp::avg); }), {"bool"});
+  expect_parts(error_of([&] { group.all_reduce(at::zeros({1}, on(at::kComplexFloat))); }), {"complex64"});
+  expect_parts(error_of([&] { group.send(at::zeros({1}, on()), (group.rank() + 1) % group.size(), -1); }), {"tag -1"});
+  // Every rank lists itself first, so that no two lists agree.
+  expect_parts(error_of([&] {
                  (void)world().make_group({group.rank(), (group.rank() + 1) % group.size()}, "odd");
                }),
                {"odd", "different lists"});

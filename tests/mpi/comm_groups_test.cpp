@@ -1,4 +1,5 @@
-// Groups that come and go: what one leaves behind serves the next, and nothing of it is met there.
+// Groups that are created and released: a new group reuses the communicators of released ones, and sees none of their
+// messages.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ int communicators_made = 0;
 std::atomic<std::int64_t> messages_sent{0};
 }  // namespace
 
-// MPI's profiling interface: the library calls these.
+// MPI's profiling interface lets the library call these.
 extern "C" int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made) {
   ++communicators_made;
   return PMPI_Comm_create_group(comm, group, tag, made);
@@ -42,18 +43,18 @@ void expect_sum_over(const Group& group) {
   EXPECT_TRUE(same(tensor, at::full({3}, static_cast<float>(group.size()), on())));
 }
 
-TEST(Groups, that_are_gone_leave_their_communicators_to_the_next) {
+TEST(CommGroups, reuse_the_communicators_of_released_groups) {
   TRIREME_ONLY_OVER_MPI("counts communicators");
   if (world().size() == 1) GTEST_SKIP() << "a world of one has no communicators";
   auto first_only = everyone();
-  first_only.pop_back();  // the last rank is no member
+  first_only.pop_back();  // the last rank is not a member
   const bool member = world().rank() + 1 < world().size();
   int made = 0;
   for (int round = 0; round < 20; ++round) {
     std::vector<Group> groups{world().make_group(everyone(), "a"), world().make_group(everyone(), "b")};
     if (const auto some = world().make_group(first_only, "some"); member) groups.push_back(some);
     for (const auto& group : groups) expect_sum_over(group);
-    // Each rank lets go in an order of its own, and while others are still at it.
+    // The ranks release the groups in different orders, and while others still use them.
     if (world().rank() % 2 == 1) std::reverse(groups.begin(), groups.end());
     while (!groups.empty()) groups.pop_back();
     if (round == 0) made = communicators_made;
@@ -62,11 +63,11 @@ TEST(Groups, that_are_gone_leave_their_communicators_to_the_next) {
   EXPECT_LE(communicators_made, made + 2);  // an operation may outlive its group by a moment
 }
 
-TEST(Groups, of_a_partition_are_made_at_once) {
+TEST(CommGroups, of_a_partition_are_created_together) {
   TRIREME_ONLY_OVER_MPI("counts communicators");
   const int n = world().size();
   if (n == 1) GTEST_SKIP() << "a world of one has no communicators";
-  // Of uneven sizes, the last one alone on 3 and 7 ranks; in falling order, so that group ranks are not world ranks.
+  // The last rank is alone on 3 and 7 ranks. The order is descending, so that group ranks are not world ranks.
   const auto pair_of = [n](int rank) {
     std::vector<int> pair;
     for (int r = std::min(n - 1, rank / 2 * 2 + 1); r >= rank / 2 * 2; --r) pair.push_back(r);
@@ -83,14 +84,14 @@ TEST(Groups, of_a_partition_are_made_at_once) {
     EXPECT_TRUE(same(tensor, at::full({2}, sum, on())));
   }
   EXPECT_LE(communicators_made, before + 2);
-  // A rank that thinks of another partition is an error on every rank, not a hang.
+  // A rank with another partition is an error on every rank, not a hang.
   auto mine = pair_of(world().rank());
   if (world().rank() == 0) std::reverse(mine.begin(), mine.end());
   EXPECT_THROW((void)world().partition(mine, "pair"), CommError);
   EXPECT_THROW((void)world().partition(pair_of(world().rank()), world().rank() == 1 ? "one" : "other"), CommError);
 }
 
-/// How many messages all ranks of the world send for one call each.
+/// The number of messages that all ranks of the world send together for one call each.
 std::int64_t messages_of(const std::function<void()>& call) {
   const auto before = messages_sent.load();
   call();
@@ -99,8 +100,8 @@ std::int64_t messages_of(const std::function<void()>& call) {
   return total.item<std::int64_t>();
 }
 
-// The formulas of docs/scale.md.
-TEST(Messages, are_as_many_as_the_formulas_say) {
+// docs/scale.md has the formulas.
+TEST(Messages, follow_the_formulas) {
   TRIREME_ONLY_OVER_MPI("counts messages");
   const auto& group = world().group();
   const std::int64_t n = group.size();
@@ -109,7 +110,7 @@ TEST(Messages, are_as_many_as_the_formulas_say) {
     if (2 * power <= n) power *= 2;
   const auto everyone_to_each = n * (n - 1), one_each = n - 1;
   const auto small = n > 4 ? n * doublings : everyone_to_each;
-  // Sums of integers, which come to the same in any order; the ranks beyond a power of two send and hear once.
+  // Sums of integers are the same in any order; the ranks beyond a power of two send and receive once.
   const auto integers = n > 4 ? power * (doublings - (power < n ? 1 : 0)) + 2 * (n - power) : everyone_to_each;
   const auto bytes = [](std::int64_t count) { return at::zeros({count}, on(at::kByte)); };
   EXPECT_EQ(messages_of([&] { group.barrier(); }), small);
@@ -122,22 +123,22 @@ TEST(Messages, are_as_many_as_the_formulas_say) {
   EXPECT_EQ(messages_of([&] { (void)comm::gather_text(group, world().device(), "text"); }), 2 * one_each);
   EXPECT_EQ(messages_of([&] { (void)comm::broadcast_text(group, world().device(), "text"); }), 2 * one_each);
   EXPECT_EQ(messages_of([&] { (void)world().make_group(everyone(), "all"); }), n > 1 ? integers : 0);
-  const auto pair = world().rank() / 2 * 2;  // alone at the end of an odd number
+  const auto pair = world().rank() / 2 * 2;  // the last rank of an odd number is alone
   const auto partner = std::min<int>(static_cast<int>(n) - 1, pair + 1);
   const auto mine = partner == pair ? std::vector<int>{pair} : std::vector<int>{pair, partner};
   EXPECT_EQ(messages_of([&] { (void)world().partition(mine, "pairs"); }), n > 1 ? integers : 0);
-  // Longer ones: shared out to all ranks, or, where the shares would be short, to some.
+  // Longer tensors are split over all ranks, or over some of them where the parts would be short.
   EXPECT_EQ(messages_of([&] { group.all_reduce(bytes(1 << 20)); }), 2 * everyone_to_each);
   if (n > 4) {
     EXPECT_EQ(messages_of([&] { group.all_reduce(bytes(40 << 10)); }), 2 * 2 * one_each);
   }
 }
 
-TEST(Groups, that_live_side_by_side_have_communicators_of_their_own) {
+TEST(CommGroups, that_coexist_have_separate_communicators) {
   if (world().size() == 1) GTEST_SKIP() << "a world of one has no communicators";
   std::vector<Group> groups;
   for (int i = 0; i < 6; ++i) groups.push_back(world().make_group(everyone(), "side"));
-  // In other orders on each rank: one that were another's would mix them up.
+  // The ranks start the operations in different orders: a shared communicator would mix them up.
   std::vector<at::Tensor> tensors;
   std::vector<comm::Work> works(groups.size());
   for (std::size_t i = 0; i < groups.size(); ++i) tensors.push_back(at::full({5}, static_cast<float>(i), on()));
@@ -150,9 +151,9 @@ TEST(Groups, that_live_side_by_side_have_communicators_of_their_own) {
     EXPECT_TRUE(same(tensors[i], at::full({5}, static_cast<float>(i) * static_cast<float>(world().size()), on())));
 }
 
-TEST(Groups, do_not_meet_messages_that_nobody_received) {
-  TRIREME_ONLY_OVER_MPI("NCCL does not forget them");
-  if (world().size() == 1) GTEST_SKIP() << "nobody to send to";
+TEST(CommGroups, do_not_receive_messages_of_released_groups) {
+  TRIREME_ONLY_OVER_MPI("NCCL does not drop such messages");
+  if (world().size() == 1) GTEST_SKIP() << "there is no rank to send to";
   const auto talk = [](float value, bool receive) {
     const auto group = world().make_group(everyone(), "talk");
     auto tensor = at::full({3}, value, on());
@@ -163,7 +164,7 @@ TEST(Groups, do_not_meet_messages_that_nobody_received) {
       EXPECT_TRUE(same(tensor, at::full({3}, value, on())));
     }
   };
-  talk(1, /*receive=*/false);  // a step that an error cut short
+  talk(1, /*receive=*/false);  // as when an error ends a step early
   talk(2, /*receive=*/true);
   talk(3, /*receive=*/true);
 }

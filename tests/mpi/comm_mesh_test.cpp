@@ -1,4 +1,4 @@
-// Groups of a mesh, and what the ledger counts of their calls.
+// Groups of a mesh, and what CommStats counts for their calls.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ TEST(Mesh, groups_hold_the_ranks_that_differ_along_their_axes) {
     if (r % two == w.rank() % two) dp.push_back(r);
     all.push_back(r);
   }
-  const auto ranks_of = [&](const comm::Group& group) {  // through the wire, not from the list alone
+  const auto ranks_of = [&](const comm::Group& group) {  // from a collective, not from the group's list
     auto out = at::zeros({group.size()}, on(at::kInt));
     group.all_gather_into(out, at::full({1}, w.rank(), on(at::kInt)));
     const auto host = out.cpu();
@@ -50,7 +50,7 @@ TEST(Mesh, groups_hold_the_ranks_that_differ_along_their_axes) {
   EXPECT_THROW(comm::Mesh(w, {{"dp", n + 1}}), ConfigError);
 }
 
-TEST(CommStats, books_each_call_with_its_payload_and_the_wire_of_a_ring) {
+TEST(CommStats, counts_each_call_with_its_payload_and_the_wire_bytes_of_a_ring) {
   auto& w = world();
   std::vector<int> all;
   for (int r = 0; r < w.size(); ++r) all.push_back(r);

@@ -1,5 +1,5 @@
-// Many sends and receives under one tag: each receive gets its own message, whatever is looked at, ready or waited for
-// first. And what ranks tell each other before any group.
+// Many sends and receives under one tag: each receive gets its own message, no matter which is polled, ready or waited
+// for first. Also the texts that ranks exchange before any group exists.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ namespace mpi = comm::mpi;
 using Tensors = std::vector<at::Tensor>;
 using Order = std::vector<std::size_t>;
 
-/// Orders of waiting for `count` operations: as started, backwards, evens before odds, and by chance.
+/// Orders of waiting for `count` operations: as started, reversed, even before odd, and random.
 std::vector<Order> orders(std::size_t count) {
   Order forward(count);
   std::iota(forward.begin(), forward.end(), 0);
@@ -48,11 +48,11 @@ void expect_in_order(const Tensors& received, int from) {
   Order wrong;
   for (std::size_t i = 0; i < received.size(); ++i)
     if (!same(received[i], at::full(received[i].sizes(), value_of(from, i), received[i].options()))) wrong.push_back(i);
-  EXPECT_EQ(wrong, Order{}) << "messages that are another's";
+  EXPECT_EQ(wrong, Order{}) << "these receives got another message";
 }
 
 TEST(Order, receives_under_one_tag_get_their_own_messages) {
-  TRIREME_ONLY_OVER_MPI("NCCL wants sends and receives started in matching order");
+  TRIREME_ONLY_OVER_MPI("NCCL needs sends and receives started in matching order");
   constexpr std::size_t kMessages = 60;
   for (const auto& [name, group] : groups()) {
     if (group.size() == 1) continue;
@@ -64,7 +64,7 @@ TEST(Order, receives_under_one_tag_get_their_own_messages) {
         Tensors sent, received;
         std::vector<Work> works(2 * kMessages);
         for (std::size_t i = 0; i < kMessages; ++i) {
-          // Ranks take turns in what they start first, so that messages come early and late.
+          // Ranks alternate in what they start first, so that messages come early and late.
           received.push_back(at::zeros({elements}, on()));
           sent.push_back(at::full({elements}, value_of(group.rank(), i), on()));
           const auto receive = [&] { works[i] = group.recv_async(received[i], before, 3); };
@@ -84,10 +84,10 @@ TEST(Order, receives_under_one_tag_get_their_own_messages) {
   }
 }
 
-TEST(Order, a_receive_from_any_takes_its_turn) {
-  TRIREME_ONLY_OVER_MPI("NCCL receives from no unnamed rank");
+TEST(Order, a_receive_from_any_source_keeps_its_place) {
+  TRIREME_ONLY_OVER_MPI("NCCL has no receive from any source");
   const auto& group = world().group();
-  if (group.size() == 1) GTEST_SKIP() << "nobody to receive from";
+  if (group.size() == 1) GTEST_SKIP() << "there is no rank to receive from";
   const auto process_group = group.process_group();
   constexpr int kTag = 6;
   if (group.rank() != 0) {
@@ -95,7 +95,8 @@ TEST(Order, a_receive_from_any_takes_its_turn) {
     group.barrier();
     return;
   }
-  // From rank 1, from anyone (first messages of the others, or rank 1's second), and from rank 1 again.
+  // Rank 0 receives from rank 1, from any source (another rank's first message or rank 1's second), and from rank 1
+  // again.
   Tensors first{at::zeros({5}, on())}, any{at::zeros({5}, on())}, last{at::zeros({5}, on())};
   auto first_work = process_group->recv(first, 1, kTag);
   auto any_work = process_group->recvAnysource(any, kTag);
@@ -119,11 +120,12 @@ TEST(Order, a_receive_from_any_takes_its_turn) {
   group.barrier();
 }
 
-TEST(Order, receives_from_any_do_not_wait_for_the_silent) {
-  TRIREME_ONLY_OVER_MPI("NCCL receives from no unnamed rank");
-  // Rank 1 sends only when rank 0 has heard another: the older receive from rank 1 may not hold up the one from anyone.
+TEST(Order, receives_from_any_source_do_not_wait_for_silent_ranks) {
+  TRIREME_ONLY_OVER_MPI("NCCL has no receive from any source");
+  // Rank 1 sends only when rank 0 has received from another rank: the older receive from rank 1 must not delay the one
+  // from any source.
   const auto& group = world().group();
-  if (group.size() < 3) GTEST_SKIP() << "takes three ranks";
+  if (group.size() < 3) GTEST_SKIP() << "needs three ranks";
   constexpr int kTag = 7;
   if (group.rank() == 0) {
     Tensors one{at::zeros({2}, on())}, any{at::zeros({2}, on())};
@@ -143,8 +145,8 @@ TEST(Order, receives_from_any_do_not_wait_for_the_silent) {
   group.barrier();
 }
 
-/// An engine and a communicator of the test's own, to start operations that are ready when the test says so. The
-/// world's engine is idle meanwhile: MPI is called by one thread at a time.
+/// A separate engine and communicator, with which the test decides when operations are ready. The world's engine is
+/// idle meanwhile, because only one thread at a time may call MPI.
 struct OwnEngine {
   OwnEngine() {
     world().group().barrier();
@@ -180,11 +182,12 @@ struct OwnEngine {
 };
 
 TEST(Order, operations_that_are_ready_late_keep_their_places) {
-  if (world().size() == 1) GTEST_SKIP() << "nobody to receive from";
+  if (world().size() == 1) GTEST_SKIP() << "there is no rank to receive from";
   const OwnEngine own;
   const int next = (world().rank() + 1) % world().size(),
             before = (world().rank() + world().size() - 1) % world().size();
-  // Who is late: the copies of a send to the host, or those of what a receive writes; the first, or all but the last.
+  // Either the sends' copies to the host are late, or those of what receives write; only the first, or all but the
+  // last.
   constexpr std::size_t kMessages = 6;
   for (const bool sends_late : {true, false})
     for (const std::size_t late : {std::size_t{1}, kMessages - 1}) {
@@ -194,22 +197,22 @@ TEST(Order, operations_that_are_ready_late_keep_their_places) {
       Tensors received;
       for (std::size_t i = 0; i < kMessages; ++i) {
         const auto ready = [&copied, is_late = i < late] { return !is_late || copied.load(); };
-        received.push_back(at::zeros({9}));  // in host memory, as what is staged
+        received.push_back(at::zeros({9}));  // in host memory, like staged tensors
         works.push_back(own.start(c10d::OpType::RECV, received[i], before,
                                   sends_late ? std::function<bool()>() : std::function<bool()>(ready)));
         works.push_back(own.start(c10d::OpType::SEND, at::full({9}, value_of(world().rank(), i)), next,
                                   sends_late ? std::function<bool()>(ready) : std::function<bool()>()));
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the background thread has looked at all of them
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the background thread has polled all of them
       copied = true;
       for (const auto& work : works) work->wait(std::chrono::milliseconds(0));
       expect_in_order(received, before);
     }
 }
 
-TEST(Transport, rank_0_hears_what_each_says_and_answers_all) {
+TEST(Transport, rank_0_receives_all_texts_and_answers_all) {
   if (world().size() == 1) GTEST_SKIP() << "a world of one starts no transport";
-  world().group().barrier();  // the world's engine is idle: this one has MPI for itself
+  world().group().barrier();  // the world's engine is idle: only this transport calls MPI
   const auto transport = comm::start_mpi(world().info(), std::chrono::seconds(60));
   const auto said = [](int rank) {
     return std::string(static_cast<std::size_t>(rank * 60), 'x') + std::to_string(rank);
@@ -225,7 +228,7 @@ TEST(Transport, rank_0_hears_what_each_says_and_answers_all) {
   EXPECT_EQ(transport->name(), comm::mpi_built_with());
 }
 
-TEST(Text, goes_to_rank_0_and_from_it) {
+TEST(Text, is_gathered_to_rank_0_and_broadcast_from_it) {
   for (const auto& [name, group] : groups()) {
     SCOPED_TRACE(name);
     const auto said = [](int world_rank) { return std::string(static_cast<std::size_t>(world_rank * 7), 'y'); };

@@ -47,8 +47,8 @@ at::Tensor values(int rank, at::IntArrayRef shape, at::ScalarType type, int salt
   std::int64_t count = 1;
   for (const auto size : shape) count *= size;
   const auto index = at::arange(count, at::kLong);
-  const auto numbers = ((index * 7 + rank * 5 + salt * 3).remainder(3) + 1).reshape(shape);
-  return (type == at::kBool ? numbers.remainder(2) : numbers).to(world().device(), type);
+  const auto values = ((index * 7 + rank * 5 + salt * 3).remainder(3) + 1).reshape(shape);
+  return (type == at::kBool ? values.remainder(2) : values).to(world().device(), type);
 }
 
 at::Tensor reduced(const Group& group, at::IntArrayRef shape, at::ScalarType type, ReduceOp op, int salt) {
@@ -84,7 +84,7 @@ const std::vector<at::ScalarType>& all_types() {
   static const auto types = [] {
     std::vector<at::ScalarType> all{at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
                                     at::kInt,    at::kChar,  at::kByte, at::kBool};
-    if (!over_nccl()) all.push_back(at::kShort);  // which NCCL has not
+    if (!over_nccl()) all.push_back(at::kShort);  // NCCL does not support it
     return all;
   }();
   return types;

@@ -1,4 +1,4 @@
-// What the suites of core/comm share: groups of every kind over the ranks of the test, and expected values.
+// Shared parts of the suites of core/comm: groups of every kind over the ranks of the test, and expected values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,23 +11,23 @@
 
 namespace trireme::tests {
 
-/// Groups to run every body on: the world, halves, evens and odds (on 1 rank: a world of one, each).
+/// Groups to run every test body on: the world in both orders, each rank alone, halves, and even and odd ranks.
 struct NamedGroup {
   std::string name;
   comm::Group group;
 };
-const std::vector<NamedGroup>& groups();  ///< collective at the first call
+const std::vector<NamedGroup>& groups();  ///< the first call is collective
 
 /// All ranks of the world, in order.
 std::vector<int> everyone();
 
-/// Small integers that every dtype holds exactly, different on each rank and element: 1, 2 or 3.
+/// Small integers that every dtype represents exactly and that vary with rank and element: 1, 2 or 3.
 at::Tensor values(int rank, at::IntArrayRef shape, at::ScalarType type, int salt = 0);
 /// The reduction of values() of all ranks of a group, computed in float64 (or int64 arithmetic for integers).
 at::Tensor reduced(const comm::Group& group, at::IntArrayRef shape, at::ScalarType type, comm::ReduceOp op,
                    int salt = 0);
 
-/// Equal in shape, dtype and every bit of value.
+/// Whether shapes, dtypes and all values are equal.
 bool same(const at::Tensor& actual, const at::Tensor& expected);
 
 const std::vector<at::ScalarType>& all_types();

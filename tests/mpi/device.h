@@ -1,4 +1,4 @@
-// TRIREME_TEST_DEVICE: where multi-rank tests compute. Read by every test program that trains.
+// TRIREME_TEST_DEVICE names the device of multi-rank tests. Every test program that trains reads it.
 #pragma once
 
 #include <cstdlib>

@@ -1,6 +1,5 @@
-// main of every multi-rank test: fails when started with another number of ranks than CTest said, or with a device that
-// does not exist; prints rank 0's GoogleTest output and, of the other ranks, failures alone; every rank returns the
-// worst result.
+// main() of every multi-rank test. It fails when the number of ranks is not the one that CTest set, or the device does
+// not exist. Rank 0 prints GoogleTest's output, and the other ranks only their failures.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -16,7 +15,7 @@ namespace trireme::tests {
 static comm::World* the_world = nullptr;
 comm::World& world() { return *the_world; }
 
-/// Null: said why.
+/// Starts the world; on failure prints the reason and returns null.
 static std::unique_ptr<comm::World> start(const comm::LaunchInfo& info) {
   const char* expected = std::getenv("TRIREME_TEST_RANKS");
   if (expected != nullptr && std::atoi(expected) != info.size) {

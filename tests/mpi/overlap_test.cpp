@@ -1,6 +1,6 @@
 // Data parallelism hides the transfer of gradients behind the backward pass. Both sleep for a known time here, so that
-// the result does not depend on how many cores there are: each block's backward for kCompute, each bucket's all-reduce,
-// one after another as on a wire, for kTransfer on top of the real one.
+// the result does not depend on the number of cores. Each block's backward sleeps for kCompute. Each bucket's
+// all-reduce takes kTransfer longer than the real one, and they run one after another, as on a wire.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -73,7 +73,7 @@ struct SleepsInBackward : torch::autograd::Function<SleepsInBackward> {
   }
 };
 
-/// One parameter of 1 MiB, which fills a bucket of its own.
+/// A layer with one parameter of 1 MiB, which fills one bucket.
 struct SlowLayer : torch::nn::Module {
   SlowLayer() { weight = register_parameter("weight", at::full({512, 512}, 1.0f / (512 * 512))); }
   at::Tensor forward(const at::Tensor& x) { return SleepsInBackward::apply(x * weight.sum()); }
@@ -109,7 +109,7 @@ TEST(Overlap, a_backward_pass_hides_the_transfer_of_gradients) {
   model.train(true);
 
   const Seconds transfer = kBlocks * kTransfer;
-  // All but the last bucket's transfer can hide: that one starts when the backward pass ends.
+  // The last bucket's transfer cannot be hidden, because it starts when the backward pass ends.
   const Seconds can_hide = transfer - kTransfer;
   double best = 0;
   for (int round = 0; round < 5; ++round) {
@@ -120,7 +120,7 @@ TEST(Overlap, a_backward_pass_hides_the_transfer_of_gradients) {
     }
     for (auto& p : model.parameters()) p.value.mutable_grad() = at::Tensor();
     const auto both = backward_time(model);
-    // The sum of what the ranks' inputs give: the reduction did take place.
+    // The gradients are sums over the ranks' inputs, which shows that the reduction took place.
     const float expected = static_cast<float>(world().size() * (world().size() + 1)) / 2;
     for (auto& p : model.parameters()) {
       ASSERT_NEAR(p.value.grad().max().item<float>(), expected, 1e-4);

@@ -1,5 +1,5 @@
-// Stages for the executor of pipelines: each multiplies by its weight, and sleeps known times, as the simulator has
-// them.
+// Stages for the pipeline executor: each multiplies by its weight and sleeps for known times, like those of the
+// simulator.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -30,7 +30,7 @@ struct Seconds {
 
 inline void rest(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-/// x * w, at a known pace: of its backward the two gradients have their own.
+/// Computes x * w with a known duration of the forward pass and of each of the two gradients.
 struct Paced : torch::autograd::Function<Paced> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, double forward_s,
                             double input_s, double weight_s) {
@@ -55,8 +55,8 @@ struct Paced : torch::autograd::Function<Paced> {
   }
 };
 
-/// Every stage multiplies by its weight, stage + 2; beside the numbers goes a tensor of integers, and one that no later
-/// stage uses.
+/// Every stage multiplies by its weight, stage + 2. It also passes on a tensor of integers, and one that no later stage
+/// uses.
 class Multiply : public pipeline::Chunks {
  public:
   Multiply(const Schedule& schedule, int rank, Seconds pace) : schedule_(schedule), rank_(rank), pace_(pace) {
@@ -85,7 +85,7 @@ class Multiply : public pipeline::Chunks {
   void after_weights(int, bool last) override { ended += last ? 1 : 0; }
   bool trains(int) const override { return true; }
 
-  at::Tensor lift = at::full({1}, 1.0, on(at::kDouble)).set_requires_grad(true);  ///< so that inputs want a gradient
+  at::Tensor lift = at::full({1}, 1.0, on(at::kDouble)).set_requires_grad(true);  ///< so that inputs require a gradient
   pipeline::Tensors weights;
   int ended = 0;
 
@@ -100,7 +100,7 @@ inline std::vector<data::Batch> batches(int microbatches, std::int64_t samples) 
   std::vector<data::Batch> out;
   for (int m = 0; m < microbatches; ++m) {
     data::Batch batch;
-    const auto size = m + 1 == microbatches ? samples - 1 : samples;  // the last is ragged, or empty
+    const auto size = m + 1 == microbatches ? samples - 1 : samples;  // the last one is smaller, or empty
     batch.inputs = {{"x", at::arange(1, 1 + size, on(at::kDouble)) + m}};
     batch.sample_ids = at::arange(size, at::kLong) + 10 * m;
     out.push_back(std::move(batch));

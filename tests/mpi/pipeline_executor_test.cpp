@@ -1,5 +1,5 @@
-// The executor of pipelines by itself: gradients, what it holds, messages of several tensors. Its times:
-// pipeline_time_test.cpp.
+// The pipeline executor by itself: gradients, memory, and messages of several tensors. pipeline_time_test.cpp tests its
+// times.
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class PipelineExecutor : public testing::TestWithParam<Setting> {
   }
 };
 
-TEST_P(PipelineExecutor, GivesTheProductsGradients) {
+TEST_P(PipelineExecutor, ComputesTheGradientsOfTheProduct) {
   const auto plan = schedule();
   for (const std::int64_t samples : {1, 3}) {
     Multiply chunks(plan, world().rank(), {});
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, PipelineExecutor,
                                               value.param.microbatches);
                          });
 
-// What a rank holds follows from the schedule, not from how many microbatches a step has.
+// A rank's memory depends on the schedule, not on the number of microbatches in a step.
 TEST(PipelineExecutorMemory, DoesNotGrowWithTheMicrobatches) {
   TRIREME_ONLY_ON_CPU("counts the host's memory");
   if (world().size() < 2) return;
@@ -77,7 +77,7 @@ TEST(PipelineExecutorMemory, DoesNotGrowWithTheMicrobatches) {
       Multiply chunks(plan, world().rank(), {});
       pipeline::Executor executor({run.name, run.chunks}, pipeline::Links(mesh, "pp"), chunks);
       const auto micro = batches(microbatches, kSamples);
-      executor.train(micro);  // agrees on shapes
+      executor.train(micro);  // the ranks agree on shapes
       memory::Meter meter(at::kCPU);
       const auto before = memory::held();
       meter.reset();
@@ -88,8 +88,8 @@ TEST(PipelineExecutorMemory, DoesNotGrowWithTheMicrobatches) {
     const auto [bytes, live] = peak(few);
     const auto [bytes_of_more, live_of_more] = peak(3 * few);
     ASSERT_EQ(live, live_of_more) << run.name;
-    // What has been sent or received may linger, on a busy machine longer: a few tensors, where keeping one for every
-    // microbatch would be 2 * few of them.
+    // A few tensors may linger after they were sent or received, longer on a busy machine. Keeping one for every
+    // additional microbatch would take 2 * few of them.
     EXPECT_LE(bytes_of_more - bytes, few * kSamples * 8) << run.name << ": " << bytes << " and " << bytes_of_more;
   }
 }

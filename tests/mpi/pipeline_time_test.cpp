@@ -1,4 +1,5 @@
-// The executor's times: stages that sleep known times take as long as the simulator says, on a busy machine too.
+// The executor's times: stages that sleep for known times take as long as the simulator predicts, on a busy machine
+// too.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@
 namespace trireme::tests {
 namespace {
 
-/// A step's actions on one rank as they went, in order, with when train() was called and when it returned.
+/// The begin and end of each of a step's actions on one rank, in order, and when train() was called and returned.
 struct Went {
   double called = 0, returned = 0;
   std::vector<std::pair<double, double>> spans;
@@ -39,21 +40,22 @@ std::vector<Went> gather(const Went& mine) {
   std::string text = fmt::format("{:.9f} {:.9f}", mine.called, mine.returned);
   for (const auto& [begin, end] : mine.spans) text += fmt::format(" {:.9f} {:.9f}", begin, end);
   std::vector<Went> all;
-  std::string lines;  // every rank goes on by the same numbers
+  std::string lines;  // every rank continues with the same numbers
   for (const auto& reported : comm::gather_text(world().group(), world().device(), text)) lines += reported + "\n";
   std::istringstream of_each(comm::broadcast_text(world().group(), world().device(), lines));
   for (std::string line; std::getline(of_each, line);) {
-    std::istringstream numbers(line);
+    std::istringstream fields(line);
     auto& went = all.emplace_back();
-    numbers >> went.called >> went.returned;
-    for (double begin = 0, end = 0; numbers >> begin >> end;) went.spans.emplace_back(begin, end);
+    fields >> went.called >> went.returned;
+    for (double begin = 0, end = 0; fields >> begin >> end;) went.spans.emplace_back(begin, end);
   }
   return all;
 }
 
-/// A step without what other programs on the machine add to it. Each action has a delay, from when its rank was free
-/// and its input was made until it began, and a duration; the least of each over several steps is the executor's own
-/// doing, for another program seldom delays the same action each time. Steps are played again with these.
+/// Computes the time of a step without the delays that other programs on the machine cause. Each action has a delay,
+/// from when its rank is free and its input is ready until it begins, and a duration. The minima over several steps are
+/// the executor's own, because another program seldom delays the same action each time. step() replays a step with
+/// them.
 class Replay {
  public:
   explicit Replay(const Schedule& schedule) : schedule_(schedule) {
@@ -123,15 +125,15 @@ class Replay {
     }
   }
   Schedule schedule_;
-  std::vector<std::vector<Own>> own_;  ///< of each action, then of what follows the last
+  std::vector<std::vector<Own>> own_;  ///< for each action, then for what follows the last one
 };
 
-/// Seconds of a step whose stages sleep. No further one once it is near what it should be.
+/// Seconds of a step whose stages sleep. No further step is measured once the result is near `expected`.
 double measured(comm::Mesh& mesh, const Schedule& plan, const Setting& run, Seconds pace, double expected) {
   Multiply chunks(plan, world().rank(), pace);
   pipeline::Executor executor({run.name, run.chunks}, pipeline::Links(mesh, "pp"), chunks);
   const auto micro = batches(plan.microbatches, 2);
-  executor.train(micro);  // agrees on shapes
+  executor.train(micro);  // the ranks agree on shapes
   constexpr int kMost = 8;
   Replay replay(plan);
   for (int attempt = 0; attempt < kMost && (attempt == 0 || replay.step() > 1.05 * expected); ++attempt)
@@ -139,7 +141,7 @@ double measured(comm::Mesh& mesh, const Schedule& plan, const Setting& run, Seco
   return replay.step();
 }
 
-TEST(PipelineExecutorTime, IsTheSimulators) {
+TEST(PipelineExecutorTime, MatchesTheSimulator) {
   TRIREME_ONLY_ON_CPU("the host sleeps in place of compute");
   if (world().size() < 2) return;
   comm::Mesh mesh(world(), {{"pp", world().size()}});

@@ -1,4 +1,4 @@
-// The world of a multi-rank test program, and where its tensors are.
+// The world of a multi-rank test program, and the device of its tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,19 +9,19 @@ namespace trireme::tests {
 
 comm::World& world();
 
-/// Of tensors on this rank's device.
+/// Options of tensors on this rank's device.
 inline at::TensorOptions on(at::ScalarType type = at::kFloat) {
   return at::TensorOptions(type).device(world().device());
 }
 
-/// Each rank has a GPU of its own. Ranks that share one send through the host, by MPI.
+/// Whether each rank has its own GPU. Ranks that share one communicate through the host, over MPI.
 inline bool over_nccl() { return world().size() > 1 && world().transport().starts_with("NCCL"); }
 
 }  // namespace trireme::tests
 
-/// Leaves a test out where it says nothing: of the host's memory and clock on a GPU, and of MPI over NCCL. Both are
-/// spoken: GoogleTest counts and names what was skipped.
+/// Skip a test where it does not apply: on GPUs if it measures the host's memory or clock, over NCCL if it is about
+/// MPI. GoogleTest counts and names the skipped tests.
 #define TRIREME_ONLY_ON_CPU(why) \
-  if (::trireme::tests::world().device().is_cuda()) GTEST_SKIP() << "means CPU ranks: " << why
+  if (::trireme::tests::world().device().is_cuda()) GTEST_SKIP() << "only on CPU ranks: " << why
 #define TRIREME_ONLY_OVER_MPI(why) \
-  if (::trireme::tests::over_nccl()) GTEST_SKIP() << "means MPI: " << why
+  if (::trireme::tests::over_nccl()) GTEST_SKIP() << "only over MPI: " << why

@@ -1,4 +1,4 @@
-// What the tests of buffers share: a data set, a training under a plugin, and the plugins' ways to run.
+// Shared by the tests of buffers: a data set, a training under a plugin, and the plugins' configurations.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace trireme::tests::buffers {
 
-constexpr std::int64_t kFeatures = 6, kClassesHere = 3, kGlobal = 8, kMicro = 2, kSteps = 4;
+constexpr std::int64_t kFeatures = 6, kClassCount = 3, kGlobal = 8, kMicro = 2, kSteps = 4;
 constexpr double kLr = 0.2;
 
 class Points : public data::Dataset {
@@ -26,7 +26,7 @@ class Points : public data::Dataset {
     const auto whole = shard::Placement::whole("x", {kFeatures});
     const auto x =
         shard::draw(shard::Init::normal(0.5, 2), 50 + static_cast<std::uint64_t>(index), whole, at::kDouble, at::kCPU);
-    return data::Sample{{{"x", x}}, data::class_label(index * 5 % kClassesHere)};
+    return data::Sample{{{"x", x}}, data::class_label(index * 5 % kClassCount)};
   }
 
  private:
@@ -35,7 +35,7 @@ class Points : public data::Dataset {
 
 struct Plug {
   std::string name, plugin, keys;
-  int pipeline = 1;  ///< ranks of its pipeline
+  int pipeline = 1;  ///< number of pipeline ranks
   bool recompute = false;
 };
 inline void PrintTo(const Plug& plug, std::ostream* out) { *out << plug.name; }
@@ -50,7 +50,7 @@ inline Case case_of(const Plug& plug) {
 inline BoostOptions options_of(const Plug& plug) {
   BoostOptions options;
   options.train.global_batch = kGlobal;
-  // A pipeline's own key for it must have the same effect.
+  // The plugin's key microbatch_size must have the same effect.
   if (plug.keys.find("microbatch_size") == std::string::npos) options.train.micro_batch = kMicro;
   options.train.precision = "fp64";
   options.train.recompute = plug.recompute;
@@ -66,13 +66,13 @@ struct Training {
   Training(const Plug& plug, std::shared_ptr<nn::Model> model, const std::string& weights = "")
       : Training(plug, std::move(model), weights, options_of(plug)) {}
   Training(const Plug& plug, std::shared_ptr<nn::Model> model, const std::string& weights, const BoostOptions& options,
-           std::int64_t samples = 2 * kGlobal)
+           std::shared_ptr<data::Dataset> data = std::make_shared<Points>())
       : booster(world(), make_plugin(case_of(plug)), options) {
     BoostInputs inputs;
     inputs.source.model = std::move(model);
     inputs.source.weights = weights;
     inputs.task = tasks::classification();
-    inputs.data = std::make_shared<Points>(samples);
+    inputs.data = std::move(data);
     run = booster.boost(std::move(inputs));
   }
   void train_to(std::int64_t step) {

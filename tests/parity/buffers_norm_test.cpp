@@ -1,4 +1,4 @@
-// nn::BatchNorm, synchronised: every layout has the statistics of one process on the whole global batch.
+// Synchronised nn::BatchNorm: every layout has the statistics of one process on the whole global batch.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/linear.h>
@@ -36,14 +36,14 @@ class NormedNet : public nn::Model {
   NormedNet() {
     add_block(register_module("0", std::make_shared<Normed>(kFeatures, 12, false)));
     add_block(register_module("1", std::make_shared<Normed>(12, 12, true)));
-    add_block(register_module("2", std::make_shared<Normed>(12, kClassesHere, false)));
+    add_block(register_module("2", std::make_shared<Normed>(12, kClassCount, false)));
     finish();
   }
 };
 
 constexpr std::int64_t kSamples = 17;
 
-/// The same by LibTorch's layers on the whole batch.
+/// The reference: the same network of LibTorch's layers, trained on the whole batch.
 Named whole_batch(const Named& start, std::int64_t global) {
   Named t;
   for (const auto& [name, value] : start) {
@@ -79,13 +79,13 @@ Named whole_batch(const Named& start, std::int64_t global) {
   return t;
 }
 
-/// On every number of ranks and under every plugin. On 4 ranks, 5 samples are shares of 2, 1, 1 and 1, and the last
-/// batch of 2 leaves two ranks without any.
+/// Runs on every number of ranks under every plugin. On 4 ranks, 5 samples are split into 2, 1, 1 and 1, and the last
+/// batch of 2 leaves two ranks without samples.
 class SynchronisedNorms : public UnderPlugins {};
 
-TEST_P(SynchronisedNorms, AreThoseOfOneProcess) {
+TEST_P(SynchronisedNorms, EqualOneProcess) {
   for (const std::int64_t global : {9, 5}) {
-    if (GetParam().name == "pipeline_interleaved_recompute") GTEST_SKIP() << "three blocks are too few for it";
+    if (GetParam().name == "pipeline_interleaved_recompute") GTEST_SKIP() << "three blocks are too few for this layout";
     auto plug = GetParam();
     if (const auto layers = plug.keys.find("[5, 3]"); layers != std::string::npos)
       plug.keys.replace(layers, 6, "[2, 1]");
@@ -94,7 +94,7 @@ TEST_P(SynchronisedNorms, AreThoseOfOneProcess) {
     auto options = options_of(plug);
     options.train.global_batch = global;
     options.train.micro_batch = global;
-    Training training(plug, std::make_shared<NormedNet>(), "", options, kSamples);
+    Training training(plug, std::make_shared<NormedNet>(), "", options, std::make_shared<Points>(kSamples));
     const auto start = training.state();
     training.train_to(kSteps);
     const auto got = training.state();
@@ -108,7 +108,7 @@ TEST_P(SynchronisedNorms, AreThoseOfOneProcess) {
   }
 }
 
-/// In 16 bits the sums and the running statistics have 32: both end near those of float64.
+/// In 16-bit precisions the sums and the running statistics are float32, so both stay near those of float64.
 TEST(BuffersInHalfPrecision, StayNearFloat64) {
   for (const auto* plugin : {"torch_ddp", "low_level_zero", "gemini", "hybrid_parallel"})
     for (const auto* precision : {"bf16", "fp16"}) {

@@ -1,6 +1,6 @@
 // Buffers are state: running statistics are equal on all ranks after each step, under every plugin; they are saved,
 // resumed bit for bit, exported and loaded; recomputation and pipelines update them once a microbatch. The network is a
-// user's own, with LibTorch's batch normalisation and dropout, whose draws must survive all of that too.
+// user's module with LibTorch's batch normalisation and dropout, whose random draws must be reproduced too.
 #include "tests/parity/buffers.h"
 
 #include <ATen/TensorOperators.h>
@@ -27,7 +27,7 @@ namespace {
 torch::nn::Sequential make_net() {
   using namespace torch::nn;
   return Sequential(Linear(kFeatures, 12), BatchNorm1d(12), Dropout(0.3), ReLU(), Linear(12, 12), BatchNorm1d(12),
-                    ReLU(), Linear(12, kClassesHere));
+                    ReLU(), Linear(12, kClassCount));
 }
 
 std::shared_ptr<nn::Model> adapted() { return nn::adapt(make_net()); }
@@ -40,8 +40,8 @@ Named tensors_of(const torch::nn::Sequential& net) {
   return out;
 }
 
-/// The same training in one process, without the engine: every share of the batch in turn, of which only the first
-/// one's running statistics stay.
+/// The reference: the same training in one process, without the engine. It runs every share of the batch in turn and
+/// keeps the running statistics of the first share only.
 Named expected(const Named& start, int shares) {
   auto net = make_net();
   net->to(at::kDouble);
@@ -91,7 +91,7 @@ void expect_bitwise(const Named& got, const Named& wanted) {
 
 using Buffers = UnderPlugins;
 
-TEST_P(Buffers, AreThoseOfTheFirstShare) {
+TEST_P(Buffers, EqualThoseOfTheFirstShare) {
   Training training(GetParam(), adapted());
   const auto start = training.state();
   EXPECT_EQ(start.size(), 6U + 4U + 6U);  // weights and biases, those of two norms, and their buffers
@@ -102,7 +102,7 @@ TEST_P(Buffers, AreThoseOfTheFirstShare) {
     EXPECT_LE((have - of).abs().max().item<double>(), 1e-9) << name;
   }
   EXPECT_GT(got.at("1.num_batches_tracked").item<std::int64_t>(), 0);
-  // Equal on every rank that runs the block, not only on the one whose copy is saved.
+  // They are equal on every rank that runs the block, not only on the rank whose copy is saved.
   for (const auto& [placement, value] : nn::buffers(training.run.model->module()))
     EXPECT_TRUE(at::equal(value.cpu(), got.at(placement.name))) << placement.name << " on rank " << world().rank();
 }
@@ -122,7 +122,7 @@ TEST_P(Buffers, AreResumedBitForBit) {
   resumed.train_to(kSteps);
   expect_bitwise(resumed.state(), straight.state());
 
-  // A checkpoint without buffers, as the version before wrote them: they keep their values.
+  // A checkpoint of the previous version has no buffers: they keep their values.
   Training older(GetParam(), adapted());
   older.train_to(1);
   auto contents = contents_of(older.run);
@@ -156,12 +156,12 @@ TEST_P(Buffers, AreExportedAndLoaded) {
 INSTANTIATE_TEST_SUITE_P(Plugins, Buffers, testing::ValuesIn(all_plugs()),
                          [](const auto& test) { return test.param.name; });
 
-/// The ranks' buffers are made equal before the first step, those that are no floating-point numbers too.
-class Apart : public nn::Block {
+/// A block whose buffers, also integer and boolean ones, differ between ranks until they are broadcast at the start.
+class LocalNorm : public nn::Block {
  public:
-  explicit Apart(int rank)
+  explicit LocalNorm(int rank)
       : linear_(register_module(
-            "linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = kFeatures, .out = kClassesHere}))) {
+            "linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = kFeatures, .out = kClassCount}))) {
     register_buffer("offset", at::full({2, 3}, rank, at::kDouble));
     register_buffer("flags", at::full({4}, rank == 0, at::kBool));
     register_buffer("count", at::full({}, 7 + rank, at::kLong));
@@ -174,18 +174,18 @@ class Apart : public nn::Block {
   std::shared_ptr<nn::Linear> linear_;
 };
 
-class ApartNet : public nn::Model {
+class LocalNormNet : public nn::Model {
  public:
-  explicit ApartNet(int rank) {
-    add_block(register_module("0", std::make_shared<Apart>(rank)));
+  explicit LocalNormNet(int rank) {
+    add_block(register_module("0", std::make_shared<LocalNorm>(rank)));
     finish();
   }
 };
 
-TEST(BuffersAtTheStart, AreTheFirstRanks) {
+TEST(BuffersAtTheStart, AreBroadcastFromRank0) {
   for (const Plug& plug : {Plug{"torch_ddp", "torch_ddp", ""}, Plug{"low_level_zero", "low_level_zero", ""},
                            Plug{"gemini", "gemini", ""}, Plug{"hybrid_parallel", "hybrid_parallel", ""}}) {
-    Training training(plug, std::make_shared<ApartNet>(world().rank()));
+    Training training(plug, std::make_shared<LocalNormNet>(world().rank()));
     for (const int step : {0, 1}) {
       training.train_to(step);
       for (const auto& [placement, value] : nn::buffers(training.run.model->module())) {
@@ -198,7 +198,7 @@ TEST(BuffersAtTheStart, AreTheFirstRanks) {
 }
 
 /// broadcast_buffers = false: each rank keeps its own statistics.
-TEST(BuffersApart, StayApart) {
+TEST(LocalBuffers, DifferBetweenRanks) {
   if (world().size() == 1) GTEST_SKIP() << "needs more ranks";
   for (const auto* plugin : {"torch_ddp", "low_level_zero", "gemini", "hybrid_parallel"}) {
     Training training({plugin, plugin, "broadcast_buffers = false"}, adapted());

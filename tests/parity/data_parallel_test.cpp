@@ -101,15 +101,15 @@ TEST(DataParallelRules, AStepThatOverflowsIsSkippedOnEveryRank) {
     EXPECT_TRUE(at::equal(trace.weights.at(name), value.to(at::kFloat))) << name;
 }
 
-// Without a loss scale nothing searches the gradients: the norm alone keeps a NaN out of weights and moments.
+// Without a loss scale the gradients are not checked: only the norm keeps a NaN out of weights and moments.
 TEST(DataParallelRules, AGradientThatIsNotFiniteChangesNothing) {
   for (const char* precision : {"fp32", "fp64"})
     for (const bool adamw : {true, false})
       expect_not_finite_is_skipped({.name = "not_finite", .adamw = adamw, .max_norm = 0.5, .precision = precision});
 }
 
-// A bucket that misses a gradient is never sent: that must stop the step, in the first one, whatever the options.
-TEST(DataParallelRules, AParameterThatTakesNoPartIsNamed) {
+// A bucket that lacks a gradient is never reduced: with all options, that must be an error in the first step.
+TEST(DataParallelRules, AParameterWithoutAGradientIsNamed) {
   if (world().size() == 1) return;  // nothing is reduced
   for (const bool recompute : {false, true})
     for (const char* options : {"", "check_reduction = true", "gradient_as_bucket_view = false"}) {
@@ -176,7 +176,7 @@ TEST(DataParallelRules, LibTorchsGeneratorsFollowTheSeedAndTheRank) {
   EXPECT_EQ(at::equal(first, from_first_rank), world().rank() == 0);
 }
 
-// What is drawn by name is the same on all ranks, and not sent; what users' own modules have made is the first rank's.
+// Weights drawn by name are equal on all ranks and not sent; those that users' modules initialised come from rank 0.
 TEST(DataParallelRules, OnlyWeightsThatMayDifferAreSentAtTheStart) {
   for (const bool adapted : {false, true}) {
     const Case c{.name = "start", .adapted = adapted};
@@ -197,20 +197,20 @@ TEST(DataParallelRules, OnlyWeightsThatMayDifferAreSentAtTheStart) {
   }
 }
 
-TEST(DataParallelRules, RanksWithOtherSeedsAreRefused) {
+TEST(DataParallelRules, RanksWithDifferentSeedsAreRefused) {
   const Case c{.name = "seeds"};
   auto options = make_options(c);
   options.seed = ~std::uint64_t{0} - (world().rank() == world().size() - 1 ? 1 : 0);
   if (world().size() == 1) return;
   try {
     Booster booster(world(), make_plugin(c), options);
-    ADD_FAILURE() << "each rank would draw weights of its own";
+    ADD_FAILURE() << "each rank would draw different weights";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("set the same seed on all ranks"), std::string::npos) << error.what();
   }
 }
 
-// Gradients travel once a step, whatever the number of microbatches: payload of one model and one loss.
+// Gradients are reduced once a step for any number of microbatches: the payload is one model and one loss.
 TEST(DataParallelRules, CommStatsCountOneReductionPerStep) {
   const Case c{.name = "ledger", .samples = 24, .micro_batch = 1};
   const auto before = sent("dp", "all_reduce");

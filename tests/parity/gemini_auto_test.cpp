@@ -1,4 +1,4 @@
-// gemini's placement_policy = "auto": the same numbers whatever fits, and no more on a rank than its limit.
+// gemini's placement_policy = "auto": every memory limit gives the same numbers, and no rank exceeds its limit.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ Case make_case(const std::string& keys, bool recompute = false) {
           .reduce_each = true};
 }
 
-/// What the last of three steps gathered, in elements, and what tensors took at most in the whole run, in bytes.
+/// The elements that the last of three steps gathered, and the peak bytes of tensors in the whole run.
 struct Run {
   std::uint64_t gathered = 0;
   std::int64_t peak = 0;
@@ -57,7 +57,7 @@ class GeminiAuto : public testing::Test {
     memory::count();
   }
   void TearDown() override { memory::count(); }
-  /// From now on a rank has `times` what `c` needs.
+  /// Limits each rank's memory to `times` what `c` needs.
   static void limit(const Case& c, double times) {
     const auto peak = run(c).peak;
     memory::count(static_cast<std::int64_t>(times * static_cast<double>(peak) / kSteady));
@@ -67,7 +67,7 @@ class GeminiAuto : public testing::Test {
 constexpr const char* kAuto = "placement_policy = \"auto\"\nwarmup_non_model_data_ratio = 1\n";
 constexpr const char* kOffload = "offload_optim_frac = 1\noffload_param_frac = 1\n";
 
-TEST_F(GeminiAuto, EqualsOneProcessWhateverFits) {
+TEST_F(GeminiAuto, EqualsOneProcessAtEveryLimit) {
   struct Row {
     double times;
     const char* keys;
@@ -87,8 +87,8 @@ TEST_F(GeminiAuto, EqualsOneProcessWhateverFits) {
   }
 }
 
-// From what static placement gathers when nothing more fits to each weight once a step when all does.
-TEST_F(GeminiAuto, GathersLessTheMoreFits) {
+// Traffic falls from that of static placement, when nothing more fits, to each weight once a step, when all fits.
+TEST_F(GeminiAuto, GathersLessWithMoreMemory) {
   const auto fixed = run(make_case(kOffload));
   const auto p = static_cast<double>(nn::parameter_count(*make_model(make_case(""))));
   auto before = static_cast<double>(fixed.gathered);
@@ -106,7 +106,7 @@ TEST_F(GeminiAuto, GathersLessTheMoreFits) {
   }
 }
 
-TEST_F(GeminiAuto, StatisticsOfAnEarlierRunSpareTheMeasuring) {
+TEST_F(GeminiAuto, ReusesStatisticsOfAnEarlierRun) {
   const auto path = fmt::format("{}/memstats-{}.json", testing::TempDir(), getppid());
   const auto c = make_case(fmt::format("{}memstats = \"{}\"\ngpu_margin_mem_ratio = 1.0\n", kAuto, path));
   limit(make_case(kOffload), 4);
@@ -114,7 +114,7 @@ TEST_F(GeminiAuto, StatisticsOfAnEarlierRunSpareTheMeasuring) {
   world().group().barrier();
   run(c);
   EXPECT_TRUE(std::filesystem::exists(path));
-  // The first step too has its optimizer state on the device now.
+  // With statistics, already the first step has its optimizer state on the device.
   const auto held = one_step(c);
   EXPECT_EQ(held.optimizer, one_step(c).optimizer);
   auto other = c;
@@ -128,7 +128,7 @@ TEST_F(GeminiAuto, StatisticsOfAnEarlierRunSpareTheMeasuring) {
   if (world().rank() == 0) std::filesystem::remove(path);
 }
 
-TEST_F(GeminiAuto, NeedsToKnowTheMemory) { EXPECT_THROW(run(make_case(kAuto)), ConfigError); }
+TEST_F(GeminiAuto, NeedsAMemoryLimit) { EXPECT_THROW(run(make_case(kAuto)), ConfigError); }
 
 }  // namespace
 }  // namespace trireme::tests

@@ -72,13 +72,40 @@ INSTANTIATE_TEST_SUITE_P(Options, Gemini,
                                                   Case{.name = "twice", .twice = true}})),
                          kName);
 
-// A key of [train] that is set in the plugin's section instead.
+// max_norm, a key of [train], may be set in the plugin's section instead.
 TEST(GeminiKeys, MaxNormOfTheSectionClips) {
   auto c = cross({{"clip", ""}}, {Case{.name = "section", .micro_batch = 1, .max_norm = 0.3}}).front();
   const auto expected = reference(c);
   c.max_norm = 0;
   c.plugin += "\nmax_norm = 0.3";
   expect_same(c, expected);
+}
+
+// With a search range of 0 the chunks have the smallest size, with a larger range a size within it.
+TEST(GeminiKeys, SearchKeysGiveTheSizeOfChunks) {
+  const auto chunks = [](const std::string& keys) {
+    const Case c{.name = "chunks", .hidden = 60, .layers = 4, .plugin = keys, .plugin_name = "gemini"};
+    Booster booster(world(), make_plugin(c), make_options(c));
+    std::string line;
+    for (const auto& note : booster.boost(make_inputs(c)).model->report().notes)
+      if (const auto at = note.find("; "); note.find(" chunks") != std::string::npos) line = note.substr(at + 2);
+    return std::stoi(line);
+  };
+  EXPECT_EQ(chunks("min_chunk_size_m = 0.001\nsearch_range_m = 0"), chunks("chunk_config = 1049"));
+  EXPECT_EQ(chunks("min_chunk_size_m = 0.008\nsearch_range_m = 0"), chunks("chunk_config = 8389"));
+  EXPECT_LT(chunks("chunk_config = 8389"), chunks("chunk_config = 1049"));
+  const auto searched = chunks("min_chunk_size_m = 0.001\nsearch_range_m = 0.007\nhidden_dim = 64");
+  EXPECT_LE(searched, chunks("chunk_config = 1049"));
+  EXPECT_GE(searched, chunks("chunk_config = 8389"));
+}
+
+TEST(GeminiKeys, NormTypeInfIsTheLargestElement) {
+  const auto c = cross({{"inf", "norm_type = \"inf\""}}, {Case{.name = "norm", .steps = 1}}).front();
+  const auto expected = reference(c);
+  double largest = 0;
+  for (const auto& [name, gradient] : expected.gradients.front())
+    largest = std::max(largest, gradient.abs().max().item<double>());
+  EXPECT_NEAR(by_pieces(c).norms.front(), largest, kBound * largest);
 }
 
 TEST(GeminiGroups, TwoCopiesEqualOneProcess) {
@@ -91,7 +118,7 @@ TEST(GeminiGroups, TwoCopiesEqualOneProcess) {
 
 class GeminiPrecision : public testing::TestWithParam<Rounding> {};
 
-// The bounds of stages 1 and 2.
+// The bounds are those of stages 1 and 2.
 TEST_P(GeminiPrecision, StaysNearFloat64) {
   for (const auto& c :
        cross({{"stage3", ""}},
@@ -105,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Bounds, GeminiPrecision,
                                          Rounding{"fp16", 4e-3, 1e-2}),
                          [](const auto& value) { return std::string(value.param.precision); });
 
-/// Bytes of the largest block's weights, padding aside.
+/// Bytes of the largest block's weights, without padding.
 double largest_block(nn::Model& model, double bytes_an_element) {
   double largest = 0;
   for (const auto& block : model.blocks()) {
@@ -116,8 +143,8 @@ double largest_block(nn::Model& model, double bytes_an_element) {
   return largest * bytes_an_element;
 }
 
-// Bytes a rank and elements a step, by the formulas of docs/zero.md; N ranks, P elements, k microbatches.
-TEST(GeminiRules, MemoryAndTrafficAreTheFormulas) {
+// Bytes per rank and elements per step by the formulas of docs/zero.md, for N ranks, P elements and k microbatches.
+TEST(GeminiRules, MemoryAndTrafficMatchTheFormulas) {
   const auto n = world().size();
   struct Row {
     const char *precision, *keys;
@@ -150,7 +177,7 @@ TEST(GeminiRules, MemoryAndTrafficAreTheFormulas) {
     if (n == 1) continue;
     const double k = std::ceil(8.0 / n / static_cast<double>(row.micro_batch));
     EXPECT_NEAR(static_cast<double>(held.reduced), (row.hold ? 1 : k) * p, 0.02 * k * p);
-    // Twice a microbatch, less the last block and the head at the turn once the order is known.
+    // Weights are gathered twice a microbatch, but the last block and the head once when their order is known.
     EXPECT_LE(static_cast<double>(held.gathered), 1.02 * 2 * k * p);
     EXPECT_GE(static_cast<double>(held.gathered), (2 * p - 2 * block / 4) * k);
   }
@@ -162,7 +189,7 @@ TEST(GeminiRules, AGradientThatIsNotFiniteChangesNothing) {
     expect_not_finite_is_skipped(c);
 }
 
-// Ranks without a sample gather with the others.
+// Ranks without samples take part in the gathers.
 TEST(GeminiRules, EvaluatesWithEmptyBatches) {
   const auto c = cross({{"stage3", ""}}, {Case{.name = "evaluation"}}).front();
   Booster booster(world(), make_plugin(c), make_options(c));

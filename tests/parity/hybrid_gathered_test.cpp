@@ -1,5 +1,4 @@
-// Weights that are shared out too (zero_stage = 3), beside tensor parallelism and pipelines: what a rank holds and
-// sends.
+// Sharded weights (zero_stage = 3) beside tensor parallelism and pipelines: what a rank holds and sends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +16,7 @@ struct Row {
   const char* name;
   std::string keys = "";
   std::int64_t tp = 1, pp = 1, micro_batch = 8, ahead = 0;
-  std::int64_t gathers = 2;  ///< of all weights, for a microbatch
+  std::int64_t gathers = 2;  ///< of all weights, per microbatch
 };
 
 Case case_of(const Row& row) {
@@ -35,14 +34,13 @@ Case case_of(const Row& row) {
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
-/// Elements that this rank's stages have, its data-parallel peers' with them, and the most that one of their blocks
-/// has.
-struct Here {
+/// Elements of this rank's stages before they are sharded over the data-parallel ranks, and of their largest block.
+struct StageElements {
   double all = 0, block = 0;
 };
 
-Here here(BoostedModel& model) {
-  Here out;
+StageElements stage_elements(BoostedModel& model) {
+  StageElements out;
   for (const auto& parameter : nn::declarations(model.module()))
     out.all += static_cast<double>(parameter.placement.local_numel());
   for (const auto& block : model.module().blocks()) {
@@ -53,7 +51,7 @@ Here here(BoostedModel& model) {
   return out;
 }
 
-/// What a step has sent over the data-parallel ranks, in elements of the payload a microbatch.
+/// Payload elements per microbatch that a step sent over the data-parallel ranks.
 struct Sent {
   double gathered, reduced;
 };
@@ -84,41 +82,41 @@ INSTANTIATE_TEST_SUITE_P(
                     Row{"zbv", "pp_style = \"zbv\"", 1, 2, 1, 0, 3}, Row{"tp2_pp2", kChunks, 2, 2, 1}),
     [](const auto& value) { return std::string(value.param.name); });
 
-// Bytes a rank and elements a microbatch; N ranks, P elements that the rank's stages have: P/N of weights, gradients
-// and two moments each, one block that is gathered, and those that are sent for ahead.
-TEST_P(HybridGathered, MemoryAndTrafficAreTheFormulas) {
+// With N ranks and P elements in a rank's stages, the rank holds P/N of the weights, the gradients and each of the two
+// moments, one gathered block, and the blocks that are prefetched.
+TEST_P(HybridGathered, MemoryAndTrafficMatchTheFormulas) {
   const auto& row = GetParam();
   if (world().size() % (row.tp * row.pp) != 0) return;
   const auto c = case_of(row);
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
   const auto n = static_cast<double>(booster.mesh().group("dp").size());
-  const auto [all, block] = here(*run.model);
+  const auto [all, block] = stage_elements(*run.model);
   run.loader->start_epoch(0);
   step(booster, run);  // learns the order of the blocks
   const auto sent = step(booster, run);
 
-  const auto near = [](std::int64_t bytes, double formula) {  // padding of chunks aside
+  const auto near = [](std::int64_t bytes, double formula) {  // up to the padding of chunks
     EXPECT_NEAR(static_cast<double>(bytes), formula, 0.03 * formula);
   };
-  near(run.model->parameter_bytes(), 4 * all / n);
-  near(run.optimizer->gradient_bytes(), 4 * all / n);
+  near(run.model->report().parameter_bytes, 4 * all / n);
+  near(run.optimizer->report().gradient_bytes, 4 * all / n);
   const bool offload = row.keys.find("offload") != std::string::npos;  // of masters too
-  near(run.optimizer->state_bytes(), (offload ? 12 : 8) * all / n);
-  EXPECT_EQ(run.optimizer->host_state_bytes(), offload ? run.optimizer->state_bytes() : 0);
-  const auto peak = run.model->peak_gathered_bytes();
+  near(run.optimizer->report().state_bytes, (offload ? 12 : 8) * all / n);
+  EXPECT_EQ(run.optimizer->report().host_state_bytes, offload ? run.optimizer->report().state_bytes : 0);
+  const auto peak = run.model->report().peak_gathered_bytes;
   near(peak, 4 * block * static_cast<double>(1 + row.ahead));
-  EXPECT_LT(static_cast<double>(peak), 4 * all);  // never the stage at once
+  EXPECT_LT(static_cast<double>(peak), 4 * all);  // the whole stage is never gathered at once
 
   if (n > 1) {
     EXPECT_NEAR(sent.reduced, all, 0.03 * all);
-    // Less what the next block still needs: one at each turn of a microbatch. The first stage has no input's gradient
-    // to make first.
+    // A block that the next pass needs first stays gathered, one at each turn of a microbatch. The first stage
+    // computes no gradient of its input.
     const auto times = static_cast<double>(row.gathers), least = booster.mesh().coordinate("pp") == 0 ? 2 : times;
     EXPECT_LE(sent.gathered, 1.03 * times * all);
     EXPECT_GE(sent.gathered, least * all - times * block);
   }
-  // What is known of the order stays, whatever has run in between.
+  // The recorded order of the blocks survives an evaluation in between.
   for (int i = 0; i < 2; ++i) {
     train::evaluate(booster, run, *booster.evaluation_loader(make_data(c), 4));
     const auto again = step(booster, run);
@@ -127,12 +125,12 @@ TEST_P(HybridGathered, MemoryAndTrafficAreTheFormulas) {
   }
 }
 
-// Ranks of different pipelines may meet inputs of a new shape at different steps: what they do to see what these make
-// of the stages gathers nothing.
-TEST(HybridGatheredRules, ANewShapeAsksNothingOfOtherPipelines) {
+// Ranks of different pipelines may meet inputs of a new shape at different steps, so their shape inference must not
+// gather weights.
+TEST(HybridGatheredRules, ANewShapeGathersNothing) {
   if (world().size() != 4) return;
   auto c = case_of({"shapes", "", 1, 2, 1});
-  c.words = Case::Words::untied;  // whose tokens are as many for narrow images
+  c.vocabulary = Case::Vocabulary::untied;  // narrow images give it equally many tokens
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
   run.loader->start_epoch(0);
@@ -145,7 +143,7 @@ TEST(HybridGatheredRules, ANewShapeAsksNothingOfOtherPipelines) {
   EXPECT_EQ(step(booster, fresh, booster.mesh().coordinate("dp") == 1).gathered, usual.gathered);
 }
 
-/// The most that a rank's tensors take in the second step, in bytes.
+/// The peak bytes of a rank's tensors in the second step.
 double peak_of_a_step(const Case& c) {
   memory::count();
   memory::Meter meter(at::kCPU);
@@ -158,20 +156,20 @@ double peak_of_a_step(const Case& c) {
   return static_cast<double>(meter.peak());
 }
 
-// In a pipeline too gradients leave when their block is through, not when the stage is: then all of them are held.
-TEST(HybridGatheredRules, GradientsLeaveBlockByBlock) {
+// In a pipeline too, gradients are reduced block by block: after the whole stage, all of them would be held.
+TEST(HybridGatheredRules, GradientsAreReducedBlockByBlock) {
   TRIREME_ONLY_ON_CPU("counts the host's memory");
   for (const auto* keys : {"", "pp_style = \"gpipe\"", "pp_style = \"zb_h1\""}) {
     if (world().size() != 4) return;
     SCOPED_TRACE(keys);
     auto c = case_of({"early", keys, 1, 2, 1});
     c.layers = 16;
-    c.patch = 12;  // two tokens: activations are little
+    c.patch = 12;  // two tokens keep the activations small
     const auto early = peak_of_a_step(c);
     c.plugin += "\noverlap_communication = false";
     const auto late = peak_of_a_step(c);
-    const double block = 4 * (4 * 60 * 60 + 2 * 120 * 60);       // bytes, biases and norms aside
-    EXPECT_GT(late - early, 3 * block) << early << " " << late;  // of 8: two are on their way, one fills
+    const double block = 4 * (4 * 60 * 60 + 2 * 120 * 60);       // bytes, without biases and norms
+    EXPECT_GT(late - early, 3 * block) << early << " " << late;  // of 8: two are being reduced, one is being filled
   }
 }
 

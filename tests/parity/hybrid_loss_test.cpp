@@ -1,4 +1,4 @@
-// The loss of logits that are cut over ranks, by itself: any number of classes and samples, with label smoothing.
+// The loss of logits that are sharded over ranks, for any number of classes and samples, with label smoothing.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/randn.h>
@@ -20,7 +20,7 @@ TEST(LabelLoss, IsCrossEntropy) {
         at::manual_seed(7);
         const auto whole = (at::randn({samples, classes}, on(at::kDouble)) * 30).set_requires_grad(true);
         auto labels = at::arange(samples, on(at::kLong)) % classes;
-        if (samples > 2) labels[1] = -100;  // has no label, and counts nothing
+        if (samples > 2) labels[1] = -100;  // no label, so it does not count
         const auto expected = nn::cross_entropy(whole, labels, smoothing);
         (expected * 0.7).backward();
 

@@ -11,12 +11,12 @@ namespace {
 /// Several small buckets.
 constexpr const char* kSmallBuckets = "zero_bucket_size_in_m = 0.001";
 
-struct Sizes {
+struct LayoutSizes {
   std::int64_t tp, zero, heads = 3;
 };
 
-/// Every case in every layout; those whose tp does not divide the ranks of this program are left out by runs_here().
-std::vector<Case> cross(const std::vector<Sizes>& layouts, const std::vector<Case>& cases) {
+/// Every case in every layout; fits_world() leaves out those whose tp does not divide the ranks of this program.
+std::vector<Case> cross(const std::vector<LayoutSizes>& layouts, const std::vector<Case>& cases) {
   std::vector<Case> out;
   for (const auto& [tp, zero, heads] : layouts)
     for (auto c : trireme::tests::cross(
@@ -29,12 +29,12 @@ std::vector<Case> cross(const std::vector<Sizes>& layouts, const std::vector<Cas
   return out;
 }
 
-bool runs_here(const Case& c) { return world().size() % c.tp == 0; }
+bool fits_world(const Case& c) { return world().size() % c.tp == 0; }
 
 class Hybrid : public testing::TestWithParam<Case> {};
 
 TEST_P(Hybrid, EqualsOneProcess) {
-  if (runs_here(GetParam())) expect_same_as_one_process(GetParam());
+  if (fits_world(GetParam())) expect_same_as_one_process(GetParam());
 }
 
 const auto kName = [](const auto& value) { return value.param.name; };
@@ -61,14 +61,14 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "smooth_labels", .smoothing = 0.1},
          Case{.name = "gathered_labels", .smoothing = 0.1, .plugin = "parallel_output = false"},
          Case{.name = "recompute", .recompute = true},
-         Case{.name = "words_tied", .micro_batch = 3, .words = Case::Words::tied},
-         Case{.name = "words_tied_gathered", .plugin = "parallel_output = false", .words = Case::Words::tied},
-         Case{.name = "words_head", .dropout = 0.2, .recompute = true, .words = Case::Words::untied},
+         Case{.name = "words_tied", .micro_batch = 3, .vocabulary = Case::Vocabulary::tied},
+         Case{.name = "words_tied_gathered", .plugin = "parallel_output = false", .vocabulary = Case::Vocabulary::tied},
+         Case{.name = "words_head", .dropout = 0.2, .recompute = true, .vocabulary = Case::Vocabulary::untied},
          Case{.name = "reduce_each_clip", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
          Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
          Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
          Case{.name = "freeze_inputs", .freeze = {"*embeddings*", "*layer.0.*", "*query*", "*intermediate*bias"}},
-         Case{.name = "narrow", .hidden = 6, .mlp = 1, .layers = 1},  // a rank without any of the MLP
+         Case{.name = "narrow", .hidden = 6, .mlp = 1, .layers = 1},  // one rank has no part of the MLP
          Case{.name = "unused", .micro_batch = 1, .unused_block = true}, Case{.name = "rare", .rare = true},
          Case{.name = "rare_accumulate", .micro_batch = 1, .adamw = false, .rare = true},
          Case{.name = "twice", .micro_batch = 1, .twice = true},
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 constexpr const char* kAllKernels = "enable_fused_normalization = true\nenable_jit_fused = true";
 
-// Each choice of kernels by itself; the ladder has them all together in every kind of layout.
+// Each choice of kernels alone; the ladder combines all of them in every kind of layout.
 INSTANTIATE_TEST_SUITE_P(
     Kernels, Hybrid,
     testing::ValuesIn(
@@ -117,19 +117,19 @@ TEST_P(HybridPrecision, StaysNearFloat64) {
        cross({{2, 0}, {2, 2}, {2, 3}},
              {Case{.name = "easy"}, Case{.name = "fused", .plugin = kAllKernels},
               Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
-    if (runs_here(c)) expect_near_float64(c, GetParam());
+    if (fits_world(c)) expect_near_float64(c, GetParam());
 }
 
-// The bounds of ZeRO's suite: the numbers that are rounded are the same ones.
+// The bounds are those of ZeRO's suite, because the same numbers are rounded.
 INSTANTIATE_TEST_SUITE_P(Bounds, HybridPrecision,
                          testing::Values(Rounding{"fp32", 1e-6, 1e-5}, Rounding{"bf16", 2e-2, 5e-2},
                                          Rounding{"fp16", 4e-3, 1e-2}),
                          [](const auto& value) { return std::string(value.param.precision); });
 
 // A criterion that may use the outputs in any way gets complete logits.
-TEST(HybridRules, ACriterionOfAProgramGetsCompleteLogits) {
+TEST(HybridRules, AUsersCriterionGetsCompleteLogits) {
   for (const auto& c : cross({{2, 0}}, {Case{.name = "criterion", .steps = 1}})) {
-    if (!runs_here(c)) continue;
+    if (!fits_world(c)) continue;
     Booster booster(world(), make_plugin(c), make_options(c));
     auto inputs = make_inputs(c);
     std::int64_t classes = 0;
@@ -153,9 +153,9 @@ struct Liar : Task {
   bool takes_sharded_logits() const override { return true; }
 };
 
-TEST(HybridRules, ShardedLogitsAreForTheGivenCrossEntropy) {
+TEST(HybridRules, ShardedLogitsNeedTheGivenCrossEntropy) {
   for (const auto& c : cross({{2, 0}}, {Case{.name = "liar", .steps = 1}})) {
-    if (!runs_here(c)) continue;
+    if (!fits_world(c)) continue;
     Booster booster(world(), make_plugin(c), make_options(c));
     auto inputs = make_inputs(c);
     inputs.task = std::make_shared<Liar>();
@@ -165,9 +165,9 @@ TEST(HybridRules, ShardedLogitsAreForTheGivenCrossEntropy) {
   }
 }
 
-// Elements of activations in a step of b samples a rank, n tokens, width h, l layers, k classes, as docs/parallelism.md
-// has them. The last layer works for the class token alone.
-TEST(HybridRules, TrafficIsTheFormulas) {
+// Elements of activations sent in a step by the formulas of docs/parallelism.md, for b samples a rank, n tokens, width
+// h, l layers and k classes. The last layer computes the class token alone.
+TEST(HybridRules, TrafficMatchesTheFormulas) {
   for (auto c : cross({{2, 0}, {3, 0}}, {Case{.name = "traffic", .steps = 1, .layers = 3},
                                          Case{.name = "recompute", .steps = 1, .recompute = true, .layers = 3},
                                          Case{.name = "gathered",
@@ -175,7 +175,7 @@ TEST(HybridRules, TrafficIsTheFormulas) {
                                          .recompute = true,
                                          .layers = 3,
                                          .plugin = "parallel_output = false"}})) {
-    if (!runs_here(c)) continue;
+    if (!fits_world(c)) continue;
     Booster booster(world(), make_plugin(c), make_options(c));
     auto run = booster.boost(make_inputs(c));
     run.loader->start_epoch(0);
@@ -186,7 +186,7 @@ TEST(HybridRules, TrafficIsTheFormulas) {
     const std::uint64_t n = 10, h = static_cast<std::uint64_t>(c.hidden), l = 3, k = 5;
     const auto forward = (l - 1) * 2 * b * n * h + 2 * b * h;
     const auto backward = l * b * n * h + (l - 1) * b * n * h + b * h + b * h;  // attention, MLP, classifier
-    // A recomputed block runs forward twice; the head too, whose logits are gathered again. The loss does not.
+    // A recomputed block runs forward twice, also the head, whose logits are gathered again. The loss runs once.
     const std::uint64_t times = c.recompute ? 2 : 1;
     const bool parallel_loss = c.name.find("gathered") == std::string::npos;
     const auto loss = parallel_loss ? 4 * b : 0;
@@ -195,9 +195,9 @@ TEST(HybridRules, TrafficIsTheFormulas) {
   }
 }
 
-// The first blocks of a stage run forward again in the backward pass, and the others do not: by what the layers among
-// them send. Blocks: embeddings, four layers, head.
-TEST(HybridRules, PartialRecomputeIsOfTheFirstBlocks) {
+// Only the first blocks of a stage run forward again in the backward pass, which shows in what their layers send. The
+// blocks are the embeddings, four layers and the head.
+TEST(HybridRules, PartialRecomputeCoversTheFirstBlocks) {
   if (world().size() % 2 != 0) return;
   const auto reduced = [](const std::string& keys, bool recompute) {
     const auto c =
@@ -222,7 +222,7 @@ TEST(HybridRules, PartialRecomputeIsOfTheFirstBlocks) {
     EXPECT_EQ(reduced(keys, true).first - none, static_cast<std::uint64_t>(layers) * layer) << keys;
 }
 
-TEST(HybridRules, KernelsForLayersThatAModelHasNotAreRefused) {
+TEST(HybridRules, KernelsForMissingLayersAreRefused) {
   for (const auto* key : {"enable_flash_attention", "enable_fused_normalization", "enable_jit_fused"}) {
     const auto c = cross({{1, 0}}, {Case{.name = "adapted", .plugin = fmt::format("{} = true", key), .adapted = true}});
     const auto inputs = make_inputs(c.front());
@@ -232,9 +232,9 @@ TEST(HybridRules, KernelsForLayersThatAModelHasNotAreRefused) {
       cross({{1, 0}}, {Case{.name = "adapted", .plugin = "enable_all_optimization = true", .adapted = true}}).front());
 }
 
-TEST(HybridRules, ARankHoldsItsShareOfWhatIsCut) {
+TEST(HybridRules, ARankHoldsItsShareOfShardedWeights) {
   for (const auto& c : cross({{2, 0}, {3, 0}}, {Case{.name = "memory", .hidden = 24, .layers = 2}})) {
-    if (!runs_here(c)) continue;
+    if (!fits_world(c)) continue;
     Booster booster(world(), make_plugin(c), make_options(c));
     const auto run = booster.boost(make_inputs(c));
     std::int64_t held = 0;
@@ -249,31 +249,33 @@ TEST(HybridRules, ARankHoldsItsShareOfWhatIsCut) {
     held += 2 * (share(3) * d * h + h);                                    // attention's output
     held += 2 * (share(inner) * h + share(inner) + share(inner) * h + h);  // MLP
     held += 2 * h + share(k) * h + share(k);                               // head
-    // Each bucket is padded to whole lines.
-    EXPECT_NEAR(static_cast<double>(run.model->parameter_bytes()), static_cast<double>(8 * held),
+    // Each bucket is padded to its alignment.
+    EXPECT_NEAR(static_cast<double>(run.model->report().parameter_bytes), static_cast<double>(8 * held),
                 0.2 * 8 * static_cast<double>(held));
-    std::int64_t counted = 0;
-    for (const auto& slice : run.model->weights()) counted += slice.placement.local_numel();
-    EXPECT_EQ(counted, held) << c.name;
+    std::int64_t total = 0;
+    for (const auto& slice : run.model->weights()) total += slice.placement.local_numel();
+    EXPECT_EQ(total, held) << c.name;
   }
 }
 
-TEST(HybridRules, EvaluationIsThatOfTorchDdp) {
+TEST(HybridRules, EvaluationEqualsTorchDdp) {
   for (const auto& c : cross({{1, 0}, {2, 0}, {2, 3}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation"}}))
-    if (runs_here(c)) expect_evaluation_of_torch_ddp(c);
+    if (fits_world(c)) expect_evaluation_of_torch_ddp(c);
 }
 
-TEST(HybridRules, ADropoutOfCutFeaturesMustBeSpokenOf) {
-  for (const auto& c : cross({{2, 0}}, {Case{.name = "inside", .dropout = 0.2, .words = Case::Words::untied}})) {
-    if (!runs_here(c)) continue;
+TEST(HybridRules, ADropoutOfShardedFeaturesNeedsItsRole) {
+  for (const auto& c :
+       cross({{2, 0}}, {Case{.name = "inside", .dropout = 0.2, .vocabulary = Case::Vocabulary::untied}})) {
+    if (!fits_world(c)) continue;
     Booster booster(world(), make_plugin(c), make_options(c));
     auto inputs = make_inputs(c);
-    std::erase_if(inputs.source.policy, [](const auto& row) { return row.role == nn::Role::sharded_dropout; });
+    std::erase_if(inputs.source.policy.tensor,
+                  [](const auto& row) { return row.role == nn::TensorRole::sharded_dropout; });
     auto run = booster.boost(std::move(inputs));
     run.loader->start_epoch(0);
     try {
       booster.train_step(run, *run.loader->next());
-      FAIL() << "a slice's mask was drawn as a whole's";
+      FAIL() << "the mask of a slice was drawn as if for the whole";
     } catch (const ConfigError& error) {
       EXPECT_NE(std::string(error.what()).find("give it the role sharded_dropout"), std::string::npos) << error.what();
     }
@@ -285,9 +287,10 @@ TEST(HybridRules, AModelWithoutAPolicyIsRefused) {
   auto c = cross({{world().size(), 0}}, {Case{.name = "adapted", .adapted = true}}).front();
   try {
     by_train_step(c);
-    FAIL() << "cut without a policy";
+    FAIL() << "sharded without a policy";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("this model has no tensor-parallel policy"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("this model has no policy for tensor or sequence parallelism"),
+              std::string::npos)
         << error.what();
   }
 }

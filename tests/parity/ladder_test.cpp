@@ -1,6 +1,6 @@
-// The ladder: contract C1 over all axes at once. Each row is a layout, in the words of `trireme verify --layouts`, and
-// how it is trained; it runs in the program that has as many ranks. Every gradient of every step, every weight, norm
-// and loss equal one process's without any plugin, in float64.
+// The ladder: contract C1 over all axes at once. Each row is a layout, in the syntax of `trireme verify --layouts`, and
+// how it is trained; it runs in the program with its number of ranks. Every gradient of every step, every weight, norm
+// and loss equals that of one process without a plugin, in float64.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace trireme::tests {
 namespace {
 
 struct Rung {
-  const char* layout;  ///< dp, pp, sp, tp, zero, schedule, sp_mode, chunks, and words of kKeys; left out: 1, 0 or none
+  const char* layout;  ///< dp, pp, sp, tp, zero, schedule, sp_mode, chunks, words of kKeys; by default 1, 0 or none
   const char* how;     ///< see train_as()
 };
 
-/// Words that stand for keys.
+/// Words of a layout that set keys of the plugin.
 const std::map<std::string, std::string> kKeys{{"optimized",
                                                 "enable_all_optimization = true\nenable_fused_normalization = true\n"
                                                 "enable_jit_fused = true"},
@@ -28,7 +28,7 @@ const std::map<std::string, std::string> kKeys{{"optimized",
                                                {"half_again", "recompute_ratio = 0.5"},
                                                {"some_again", "recompute_layers_per_stage = [1, 2]"}};
 
-// 10 tokens, 3 heads and 5 classes unless told otherwise; 19 samples in batches of 8, so that the third step is ragged.
+// 10 tokens, 3 heads and 5 classes by default; 19 samples in batches of 8, so that the third step is ragged.
 constexpr Rung kLadder[] = {
     // One axis.
     {"dp=1", ""},
@@ -132,7 +132,7 @@ constexpr Rung kLadder[] = {
     {"dp=2,sp=2,tp=2,zero=1,sp_mode=ring_attn", "micro=2 clip"},
     {"dp=2,pp=2,sp=2,zero=2,sp_mode=all_to_all", "micro=1 dropout"},
     {"pp=2,sp=2,tp=2,sp_mode=ring_attn", "sgd micro=2 recompute"},
-    // Weights shared out too.
+    // Sharded weights (stage 3).
     {"dp=1,zero=3", "clip"},
     {"dp=2,zero=3", "sgd micro=1 clip ahead"},
     {"dp=3,zero=3", "micro=2 dropout recompute"},
@@ -172,7 +172,7 @@ constexpr Rung kLadder[] = {
     {"dp=2,pp=2,tp=2,zero=3,sp_mode=ring,schedule=zbv", "sgd micro=1 recompute"},
     {"dp=2,pp=2,sp=2,zero=3,sp_mode=all_to_all", "micro=1 dropout clip"},
     {"pp=2,sp=2,zero=3,sp_mode=ring_attn,schedule=zb_h1", "micro=2 clip"},
-    // Kernels by choice, and partial recompute.
+    // Chosen kernels and partial recompute.
     {"dp=2,zero=1,optimized", "sgd micro=2 clip"},
     {"tp=2,optimized", "dropout clip"},
     {"tp=3,norm", "sgd dropout"},
@@ -197,8 +197,8 @@ constexpr Rung kLadder[] = {
     {"dp=2,pp=2,zero=2,half_again", "micro=1 layers=4 recompute clip"},
 };
 
-/// "a=1,b" or "a=1 b": word -> value, "" for none.
-std::map<std::string, std::string> words(const std::string& text, char separator) {
+/// Parses "a=1,b" or "a=1 b" into word -> value, "" for none.
+std::map<std::string, std::string> vocabulary(const std::string& text, char separator) {
   std::map<std::string, std::string> out;
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, separator);) {
@@ -208,7 +208,7 @@ std::map<std::string, std::string> words(const std::string& text, char separator
   return out;
 }
 
-/// Rows must not mean less than they say.
+/// Removes the word it reads, so that words with no effect are found at the end.
 std::int64_t take(std::map<std::string, std::string>& from, const char* word, std::int64_t otherwise) {
   const auto found = from.find(word);
   if (found == from.end()) return otherwise;
@@ -228,8 +228,8 @@ void train_as(std::map<std::string, std::string> how, Case& c) {
   c.recompute = take(how, "recompute", 0) != 0;
   c.twice = take(how, "twice", 0) != 0;
   c.rare = take(how, "rare", 0) != 0;
-  if (take(how, "tied", 0) != 0) c.words = Case::Words::tied;
-  if (take(how, "words", 0) != 0) c.words = Case::Words::untied;
+  if (take(how, "tied", 0) != 0) c.vocabulary = Case::Vocabulary::tied;
+  if (take(how, "words", 0) != 0) c.vocabulary = Case::Vocabulary::untied;
   for (const auto& [word, key] :
        {std::pair{"ahead", "overlap_allgather = true\n"}, std::pair{"offload", "cpu_offload = true\n"},
         std::pair{"late", "overlap_communication = false\n"}})
@@ -243,11 +243,11 @@ struct Laid {
 };
 
 Laid lay(const Rung& rung) {
-  auto layout = words(rung.layout, ',');
+  auto layout = vocabulary(rung.layout, ',');
   Case c;
   c.plugin_name = "hybrid_parallel";
   for (const auto& [word, value] : layout) c.name += word + value + "_";
-  for (const auto& [word, value] : words(rung.how, ' ')) c.name += word + value + "_";
+  for (const auto& [word, value] : vocabulary(rung.how, ' ')) c.name += word + value + "_";
   const auto word = [&](const char* name, const char* key) {
     const auto found = layout.find(name);
     if (found == layout.end()) return std::string();
@@ -270,7 +270,7 @@ Laid lay(const Rung& rung) {
     if (layout.erase(name) > 0) c.plugin += key + "\n";
   c.sequence = !mode.empty();
   EXPECT_TRUE(layout.empty()) << rung.layout;
-  train_as(words(rung.how, ' '), c);
+  train_as(vocabulary(rung.how, ' '), c);
   return {c, dp * c.pp * sp * c.tp};
 }
 
@@ -286,7 +286,7 @@ void PrintTo(const Rung& rung, std::ostream* out) { *out << rung.layout << "; " 
 INSTANTIATE_TEST_SUITE_P(All, Ladder, testing::ValuesIn(kLadder),
                          [](const auto& value) { return lay(value.param).c.name; });
 
-TEST(LadderRules, HasEveryRungInSomeProgram) {
+TEST(LadderRules, EveryRungRunsInSomeProgram) {
   EXPECT_GE(std::size(kLadder), 80U);
   for (const auto& rung : kLadder) {
     const auto ranks = lay(rung).ranks;

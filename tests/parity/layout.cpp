@@ -30,33 +30,36 @@ std::unique_ptr<Plugin> make_plugin(const Case& c) {
   return plugin;
 }
 
-/// That of the ViT, under the names that it has inside another model.
+/// The policy of the case's model; a ViT inside another model has other layer names.
 static nn::Policy make_policy(const Case& c) {
+  using nn::SequenceRole, nn::TensorRole;
   if (c.adapted) return {};
-  if (c.words != Case::Words::none) {
-    nn::Policy policy{{"first.dropout", nn::Role::scatter_tokens},
-                      {"mix*.attention", nn::Role::attention},
-                      {"mix*.inner", nn::Role::sharded_dropout},
-                      {"mix*.dense", nn::Role::row_parallel},
-                      {"last.first", nn::Role::gather_tokens}};
-    const bool tied = c.words == Case::Words::tied;
-    policy.push_back({"words", tied ? nn::Role::classifier_head : nn::Role::vocab_parallel_embedding});
-    if (!tied) policy.push_back({"head", nn::Role::classifier_head});
+  if (c.vocabulary != Case::Vocabulary::none) {
+    const bool tied = c.vocabulary == Case::Vocabulary::tied;
+    nn::Policy policy{
+        .tensor = {{"mix*.attention", TensorRole::attention},
+                   {"mix*.inner", TensorRole::sharded_dropout},
+                   {"mix*.dense", TensorRole::row_parallel},
+                   {"words", tied ? TensorRole::classifier_head : TensorRole::vocab_parallel_embedding}},
+        .sequence = {{"first.dropout", SequenceRole::scatter_tokens}, {"last.first", SequenceRole::gather_tokens}}};
+    if (!tied) policy.tensor.push_back({"head", TensorRole::classifier_head});
     return policy;
   }
   auto policy = models::all_models().at("vit")->policy(nullptr);
-  if (c.unused_block || c.rare || c.twice)
-    for (auto& row : policy) row.layer = "inner." + row.layer;
-  if (c.twice)
-    policy.push_back({"shared.linear", c.sequence ? nn::Role::token_wise : nn::Role::column_parallel_gather_output});
-  if (c.rare) policy.push_back({"rare.linear", nn::Role::token_wise});
-  if (c.unused_block) policy.push_back({"bystander.linear", nn::Role::whole});
+  if (c.unused_block || c.rare || c.twice) {
+    for (auto& row : policy.tensor) row.layer = "inner." + row.layer;
+    for (auto& row : policy.sequence) row.layer = "inner." + row.layer;
+  }
+  if (c.twice && c.sequence) policy.sequence.push_back({"shared.linear", SequenceRole::token_wise});
+  if (c.twice && !c.sequence) policy.tensor.push_back({"shared.linear", TensorRole::column_parallel_gather_output});
+  if (c.rare) policy.sequence.push_back({"rare.linear", SequenceRole::token_wise});
+  if (c.unused_block) policy.sequence.push_back({"bystander.linear", SequenceRole::whole});
   return policy;
 }
 
 static std::shared_ptr<const Task> make_task(const Case& c, data::Dataset& data) {
   auto spec = data.spec();
-  if (c.words != Case::Words::none) spec.classes = kWords;
+  if (c.vocabulary != Case::Vocabulary::none) spec.classes = kVocabulary;
   return tasks::classification({.data = std::move(spec), .label_smoothing = c.smoothing, .topk = 2});
 }
 
@@ -96,7 +99,7 @@ Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
     if (auto full = assembly.collect(i); full.defined()) out[name] = full;
     list.push_back({name, shape, static_cast<int>(dtype)});
   }
-  // Rank 0 has them all, and shares them.
+  // Rank 0 has all tensors and broadcasts them.
   for (const auto& entry :
        nlohmann::json::parse(comm::broadcast_text(world().group(), world().device(), list.dump()))) {
     auto& full = out[entry.at(0)];
@@ -119,7 +122,7 @@ std::uint64_t sent(const char* axis, const char* op) {
 /// Elements of gradients that this rank has reduced.
 static std::uint64_t reduced() { return sent("dp", "all_reduce") + sent("dp", "reduce_scatter"); }
 
-/// A step of a model that runs its microbatches itself, in two calls.
+/// Runs the microbatches of a pipeline's step in two calls.
 static void run_in_two(const Case& c, Booster& booster, Boosted& run, const data::StepBatch& batch) {
   auto first = batch, second = batch;
   const auto half = static_cast<std::ptrdiff_t>(batch.micro.size() / 2);
@@ -142,8 +145,8 @@ Trace by_pieces(const Case& c) {
   Trace trace;
   for_steps(c, run, [&](const data::StepBatch& batch) {
     run.model->train(true);
-    if (run.model->runner() != nullptr) run_in_two(c, booster, run, batch);
-    for (std::size_t i = 0; i < batch.micro.size() && run.model->runner() == nullptr; ++i) {
+    if (run.model->is_pipeline()) run_in_two(c, booster, run, batch);
+    for (std::size_t i = 0; i < batch.micro.size() && !run.model->is_pipeline(); ++i) {
       const bool reduce = i + 1 == batch.micro.size() || c.reduce_each;
       const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();
       run.optimizer->backward(run.criterion(run.model->forward(batch.micro[i]), batch.micro[i]),
@@ -174,9 +177,9 @@ Held one_step(const Case& c) {
   run.loader->start_epoch(0);
   const auto reduced = sent("dp", "reduce_scatter"), gathered = sent("dp", "all_gather");
   booster.train_step(run, *run.loader->next());
-  return {run.model->parameter_bytes(),        run.optimizer->gradient_bytes(),
-          run.optimizer->state_bytes(),        sent("dp", "reduce_scatter") - reduced,
-          sent("dp", "all_gather") - gathered, run.model->peak_gathered_bytes()};
+  return {run.model->report().parameter_bytes, run.optimizer->report().gradient_bytes,
+          run.optimizer->report().state_bytes, sent("dp", "reduce_scatter") - reduced,
+          sent("dp", "all_gather") - gathered, run.model->report().peak_gathered_bytes};
 }
 
 void expect_same_as_one_process(const Case& c) { expect_same(c, reference(c)); }
@@ -203,11 +206,11 @@ void expect_not_finite_is_skipped(Case c) {
   c.steps = 5;
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
-  double spoil = 1;  // what the loss is multiplied by: NaN, or so much that the norm of the gradients overflows
+  double spoil = 1;  // a factor of the loss: NaN, or so large that the norm of the gradients overflows
   run.criterion = [&spoil, &run, plain = run.criterion](const nn::Tensors& outputs, const data::Batch& batch) {
     auto loss = plain(outputs, batch);
-    const bool here = world().rank() == world().size() - 1 || run.model->runner() != nullptr;
-    if (spoil != 1 && here) loss = loss * spoil;
+    const bool has_loss = world().rank() == world().size() - 1 || run.model->is_pipeline();
+    if (spoil != 1 && has_loss) loss = loss * spoil;
     return loss;
   };
   const auto held = [&] {
@@ -258,7 +261,7 @@ void expect_near_float64(const Case& exact, const Rounding& bound) {
   auto c = exact;
   c.precision = bound.precision;
   auto got = by_train_step(c);
-  // Its gradient is zero but for rounding, which Adam scales up to whole steps.
+  // The gradient of a key's bias is zero but for rounding, which Adam scales up to whole steps.
   for (auto* weights : {&expected.weights, &got.weights})
     std::erase_if(*weights, [](const auto& item) { return item.first.ends_with("key.bias"); });
   for (std::size_t step = 0; step < expected.losses.size(); ++step)

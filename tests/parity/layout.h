@@ -11,38 +11,38 @@ constexpr double kBound = 1e-9;
 
 std::unique_ptr<Plugin> make_plugin(const Case& c);
 BoostInputs make_inputs(const Case& c);
-/// By the pieces of the interface, so that gradients can be seen between backward pass and step.
+/// Trains by the single calls of the interface, so that gradients can be read between backward pass and step.
 Trace by_pieces(const Case& c);
 Trace by_train_step(const Case& c);
-/// Full tensors from the ranks' slices, on every rank and on the CPU, whose reference they are compared to. Collective.
+/// Full tensors from the ranks' slices, on every rank, on the CPU like the reference. Collective.
 Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh);
-/// Contract C1: both ways against the reference, every gradient, norm, loss and weight.
+/// Checks contract C1: every gradient, norm, loss and weight of both ways to train equals the reference's.
 void expect_same_as_one_process(const Case& c);
 void expect_same(const Case& c, const Trace& expected);
-/// A step whose loss is a NaN on one rank (in a pipeline on all) leaves weights and optimizer state of all as they are,
-/// and the step after it is taken.
+/// Checks that a step whose loss is NaN on one rank (in a pipeline on all) changes no weight and no optimizer state on
+/// any rank, and that the next step is taken.
 void expect_not_finite_is_skipped(Case c);
-/// An evaluation counts and scores what torch_ddp's does, on the same ranks.
+/// Checks that an evaluation has the counts and scores of torch_ddp's on the same ranks.
 void expect_evaluation_of_torch_ddp(const Case& c);
-/// Low precision: losses and weights after three steps against float64, relative.
+/// A low precision, with the relative bounds of losses and weights after three steps against float64.
 struct Rounding {
   const char* precision;
   double loss, weights;
 };
 void expect_near_float64(const Case& c, const Rounding& bound);
 
-/// One way to set a plugin.
+/// A named configuration of a plugin.
 struct Layout {
   std::string name, keys;
 };
-/// Every case in every layout of a plugin. `usual`: keys that a case has unless it brings its own.
+/// Every case in every layout of a plugin. A case without keys gets the keys `usual`.
 std::vector<Case> cross(const std::string& plugin, const std::string& usual, const std::vector<Layout>& layouts,
                         const std::vector<Case>& cases);
 
-/// What this rank sent along an axis since the ledger began, in elements of the payload.
+/// Payload elements that this rank has sent along an axis since the start.
 std::uint64_t sent(const char* axis, const char* op);
 
-/// What a rank holds at the end of the first step, in bytes, and what it sent in it, in elements of the payload.
+/// Bytes that a rank holds at the end of the first step, and payload elements that it sent in that step.
 struct Held {
   std::int64_t parameters, gradients, optimizer;
   std::uint64_t reduced, gathered;

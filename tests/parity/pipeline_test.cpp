@@ -1,4 +1,4 @@
-// Contract C1 for pipelines: every schedule, with all that may stand beside it, against one process, in float64.
+// Contract C1 for pipelines: every schedule, combined with the other axes, against one process, in float64.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ std::vector<Case> cross(const std::vector<Pipe>& pipes, const std::vector<Case>&
       c.tp = tp;
       c.pp = pp;
       c.heads = heads;
-      // Stages need blocks: embeddings and head are two.
+      // Each stage needs a block; embeddings and head are two of them.
       const std::int64_t stages = pp * (schedule == std::string("zbv") || *more != '\0' ? 2 : 1);
       c.layers = std::max(c.layers, stages - 2);
       out.push_back(std::move(c));
@@ -34,7 +34,7 @@ std::vector<Case> cross(const std::vector<Pipe>& pipes, const std::vector<Case>&
   return out;
 }
 
-bool runs_here(const Case& c) { return world().size() % (c.tp * c.pp) == 0; }
+bool fits_world(const Case& c) { return world().size() % (c.tp * c.pp) == 0; }
 
 constexpr const char* kTwoChunks = "num_model_chunks = 2";
 const std::vector<Pipe> kSchedules{
@@ -45,7 +45,7 @@ const std::vector<Pipe> kSchedules{
 class Pipeline : public testing::TestWithParam<Case> {};
 
 TEST_P(Pipeline, EqualsOneProcess) {
-  if (runs_here(GetParam())) expect_same_as_one_process(GetParam());
+  if (fits_world(GetParam())) expect_same_as_one_process(GetParam());
 }
 
 const auto kName = [](const auto& value) { return value.param.name; };
@@ -106,13 +106,14 @@ TEST(PipelineLayout, AxesInEitherOrder) {
   for (const auto& c :
        cross({{"1f1b", 2}, {"1f1b", 2, 1, 2}, {"zb_h1", 2, 1, 3}},
              {Case{.name = "inside", .micro_batch = 2, .max_norm = 0.5, .plugin = "dp_outside = false"}})) {
-    using Axes = std::vector<std::pair<std::string, int>>;
-    EXPECT_EQ(make_plugin(c)->axes(4), (Axes{{"pp", 2}, {"dp", 2}, {"tp", 1}}));
+    std::vector<std::pair<std::string, int>> axes;
+    for (const auto& [kind, size] : make_plugin(c)->axes(4)) axes.emplace_back(kind.name, size);
+    EXPECT_EQ(axes, (decltype(axes){{"pp", 2}, {"dp", 2}, {"tp", 1}}));
     expect_same_as_one_process(c);
   }
 }
 
-// A parameter that three or four stages share: the parts of all add up, also of those in the middle.
+// The gradient of a parameter that three or four stages share is the sum over all of them, also those in the middle.
 INSTANTIATE_TEST_SUITE_P(
     SharedByAll, Pipeline,
     testing::ValuesIn(cross({{"1f1b", 3}, {"zb_h1", 3}, {"zbv", 3}, {"gpipe", 4}, {"1f1b", 4}, {"zb_h1", 3, 1, 3}},
@@ -124,8 +125,8 @@ INSTANTIATE_TEST_SUITE_P(
                                   .everywhere = true}})),
     kName);
 
-// A first stage whose outputs have a graph in the microbatch with sample 3 alone: embeddings frozen, and the rare
-// block.
+// With frozen embeddings and the rare block, the outputs of the first stage have a graph only in the microbatch with
+// sample 3.
 INSTANTIATE_TEST_SUITE_P(
     SeldomTrained, Pipeline,
     testing::ValuesIn(
@@ -143,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
                     .rare = true}})),
     kName);
 
-// A stage whose first layer works in place: each layer is a stage, or each two.
+// The first layer of a stage works in place; a stage has one layer or two.
 INSTANTIATE_TEST_SUITE_P(
     InPlace, Pipeline,
     testing::ValuesIn(cross({{"gpipe", 4}, {"zb_h1", 4}, {"zbv", 2}, {"zbv", 2, 1, 2}},
@@ -155,7 +156,7 @@ class PipelinePrecision : public testing::TestWithParam<Rounding> {};
 TEST_P(PipelinePrecision, StaysNearFloat64) {
   for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"zb_h1", 2, 1, 2}, {"zb_h1", 2, 1, 3}},
                              {Case{.name = "hard", .micro_batch = 2, .adamw = false, .max_norm = 0.5}}))
-    if (runs_here(c)) expect_near_float64(c, GetParam());
+    if (fits_world(c)) expect_near_float64(c, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Bounds, PipelinePrecision,
@@ -163,12 +164,12 @@ INSTANTIATE_TEST_SUITE_P(Bounds, PipelinePrecision,
                                          Rounding{"fp16", 4e-3, 1e-2}),
                          [](const auto& value) { return std::string(value.param.precision); });
 
-// bf16 gradients that are added up in fp32 have digits that bf16 has not; those of shared parameters too.
+// bf16 gradients that are accumulated in fp32 have digits that bf16 lacks, also those of shared parameters.
 TEST(PipelineRules, EveryGradientIsKeptInItsDtype) {
-  Case kept{.name = "kept", .micro_batch = 1, .steps = 1, .twice = true, .precision = "bf16"};
-  kept.plugin = "grad_accum_dtype = \"fp32\"";
-  for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"1f1b", 2, 1, 2}, {"zb_h1", 2, 1, 3}}, {kept})) {
-    if (!runs_here(c)) continue;
+  Case accumulated{.name = "kept", .micro_batch = 1, .steps = 1, .twice = true, .precision = "bf16"};
+  accumulated.plugin = "grad_accum_dtype = \"fp32\"";
+  for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"1f1b", 2, 1, 2}, {"zb_h1", 2, 1, 3}}, {accumulated})) {
+    if (!fits_world(c)) continue;
     const auto trace = by_pieces(c);
     for (const auto& [name, gradient] : trace.gradients.front()) {
       EXPECT_EQ(gradient.scalar_type(), at::kFloat) << c.name << name;
@@ -180,17 +181,17 @@ TEST(PipelineRules, EveryGradientIsKeptInItsDtype) {
 TEST(PipelineRules, AGradientThatIsNotFiniteChangesNothing) {
   for (const auto& c : cross({{"1f1b", 2}, {"zbv", 2}, {"1f1b", 2, 1, 2}},
                              {Case{.name = "not_finite", .micro_batch = 2, .max_norm = 0.5, .precision = "fp32"}}))
-    if (runs_here(c)) expect_not_finite_is_skipped(c);
+    if (fits_world(c)) expect_not_finite_is_skipped(c);
 }
 
-TEST(PipelineRules, EvaluationIsThatOfTorchDdp) {
+TEST(PipelineRules, EvaluationEqualsTorchDdp) {
   for (const auto& c :
        cross({{"1f1b", 2}, {"zbv", 2}, {"interleaved", 2, 1, 0, kTwoChunks}, {"gpipe", 4}, {"1f1b", 2, 1, 3}},
              {Case{.name = "evaluation"}}))
-    if (runs_here(c)) expect_evaluation_of_torch_ddp(c);
+    if (fits_world(c)) expect_evaluation_of_torch_ddp(c);
   // The last batch is 2 samples on one rank and 1 on another, and each gathers weights.
   for (const auto& c : cross({{"1f1b", 2, 1, 3}, {"zbv", 2, 1, 3}}, {Case{.name = "uneven", .samples = 21}}))
-    if (runs_here(c)) expect_evaluation_of_torch_ddp(c);
+    if (fits_world(c)) expect_evaluation_of_torch_ddp(c);
 }
 
 }  // namespace

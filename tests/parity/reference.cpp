@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::int64_t kClasses = 5;
 
-/// Images of noise, each another, drawn by their number.
+/// Images of noise, each drawn by its index.
 class Noise : public data::Dataset {
  public:
   Noise(std::int64_t n, std::int64_t pixels) : n_(n), pixels_(pixels) {}
@@ -50,7 +50,7 @@ class Noise : public data::Dataset {
   std::int64_t n_, pixels_;
 };
 
-/// Passes its input on; its parameters take no part.
+/// Passes its input on; its parameters get no gradient.
 class Bystander : public nn::Block {
  public:
   Bystander()
@@ -75,7 +75,7 @@ class WithBystander : public nn::Model {
   std::shared_ptr<nn::Model> inner_;
 };
 
-/// x + tanh(W x + b), with a weight that another one may share.
+/// x + tanh(W x + b), whose weight another block may share.
 class Shared : public nn::Block {
  public:
   explicit Shared(std::shared_ptr<nn::Linear> linear) : linear_(register_module("linear", std::move(linear))) {}
@@ -88,7 +88,7 @@ class Shared : public nn::Block {
   std::shared_ptr<nn::Linear> linear_;
 };
 
-/// x + tanh(W x + b) for sample 3 alone; all others pass. The result is the same however samples meet in batches.
+/// x + tanh(W x + b) for sample 3, x for all others. The result does not depend on how samples are batched.
 class Rare : public nn::Block {
  public:
   explicit Rare(std::shared_ptr<nn::Linear> linear) : linear_(register_module("linear", std::move(linear))) {}
@@ -108,7 +108,7 @@ std::shared_ptr<nn::Linear> square(std::int64_t width) {
   return std::make_shared<nn::Linear>(nn::Linear::Options{.in = width, .out = width, .init_std = 0.2});
 }
 
-/// The inner model's blocks with a rare one between the first and the second.
+/// The inner model's blocks with a Rare block between the first and the second.
 class WithRare : public nn::Model {
  public:
   WithRare(std::shared_ptr<nn::Model> inner, std::int64_t width) : inner_(register_module("inner", std::move(inner))) {
@@ -125,8 +125,8 @@ class WithRare : public nn::Model {
   std::shared_ptr<nn::Model> inner_;
 };
 
-/// The inner model's blocks, the first of them then a block that runs twice; at the end of the list but one that block
-/// again, and another with the same weights. Or there a rare one alone, so that stages differ in whether they use them.
+/// The inner model's blocks, with a shared block twice after the first one. Before the last one that block runs again,
+/// then another block with the same weights; with `rare` only a Rare block, so that stages differ in using the weights.
 class Twice : public nn::Model {
  public:
   Twice(std::shared_ptr<nn::Model> inner, std::int64_t width, bool rare, bool everywhere)
@@ -158,17 +158,17 @@ class Twice : public nn::Model {
   std::shared_ptr<nn::Model> inner_;
 };
 
-/// A small transformer over words, which it takes from the pixels: an embedding; layers of attention and a row; scores
-/// of the first token, by a head or by the embedding. 7 words: uneven over 2 to 6 ranks.
-class Words : public nn::Model {
+/// A small transformer whose token ids come from the pixels: an embedding, layers of attention and a row-parallel
+/// product, and scores of the first token by a head or the embedding. The vocabulary of 7 is uneven over 2 to 6 ranks.
+class Vocabulary : public nn::Model {
  public:
-  static constexpr std::int64_t kVocabulary = kWords, kTokens = 10;
+  static constexpr std::int64_t kTokens = 10;
 
-  explicit Words(const Case& c) {
+  explicit Vocabulary(const Case& c) {
     const auto embedding =
         register_module("words", std::make_shared<nn::Embedding>(nn::Embedding::Options{kVocabulary, c.hidden, 0.2}));
     std::shared_ptr<nn::Linear> head;
-    if (c.words == Case::Words::untied)
+    if (c.vocabulary == Case::Vocabulary::untied)
       head = register_module("head", std::make_shared<nn::Linear>(
                                          nn::Linear::Options{.in = c.hidden, .out = kVocabulary, .init_std = 0.2}));
     add_block(register_module("first", std::make_shared<First>(embedding, c.dropout)));
@@ -182,15 +182,15 @@ class Words : public nn::Model {
  private:
   struct First : nn::Block {
     First(std::shared_ptr<nn::Embedding> embedding, double p)
-        : words(std::move(embedding)), dropout(register_module("dropout", std::make_shared<nn::Dropout>(p))) {
-      register_module("words", words);
+        : vocabulary(std::move(embedding)), dropout(register_module("dropout", std::make_shared<nn::Dropout>(p))) {
+      register_module("words", vocabulary);
     }
     nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
       const auto pixels = inputs[0].flatten(1).narrow(1, 0, kTokens);
       const auto ids = (pixels.abs() * 10).floor().to(at::kLong).remainder(kVocabulary);
-      return {dropout->forward(words->forward(ids, context), context)};
+      return {dropout->forward(vocabulary->forward(ids, context), context)};
     }
-    std::shared_ptr<nn::Embedding> words;
+    std::shared_ptr<nn::Embedding> vocabulary;
     std::shared_ptr<nn::Dropout> dropout;
   };
   struct Mix : nn::Block {
@@ -211,19 +211,19 @@ class Words : public nn::Model {
   };
   struct Last : nn::Block {
     Last(std::shared_ptr<nn::Embedding> embedding, std::shared_ptr<nn::Linear> own)
-        : words(std::move(embedding)),
+        : vocabulary(std::move(embedding)),
           head(std::move(own)),
           first(register_module("first", std::make_shared<nn::FirstToken>())) {
       if (head)
         register_module("head", head);
       else
-        register_module("words", words);
+        register_module("words", vocabulary);
     }
     nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
       const auto x = first->forward(inputs[0], context).squeeze(1);
-      return {head ? head->forward(x, context) : words->scores(x, context)};
+      return {head ? head->forward(x, context) : vocabulary->scores(x, context, {})};
     }
-    std::shared_ptr<nn::Embedding> words;
+    std::shared_ptr<nn::Embedding> vocabulary;
     std::shared_ptr<nn::Linear> head;
     std::shared_ptr<nn::FirstToken> first;
   };
@@ -240,7 +240,7 @@ struct TextbookOptimizer {
   optim::HybridAdamOptions adam{};
   double momentum = 0.9;
   Named first{}, second{};
-  std::map<std::string, int> steps{};  ///< of each parameter: those in which it had a gradient
+  std::map<std::string, int> steps{};  ///< per parameter, the steps in which it had a gradient
 
   void step(std::vector<nn::Parameter>& parameters, const Named& gradients, double lr) {
     for (auto& p : parameters) {
@@ -279,7 +279,7 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
     return nn::adapt(c.in_place ? torch::nn::Sequential(torch::nn::Flatten(), first, torch::nn::ReLU(true), second)
                                 : torch::nn::Sequential(torch::nn::Flatten(), first, torch::nn::Tanh(), second));
   }
-  if (c.words != Case::Words::none) return std::make_shared<Words>(c);
+  if (c.vocabulary != Case::Vocabulary::none) return std::make_shared<Vocabulary>(c);
   models::vit::Options options;
   options.hidden_size = c.hidden;
   options.num_layers = c.layers;
@@ -320,6 +320,8 @@ BoostOptions make_options(const Case& c) {
   }
   train.max_norm = c.max_norm;
   train.recompute = c.recompute;
+  const auto keys = config::parse_text("[train]\n" + c.train, c.name);
+  config::read_into(keys.table("train"), train_fields(), &train);
   auto& optimizer = options.optimizer;
   optimizer.method = c.adamw ? optim::hybrid_adam() : optim::sgd({.momentum = 0.9});
   optimizer.lr = c.adamw ? 1e-2 : 5e-2;
@@ -351,7 +353,7 @@ Trace reference(const Case& c) {
   Trace trace;
   std::vector<std::int64_t> order;
   for (std::int64_t step = 0; step < c.steps; ++step) {
-    // The order of an epoch is the sampler's; the loader's own tests prove that. Here: one rank, the whole batch.
+    // The sampler orders an epoch, which the loader's own tests check. Here one rank reads the whole batch.
     const auto steps_an_epoch = (c.samples + c.global_batch - 1) / c.global_batch;
     auto loader_options = make_loader(c);
     loader_options.micro_batch = c.global_batch;

@@ -1,5 +1,5 @@
-// The reference of contract C1: one process, no plugin, no booster, no optimizer of ours. A loop as a textbook has it,
-// in float64, over the whole global batch at once, on the CPU whatever device the layouts are on.
+// The reference of contract C1: one process without our plugins, booster and optimizers. It is a textbook loop in
+// float64, over the whole global batch at once, and always on the CPU.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace trireme::tests {
 
-/// One training to compare. All but `micro_batch` and `plugin` changes the numbers, in every layout alike.
+/// One training to compare. All fields but `micro_batch` and `plugin` change the numbers, equally in every layout.
 struct Case {
   std::string name;
   std::int64_t samples = 19, global_batch = 8, micro_batch = 8, steps = 3;
@@ -20,30 +20,31 @@ struct Case {
   double dropout = 0, max_norm = 0, smoothing = 0;  ///< smoothing: of the labels
   bool recompute = false;
   std::int64_t hidden = 24, mlp = 0, layers = 2, heads = 3;  ///< mlp 0: twice the hidden size
-  std::int64_t pixels = 12, patch = 4;                       ///< of an image and of a patch: 10 tokens
+  std::int64_t pixels = 12, patch = 4;                       ///< sides of an image and of a patch: 10 tokens
   std::vector<std::string> freeze = {}, no_decay = {};
   std::string plugin = "";    ///< keys of the plugin's section
-  bool unused_block = false;  ///< the model has parameters that no loss ever sees
-  bool rare = false;          ///< a block whose weights only sample 3 meets: most ranks have no gradient for them
+  bool unused_block = false;  ///< the model has parameters that the loss does not depend on
+  bool rare = false;          ///< a block whose weights only sample 3 uses: most ranks have no gradient for them
   bool adapted = false;       ///< a user's own torch::nn::Sequential
   bool in_place = false;      ///< ... with a layer that changes its input
   bool twice = false;         ///< a block runs twice, and two blocks share a parameter
   bool everywhere = false;    ///< ... and that block between all others, so that every stage has the parameter
-  /// Instead of the ViT a model of words, with a head of its own or tied to the embedding.
-  enum class Words { none, tied, untied } words = Words::none;
+  /// A small language model instead of the ViT; its head is tied to the embedding or has its own weights.
+  enum class Vocabulary { none, tied, untied } vocabulary = Vocabulary::none;
   std::string precision = "fp64";
-  double initial_scale = 65536;  ///< of fp16's losses
+  double initial_scale = 65536;  ///< of fp16's loss scale
   std::string plugin_name = "torch_ddp";
   std::int64_t tp = 1, pp = 1;  ///< ranks beside data parallelism that the plugin's keys ask for
   bool sequence = false;        ///< those keys ask for sequence parallelism
-  bool reduce_each = false;     ///< no no_sync() between microbatches, where the pieces are called
+  bool reduce_each = false;     ///< by_pieces() reduces after each microbatch, without no_sync()
+  std::string train = "";       ///< further keys of [train]
 };
 
 using Named = std::map<std::string, at::Tensor>;
 
 struct Trace {
   std::vector<double> losses, norms;
-  std::vector<Named> gradients;  ///< a step each, before the clip
+  std::vector<Named> gradients;  ///< one entry a step, before clipping
   Named weights;                 ///< after the last step
 };
 
@@ -51,7 +52,7 @@ struct Trace {
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 constexpr std::uint64_t kSeed = 11;
-constexpr std::int64_t kWords = 7;  ///< the vocabulary of the model of words: uneven over 2 to 6 ranks
+constexpr std::int64_t kVocabulary = 7;  ///< the vocabulary of the language model: uneven over 2 to 6 ranks
 
 std::shared_ptr<data::Dataset> make_data(const Case& c);
 std::shared_ptr<nn::Model> make_model(const Case& c);
@@ -60,7 +61,7 @@ Named start(const Case& c);
 BoostOptions make_options(const Case& c);
 data::LoaderOptions make_loader(const Case& c);
 
-/// What every layout must give.
+/// The losses, norms, gradients and weights that every layout must give.
 Trace reference(const Case& c);
 
 /// C1's measure: |g - ref| <= bound * max(|ref|, 1e-6 * global norm), 2-norms. Returns the largest quotient of the two

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Dropout, flips, a ragged last batch, momentum in both moments, an epoch's end on both sides of the cut.
+// The run has dropout, flips, a ragged last batch, both moments, and ends of epochs before and after the resumed step.
 const char* const kConfig = R"(
 [run]
 checkpoint_every = 4
@@ -64,7 +64,7 @@ class Resume : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  /// The exit code, and what was said in NAME.log.
+  /// Returns the exit code; the output is in NAME.log.
   int try_train(const std::string& name, int ranks, const std::string& more) const {
     const auto command = std::string(TRIREME_COMMAND) + " train " + (root_ / "run.toml").string() + " --ranks " +
                          std::to_string(ranks) + " --set run.device=" + test_device() +
@@ -80,13 +80,13 @@ class Resume : public testing::Test {
   nlohmann::json summary(const std::string& name) const {
     return nlohmann::json::parse(bytes_of(root_ / name / "summary.json"));
   }
-  /// The steps that metrics.jsonl tells of, in its order, for one kind of line ("eval" of one split).
+  /// The steps in metrics.jsonl, in its order, of one kind of line ("eval" of one split).
   std::vector<int> steps_of(const std::string& name, const std::string& kind, const std::string& split = "") const {
     std::vector<int> steps;
     std::istringstream lines(bytes_of(root_ / name / "metrics.jsonl"));
     for (std::string text; std::getline(lines, text);) {
       const auto line = nlohmann::json::parse(text);
-      if (line.value("weights", "") == "best") continue;  // of an earlier step, told at the end
+      if (line.value("weights", "") == "best") continue;  // of an earlier step, written at the end
       if (line.at("kind") == kind && line.value("split", "") == split) steps.push_back(line.at("step"));
     }
     return steps;
@@ -110,13 +110,13 @@ class Resume : public testing::Test {
 
 TEST_F(Resume, SameLayoutBitForBit) {
   train("whole", 2, "");
-  // In the middle of an epoch of 6 steps, and at the end of one.
+  // The run is resumed in the middle of an epoch of 6 steps, and at the end of one.
   for (const std::string step : {"step-00000004", "step-00000006"}) {
     train("from-" + step, 2, "--resume " + checkpoint("whole", step));
     EXPECT_TRUE(bytes_of(model("whole")) == bytes_of(model("from-" + step))) << "resumed from " << step;
   }
-  // Stopped by max_steps, then taken up by "auto" in its own folder. The schedule spans the shorter run, so both have
-  // it.
+  // A run is stopped by max_steps, then resumed by "auto" in its own folder. A cosine schedule would span the shorter
+  // run, so both parts have a constant one.
   train("stopped", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0 --set train.max_steps=7");
   train("stopped", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0 --resume auto");
   train("constant", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0");
@@ -135,7 +135,7 @@ const std::string kPipe = "--set parallel.pp=2 --set parallel.schedule=zb_h1 ";
 const std::string kGathered = "--set parallel.zero=3 --set plugin.hybrid_parallel.zero_bucket_size_in_m=0.001 ";
 const std::string kTokens = "--set parallel.sp=2 --set parallel.sp_mode=all_to_all ";
 
-// Half precision: what is resumed is the masters, not the weights that layers compute with.
+// In half precision a run resumes from the master weights, not from the weights that layers compute with.
 TEST_F(Resume, ShardedMastersBitForBit) {
   for (const auto& keys : {kStage2, kStage3, kGathered}) {
     const auto bf16 = keys + "--set train.precision=bf16 ";
@@ -214,12 +214,12 @@ TEST_F(Resume, RefusesAnotherTraining) {
     EXPECT_EQ(try_train("other", 1, "--resume " + from + " --set " + set), 7) << log("other");
     EXPECT_NE(log("other").find(says), std::string::npos) << log("other");
     EXPECT_NE(log("other").find("Restore the old values"), std::string::npos) << log("other");
-    EXPECT_FALSE(fs::exists(root_ / "other")) << "nothing is made or moved before a refusal";
+    EXPECT_FALSE(fs::exists(root_ / "other")) << "no folder is created or renamed before a refusal";
   }
-  // The remedy of the message.
+  // The remedy that the message names works.
   train("anew", 1,
         "--set train.max_steps=1 --set train.shuffle=false --set model.weights=" + from + "/weights.safetensors");
-  // What may change, and is said.
+  // These keys may change, and the log reports it.
   train("other", 2, "--resume " + from + " --set train.max_steps=5 --set optimizer.lr=1e-4 --set train.micro_batch=2");
   EXPECT_NE(log("other").find("changed   train.max_steps = 5 (it was 4), optimizer.lr = 0.0001 (it was 0.001)\n"),
             std::string::npos)
@@ -227,8 +227,8 @@ TEST_F(Resume, RefusesAnotherTraining) {
   EXPECT_EQ(steps_of("other", "step"), std::vector<int>{5});
 }
 
-// Masters are fp32 in every precision but fp64, and where there are none.
-TEST_F(Resume, AnotherPrecisionWhereWeightsAreStoredAlike) {
+// A checkpoint's weights are fp32, except in fp64 and in half precision without master weights.
+TEST_F(Resume, AnotherPrecisionWithTheSameStoredDtype) {
   const std::string bf16 = "--set train.precision=bf16 ",
                     raw = bf16 + kStage1 + "--set plugin.low_level_zero.master_weights=false ";
   train("fp32", 1, "--set train.max_steps=4");
@@ -251,18 +251,18 @@ TEST_F(Resume, AnotherPrecisionWhereWeightsAreStoredAlike) {
         Row{"--set train.precision=fp64 " + from_fp32, "but this run updates them in fp64"}}) {
     EXPECT_EQ(try_train("other", 1, sets), 7) << log("other");
     EXPECT_NE(log("other").find(says), std::string::npos) << log("other");
-    EXPECT_FALSE(fs::exists(root_ / "other")) << "nothing is made or moved before a refusal";
+    EXPECT_FALSE(fs::exists(root_ / "other")) << "no folder is created or renamed before a refusal";
   }
-  // The remedy of the message.
+  // The remedy that the message names works.
   train("anew", 1,
         "--set train.max_steps=1 --set model.weights=" + checkpoint("raw", "step-00000004") + "/weights.safetensors");
 }
 
-TEST_F(Resume, GoesBackOnOneTimeline) {
+TEST_F(Resume, RewindsToAnEarlierStep) {
   train("whole", 1, kConstant);
   EXPECT_EQ(steps_of("whole", "step"), up_to(18));
   fs::copy(root_ / "whole", root_ / "run", fs::copy_options::recursive);
-  // A crash in the middle of a line, and another that a run went on behind.
+  // One crash cut off a line, to which a later run appended; another crash cut off the last line.
   std::ofstream(root_ / "run" / "metrics.jsonl", std::ios::app)
       << "{\"kind\": \"st{\"kind\": \"step\"}\n{\"kind\": \"st";
   train("run", 1, kConstant + "--set train.max_steps=10 --resume " + checkpoint("run", "step-00000008"));
@@ -274,7 +274,7 @@ TEST_F(Resume, GoesBackOnOneTimeline) {
                                    "step-00000012.aside", "step-00000016.aside", "step-00000018.aside"}));
   EXPECT_NE(log("run").find("aside     checkpoints of later steps renamed: "), std::string::npos) << log("run");
   EXPECT_NE(log("run").find("lines after step 8 dropped"), std::string::npos) << log("run");
-  // The newest is now of this timeline; its end is that of the run that never stopped.
+  // The newest checkpoint is now the rewound run's, which ends like the run that never stopped.
   train("run", 1, kConstant + "--resume auto");
   EXPECT_NE(log("run").find("step-00000010: epoch 2, step 10\n"), std::string::npos) << log("run");
   EXPECT_EQ(steps_of("run", "step"), up_to(18));
@@ -291,9 +291,9 @@ TEST_F(Resume, AFinishedRunKeepsItsResult) {
   for (const auto* key : {"final", "best", "steps", "samples"}) EXPECT_EQ(again[key], first[key]) << key;
   EXPECT_EQ(again, first) << "nothing was left to do";
   EXPECT_EQ(steps_of("run", "eval", "validation"), (std::vector<int>{6, 12, 18}));
-  train("copy", 1, kConstant + "--resume " + (root_ / "run").string());  // a run: its newest
+  train("copy", 1, kConstant + "--resume " + (root_ / "run").string());  // a run's folder: its newest checkpoint
   EXPECT_EQ(summary("copy")["resumed_at_step"], 18);
-  // In the middle of an epoch, where no evaluation was made.
+  // The run ends in the middle of an epoch, where no evaluation was made.
   train("short", 1, kConstant + "--set train.max_steps=8 --resume " + checkpoint("run", "step-00000008"));
   EXPECT_EQ(steps_of("short", "eval", "validation"), std::vector<int>{8});
   EXPECT_GT(summary("short")["final"]["validation_loss"], 0.0);
@@ -314,7 +314,7 @@ TEST_F(Resume, AutoWithoutACheckpointStartsAnew) {
   EXPECT_EQ(steps_of("run.1", "step"), up_to(2));
   EXPECT_EQ(steps_of("run", "step"), up_to(3));
   EXPECT_NE(log("run").find("a new run starts\n"), std::string::npos) << log("run");
-  // A checkpoint of another folder: what is in this one is another run.
+  // When the checkpoint is of another folder, the run in this folder is another one and is moved aside.
   train("other", 1, "--set train.max_steps=4 --resume " + checkpoint("run", "step-00000003"));
   train("other", 1, "--set train.max_steps=5 --resume " + checkpoint("run", "step-00000003"));
   EXPECT_EQ(steps_of("other.1", "step"), std::vector<int>{4});

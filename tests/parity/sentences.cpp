@@ -26,7 +26,7 @@ std::int64_t drawn(std::int64_t index, std::int64_t number, std::int64_t below) 
                                    static_cast<double>(below));
 }
 
-/// The loss of a whole global batch, by hand.
+/// The loss of a whole global batch by its formula.
 at::Tensor loss_by_hand(const std::string& task, const at::Tensor& out, const at::Tensor& labels) {
   if (task == "regression") return (out - labels).square().mean();
   if (task == "multi_label") {
@@ -88,7 +88,7 @@ TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string&
   options.shuffle = true;
   options.dtype = at::kDouble;
   data::Loader loader(data, options);
-  TrainedOnSentences outcome;
+  TrainedOnSentences result;
   for (std::int64_t step = 0; step < kTrainSteps; ++step) {
     loader.start_epoch(step / loader.steps_per_epoch(), step % loader.steps_per_epoch());
     const auto batch = loader.next()->micro.front();
@@ -101,15 +101,15 @@ TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string&
     const auto out = model->forward(model->first_inputs(batch.inputs), context).front();
     const auto loss = loss_by_hand(task, out, batch.targets[nn::kLabels]);
     loss.backward();
-    outcome.losses.push_back(loss.item<double>());
+    result.losses.push_back(loss.item<double>());
     const at::NoGradGuard no_grad;
     for (auto& p : parameters) {
       p.value.sub_(kRate * p.value.grad());
       p.value.mutable_grad() = at::Tensor();
     }
   }
-  for (const auto& p : parameters) outcome.weights[p.name] = p.value.detach().clone();
-  return outcome;
+  for (const auto& p : parameters) result.weights[p.name] = p.value.detach().clone();
+  return result;
 }
 
 void PrintTo(const TaskLayout& layout, std::ostream* out) { *out << layout.name; }
@@ -143,7 +143,7 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   const auto [worst, name] = distance(gathered(run.model->weights(), booster.mesh()), expected.weights, kBound);
   EXPECT_LE(worst, 1) << "weight " << name;
 
-  // An evaluation is the same however samples meet in batches.
+  // An evaluation does not depend on the batch size.
   const auto one = train::evaluate(booster, run, *booster.evaluation_loader(std::make_shared<Sentences>(task), 1));
   const auto many = train::evaluate(booster, run, *booster.evaluation_loader(std::make_shared<Sentences>(task), 7));
   EXPECT_EQ(one.samples, kSentences);

@@ -1,4 +1,4 @@
-// Sentences of varying length with labels of every task, a training on them by hand, and the same in a layout.
+// Sentences of varying length with labels of every task, a reference training on them, and the same in a layout.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ namespace trireme::tests {
 
 constexpr std::int64_t kTokenIds = 7, kLongest = 9, kSentences = 19;
 
-/// 1 to 9 tokens a sample: "input_ids" and "attention_mask", which is 1. Labels of tokens: all of them count in some
-/// samples, none in others.
+/// Samples of 1 to 9 tokens: "input_ids" and an "attention_mask" of ones. In some samples all labels of tokens count,
+/// in others none.
 class Sentences : public data::Dataset {
  public:
   explicit Sentences(std::string task) : task_(std::move(task)) {}
@@ -38,12 +38,12 @@ struct TrainedOnSentences {
   std::vector<double> losses;
   Named weights;
 };
-/// One process, each global batch at once, plain gradient descent, the loss by its formula.
+/// Trains in one process, each global batch at once, by plain gradient descent and the loss's formula.
 TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string& task);
 
 struct TaskLayout {
   std::string name, plugin, keys;
-  int inner = 1;  ///< ranks that one data-parallel rank takes
+  int inner = 1;  ///< number of ranks per data-parallel rank
   bool recompute = false;
 };
 void PrintTo(const TaskLayout& layout, std::ostream* out);

@@ -1,5 +1,5 @@
-// The parts of sequence parallelism by themselves: collectives between slices and wholes, and attention over slices,
-// against the same computation on one rank, forward and backward, in float64.
+// The parts of sequence parallelism: collectives that gather and scatter tokens, and attention over slices, against the
+// same computation on one rank, forward and backward, in float64.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "core/base/trace.h"
+#include "core/nn/attention_dropout.h"
 #include "core/shard/init.h"
 #include "shardformer/head_exchange.h"
 #include "shardformer/ring.h"
@@ -32,14 +33,14 @@ using Tensors = std::vector<at::Tensor>;
 
 const comm::Group& group() { return world().group(); }
 
-/// The same numbers on every rank.
+/// Random numbers, equal on every rank.
 at::Tensor draw(const std::string& name, std::vector<std::int64_t> shape) {
   return shard::draw(shard::Init::normal(0, 1), 5, shard::Placement::whole(name, std::move(shape)), at::kDouble,
                      world().device());
 }
 at::Tensor leaf(const at::Tensor& x) { return x.detach().clone().requires_grad_(true); }
 at::Tensor mine(const at::Tensor& x, std::int64_t dim) {
-  const auto tokens = tokens_here(x.size(dim), group());
+  const auto tokens = local_tokens(x.size(dim), group());
   return x.narrow(dim, tokens.begin, tokens.size());
 }
 double off(const at::Tensor& got, const at::Tensor& expected) {
@@ -53,10 +54,10 @@ at::Tensor summed(at::Tensor x) {
 }
 constexpr double kTiny = 1e-12;
 
-/// Of wholes that do and do not divide, and of fewer tokens than ranks.
+/// Numbers of tokens that divide by the ranks, that do not, and that are smaller than the number of ranks.
 const std::vector<std::int64_t> kCounts{12, 10, 7, 2, 1};
 
-TEST(Slices, GoAndComeBack) {
+TEST(Slices, RoundTrip) {
   for (const auto n : kCounts) {
     const auto x = draw("x", {2, n, 3}), dy = draw("dy", {2, n, 3});
     const auto whole = leaf(x), slice = leaf(mine(x, 1));
@@ -84,7 +85,7 @@ TEST(Slices, TheFirstTokenReachesAll) {
   EXPECT_EQ(off(slice.grad(), expected), 0);
 }
 
-TEST(Slices, GradientsAreSummedOfThoseThatAreAskedFor) {
+TEST(Slices, OnlyRequestedGradientsAreSummed) {
   const auto a = leaf(draw("a", {3})), frozen = draw("b", {2}), c = leaf(draw("c", {2, 2}));
   const auto same = sum_gradients({a, frozen, c}, group());
   const double r = group().rank() + 1, all = group().size() * (group().size() + 1) / 2.0;
@@ -94,7 +95,7 @@ TEST(Slices, GradientsAreSummedOfThoseThatAreAskedFor) {
   EXPECT_FALSE(frozen.grad().defined());
 }
 
-/// Column or row products of slices against those of one rank. `asked`: tokens that the second branch reads.
+/// Checks column-parallel products of slices against those of one rank. The second branch reads `asked` tokens.
 void expect_column(bool ring, std::int64_t n, std::int64_t asked, bool overlap) {
   const auto x = draw("x", {2, n, 4});
   const std::int64_t r = group().rank();
@@ -121,14 +122,14 @@ void expect_column(bool ring, std::int64_t n, std::int64_t asked, bool overlap) 
   EXPECT_LE(off(bias.grad(), expected[3]), kTiny) << n;
 }
 
-TEST(Products, OfSlicesAreThoseOfTheWhole) {
+TEST(Products, OfSlicesEqualTheWhole) {
   for (const bool ring : {false, true})
     for (const auto n : kCounts)
       for (const std::int64_t asked : {std::int64_t{1}, n})
         for (const bool overlap : {true, false}) expect_column(ring, n, asked, overlap);
 }
 
-TEST(Products, ByRingOfRowsAreTheSum) {
+TEST(Products, OfRowsByRingEqualTheSum) {
   for (const auto n : kCounts) {
     const auto r = group().rank();
     const auto x = leaf(draw(fmt::format("x{}", r), {2, n, 3})), weight = leaf(draw(fmt::format("w{}", r), {4, 3}));
@@ -150,8 +151,8 @@ std::uint64_t sent_so_far() {
   return elements;
 }
 
-// As a zero-bubble pipeline asks: the input's gradient in one pass, the weight's in another.
-TEST(Products, GiveEachGradientInAPassOfItsOwn) {
+// A zero-bubble pipeline computes the input's gradient in one pass and the weight's in another.
+TEST(Products, GiveEachGradientInASeparatePass) {
   const std::int64_t n = 10;
   const auto weight = leaf(draw("w", {4, 3}));
   const auto check = [&](const at::Tensor& x, const std::function<at::Tensor()>& product) {
@@ -172,7 +173,7 @@ TEST(Products, GiveEachGradientInAPassOfItsOwn) {
   check(whole, [&] { return row_product_by_ring(whole, weight, group()); });
 }
 
-TEST(Heads, GoAndComeBack) {
+TEST(Heads, RoundTrip) {
   for (const std::int64_t heads : {4, 7})
     for (const auto n : kCounts) {
       const auto x = draw("x", {2, heads, n, 3}), y = draw("y", {2, heads, 1, 3});
@@ -192,12 +193,12 @@ struct Row {
   std::int64_t query_tokens, tokens;
   bool causal = false;
   double dropout = 0;
-  bool mask = false;                 ///< some keys do not count, in one sample none
+  bool mask = false;                 ///< some keys are masked, in one sample all of them
   std::int64_t key_value_heads = 3;  ///< of 3
 };
 
-// Causal, and what asks is the first token alone; with the mask of one process.
-TEST(RingAttention, IsThatOfOneRank) {
+// The cases include causal attention, queries of the first token alone, and dropout with the mask of one process.
+TEST(RingAttention, EqualsOneRank) {
   for (const auto& [query_tokens, tokens, causal, p, masked, kv_heads] : std::vector<Row>{{12, 12},
                                                                                           {10, 10},
                                                                                           {10, 10, true},
@@ -234,7 +235,17 @@ TEST(RingAttention, IsThatOfOneRank) {
       const auto i = at::arange(tokens, on(at::kLong));
       scores = scores.masked_fill(i > i.unsqueeze(1), -INFINITY);
     }
-    const auto expected = at::matmul(dropout.forward(at::softmax(scores, -1), context), per_head(whole[2]));
+    auto probabilities = at::softmax(scores, -1);
+    if (causal || masked)  // samples may be padded
+      probabilities = dropout.apply_mask(probabilities, nn::probability_mask(dropout, context, probabilities,
+                                                                             {.queries = {0, query_tokens},
+                                                                              .keys = {0, tokens},
+                                                                              .query_tokens = query_tokens,
+                                                                              .tokens = tokens,
+                                                                              .padded = true}));
+    else
+      probabilities = dropout.forward(probabilities, context);
+    const auto expected = at::matmul(probabilities, per_head(whole[2]));
     expected.backward(dy);
     const Tensors slices{leaf(mine(x[0], 2)), leaf(mine(x[1], 2)), leaf(mine(x[2], 2))};
     const auto got = ring_attention(slices[0], slices[1], slices[2],
@@ -244,14 +255,14 @@ TEST(RingAttention, IsThatOfOneRank) {
                                      .pattern = {.causal = causal, .key_mask = key_mask},
                                      .dropout = &dropout,
                                      .context = context});
-    const double bound = masked ? 10 * kTiny : kTiny;  // without keys that count, scores are differences of -1e4
+    const double bound = masked ? 10 * kTiny : kTiny;  // if all keys are masked, scores are differences of -1e4
     EXPECT_LE(off(got, mine(expected, 2)), bound);
     got.backward(mine(dy, 2));
     for (std::size_t i = 0; i < 3; ++i) EXPECT_LE(off(slices[i].grad(), mine(whole[i].grad(), 2)), bound) << i;
   }
 }
 
-/// Whether something was sent before what was sent earlier had been waited for, `at_once` at a time set aside.
+/// Whether a group of `at_once` transfers began before the group before it had ended.
 bool overlapped(std::vector<trace::Span> spans, std::size_t at_once) {
   EXPECT_GT(spans.size(), at_once);
   std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
@@ -263,12 +274,12 @@ bool overlapped(std::vector<trace::Span> spans, std::size_t at_once) {
   return false;
 }
 
-TEST(Overlap, IsThereUnlessToldElse) {
+TEST(Overlap, IsOnUnlessDisabled) {
   TRIREME_ONLY_ON_CPU("reads when the host waits");
   const std::int64_t n = 10;
   for (const bool overlap : {true, false}) {
     const auto slice = leaf(mine(draw("x", {2, n, 4}), 1));
-    // A ring's hop is under way while the slice before is used, or has arrived: send and receive.
+    // With overlap, a ring's hop is under way while the slice before it is used; without, send and receive have ended.
     std::size_t arrived = 0;
     bool first = true;
     trace::start(world().device());

@@ -12,18 +12,18 @@ namespace {
 /// Several small buckets.
 constexpr const char* kSmallBuckets = "zero_bucket_size_in_m = 0.001";
 
-struct Sizes {
+struct LayoutSizes {
   const char* mode;
   std::int64_t tp = 1, sp = 1, zero = 0, heads = 3;
 };
 
-std::string keys(const Sizes& s) {
+std::string keys(const LayoutSizes& s) {
   return fmt::format("sequence_parallelism_mode = \"{}\"\ntp_size = {}\nzero_stage = {}{}", s.mode, s.tp, s.zero,
                      s.sp > 1 ? fmt::format("\nsp_size = {}", s.sp) : "");
 }
 
-/// Every case in every layout; those that do not fit the ranks of this program are left out by runs_here().
-std::vector<Case> cross(const std::vector<Sizes>& layouts, const std::vector<Case>& cases) {
+/// Every case in every layout; fits_world() leaves out those that do not fit the ranks of this program.
+std::vector<Case> cross(const std::vector<LayoutSizes>& layouts, const std::vector<Case>& cases) {
   std::vector<Case> out;
   for (const auto& s : layouts) {
     const auto name = fmt::format("{}_tp{}_sp{}_zero{}", s.mode, s.tp, s.sp, s.zero);
@@ -37,12 +37,12 @@ std::vector<Case> cross(const std::vector<Sizes>& layouts, const std::vector<Cas
   return out;
 }
 
-bool runs_here(const Case& c) { return world().size() % c.tp == 0; }
+bool fits_world(const Case& c) { return world().size() % c.tp == 0; }
 
 class Tokens : public testing::TestWithParam<Case> {};
 
 TEST_P(Tokens, EqualsOneProcess) {
-  if (runs_here(GetParam())) expect_same_as_one_process(GetParam());
+  if (fits_world(GetParam())) expect_same_as_one_process(GetParam());
 }
 
 const auto kName = [](const auto& value) { return value.param.name; };
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(RingAttn, Tokens,
                                                  kCases)),
                          kName);
 
-/// 197, as images of 224 pixels have in patches of 16.
+/// 197 tokens, the number that images of 224 pixels have in patches of 16.
 const Case kManyTokens{.name = "many_tokens",
                        .global_batch = 4,
                        .steps = 1,
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Long, Tokens,
                                                  {kManyTokens})),
                          kName);
 
-/// What a mode must hold besides, each in few layouts.
+/// Further cases of every mode, each in few layouts.
 const std::vector<Case> kMore{
     Case{.name = "accumulate", .micro_batch = 1},
     Case{.name = "recompute", .recompute = true},
@@ -135,16 +135,16 @@ TEST_P(TokensPrecision, StaysNearFloat64) {
        cross({{"split_gather", 2}, {"ring", 2}, {"all_to_all", 1, 2, 1}, {"ring_attn", 1, 2, 2}},
              {Case{.name = "easy"},
               Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
-    if (runs_here(c)) expect_near_float64(c, GetParam());
+    if (fits_world(c)) expect_near_float64(c, GetParam());
 }
 
-// The bounds of ZeRO's suite.
+// The bounds are those of ZeRO's suite.
 INSTANTIATE_TEST_SUITE_P(Bounds, TokensPrecision,
                          testing::Values(Rounding{"fp32", 1e-6, 1e-5}, Rounding{"bf16", 2e-2, 5e-2},
                                          Rounding{"fp16", 4e-3, 1e-2}),
                          [](const auto& value) { return std::string(value.param.precision); });
 
-/// What this rank sends in the first step along an axis, in elements of the payload.
+/// Payload elements that this rank sends along an axis in the first step, by operation.
 std::map<std::string, std::uint64_t> sent_in_a_step(const Case& c, const std::string& axis, std::uint64_t& samples) {
   const auto totals = [&] {
     std::map<std::string, std::uint64_t> out;
@@ -164,26 +164,26 @@ std::map<std::string, std::uint64_t> sent_in_a_step(const Case& c, const std::st
   return sent;
 }
 
-// Elements of activations in a step of b samples a rank, n tokens, width h, l layers, as docs/parallelism.md has
-// them. The last layer works for the class token alone.
+// Elements of activations sent in a step by the formulas of docs/parallelism.md, for b samples a rank, n tokens, width
+// h and l layers. The last layer computes the class token alone.
 constexpr std::uint64_t n = 10, l = 3;
 const std::vector<Case> kTraffic{Case{.name = "traffic", .steps = 1, .layers = 3},
                                  Case{.name = "traffic_recompute", .steps = 1, .recompute = true, .layers = 3}};
 
-TEST(TokensRules, SplitGatherSendsTheFormulas) {
+TEST(TokensRules, SplitGatherTrafficMatchesTheFormulas) {
   for (const auto& c : cross({{"split_gather", 2}, {"split_gather", 3}}, kTraffic)) {
-    if (!runs_here(c)) continue;
+    if (!fits_world(c)) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "tp", b);
     const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
-    // Forward: heads and MLP gather, both rows scatter. Backward: the rows gather, and the others twice over: x again,
-    // and the gradient scattered. The embeddings' gradient is gathered.
+    // Forward, the column-parallel products of attention and MLP gather, the row-parallel ones scatter. Backward, the
+    // row-parallel ones gather, the others gather x again and scatter its gradient, and the embeddings gather theirs.
     const auto gathered = times * ((l - 1) * 2 * b * n * h + b * n * h + b * h) + (l - 1) * 4 * b * n * h + b * n * h +
                           3 * b * h + b * n * h;
     const auto scattered = times * ((l - 1) * 2 * b * n * h + 2 * b * h) + (l - 1) * 2 * b * n * h + b * n * h + b * h;
     EXPECT_EQ(sent["all_gather"], gathered) << c.name;
     EXPECT_EQ(sent["reduce_scatter"], scattered) << c.name;
-    // Two norms and two biases a layer, the classifier's input, the loss of logits that stay apart, the gradient norm.
+    // These are two norms and two biases a layer, the classifier's input, the parallel loss and the gradient norm.
     EXPECT_EQ(sent["all_reduce"], l * 6 * h + b * h + 4 * b + 1) << c.name;
     EXPECT_EQ(sent["broadcast"], times * b * h) << c.name;
   }
@@ -195,13 +195,13 @@ std::uint64_t slice(std::int64_t tokens, std::int64_t size, int ahead = 0) {
   return static_cast<std::uint64_t>(shard::split(tokens, ranks, (world().rank() + ahead) % ranks).size());
 }
 
-TEST(TokensRules, RingSendsTheFormulas) {
+TEST(TokensRules, RingTrafficMatchesTheFormulas) {
   for (const auto& c : cross({{"ring", 2}, {"ring", 3}}, kTraffic)) {
     if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "tp", b);
     const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
-    // What goes all the way around to be gathered, and to be summed up; of n tokens and of the class token.
+    // Tokens that a rank sends in a ring to gather (g) and to reduce (s), of n tokens and of the class token (g1, s1).
     const auto g = n - slice(n, c.tp, 1), s = n - slice(n, c.tp), g1 = 1 - slice(1, c.tp, 1), s1 = 1 - slice(1, c.tp);
     const auto forward = (l - 1) * (2 * g + 2 * s) + g + 2 * s1 + g1;
     const auto backward = (l - 1) * (4 * g + 2 * s) + s + g + 3 * g1 + s1;
@@ -212,7 +212,7 @@ TEST(TokensRules, RingSendsTheFormulas) {
   }
 }
 
-TEST(TokensRules, AllToAllSendsTheFormulas) {
+TEST(TokensRules, AllToAllTrafficMatchesTheFormulas) {
   for (const auto& c : cross({{"all_to_all", 1, 2}, {"all_to_all", 1, 3}}, kTraffic)) {
     if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
@@ -226,7 +226,7 @@ TEST(TokensRules, AllToAllSendsTheFormulas) {
   }
 }
 
-TEST(TokensRules, RingAttentionSendsTheFormulas) {
+TEST(TokensRules, RingAttentionTrafficMatchesTheFormulas) {
   for (const auto& c : cross({{"ring_attn", 1, 2}, {"ring_attn", 1, 3}}, kTraffic)) {
     if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
@@ -238,10 +238,10 @@ TEST(TokensRules, RingAttentionSendsTheFormulas) {
   }
 }
 
-// ZeRO shares out over the ranks that share out tokens too.
+// ZeRO shards over the ranks that split the tokens too.
 TEST(TokensRules, ARankHoldsItsShareOfTheState) {
   for (const auto& c : cross({{"ring_attn", 1, 2, 2}}, {Case{.name = "memory"}})) {
-    if (!runs_here(c)) continue;
+    if (!fits_world(c)) continue;
     Booster booster(world(), make_plugin(c), make_options(c));
     const auto run = booster.boost(make_inputs(c));
     std::int64_t held = 0, full = 0;

@@ -1,6 +1,6 @@
-// Contract C1 for tasks over samples of varying length: the loss is the mean over what counts in the global batch, in
-// every layout. Batches are padded, ranks and microbatches have very different numbers of labels that count, and every
-// block reads the padding mask, in a pipeline too.
+// Contract C1 for tasks over samples of varying length: in every layout the loss is the mean over the labels that count
+// in the global batch. Batches are padded, ranks and microbatches have very different numbers of labels that count, and
+// every block reads the padding mask, in a pipeline too.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 6;
 
-/// x + W2 tanh(W1 (x + mean of the sample's tokens that are no padding))
+/// x + W2 tanh(W1 (x + mean of the sample's tokens without padding))
 class Mix : public nn::Block {
  public:
   Mix()
@@ -54,7 +54,7 @@ class Scores : public nn::Block {
       : ids_(register_module("ids", std::move(ids))), tokens_(tokens) {}
   nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
     const auto mask = context.side["attention_mask"].to(inputs[0].scalar_type()).unsqueeze(2);
-    return {ids_->scores(tokens_ ? inputs[0] : (inputs[0] * mask).sum(1), context)};
+    return {ids_->scores(tokens_ ? inputs[0] : (inputs[0] * mask).sum(1), context, {})};
   }
 
  private:
@@ -78,11 +78,11 @@ class Tagger : public nn::Model {
 
 class ParityTasks : public testing::TestWithParam<TaskLayout> {};
 
-TEST_P(ParityTasks, TheLossIsTheMeanOverWhatCountsInTheGlobalBatch) {
+TEST_P(ParityTasks, TheLossIsTheMeanOverTheGlobalBatch) {
   if (world().size() % GetParam().inner != 0) GTEST_SKIP() << "needs more ranks";
-  const nn::Policy policy{{"ids", nn::Role::classifier_head},
-                          {"mix*.up", nn::Role::column_parallel},
-                          {"mix*.down", nn::Role::row_parallel}};
+  const nn::Policy policy{.tensor = {{"ids", nn::TensorRole::classifier_head},
+                                     {"mix*.up", nn::TensorRole::column_parallel},
+                                     {"mix*.down", nn::TensorRole::row_parallel}}};
   for (const auto& task : tasks::all_tasks().names()) {
     SCOPED_TRACE(task);
     const auto make = [&] { return std::make_shared<Tagger>(/*tokens=*/task.ends_with("_lm")); };

@@ -27,6 +27,7 @@ struct Kind {
   bool causal = false, modern = false;  ///< modern: rotary, RmsNorm and a gated MLP; else as in BERT and GPT-2
   bool tied = false;
   double dropout = 0;
+  bool fused = false;  ///< one projection for queries, keys and values
 };
 
 constexpr std::int64_t kHeadSize = 4, kInner = 10;
@@ -40,6 +41,11 @@ std::shared_ptr<nn::Linear> linear(std::int64_t in, std::int64_t out, std::int64
 std::shared_ptr<nn::Unary> norm(const Kind& kind, std::int64_t width) {
   if (kind.modern) return std::make_shared<nn::RmsNorm>(width, 1e-6);
   return std::make_shared<nn::LayerNorm>(width, 1e-6);
+}
+
+std::vector<std::string> names_of(const Kind& kind) {
+  if (kind.fused) return {"c_attn"};
+  return {"q_proj", "k_proj", "v_proj"};
 }
 
 class Embed : public nn::Block {
@@ -73,7 +79,7 @@ class Encoder : public nn::Block {
                                                                              .bias = !kind.modern,
                                                                              .init_std = 0.4,
                                                                              .causal = kind.causal,
-                                                                             .names = {"q_proj", "k_proj", "v_proj"},
+                                                                             .names = names_of(kind),
                                                                              .rotary = rotary}));
     out_ = register_module("out", linear(width, width, kHeadSize));
     dropout_ = register_module("dropout", std::make_shared<nn::Dropout>(kind.dropout));
@@ -111,7 +117,7 @@ class Scores : public nn::Block {
     auto x = norm_->forward(inputs[0], context);
     x = read_->forward(x, context);
     if (dynamic_cast<nn::FirstToken*>(read_.get()) != nullptr) x = x.select(1, 0);
-    return {head_ ? head_->forward(x, context) : ids_->scores(x, context)};
+    return {head_ ? head_->forward(x, context) : ids_->scores(x, context, {})};
   }
 
  private:
@@ -147,21 +153,25 @@ class Transformer : public nn::Model {
   std::int64_t tokens(const nn::Tensors& inputs) const override { return inputs[0].size(1); }
 };
 
+/// In a modern kind the embedding, which is sharded too, scatters the tokens.
 nn::Policy policy_of(const Kind& kind) {
-  using nn::Role;
-  nn::Policy policy{{"embed", Role::whole},
-                    {"embed.dropout", Role::scatter_tokens},
-                    {"layer*.norm1", Role::token_wise},
-                    {"layer*.attention", Role::attention},
-                    {"layer*.out", Role::row_parallel},
-                    {"layer*.dropout", Role::token_wise},
-                    {"layer*.norm2", Role::token_wise},
-                    {"layer*.up", Role::column_parallel},
-                    {"layer*.down", Role::row_parallel},
-                    {"norm", Role::token_wise},
-                    {"read", Role::gather_tokens},
-                    {"ids", kind.tied ? Role::classifier_head : Role::vocab_parallel_embedding}};
-  if (!kind.tied) policy.push_back({"head", Role::classifier_head});
+  using nn::SequenceRole, nn::TensorRole;
+  nn::Policy policy{.tensor = {{"layer*.attention", TensorRole::attention},
+                               {"layer*.out", TensorRole::row_parallel},
+                               {"layer*.up", TensorRole::column_parallel},
+                               {"layer*.down", TensorRole::row_parallel},
+                               {"ids", kind.tied ? TensorRole::classifier_head : TensorRole::vocab_parallel_embedding}},
+                    .sequence = {{kind.modern ? "ids" : "embed.dropout", SequenceRole::scatter_tokens},
+                                 {"layer*.norm1", SequenceRole::token_wise},
+                                 {"layer*.dropout", SequenceRole::token_wise},
+                                 {"layer*.norm2", SequenceRole::token_wise},
+                                 {"norm", SequenceRole::token_wise},
+                                 {"read", SequenceRole::gather_tokens}}};
+  if (kind.modern)
+    policy.sequence.push_back({"embed.dropout", SequenceRole::token_wise});
+  else
+    policy.sequence.push_back({"embed", SequenceRole::whole});
+  if (!kind.tied) policy.tensor.push_back({"head", TensorRole::classifier_head});
   return policy;
 }
 
@@ -172,6 +182,8 @@ const std::vector<Kind>& kinds() {
       {"gpt", "causal_lm", 4, 4, true, false, true, 0.2},
       {"encoder", "masked_lm", 5, 5, false, false, true, 0.2},
       {"classifier", "classification", 4, 4},
+      {"fused", "causal_lm", 4, 4, true, false, true, 0.2, true},
+      {"fused_uneven", "causal_lm", 6, 3, true, true, false, 0, true},
   };
   return all;
 }
@@ -183,8 +195,7 @@ struct Trained {
   nn::Policy policy;
 };
 
-/// A model as [model] name selects it. The dropout of probabilities depends on the padding of a batch, so there is
-/// none.
+/// A model as [model] name selects it.
 Trained selected(const std::string& name, const std::string& model, const std::string& task,
                  const std::vector<std::pair<std::string, FieldValue>>& own) {
   const auto kind = models::all_models().at(model);
@@ -207,9 +218,10 @@ std::vector<Trained> all_trained() {
   std::vector<Trained> all;
   for (const auto& kind : kinds())
     all.push_back({kind.name, kind.task, [&kind] { return std::make_shared<Transformer>(kind); }, policy_of(kind)});
-  all.push_back(selected("bert_masked_lm", "bert", "masked_lm", {{"dropout", 0.2}}));
+  all.push_back(selected("bert_masked_lm", "bert", "masked_lm", {{"dropout", 0.2}, {"attention_dropout", 0.1}}));
   all.push_back(selected("bert_sequence", "bert", "classification", {{"dropout", 0.2}}));
-  all.push_back(selected("llama_untied", "llama", "causal_lm", {{"num_key_value_heads", std::int64_t{2}}}));
+  all.push_back(selected("llama_untied", "llama", "causal_lm",
+                         {{"num_key_value_heads", std::int64_t{2}}, {"attention_dropout", 0.1}}));
   all.push_back(selected("llama_tied", "llama", "causal_lm",
                          {{"num_key_value_heads", std::int64_t{1}}, {"tied", true}, {"attention_bias", true}}));
   return all;
@@ -217,7 +229,7 @@ std::vector<Trained> all_trained() {
 
 class ParityTransformers : public testing::TestWithParam<TaskLayout> {};
 
-TEST_P(ParityTransformers, TrainAlike) {
+TEST_P(ParityTransformers, EqualOneProcess) {
   if (world().size() % GetParam().inner != 0) GTEST_SKIP() << "needs more ranks";
   for (const auto& [name, task, make, policy] : all_trained()) {
     SCOPED_TRACE(name);
@@ -244,10 +256,17 @@ INSTANTIATE_TEST_SUITE_P(
         TaskLayout{"tp2_gathered_recompute", "hybrid_parallel", "tp_size = 2\nparallel_output = false", 2, true},
         TaskLayout{"tp4", "hybrid_parallel", "tp_size = 4", 4},
         TaskLayout{"pp2", "hybrid_parallel", "pp_size = 2\nmicrobatch_size = 1\nzero_stage = 0", 2},
+        TaskLayout{"pp2_gpipe_zero1", "hybrid_parallel",
+                   "pp_size = 2\nmicrobatch_size = 1\npp_style = \"gpipe\"\nzero_stage = 1", 4},
+        TaskLayout{"pp2_interleaved", "hybrid_parallel", "pp_size = 2\nmicrobatch_size = 1\npp_style = \"interleaved\"",
+                   2},
+        TaskLayout{"pp4_zb_h1", "hybrid_parallel", "pp_size = 4\nmicrobatch_size = 1\npp_style = \"zb_h1\"", 4},
         TaskLayout{"pp2_zbv", "hybrid_parallel", "pp_size = 2\nmicrobatch_size = 2\npp_style = \"zbv\"", 2},
         TaskLayout{"tp2_pp2", "hybrid_parallel", "tp_size = 2\npp_size = 2\nmicrobatch_size = 2", 4},
         TaskLayout{"tp2_pp2_zbv_recompute", "hybrid_parallel",
                    "tp_size = 2\npp_size = 2\nmicrobatch_size = 1\npp_style = \"zbv\"", 4, true},
+        TaskLayout{"tp2_pp2_interleaved_recompute", "hybrid_parallel",
+                   "tp_size = 2\npp_size = 2\nmicrobatch_size = 2\npp_style = \"interleaved\"", 4, true},
         TaskLayout{"tp2_zero3", "hybrid_parallel", "tp_size = 2\nzero_stage = 3", 4},
         sequence("tp2_split_gather", "split_gather", "tp_size = 2", 2),
         sequence("tp2_ring_recompute", "ring", "tp_size = 2", 2, true),

@@ -12,7 +12,7 @@
 namespace trireme::tests {
 namespace {
 
-/// Several small buckets, some parameters larger than one, some smaller than a part of one.
+/// Several small buckets; some parameters are larger than a bucket, some smaller than a rank's part of one.
 constexpr const char* kSmallBuckets = "reduce_bucket_size_in_m = 0.001";
 
 std::vector<Case> cross(const std::vector<Layout>& layouts, const std::vector<Case>& cases) {
@@ -69,8 +69,8 @@ TEST(ZeroGroups, TwoCopiesEqualOneProcess) {
 
 class ZeroPrecision : public testing::TestWithParam<Rounding> {};
 
-// Beside the bounds of plain data parallelism (1e-6 and 1e-5, 1e-2 and 5e-2, 2e-3 and 1e-2), which keeps float32
-// weights and rounds in products alone; here weights, activations and gradients are half.
+// The bounds of plain data parallelism are 1e-6 and 1e-5, 1e-2 and 5e-2, 2e-3 and 1e-2, because it keeps float32
+// weights and rounds only in products; here weights, activations and gradients are in half precision.
 TEST_P(ZeroPrecision, StaysNearFloat64) {
   for (const auto& c :
        cross({{"stage1", "stage = 1"}, {"stage2", "stage = 2\ngrad_accum_dtype = \"fp32\""}},
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Bounds, ZeroPrecision,
                                          Rounding{"fp16", 4e-3, 1e-2}),
                          [](const auto& value) { return std::string(value.param.precision); });
 
-/// A case in bf16, or with gradients rounded on their way, beside float64.
+/// Compares a case in half precision, or with gradients rounded for communication, with float64.
 void expect_losses_near(Case c, double bound) {
   auto exact = c;
   exact.precision = "fp64";
@@ -93,7 +93,7 @@ void expect_losses_near(Case c, double bound) {
     EXPECT_NEAR(got.losses.at(step), expected.losses[step], bound * expected.losses[step]) << c.name;
 }
 
-TEST(ZeroRules, OptionsThatRound) {
+TEST(ZeroRules, OptionsThatRoundStayNearFloat64) {
   const auto one = [](const char* keys, const char* precision) {
     return cross({{"rounds", keys}}, {Case{.name = keys, .micro_batch = 4, .max_norm = 0.5, .precision = precision}})
         .front();
@@ -102,13 +102,13 @@ TEST(ZeroRules, OptionsThatRound) {
   expect_losses_near(one("communication_dtype = \"fp32\"\ngrad_accum_dtype = \"fp32\"\nstage = 2", "bf16"), 2e-2);
   expect_losses_near(one("master_weights = false", "bf16"), 5e-2);
   auto without_masters = one("master_weights = false", "fp16");
-  without_masters.adamw = false;  // whose second moments fp16 cannot hold
+  without_masters.adamw = false;  // fp16 cannot hold its second moments
   expect_losses_near(without_masters, 2e-2);
   expect_losses_near(one("cpu_offload = true", "bf16"), 2e-2);
   expect_losses_near(one("cpu_offload = true\nstage = 2", "fp16"), 4e-3);
 }
 
-TEST(ZeroRules, TheLargestValueAsNorm) {
+TEST(ZeroRules, NormTypeInfIsTheLargestElement) {
   const auto c = cross({{"inf", "norm_type = \"inf\""}}, {Case{.name = "norm", .steps = 1}}).front();
   double largest = 0;
   const auto expected = reference(c);
@@ -132,14 +132,14 @@ TEST(ZeroRules, AGradientThatIsNotFiniteChangesNothing) {
     expect_not_finite_is_skipped(c);
 }
 
-// Bytes a rank and elements a step, by the formulas of docs/zero.md; N ranks, P elements, padding within 2 %.
-TEST(ZeroRules, MemoryAndTrafficAreTheFormulas) {
+// Bytes per rank and elements per step by the formulas of docs/zero.md, for N ranks, P elements and 2 % of padding.
+TEST(ZeroRules, MemoryAndTrafficMatchTheFormulas) {
   const auto n = world().size();
   struct Row {
     const char *precision, *keys;
-    double whole, shared;  // bytes an element: whole on each rank, and shared out
+    double whole, shared;  // bytes an element: held by each rank, and sharded
     std::int64_t micro_batch;
-    double reduced;  // P a step
+    double reduced;  // in a step, as a multiple of P
   };
   const std::vector<Row> rows{{"fp32", "stage = 1", 8, 8, 8, 1},
                               {"fp32", "stage = 2", 4, 12, 8, 1},

@@ -39,9 +39,11 @@ ChunkManager::ChunkManager(const comm::Group& everyone, const comm::World& world
   capacity_ = least.item<std::int64_t>();
   if (capacity_ == 0)
     throw ConfigError(
-        "plugin.gemini.placement_policy: \"auto\" needs to know the device's memory: on CPU ranks, set run.memory_mb "
-        "to what a rank's tensors may take (in C++: memory::count()), or choose \"static\"");
-  if (!options_.stats_path.empty()) stats_ = MemoryStats::read(options_.stats_path, options_.run, options_.chunks);
+        options_.section +
+        ".placement_policy: \"auto\" needs to know the device's memory: on CPU ranks, set run.memory_mb to what a "
+        "rank's tensors may take (in C++: memory::count()), or choose \"static\"");
+  if (!options_.stats_path.empty())
+    stats_ = MemoryStats::read(options_.stats_path, options_.run, options_.chunks, options_.section);
   read_ = stats_.has_value();
 }
 
@@ -63,8 +65,9 @@ std::string ChunkManager::describe() const {
 
 std::vector<std::string> ChunkManager::advice() const {
   std::vector<std::string> out;
-  if (!keeps() && options_.warmup_ratio < 1) out.emplace_back("raise plugin.gemini.warmup_non_model_data_ratio");
-  if (keeps()) out.emplace_back("lower plugin.gemini.steady_cuda_cap_ratio");
+  if (!keeps_gathered_chunks() && options_.warmup_ratio < 1)
+    out.push_back("raise " + options_.section + ".warmup_non_model_data_ratio");
+  if (keeps_gathered_chunks()) out.push_back("lower " + options_.section + ".steady_cuda_cap_ratio");
   if (read_)
     out.push_back(fmt::format("remove {}, whose statistics may be too low, so that memory is measured again",
                               options_.stats_path));
@@ -98,7 +101,7 @@ void ChunkManager::enter(const BlockOrder& order, const std::set<std::size_t>& n
     all += weights_->buffer_bytes(chunk);
     if (!weights_->is_materialized(chunk)) missing += weights_->buffer_bytes(chunk);
   }
-  if (!keeps()) {
+  if (!keeps_gathered_chunks()) {
     if (seen_.periods.size() <= period_) seen_.periods.resize(period_ + 1);
     seen_.periods[period_].gathered = all;
     for (const auto chunk : needed) first_use_.emplace(chunk, static_cast<std::int64_t>(period_));
@@ -115,17 +118,17 @@ void ChunkManager::enter(const BlockOrder& order, const std::set<std::size_t>& n
 }
 
 bool ChunkManager::has_room(std::size_t chunk) const {
-  return keeps() && weights_->gathered_bytes() + weights_->buffer_bytes(chunk) <= room();
+  return keeps_gathered_chunks() && weights_->gathered_bytes() + weights_->buffer_bytes(chunk) <= room();
 }
 
 void ChunkManager::before_change() {
-  if (keeps() || phase_ == Phase::none) return;
+  if (keeps_gathered_chunks() || phase_ == Phase::none) return;
   auto& most = phase_ == Phase::pass ? seen_.periods[period_].other : seen_.update;
   most = std::max(most, meter_.peak() - resident() - weights_->gathered_bytes());
 }
 
 void ChunkManager::after_change() {
-  if (!keeps()) meter_.reset();
+  if (!keeps_gathered_chunks()) meter_.reset();
 }
 
 std::vector<std::int64_t> ChunkManager::parts() const {
@@ -135,7 +138,7 @@ std::vector<std::int64_t> ChunkManager::parts() const {
 }
 
 void ChunkManager::step_ended(std::vector<std::int64_t> state) {
-  if (keeps()) return;
+  if (keeps_gathered_chunks()) return;
   before_change();
   seen_.state = std::move(state);
   for (std::size_t chunk = 0; chunk < weights_->buckets().size(); ++chunk) {

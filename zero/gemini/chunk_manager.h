@@ -25,13 +25,14 @@
 namespace trireme::zero {
 
 struct ChunkManagerOptions {
-  double warmup_ratio = 0.8;  ///< fraction of the capacity that the first step may need beside model data
-  double steady_ratio = 0.9;  ///< fraction of the capacity that may be used in later steps
-  double margin_ratio = 0;    ///< fraction of the room left in the tightest period that is used for masters and
-                              ///< optimizer state
-  std::string stats_path;     ///< "", or a file that is read if it exists, else written
-  RunKeys run;                ///< the settings for which the statistics in it are valid
-  std::size_t chunks = 0;     ///< number of chunks of the run
+  std::string section = "plugin.gemini";  ///< of the configuration that has the keys, for messages
+  double warmup_ratio = 0.8;              ///< fraction of the capacity that the first step may need beside model data
+  double steady_ratio = 0.9;              ///< fraction of the capacity that may be used in later steps
+  double margin_ratio = 0;  ///< fraction of the room left in the tightest period that is used for masters and
+                            ///< optimizer state
+  std::string stats_path;   ///< "", or a file that is read if it exists, else written
+  RunKeys run;              ///< the settings for which the statistics in it are valid
+  std::size_t chunks = 0;   ///< number of chunks of the run
 };
 
 class ChunkManager {
@@ -47,7 +48,7 @@ class ChunkManager {
   void watch(FlatWeights& weights) { weights_ = &weights; }
 
   /// Whether gathered chunks stay after use, that is, whether statistics exist.
-  [[nodiscard]] bool keeps() const { return stats_.has_value(); }
+  [[nodiscard]] bool keeps_gathered_chunks() const { return stats_.has_value(); }
   /// A line for the header of a run.
   [[nodiscard]] std::string describe() const;
   /// Hints for the user when the device runs out of memory in training.

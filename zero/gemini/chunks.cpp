@@ -21,7 +21,7 @@ struct GradientPosition {
 };
 
 std::vector<GradientPosition> gradient_positions(nn::Model& model, const std::vector<nn::Declaration>& parameters,
-                                                 const std::function<int(std::size_t)>& group_of) {
+                                                 const BucketRules& rules) {
   std::unordered_map<const void*, std::int64_t> first;
   std::int64_t number = 0;
   for (const auto& block : model.blocks()) {
@@ -31,47 +31,39 @@ std::vector<GradientPosition> gradient_positions(nn::Model& model, const std::ve
   std::vector<GradientPosition> out;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto found = first.find(parameters[i].value.unsafeGetTensorImpl());
-    out.push_back({group_of(i), found == first.end() ? -1 : found->second});
+    out.push_back({rules.group_of(i), found == first.end() ? -1 : found->second});
   }
   return out;
 }
 
-int one_group(std::size_t) { return 0; }
-
 std::vector<Bucket> plan(const std::vector<nn::Declaration>& parameters, const std::vector<GradientPosition>& positions,
-                         std::int64_t elements, int parts) {
+                         const BucketRules& rules) {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   // The order of registration may differ from that of the blocks.
   const auto key = [&](std::size_t i) { return std::tuple(-positions[i].gradient_group, positions[i].block, i); };
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) > key(b); });
-  auto chunks = cut_in_order(parameters, order, elements, parts,
-                             [&](std::size_t first, std::size_t next) { return positions[first] == positions[next]; });
-  for (auto& chunk : chunks) chunk.gradient_group = positions[chunk.parameters.front()].gradient_group;
-  return chunks;
+  return cut_in_order(parameters, order, rules,
+                      [&](std::size_t first, std::size_t next) { return positions[first] == positions[next]; });
 }
 
 }  // namespace
 
-std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts) {
-  return plan_chunks(model, elements, parts, one_group);
-}
-
-std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts,
-                                const std::function<int(std::size_t)>& group_of) {
+std::vector<Bucket> plan_chunks(nn::Model& model, const BucketRules& rules) {
   const auto parameters = nn::declarations(model);
-  return plan(parameters, gradient_positions(model, parameters, group_of), elements, parts);
+  return plan(parameters, gradient_positions(model, parameters, rules), rules);
 }
 
-std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, int parts) {
+std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, BucketRules rules) {
   TRIREME_CHECK(search.smallest >= 1 && search.range >= 0 && search.step >= 1,
                 "invalid chunk search: from {} by {} over {}", search.smallest, search.step, search.range);
   const auto parameters = nn::declarations(model);
-  const auto positions = gradient_positions(model, parameters, one_group);
+  const auto positions = gradient_positions(model, parameters, rules);
   std::int64_t best = search.smallest, least = -1;
   for (auto size = search.smallest; size <= search.smallest + search.range; size += search.step) {
     std::int64_t waste = 0, largest = 0;
-    for (const auto& chunk : plan(parameters, positions, size, parts)) {
+    rules.elements = size;
+    for (const auto& chunk : plan(parameters, positions, rules)) {
       waste += chunk.layout.total() - chunk.layout.payload();
       largest = std::max(largest, chunk.layout.payload());
     }

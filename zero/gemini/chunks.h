@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -15,12 +14,8 @@ namespace trireme::zero {
 /// Partitions the parameters into chunks, in the order in which a backward pass finishes them: those of the last block
 /// first, the trained ones before the frozen ones. A parameter that several blocks use is in a chunk of the first of
 /// them, where its gradient is complete; parameters of no block are at the end. A chunk is closed when it holds
-/// `elements` or more. @pre elements >= 1, parts >= 1
-std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts);
-
-/// The same, by gradient group (buckets.h). `group_of` maps a parameter's index in nn::declarations() to its group.
-std::vector<Bucket> plan_chunks(nn::Model& model, std::int64_t elements, int parts,
-                                const std::function<int(std::size_t)>& group_of);
+/// rules.elements or more. Parameters are indices into the model's list, nn::declarations(). @pre rules.elements >= 1
+std::vector<Bucket> plan_chunks(nn::Model& model, const BucketRules& rules);
 
 /// The range of a search for the chunk size, in elements.
 struct ChunkSearch {
@@ -29,7 +24,7 @@ struct ChunkSearch {
 };
 
 /// Returns the smallest of the sizes smallest, smallest + step, ... smallest + range whose chunks have the least
-/// padding.
-std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, int parts);
+/// padding. rules.elements is ignored.
+std::int64_t search_chunk_elements(nn::Model& model, const ChunkSearch& search, BucketRules rules);
 
 }  // namespace trireme::zero

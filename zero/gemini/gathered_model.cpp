@@ -16,9 +16,9 @@ static ShardedOptions without_hooks(ShardedOptions options) {
 }
 
 GatheredModel::GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights,
-                             const BoostOptions& options, const ShardedOptions& sharded, GradGroups groups,
-                             c10::Device device, std::size_t prefetch, std::unique_ptr<ChunkManager> chunk_manager)
-    : ShardedModel(std::move(model), std::move(weights), options, without_hooks(sharded), std::move(groups), device),
+                             const BoostOptions& options, const ShardedOptions& sharded, c10::Device device,
+                             std::size_t prefetch, std::unique_ptr<ChunkManager> chunk_manager)
+    : ShardedModel(std::move(model), std::move(weights), options, without_hooks(sharded), device),
       chunk_manager_(std::move(chunk_manager)),
       prefetch_(prefetch),
       reduce_early_(sharded.overlap_reduce) {
@@ -41,7 +41,7 @@ nn::Tensors GatheredModel::forward(const data::Batch& batch) {
 
 void GatheredModel::begin_pass() {
   order_ = training() && at::GradMode::is_enabled() ? &training_order_ : &evaluation_order_;
-  if (!keeps()) flat().release_all();  // chunks left by a forward pass without a backward pass
+  if (!keeps_gathered_chunks()) flat().release_all();  // chunks left by a forward pass without a backward pass
   order_->begin();
 }
 
@@ -104,7 +104,7 @@ void GatheredModel::leave() {
     for (const auto bucket : std::exchange(zeroed_, {})) flat().release(bucket);
     return;
   }
-  if (keeps()) return;
+  if (keeps_gathered_chunks()) return;
   if (watched()) chunk_manager_->before_change();
   release_used();
   if (watched()) chunk_manager_->after_change();
@@ -135,20 +135,23 @@ void GatheredModel::backward_left(const nn::Block& block, nn::BackwardPart part,
 void GatheredModel::pass_ended(int gradient_group) {
   ShardedModel::pass_ended(gradient_group);
   if (watched()) chunk_manager_->before_change();
-  if (!keeps()) release_used();
+  if (!keeps_gathered_chunks()) release_used();
   if (watched()) chunk_manager_->pass_ended();
   if (watched()) chunk_manager_->after_change();
 }
 
 void GatheredModel::step_ended(std::vector<std::int64_t> state) {
-  if (!chunk_manager_ || chunk_manager_->keeps()) return;
+  if (!chunk_manager_ || chunk_manager_->keeps_gathered_chunks()) return;
   for (std::size_t chunk = 0; chunk < state.size(); ++chunk) state[chunk] += flat().wide_master_bytes(chunk);
   chunk_manager_->step_ended(std::move(state));
   moved(chunk_manager_->apply_residencies(/*training=*/true));
 }
 
-std::vector<std::string> GatheredModel::memory_advice() const {
-  return chunk_manager_ ? chunk_manager_->advice() : std::vector<std::string>();
+ModelReport GatheredModel::report() const {
+  auto report = ShardedModel::report();
+  report.peak_gathered_bytes = flat().peak_gathered_bytes();
+  report.memory_advice = chunk_manager_ ? chunk_manager_->advice() : std::vector<std::string>();
+  return report;
 }
 
 void GatheredModel::train(bool on) {

@@ -37,7 +37,7 @@ class GatheredModel : public ShardedModel {
   /// `prefetch`: the number of blocks whose weights are gathered ahead of their use. `chunk_manager`: null, or decides
   /// the residency of chunks and which gathered chunks stay on the device.
   GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,
-                const ShardedOptions& sharded, GradGroups groups, c10::Device device, std::size_t prefetch,
+                const ShardedOptions& sharded, c10::Device device, std::size_t prefetch,
                 std::unique_ptr<ChunkManager> chunk_manager);
   nn::Tensors forward(const data::Batch& batch) override;
   nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch) override;
@@ -46,9 +46,8 @@ class GatheredModel : public ShardedModel {
   void pass_ended(int gradient_group = 0) override;
   void step_ended(std::vector<std::int64_t> state) override;
   void train(bool on) override;
-  std::vector<std::string> memory_advice() const override;
+  ModelReport report() const override;
   [[nodiscard]] const ChunkManager* chunk_manager() const { return chunk_manager_.get(); }
-  std::int64_t peak_gathered_bytes() const override { return flat().peak_gathered_bytes(); }
 
  protected:
   nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) override;
@@ -64,7 +63,7 @@ class GatheredModel : public ShardedModel {
   void release_used();
   /// Whether the chunk manager measures or manages the current pass; it does so only in training.
   [[nodiscard]] bool watched() const { return chunk_manager_ != nullptr && order_ == &training_order_; }
-  [[nodiscard]] bool keeps() const { return watched() && chunk_manager_->keeps(); }
+  [[nodiscard]] bool keeps_gathered_chunks() const { return watched() && chunk_manager_->keeps_gathered_chunks(); }
 
   std::unique_ptr<ChunkManager> chunk_manager_;
   std::size_t prefetch_;

@@ -12,49 +12,51 @@
 
 namespace trireme::zero {
 
-[[noreturn]] static void refuse(const std::string& path, const std::string& why) {
+[[noreturn]] static void refuse(const std::string& section, const std::string& path, const std::string& why) {
   throw ConfigError(fmt::format(
-      "plugin.gemini.memstats: \"{}\" is not a file of memory statistics ({}); remove it, or name another", path, why));
+      "{}.memstats: \"{}\" is not a file of memory statistics ({}); remove it, or name another", section, path, why));
 }
 
 /// @throws ConfigError unless both describe the same run
-static void check_same(const std::string& path, const RunKeys& here, const RunKeys& there) {
-  auto all = there;
-  all.insert(here.begin(), here.end());
+static void check_same(const std::string& section, const std::string& path, const RunKeys& current,
+                       const RunKeys& stored) {
+  auto all = stored;
+  all.insert(current.begin(), current.end());
   std::vector<std::string> differ;
   const auto value = [](const RunKeys& keys, const std::string& key) {
     const auto found = keys.find(key);
     return found == keys.end() ? std::string("unset") : found->second;
   };
   for (const auto& [key, any] : all)
-    if (value(here, key) != value(there, key))
-      differ.push_back(fmt::format("{} = {} (in the file: {})", key, value(here, key), value(there, key)));
+    if (value(current, key) != value(stored, key))
+      differ.push_back(fmt::format("{} = {} (in the file: {})", key, value(current, key), value(stored, key)));
   if (!differ.empty())
     throw ConfigError(
-        fmt::format("plugin.gemini.memstats: \"{}\" was measured in another run: {}; remove the file, or name another",
+        fmt::format("{}.memstats: \"{}\" was measured in another run: {}; remove the file, or name another", section,
                     path, text::first_few(differ)));
 }
 
-std::optional<MemoryStats> MemoryStats::read(const std::string& path, const RunKeys& run, std::size_t chunks) {
+std::optional<MemoryStats> MemoryStats::read(const std::string& path, const RunKeys& run, std::size_t chunks,
+                                             const std::string& section) {
   if (!std::filesystem::exists(path)) return {};
   MemoryStats stats;
   try {
     const auto file = nlohmann::json::parse(checkpoint::read_file(path));
-    check_same(path, run, file.at("run").get<RunKeys>());
+    check_same(section, path, run, file.at("run").get<RunKeys>());
     for (const auto& period : file.at("periods"))
       stats.periods.push_back({period.at("other").get<std::int64_t>(), period.at("gathered").get<std::int64_t>()});
     stats.update = file.at("update").get<std::int64_t>();
     stats.state = file.at("state").get<std::vector<std::int64_t>>();
     stats.first_use = file.at("first_use").get<std::vector<std::int64_t>>();
   } catch (const nlohmann::json::exception& error) {
-    refuse(path, json_problem(error));
+    refuse(section, path, json_problem(error));
   }
   const auto sizes = [](const std::vector<std::int64_t>& list) {
     return std::all_of(list.begin(), list.end(), [](auto bytes) { return bytes >= 0; });
   };
   if (stats.periods.empty() || stats.state.size() != chunks || stats.first_use.size() != chunks)
-    refuse(path, fmt::format("it must have periods, and values for {} chunks", chunks));
-  if (!sizes(stats.state) || !sizes(stats.first_use)) refuse(path, "a value is negative");
+    refuse(section, path, fmt::format("it must have periods, and values for {} chunks", chunks));
+  if (!sizes(stats.state) || !sizes(stats.first_use)) refuse(section, path, "a value is negative");
   return stats;
 }
 

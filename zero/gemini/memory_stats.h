@@ -29,10 +29,11 @@ struct MemoryStats {
   std::vector<std::int64_t> first_use;  ///< of each chunk: the first period that uses it; the number of periods if none
                                         ///< does
 
-  /// `run`: the settings for which the measurements must be valid; `chunks`: the number of chunks of the run. Returns
-  /// nothing when there is no file. @throws ConfigError when the file was written for another run (lists the
-  /// differences) or is invalid
-  static std::optional<MemoryStats> read(const std::string& path, const RunKeys& run, std::size_t chunks);
+  /// `run`: the settings for which the measurements must be valid; `chunks`: the number of chunks of the run;
+  /// `section`: of the configuration that names the file, for messages. Returns nothing when there is no file. @throws
+  /// ConfigError when the file was written for another run (lists the differences) or is invalid
+  static std::optional<MemoryStats> read(const std::string& path, const RunKeys& run, std::size_t chunks,
+                                         const std::string& section);
   void write(const std::string& path, const RunKeys& run) const;
 };
 

@@ -16,7 +16,7 @@ void unpin(void* memory) {
 }
 
 const bool pinning_registered = [] {
-  pin_host_memory_by({pin, unpin});
+  register_pinning({pin, unpin});
   return true;
 }();
 

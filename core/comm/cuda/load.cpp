@@ -8,10 +8,11 @@
 namespace trireme::comm {
 
 CudaLibrary CudaLibrary::load() {
-  Dl_info here{};
+  Dl_info own_library{};
   std::string path = "libtrireme_cuda.so";
-  if (dladdr(reinterpret_cast<const void*>(&CudaLibrary::load), &here) != 0 && here.dli_fname != nullptr) {
-    const std::string mine = here.dli_fname;
+  if (dladdr(reinterpret_cast<const void*>(&CudaLibrary::load), &own_library) != 0 &&
+      own_library.dli_fname != nullptr) {
+    const std::string mine = own_library.dli_fname;
     if (const auto slash = mine.rfind('/'); slash != std::string::npos) path = mine.substr(0, slash + 1) + path;
   }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -14,8 +14,8 @@ namespace {
 // Up to this many received bytes, an all-reduce of a few ranks is one round in which every rank receives everything.
 // Above it, the ranks partition the reduction: two rounds, and half the bytes or less.
 constexpr std::size_t kWholeExchange = 64u << 10;
-// The least that a rank reduces of a tensor: in a large group some ranks reduce nothing, and messages are fewer and
-// longer.
+// The minimum number of bytes that a rank reduces. In a large group some ranks therefore reduce nothing, which makes
+// messages fewer and longer.
 constexpr std::size_t kLeastShare = 16u << 10;
 // A large reduction is done in chunks of this many bytes (summed over all ranks' parts), which bounds the scratch
 // memory and keeps a chunk in the cache until it is reduced.

@@ -46,7 +46,7 @@ class PeerOrder {
 
 struct MessageQueue {
   explicit MessageQueue(int size) : receives(size), sends(size) {}
-  /// `look`: the number of the engine's poll; a new poll begins with nothing held.
+  /// `look`: the number of the engine's current poll. A new poll releases all peers.
   void begin(unsigned look) {
     if (look == look_) return;
     look_ = look;

@@ -80,12 +80,12 @@ void Operation::post(Round& round) {
 }
 
 bool Operation::match(const Arrival& arrival) {
-  const auto& turns = queue_->receives;
-  if (!turns.free(arrival.peer)) return false;
-  if (arrival.peer != MPI_ANY_SOURCE || turns.all_free()) return match_from(arrival.peer, arrival);
+  const auto& receive_order = queue_->receives;
+  if (!receive_order.free(arrival.peer)) return false;
+  if (arrival.peer != MPI_ANY_SOURCE || receive_order.all_free()) return match_from(arrival.peer, arrival);
   for (int peer = 0; peer < channel_->size; ++peer)  // any peer except those whose next message belongs to an older
                                                      // receive
-    if (turns.free(peer) && match_from(peer, arrival)) return true;
+    if (receive_order.free(peer) && match_from(peer, arrival)) return true;
   return false;
 }
 
@@ -117,7 +117,7 @@ bool Operation::match_from(int peer, const Arrival& arrival) {
 
 bool Operation::match_arrivals() {
   // In order for each peer: a later message of a peer is not matched before its earlier ones.
-  std::size_t kept = 0;
+  std::size_t remaining = 0;
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
     const auto arrival = arrivals_[i];
     if (match(arrival)) {
@@ -127,10 +127,10 @@ bool Operation::match_arrivals() {
       continue;
     }
     queue_->receives.hold(arrival.peer);
-    arrivals_[kept++] = arrival;
+    arrivals_[remaining++] = arrival;
   }
-  const bool any = kept < arrivals_.size();
-  arrivals_.resize(kept);
+  const bool any = remaining < arrivals_.size();
+  arrivals_.resize(remaining);
   return any;
 }
 

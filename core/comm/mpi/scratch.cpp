@@ -17,7 +17,7 @@ std::shared_ptr<std::byte> Scratch::take(std::size_t bytes) {
     if (!list.empty()) {
       buffer = list.back();
       list.pop_back();
-      kept_ -= size;
+      held_bytes_ -= size;
     }
   }
   if (buffer == nullptr) buffer = static_cast<std::byte*>(::operator new(size, kAlign));
@@ -27,9 +27,9 @@ std::shared_ptr<std::byte> Scratch::take(std::size_t bytes) {
 void Scratch::give_back(std::byte* buffer, std::size_t size) {
   {
     const std::lock_guard lock(mutex_);
-    if (kept_ + size <= kKeepBytes) {
+    if (held_bytes_ + size <= kKeepBytes) {
       free_[size].push_back(buffer);
-      kept_ += size;
+      held_bytes_ += size;
       return;
     }
   }

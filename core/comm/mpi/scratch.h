@@ -23,7 +23,7 @@ class Scratch : public std::enable_shared_from_this<Scratch> {
   static constexpr std::size_t kKeepBytes = 64u << 20;  // buffers beyond this total are freed at once
   std::mutex mutex_;
   std::map<std::size_t, std::vector<std::byte*>> free_;
-  std::size_t kept_ = 0;
+  std::size_t held_bytes_ = 0;
 };
 
 }  // namespace trireme::comm::mpi

@@ -10,8 +10,9 @@
 namespace trireme::comm::mpi {
 namespace {
 
-// Up to this many bytes per rank, gathering everything by recursive doubling costs less than N - 1 messages. It is
-// twice the latency of a message (about a microsecond) over the transfer time of a byte (0.1 to 0.3 ns), for any N.
+// Up to this many bytes per rank, gathering everything by recursive doubling costs less than N - 1 messages. For any
+// N, the limit is twice a message's latency (about a microsecond) divided by the transfer time of a byte (0.1 to 0.3
+// ns).
 constexpr std::size_t kSmall = 8u << 10;
 
 }  // namespace

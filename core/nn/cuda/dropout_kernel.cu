@@ -15,12 +15,12 @@ __global__ void draw(std::uint64_t key, std::uint64_t threshold, const std::int6
     const std::int64_t sample = at / (rows * quads_a_row), row = at / quads_a_row % rows;
     const std::int64_t begin = shape.offset + row * shape.stride;  // index of the row's start in the full tensor
     const std::int64_t quad = begin / 4 + at % quads_a_row;
-    const auto words =
+    const auto bits =
         random::philox(key, static_cast<std::uint64_t>(sample_ids[sample]), static_cast<std::uint64_t>(quad));
     for (int i = 0; i < 4; ++i) {
       const std::int64_t column = 4 * quad + i - begin, local = row * shape.row + column;
       if (column >= 0 && column < shape.row && local < shape.count)
-        mask[sample * shape.count + local] = words.v[i] >= threshold;
+        mask[sample * shape.count + local] = bits.v[i] >= threshold;
     }
   }
 }

@@ -18,16 +18,16 @@ namespace trireme::nn {
 namespace {
 
 /// Unset for a dtype that the kernels do not support.
-std::optional<Numbers> numbers_of(const at::Tensor& x) {
+std::optional<DType> dtype_of(const at::Tensor& x) {
   switch (x.scalar_type()) {
     case at::kFloat:
-      return Numbers::f32;
+      return DType::f32;
     case at::kDouble:
-      return Numbers::f64;
+      return DType::f64;
     case at::kHalf:
-      return Numbers::f16;
+      return DType::f16;
     case at::kBFloat16:
-      return Numbers::bf16;
+      return DType::bf16;
     default:
       return std::nullopt;
   }
@@ -38,7 +38,7 @@ const bool* bits(const at::Tensor& mask) { return mask.defined() ? mask.const_da
 cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream(); }
 
 at::Tensor biased_gelu(at::Tensor& x, const at::Tensor& bias) {
-  const auto type = numbers_of(x);
+  const auto type = dtype_of(x);
   if (!type) return plain_kernels().bias_gelu(x, bias);
   const c10::cuda::CUDAGuard guard(x.device());
   auto out = at::empty_like(x);
@@ -48,7 +48,7 @@ at::Tensor biased_gelu(at::Tensor& x, const at::Tensor& bias) {
 }
 
 at::Tensor biased_gelu_backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& bias) {
-  const auto type = numbers_of(x);
+  const auto type = dtype_of(x);
   if (!type) return plain_kernels().bias_gelu_backward(gradient, x, bias);
   const c10::cuda::CUDAGuard guard(x.device());
   auto out = at::empty_like(x);
@@ -58,7 +58,7 @@ at::Tensor biased_gelu_backward(const at::Tensor& gradient, const at::Tensor& x,
 }
 
 at::Tensor masked_sum(const at::Tensor& x, const at::Tensor& mask, double scale, const at::Tensor& residual) {
-  const auto type = numbers_of(x);
+  const auto type = dtype_of(x);
   if (!type) return plain_kernels().masked_add(x, mask, scale, residual);
   const c10::cuda::CUDAGuard guard(x.device());
   auto out = at::empty_like(x);
@@ -74,7 +74,7 @@ NormShape shape_of(const at::Tensor& x, const at::Tensor& weight) {
 std::array<at::Tensor, 4> norm_of_sum(const at::Tensor& x, const at::Tensor& mask, double scale,
                                       const at::Tensor& residual, const at::Tensor& weight, const at::Tensor& bias,
                                       double eps) {
-  const auto type = numbers_of(x);
+  const auto type = dtype_of(x);
   if (!type) return plain_kernels().add_norm(x, mask, scale, residual, weight, bias, eps);
   const c10::cuda::CUDAGuard guard(x.device());
   const auto shape = shape_of(x, weight);
@@ -94,7 +94,7 @@ std::array<at::Tensor, 4> norm_of_sum(const at::Tensor& x, const at::Tensor& mas
 std::array<at::Tensor, 3> norm_of_sum_backward(const at::Tensor& of_norm, const at::Tensor& of_sum,
                                                const FusedKernels::NormSaved& saved, std::array<bool, 3> wanted) {
   const auto& [sum, mean, rstd, weight, bias] = saved;
-  const auto type = numbers_of(sum);
+  const auto type = dtype_of(sum);
   if (!type) return plain_kernels().add_norm_backward(of_norm, of_sum, saved, wanted);
   const c10::cuda::CUDAGuard guard(sum.device());
   std::array<at::Tensor, 3> out;
@@ -117,7 +117,7 @@ std::array<at::Tensor, 3> norm_of_sum_backward(const at::Tensor& of_norm, const 
 }
 
 const bool fused_registered = [] {
-  fuse_on_gpu_by({biased_gelu, biased_gelu_backward, masked_sum, norm_of_sum, norm_of_sum_backward});
+  register_gpu_kernels({biased_gelu, biased_gelu_backward, masked_sum, norm_of_sum, norm_of_sum_backward});
   return true;
 }();
 

@@ -10,17 +10,17 @@
 
 namespace trireme::nn {
 
-enum class Numbers { f32, f64, f16, bf16 };
+enum class DType { f32, f64, f16, bf16 };
 
 /// out = gelu(x + bias), with x [count] and bias [width]. @pre width divides count
-cudaError_t bias_gelu_on_gpu(Numbers type, const void* x, const void* bias, void* out, std::int64_t count,
+cudaError_t bias_gelu_on_gpu(DType type, const void* x, const void* bias, void* out, std::int64_t count,
                              std::int64_t width, cudaStream_t stream);
 /// out = gradient * gelu'(x + bias).
-cudaError_t bias_gelu_backward_on_gpu(Numbers type, const void* gradient, const void* x, const void* bias, void* out,
+cudaError_t bias_gelu_backward_on_gpu(DType type, const void* gradient, const void* x, const void* bias, void* out,
                                       std::int64_t count, std::int64_t width, cudaStream_t stream);
 
 /// out = residual + x * mask * scale. A null mask or residual is left out.
-cudaError_t masked_add_on_gpu(Numbers type, const void* x, const bool* mask, double scale, const void* residual,
+cudaError_t masked_add_on_gpu(DType type, const void* x, const bool* mask, double scale, const void* residual,
                               void* out, std::int64_t count, cudaStream_t stream);
 
 struct NormShape {
@@ -33,14 +33,14 @@ struct AddNormTensors {
   const bool* mask;  ///< may be null
   void *sum, *norm, *mean, *rstd;
 };
-cudaError_t add_norm_on_gpu(Numbers type, const AddNormTensors& tensors, double scale, double eps,
-                            const NormShape& shape, cudaStream_t stream);
+cudaError_t add_norm_on_gpu(DType type, const AddNormTensors& tensors, double scale, double eps, const NormShape& shape,
+                            cudaStream_t stream);
 /// out = of_sum + the gradient that reaches the sum through the norm. of_sum may be null: then it is left out.
 struct AddNormGradients {
   const void *of_norm, *of_sum, *sum, *mean, *rstd, *weight;
   void* out;
 };
-cudaError_t add_norm_backward_on_gpu(Numbers type, const AddNormGradients& tensors, const NormShape& shape,
+cudaError_t add_norm_backward_on_gpu(DType type, const AddNormGradients& tensors, const NormShape& shape,
                                      cudaStream_t stream);
 
 }  // namespace trireme::nn

@@ -111,7 +111,7 @@ __global__ void add_norm_backward(AddNormGradients t, NormShape shape) {
 
 }  // namespace
 
-cudaError_t add_norm_on_gpu(Numbers type, const AddNormTensors& t, double scale, double eps, const NormShape& shape,
+cudaError_t add_norm_on_gpu(DType type, const AddNormTensors& t, double scale, double eps, const NormShape& shape,
                             cudaStream_t stream) {
   if (shape.rows == 0) return cudaSuccess;
   return with_type(type, shape.width, {t.x, t.residual, t.weight, t.bias, t.sum, t.norm}, t.mask,
@@ -122,7 +122,7 @@ cudaError_t add_norm_on_gpu(Numbers type, const AddNormTensors& t, double scale,
                    });
 }
 
-cudaError_t add_norm_backward_on_gpu(Numbers type, const AddNormGradients& t, const NormShape& shape,
+cudaError_t add_norm_backward_on_gpu(DType type, const AddNormGradients& t, const NormShape& shape,
                                      cudaStream_t stream) {
   if (shape.rows == 0) return cudaSuccess;
   return with_type(type, shape.width, {t.of_norm, t.of_sum, t.sum, t.weight, t.out}, nullptr,

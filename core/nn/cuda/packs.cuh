@@ -74,14 +74,14 @@ template <int kCount, class T>
 __device__ Pack<T, kCount> masked_sum(const T* x, const bool* mask, wide_t<T> scale, const T* residual,
                                       std::int64_t i) {
   auto pack = load<kCount>(x + i);
-  Pack<bool, kCount> kept{};
+  Pack<bool, kCount> keep{};
   Pack<T, kCount> beside{};
-  if (mask != nullptr) kept = load<kCount>(mask + i);
+  if (mask != nullptr) keep = load<kCount>(mask + i);
   if (residual != nullptr) beside = load<kCount>(residual + i);
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
     auto y = widened(pack.at[k]);
-    if (mask != nullptr) y *= kept.at[k] ? scale : wide_t<T>(0);
+    if (mask != nullptr) y *= keep.at[k] ? scale : wide_t<T>(0);
     pack.at[k] = narrowed<T>(residual != nullptr ? widened(beside.at[k]) + y : y);
   }
   return pack;
@@ -110,19 +110,19 @@ void with_pack(std::int64_t width, std::initializer_list<const void*> tensors, c
     launch(T{}, std::integral_constant<int, 1>{});
 }
 template <class Launch>
-cudaError_t with_type(Numbers type, std::int64_t width, std::initializer_list<const void*> tensors, const bool* mask,
+cudaError_t with_type(DType type, std::int64_t width, std::initializer_list<const void*> tensors, const bool* mask,
                       const Launch& launch) {
   switch (type) {
-    case Numbers::f32:
+    case DType::f32:
       with_pack<float>(width, tensors, mask, launch);
       break;
-    case Numbers::f64:
+    case DType::f64:
       with_pack<double>(width, tensors, mask, launch);
       break;
-    case Numbers::f16:
+    case DType::f16:
       with_pack<__half>(width, tensors, mask, launch);
       break;
-    case Numbers::bf16:
+    case DType::bf16:
       with_pack<__nv_bfloat16>(width, tensors, mask, launch);
       break;
   }

@@ -78,7 +78,7 @@ Cover cover(std::int64_t rows, std::int64_t packs) {
 
 }  // namespace
 
-cudaError_t bias_gelu_on_gpu(Numbers type, const void* x, const void* bias, void* out, std::int64_t count,
+cudaError_t bias_gelu_on_gpu(DType type, const void* x, const void* bias, void* out, std::int64_t count,
                              std::int64_t width, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   return with_type(type, width, {x, bias, out}, nullptr, [&](auto zero, auto pack) {
@@ -90,7 +90,7 @@ cudaError_t bias_gelu_on_gpu(Numbers type, const void* x, const void* bias, void
   });
 }
 
-cudaError_t bias_gelu_backward_on_gpu(Numbers type, const void* gradient, const void* x, const void* bias, void* out,
+cudaError_t bias_gelu_backward_on_gpu(DType type, const void* gradient, const void* x, const void* bias, void* out,
                                       std::int64_t count, std::int64_t width, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   return with_type(type, width, {gradient, x, bias, out}, nullptr, [&](auto zero, auto pack) {
@@ -103,7 +103,7 @@ cudaError_t bias_gelu_backward_on_gpu(Numbers type, const void* gradient, const 
   });
 }
 
-cudaError_t masked_add_on_gpu(Numbers type, const void* x, const bool* mask, double scale, const void* residual,
+cudaError_t masked_add_on_gpu(DType type, const void* x, const bool* mask, double scale, const void* residual,
                               void* out, std::int64_t count, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   return with_type(type, count, {x, residual, out}, mask, [&](auto zero, auto pack) {

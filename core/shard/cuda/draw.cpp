@@ -16,12 +16,12 @@ void draw(const Init& init, std::uint64_t key, const std::vector<Placement::Run>
   const c10::cuda::CUDAGuard guard(out.device());
   const auto count = static_cast<std::int64_t>(runs.size());
   const auto on_host = at::empty({count, 3}, at::TensorOptions(at::kLong).pinned_memory(true));
-  auto* numbers = on_host.mutable_data_ptr<std::int64_t>();
+  auto* packed = on_host.mutable_data_ptr<std::int64_t>();
   std::int64_t longest = 0;
   for (const auto& run : runs) {
-    *numbers++ = run.full_begin;
-    *numbers++ = run.local_begin;
-    *numbers++ = run.size;
+    *packed++ = run.full_begin;
+    *packed++ = run.local_begin;
+    *packed++ = run.size;
     longest = std::max(longest, run.size);
   }
   const auto on_device = on_host.to(out.device(), /*non_blocking=*/true);
@@ -30,7 +30,7 @@ void draw(const Init& init, std::uint64_t key, const std::vector<Placement::Run>
 }
 
 const bool drawing_registered = [] {
-  draw_weights_by(draw);
+  register_draw_kernel(draw);
   return true;
 }();
 

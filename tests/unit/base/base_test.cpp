@@ -32,11 +32,11 @@ TEST(Random, PhiloxMatchesThePublishedVectors) {
 TEST(Random, LanesArePhilox) {
   for (const std::uint64_t low : {0ULL, 7ULL, (1ULL << 32) - 3, ~0ULL - random::kLanes})
     for (const std::uint64_t high : {0ULL, 5ULL << 33}) {
-      random::LaneWords words;
-      random::philox_lanes(0x123456789abcdef0ULL, high, low, words);
-      for (int lane = 0; lane < random::kLanes; ++lane) {
-        const auto one = random::philox(0x123456789abcdef0ULL, high, low + static_cast<std::uint64_t>(lane));
-        for (int w = 0; w < 4; ++w) ASSERT_EQ(words.v[w][lane], one.v[w]) << low << " + " << lane;
+      random::LaneBits bits;
+      random::philox_lanes(0x123456789abcdef0ULL, high, low, bits);
+      for (int l = 0; l < random::kLanes; ++l) {
+        const auto one = random::philox(0x123456789abcdef0ULL, high, low + static_cast<std::uint64_t>(l));
+        for (int w = 0; w < 4; ++w) ASSERT_EQ(bits.v[w][l], one.v[w]) << low << " + " << l;
       }
     }
 }
@@ -74,7 +74,7 @@ TEST(Text, Patterns) {
   EXPECT_FALSE(text::matches("vit.layernorm.bias", "layernorm*"));
 }
 
-TEST(Text, FirstFewTellsHowManyAreLeftOut) {
+TEST(Text, FirstFewCountsTheRest) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(text::first_few(Names{}), "");
   EXPECT_EQ(text::first_few(Names{"a", "b", "c", "d", "e"}), "a, b, c, d, e");

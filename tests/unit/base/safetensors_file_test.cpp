@@ -1,4 +1,4 @@
-// The reader of safetensors files against files made by hand, most of them hostile.
+// The reader of safetensors files against files made by hand, most of them malformed.
 #include "core/base/safetensors_file.h"
 
 #include <ATen/core/Tensor.h>
@@ -64,7 +64,7 @@ TEST_F(SafeTensorsFileTest, ReadsTensorsAndMetadata) {
   }
 }
 
-TEST_F(SafeTensorsFileTest, RefusesWhatIsWrong) {
+TEST_F(SafeTensorsFileTest, RefusesMalformedFiles) {
   const auto tensor = [](const char* rest) { return fmt::format(R"({{"a":{{{}}}}})", rest); };
   const std::string deep(100'000, '[');
   const struct {
@@ -91,7 +91,7 @@ TEST_F(SafeTensorsFileTest, RefusesWhatIsWrong) {
       {tensor(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])"), "abcd", "not a non-negative integer"},
       {tensor(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])"), "abcd", "not a non-negative integer"},
       {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), "abcd", "needs 8 bytes, but its offsets span 4"},
-      // 2^62 x 4 bytes wraps to 0, and 2^32 x 2^32 to 0: both must be seen as too many.
+      // 2^62 x 4 bytes wraps to 0, and 2^32 x 2^32 to 0: both must be refused as too many.
       {tensor(R"("dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0])"), "", "too many elements"},
       {tensor(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"), "", "too many elements"},
       {tensor(R"("dtype":"F32","shape":[0,18446744073709551615],"data_offsets":[0,0])"), "", "too many elements"},
@@ -109,7 +109,7 @@ TEST_F(SafeTensorsFileTest, RefusesWhatIsWrong) {
   }
 }
 
-TEST_F(SafeTensorsFileTest, RefusesFilesThatAreNoFiles) {
+TEST_F(SafeTensorsFileTest, RefusesMissingShortAndIrregularFiles) {
   EXPECT_NE(error().find("cannot be opened: No such file"), std::string::npos);
   std::ofstream(path_) << "abc";
   EXPECT_NE(error().find("3 bytes are too few for a header"), std::string::npos);

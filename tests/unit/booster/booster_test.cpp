@@ -1,4 +1,4 @@
-// What the Booster makes of its options, which ones it refuses, and the wrong calls of a program.
+// How the Booster applies its options, which ones it refuses, and how it reports wrong calls.
 #include "core/booster/booster.h"
 
 #include <ATen/Context.h>
@@ -29,7 +29,7 @@ namespace {
 struct NoOptions {};
 
 /// A plugin without parallelism.
-class Bare : public Plugin {
+class Bare : public PluginBase {
  public:
   std::string name() const override { return "bare"; }
   std::string summary() const override { return ""; }
@@ -37,13 +37,13 @@ class Bare : public Plugin {
   const void* options() const override { return &options_; }
   void configure(const config::Table*) override {}
   void check(const RunSettings&) const override {}
-  std::vector<std::pair<std::string, int>> axes(int world_size) const override { return {{"dp", world_size}}; }
+  comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override {
     const auto device = mesh.world().device();
     auto parameters = materialize_whole(source, options, device, log);
     auto model = std::make_unique<ReplicatedModel>(source.model, std::move(parameters), options, device);
     auto optimizer = std::make_unique<ReplicatedOptimizer>(model->parameters(), options, mesh);
-    return {std::move(model), std::move(optimizer)};
+    return {.model = std::move(model), .optimizer = std::move(optimizer)};
   }
 
  private:
@@ -56,7 +56,7 @@ class Forgetful : public Bare {
   BoostResult boost(ModelSource, const BoostOptions&, comm::Mesh&, const Log&) override { return {}; }
 };
 
-class Blank : public data::Dataset {
+class ZeroDataset : public data::Dataset {
  public:
   std::int64_t size() const override { return 8; }
   std::optional<data::Sample> get(std::int64_t, std::int64_t, bool) override {
@@ -64,24 +64,24 @@ class Blank : public data::Dataset {
   }
 };
 
-BoostInputs blank_inputs() {
+BoostInputs zero_inputs() {
   return {.source = {.model = nn::adapt(torch::nn::Sequential(torch::nn::Linear(2, 3)))},
           .task = task_of([](const nn::Tensors& outputs, const data::Batch&) { return outputs[0].sum(); }),
-          .data = std::make_shared<Blank>()};
+          .data = std::make_shared<ZeroDataset>()};
 }
 
-TEST(Booster, AWeightOfAProgramIsSummedOverTheGlobalBatch) {
+TEST(Booster, AUsersWeightIsSummedOverTheGlobalBatch) {
   const auto world = launch();
   Booster booster(*world, std::make_unique<Bare>(), {.train = {.global_batch = 4, .micro_batch = 2, .shuffle = false}});
-  auto inputs = blank_inputs();
+  auto inputs = zero_inputs();
   inputs.task = task_of([](const nn::Tensors& outputs, const data::Batch&) { return outputs[0].sum(); },
                         [](const data::Batch& batch) { return batch.sample_ids.sum().to(at::kDouble); });
   auto run = booster.boost(std::move(inputs));
   run.loader->start_epoch(0);
   const auto step = *run.loader->next();
   for (const auto& micro : step.micro) EXPECT_EQ(micro.global_weight.item<double>(), 0 + 1 + 2 + 3);
-  // Another loader's batches have it after a call.
-  const auto other = booster.evaluation_loader(std::make_shared<Blank>(), 4);
+  // Batches of another loader get it by set_global_weight().
+  const auto other = booster.evaluation_loader(std::make_shared<ZeroDataset>(), 4);
   other->start_epoch(0);
   auto batch = *other->next();
   EXPECT_EQ(batch.micro.front().global_weight.item<double>(), 4);
@@ -89,13 +89,13 @@ TEST(Booster, AWeightOfAProgramIsSummedOverTheGlobalBatch) {
   EXPECT_EQ(batch.micro.front().global_weight.item<double>(), 0 + 1 + 2 + 3);
 }
 
-TEST(Booster, LoadersAreAsTheOptionsSay) {
+TEST(Booster, LoadersFollowTheOptions) {
   const auto world = launch();
   Booster booster(*world, std::make_unique<Bare>(),
                   {.train = {.global_batch = 4, .micro_batch = 3, .shuffle = false, .drop_last = true},
                    .loading = {.workers = 3, .prefetch = 5},
                    .seed = 9});
-  const auto run = booster.boost(blank_inputs());
+  const auto run = booster.boost(zero_inputs());
   const auto& training = run.loader->options();
   EXPECT_EQ(training.global_batch, 4);
   EXPECT_EQ(training.micro_batch, 3);
@@ -103,7 +103,7 @@ TEST(Booster, LoadersAreAsTheOptionsSay) {
   EXPECT_FALSE(training.shuffle);
   EXPECT_TRUE(training.drop_last);
   EXPECT_TRUE(training.augment);
-  const auto evaluation = booster.evaluation_loader(std::make_shared<Blank>(), 2)->options();
+  const auto evaluation = booster.evaluation_loader(std::make_shared<ZeroDataset>(), 2)->options();
   for (const auto& options : {training, evaluation}) {
     EXPECT_EQ(options.workers, 3);
     EXPECT_EQ(options.prefetch, 5);
@@ -112,20 +112,20 @@ TEST(Booster, LoadersAreAsTheOptionsSay) {
   EXPECT_FALSE(evaluation.augment);
 }
 
-TEST(Booster, TheScheduleIsAsLongAsTheTraining) {
+TEST(Booster, TheScheduleSpansTheTraining) {
   const auto world = launch();
   const auto lr_of = [&](BoostOptions options) {  // 8 samples: 2 steps an epoch
     options.train.global_batch = 4;
     options.optimizer.lr = 1;
     options.lr_schedule.curve = optim::linear();
     Booster booster(*world, std::make_unique<Bare>(), options);
-    return booster.boost(blank_inputs()).lr_schedule->lr(1);
+    return booster.boost(zero_inputs()).lr_schedule->lr(1);
   };
   EXPECT_DOUBLE_EQ(lr_of({.train = {.epochs = 5}}), 0.9);
   EXPECT_DOUBLE_EQ(lr_of({.train = {.epochs = 5, .max_steps = 4}}), 0.75);
 }
 
-// The rules of the TOML file, for what a program has filled in: before anything is communicated or drawn.
+// Options that a program sets obey the rules of the TOML file, checked before anything is communicated or drawn.
 TEST(Booster, RefusesOptionsThatBreakARule) {
   const auto world = launch();
   const std::vector<std::pair<BoostOptions, const char*>> cases{
@@ -169,31 +169,31 @@ std::string usage_error(Call call) {
   return "";
 }
 
-// fp32 is fp32 in every operation, and TF32 is had by asking for it.
-TEST(Precision, Tf32IsAskedFor) {
+// fp32 is float32 in every operation; TF32 must be requested.
+TEST(Precision, Tf32IsOptIn) {
   EXPECT_TRUE(Precision::parse("tf32").tf32);
   EXPECT_EQ(Precision::parse("tf32").parameters, at::kFloat);
   EXPECT_FALSE(Precision::parse("tf32").autocasts());
   EXPECT_FALSE(Precision::parse("fp32").tf32);
-  EXPECT_THROW(set_float32_products(Precision::parse("tf32"), at::kCPU), ConfigError);
+  EXPECT_THROW(set_float32_matmul_precision(Precision::parse("tf32"), at::kCPU), ConfigError);
   const auto& context = at::globalContext();
   for (const char* name : {"tf32", "bf16", "fp32"}) {
-    set_float32_products(Precision::parse(name), c10::Device(at::kCUDA, 0));
+    set_float32_matmul_precision(Precision::parse(name), c10::Device(at::kCUDA, 0));
     EXPECT_EQ(context.allowTF32CuBLAS(), Precision::parse(name).tf32) << name;
     EXPECT_EQ(context.allowTF32CuDNN(), Precision::parse(name).tf32) << name;
   }
 }
 
-// A program's wrong call is reported as such, and not as a bug of ours.
-TEST(Booster, TellsWrongCalls) {
+// A wrong call is reported as the program's error, not as an internal one.
+TEST(Booster, ReportsWrongCalls) {
   const auto world = launch();
   EXPECT_NE(usage_error([&] { Booster(*world, nullptr, {}); }).find("the plugin is null"), std::string::npos);
   Booster booster(*world, std::make_unique<Bare>(), {.train = {.global_batch = 4}});
   EXPECT_NE(usage_error([&] { booster.boost({}); }).find("needs a model, a task and data"), std::string::npos);
   Booster with_forgetful(*world, std::make_unique<Forgetful>(), {.train = {.global_batch = 4}});
-  EXPECT_NE(usage_error([&] { with_forgetful.boost(blank_inputs()); }).find("returned no model or no optimizer"),
+  EXPECT_NE(usage_error([&] { with_forgetful.boost(zero_inputs()); }).find("returned no model or no optimizer"),
             std::string::npos);
-  auto run = booster.boost(blank_inputs());
+  auto run = booster.boost(zero_inputs());
   EXPECT_NE(usage_error([&] { run.loader->next(); }).find("call start_epoch(epoch) first"), std::string::npos);
   EXPECT_NE(usage_error([&] { booster.save(run, "/none", 0); }).find("at least one checkpoint is kept"),
             std::string::npos);

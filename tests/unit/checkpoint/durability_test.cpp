@@ -1,5 +1,5 @@
-// What is on disk after a crash, at any point: the order of the system calls. This program's own fsync(), rename() and
-// renameat2() stand before the C library's for libtrireme too; each call is noted and passed on.
+// The order of system calls decides what is on disk after a crash at any point. This program's fsync(), rename() and
+// renameat2() override the C library's, also for libtrireme; each call is recorded and passed on.
 #include <ATen/ops/full.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 struct Call {
   std::string what;      ///< "sync" or "rename"
-  std::string from, to;  ///< of a sync, `from` alone
+  std::string from, to;  ///< a sync has `from` alone
 };
 std::vector<Call>* recorded = nullptr;
 
@@ -62,20 +62,20 @@ std::vector<Call> calls_of(const std::function<void()>& action) {
   return calls;
 }
 
-/// Where the call stands; -1: nowhere.
-std::ptrdiff_t place_of(const std::vector<Call>& calls, const std::string& what, const std::string& path) {
+/// The index of the call, or -1.
+std::ptrdiff_t index_of(const std::vector<Call>& calls, const std::string& what, const std::string& path) {
   for (std::size_t i = 0; i < calls.size(); ++i)
     if (calls[i].what == what && (what == "sync" ? calls[i].from : calls[i].to) == path)
       return static_cast<std::ptrdiff_t>(i);
   return -1;
 }
 
-/// A name must not lead to a file whose content is not on disk, nor be lost itself: before each rename of a file its
-/// content is synced, and after it its folder.
+/// A name must not refer to a file whose content is not on disk, nor be lost itself: a file's content is synced before
+/// the file is renamed, and its folder after that.
 void expect_synced_around(const std::vector<Call>& calls, const std::string& path) {
-  const auto renamed = place_of(calls, "rename", path);
+  const auto renamed = index_of(calls, "rename", path);
   ASSERT_GE(renamed, 0) << path << " was written in place";
-  const auto synced = place_of(calls, "sync", calls[static_cast<std::size_t>(renamed)].from);
+  const auto synced = index_of(calls, "sync", calls[static_cast<std::size_t>(renamed)].from);
   EXPECT_TRUE(synced >= 0 && synced < renamed) << path << " got its name before its content was on disk";
   bool after = false;
   const auto folder = fs::path(path).parent_path().string();
@@ -86,11 +86,11 @@ void expect_synced_around(const std::vector<Call>& calls, const std::string& pat
 
 TEST(Durability, AFilesContentIsOnDiskBeforeItsName) {
   const TestFolder folder;
-  for (int turn = 0; turn < 2; ++turn)  // a new one, and one in its place
+  for (int turn = 0; turn < 2; ++turn)  // a new file, then its replacement
     expect_synced_around(calls_of([&] { write_file(folder / "a", "content"); }), folder / "a");
 }
 
-TEST(Durability, ACheckpointIsPublishedAfterAllOfIt) {
+TEST(Durability, ACheckpointIsPublishedAfterItsFilesAreSynced) {
   const TestFolder run;
   const std::vector<nn::Parameter> parameters{{"weight", at::full({2}, 0.5), shard::Placement::whole("weight", {2})}};
   CheckpointContents contents;
@@ -99,18 +99,18 @@ TEST(Durability, ACheckpointIsPublishedAfterAllOfIt) {
   const auto folder = run / "checkpoints/step-00000003", temporary = folder + ".tmp";
   for (int turn = 0; turn < 2; ++turn) {
     const auto calls = calls_of([&] { save_checkpoint(run.path(), contents, 1, alone()); });
-    const auto published = place_of(calls, "rename", folder);
+    const auto published = index_of(calls, "rename", folder);
     ASSERT_GE(published, 0);
     for (const char* name :
          {"weights.safetensors", "optimizer.safetensors", "state.json", "config.toml", "manifest.json"}) {
       const auto path = temporary + "/" + name;
       expect_synced_around(calls, path);
-      EXPECT_LT(place_of(calls, "rename", path), published) << name;
+      EXPECT_LT(index_of(calls, "rename", path), published) << name;
       if (std::string(name) != "manifest.json") {
-        EXPECT_LT(place_of(calls, "rename", path), place_of(calls, "rename", temporary + "/manifest.json")) << name;
+        EXPECT_LT(index_of(calls, "rename", path), index_of(calls, "rename", temporary + "/manifest.json")) << name;
       }
     }
-    const auto last_sync = place_of(calls, "sync", temporary);
+    const auto last_sync = index_of(calls, "sync", temporary);
     EXPECT_TRUE(last_sync >= 0 && last_sync < published) << "the folder's names are not on disk when it is published";
     EXPECT_EQ(calls.back().what + " " + calls.back().from, "sync " + (run / "checkpoints"));
   }

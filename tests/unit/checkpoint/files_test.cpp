@@ -1,4 +1,4 @@
-// Files and folders that appear whole or not at all: sums, replacement, full disks and limits.
+// Files and folders are written completely or not at all: checksums, replacement, full disks and size limits.
 #include "core/checkpoint/files.h"
 
 #include <ATen/ops/zeros.h>
@@ -37,7 +37,7 @@ TEST(Files, WrittenReplacedAndRead) {
     EXPECT_EQ(read_file(path), content);
     EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a.json"});
   }
-  { FileWriter dropped(folder / "b"), kept(folder / "a.json"); }  // never committed
+  { FileWriter dropped(folder / "b"), replaced(folder / "a.json"); }  // never committed
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a.json"});
   expect_error([&] { write_file(folder / "none/a", "x"); }, {folder / "none/a", "No such file", "1 B"});
   expect_error([&] { write_file(path + "/a", "x"); }, {path + "/a", "Not a directory"});
@@ -51,7 +51,7 @@ TEST(Files, FolderPublished) {
   write_file(folder / "deep/new.tmp/a", "1");
   publish_folder(folder / "deep/new.tmp", folder / "deep/new");
   EXPECT_EQ(names_in(folder / "deep"), std::vector<std::string>{"new"});
-  // Over one that is there: all of the new, nothing of the old.
+  // A published folder replaces an existing one completely.
   make_folder(folder / "deep/new.tmp");
   write_file(folder / "deep/new.tmp/b", "2");
   publish_folder(folder / "deep/new.tmp", folder / "deep/new");
@@ -59,13 +59,13 @@ TEST(Files, FolderPublished) {
   EXPECT_EQ(names_in(folder / "deep/new"), std::vector<std::string>{"b"});
 }
 
-/// Nothing may be left of a write that fails, and a file that was there stays as it was.
+/// A failed write must leave no file behind, and must not change an existing one.
 void expect_nothing_changes(const std::string& folder, const std::vector<std::string>& says) {
   ASSERT_EQ(names_in(folder), std::vector<std::string>{"old"});
   const std::string big(3'000'000, 'x');
   expect_error([&] { write_file(folder + "/new", big); }, says);
   expect_error([&] { write_file(folder + "/old", big); }, says);
-  expect_error(  // its size not told ahead: the write itself must fail cleanly
+  expect_error(  // without a size known in advance, the write itself must fail cleanly
       [&] {
         FileWriter file(folder + "/unknown");
         for (int i = 0; i < 100; ++i) file.write(big.data(), big.size() / 10);
@@ -94,7 +94,7 @@ TEST(FullDisk, FileSizeLimit) {
 TEST(FullDisk, SmallFileSystem) {
   const TestFolder folder;
   if (::mount("none", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0)
-    GTEST_SKIP() << "no file system could be mounted here: a really full disk was not tried (the size limit was)";
+    GTEST_SKIP() << "no file system can be mounted here: a full disk was not tested (the size limit was)";
   write_file(folder / "old", "small");
   expect_nothing_changes(folder.path(), {"No space left on device", "it needs 2.9 MiB", "are free there"});
   ::umount2(folder.path().c_str(), MNT_DETACH);

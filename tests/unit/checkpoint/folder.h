@@ -48,14 +48,14 @@ inline void put_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-/// The mesh of a process alone.
+/// The mesh of a single process.
 inline comm::Mesh& alone() {
   static const auto world = comm::World::start({}, {.device = "cpu"});
   static comm::Mesh mesh(*world, {{"dp", 1}});
   return mesh;
 }
 
-/// Runs `body`, which must throw a CheckpointError whose message holds every one of `says`.
+/// Runs `body`, which must throw a CheckpointError whose message contains each text of `says`.
 template <class Body>
 void expect_error(const Body& body, const std::vector<std::string>& says) {
   try {

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kName = "google/vit-base-patch16-224";
 constexpr const char* kModelFolder = "models--google--vit-base-patch16-224";
 
-/// The four variables that say where the cache is, put back at the end.
+/// Restores, at the end of the test, the four variables that say where the cache is.
 class HubCache : public testing::Test {
  protected:
   HubCache() {
@@ -37,7 +37,7 @@ class HubCache : public testing::Test {
   std::vector<std::pair<std::string, std::optional<std::string>>> before_;
 };
 
-TEST_F(HubCache, LiesWhereTheVariablesSay) {
+TEST_F(HubCache, FollowsTheEnvironmentVariables) {
   const auto at = folder_.path();
   ::setenv("HOME", at.c_str(), 1);
   EXPECT_EQ(hub_cache(), at + "/.cache/huggingface/hub");
@@ -57,7 +57,7 @@ TEST_F(HubCache, ANameIsFoundByItsRefOrAsTheOnlySnapshot) {
                 "hf download google/vit-base-patch16-224 config.json model.safetensors preprocessor_config.json"});
   make_snapshot(cache, "one", false);
   EXPECT_EQ(locate_weights(kName), cache + "/" + kModelFolder + "/snapshots/one");
-  put_bytes(cache + "/" + kModelFolder + "/refs/main", "");  // as a download that was cut short leaves it
+  put_bytes(cache + "/" + kModelFolder + "/refs/main", "");  // as an interrupted download leaves it
   EXPECT_EQ(locate_weights(kName), cache + "/" + kModelFolder + "/snapshots/one");
   std::filesystem::remove(cache + "/" + kModelFolder + "/refs/main");
   make_snapshot(cache, "two", false);
@@ -68,7 +68,7 @@ TEST_F(HubCache, ANameIsFoundByItsRefOrAsTheOnlySnapshot) {
   EXPECT_EQ(locate_weights(kName), cache + "/" + kModelFolder + "/snapshots/two");
 }
 
-TEST_F(HubCache, APathStaysAsItIs) {
+TEST_F(HubCache, APathIsReturnedUnchanged) {
   ::setenv("HF_HUB_CACHE", (folder_ / "hub").c_str(), 1);
   for (const auto& path : {std::string(), folder_.path(), std::string("/nowhere/weights"), std::string("./a/b"),
                            std::string("runs/a/model"), std::string("nowhere")})
@@ -76,7 +76,7 @@ TEST_F(HubCache, APathStaysAsItIs) {
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder_.path());
   std::filesystem::create_directories(kName);
-  EXPECT_EQ(locate_weights(kName), kName) << "a folder of that name comes first";
+  EXPECT_EQ(locate_weights(kName), kName) << "an existing folder of that name takes precedence";
   std::filesystem::current_path(before);
 }
 

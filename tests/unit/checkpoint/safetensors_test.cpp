@@ -1,4 +1,4 @@
-// Tensors through files: every dtype and shape, files that Python wrote, slices, files that are not what they say.
+// Tensors written to and read from files: every dtype and shape, files that Python wrote, slices, damaged files.
 #include "core/checkpoint/safetensors.h"
 
 #include <ATen/ops/arange.h>
@@ -129,7 +129,7 @@ TEST(SafeTensorsFormat, TornAndHostileFiles) {
   }
   put_bytes(folder / "long", good + "more");
   expect_error([&] { SafeTensors file(folder / "long"); }, {folder / "long", "belong to no tensor"});
-  // Every single wrong byte of the header: refused, or what is read stays inside the file.
+  // A file with any single byte of the header changed is refused, or reading it stays inside the file.
   std::uint64_t header = 0;
   std::memcpy(&header, good.data(), 8);
   int refused = 0;

@@ -1,4 +1,4 @@
-// Checkpoints of a training: exact resume, damaged folders skipped, retention, failures that leave nothing.
+// Checkpoints of a training: exact resume, damaged folders skipped, retention, failures that leave nothing behind.
 #include "core/checkpoint/train_state.h"
 
 #include <ATen/ops/arange.h>
@@ -82,7 +82,7 @@ TEST(TrainState, ResumedRunEqualsTheWholeBitForBit) {
   }
 }
 
-TEST(TrainState, SlicesOfWhatWasSavedWhole) {
+TEST(TrainState, LoadsSlicesOfWholeTensors) {
   const TestFolder run;
   Training whole("hybrid_adam");
   whole.parameters[0].value.copy_(at::arange(12).view({3, 4}));
@@ -94,7 +94,7 @@ TEST(TrainState, SlicesOfWhatWasSavedWhole) {
   EXPECT_TRUE(at::equal(slice, at::arange(5, 9, at::kFloat)));
 }
 
-// The best epoch's weights travel with each checkpoint, as a link where that can be, and whatever becomes of the file.
+// Each checkpoint has the best epoch's weights, as a hard link where possible, and keeps them when the file changes.
 TEST(TrainState, HoldsTheBestWeightsAndTheModelsOwnFiles) {
   const TestFolder run;
   Training t("sgd");
@@ -110,7 +110,7 @@ TEST(TrainState, HoldsTheBestWeightsAndTheModelsOwnFiles) {
   EXPECT_EQ(bytes_of(first.folder() + "/config.json"), "{}");
   link_file(first.best(), contents.best);
   EXPECT_EQ(bytes_of(contents.best), "first");
-  link_file(first.best(), contents.best);  // both are one file already
+  link_file(first.best(), contents.best);  // both names already refer to one file
   EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"best.safetensors", "checkpoints"}));
 }
 
@@ -145,17 +145,17 @@ TEST(TrainState, RetentionKeepsTheNewest) {
   EXPECT_EQ(latest_checkpoint(run.path(), Log()), "");
   for (const int step : {10, 20, 30}) save(step, 2);
   EXPECT_EQ(names_in(root), (std::vector<std::string>{"notes.txt", "step-00000020", "step-00000030"}));
-  save(25, 2);  // a run that went back: what it wrote stays
+  save(25, 2);  // a run resumed from an earlier step: its checkpoint stays
   EXPECT_EQ(names_in(root), (std::vector<std::string>{"notes.txt", "step-00000025", "step-00000030"}));
   t.step(1);
-  save(30, 2);  // the same step again: the new one stands
+  save(30, 2);  // the same step again: the new one replaces the old one
   const Checkpoint again(root + "/step-00000030");
   EXPECT_TRUE(at::equal(again.weights().read("layer.weight"), t.parameters[0].value));
   save(123456789, 1);
   EXPECT_EQ(names_in(root), (std::vector<std::string>{"notes.txt", "step-123456789"}));
 }
 
-TEST(TrainState, ARunThatGoesBackSetsLaterOnesAside) {
+TEST(TrainState, ResumingEarlierSetsLaterCheckpointsAside) {
   const TestFolder run;
   Training t("sgd");
   const auto root = run / "checkpoints";
@@ -166,12 +166,12 @@ TEST(TrainState, ARunThatGoesBackSetsLaterOnesAside) {
   save_checkpoint(run.path(), t.contents(20), 9, alone());
   EXPECT_EQ(set_aside_after(run.path(), 5),
             (std::vector<std::string>{root + "/step-00000020.aside.2", root + "/step-00000010.aside"}));
-  save_checkpoint(run.path(), t.contents(6), 1, alone());  // what was set aside is not counted, and stays
+  save_checkpoint(run.path(), t.contents(6), 1, alone());  // checkpoints set aside are neither counted nor removed
   EXPECT_EQ(names_in(root), (std::vector<std::string>{"step-00000006", "step-00000010.aside", "step-00000020.aside",
                                                       "step-00000020.aside.2"}));
 }
 
-TEST(TrainState, DamagedOnesAreSkipped) {
+TEST(TrainState, DamagedCheckpointsAreSkipped) {
   const auto replace = [](const std::string& path, const std::string& from, const std::string& to) {
     auto text = bytes_of(path);
     ASSERT_NE(text.find(from), std::string::npos);
@@ -207,7 +207,7 @@ TEST(TrainState, DamagedOnesAreSkipped) {
   for (const auto& [tear, says] : rows) {
     auto contents = t.contents(2);
     contents.best = run / "best";
-    contents.best_digest = write_file(contents.best, "the best weights");  // torn with the link
+    contents.best_digest = write_file(contents.best, "the best weights");  // damaged through its link
     const auto folder = save_checkpoint(run.path(), contents, 9, alone());
     ASSERT_EQ(latest_checkpoint(run.path(), Log()), folder);
     tear(folder);
@@ -221,7 +221,7 @@ TEST(TrainState, DamagedOnesAreSkipped) {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
     for (const auto& part : says) EXPECT_NE(text.find(part), std::string::npos) << text;
   }
-  // None is left that could be taken: starting anew would move away what may still be saved.
+  // No intact checkpoint is left: starting anew would move away data that may still be recovered.
   fs::remove(old + "/manifest.json");
   expect_error([&] { (void)latest_checkpoint(run.path(), Log(1)); },
                {"no checkpoint is intact (step-00000002, step-00000001)", "config.toml is damaged",
@@ -231,7 +231,7 @@ TEST(TrainState, DamagedOnesAreSkipped) {
   expect_error([&] { const Checkpoint checkpoint(old); }, {"no such checkpoint folder"});
 }
 
-TEST(TrainState, FailureLeavesTheOldOneAndNothingElse) {
+TEST(TrainState, FailureLeavesOnlyTheOldCheckpoint) {
   const TestFolder run;
   Training t("hybrid_adam");
   const auto old = save_checkpoint(run.path(), t.contents(1), 1, alone());

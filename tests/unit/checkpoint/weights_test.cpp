@@ -1,4 +1,4 @@
-// Weights in Hugging Face layout: the places they may lie in, heads, conversions, refusals.
+// Weights in Hugging Face layout: the paths they are read from, heads, conversions, refusals.
 #include "core/checkpoint/weights.h"
 
 #include <ATen/ops/arange.h>
@@ -74,13 +74,14 @@ class Lines {
   Log log;
 };
 
-void expect_loaded(const std::string& place, const std::string& expected_log = "", bool head = true) {
+void expect_loaded(const std::string& path, const std::string& expected_log = "", bool head = true) {
   auto parameters = fresh_parameters();
   Lines lines;
-  load_weights(place, parameters, "classifier.", lines.log);
+  load_weights(path, parameters, "classifier.", lines.log);
   for (std::size_t i = 0; i < kModel.size(); ++i) {
-    const bool kept = !head && i >= 3;
-    EXPECT_TRUE(at::equal(parameters[i].value, kept ? at::full_like(stored(i), -1) : stored(i))) << kModel[i].first;
+    const bool unchanged = !head && i >= 3;
+    EXPECT_TRUE(at::equal(parameters[i].value, unchanged ? at::full_like(stored(i), -1) : stored(i)))
+        << kModel[i].first;
     EXPECT_TRUE(parameters[i].value.requires_grad() && parameters[i].value.is_leaf());
   }
   const auto text = lines.text();
@@ -90,7 +91,7 @@ void expect_loaded(const std::string& place, const std::string& expected_log = "
     EXPECT_NE(text.find(expected_log), std::string::npos) << text;
 }
 
-// A buffer that fits is read; one that is missing, or of another shape or kind of number, keeps its values.
+// A buffer that fits is read; one that is missing or has another shape or dtype keeps its values.
 TEST(Weights, BuffersThatFit) {
   const TestFolder folder;
   std::vector<NamedValue> values;
@@ -117,14 +118,14 @@ TEST(Weights, BuffersThatFit) {
             std::string::npos);
 }
 
-TEST(Weights, EveryPlace) {
+TEST(Weights, EveryPath) {
   const TestFolder run;
   save_weights(run / "model", slices(full_model()), {{kModelConfig, R"({"hidden_size": 4})"}}, alone());
   EXPECT_EQ(names_in(run / "model"), (std::vector<std::string>{"config.json", "model.safetensors"}));
   EXPECT_EQ(SafeTensors(run / "model/model.safetensors").metadata().at("format"), "pt");
-  for (const auto& place : {run.path(), run / "model", run / "model/model.safetensors"}) {
-    expect_loaded(place);
-    EXPECT_EQ(read_beside_weights(place)["hidden_size"], 4);
+  for (const auto& path : {run.path(), run / "model", run / "model/model.safetensors"}) {
+    expect_loaded(path);
+    EXPECT_EQ(read_beside_weights(path)["hidden_size"], 4);
   }
   // Shards with an index.
   nlohmann::json index{{"metadata", {{"total_size", 1}}}, {"weight_map", nlohmann::json::object()}};
@@ -149,7 +150,7 @@ TEST(Weights, BaseModelWithoutPrefix) {
   expect_loaded(folder / "base.safetensors", "the head is newly initialized: classifier.weight, classifier.bias",
                 false);
   expect_loaded(folder / "base.safetensors", "1 tensor not in this model, ignored: pooler.dense.bias", false);
-  tensors.pop_back();  // not everything fits: no guess is made
+  tensors.pop_back();  // a tensor is missing, so the prefix is not guessed
   write_safetensors(folder / "base.safetensors", tensors);
   auto parameters = fresh_parameters();
   expect_error([&] { load_weights(folder / "base.safetensors", parameters, "classifier.", Log()); },
@@ -184,7 +185,7 @@ TEST(Weights, SlicesAndConversion) {
   }
 }
 
-TEST(Weights, ACheckpointsFolderIsAPlace) {
+TEST(Weights, ReadsACheckpointFolder) {
   const TestFolder folder;
   std::vector<NamedValue> tensors;
   for (std::size_t i = 0; i < kModel.size(); ++i) tensors.push_back({kModel[i].first, stored(i)});
@@ -198,8 +199,8 @@ TEST(Weights, ACheckpointsFolderIsAPlace) {
   EXPECT_FALSE(has_weights_under(folder / "run/checkpoints/step-00000004", "pooler."));
 }
 
-// In every dtype; sums of large numbers that overflow are no infinity of the weights.
-TEST(Weights, WhatIsNotFiniteIsNamed) {
+// Non-finite weights are found in every dtype; finite ones whose sum overflows are accepted.
+TEST(Weights, NonFiniteWeightsAreNamed) {
   for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
     const TestFolder folder;
     const auto write = [&](double value) {
@@ -228,8 +229,8 @@ TEST(Weights, WhatIsNotFiniteIsNamed) {
 TEST(Weights, Refusals) {
   const TestFolder folder;
   auto parameters = fresh_parameters();
-  const auto load = [&](const std::string& place) {
-    return [&, place] { load_weights(place, parameters, "classifier.", Log()); };
+  const auto load = [&](const std::string& path) {
+    return [&, path] { load_weights(path, parameters, "classifier.", Log()); };
   };
   expect_error(load(folder / "none"), {folder / "none", "no such file or folder"});
   expect_error(load(folder.path()), {"holds neither model.safetensors nor"});

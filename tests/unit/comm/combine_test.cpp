@@ -1,4 +1,4 @@
-// The arithmetic of reductions, on values where a wrong type or order shows.
+// The arithmetic of reductions, on values that expose a wrong type or order.
 #include "core/comm/mpi/combine.h"
 
 #include <ATen/ops/empty_like.h>
@@ -24,7 +24,7 @@ at::Tensor combined(Op op, const std::vector<at::Tensor>& ranks) {
   return out;
 }
 
-/// One value a rank, in a tensor longer than a block of the accumulator, with a rest.
+/// One value per rank, in a tensor longer than a block of the accumulator and no multiple of it.
 template <class T>
 std::vector<at::Tensor> ranks_of(const std::vector<T>& values, at::ScalarType type) {
   std::vector<at::Tensor> ranks;
@@ -43,7 +43,7 @@ TEST(Combine, half_precision_adds_up_in_float_and_rounds_once) {
 
 TEST(Combine, integers_keep_their_sign) {
   for (const auto type : {at::kChar, at::kShort, at::kInt, at::kLong})
-    for (const bool two : {true, false}) {  // two ranks take a path of their own
+    for (const bool two : {true, false}) {  // two ranks take a separate code path
       SCOPED_TRACE(std::string(c10::toString(type)) + (two ? ", 2 ranks" : ", 3 ranks"));
       std::vector<std::int64_t> values{-7, 5};
       if (!two) values.push_back(-3);
@@ -57,7 +57,7 @@ TEST(Combine, integers_keep_their_sign) {
       expect(Op::MIN, -7);
       expect(Op::MAX, 5);
     }
-  // And those without one keep all their bits.
+  // Unsigned integers keep all their bits.
   const auto bytes = ranks_of<std::int64_t>({200, 100, 3}, at::kByte);
   EXPECT_TRUE(at::equal(combined(Op::MIN, bytes), at::full({1500}, 3, at::kByte)));
   EXPECT_TRUE(at::equal(combined(Op::MAX, bytes), at::full({1500}, 200, at::kByte)));

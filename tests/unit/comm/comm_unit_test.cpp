@@ -1,4 +1,4 @@
-// What core/comm does before and without a transport: the launcher's environment, the mesh's formula, the ledger.
+// The parts of core/comm that need no transport: the launcher's environment, the mesh's formula, CommStats.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-/// The launchers' variables, and none of the surrounding shell's, while it lives.
+/// While it lives, the environment has these variables of launchers and none of the surrounding shell's.
 class Environment {
  public:
   explicit Environment(const Variables& set) {
@@ -106,17 +106,17 @@ TEST(Detect, reads_each_launcher) {
        "29500.h..."},
       {with(kSrun, {{"SLURM_JOB_ID", "9"}}), Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts", "9.0."},
       {kSrun, Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts"},
-      // A batch script has a rank of Slurm's, but runs once.
+      // A batch script has a Slurm rank, but runs once.
       {slurm_job, Launcher::alone, 0, 1, 0, 1, "1 process"},
-      // A launcher inside an srun step is the one that counts.
+      // A launcher inside an srun step takes precedence.
       {with(kSrun, kMpirun), Launcher::mpirun, 3, 4, 1, 2, "mpirun, 4 ranks on 2 hosts"},
       {with(kSrun, kTorchrun), Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts", "29500.h.none.."},
-      // The step's size, not the job's.
+      // The step's size counts, not the job's.
       {with(kSrun, {{"SLURM_NTASKS", "16"}, {"SLURM_STEP_NUM_TASKS", "7"}}), Launcher::srun, 6, 7, 2, 3,
        "srun, 7 ranks on 3 hosts"},
       {with(kSrun, {{"SLURM_TASKS_PER_NODE", "1,6"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}}), Launcher::srun, 6, 7, 2,
        4, "srun, 7 ranks on 2 hosts"},
-      // What srun and MPICH's launcher have in common does not hide the one, and one process is no world.
+      // Variables that srun shares with MPICH's launcher do not hide srun, and one process alone has no launcher.
       {with(kSrun, {{"PMI_SIZE", "7"}, {"PMI_RANK", "6"}}), Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts"},
       {{{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}}, Launcher::alone, 0, 1, 0, 1, "1 process"},
       {with(kMpirun, {{"PMI_SIZE", "4"}}), Launcher::mpirun, 3, 4, 1, 2, "mpirun, 4 ranks on 2 hosts"},
@@ -171,7 +171,7 @@ TEST(Detect, refuses_the_launcher_of_another_mpi) {
     const Environment environment(set);
     try {
       (void)detect();
-      ADD_FAILURE() << "taken for a process of its own";
+      ADD_FAILURE() << "taken for a single process";
     } catch (const ConfigError& error) {
       const std::string text = error.what();
       for (const auto& word : {std::string("PMI_SIZE=3"), "built with " + mpi_built_with(), std::string("--ranks 3")})
@@ -180,7 +180,7 @@ TEST(Detect, refuses_the_launcher_of_another_mpi) {
   }
 }
 
-TEST(Cuda, several_ranks_load_kernels_first_unless_the_user_says_otherwise) {
+TEST(Cuda, several_ranks_load_kernels_eagerly_by_default) {
   const char *loading = "CUDA_MODULE_LOADING", *connections = "CUDA_DEVICE_MAX_CONNECTIONS";
   const auto value = [](const char* name) {
     return std::string(std::getenv(name) == nullptr ? "" : std::getenv(name));
@@ -188,7 +188,7 @@ TEST(Cuda, several_ranks_load_kernels_first_unless_the_user_says_otherwise) {
   for (const char* name : {loading, connections}) unsetenv(name);
   {
     const Environment alone({});
-    (void)cuda_device_count();  // looks at the launcher's variables
+    (void)cuda_device_count();  // reads the launcher's variables
     EXPECT_EQ(value(loading) + value(connections), "");
   }
   const Environment several(kMpirun);
@@ -202,7 +202,7 @@ TEST(Cuda, several_ranks_load_kernels_first_unless_the_user_says_otherwise) {
   for (const char* name : {loading, connections}) unsetenv(name);
 }
 
-TEST(Topology, nccl_serves_where_no_two_ranks_share_a_device) {
+TEST(Topology, nccl_is_used_when_no_two_ranks_share_a_device) {
   struct Case {
     const char* name;
     std::vector<RankLocation> locations;
@@ -257,13 +257,13 @@ TEST(World, refuses_what_has_no_transport) {
   if (cuda_device_count() == 0) expect_start_refuses<ConfigError>({}, "cuda", "no device");
 }
 
-TEST(World, never_becomes_several_worlds_of_one) {
+TEST(World, never_splits_into_worlds_of_one_rank) {
   const Environment environment({});
   expect_start_refuses<CommError>({Launcher::srun, 0, 2, 0, 2}, "cpu", "--mpi=pmix");
   expect_start_refuses<CommError>({Launcher::mpirun, 0, 2, 0, 2}, "cpu", "MPI sees rank 0 of 1");
 }
 
-TEST(World, of_one_makes_every_call_and_sends_nothing) {
+TEST(World, of_one_rank_supports_every_call_and_sends_nothing) {
   const auto world = World::start({}, {.device = "cpu"});
   EXPECT_EQ(world->size(), 1);
   EXPECT_EQ(world->transport(), "none");
@@ -291,7 +291,7 @@ TEST(World, of_one_makes_every_call_and_sends_nothing) {
 
 TEST(Mesh, the_product_of_the_axes_is_the_world) {
   Mesh::validate({{"dp", 2}, {"pp", 1}, {"tp", 4}}, 8);
-  const std::vector<std::tuple<std::vector<std::pair<std::string, int>>, int, std::string>> cases{
+  const std::vector<std::tuple<Axes, int, std::string>> cases{
       {{{"dp", 2}, {"pp", 1}, {"tp", 3}}, 9, "dp 2 x pp 1 x tp 3 = 6, but the world has 9 ranks; set dp to 3"},
       {{{"dp", 2}, {"tp", 3}}, 8, "set tp to 4"},
       {{{"dp", 2}, {"pp", 2}, {"tp", 3}}, 7, "start 12 ranks"},
@@ -324,7 +324,7 @@ TEST(CommStats, adds_up_per_axis_and_call) {
   EXPECT_EQ(totals.at({"tp", "all_reduce"}).wire_bytes, 2u);  // rounded
 }
 
-// What the multi-rank suites compute on: a slip of the pen must not test CPU ranks in a GPU's name.
+// The device of the multi-rank suites: a misspelt one must not silently test on the CPU.
 TEST(TestDevice, is_cpu_or_cuda) {
   EXPECT_EQ(tests::test_device(nullptr), "cpu");
   EXPECT_EQ(tests::test_device("cpu"), "cpu");
@@ -333,8 +333,8 @@ TEST(TestDevice, is_cpu_or_cuda) {
     EXPECT_THROW((void)tests::test_device(wrong), std::invalid_argument) << wrong;
 }
 
-// Last: LibTorch's CUDA library stays in the process.
-TEST(Cuda, the_library_lies_beside_ours_and_resolves_every_symbol) { EXPECT_NO_THROW((void)CudaLibrary::load()); }
+// This test is the last one, because LibTorch's CUDA library stays in the process.
+TEST(Cuda, the_library_is_beside_ours_and_resolves_every_symbol) { EXPECT_NO_THROW((void)CudaLibrary::load()); }
 
 }  // namespace
 }  // namespace trireme::comm

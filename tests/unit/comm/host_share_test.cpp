@@ -1,4 +1,4 @@
-// What the first rank of a host makes reaches the others, and where it does not, each makes its own.
+// The first rank of a host makes a value for the others; where sharing fails, each rank makes its own.
 #include "core/comm/host_share.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ struct Shared {
   int made = 0;
 };
 
-/// All ranks of a host at once; `make` is told its rank.
+/// Runs all ranks of a host at once; `make` gets its rank.
 template <class Make>
 Shared share(const std::string& job, Make&& make, bool first_is_late = false) {
   Shared out;
@@ -71,7 +71,7 @@ TEST(HostShare, one_rank_makes_for_all) {
 TEST(HostShare, without_a_job_or_a_first_rank_each_makes_its_own) {
   const auto own = [](int rank) { return std::to_string(rank); };
   EXPECT_EQ(share("", own).made, kRanks);
-  // The first fails: the others find out for themselves, and may fail alike.
+  // When the first rank fails, the others make their own, and may fail too.
   const auto failing = share("failing", [](int rank) -> std::string {
     throw std::runtime_error("no such folder, rank " + std::to_string(rank));
   });

@@ -1,4 +1,4 @@
-// How ranks find each other and agree through a store: what each of them asks of it, and where rank 0 is.
+// How ranks find rank 0 and agree through a store, and how many requests each of them makes.
 #include "core/comm/meeting.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ class CountingStore final : public c10d::HashStore {
   }
 };
 
-TEST(Meeting, rank_0_hears_all_and_each_rank_asks_a_few_times) {
+TEST(Meeting, rank_0_gathers_all_and_each_rank_makes_few_requests) {
   for (const int size : {1, 2, 3, 8, 32}) {
     CountingStore store;
     std::vector<std::string> answers(static_cast<std::size_t>(size));
@@ -72,7 +72,7 @@ TEST(Meeting, rank_0_hears_all_and_each_rank_asks_a_few_times) {
   }
 }
 
-/// MASTER_ADDR and MASTER_PORT while it lives.
+/// Sets MASTER_ADDR and MASTER_PORT while it lives.
 struct Master {
   Master(const char* host, const char* port) {
     host == nullptr ? unsetenv("MASTER_ADDR") : setenv("MASTER_ADDR", host, 1);
@@ -111,7 +111,7 @@ TEST(Meeting, rank_0_is_where_the_user_says) {
   }
 }
 
-TEST(Meeting, a_topology_travels_as_text) {
+TEST(Meeting, a_topology_survives_its_text_form) {
   for (const auto& topology :
        {Topology{}, Topology{Backend::nccl}, Topology{Backend::staged, 12, "24 ranks share 2"}}) {
     const auto copy = Topology::parse(topology.text());

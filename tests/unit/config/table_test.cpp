@@ -1,4 +1,4 @@
-// Parsing, overrides and reading by field tables: what is accepted, and the exact words of what is not.
+// Parsing, overrides and reading by field tables: what is accepted, and the exact messages of what is refused.
 #include "core/config/table.h"
 
 #include <fmt/format.h>
@@ -135,7 +135,7 @@ TEST(Read, SaysWhatIsWrongWhereAndWhatToDo) {
     EXPECT_EQ(message_of([&] { parse_options("[opt]\n" + line + "\n"); }), "a.toml:2:1: " + expected);
   EXPECT_EQ(message_of([&] { parse_options("[opt]\ncount = 1\n[opt.sub]\nx = 1\n"); }),
             "a.toml:3:6: [opt] has no sections inside it, so no [opt.sub]  (trireme config --explain opt)");
-  // Of two unknown keys, the one that stands first.
+  // Of two unknown keys, the first one is reported.
   EXPECT_NE(message_of([&] { parse_options("[opt]\nzz = 1\naa = 1\n"); }).find("\"zz\""), std::string::npos);
 }
 
@@ -193,14 +193,14 @@ TEST(Override, SaysWhatIsWrong) {
       0U);
 }
 
-// Quotes behind --set are the shell's; in a file a number may be a choice.
-TEST(Override, AWordForATextNeedsNoQuotes) {
-  struct Words {
+// The shell removes quotes after --set, so a string needs none there; in a file a number may be a choice.
+TEST(Override, AStringNeedsNoQuotes) {
+  struct PathAndPower {
     std::string dir = "runs", power = "2";
   };
-  const auto table = Fields<Words>("opt", "Words.")
-                         .add("dir", &Words::dir, "A folder.")
-                         .add("power", &Words::power, "A power.", {.choices = {"2", "inf"}});
+  const auto table = Fields<PathAndPower>("opt", "Words.")
+                         .add("dir", &PathAndPower::dir, "A folder.")
+                         .add("power", &PathAndPower::power, "A power.", {.choices = {"2", "inf"}});
   for (const auto& [set, dir, power] : std::vector<std::array<std::string, 3>>{{"opt.dir=2024", "2024", "2"},
                                                                                {"opt.dir=1e3", "1e3", "2"},
                                                                                {"opt.dir=true", "true", "2"},
@@ -209,9 +209,9 @@ TEST(Override, AWordForATextNeedsNoQuotes) {
                                                                                {"opt.power=2", "runs", "2"}}) {
     Table root;
     apply_override(root, set);
-    const auto words = read(root.table("opt"), table);
-    EXPECT_EQ(words.dir, dir) << set;
-    EXPECT_EQ(words.power, power) << set;
+    const auto options = read(root.table("opt"), table);
+    EXPECT_EQ(options.dir, dir) << set;
+    EXPECT_EQ(options.power, power) << set;
   }
   EXPECT_EQ(read(parse_text("[opt]\npower = inf\n", "a.toml").table("opt"), table).power, "inf");
   EXPECT_EQ(message_of([&] { read(parse_text("[opt]\ndir = 2024\n", "a.toml").table("opt"), table); }),

@@ -1,4 +1,4 @@
-// A folder that is gone at the end of the test, and pictures to put into it.
+// A folder that is removed at the end of the test, and images to put into it.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -53,7 +53,7 @@ class Folder {
   [[nodiscard]] std::string path(const std::string& name = "") const {
     return name.empty() ? path_.string() : (path_ / name).string();
   }
-  /// Writes a file, and the folders above it.
+  /// Writes a file and creates its parent folders.
   std::string write(const std::string& name, const std::string& bytes) const {
     std::filesystem::create_directories((path_ / name).parent_path());
     std::ofstream(path_ / name, std::ios::binary) << bytes;
@@ -89,7 +89,7 @@ inline at::Tensor ramp(std::int64_t height, std::int64_t width) {
   return out;
 }
 
-/// What an action says when it throws E.
+/// The message of the E that an action throws.
 template <class E = DataError, class Action>
 std::string message_of(Action&& action) {
   try {
@@ -100,7 +100,7 @@ std::string message_of(Action&& action) {
   return "no error";
 }
 
-/// The bytes of a safetensors file. Each part: name, the rest of its header entry before the offsets, its bytes.
+/// A tensor of a safetensors file: its name, the rest of its header entry before the offsets, its bytes.
 struct TensorPart {
   std::string name, dtype, shape, bytes;
 };

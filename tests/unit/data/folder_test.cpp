@@ -1,4 +1,4 @@
-// Image folders: order, names, every complaint, and bad samples.
+// Image folders: order, names, every error message, and bad samples.
 #include "tests/unit/data/folder.h"
 
 #include <ATen/ops/equal.h>
@@ -23,7 +23,7 @@ using testing_tools::message_of;
 using testing_tools::open_set;
 using testing_tools::plain;
 
-/// A picture whose red says which it is.
+/// Writes an image that its red value identifies.
 void put(const Folder& folder, const std::string& name, unsigned char red, std::int64_t side = 8) {
   fs::create_directories(fs::path(folder.path(name)).parent_path());
   write_png(folder.path(name), plain(side, side, red, 0, 0));
@@ -31,7 +31,7 @@ void put(const Folder& folder, const std::string& name, unsigned char red, std::
 
 void put_all(const Folder& folder) {
   put(folder, "train/b/2.png", 1);
-  put(folder, "train/b/10.JPEG", 0);  // byte order: "10" before "2"; a PNG all the same
+  put(folder, "train/b/10.JPEG", 0);  // "10" is before "2" in byte order; the file is a PNG
   put(folder, "train/a/x.jpg", 2);
   put(folder, "validation/a/v.png", 3);
   put(folder, "validation/b/v.png", 4);
@@ -75,10 +75,10 @@ TEST(ImageFolder, ListsClassesAndFilesInByteOrder) {
   EXPECT_EQ(label_of(*sets.test->get(0, 0, false)), 1);
 }
 
-TEST(ImageFolder, IsListedByOneRankOfAHost) {
+TEST(ImageFolder, IsListedByOneRankPerHost) {
   const Folder folder;
   put_all(folder);
-  put(folder, "train/a/\xff.png", 2);  // a name need not be text
+  put(folder, "train/a/\xff.png", 2);  // a name need not be UTF-8
   const auto rank = [](int local_rank) {
     comm::LaunchInfo info{comm::Launcher::mpirun, local_rank, 3, local_rank, 3};
     info.job = fmt::format("folder test {}", ::getpid());
@@ -86,7 +86,7 @@ TEST(ImageFolder, IsListedByOneRankOfAHost) {
   };
   const auto options = options_for(folder.path());
   const auto first = open_set(options, 1, Log(1), {.launch = rank(0)});
-  fs::rename(folder.path("validation"), folder.path("gone"));  // whoever lists again is refused
+  fs::rename(folder.path("validation"), folder.path("gone"));  // listing the folder again would fail
   for (const int local_rank : {1, 2}) {
     const auto sets = open_set(options, 1, Log(1), {.launch = rank(local_rank)});
     EXPECT_EQ(sets.info.spec.class_names, first.info.spec.class_names);
@@ -98,9 +98,9 @@ TEST(ImageFolder, IsListedByOneRankOfAHost) {
       EXPECT_EQ(red_of(*sets.train->get(i, 0, false)), red_of(*first.train->get(i, 0, false)));
     }
   }
-  auto elsewhere = rank(0);
-  elsewhere.job += " of another run";
-  EXPECT_THROW(open_set(options, 1, Log(1), {.launch = elsewhere}), DataError);
+  auto other_run = rank(0);
+  other_run.job += " of another run";
+  EXPECT_THROW(open_set(options, 1, Log(1), {.launch = other_run}), DataError);
 }
 
 TEST(ImageFolder, SaysWhatIsWrong) {
@@ -160,7 +160,7 @@ TEST(ImageFolder, SaysWhatIsWrong) {
             "the program's options: [data] path: is required with name = \"image_folder\": the folder of the data set");
 }
 
-TEST(ImageFolder, RefusesOptionsThatCannotBe) {
+TEST(ImageFolder, RefusesInvalidOptions) {
   const Folder folder;
   put_all(folder);
   const auto says = [&](auto&& change) {
@@ -205,7 +205,7 @@ TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
   EXPECT_EQ(std::string(text, length),
             "warning: rank 2: a sample is skipped: " + bad + ": neither JPEG nor PNG, by its first bytes\n");
 
-  // Through a loader of two ranks: the next sample stands in, wherever it is read.
+  // In a loader of two ranks, the next sample replaces the bad one on either rank.
   std::vector<std::int64_t> ids;
   for (int rank = 0; rank < 2; ++rank) {
     Loader loader(sets.train, {.global_batch = 4, .micro_batch = 2, .dp_rank = rank, .dp_size = 2, .workers = 2});
@@ -258,8 +258,8 @@ TEST(ImageFolder, AugmentationIsTheSameWithAnyWorkersRanksAndCache) {
                 }
           }
       }
-  EXPECT_GT(differ, 8 * 20) << "another epoch, another crop";
-  // Without `augment`, and in the other splits, the picture is as it is.
+  EXPECT_GT(differ, 8 * 20) << "crops differ between epochs";
+  // Without `augment`, and in the other splits, the image is unchanged.
   const auto sets = open_set(options, 6, Log(1));
   EXPECT_TRUE(at::equal(sets.train->get(3, 0, false)->inputs.front(), sets.train->get(3, 5, false)->inputs.front()));
   EXPECT_TRUE(

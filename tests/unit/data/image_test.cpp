@@ -1,4 +1,4 @@
-// Decoding: what comes back, and what is refused.
+// Decoding of images, and which files are refused.
 #include "datasets/image.h"
 
 #include <ATen/ops/equal.h>
@@ -38,14 +38,14 @@ std::string refusal(const std::vector<unsigned char>& bytes) {
   return message_of([&] { static_cast<void>(decode_image(bytes, "leaf.png")); });
 }
 
-TEST(Image, PngComesBackAsItWas) {
+TEST(Image, PngRoundTripIsExact) {
   const Folder folder;
   const auto image = ramp(13, 29);
-  write_png(folder.path("a.jpg"), image);  // the bytes tell the format, not the name
+  write_png(folder.path("a.jpg"), image);  // the bytes decide the format, not the name
   EXPECT_TRUE(at::equal(decode_image(read_bytes(folder.path("a.jpg")), "a.jpg"), image));
 }
 
-TEST(Image, JpegOfOneColourComesBackWithinALevel) {
+TEST(Image, JpegOfOneColourIsWithinOneLevel) {
   const auto image = decode_image(jpeg(plain(20, 30, 200, 40, 90)), "x");
   EXPECT_EQ(image.sizes(), (std::vector<std::int64_t>{20, 30, 3}));
   EXPECT_LE((image.to(at::kInt) - plain(20, 30, 200, 40, 90).to(at::kInt)).abs().max().item<int>(), 1);
@@ -79,7 +79,7 @@ TEST(Image, RefusesDamage) {
   EXPECT_NE(refusal(with(png, png.size() / 2, 0xFF)).find("leaf.png: damaged PNG"), std::string::npos);
   EXPECT_NE(refusal(with(png, 17, 0x7F)).find("leaf.png: not a PNG that can be decoded"), std::string::npos)
       << "a width that its checksum contradicts";
-  // No byte cut off may crash the decoder, wherever it is.
+  // A file cut off at any byte must not crash the decoder.
   for (std::size_t size = 1; size < png.size(); size += 7)
     EXPECT_NE(refusal({png.begin(), png.begin() + static_cast<std::ptrdiff_t>(size)}), "no error") << size;
 }

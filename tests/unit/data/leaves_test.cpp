@@ -1,4 +1,4 @@
-// The drawn leaves: the same bytes each time, balanced, and not to be told apart by a linear model.
+// The drawn leaves are the same bytes each time, balanced, and not separable by a linear model.
 #include "datasets/leaves.h"
 
 #include <ATen/Parallel.h>
@@ -36,7 +36,7 @@ std::uint64_t fingerprint(const at::Tensor& image) {
 }
 
 TEST(Leaves, AreTheSameBytesOnEveryMachine) {
-  // Fixed numbers: a change of the painter changes them, and must be meant.
+  // A change of the drawing code changes these hashes, and must be intended.
   EXPECT_EQ(fingerprint(draw_leaf(Split::train, 0, 32, 7)), 4067284987666543621ULL);
   EXPECT_EQ(fingerprint(draw_leaf(Split::train, 1, 48, 7)), 15441804664451715561ULL);
   EXPECT_EQ(fingerprint(draw_leaf(Split::validation, 2, 64, 8)), 1089861864835912267ULL);
@@ -45,7 +45,7 @@ TEST(Leaves, AreTheSameBytesOnEveryMachine) {
   EXPECT_NE(fingerprint(draw_leaf(Split::train, 0, 32, 7)), fingerprint(draw_leaf(Split::train, 3, 32, 7)));
 }
 
-TEST(Leaves, OpenInMemoryAsTheyAreWritten) {
+TEST(Leaves, AreEqualInMemoryAndOnDisk) {
   const Folder folder;
   write_leaves(folder.path(), 40, 32, 7);
   datasets::LeavesOptions options;
@@ -60,7 +60,7 @@ TEST(Leaves, OpenInMemoryAsTheyAreWritten) {
   EXPECT_EQ(drawn.train->size(), 28);
   EXPECT_EQ(drawn.validation->size(), 6);
   EXPECT_EQ(drawn.test->size(), 6);
-  // A folder lists class by class; drawn ones take turns.
+  // A folder is listed class by class, while drawn leaves alternate between the classes.
   std::vector<std::uint64_t> a, b;
   const std::pair<Dataset*, Dataset*> pairs[] = {{drawn.train.get(), read.train.get()},
                                                  {drawn.validation.get(), read.validation.get()},
@@ -120,7 +120,7 @@ TEST(Leaves, ALinearModelOnPixelsStaysBelow70Percent) {
     const auto dual = at::linalg_solve(gram + lambda * at::eye(gram.size(0)), targets);
     best = std::max(best, accuracy(held_out.x.mm(train.x.t().mm(dual)), held_out.y));
   }
-  // Softmax regression by gradient descent with momentum; the best of its whole way counts.
+  // Softmax regression by gradient descent with momentum; its best step counts.
   auto w = at::zeros({train.x.size(1), kLeafClasses}), velocity = at::zeros_like(w);
   for (int step = 0; step < 100; ++step) {
     const auto residual = at::log_softmax(train.x.mm(w), 1).exp() - at::one_hot(train.y, kLeafClasses).to(at::kFloat);
@@ -130,7 +130,7 @@ TEST(Leaves, ALinearModelOnPixelsStaysBelow70Percent) {
   }
   std::printf("the best linear model reads %.1f %% of the validation leaves\n", 100 * best);
   EXPECT_LT(best, 0.70);
-  EXPECT_GT(best, 0.34) << "colour says something";
+  EXPECT_GT(best, 0.34) << "colour alone separates some leaves";
 }
 
 }  // namespace

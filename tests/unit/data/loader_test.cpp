@@ -1,4 +1,4 @@
-// The loader over a data set whose samples say who they are.
+// The loader, over a data set whose samples contain their index.
 #include "core/data/loader.h"
 
 #include <ATen/ops/equal.h>
@@ -21,9 +21,9 @@ namespace trireme::data {
 namespace {
 
 /// Sample i is a [2, 3] input full of i (plus the epoch when augmented), of label i % 5.
-class Numbers : public Dataset {
+class IndexDataset : public Dataset {
  public:
-  explicit Numbers(std::int64_t n) : n_(n) {}
+  explicit IndexDataset(std::int64_t n) : n_(n) {}
   [[nodiscard]] std::int64_t size() const override { return n_; }
   std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
     ++reads;
@@ -59,11 +59,11 @@ std::vector<StepBatch> rest_of_epoch(Loader& loader) {
   return out;
 }
 
-TEST(Loader, BatchesAreWholeAndTheSameWhateverTheWorkers) {
+TEST(Loader, BatchesDoNotDependOnTheWorkers) {
   std::vector<std::vector<std::int64_t>> reference;
   for (const std::int64_t workers : {1, 2, 5})
     for (const std::int64_t prefetch : {0, 1, 4}) {
-      const auto set = std::make_shared<Numbers>(53);
+      const auto set = std::make_shared<IndexDataset>(53);
       set->delay_us = 300;
       Loader loader(set, {.global_batch = 16,
                           .micro_batch = 3,
@@ -107,8 +107,8 @@ TEST(Loader, BatchesAreWholeAndTheSameWhateverTheWorkers) {
     }
 }
 
-TEST(Loader, StartsAnywhereAsIfItHadRunThere) {
-  const auto set = std::make_shared<Numbers>(41);
+TEST(Loader, StartsAtAnyStepAsIfItHadRunThere) {
+  const auto set = std::make_shared<IndexDataset>(41);
   const LoaderOptions options{.global_batch = 6, .micro_batch = 2, .seed = 4, .shuffle = true, .workers = 2};
   Loader through(set, options), jumping(set, options);
   for (const std::int64_t epoch : {0, 1}) {
@@ -134,7 +134,7 @@ TEST(Loader, EvaluationSeesEverySampleOnceOverAllRanks) {
       std::size_t micros = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         Loader loader(
-            std::make_shared<Numbers>(n),
+            std::make_shared<IndexDataset>(n),
             {.global_batch = 8, .micro_batch = 2, .dp_rank = rank, .dp_size = ranks, .evaluation = true, .workers = 2});
         loader.start_epoch(0);
         std::size_t count = 0;
@@ -153,14 +153,14 @@ TEST(Loader, EvaluationSeesEverySampleOnceOverAllRanks) {
 }
 
 TEST(Loader, DropLastLeavesOutTheRaggedBatch) {
-  Loader loader(std::make_shared<Numbers>(20), {.global_batch = 8, .micro_batch = 8, .drop_last = true});
+  Loader loader(std::make_shared<IndexDataset>(20), {.global_batch = 8, .micro_batch = 8, .drop_last = true});
   loader.start_epoch(0);
   EXPECT_EQ(rest_of_epoch(loader).size(), 2U);
   EXPECT_FALSE(loader.next().has_value());
 }
 
 TEST(Loader, ASkippedSampleIsReplacedInTrainingAndLeftOutInEvaluation) {
-  const auto set = std::make_shared<Numbers>(10);
+  const auto set = std::make_shared<IndexDataset>(10);
   set->skipped_ids = {3, 4, 9};
   Loader training(set, {.global_batch = 5, .micro_batch = 5});
   training.start_epoch(0);
@@ -176,14 +176,14 @@ TEST(Loader, ASkippedSampleIsReplacedInTrainingAndLeftOutInEvaluation) {
   EXPECT_EQ(steps[0].local_samples, 3);
 
   // A loader asks for the inputs' shape at once; here no sample can give it.
-  const auto none = std::make_shared<Numbers>(2);
+  const auto none = std::make_shared<IndexDataset>(2);
   none->skipped_ids = {0, 1};
   EXPECT_THROW(Loader(none, {.global_batch = 2, .micro_batch = 2}), DataError);
 }
 
-TEST(Loader, SamplesOfAMicrobatchAreAlikeAndInAPipelineAllAre) {
+TEST(Loader, SamplesOfAMicrobatchHaveOneShapeAndInAPipelineAllDo) {
   const auto error_of = [](std::int64_t micro_batch, bool strict) -> std::string {
-    auto data = std::make_shared<Numbers>(4);
+    auto data = std::make_shared<IndexDataset>(4);
     data->wider = {2};
     Loader loader(data, {.global_batch = 2, .micro_batch = micro_batch, .strict = strict});
     loader.start_epoch(0);
@@ -200,7 +200,7 @@ TEST(Loader, SamplesOfAMicrobatchAreAlikeAndInAPipelineAllAre) {
   EXPECT_EQ(error_of(1, true).find("x of sample 2 is [2, 4], but the data set's spec() says x float32 [2, 3]"), 0U);
 }
 
-/// Sample i is 1 + i % 4 tokens, with a mask, and a label for each; a batch is padded.
+/// Sample i has 1 + i % 4 tokens, with a mask and a label for each; a batch is padded.
 class Sentences : public Dataset {
  public:
   [[nodiscard]] std::int64_t size() const override { return 7; }
@@ -217,8 +217,8 @@ class Sentences : public Dataset {
   }
 };
 
-// Also on ranks that need the mask alone: they must know the shapes of what the others read.
-TEST(Loader, PadsSamplesOfOtherLengths) {
+// Ranks that need the mask alone pad too, because they must know the shapes of what the others read.
+TEST(Loader, PadsSamplesOfDifferentLengths) {
   for (const bool all : {true, false}) {
     LoaderOptions options{.global_batch = 7, .micro_batch = 4, .strict = true};
     if (!all) options.needed = std::vector<std::string>{"mask"};
@@ -259,7 +259,7 @@ TEST(Loader, ABatchHasTheTensorsOfTheSpec) {
 }
 
 TEST(Loader, RethrowsTheFirstErrorInOrderAfterTheStepsBeforeIt) {
-  const auto set = std::make_shared<Numbers>(40);
+  const auto set = std::make_shared<IndexDataset>(40);
   set->broken = {13, 14, 25};
   set->delay_us = 500;
   Loader loader(set, {.global_batch = 5, .micro_batch = 5, .workers = 4, .prefetch = 6});
@@ -279,7 +279,7 @@ TEST(Loader, RethrowsTheFirstErrorInOrderAfterTheStepsBeforeIt) {
 }
 
 TEST(Loader, EndsAndRestartsAtAnyTime) {
-  const auto set = std::make_shared<Numbers>(1000);
+  const auto set = std::make_shared<IndexDataset>(1000);
   set->delay_us = 2000;
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < 50; ++i) {
@@ -299,8 +299,8 @@ TEST(Loader, EndsAndRestartsAtAnyTime) {
   }
 }
 
-TEST(Loader, ReadsAheadAndNoFurther) {
-  const auto set = std::make_shared<Numbers>(100);
+TEST(Loader, PrefetchesUpToItsLimit) {
+  const auto set = std::make_shared<IndexDataset>(100);
   Loader loader(set, {.global_batch = 4, .micro_batch = 4, .workers = 2, .prefetch = 3});
   set->reads = 0;
   loader.start_epoch(0);
@@ -315,7 +315,7 @@ TEST(Loader, ReadsAheadAndNoFurther) {
 }
 
 TEST(Loader, MeasuresTheWait) {
-  const auto set = std::make_shared<Numbers>(8);
+  const auto set = std::make_shared<IndexDataset>(8);
   set->delay_us = 40000;
   Loader loader(set, {.global_batch = 4, .micro_batch = 4, .workers = 1, .prefetch = 2});
   loader.start_epoch(0);
@@ -326,10 +326,10 @@ TEST(Loader, MeasuresTheWait) {
   EXPECT_LT(ready->wait_seconds, slow->wait_seconds / 4);
 }
 
-TEST(Loader, RefusesWhatCannotBe) {
+TEST(Loader, RefusesInvalidOptions) {
   const auto message = [](std::int64_t samples, LoaderOptions options) -> std::string {
     try {
-      Loader loader(std::make_shared<Numbers>(samples), options);
+      Loader loader(std::make_shared<IndexDataset>(samples), options);
       return "no error";
     } catch (const Error& error) {
       return error.what();

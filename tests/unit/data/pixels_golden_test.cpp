@@ -1,4 +1,4 @@
-// Pictures of every kind against what transformers' ViTImageProcessor makes of them (tests/golden/make_pixels.py).
+// Images of every kind against those of transformers' ViTImageProcessor (tests/golden/make_pixels.py).
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using namespace datasets;
 
-TEST(PixelsGolden, AreTransformersWithinOneGreyLevel) {
+TEST(PixelsGolden, EqualTransformersWithinOneGreyLevel) {
   const std::string folder = TRIREME_SOURCE_DIR "/tests/golden/pixels/";
   const SafeTensorsFile expected(folder + "expected.safetensors");
   TransformOptions options;
@@ -26,7 +26,7 @@ TEST(PixelsGolden, AreTransformersWithinOneGreyLevel) {
     const auto want = expected.read(name);
     const auto off = (image.to(at::kInt) - want.to(at::kInt)).abs();
     EXPECT_LE(off.max().item<int>(), 1) << name << ", mean difference " << off.to(at::kFloat).mean().item<float>();
-    // The last step is exact to float32.
+    // Normalisation, the last step, is exact to float32.
     const auto pixel_values = (want.permute({2, 0, 1}).to(at::kDouble) / 255 - 0.5) / 0.5;
     EXPECT_LE((normalise(want, options, false).to(at::kDouble) - pixel_values).abs().max().item<double>(), 1e-6)
         << name;

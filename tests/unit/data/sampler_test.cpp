@@ -1,4 +1,4 @@
-// The sampler's plan against what contract C3 says, over a grid of sizes, batches, ranks and microbatches.
+// The sampler's plan against contract C3, over a grid of sizes, batches, ranks and microbatches.
 #include "core/data/sampler.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ void check_epoch(const SamplerOptions& base, std::int64_t epoch) {
   EXPECT_EQ(first.steps_per_epoch(), base.drop_last ? n / batch : (n + batch - 1) / batch);
   for (std::int64_t step = 0; step < first.steps_per_epoch(); ++step) {
     const auto begin = step * batch, end = std::min(begin + batch, n);
-    std::vector<std::int64_t> together;
+    std::vector<std::int64_t> all_ranks;
     std::size_t micro_count = 0;
     std::int64_t smallest = n, largest = 0;
     for (int rank = 0; rank < base.dp_size; ++rank) {
@@ -32,7 +32,7 @@ void check_epoch(const SamplerOptions& base, std::int64_t epoch) {
         EXPECT_LE(micro.size(), base.micro_batch);
         local += micro.size();
         for (auto position = micro.begin; position < micro.end; ++position)
-          together.push_back(order[static_cast<std::size_t>(position)]);
+          all_ranks.push_back(order[static_cast<std::size_t>(position)]);
       }
       EXPECT_EQ(local, plan.share.size());
       smallest = std::min(smallest, local);
@@ -41,7 +41,7 @@ void check_epoch(const SamplerOptions& base, std::int64_t epoch) {
     EXPECT_LE(largest - smallest, 1);
     EXPECT_EQ(static_cast<std::int64_t>(micro_count), (largest + base.micro_batch - 1) / base.micro_batch);
     const std::vector<std::int64_t> slice(order.begin() + begin, order.begin() + end);
-    EXPECT_EQ(together, slice) << "the ranks' shares in rank order are the permutation's slice";
+    EXPECT_EQ(all_ranks, slice) << "the ranks' shares in rank order are the permutation's slice";
   }
 }
 
@@ -57,12 +57,12 @@ TEST(Sampler, EveryRankHasItsPartOfEachGlobalBatch) {
           }
 }
 
-TEST(Sampler, AnEpochHoldsEachSampleOnceInAnOrderOfItsOwn) {
+TEST(Sampler, AnEpochHoldsEachSampleOnceInItsOwnOrder) {
   const Sampler shuffled({133, 32, 8, 0, 2, 5, true, false});
   const auto a = shuffled.order(0), b = shuffled.order(1);
   EXPECT_EQ(std::set<std::int64_t>(a.begin(), a.end()).size(), 133U);
   EXPECT_NE(a, b);
-  EXPECT_EQ(a, Sampler({133, 4, 1, 1, 3, 5, true, true}).order(0)) << "the order knows nothing of batch and ranks";
+  EXPECT_EQ(a, Sampler({133, 4, 1, 1, 3, 5, true, true}).order(0)) << "the order does not depend on batch and ranks";
   EXPECT_NE(a, Sampler({133, 32, 8, 0, 2, 6, true, false}).order(0)) << "another seed";
   std::vector<std::int64_t> counting(133);
   std::iota(counting.begin(), counting.end(), 0);

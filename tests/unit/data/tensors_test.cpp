@@ -1,4 +1,4 @@
-// The tensors data set: every dtype, every complaint.
+// The tensors data set: every dtype and every error message.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
@@ -99,7 +99,7 @@ TEST(Tensors, AugmentsTheTrainSplitAlone) {
   }
 }
 
-// Token ids, a mask, labels of tokens of which some do not count, and numbers to predict.
+// The inputs are token ids and a mask; the labels are token labels, some of which do not count, and real numbers.
 TEST(Tensors, HoldsAnyInputsAndLabels) {
   const Folder folder;
   const std::vector<std::int32_t> ids{5, 6, 7, 8, 9, 4};
@@ -192,7 +192,7 @@ TEST(Tensors, SaysWhatIsWrong) {
   EXPECT_EQ(message_of<ConfigError>([&] { open_set(options, 1, Log(1)); }),
             "the program's options: [data] path: is required with name = \"tensors\": the folder of the data set");
 
-  // A value that is not a number: found when the sample is read; the others are good.
+  // A NaN is found when its sample is read; the other samples are good.
   std::vector<float> pixels(96, 1.0F);
   pixels[50] = nan;
   const auto path = folder.write("train.safetensors",

@@ -64,7 +64,7 @@ TEST(Augmentation, IsAFunctionOfSeedEpochAndSample) {
   EXPECT_FALSE(none.flip || none.crop);
 }
 
-TEST(Augmentation, CropsAsLargeAndAsWideAsTold) {
+TEST(Augmentation, CropsWithinTheGivenAreaAndRatio) {
   TransformOptions options;
   options.flip = options.crop = true;
   options.crop_low = 0.2;
@@ -87,13 +87,13 @@ TEST(Augmentation, CropsAsLargeAndAsWideAsTold) {
   EXPECT_NEAR(area, 0.4, 0.01);
   EXPECT_NEAR(log_ratio, 0, 0.01);
   EXPECT_NEAR(top, 0.5, 0.02);
-  // A strip that no draw fits: the largest part in the middle with a ratio of 4/3.
+  // No draw fits this strip, so the crop is the largest part in the middle with a ratio of 4/3.
   options.crop_low = options.crop_high = 1;
   const auto strip = draw_augmentation(options, 5, 1, 0, 30, 1000);
   EXPECT_EQ(std::make_tuple(strip.top, strip.left, strip.height, strip.width), std::make_tuple(0L, 480L, 30L, 40L));
 }
 
-/// Counts how often each picture is really made.
+/// Counts how often pictures are loaded.
 class Counting : public PixelSource {
  public:
   explicit Counting(std::int64_t side) : side_(side) {}
@@ -109,7 +109,7 @@ class Counting : public PixelSource {
   std::int64_t side_;
 };
 
-TEST(PixelCache, KeepsWhatFitsAndGivesItBack) {
+TEST(PixelCache, CachesWhatFitsAndFreesIt) {
   const Log log(0);
   TransformOptions small;
   small.size = 8;  // 192 bytes a picture after the resize, 768 before
@@ -126,16 +126,16 @@ TEST(PixelCache, KeepsWhatFitsAndGivesItBack) {
           for (std::int64_t i = 0; i < 8; ++i)
             EXPECT_NEAR(set.get(i, epoch, true)->inputs.front()[0][0][0].item<float>(),
                         (static_cast<float>(i) / 255 - 0.5) / 0.5, 1e-6);
-        const auto kept = static_cast<int>(std::min<std::int64_t>(fit, 8));
-        EXPECT_EQ(source->loads, 8 + 2 * (8 - kept));
-        EXPECT_EQ(budget->left(), (fit - kept) * each + 10);
+        const auto cached = static_cast<int>(std::min<std::int64_t>(fit, 8));
+        EXPECT_EQ(source->loads, 8 + 2 * (8 - cached));
+        EXPECT_EQ(budget->left(), (fit - cached) * each + 10);
       }
       EXPECT_EQ(budget->left(), fit * each + 10);
     }
   }
 }
 
-TEST(PixelCache, HoldsUnderManyThreads) {
+TEST(PixelCache, IsThreadSafe) {
   const auto source = std::make_shared<Counting>(32);
   const auto budget = std::make_shared<CacheBudget>(5 * 32 * 32 * 3);
   TransformOptions transform;

@@ -1,4 +1,4 @@
-// Models of text against Hugging Face's (tests/golden/make_*.py): every tensor's name, logits, loss and gradient in
+// Text models against Hugging Face's (tests/golden/make_*.py): every tensor's name, logits, loss and gradient in
 // float64, and the round trip of config.json.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ class GoldenModels : public testing::TestWithParam<Golden> {
   std::shared_ptr<const Task> task;
 };
 
-TEST_P(GoldenModels, LogitsLossAndEveryGradientAreHuggingFaces) {
+TEST_P(GoldenModels, LogitsLossAndGradientsEqualHuggingFace) {
   for (const bool recompute : {false, true}) {
     const auto model = kind->make(options.get());
     nn::materialize(*model, 1, at::kDouble, at::kCPU);
@@ -77,7 +77,7 @@ TEST_P(GoldenModels, LogitsLossAndEveryGradientAreHuggingFaces) {
     loss.backward();
     const auto logits = expected.read("logits");
     const auto counts = batch.inputs["attention_mask"].to(at::kDouble);
-    // What padding tokens get is nobody's affair.
+    // The outputs of padding tokens are not compared.
     const auto off = logits.dim() == 3 ? (outputs[0] - logits) * counts.unsqueeze(2) : outputs[0] - logits;
     EXPECT_LE(size(off), kGoldenBound * size(logits));
     EXPECT_NEAR(loss.item<double>(), expected.read("loss").item<double>(), kGoldenBound);
@@ -91,7 +91,7 @@ TEST_P(GoldenModels, LogitsLossAndEveryGradientAreHuggingFaces) {
   }
 }
 
-TEST_P(GoldenModels, ItsConfigurationComesBack) {
+TEST_P(GoldenModels, ConfigJsonRoundTrip) {
   const auto written = kind->to_hf(options.get());
   EXPECT_EQ(written.at("architectures"), config.at("architectures"));
   for (const auto& [key, value] : written.items())

@@ -60,7 +60,7 @@ void expect_close(const std::map<std::string, at::Tensor>& got, const std::map<s
 
 class VitGolden : public testing::TestWithParam<bool> {};
 
-TEST_P(VitGolden, LogitsLossAndEveryGradientAreHuggingFaces) {
+TEST_P(VitGolden, LogitsLossAndGradientsEqualHuggingFace) {
   const SafeTensorsFile weights(kGolden + "model.safetensors"), expected(kGolden + "expected.safetensors");
   models::vit::Vit model(tiny());
   nn::materialize(model, 1, at::kDouble, at::kCPU);
@@ -88,7 +88,7 @@ nn::Context training(std::initializer_list<std::int64_t> ids) {
   return {.training = true, .seed = 4, .step = 7, .sample_ids = at::tensor(std::vector<std::int64_t>(ids))};
 }
 
-/// Gradients of the summed loss over samples [begin, end), whose numbers are `numbers`.
+/// Gradients of the loss, summed over the samples.
 std::map<std::string, at::Tensor> run(nn::Model& model, const at::Tensor& pixels, const at::Tensor& labels,
                                       const nn::Context& context, bool recompute) {
   for (auto& p : nn::parameters(model)) p.value.mutable_grad() = at::Tensor();
@@ -113,7 +113,7 @@ TEST_P(VitDropout, RecomputeAndAnySplitOfTheBatchGiveTheSameGradients) {
   const auto rest = run(model, pixels.narrow(0, 1, 3), labels.narrow(0, 1, 3), training({3, 5, 1}), true);
   for (auto& [name, value] : sum) value = value + rest.at(name);
   expect_close(sum, plain, 1e-9);
-  // The masks matter: other samples' numbers give other gradients.
+  // The masks have an effect: other sample ids give other gradients.
   if (dropout + attention_dropout > 0) {
     const auto other = run(model, pixels, labels, training({8, 3, 5, 2}), false);
     EXPECT_GE(two_norm(other.at("classifier.weight") - plain.at("classifier.weight")), 1e-6);
@@ -145,7 +145,7 @@ TEST(Vit, BlocksPathsAndSizes) {
     Options o;
     o.size = size;
     models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 224, 224}}}, .classes = 10});
-    models::vit::Vit model(o);  // large as it is, it has no memory
+    models::vit::Vit model(o);  // a large model, but without memory
     EXPECT_EQ(nn::parameter_count(model), count) << size;
     EXPECT_EQ(model.blocks().size(), static_cast<std::size_t>(*o.num_layers) + 2);
     std::set<std::string> paths;
@@ -161,7 +161,7 @@ TEST(Vit, BlocksPathsAndSizes) {
   }
 }
 
-TEST(Vit, StartsAsHuggingFaceDoes) {
+TEST(Vit, InitialisesAsHuggingFaceDoes) {
   Options o;
   models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 32, 32}}}, .classes = 10});
   models::vit::Vit model(o);
@@ -187,7 +187,7 @@ struct Resolved {
 };
 class VitOptions : public testing::TestWithParam<Resolved> {};
 
-TEST_P(VitOptions, ExplicitKeysBeatTheSizeAndBadNumbersAreNamed) {
+TEST_P(VitOptions, ExplicitKeysOverrideTheSizeAndBadNumbersAreNamed) {
   const auto& c = GetParam();
   Options o;
   c.set(o);
@@ -231,8 +231,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 const std::string kFile = "weights/config.json";
 
-/// The kind by name, its config.json out and in again.
-TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
+/// The kind is found by its name, and its config.json is written and read back.
+TEST(VitKind, ConfigJsonRoundTrip) {
   const auto kind = models::all_models().at("vit");
   EXPECT_THROW(models::all_models().at("vot"), ConfigError);
   EXPECT_EQ(kind->head_prefix(), "classifier.");
@@ -251,9 +251,9 @@ TEST(VitKind, ConfigJsonGoesOutAndComesBack) {
   for (const auto& p : nn::declarations(*model)) EXPECT_EQ(p.name.find("query.bias"), std::string::npos);
 
   Options back;
-  back.dropout = 0.5;  // the user's word stands
+  back.dropout = 0.5;  // the user's value takes precedence
   ASSERT_TRUE(kind->from_hf(&back, json, kFile));
-  EXPECT_THROW(kind->resolve(&back, kImages), ConfigError);  // of other pixels
+  EXPECT_THROW(kind->resolve(&back, kImages), ConfigError);  // its images have another shape
   kind->resolve(&back, {.inputs = {{"pixel_values", at::kFloat, {1, 32, 32}}}, .classes = 7});
   EXPECT_EQ(*back.hidden_size, 30);
   EXPECT_EQ(*back.dropout, 0.5);

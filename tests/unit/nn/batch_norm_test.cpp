@@ -1,5 +1,5 @@
-// BatchNorm on one rank is LibTorch's, in training and in evaluation; its synchronised form computes the same where the
-// ranks' batches are one rank's (tests/parity/buffers_test.cpp has them apart).
+// BatchNorm on one rank equals LibTorch's in training and in evaluation, also in its synchronised form, which
+// tests/parity/buffers_norm_test.cpp tests on several ranks.
 #include "core/nn/batch_norm.h"
 
 #include <ATen/ops/allclose.h>
@@ -26,7 +26,7 @@ TEST_P(Normalises, AsLibTorchDoes) {
   ours.set_storage("weight", theirs->weight.detach().clone());
   ours.set_storage("bias", theirs->bias.detach().clone());
   ours.to(at::kDouble);
-  if (synchronised) ours.set_sum_over_ranks([](const at::Tensor&) {});
+  if (synchronised) ours.sum_over_ranks.replace([](const at::Tensor&) {});
   Context context;
   for (const bool training : {true, true, false, true}) {
     context.training = training;
@@ -52,12 +52,14 @@ INSTANTIATE_TEST_SUITE_P(Forms, Normalises, testing::Bool());
 
 /// One value per channel has no variance; a batch without samples has not even a mean.
 TEST(BatchNorm, SmallBatchesChangeNoRunningStatistics) {
-  BatchNorm norm({.channels = 3});
-  norm.set_storage("weight", at::rand({3}));
-  norm.set_storage("bias", at::rand({3}));
   Context context;
   context.training = true;
-  for (const std::int64_t samples : {0, 1}) {
+  for (const auto& [samples, synchronised] :
+       {std::pair<std::int64_t, bool>{0, false}, {1, false}, {0, true}, {1, true}}) {
+    BatchNorm norm({.channels = 3, .synchronised = synchronised});
+    norm.set_storage("weight", at::rand({3}));
+    norm.set_storage("bias", at::rand({3}));
+    if (synchronised) norm.sum_over_ranks.replace([](const at::Tensor&) {});
     const auto y = norm.forward(at::rand({samples, 3}), context);
     EXPECT_EQ(y.sizes(), (std::vector<std::int64_t>{samples, 3}));
     y.sum().backward();
@@ -66,10 +68,11 @@ TEST(BatchNorm, SmallBatchesChangeNoRunningStatistics) {
     }
     EXPECT_TRUE(at::equal(norm.running_var, at::ones({3})));
     EXPECT_TRUE(at::equal(norm.running_mean, at::zeros({3})));
+    EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 0);
   }
 }
 
-TEST(BatchNorm, NamesAnInputOfOtherChannels) {
+TEST(BatchNorm, NamesAnInputWithOtherChannels) {
   BatchNorm norm({.channels = 4});
   norm.set_path("stem.norm");
   try {

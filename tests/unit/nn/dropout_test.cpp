@@ -23,16 +23,16 @@ namespace {
 at::Tensor ids(std::initializer_list<std::int64_t> values) { return at::tensor(std::vector<std::int64_t>(values)); }
 double share(const at::Tensor& mask) { return mask.to(at::kDouble).mean().item<double>(); }
 
-TEST(DropoutMask, EachElementIsTheOneThatItsWordSays) {
+TEST(DropoutMask, EachElementFollowsItsRandomWord) {
   for (const std::int64_t count : {1, 3, 64, 65, 1000}) {
     for (const double p : {0.0, 1e-12, 0.1, 0.5, 0.999, 1 - 1e-16}) {
       const auto mask = dropout_mask(77, p, ids({5, 1LL << 40}), Elements::all(count), at::kCPU);
       ASSERT_EQ(mask.sizes(), (at::IntArrayRef{2, count}));
-      const auto* kept = mask.const_data_ptr<bool>();
+      const auto* keep = mask.const_data_ptr<bool>();
       for (std::int64_t s = 0; s < 2; ++s)
         for (std::int64_t e = 0; e < count; ++e) {
           const auto token_ids = random::philox(77, s == 0 ? 5 : 1ULL << 40, static_cast<std::uint64_t>(e / 4));
-          ASSERT_EQ(kept[s * count + e], random::to_unit(token_ids.v[e % 4]) >= p) << count << " " << p << " " << e;
+          ASSERT_EQ(keep[s * count + e], random::to_unit(token_ids.v[e % 4]) >= p) << count << " " << p << " " << e;
         }
     }
   }
@@ -49,13 +49,13 @@ TEST(DropoutMask, KeepsTheRightShareAndDiffersByEveryKey) {
   }
   const auto base = draw(1, 2, "a", 3, 0.5);
   EXPECT_TRUE(at::equal(base, draw(1, 2, "a", 3, 0.5)));
-  // Any other key is independent: the two agree in half of the elements, not in all and not in none.
+  // The mask of any other key is independent: the two agree in about half of the elements.
   for (const auto& other :
        {draw(9, 2, "a", 3, 0.5), draw(1, 9, "a", 3, 0.5), draw(1, 2, "b", 3, 0.5), draw(1, 2, "a", 9, 0.5)})
     EXPECT_NEAR(share(base.eq(other)), 0.5, 5 * 0.5 / std::sqrt(n));
 }
 
-TEST(DropoutMask, ASampleHasItsMaskWhereverItStands) {
+TEST(DropoutMask, ASamplesMaskDoesNotDependOnItsPosition) {
   const auto all = dropout_mask(4, 0.3, ids({10, 11, 12, 13}), Elements::all(777), at::kCPU);
   const auto some = dropout_mask(4, 0.3, ids({13, 11}), Elements::all(777), at::kCPU);
   EXPECT_TRUE(at::equal(some[0], all[3]));
@@ -63,7 +63,7 @@ TEST(DropoutMask, ASampleHasItsMaskWhereverItStands) {
   EXPECT_EQ(dropout_mask(4, 0.3, at::empty({0}, at::kLong), Elements::all(777), at::kCPU).size(0), 0);
 }
 
-TEST(DropoutMask, ASliceIsTheSliceOfTheWhole) {
+TEST(DropoutMask, ASliceEqualsTheSliceOfTheWhole) {
   const std::int64_t tokens = 7, width = 30;
   const auto full = dropout_mask(4, 0.4, ids({3, 8}), Elements::all(tokens * width), at::kCPU).view({2, tokens, width});
   const auto columns =
@@ -73,7 +73,7 @@ TEST(DropoutMask, ASliceIsTheSliceOfTheWhole) {
   EXPECT_TRUE(at::equal(rows.view({2, 3, width}), full.narrow(1, 2, 3)));
 }
 
-TEST(Dropout, ScalesWhatItKeepsAndIsTheIdentityElse) {
+TEST(Dropout, ScalesWhatItKeepsAndIsTheIdentityInEvaluation) {
   Dropout dropout(0.25);
   dropout.set_path("layer");
   const Context train{.training = true, .seed = 1, .step = 2, .sample_ids = ids({4, 9})};
@@ -94,14 +94,15 @@ TEST(Dropout, ScalesWhatItKeepsAndIsTheIdentityElse) {
   EXPECT_THROW(Dropout(1.0), UsageError);
 }
 
-TEST(Dropout, OfASliceIsTheSliceOfTheWhole) {
+TEST(Dropout, OfASliceEqualsTheSliceOfTheWhole) {
   Dropout dropout(0.4);
   dropout.set_path("layer");
   const Context context{.training = true, .seed = 3, .step = 5, .sample_ids = ids({4, 9})};
   const auto x = at::rand({2, 7, 3}, at::kDouble);
   const auto whole = dropout.forward(x, context);
   for (const auto& [begin, end] : {std::pair{0, 3}, {3, 7}, {7, 7}, {2, 3}}) {
-    dropout.set_slice_begin_at(begin);
+    dropout.mask_slice.replace(
+        [begin = begin](const at::Tensor& of, const Context&) { return Dropout::slice_from(of, begin); });
     EXPECT_TRUE(
         at::equal(dropout.forward(x.narrow(1, begin, end - begin), context), whole.narrow(1, begin, end - begin)));
   }

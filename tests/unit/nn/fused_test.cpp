@@ -28,7 +28,7 @@ using Step = std::function<List(const List& inputs)>;
 constexpr double kScale = 1.25, kEps = 1e-5;
 
 List plain_gelu(const List& in) { return {at::gelu(in[0] + in[1])}; }
-// bias_gelu() may take over its input's memory.
+// bias_gelu() may reuse its input's memory.
 List fused_gelu(const List& in) { return {bias_gelu(in[0] * 1, in[1])}; }
 
 at::Tensor mask_for(const at::Tensor& x) {
@@ -66,9 +66,10 @@ const std::vector<Fusion>& fusions() {
 }
 
 using Shape = std::vector<std::int64_t>;
+/// Multiples of a half, whose sums are exact in 16 bits too: a norm would enlarge what a sum rounds off.
 List make_inputs(const Fusion& fusion, const Shape& shape, at::ScalarType dtype) {
   List inputs;
-  for (int i = 0; i < fusion.wide; ++i) inputs.push_back((2 * at::randn(shape, at::kDouble)).to(dtype));
+  for (int i = 0; i < fusion.wide; ++i) inputs.push_back(((4 * at::randn(shape, at::kDouble)).round() / 2).to(dtype));
   for (int i = 0; i < fusion.narrow; ++i) inputs.push_back((at::randn({shape.back()}, at::kDouble) + 1).to(dtype));
   return inputs;
 }
@@ -88,7 +89,7 @@ List run(const Step& step, const List& inputs, const List& gradients) {
   return found;
 }
 
-/// The largest difference, beside the largest number or 1.
+/// The largest difference, relative to the largest expected value or 1.
 double off(const at::Tensor& got, const at::Tensor& expected) {
   EXPECT_EQ(got.defined(), expected.defined());
   if (!got.defined() || got.numel() == 0) return 0;
@@ -98,7 +99,7 @@ double off(const at::Tensor& got, const at::Tensor& expected) {
   return ((got.to(at::kDouble) - e).abs().max() / e.abs().max().clamp_min(1)).item<double>();
 }
 
-TEST(Fused, EqualsTheStepsOneAfterTheOther) {
+TEST(Fused, EqualsTheSeparateSteps) {
   for (const auto& fusion : fusions())
     for (const auto& [dtype, bound] :
          {std::pair{at::kDouble, 1e-14}, {at::kFloat, 2e-6}, {at::kBFloat16, 3e-2}, {at::kHalf, 4e-3}})
@@ -110,7 +111,7 @@ TEST(Fused, EqualsTheStepsOneAfterTheOther) {
         for (const auto& input : inputs) exact.push_back(input.to(at::kDouble));
         const auto outputs = fusion.plain(inputs).size();
         for (std::size_t i = 0; i < outputs; ++i) gradients.push_back(at::randn(shape, at::kDouble).to(dtype));
-        // With both outputs in use, and with each alone.
+        // First both outputs are used, then each alone.
         for (std::size_t unused = 0; unused <= (outputs > 1 ? outputs : 0); ++unused) {
           List given = gradients, exact_given;
           if (unused > 0) given[unused - 1] = at::Tensor();
@@ -130,23 +131,23 @@ TEST(Fused, EqualsTheStepsOneAfterTheOther) {
 TEST(Fused, TakesTensorsOfAnyStrides) {
   for (const auto& fusion : fusions()) {
     auto inputs = make_inputs(fusion, {4, 6, 10}, at::kDouble), dense = inputs;
-    for (auto& input : inputs)  // a turned one, and every second element
+    for (auto& input : inputs)  // a transposed one, and one of every second element
       input = input.dim() == 1 ? at::randn({20}, at::kDouble).slice(0, 0, 20, 2)
                                : at::randn({10, 6, 4}, at::kDouble).transpose(0, 2);
     for (std::size_t i = 0; i < inputs.size(); ++i) dense[i] = inputs[i].contiguous();
     List gradients;
     for (std::size_t i = 0; i < fusion.plain(dense).size(); ++i)
       gradients.push_back(at::randn({6, 4, 10}, at::kDouble).transpose(0, 1));
-    // A leaf of such strides, not a dense copy of it.
+    // The leaves have such strides; they are no dense copies.
     const auto got = run(fusion.fused, inputs, gradients), expected = run(fusion.plain, dense, gradients);
     for (std::size_t i = 0; i < got.size(); ++i)
       EXPECT_LE(off(got[i].contiguous(), expected[i].contiguous()), 1e-14) << fusion.name << " " << i;
   }
 }
 
-// The two parts of a backward pass: inputs first, then weights. Nothing but a share of the weights may be computed
-// late.
-TEST(Fused, BackwardMayComeInTwoParts) {
+// A backward pass in two parts computes the gradients of inputs first, then those of weights. Only weight gradients may
+// be deferred.
+TEST(Fused, BackwardCanBeSplit) {
   for (const auto& fusion : fusions()) {
     const auto inputs = make_inputs(fusion, {3, 5, 12}, at::kDouble);
     List gradients, leaves;
@@ -172,7 +173,7 @@ TEST(Fused, BackwardMayComeInTwoParts) {
   }
 }
 
-TEST(Fused, GeluIsTheExactOne) {
+TEST(Fused, GeluIsExact) {
   const auto x = at::tensor(std::vector<double>{-3, -1, 0.5, 2}).view({1, 4});
   const auto y = bias_gelu(x.clone(), at::tensor(std::vector<double>{0, 0, 0, 0}));
   for (std::int64_t i = 0; i < 4; ++i) {
@@ -192,8 +193,8 @@ TEST(Fused, NeedsOneTypeOneDeviceAndNoAutocast) {
   at::autocast::set_autocast_enabled(at::kCPU, false);
 }
 
-// Layers with the choice on and off, where it can be had and where not.
-TEST(Fused, LayersGiveTheSameEitherWay) {
+// Layers with fusion on and off, where it applies and where it does not.
+TEST(Fused, LayersGiveTheSameFusedOrNot) {
   const Context train{
       .training = true, .seed = 1, .step = 2, .sample_ids = at::tensor(std::vector<std::int64_t>{4, 9})};
   for (const bool wide : {false, true}) {
@@ -212,31 +213,40 @@ TEST(Fused, LayersGiveTheSameEitherWay) {
       norm.fuse(fused);
       dropout.fuse(fused);
       const auto [sum, normed] = norm.of_sum(residual, x, dropout, train);
-      const auto late = linear.late_bias(x);
-      EXPECT_EQ(late.defined(), fused);
+      const auto deferred = linear.deferred_bias(x);
+      EXPECT_EQ(deferred.defined(), fused);
       return List{sum, normed, linear.forward(x, train), dropout.add_to(residual, x, train),
                   norm.of_sum(residual, x, dropout, {.training = false}).norm};
     };
     const auto plain = all(false), fused = all(true);
     for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_LE(off(fused[i], plain[i]), 1e-14) << i;
-    // A policy's way counts for more.
-    dropout.set_forward([](const at::Tensor& y, const Context&) { return y * 10; });
+    // A policy's replacement takes precedence over fusion.
+    dropout.forward.replace([](const at::Tensor& y, const Context&) { return y * 10; });
     EXPECT_LE(off(dropout.add_to(residual, x, train), residual + x * 10), 1e-15);
     EXPECT_LE(off(norm.of_sum(residual, x, dropout, train).sum, residual + x * 10), 1e-15);
-    norm.set_forward([](const at::Tensor& y, const Context&) { return y * 2; });
+    norm.forward.replace([](const at::Tensor& y, const Context&) { return y * 2; });
     EXPECT_LE(off(norm.of_sum(residual, x, dropout, train).norm, (residual + x * 10) * 2), 1e-15);
   }
 }
 
-TEST(Fused, AttentionFormsItsScoresWhereItShall) {
+TEST(Fused, AttentionUsesTheChosenKernel) {
   const auto make = [] { return at::randn({2, 3, 5, 4}, at::kDouble); };
   const auto q = make(), k = make(), v = make();
   Dropout none(0);
-  EXPECT_LE(
-      off(attention(q, k, v, none, {}, {}, false).contiguous(), attention(q, k, v, none, {}, {}, true).contiguous()),
-      1e-14);
+  const auto by = [&](AttentionKernel kernel) { return attention(q, k, v, none, {}, {}, kernel).contiguous(); };
+  const auto scores = by(AttentionKernel::math);
+  EXPECT_LE(off(scores, by(AttentionKernel::fastest)), 1e-14);
+  EXPECT_LE(off(scores, by(AttentionKernel::flash)), 1e-14);
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16})
-    EXPECT_EQ(attention_kernel(6, 197, 64, dtype, at::kCPU), "flash") << dtype;
+    for (const auto& [wanted, name] : {std::pair{AttentionKernel::fastest, "flash"},
+                                       {AttentionKernel::flash, "flash"},
+                                       {AttentionKernel::memory_efficient, ""},
+                                       {AttentionKernel::cudnn, ""},
+                                       {AttentionKernel::math, ""}})
+      EXPECT_EQ(attention_kernel(6, 197, 64, dtype, at::kCPU, wanted), name) << dtype;
+  // A kernel that the device lacks is an error, and the choice ends with the call.
+  EXPECT_THROW(by(AttentionKernel::memory_efficient), c10::Error);
+  EXPECT_EQ(attention_kernel(6, 197, 64, at::kFloat, at::kCPU), "flash");
 }
 
 }  // namespace

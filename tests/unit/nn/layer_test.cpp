@@ -12,8 +12,11 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 
+#include <functional>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/nn/adapt.h"
@@ -47,7 +50,7 @@ struct TwoModel : Model {
   }
 };
 
-TEST(Layer, StandsOnTheMetaDeviceUntilItIsPlaced) {
+TEST(Layer, IsOnTheMetaDeviceUntilItHasStorage) {
   Linear linear({.in = 3, .out = 2});
   ASSERT_TRUE(linear.weight.is_meta());
   EXPECT_TRUE(linear.weight.requires_grad());
@@ -63,14 +66,36 @@ TEST(Layer, StandsOnTheMetaDeviceUntilItIsPlaced) {
   EXPECT_THROW(linear.set_storage("scale", value), LogicError);
 }
 
+TEST(Replaceable, CallsItsOwnFunctionOrTheReplacement) {
+  Replaceable<int(int)> number([](int x) { return x + 1; });
+  EXPECT_EQ(number(4), 5);
+  std::vector<std::string> calls;
+  number.wrap([&](const std::function<void()>& compute) {
+    calls.push_back("before");
+    compute();
+    calls.push_back("after");
+  });
+  EXPECT_FALSE(number.replaced());
+  number.replace([own = number.function()](int x) { return 10 * own(x); });
+  EXPECT_TRUE(number.replaced());
+  EXPECT_EQ(number(4), 50);
+  number.run_wrapped([&] { calls.push_back("other"); });
+  EXPECT_EQ(calls, (std::vector<std::string>{"before", "after", "before", "other", "after"}));
+  int sum = 0;
+  Replaceable<void(int)> add([&](int x) { sum += x; });
+  add.wrap([](const std::function<void()>& compute) { compute(); });
+  add(3);
+  EXPECT_EQ(sum, 3);
+}
+
 TEST(Model, NamesEachLayerOnceAndEachParameterOnce) {
-  TwoModel apart(false), tied(true);
-  EXPECT_EQ(apart.blocks()[0]->path(), "pair");
+  TwoModel untied(false), tied(true);
+  EXPECT_EQ(untied.blocks()[0]->path(), "pair");
   std::vector<std::string> names;
-  for (const auto& d : declarations(apart)) names.push_back(d.name);
+  for (const auto& d : declarations(untied)) names.push_back(d.name);
   EXPECT_EQ(names, (std::vector<std::string>{"pair.first.weight", "pair.first.bias", "pair.second.weight",
                                              "pair.second.bias"}));
-  EXPECT_EQ(parameter_count(apart), 84);
+  EXPECT_EQ(parameter_count(untied), 84);
   EXPECT_EQ(parameter_count(tied), 42);
   EXPECT_EQ(declarations(tied).at(0).name, "pair.first.weight");
 
@@ -91,24 +116,28 @@ TEST(Model, RefusesABlockWhoseParametersItDoesNotName) {
   EXPECT_THROW(Hidden(), UsageError);
 }
 
-TEST(Materialize, ASliceIsTheSliceOfTheWholeDraw) {
+TEST(Materialize, ASliceEqualsTheSliceOfTheWholeDraw) {
   TwoModel whole(false);
   materialize(whole, 11, at::kDouble, at::kCPU);
   struct Row {
     const char* label;
     bool last_dim;  ///< else the first
-    shard::Range range;
+    std::vector<shard::Range> ranges;
   };
-  const std::vector<Row> table{{"rows", false, {1, 4}}, {"columns", true, {3, 6}}, {"none", true, {6, 6}}};
+  const std::vector<Row> table{{"rows", false, {{1, 4}}},
+                               {"columns", true, {{3, 6}}},
+                               {"none", true, {{6, 6}}},
+                               {"parts", false, {{0, 1}, {2, 2}, {4, 6}}},
+                               {"parts of columns", true, {{1, 2}, {3, 5}}}};
   const auto full = parameters(whole);
-  for (const auto& [label, last_dim, range] : table) {
+  for (const auto& [label, last_dim, ranges] : table) {
     TwoModel model(false);
     const auto& pair = dynamic_cast<TwoBlock&>(*model.blocks()[0]);
     for (const auto& linear : {pair.first_, pair.second_}) {
-      linear->cut("weight", last_dim ? 1 : 0, range, "tp");
-      linear->cut("bias", 0, range, "tp");
+      linear->cut("weight", last_dim ? 1 : 0, ranges, "tp");
+      linear->cut("bias", 0, ranges, "tp");
     }
-    EXPECT_EQ(declarations(model).at(0).placement.ranges, std::vector<shard::Range>{range}) << label;
+    EXPECT_EQ(declarations(model).at(0).placement.ranges, ranges) << label;
     materialize(model, 11, at::kDouble, at::kCPU);
     const auto got = parameters(model);
     ASSERT_EQ(got.size(), full.size());
@@ -119,13 +148,13 @@ TEST(Materialize, ASliceIsTheSliceOfTheWholeDraw) {
     }
     EXPECT_EQ(parameter_count(model), 84) << label;
   }
-  // Again: what has memory stays.
+  // A second call does not change tensors that have memory.
   const auto before = full[0].value.clone();
   materialize(whole, 12, at::kDouble, at::kCPU);
   EXPECT_TRUE(at::equal(parameters(whole)[0].value, before));
 }
 
-/// A user's module: a parameter and a buffer of its own, and children.
+/// A user's module with a parameter, a buffer and children.
 struct Users : torch::nn::Module {
   Users() : linear(register_module("linear", torch::nn::Linear(4, 3))) {
     scale = register_parameter("scale", at::ones({3}, f64()) * 2);
@@ -175,7 +204,7 @@ TEST(Adapt, AUsersModuleFollowsTheRunsDtype) {
   }
 }
 
-TEST(Adapt, ASequentialIsABlockAChild) {
+TEST(Adapt, ASequentialHasABlockPerChild) {
   torch::nn::Sequential sequential(torch::nn::Linear(4, 5), torch::nn::Tanh(), torch::nn::Linear(5, 2));
   const auto model = adapt(sequential);
   ASSERT_EQ(model->blocks().size(), 3U);
@@ -186,27 +215,27 @@ TEST(Adapt, ASequentialIsABlockAChild) {
   EXPECT_TRUE(at::equal(model->forward({x}, {}).at(0), sequential->forward(x)));
 }
 
-TEST(Criterion, RefusesLabelsThatAreNoClass) {
+TEST(Criterion, RefusesLabelsOutsideTheClasses) {
   const auto logits = at::rand({2, 3}, f64());
   for (const std::int64_t label : {-1, 3})
     EXPECT_THROW(cross_entropy(logits, at::tensor({label, std::int64_t{0}})), DataError) << label;
-  EXPECT_EQ(cross_entropy(logits, at::tensor({-100, -100}, at::kLong)).item<double>(), 0);  // which count nothing
+  EXPECT_EQ(cross_entropy(logits, at::tensor({-100, -100}, at::kLong)).item<double>(), 0);  // they do not count
 }
 
-TEST(Embedding, RefusesWordsThatItDoesNotKnow) {
+TEST(Embedding, RefusesTokenIdsOutsideTheVocabulary) {
   Embedding embedding({.vocabulary = 4, .features = 2});
   embedding.weight = at::rand({4, 2}, f64());
   for (const std::int64_t word : {-1, 4}) EXPECT_THROW(embedding.forward(at::tensor({word}), {}), DataError) << word;
 }
 
-TEST(Criterion, IsTheSumOfLibTorchsCrossEntropy) {
+TEST(Criterion, EqualsTheSumOfLibTorchsCrossEntropy) {
   const auto logits = (at::rand({7, 5}, f64()) * 4).requires_grad_();
   const auto labels = at::randint(0, 5, {7}, at::kLong);
   for (const double smoothing : {0.0, 0.1}) {
     const auto loss = cross_entropy(logits, labels, smoothing);
     const auto mean = at::cross_entropy_loss(logits, labels, {}, at::Reduction::Mean, -100, smoothing);
     EXPECT_NEAR(loss.item<double>(), 7 * mean.item<double>(), 1e-12);
-    // By samples: the sum over parts is the sum over all.
+    // The losses of the single samples add up to the loss of all.
     double parts = 0;
     for (std::int64_t i = 0; i < 7; ++i)
       parts += cross_entropy(logits.narrow(0, i, 1), labels.narrow(0, i, 1), smoothing).item<double>();

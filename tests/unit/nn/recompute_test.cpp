@@ -1,4 +1,4 @@
-// Recompute gives the gradients of the plain pass, in all the cases that make it hard.
+// Recompute gives the gradients of the plain pass, also in the difficult cases.
 #include "core/nn/recompute.h"
 
 #include <ATen/autocast_mode.h>
@@ -64,7 +64,7 @@ Context training() {
 
 struct Case {
   const char* name;
-  bool first_wants, second_wants;  ///< gradients of the two inputs
+  bool first_wants, second_wants;  ///< whether the two inputs require gradients
   int used;                        ///< which outputs feed the loss: bit 0, bit 1
 };
 
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Inputs, Recomputed,
                                          Case{"second_output", true, false, 2}),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Recompute, AccumulatesInTheOuterGraphOnceAParameter) {
+TEST(Recompute, AccumulatesEachParameterOnceInTheOuterGraph) {
   TangleModel model;
   const auto x = at::rand({3, 8}, at::kDouble);
   int calls = 0;
@@ -121,7 +121,7 @@ TEST(Recompute, AccumulatesInTheOuterGraphOnceAParameter) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(Recompute, IsPlainWhenNothingWantsAGradient) {
+TEST(Recompute, IsAPlainPassWhenNothingRequiresGrad) {
   TangleModel model;
   const at::NoGradGuard guard;
   const auto x = at::rand({3, 8}, at::kDouble);
@@ -161,7 +161,7 @@ TEST(Recompute, UnderAutocastItCastsAsTheForwardPassDid) {
   EXPECT_TRUE(at::equal(weight, got[0].at("block.first.weight")));
 }
 
-/// With one sample, the gradient of each parameter is the very tensor that comes from above.
+/// With one sample, the gradient of each parameter is the output's gradient tensor itself.
 struct TwoBiases : Block {
   TwoBiases() {
     declare("a", a, {1, 8}, Init::normal(0, 1));
@@ -171,7 +171,7 @@ struct TwoBiases : Block {
   at::Tensor a, b;
 };
 
-TEST(Recompute, GradientsThatWereOneTensorAccumulateApart) {
+TEST(Recompute, GradientsThatShareATensorAccumulateSeparately) {
   ModelOf<TwoBiases> model;
   const auto x = at::rand({1, 8}, at::kDouble), scale = at::rand({1, 8}, at::kDouble);
   for (int microbatch = 0; microbatch < 2; ++microbatch)
@@ -199,7 +199,7 @@ TEST(Recompute, RestoresTheGeneratorsThatABlockUses) {
   out.backward();
   ASSERT_EQ(model.block->masks.size(), 2U);
   EXPECT_TRUE(at::equal(model.block->masks[0], model.block->masks[1]));
-  EXPECT_FALSE(at::equal(between, at::rand({4})));  // and the stream went on where it was
+  EXPECT_FALSE(at::equal(between, at::rand({4})));  // the random stream continued where it was
 }
 
 }  // namespace

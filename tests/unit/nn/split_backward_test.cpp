@@ -1,4 +1,4 @@
-// A backward pass in two gives what one gives, and computes each gradient once.
+// A backward pass in two parts gives the gradients of a single one, and computes each once.
 #include "core/nn/split_backward.h"
 
 #include <ATen/TensorOperators.h>
@@ -27,8 +27,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What was computed, by name.
-std::map<std::string, int> counted;
+/// How often each computation ran, by name.
+std::map<std::string, int> calls;
 
 struct Product : torch::autograd::Function<Product> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w) {
@@ -39,11 +39,11 @@ struct Product : torch::autograd::Function<Product> {
     const auto saved = ctx->get_saved_variables();
     variable_list out(2);
     if (ctx->needs_input_grad(0)) {
-      ++counted["input"];
+      ++calls["input"];
       out[0] = grads[0] * saved[1];
     }
     if (ctx->needs_input_grad(1)) {
-      ++counted["weight"];
+      ++calls["weight"];
       out[1] = grads[0] * saved[0];
     }
     return out;
@@ -79,7 +79,7 @@ void forget(const std::vector<at::Tensor>& tensors) {
   for (auto tensor : tensors) tensor.mutable_grad() = at::Tensor();
 }
 
-TEST(SplitBackward, IsTheWholePass) {
+TEST(SplitBackward, EqualsTheWholePass) {
   at::manual_seed(3);
   const Graph graph;
   backward(roots_of(graph.forward()));
@@ -88,16 +88,16 @@ TEST(SplitBackward, IsTheWholePass) {
   for (const auto& t : graph.parameters()) expected.push_back(t.grad());
   forget(graph.inputs);
   forget(graph.parameters());
-  counted.clear();
+  calls.clear();
 
   SplitBackward pass(roots_of(graph.forward()), graph.inputs);
-  EXPECT_EQ(counted["input"], 1);
-  EXPECT_EQ(counted["weight"], 0);
+  EXPECT_EQ(calls["input"], 1);
+  EXPECT_EQ(calls["weight"], 0);
   for (const auto& parameter : graph.parameters()) EXPECT_FALSE(parameter.grad().defined());
   for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(pass.input_gradients()[i].allclose(expected[i], 1e-14, 1e-14));
   pass.accumulate_weights();
-  EXPECT_EQ(counted["input"], 1);
-  EXPECT_EQ(counted["weight"], 1);
+  EXPECT_EQ(calls["input"], 1);
+  EXPECT_EQ(calls["weight"], 1);
   for (std::size_t i = 0; i < graph.parameters().size(); ++i) {
     const auto got = graph.parameters()[i].grad();
     ASSERT_EQ(got.defined(), expected[2 + i].defined()) << i;
@@ -108,63 +108,63 @@ TEST(SplitBackward, IsTheWholePass) {
   for (const auto& input : graph.inputs) EXPECT_FALSE(input.grad().defined());
 }
 
-TEST(SplitBackward, WithoutInputsAllComesLater) {
+TEST(SplitBackward, WithoutInputsEverythingIsDeferred) {
   at::manual_seed(4);
   const Graph graph;
-  counted.clear();
+  calls.clear();
   SplitBackward pass(roots_of(graph.forward()), {});
-  EXPECT_EQ(counted["input"] + counted["weight"], 0);
+  EXPECT_EQ(calls["input"] + calls["weight"], 0);
   pass.accumulate_weights();
-  EXPECT_EQ(counted["input"] + counted["weight"], 2);
+  EXPECT_EQ(calls["input"] + calls["weight"], 2);
   EXPECT_TRUE(graph.inputs[0].grad().defined());
   EXPECT_TRUE(graph.w.grad().defined());
 }
 
-TEST(SplitBackward, AnInputThatTheGraphDoesNotMeetHasNone) {
+TEST(SplitBackward, AnUnusedInputHasNoGradient) {
   const auto met = leaf({2}), other = leaf({2});
   SplitBackward pass(roots_of({met * 2}), {other, met});
   EXPECT_FALSE(pass.input_gradients()[0].defined());
   EXPECT_TRUE(pass.input_gradients()[1].defined());
 }
 
-/// What hooks report around two products, b behind a, and how many gradients of weights they had then.
+/// What hooks around two products, b after a, report, with the number of weight gradients computed by then.
 std::string reports_of(const at::Tensor& x, const std::function<void(const std::vector<SplitBackward::Root>&)>& run) {
   std::string reported;
-  counted.clear();
-  const auto tell = [&](std::string what) {
+  calls.clear();
+  const auto record_call = [&](std::string what) {
     return [&reported, what = std::move(what)](BackwardPart part) {
       const char* parts[] = {"whole", "inputs", "weights"};
-      reported += fmt::format("{} {} {}, ", what, parts[static_cast<int>(part)], counted["weight"]);
+      reported += fmt::format("{} {} {}, ", what, parts[static_cast<int>(part)], calls["weight"]);
     };
   };
   Tensors y{x};
   for (const std::string block : {"a", "b"}) {
-    y = register_backward_hook(std::move(y), tell(block + " left"));
-    y = register_backward_hook({Product::apply(y.front(), leaf({3, 4}))}, tell(block + " entered"));
+    y = register_backward_hook(std::move(y), record_call(block + " left"));
+    y = register_backward_hook({Product::apply(y.front(), leaf({3, 4}))}, record_call(block + " entered"));
   }
   run(roots_of(y));
   return reported;
 }
 
-TEST(SplitBackward, HooksCallAtTheirPlacesInBothParts) {
+TEST(SplitBackward, HooksRunInOrderInBothParts) {
   EXPECT_EQ(reports_of(leaf({3, 4}), backward),
             "b entered whole 0, b left whole 1, a entered whole 1, a left whole 2, ");
   const auto x = leaf({3, 4}), fixed = x.detach();
   EXPECT_EQ(reports_of(x,
                        [&](const auto& roots) {
                          SplitBackward pass(roots, {x});
-                         EXPECT_EQ(counted["input"], 2);
+                         EXPECT_EQ(calls["input"], 2);
                          pass.accumulate_weights();
                        }),
             "b entered inputs 0, b left inputs 0, a entered inputs 0, a left inputs 0, "
             "b entered weights 0, b left weights 1, a entered weights 1, a left weights 2, ");
-  // Where there is no input: as in a pass that is not split.
+  // Without an input that needs a gradient, the hooks run as in a pass that is not split.
   for (const auto& inputs : {std::vector<at::Tensor>(), {x}})
     EXPECT_EQ(reports_of(fixed, [&](const auto& roots) { SplitBackward(roots, inputs).accumulate_weights(); }),
               "b entered whole 0, b left whole 1, a entered whole 1, ");
 }
 
-TEST(SplitBackward, AHookThatIsAForkCallsOnceInEachPart) {
+TEST(SplitBackward, AHookAtAForkRunsOnceInEachPart) {
   const auto x = leaf({4}), w = leaf({4});
   std::string reported;
   const auto made = register_backward_hook({x.sin(), w * 2}, [&](BackwardPart part) {
@@ -177,8 +177,8 @@ TEST(SplitBackward, AHookThatIsAForkCallsOnceInEachPart) {
   EXPECT_TRUE(w.grad().defined());
 }
 
-// A block may begin with a change of its input: what needs the old numbers refuses, as without a hook.
-TEST(SplitBackward, WhatIsBehindAHookMayBeChangedInPlace) {
+// A block may change its input in place; where the old values are needed, autograd throws, as without a hook.
+TEST(SplitBackward, AHooksOutputMayBeChangedInPlace) {
   const auto x = leaf({4});
   const auto call = [](BackwardPart) {};
   auto y = register_backward_hook({x * 3}, call).front();
@@ -196,7 +196,7 @@ class TwoLayers : public Block {
       : first_(register_module("first", std::make_shared<Linear>(Linear::Options{.in = 4, .out = 6}))),
         second_(register_module("second", std::make_shared<Linear>(Linear::Options{.in = 6, .out = 4}))) {}
   Tensors forward(Tensors inputs, const Context& context) override {
-    ++counted["run"];
+    ++calls["run"];
     return {second_->forward(at::gelu(first_->forward(inputs.at(0), context)), context)};
   }
 
@@ -212,7 +212,7 @@ class OneBlock : public Model {
   }
 };
 
-TEST(SplitBackward, OfARecomputedBlockRunsItAgainOnce) {
+TEST(SplitBackward, RunsARecomputedBlockAgainOnce) {
   OneBlock model;
   materialize(model, 5, at::kDouble, at::kCPU);
   const auto x = leaf({3, 4});
@@ -223,11 +223,11 @@ TEST(SplitBackward, OfARecomputedBlockRunsItAgainOnce) {
   forget({x});
   forget(model.parameters());
 
-  counted.clear();
+  calls.clear();
   SplitBackward pass(roots_of(model.forward({x}, training, recompute)), {x});
   EXPECT_TRUE(pass.input_gradients()[0].equal(expected[0]));
   pass.accumulate_weights();
-  EXPECT_EQ(counted["run"], 2);
+  EXPECT_EQ(calls["run"], 2);
   std::size_t next = 1;
   for (const auto& p : model.parameters()) EXPECT_TRUE(p.grad().allclose(expected[next++], 1e-14, 1e-14));
 }

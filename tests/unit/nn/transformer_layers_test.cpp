@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
@@ -13,15 +14,19 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/nn/attention.h"
+#include "core/nn/attention_dropout.h"
 #include "core/nn/block.h"
 #include "core/nn/gated_linear.h"
 #include "core/nn/parameters.h"
 #include "core/nn/rms_norm.h"
+#include "core/nn/side_inputs.h"
 
 namespace trireme::nn {
 namespace {
@@ -54,28 +59,31 @@ void give_memory(const std::shared_ptr<Layer>& layer) {
 
 struct Pattern {
   std::int64_t key_value_heads;
-  bool causal, masked, fused;
+  bool causal, masked;
+  AttentionKernel kernel;
 };
 
-// Sample 1 has keys that do not count; with a causal pattern its first query is left with none of them.
-TEST(TransformerLayers, AttentionByItsFormula) {
+// Sample 1 has masked keys; with a causal pattern its first query has no key left.
+TEST(TransformerLayers, AttentionMatchesItsFormula) {
   const std::int64_t samples = 2, heads = 4, tokens = 5, size = 3;
-  for (const auto& [kv_heads, causal, masked, fused] : std::vector<Pattern>{{4, false, false, true},
-                                                                            {4, true, false, true},
-                                                                            {2, true, false, true},
-                                                                            {1, false, true, true},
-                                                                            {2, true, true, true},
-                                                                            {2, true, true, false},
-                                                                            {4, false, true, false},
-                                                                            {1, true, false, false}}) {
-    SCOPED_TRACE(fmt::format("{} key-value heads, causal {}, mask {}, fused {}", kv_heads, causal, masked, fused));
+  for (const auto& [kv_heads, causal, masked, kernel] :
+       std::vector<Pattern>{{4, false, false, AttentionKernel::fastest},
+                            {4, true, false, AttentionKernel::fastest},
+                            {2, true, false, AttentionKernel::flash},
+                            {1, false, true, AttentionKernel::fastest},
+                            {2, true, true, AttentionKernel::flash},
+                            {2, true, true, AttentionKernel::math},
+                            {4, false, true, AttentionKernel::math},
+                            {1, true, false, AttentionKernel::math}}) {
+    SCOPED_TRACE(fmt::format("{} key-value heads, causal {}, mask {}, kernel {}", kv_heads, causal, masked,
+                             static_cast<int>(kernel)));
     const auto q = at::rand({samples, heads, tokens, size}, at::kDouble);
     const auto k = at::rand({samples, kv_heads, tokens, size}, at::kDouble);
     const auto v = at::rand({samples, kv_heads, tokens, size}, at::kDouble);
     auto mask = at::ones({samples, tokens}, at::kLong);
     mask[1][0] = mask[1][3] = 0;
     Dropout none(0);
-    const auto got = attention(q, k, v, none, {}, {.causal = causal, .key_mask = masked ? mask : at::Tensor()}, fused);
+    const auto got = attention(q, k, v, none, {}, {.causal = causal, .key_mask = masked ? mask : at::Tensor()}, kernel);
     for (std::int64_t b = 0; b < samples; ++b)
       for (std::int64_t h = 0; h < heads; ++h)
         for (std::int64_t i = 0; i < tokens; ++i) {
@@ -83,7 +91,7 @@ TEST(TransformerLayers, AttentionByItsFormula) {
           std::vector<std::int64_t> seen;
           for (std::int64_t j = 0; j < tokens; ++j)
             if ((!causal || j <= i) && (!masked || mask[b][j].item<std::int64_t>() != 0)) seen.push_back(j);
-          if (seen.empty()) continue;  // finite, and nobody's affair
+          if (seen.empty()) continue;  // only required to be finite
           double total = 0;
           std::vector<double> out(static_cast<std::size_t>(size));
           for (const auto j : seen) {
@@ -107,6 +115,93 @@ TEST(TransformerLayers, AMaskOfAnotherLengthIsRefused) {
   EXPECT_THROW(attention(x, x, x, none, {}, {.key_mask = at::ones({1, 5}, at::kLong)}), UsageError);
 }
 
+// The same weights in one projection or in three, also with shared key-value heads, and for some of the queries.
+TEST(TransformerLayers, FusedProjectionsEqualThree) {
+  for (const std::int64_t kv_heads : {4, 2, 1}) {
+    SelfAttention::Options options{.hidden = 6, .heads = 4, .key_value_heads = kv_heads, .head_size = 3, .init_std = 1};
+    const auto three = std::make_shared<SelfAttention>(options);
+    options.names = {"c_attn"};
+    const auto fused = std::make_shared<SelfAttention>(options);
+    give_memory(three);
+    std::vector<at::Tensor> weights, biases;
+    for (const auto& part : three->projections.parts()) {
+      part->set_storage("bias", at::rand(part->bias.sizes(), at::kDouble));
+      weights.push_back(part->weight.detach());
+      biases.push_back(part->bias.detach());
+    }
+    auto& one = *fused->projections.parts().at(0);
+    one.set_storage("weight", at::cat(weights));
+    one.set_storage("bias", at::cat(biases));
+    EXPECT_TRUE(fused->named_parameters().contains("c_attn.weight"));
+    const auto x = at::rand({2, 5, 6}, at::kDouble);
+    for (const std::int64_t query_tokens : {0, 2}) {
+      const auto expected = three->forward(x, {}, query_tokens), got = fused->forward(x, {}, query_tokens);
+      EXPECT_EQ(got.sizes(), (at::IntArrayRef{2, query_tokens == 0 ? 5 : 2, 12}));
+      EXPECT_LE(largest_difference(got, expected), 1e-14) << kv_heads << " " << query_tokens;
+    }
+  }
+}
+
+// In every slice, the mask of padded samples does not depend on the padded length; that of full ones is a Dropout's.
+TEST(TransformerLayers, TheProbabilityMaskFollowsPositions) {
+  Dropout half(0.5);
+  half.set_path("attention");
+  const Context context{.training = true, .seed = 1, .step = 2, .sample_ids = at::tensor({7, 4}, at::kLong)};
+  const std::int64_t heads = 3, longest = 6;
+  const auto mask = [&](std::int64_t first_head, std::int64_t count, shard::Range queries, shard::Range keys,
+                        std::int64_t length, bool padded) {
+    return probability_mask(half, context, at::zeros({2, count, queries.size(), keys.size()}),
+                            {first_head, queries, keys, length, length, padded});
+  };
+  const auto part = [](const at::Tensor& of, std::int64_t first_head, std::int64_t count, shard::Range queries,
+                       shard::Range keys) {
+    return of.narrow(1, first_head, count).narrow(2, queries.begin, queries.size()).narrow(3, keys.begin, keys.size());
+  };
+  for (const bool padded : {true, false}) {
+    const auto full = mask(0, heads, {0, longest}, {0, longest}, longest, padded);
+    EXPECT_TRUE(at::equal(mask(1, 2, {2, 5}, {1, 6}, longest, padded), part(full, 1, 2, {2, 5}, {1, 6})));
+    const auto shorter = mask(0, heads, {0, 4}, {0, 4}, 4, padded);
+    EXPECT_EQ(at::equal(shorter, part(full, 0, heads, {0, 4}, {0, 4})), padded);
+    EXPECT_FALSE(at::equal(full.select(0, 0), full.select(0, 1)));
+    EXPECT_FALSE(at::equal(full.select(1, 0), full.select(1, 1)));
+    EXPECT_EQ(at::equal(full, half.mask_of(at::zeros(full.sizes()), context)), !padded);
+  }
+  Context of_one = context;
+  of_one.sample_ids = at::tensor({7}, at::kLong);
+  EXPECT_THROW(probability_mask(half, of_one, at::zeros({2, 1, 1, 1}), {0, {0, 1}, {0, 1}, 1, 1}), UsageError);
+}
+
+// The data have a mask or positions that the model passes to no block.
+TEST(TransformerLayers, ASideInputThatIsNotPassedOnIsReported) {
+  struct Reader : Model {
+    explicit Reader(std::vector<std::string> side) : side_inputs(std::move(side)) {
+      const auto rotary = std::make_shared<const Rotary>(Rotary::Options{.head_size = 2});
+      struct Only : Block {
+        explicit Only(const std::shared_ptr<const Rotary>& rotary) {
+          register_module("mix", std::make_shared<SelfAttention>(
+                                     SelfAttention::Options{.hidden = 4, .heads = 2, .rotary = rotary}));
+        }
+        Tensors forward(Tensors inputs, const Context&) override { return inputs; }
+      };
+      add_block(register_module("only", std::make_shared<Only>(rotary)));
+      finish();
+    }
+    std::vector<std::string> input_names() const override { return {"input_ids"}; }
+    std::vector<std::string> side_input_names() const override { return side_inputs; }
+    std::vector<std::string> side_inputs;
+  };
+  const DataSpec ids{.inputs = {{"input_ids"}, {"unknown"}}},
+      all{.inputs = {{"input_ids"}, {"attention_mask"}, {"position_ids"}}};
+  Reader none({}), mask({"attention_mask"}), both({"attention_mask", "position_ids"});
+  EXPECT_EQ(unread_side_input(none, ids), "");
+  EXPECT_EQ(unread_side_input(both, all), "");
+  const auto no_mask = unread_side_input(none, all);
+  EXPECT_NE(no_mask.find("\"attention_mask\", which the attention layer \"only.mix\" reads"), std::string::npos)
+      << no_mask;
+  EXPECT_NE(unread_side_input(mask, all).find("return \"position_ids\" in Model::side_input_names()"),
+            std::string::npos);
+}
+
 TEST(TransformerLayers, RotaryTurnsPairsByThePosition) {
   const std::int64_t size = 6, tokens = 4;
   const Rotary rotary({.head_size = size, .theta = 100});
@@ -116,7 +211,7 @@ TEST(TransformerLayers, RotaryTurnsPairsByThePosition) {
     for (const std::int64_t first : {0, 2}) {
       Context context;
       if (given) context.side.set("position_ids", at::cat({at::zeros({2, first}, at::kLong), positions}, 1));
-      const auto got = rotary.rotate(x, first, context);
+      const auto got = Rotary::rotate(x, rotary.angles(x, first, context));
       for (std::int64_t b = 0; b < 2; ++b)
         for (std::int64_t t = 0; t < tokens; ++t)
           for (std::int64_t i = 0; i < size / 2; ++i) {
@@ -127,6 +222,12 @@ TEST(TransformerLayers, RotaryTurnsPairsByThePosition) {
             EXPECT_NEAR(at_index(got, {b, 1, t, i}), a * std::cos(angle) - c * std::sin(angle), 1e-12);
             EXPECT_NEAR(at_index(got, {b, 1, t, i + size / 2}), c * std::cos(angle) + a * std::sin(angle), 1e-12);
           }
+      // Other positions in the same tensor have other angles; queries may be fewer than keys.
+      if (given) context.side["position_ids"].add_(1);
+      const auto next = rotary.angles(x, first + (given ? 0 : 1), context);
+      EXPECT_GE(largest_difference(Rotary::rotate(x, next), got), 1e-3);
+      EXPECT_LE(largest_difference(Rotary::rotate(x.narrow(2, 0, 2), next), Rotary::rotate(x, next).narrow(2, 0, 2)),
+                0);
     }
   EXPECT_THROW(Rotary({.head_size = 5}), ConfigError);
 }
@@ -169,6 +270,7 @@ TEST(TransformerLayers, HeadsThatDoNotDivideAreRefused) {
   using O = SelfAttention::Options;
   EXPECT_THROW(SelfAttention(O{.hidden = 10, .heads = 3}), ConfigError);
   EXPECT_THROW(SelfAttention(O{.hidden = 12, .heads = 4, .key_value_heads = 3}), ConfigError);
+  EXPECT_THROW(SelfAttention(O{.hidden = 12, .heads = 4, .names = {"q", "k", "v", "o"}}), ConfigError);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Parameter groups by name patterns, the choice of an optimizer, and what users read when they are wrong.
+// Parameter groups by name patterns, the choice of an optimizer, and the messages of wrong options.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ std::vector<std::string> names(const ParamGroup& group) {
   return out;
 }
 
-TEST(Groups, DecayAndFreezeByName) {
+TEST(ParameterGroups, DecayAndFreezeByName) {
   OptimizerOptions options;
   options.weight_decay = 0.05;
   options.no_decay = {"bias", "layernorm*", "*layernorm*"};
@@ -49,7 +49,7 @@ TEST(Groups, DecayAndFreezeByName) {
             "HybridAdam(lr 0.001, betas 0.9/0.999, weight decay 0.05, none on 3 tensors)");
 }
 
-TEST(Groups, Refusals) {
+TEST(ParameterGroups, Refusals) {
   struct Row {
     std::function<void(OptimizerOptions&)> change;
     std::string says;  // a part of the message

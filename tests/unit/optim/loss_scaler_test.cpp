@@ -28,7 +28,7 @@ LossScaleOptions train_options() {
   return o;
 }
 
-// The rule on the host, as the header tells it.
+// The rule of the header, computed on the host.
 struct Rule {
   LossScaleOptions o = train_options();
   double scale = o.initial_scale;
@@ -74,7 +74,7 @@ TEST(LossScaler, FollowsItsRule) {
     ASSERT_EQ(scaler.skipped_steps(), rule.skipped) << "step " << i;
     at_min = at_min || rule.scale == rule.o.min_scale;
     at_max = at_max || rule.scale == rule.o.max_scale;
-    // A scaler restored from the state at any point goes on alike.
+    // A scaler restored from the state at any point continues equally.
     LossScaler copy(true, train_options(), at::kCPU);
     copy.set_state(scaler.state());
     ASSERT_TRUE(at::equal(copy.state(), scaler.state()));

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The curve of this name, with those of its options that `given` has.
+/// The curve of this name, with the options that `given` has.
 CurveFactory curve_of(const std::string& name, const json& given) {
   auto curve = all_curves().at(name);
   for (const auto& field : curve.fields().fields) {
@@ -113,8 +113,8 @@ TEST(Schedule, Refusals) {
   }
 }
 
-// A program's own schedule is a function.
-TEST(Schedule, AProgramsOwn) {
+// A user's schedule is a function.
+TEST(Schedule, AUsersFunction) {
   const LrScheduleOptions options{.warmup_steps = 2, .curve = {"halves", [](const CurveRange& range) -> Curve {
                                                                  return [warm = range.warmup](std::int64_t step) {
                                                                    return std::pow(0.5,

@@ -31,8 +31,8 @@ const json& golden() {
   return data;
 }
 
-at::Tensor tensor_of(const json& numbers, at::IntArrayRef shape, at::ScalarType dtype) {
-  return at::tensor(numbers.get<std::vector<double>>(), at::kDouble).to(dtype).view(shape).clone();
+at::Tensor tensor_of(const json& values, at::IntArrayRef shape, at::ScalarType dtype) {
+  return at::tensor(values.get<std::vector<double>>(), at::kDouble).to(dtype).view(shape).clone();
 }
 
 OptimizerOptions options_of(const std::string& name) {
@@ -65,7 +65,7 @@ void set_gradients(Optimizer& optimizer, std::size_t step) {
   }
 }
 
-/// The largest difference, as a part of the expected value (of 1e-3 for smaller ones, where cancellation rules).
+/// The largest difference relative to the expected value (to 1e-3 for smaller ones, where cancellation dominates).
 double difference(const at::Tensor& got, const json& expected) {
   const auto values = got.detach().to(at::kDouble).contiguous();
   EXPECT_EQ(static_cast<std::size_t>(values.numel()), expected.size());
@@ -101,7 +101,7 @@ TEST_P(AgainstTorch, EveryStepAndTheState) {
     const auto index = static_cast<std::size_t>(parameter[6] - '0');
     bytes += static_cast<std::int64_t>(tensor.nbytes());
     if (!expected["state"][index].contains(key)) {
-      EXPECT_EQ(key, "step") << "only sgd's step is ours alone";
+      EXPECT_EQ(key, "step") << "only sgd's step has no counterpart in torch";
       continue;
     }
     EXPECT_LE(difference(tensor, expected["state"][index][key]), bound) << parameter << " " << key;
@@ -146,7 +146,7 @@ TEST_P(Skipped, LeavesNoTrace) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor)) << a[i].key;
 }
 
-// Slot.skip leaves that slot alone as it is, also without found_inf: the same as no gradient for it in that step.
+// Slot.skip leaves only that slot unchanged, also without found_inf, as if it had no gradient in that step.
 TEST_P(Skipped, OneSlotAlone) {
   const auto options = options_of(GetParam());
   for (const bool with_found_inf : {false, true}) {
@@ -176,7 +176,7 @@ TEST_P(Skipped, OneSlotAlone) {
 INSTANTIATE_TEST_SUITE_P(All, Skipped,
                          ::testing::Values("adamw", "adam_l2", "sgd", "sgd_momentum", "sgd_nesterov", "sgd_dampening"));
 
-// Written state sets the optimizer: three steps, copy into a fresh one, three more, equal to six bit for bit.
+// Three steps, a copy of the state into a new optimizer and three more steps equal six steps bit for bit.
 TEST(OptimizerState, RoundTripContinuesBitForBit) {
   for (const char* name : {"adamw", "sgd_nesterov", "sgd_dampening"}) {
     const auto options = options_of(name);
@@ -229,7 +229,7 @@ TEST(Optimizer, GradientOfAnotherLayoutOrDtype) {
   }
 }
 
-// Mixed dtypes, an empty slice, lr_scale and groups of their own decay in one optimizer; moments keep the dtype.
+// Mixed dtypes, an empty slice, lr_scale and groups with different decay in one optimizer; moments keep the dtype.
 TEST(Optimizer, GroupsOfMixedKinds) {
   OptimizerOptions options;
   ParamGroup a{"decay", 0.5, 1, {}}, b{"no_decay", 0, 0.5, {}};

@@ -1,4 +1,4 @@
-// What blocks cost, against a count by hand.
+// The costs of blocks against a count by hand.
 #include "pipeline/block_costs.h"
 
 #include <ATen/ops/rand.h>
@@ -43,11 +43,11 @@ void expect_no_memory(nn::Model& model) {
   for (const auto& parameter : model.parameters()) EXPECT_TRUE(parameter.is_meta() && !parameter.grad().defined());
 }
 
-TEST(BlockCosts, FlopsOfAViTAreTheFormulas) {
+TEST(BlockCosts, FlopsOfAViTMatchTheFormulas) {
   const auto model = make_vit();
   const auto costs = flop_costs(*model, kImage, {}, kAlone);
   const double n = kTokens, h = kHidden, m = kMlp;
-  // Two operations a multiplication. The last layer asks for the class token alone.
+  // A multiply-add is two operations. The last layer computes the class token alone.
   const double embeddings = 2 * (n - 1) * h * 3 * kPatch * kPatch;
   const double layer = 2 * (4 * n * h * h + 2 * n * h * m) + 4 * n * n * h;
   const double last = 2 * (2 * n * h * h + 2 * h * h + 2 * h * m) + 4 * n * h;
@@ -57,7 +57,7 @@ TEST(BlockCosts, FlopsOfAViTAreTheFormulas) {
   expect_no_memory(*model);
 }
 
-TEST(FlopCounter, AnOuterOneCountsWhatAnInnerOneDoes) {
+TEST(FlopCounter, AnOuterOneIncludesAnInnerOne) {
   const auto x = at::zeros({2, 3}), y = at::zeros({3, 5});
   const nn::FlopCounter outer;
   at::mm(x, y);
@@ -77,7 +77,7 @@ TEST(BlockCosts, ParametersCountOnce) {
   EXPECT_EQ(costs.at(4), 2 * h + h * kClasses + kClasses);
 }
 
-TEST(BlockCosts, ATrialLeavesNothingBehind) {
+TEST(BlockCosts, ProfilingHasNoSideEffects) {
   const auto model = make_vit();
   const auto costs = time_costs(*model, kImage, {.samples = 3, .dtype = at::kDouble}, kAlone);
   ASSERT_EQ(costs.size(), model->blocks().size());
@@ -93,14 +93,14 @@ TEST(BlockCosts, ATrialLeavesNothingBehind) {
   at::manual_seed(3);
   EXPECT_GT(flop_costs(*adapted, {{"x", at::zeros({1, 6})}}, {}, kAlone).front(), 0);
   time_costs(*adapted, {{"x", at::zeros({1, 6})}}, {.samples = 2, .dtype = at::kDouble}, kAlone);
-  EXPECT_TRUE(at::rand({3}).equal(drawn)) << "a user's stream of random numbers was drawn from";
+  EXPECT_TRUE(at::rand({3}).equal(drawn)) << "profiling drew from the user's random generator";
   auto was = before.begin();
   for (const auto& tensors : {adapted->parameters(), adapted->buffers()})
     for (const auto& tensor : tensors)
       EXPECT_TRUE(tensor.equal(*was) && tensor.scalar_type() == (was++)->scalar_type() && !tensor.grad().defined());
 }
 
-/// A layer, and perhaps one that another block has too.
+/// A block with a layer and, optionally, one that another block has too.
 struct Sharing : nn::Block {
   Sharing(std::int64_t out, const std::shared_ptr<nn::Linear>& shared)
       : own(register_module("own", std::make_shared<nn::Linear>(nn::Linear::Options{.in = 6, .out = out}))) {
@@ -111,7 +111,7 @@ struct Sharing : nn::Block {
 };
 
 // A tied parameter is charged to the first block that uses it, which holds it under its name; the last has a copy.
-TEST(BlockCosts, ATiedParameterIsTheFirstUsers) {
+TEST(BlockCosts, ATiedParameterIsChargedToItsFirstUser) {
   struct Tied : nn::Model {
     Tied() {
       const auto shared = std::make_shared<nn::Linear>(nn::Linear::Options{.in = 6, .out = 10});
@@ -142,7 +142,7 @@ struct BothModel : nn::Model {
   }
 };
 
-TEST(BlockCosts, ALayerWithTwoNamesIsGivenBack) {
+TEST(BlockCosts, ALayerWithTwoNamesIsRestored) {
   BothModel model;
   EXPECT_EQ(flop_costs(model, {{"x", at::zeros({1, 6})}}, {}, kAlone), std::vector<double>{2 * 2 * 6 * 6});
   expect_no_memory(model);

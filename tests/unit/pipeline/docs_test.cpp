@@ -1,5 +1,4 @@
-// docs/pipeline.md: its pictures and its numbers are what the schedules make today. A failure prints what should stand
-// there.
+// The pictures and numbers of docs/pipeline.md must be those of the schedules. A failure prints the expected text.
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +19,7 @@ std::string document() {
   return text.str();
 }
 
-/// F, B and W: a rank's, of a microbatch, shared by its chunks.
+/// Simulates with the F, B and W of a rank and a microbatch, divided over its chunks.
 Timeline timed(const Schedule& schedule, double f = 1, double b = 1, double w = 1, double message = 0) {
   const auto part = [&](double seconds) { return std::vector<double>{seconds / schedule.chunks}; };
   return simulate(schedule,
@@ -29,7 +28,7 @@ Timeline timed(const Schedule& schedule, double f = 1, double b = 1, double w = 
 
 TEST(Docs, PicturesAreDrawn) {
   const auto text = document();
-  // The command, where it names seconds; a title, and the ranks' rows below it.
+  // Matches the command, where it names seconds, a title, and the ranks' rows below it.
   const std::regex picture(
       R"((?:bench_schedules \d+ \d+ \w+ \d+ ([\d.]+) ([\d.]+) ([\d.]+) ([\d.]+)[^\n]*\n)?)"
       R"(((\w+): (\d+) ranks(?: x (\d+) chunks)?, (\d+) microbatches; step [^\n]*\n(?:rank [^\n]*\n)+))");

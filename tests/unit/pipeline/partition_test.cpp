@@ -1,4 +1,4 @@
-// Partitions: by the book for equal blocks, the best there is for others.
+// Partitions: uniform ones, and optimal ones by cost.
 #include "pipeline/partition.h"
 
 #include <gtest/gtest.h>
@@ -22,18 +22,18 @@ std::vector<std::int64_t> sizes_of(const std::vector<Stage>& stages) {
   return sizes;
 }
 
-using Sizes = std::vector<std::int64_t>;
+using BlockCounts = std::vector<std::int64_t>;
 
-TEST(Partition, TheRemainderOfAUniformOneIsInTheMiddle) {
-  EXPECT_EQ(sizes_of(partition_uniform(12, 4)), (Sizes{3, 3, 3, 3}));
-  EXPECT_EQ(sizes_of(partition_uniform(12, 5)), (Sizes{2, 3, 3, 2, 2}));
-  EXPECT_EQ(sizes_of(partition_uniform(10, 4)), (Sizes{2, 3, 3, 2}));
-  EXPECT_EQ(sizes_of(partition_uniform(3, 3)), (Sizes{1, 1, 1}));
-  EXPECT_EQ(sizes_of(partition_uniform(7, 1)), (Sizes{7}));
+TEST(Partition, UniformPutsTheRemainderInTheMiddle) {
+  EXPECT_EQ(sizes_of(partition_uniform(12, 4)), (BlockCounts{3, 3, 3, 3}));
+  EXPECT_EQ(sizes_of(partition_uniform(12, 5)), (BlockCounts{2, 3, 3, 2, 2}));
+  EXPECT_EQ(sizes_of(partition_uniform(10, 4)), (BlockCounts{2, 3, 3, 2}));
+  EXPECT_EQ(sizes_of(partition_uniform(3, 3)), (BlockCounts{1, 1, 1}));
+  EXPECT_EQ(sizes_of(partition_uniform(7, 1)), (BlockCounts{7}));
   EXPECT_THROW(partition_uniform(3, 4), ConfigError);
 }
 
-/// Dearest stage and sum of squares of every partition: the least of both, in this order.
+/// The least cost of the dearest stage over all partitions, then the least sum of squares.
 std::pair<double, double> least(const std::vector<double>& costs, std::size_t begin, int stages) {
   std::pair<double, double> best{1e300, 0};
   double cost = 0;
@@ -47,7 +47,7 @@ std::pair<double, double> least(const std::vector<double>& costs, std::size_t be
   return best;
 }
 
-TEST(Partition, ByCostIsTheBestOfAll) {
+TEST(Partition, ByCostIsOptimal) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     std::vector<double> costs(1 + random() % 9);
@@ -67,13 +67,13 @@ TEST(Partition, ByCostIsTheBestOfAll) {
     EXPECT_EQ(at, costs.size());
     EXPECT_EQ(std::pair(dearest, squares), least(costs, 0, stages)) << "round " << round;
   }
-  EXPECT_EQ(sizes_of(partition_by_cost({5, 1, 1, 1, 1, 5}, 3)), (Sizes{1, 4, 1}));
-  EXPECT_EQ(sizes_of(partition_by_cost({1, 1, 1}, 2)), (Sizes{2, 1}));
+  EXPECT_EQ(sizes_of(partition_by_cost({5, 1, 1, 1, 1, 5}, 3)), (BlockCounts{1, 4, 1}));
+  EXPECT_EQ(sizes_of(partition_by_cost({1, 1, 1}, 2)), (BlockCounts{2, 1}));
   EXPECT_THROW(partition_by_cost({1, 1}, 3), ConfigError);
 }
 
-TEST(Partition, AsGivenOrNotAtAll) {
-  EXPECT_EQ(sizes_of(partition_given({1, 4, 2}, 7, 3)), (Sizes{1, 4, 2}));
+TEST(Partition, AGivenOneMustFit) {
+  EXPECT_EQ(sizes_of(partition_given({1, 4, 2}, 7, 3)), (BlockCounts{1, 4, 2}));
   EXPECT_THROW(partition_given({1, 4, 2}, 8, 3), ConfigError);
   EXPECT_THROW(partition_given({1, 4, 2}, 7, 2), ConfigError);
   EXPECT_THROW(partition_given({7, 0}, 7, 2), ConfigError);

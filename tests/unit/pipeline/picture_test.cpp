@@ -27,13 +27,13 @@ TEST(Picture, ChunksAndWeightGradients) {
             "rank 0  F0₀─F0₁─B0₁─B0₀─W0₁─W0₀─\n");
 }
 
-TEST(Picture, NarrowOnesLeaveNumbersOut) {
+TEST(Picture, NarrowOnesOmitNumbers) {
   const auto schedule = one_f_one_b(2, 2);
   EXPECT_EQ(draw(schedule, simulate(schedule, {}), {.columns = 17}),
             "1f1b: 2 ranks, 2 microbatches; step 9 s, idle 33.3 %\n"
             "rank 0  FF··B0·B1\n"
             "rank 1  ·FB0FB1··\n");
-  const auto longer = one_f_one_b(1, 11);  // "B1" for microbatch 10 would be another one
+  const auto longer = one_f_one_b(1, 11);  // "B1" for microbatch 10 would name another one
   const auto text = draw(longer, simulate(longer, {}), {.columns = 8 + 33});
   EXPECT_NE(text.find("FB9FB─\n"), std::string::npos) << text;
   EXPECT_THROW(draw(one_f_one_b(3, 2), simulate(schedule, {})), LogicError);

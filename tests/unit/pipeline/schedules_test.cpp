@@ -1,4 +1,4 @@
-// Schedules by name, what a user may ask of them, and the programs they become.
+// Schedules by name, which parameters they accept, and the programs they are lowered to.
 #include "pipeline/schedule/schedules.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(Schedules, StagesOnRanks) {
   }
 }
 
-TEST(Program, ReceivesStandAnActionAheadAndSendsFollowTheirs) {
+TEST(Program, ReceivesAreOneActionAheadAndSendsFollowTheirs) {
   for (const auto& c : all_cases(5, 8))
     for (const auto& program : lower(c.schedule())) {
       const auto computes = [&](const Instruction& message) {
@@ -79,13 +79,13 @@ TEST(Program, ReceivesStandAnActionAheadAndSendsFollowTheirs) {
     }
 }
 
-TEST(Program, ReceivesAtUseStandDirectlyBeforeTheirs) {
+TEST(Program, ReceivesAtUseAreDirectlyBeforeTheirAction) {
   for (const auto& c : all_cases(5, 8)) {
     const auto schedule = c.schedule();
     const auto programs = lower(schedule, Posting::at_use);
     ASSERT_EQ(verify(schedule, programs).violation, "") << c.text();
     for (const auto& program : programs) {
-      // Behind a receive come receives, and then what needs one of them: nothing computes, nothing is sent in between.
+      // After a receive come receives, then the action that needs them; nothing is computed or sent in between.
       for (std::size_t i = 0; i < program.size(); ++i) {
         if (!is_receive(program[i].kind)) continue;
         auto next = i;
@@ -98,7 +98,7 @@ TEST(Program, ReceivesAtUseStandDirectlyBeforeTheirs) {
   }
 }
 
-/// Plays ranks that meet their peers one after the other, each waiting until the other is there; how many never end.
+/// Simulates ranks that connect to their peers in order, each waiting for the other. Returns how many never finish.
 int stuck(std::vector<std::vector<int>> peers) {
   for (bool moved = true; moved;) {
     moved = false;
@@ -114,7 +114,7 @@ int stuck(std::vector<std::vector<int>> peers) {
   return static_cast<int>(std::count_if(peers.begin(), peers.end(), [](const auto& left) { return !left.empty(); }));
 }
 
-TEST(Links, NeighboursMeetBeforeAnyScheduleNeedsThem) {
+TEST(Links, NeighboursConnectBeforeAnyScheduleNeedsThem) {
   for (int ranks = 1; ranks <= 17; ++ranks) {
     std::vector<std::vector<int>> peers;
     for (int rank = 0; rank < ranks; ++rank) peers.push_back(meeting_order(rank, ranks));
@@ -128,7 +128,7 @@ TEST(Links, NeighboursMeetBeforeAnyScheduleNeedsThem) {
               << c.text() << ": rank " << rank << " and " << instruction.peer;
     }
   }
-  // Why: where ranks meet at their first message instead, a step of the interleaved schedule does not begin.
+  // If ranks connected at their first message instead, the interleaved schedule would deadlock.
   std::vector<std::vector<int>> first;
   for (const auto& program : lower(interleaved(3, 1, 2))) {
     auto& peers = first.emplace_back();
@@ -145,7 +145,7 @@ TEST(Program, NothingIsSentWithinARank) {
     for (const auto& instruction : programs[0]) EXPECT_EQ(instruction.kind, Kind::compute) << c.text();
   }
   const auto programs = lower(zbv(3, 4));
-  for (const auto& instruction : programs[2])  // the turn of the V: it talks to rank 1 alone
+  for (const auto& instruction : programs[2])  // rank 2 is the turn of the V and communicates with rank 1 alone
     if (instruction.kind != Kind::compute) {
       const bool crosses = (instruction.action.chunk == 0) ==
                            (instruction.kind == Kind::recv_activation || instruction.kind == Kind::send_gradient);

@@ -1,4 +1,4 @@
-// What schedules cost: the closed forms of schedules.h, to the last digit.
+// The costs of schedules equal the closed forms of schedules.h exactly.
 #include "pipeline/schedule/simulator.h"
 
 #include <gtest/gtest.h>
@@ -28,8 +28,7 @@ Timeline simulate(const Schedule& schedule, const Whole& cost) {
       Costs{.forward = {cost.f / chunks}, .backward_input = {cost.b / chunks}, .backward_weight = {cost.w / chunks}});
 }
 
-/// What the step lasts beyond its m (F + B + W), by the table of schedules.h; a negative number: the table says
-/// nothing.
+/// The step's time beyond its m (F + B + W), by the table of schedules.h; negative where the table has no formula.
 double bubble(const Case& c, const Whole& cost) {
   const double p = c.ranks, m = c.microbatches;
   if (c.name == "gpipe" || c.name == "1f1b") return (p - 1) * cost.sum();
@@ -42,7 +41,7 @@ double bubble(const Case& c, const Whole& cost) {
   return cost.f == cost.b && cost.b == cost.w && 2 * m >= 3 * p ? (p - 1) * cost.f / 2 : -1;
 }
 
-TEST(Simulator, StepsLastWhatTheFormulasSay) {
+TEST(Simulator, StepTimesMatchTheFormulas) {
   for (const auto& c : all_cases())
     for (const auto& cost : kWholes) {
       const double expected = bubble(c, cost), work = c.microbatches * cost.sum();
@@ -70,7 +69,7 @@ TEST(Simulator, BubblesOfTheLiterature) {
     }
 }
 
-TEST(Simulator, NoScheduleIsWorseThanTheOneItBettersOnAnyRank) {
+TEST(Simulator, NoScheduleIsSlowerThanTheOneItImproves) {
   for (int p = 1; p <= 8; ++p)
     for (int m = 1; m <= 32; ++m)
       for (const auto& cost : kWholes) {
@@ -83,7 +82,7 @@ TEST(Simulator, NoScheduleIsWorseThanTheOneItBettersOnAnyRank) {
       }
 }
 
-TEST(Simulator, ZbvIsShortOfItsBoundOnlyWithFewMicrobatches) {
+TEST(Simulator, ZbvMissesItsBoundOnlyWithFewMicrobatches) {
   for (int p = 1; p <= 24; ++p)
     for (int m = p; m <= 4 * p; ++m) {
       // In units of half a rank's forward. No rank can do better than 6 m + (p-1): the last one starts p-1 late.
@@ -133,8 +132,8 @@ TEST(Simulator, UnevenStagesAndMessages) {
   EXPECT_EQ(simulate(interleaved(1, 4, 3), Costs{.message = 10}).step, 4 * 3 * 3);
 }
 
-TEST(Simulator, MessagesHideBehindComputingOnceThePipelineIsFull) {
-  const auto added = [](const std::string& name, int p, int v) {  // by p microbatches more
+TEST(Simulator, MessagesOverlapComputationOnceThePipelineIsFull) {
+  const auto added = [](const std::string& name, int p, int v) {  // the seconds that p more microbatches add
     const Costs costs{{1.0 / std::max(1, v)}, {1.0 / std::max(1, v)}, {1.0 / std::max(1, v)}, 0.05};
     return simulate(make_schedule(name, p, v, 6 * p), costs).step -
            simulate(make_schedule(name, p, v, 5 * p), costs).step;
@@ -147,7 +146,7 @@ TEST(Simulator, MessagesHideBehindComputingOnceThePipelineIsFull) {
   }
 }
 
-TEST(Simulator, RefusesWhatCannotRun) {
+TEST(Simulator, RefusesDeadlocksAndMissingCosts) {
   auto stuck = one_f_one_b(2, 2);  // each rank waits for the other
   std::swap(stuck.actions[0][1], stuck.actions[0][2]);
   std::swap(stuck.actions[1][1], stuck.actions[1][2]);

@@ -29,7 +29,7 @@ TEST(Verifier, ProvesEverySchedule) {
   }
 }
 
-TEST(Verifier, AnythingLeftOutOrDoneTwiceIsSeen) {
+TEST(Verifier, OmissionsAndDuplicatesAreFound) {
   for (const auto& c : std::vector<Case>{{"gpipe", 3, 0, 3},
                                          {"1f1b", 3, 0, 4},
                                          {"interleaved", 2, 2, 3},
@@ -62,7 +62,7 @@ TEST(Verifier, AnythingLeftOutOrDoneTwiceIsSeen) {
 struct ScheduleFault {
   const char* what;
   Schedule schedule;
-  std::string text;  ///< that the violation holds
+  std::string text;  ///< a part of the violation
 };
 
 Schedule with(Schedule schedule, const std::function<void(std::vector<std::vector<Action>>&)>& change) {
@@ -121,7 +121,7 @@ TEST(Verifier, SaysWhatIsWrongWithASchedule) {
 
 TEST(Verifier, SaysWhatIsWrongWithAProgram) {
   const auto schedule = one_f_one_b(2, 2);
-  // rank 0: F0, recv B0, F1 ...: where each instruction stands is looked up by what it is.
+  // Rank 0 runs F0, recv B0, F1 ...; an instruction's position is looked up by its kind and action.
   const auto at = [](Program& program, Kind kind, int microbatch, Op op = Op::forward) {
     return std::find_if(program.begin(), program.end(), [&](const Instruction& i) {
       return i.kind == kind && i.action.microbatch == microbatch && (kind != Kind::compute || i.action.op == op);

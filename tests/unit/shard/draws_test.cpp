@@ -1,5 +1,5 @@
-// The numbers that weights start from: the same bits in every slice, at every offset, by every number of threads and in
-// every width of vector; and that they are of the distributions they claim.
+// Initial weights have the same bits in every slice, at every offset, with every number of threads and every vector
+// width, and follow their distributions.
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -69,8 +69,8 @@ TEST(Draws, VectorsGiveTheBitsOfOneQuadAtATime) {
   }
 }
 
-// Recorded once. A fused multiply-add, another compiler or a libm function would give other bits on some machine.
-TEST(Draws, AreTheRecordedBits) {
+// The hashes were recorded once; a fused multiply-add, another compiler or a libm function could change the bits.
+TEST(Draws, EqualTheRecordedBits) {
   for (const auto& kind : kKinds) {
     const auto values = drawn(kind.init, 0, 1 << 16);
     const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
@@ -117,26 +117,26 @@ TEST(Draws, SlicesThreadsAndDtypesAgree) {
   at::set_num_threads(threads);
 }
 
-// Box and Muller's and the inverse distribution function in double, by libm, from the same words.
-TEST(Draws, AreTheFormulasInDouble) {
+// The Box-Muller transform and the inverse distribution function in double, by libm, from the same words.
+TEST(Draws, EqualTheFormulasInDouble) {
   const auto normals = drawn(Init::normal(0, 1), 0, 1 << 16), cut = drawn(Init::trunc_normal(0, 1), 0, 1 << 16);
   for (std::size_t i = 0; i < normals.size(); ++i) {
-    const auto words = random::philox(kKey, 0, i / 4);
-    const auto* pair = words.v + i % 4 / 2 * 2;
+    const auto bits = random::philox(kKey, 0, i / 4);
+    const auto* pair = bits.v + i % 4 / 2 * 2;
     const auto for_radius = static_cast<float>((pair[0] >> 1) | 1);  // rounded to single precision, as it is drawn
     const double radius = std::sqrt(-2 * std::log(static_cast<double>(for_radius) / 2147483648.0));
     const double angle = 2 * M_PI * static_cast<double>(pair[1]) / 4294967296.0;
     EXPECT_NEAR(normals[i], radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle)), 5e-7 * std::max(radius, 1e-3))
         << i;
-    const double low = std::erfc(M_SQRT2) / 2, u = (static_cast<double>(words.v[i % 4]) + 0.5) / 4294967296.0;
+    const double low = std::erfc(M_SQRT2) / 2, u = (static_cast<double>(bits.v[i % 4]) + 0.5) / 4294967296.0;
     const double below = std::fmod(u + 0.5, 1.0);  // the word is taken as a signed number
     EXPECT_NEAR(std::erfc(-cut[i] / M_SQRT2) / 2, low + (1 - 2 * low) * below, 3e-7) << i;
     EXPECT_LE(std::abs(cut[i]), 2);
   }
 }
 
-/// The largest distance between the distribution functions of a sample and of a law (Kolmogorov and Smirnov), times the
-/// root of the sample's size: above 1.95 in one sample of a thousand.
+/// The Kolmogorov-Smirnov distance between a sample and a law, times the root of the sample's size: above 1.95 in one
+/// sample of a thousand.
 template <class Law>
 double distance_to(std::vector<float> sample, Law law) {
   std::sort(sample.begin(), sample.end());
@@ -149,7 +149,7 @@ double distance_to(std::vector<float> sample, Law law) {
   return worst * std::sqrt(n);
 }
 
-TEST(Draws, AreOfTheirDistribution) {
+TEST(Draws, FollowTheirDistribution) {
   const auto phi = [](double z) { return std::erfc(-z / M_SQRT2) / 2; };
   constexpr std::int64_t kCount = 1 << 20;
   EXPECT_LT(distance_to(drawn(Init::normal(0, 1), 0, kCount), phi), 1.95);

@@ -1,4 +1,4 @@
-// Policies: what they refuse, and what they cut.
+// Policies: which models and sizes they refuse, and which layers they shard.
 #include <gtest/gtest.h>
 
 #include "core/nn/block.h"
@@ -6,6 +6,7 @@
 #include "models/registry.h"
 #include "models/vit/options.h"
 #include "shardformer/apply.h"
+#include "shardformer/validate.h"
 
 namespace trireme::shardformer {
 namespace {
@@ -25,7 +26,7 @@ std::shared_ptr<nn::Model> make_vit() {
 nn::Policy vit_policy() { return models::all_models().at("vit")->policy(nullptr); }
 
 TEST(Policy, SaysWhyItDoesNotFit) {
-  using nn::Role;
+  using nn::SequenceRole, nn::TensorRole;
   struct Row {
     nn::Policy policy;
     int ranks;
@@ -34,26 +35,55 @@ TEST(Policy, SaysWhyItDoesNotFit) {
   const std::vector<Row> rows{
       {vit_policy(), 3, ""},
       {vit_policy(), 4, "4 ranks cannot share 3 attention heads; choose at most 3"},
-      {{{"decoder.*.dense", Role::row_parallel}},
+      {{.tensor = {{"decoder.*.dense", TensorRole::row_parallel}}},
        2,
        "the policy names \"decoder.*.dense\", but the model has no such layer"},
-      {{{"*.intermediate.dense", Role::column_parallel}},
+      {{.tensor = {{"*.intermediate.dense", TensorRole::column_parallel}}},
        2,
-       "but the model has no such layer"},  // a star stays between dots
-      {{{"classifie", Role::column_parallel}}, 2, "but the model has no such layer"},
-      {{{"vit.layernorm", Role::column_parallel}}, 2, "calls \"vit.layernorm\" a linear layer, which it is not"},
-      {{{"classifier", Role::first_token}}, 2, "calls \"classifier\" a first-token layer, which it is not"},
-      {{{"vit.embeddings", Role::token_wise}},
+       "but the model has no such layer"},  // a star does not match a dot
+      {{.sequence = {{"classifie", SequenceRole::whole}}}, 2, "but the model has no such layer"},
+      {{.tensor = {{"vit.layernorm", TensorRole::column_parallel}}},
+       2,
+       "calls \"vit.layernorm\" a linear layer, which it is not"},
+      {{.tensor = {{"vit.layernorm", TensorRole::vocab_parallel_embedding}}}, 2, "an embedding, which it is not"},
+      {{.tensor = {{"vit.layernorm", TensorRole::sharded_dropout}}}, 2, "a dropout, which it is not"},
+      {{.sequence = {{"classifier", SequenceRole::first_token}}},
+       2,
+       "calls \"classifier\" a first-token layer, which it is not"},
+      {{.sequence = {{"vit.embeddings", SequenceRole::token_wise}}},
        2,
        "a role for layers with one input and one output tensor (nn::Unary), which it is not"},
-      {{{"classifier", Role::attention}}, 2, "calls \"classifier\" an attention layer, which it is not"},
-      {{{"vit.encoder.layer.*.attention.attention.query", Role::column_parallel}},
+      {{.tensor = {{"classifier", TensorRole::attention}}},
+       2,
+       "calls \"classifier\" an attention layer, which it is not"},
+      {{.tensor = {{"vit.encoder.layer.*.attention.attention.query", TensorRole::column_parallel}}},
        2,
        "is part of an attention or gated layer"},
-      {{{"classifier", Role::column_parallel}, {"class*", Role::row_parallel}},
+      {{.sequence = {{"vit.encoder.layer.*.attention.attention.dropout", SequenceRole::token_wise}}},
+       2,
+       "is part of an attention or gated layer"},
+      {{.tensor = {{"classifier", TensorRole::column_parallel}, {"class*", TensorRole::row_parallel}}},
        2,
        "match the layer \"classifier\"; remove one"},
-      {{{"vit.encoder.layer.1.intermediate.dense", Role::column_parallel_gather_output}}, 64, ""},
+      {{.sequence = {{"vit.layernorm", SequenceRole::token_wise}, {"vit.layer*", SequenceRole::whole}}},
+       2,
+       "match the layer \"vit.layernorm\"; remove one"},
+      {{.tensor = {{"classifier", TensorRole::column_parallel}},
+        .sequence = {{"class*", SequenceRole::scatter_tokens}}},
+       2,
+       "has a role for tensor parallelism (\"classifier\")"},
+      {{.tensor = {{"classifier", TensorRole::classifier_head}},
+        .sequence = {{"classifier", SequenceRole::scatter_tokens}}},
+       2,
+       "remove the second"},
+      {{.tensor = {{"classifier", TensorRole::classifier_head}}, .sequence = {{"classifier", SequenceRole::whole}}},
+       2,
+       ""},
+      {{.tensor = {{"classifier", TensorRole::column_parallel_gather_output}},
+        .sequence = {{"classifier", SequenceRole::scatter_tokens}}},
+       2,
+       ""},
+      {{.tensor = {{"vit.encoder.layer.1.intermediate.dense", TensorRole::column_parallel_gather_output}}}, 64, ""},
   };
   const auto model = make_vit();
   for (const auto& [policy, ranks, says] : rows) {
@@ -63,12 +93,12 @@ TEST(Policy, SaysWhyItDoesNotFit) {
   }
 }
 
-TEST(Policy, SaysWhereTheSequenceIs) {
+TEST(Policy, SaysWhyTheSequenceDoesNotFit) {
   const auto model = make_vit();
   const auto whole = vit_policy();
   const auto without = [&](const std::string& layer) {
     auto policy = whole;
-    std::erase_if(policy, [&](const nn::PolicyRow& row) { return row.layer == layer; });
+    std::erase_if(policy.sequence, [&](const auto& row) { return row.layer == layer; });
     return policy;
   };
   struct Row {
@@ -77,7 +107,7 @@ TEST(Policy, SaysWhereTheSequenceIs) {
     const char* says;  // "": it fits
   };
   auto wrong = without("vit.class_token");
-  wrong.push_back({"vit.layernorm", nn::Role::gather_tokens});
+  wrong.sequence.push_back({"vit.layernorm", nn::SequenceRole::gather_tokens});
   const std::vector<Row> rows{
       {whole, {2, Sequence::split_gather}, ""},
       {whole, {1, Sequence::ring_attn, 64}, ""},
@@ -102,7 +132,7 @@ TEST(Policy, SaysWhereTheSequenceIs) {
   }
 }
 
-TEST(Policy, CutsWhatItNamesByOutputsOrInputs) {
+TEST(Policy, ShardsNamedLayersByOutputsOrInputs) {
   const auto model = make_vit();
   apply(*model, vit_policy(), {.tensor = comm::Group::alone("tp", 0, nullptr)});
   for (const auto& declared : nn::declarations(*model)) {

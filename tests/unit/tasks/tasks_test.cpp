@@ -79,7 +79,7 @@ TEST(Tasks, ClassificationOfTokensCountsThoseThatHaveALabel) {
   EXPECT_NEAR(task->loss({logits}, batch_of(labels), {}).item<double>(), expected.item<double>(), 1e-12);
   const auto right = logits.argmax(-1).eq(labels).sum().item<double>();
   EXPECT_NEAR(measured(*task, logits, batch_of(labels)).at("accuracy"), right / 3, 1e-12);
-  // Samples of which some have no label are counted, too.
+  // Samples without a label do not count.
   options = options_for(at::kLong, {}, 5);
   options.data.ignored_labels = true;
   EXPECT_EQ(classification(options)->weight(batch_of(integers({1, -100}, {2}))).item<double>(), 1);
@@ -118,12 +118,12 @@ TEST(Tasks, MultiLabelAndRegressionAreMeansOverASample) {
   for (const std::int64_t bad : {-100, 2})
     EXPECT_THROW(multi->loss({logits}, batch_of(integers({1, 0, bad, 0, 1, 1}, {2, 3})), {}), DataError) << bad;
 
-  const auto numbers = regression(options_for(at::kFloat, {}));
+  const auto task = regression(options_for(at::kFloat, {}));
   const auto wanted = reals({1, 5}, {2}), predicted = reals({2.0, 2.0}, {2, 1});
-  EXPECT_DOUBLE_EQ(numbers->loss({predicted}, batch_of(wanted), {}).item<double>(), 1 + 9);
-  EXPECT_DOUBLE_EQ(measured(*numbers, predicted, batch_of(wanted)).at("mean_absolute_error"), 2);
-  EXPECT_EQ(numbers->outputs(), 1);
-  EXPECT_EQ(numbers->problem_type(), "regression");
+  EXPECT_DOUBLE_EQ(task->loss({predicted}, batch_of(wanted), {}).item<double>(), 1 + 9);
+  EXPECT_DOUBLE_EQ(measured(*task, predicted, batch_of(wanted)).at("mean_absolute_error"), 2);
+  EXPECT_EQ(task->outputs(), 1);
+  EXPECT_EQ(task->problem_type(), "regression");
 }
 
 TEST(Tasks, AnEmptyBatchHasALossWithAGraph) {
@@ -146,7 +146,7 @@ TEST(Tasks, AnEmptyBatchHasALossWithAGraph) {
   }
 }
 
-TEST(Tasks, RefuseOtherLabels) {
+TEST(Tasks, RefuseUnsuitableLabels) {
   const auto says = [](const std::string& name, const TaskOptions& options) -> std::string {
     try {
       if (options.label_smoothing > 0)

@@ -1,4 +1,4 @@
-// When a run that has lasted long enough stops.
+// When a run with a time limit stops.
 #include "core/train/deadline.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace trireme::train {
 namespace {
 
-TEST(Deadline, StopsSoManyStepsAfterTheFirstYes) {
+TEST(Deadline, StopsAFixedLagAfterTheFirstYes) {
   const auto world = comm::World::start({}, {.device = "cpu"});
   for (const std::size_t lag : {0, 1, 4}) {
     Deadline deadline(*world, lag);
@@ -18,8 +18,8 @@ TEST(Deadline, StopsSoManyStepsAfterTheFirstYes) {
   EXPECT_GT(Deadline::lag_on(at::kCUDA), 0U);
 }
 
-// A rank whose copy of an answer comes sooner must not stop sooner: answers that are known early wait for their turn.
-TEST(Deadline, NoAnswerCountsBeforeItsTurn) {
+// All ranks must stop at the same step, so a rank that knows an answer early uses it only after the lag.
+TEST(Deadline, NoAnswerCountsBeforeTheLag) {
   const auto world = comm::World::start({}, {.device = "cpu"});
   Deadline deadline(*world, 3);
   EXPECT_FALSE(deadline.passed(true));  // on a CPU it is known at once

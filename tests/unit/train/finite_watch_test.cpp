@@ -1,4 +1,4 @@
-// When a run with bad numbers goes on, and when it ends.
+// When a run with non-finite numbers continues, and when it ends.
 #include "core/train/finite_watch.h"
 
 #include <gtest/gtest.h>
@@ -36,13 +36,13 @@ TEST(FiniteWatch, WithALossScaleSomeStepsMayBeSkipped) {
   EXPECT_THROW(watch.step(100, 0.5, NAN, true), NonFiniteError);
 }
 
-TEST(FiniteWatch, NoScaleMendsALossThatOverflows) {
+TEST(FiniteWatch, RepeatedLossOverflowsEndTheRun) {
   FiniteWatch watch(true);
   const auto almost_too_many = [&] {
     for (int i = 1; i < FiniteWatch::kBadLosses; ++i) EXPECT_NO_THROW(watch.step(i, NAN, NAN, true));
   };
   almost_too_many();
-  EXPECT_NO_THROW(watch.step(FiniteWatch::kBadLosses, 0.5, 1.0, false));  // ends the row
+  EXPECT_NO_THROW(watch.step(FiniteWatch::kBadLosses, 0.5, 1.0, false));  // ends the series
   almost_too_many();
   EXPECT_THROW(watch.step(FiniteWatch::kBadLosses, NAN, NAN, true), NonFiniteError);
 }

@@ -1,4 +1,4 @@
-// What prepare() refuses before any rank is connected and any folder is touched, with the place in the user's file.
+// What prepare() refuses before ranks are connected and folders are touched, with the location in the user's file.
 #include "core/train/prepare.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ std::vector<double> normalisation(const Prepared& prepared, const std::string& k
   return std::get<std::vector<double>>(source.fields().find(key)->get(source.options()));
 }
 
-TEST(Prepare, RefusesWhatTheTrainingCouldNotDo) {
+TEST(Prepare, RefusesTrainingsThatCannotRun) {
   const struct {
     std::vector<std::string> set;
     const char* says;
@@ -77,8 +77,8 @@ TEST(Prepare, RefusesWhatTheTrainingCouldNotDo) {
             "a.toml:16:1: optimizer.no_decay = [\"bais\"]: \"bais\" matches no parameter; did you mean \"bias\"?");
 }
 
-// Nothing is silent: TF32 is of CUDA GPUs, and a GPU that is asked for must be there.
-TEST(Prepare, RefusesADeviceThatHasNotWhatIsAsked) {
+// There is no silent fallback: TF32 needs a CUDA GPU, and a GPU that is requested must be present.
+TEST(Prepare, RefusesADeviceWithoutTheRequestedFeature) {
   EXPECT_EQ(message_of<ConfigError>([&] {
               prepared(kGood, {"run.device=cpu", "train.precision=tf32"});
             }),
@@ -104,7 +104,7 @@ TEST(Prepare, AMicrobatchIsAtMostARanksShare) {
   EXPECT_EQ(prepared(kGood, {}, 3).micro_batch, 3);
 }
 
-/// Weights of the kind of kGood in a folder, with a head or not; no values are read here.
+/// A folder with weights for kGood's model, with or without a head; their values are not read.
 class Weights {
  public:
   explicit Weights(const std::string& head = "classifier.bias") {
@@ -138,7 +138,7 @@ std::vector<std::int64_t> labels_of(data::Dataset& split) {
 }
 
 // The data's classes are angular_spots, healthy and rust.
-TEST(Prepare, ClassesAreNumberedAsTheWeightsSay) {
+TEST(Prepare, ClassIdsFollowTheWeights) {
   Weights weights;
   const auto plain = prepared(kGood, {});
   for (const bool evaluates : {true, false}) {
@@ -179,7 +179,7 @@ TEST(Prepare, AnEvaluationNeedsAHead) {
   EXPECT_NO_THROW(prepared(kGood, {"model.weights=" + base.path()}));
 }
 
-TEST(Prepare, ImagesAreNormalisedAsTheWeightsSay) {
+TEST(Prepare, NormalisationFollowsTheWeights) {
   const Weights weights;
   const auto file = weights.path("preprocessor_config.json");
   const std::vector<double> mean{0.485, 0.456, 0.406}, std{0.229, 0.224, 0.225};
@@ -201,7 +201,7 @@ TEST(Prepare, ImagesAreNormalisedAsTheWeightsSay) {
       {R"({"do_rescale": false, "image_mean": [127.5, 127.5, 127.5], "image_std": [51, 51, 51]})",
        {0.5, 0.5, 0.5},
        {0.2, 0.2, 0.2}},
-      // As image processors of newer versions are written.
+      // Newer versions write image processors like this.
       {R"({"do_center_crop": null, "crop_size": null, "do_resize": null, "resample": null, "do_normalize": null,
            "image_mean": null, "image_std": [0.229, 0.224, 0.225], "rescale_factor": null})",
        {0.5, 0.5, 0.5},
@@ -215,7 +215,7 @@ TEST(Prepare, ImagesAreNormalisedAsTheWeightsSay) {
       EXPECT_NEAR(normalisation(got, "mean")[i], row.mean[i], 1e-12) << row.stored;
       EXPECT_NEAR(normalisation(got, "std")[i], row.std[i], 1e-12) << row.stored;
     }
-    // It acts on the pixels, and goes with the weights.
+    // The normalisation is applied to the pixels, and written with the weights.
     const auto before = prepared(kGood, {}).data.train->get(0, 0, false)->inputs.front();
     const auto after = got.data.train->get(0, 0, false)->inputs.front();
     EXPECT_NEAR(after[1][3][4].item<double>(), (before[1][3][4].item<double>() * 0.5 + 0.5 - row.mean[1]) / row.std[1],

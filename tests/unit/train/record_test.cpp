@@ -1,4 +1,4 @@
-// How far two records of a training are apart: what is not finite in one alone is no agreement.
+// The difference between two records of a training: a value that is not finite in one of them alone is a difference.
 #include "core/train/record.h"
 
 #include <ATen/ops/full.h>
@@ -35,7 +35,7 @@ Difference between(const Record& got, const Record& expected, bool coarse = fals
   return compare_records(folder.path("got"), folder.path("expected"), coarse);
 }
 
-TEST(Record, WhatIsNotFiniteDiffers) {
+TEST(Record, NonFiniteValuesDiffer) {
   const auto same = between({}, {});
   EXPECT_EQ(same.loss + same.gradient.value + same.weight.value, 0);
   for (const double bad : {std::nan(""), double{INFINITY}, double{-INFINITY}})
@@ -54,8 +54,8 @@ TEST(Record, WhatIsNotFiniteDiffers) {
       }
 }
 
-// Of a step that the loss scale skips in both there is nothing to compare; without a scale a NaN is no gradient.
-TEST(Record, NotFiniteInBothIsASkippedStepInHalfPrecisionAlone) {
+// A step that the loss scale skips in both records is not compared; without a loss scale a NaN is a difference.
+TEST(Record, NonFiniteInBothIsASkippedStepOnlyInHalfPrecision) {
   const Record odd{.gradient = std::nan("")};
   EXPECT_EQ(between(odd, odd, true).gradient.value, 0);
   EXPECT_EQ(between(odd, odd, false).gradient.value, INFINITY);

@@ -41,7 +41,7 @@ RunConfig parse(const std::string& text, const std::vector<std::string>& overrid
   return config;
 }
 
-/// The value of a key that the chosen kind has for itself, as TOML.
+/// The value of one of the chosen kind's keys, as TOML.
 template <class F>
 std::string own(const F& factory, const std::string& key) {
   const auto* field = factory.fields().find(key);
@@ -59,13 +59,13 @@ void expect_equal(const Fields<T>& fields, const T& a, const T& b) {
   for (const auto& field : fields.fields) EXPECT_EQ(field.get(&a), field.get(&b)) << fields.section << "." << field.key;
 }
 
-TEST(RunConfig, PathsBeginAtHomeAsInAShell) {
-  const auto home = std::string(std::getenv("HOME") == nullptr ? "" : std::getenv("HOME"));
+TEST(RunConfig, TildeExpandsToHomeAsInAShell) {
+  const auto home_dir = std::string(std::getenv("HOME") == nullptr ? "" : std::getenv("HOME"));
   const auto config = parse(kWhole, {"run.dir=~/a", "data.path=~", "model.weights=~x/b", "parallel.plugin=~/p.so"});
-  EXPECT_EQ(config.run.dir, home.empty() ? "~/a" : home + "/a");
-  EXPECT_EQ(own(config.data.source, "path"), fmt::format("\"{}\"", home.empty() ? "~" : home));
+  EXPECT_EQ(config.run.dir, home_dir.empty() ? "~/a" : home_dir + "/a");
+  EXPECT_EQ(own(config.data.source, "path"), fmt::format("\"{}\"", home_dir.empty() ? "~" : home_dir));
   EXPECT_EQ(config.model.weights, "~x/b");
-  EXPECT_EQ(config.parallel.plugin, home.empty() ? "~/p.so" : home + "/p.so");
+  EXPECT_EQ(config.parallel.plugin, home_dir.empty() ? "~/p.so" : home_dir + "/p.so");
 }
 
 TEST(RunConfig, ReadsEverySection) {
@@ -104,7 +104,7 @@ TEST(RunConfig, EveryCountIsBounded) {
 
 TEST(RunConfig, PrintedFileLoadsAsTheSame) {
   struct Case {
-    std::string without;  // a line of the file that does not go with the overrides
+    std::string without;  // a line of the file that conflicts with the overrides
     std::vector<std::string> overrides;
   };
   const std::vector<Case> cases{
@@ -167,7 +167,7 @@ TEST(RunConfig, SaysWhichSectionOrKeyIsWrong) {
   }
 }
 
-// What an override breaks, and the words that the message must have.
+// Overrides that break a rule, and the text that the message must contain.
 TEST(RunConfig, ChecksRulesThatSpanKeys) {
   struct Case {
     std::vector<std::string> set;
@@ -214,7 +214,8 @@ TEST(RunConfig, ChecksRulesThatSpanKeys) {
        "regression); did you mean \"regression\"?"},
       {{"train.topc=3"}, "no key \"topc\" in [train]; did you mean \"topk\"?"},
       {{"optimizer.momentun=0.9"}, "no key \"momentun\" in [optimizer]"},
-      {{"data.name=leave"}, "must be one of image_folder, leaves, tensors; did you mean \"leaves\"?"},
+      {{"data.name=leave"},
+       "must be one of cifar10, cifar100, image_folder, leaves, mnist, tensors; did you mean \"leaves\"?"},
       {{"run.keep_checkpoints=0", "run.checkpoint_every=5"}, "has no effect, because keep_checkpoints = 0"},
       {{"run.dir="}, "is empty"},
       {{"run.seed=-1"}, "it must be at least 0"},

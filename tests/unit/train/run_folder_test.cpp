@@ -1,4 +1,4 @@
-// Whose a run's folder is: what is moved aside, what is left alone, and that one run at a time writes there.
+// A run's folder: earlier runs are moved aside, other files are left alone, and one run at a time writes there.
 #include "core/train/run_folder.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST_F(RunFolders, AnEarlierRunIsMovedAside) {
   EXPECT_FALSE(fs::exists(dir() + "/checkpoints"));
 }
 
-TEST_F(RunFolders, WhatNoRunMadeIsLeftAlone) {
+TEST_F(RunFolders, OtherFilesAreLeftAlone) {
   for (const char* other : {"notes.txt", "photos/1.jpg", ".hidden"}) {
     begin();
     write(fs::path(dir()) / other);

@@ -45,13 +45,13 @@ TEST(Chunks, SearchStaysInItsRange) {
        {std::tuple{10, 0, 8}, {10, 32, 8}, {24, 16, 4}, {64, 64, 16}, {7, 100, 1}})
     for (const int parts : {1, 2, 4, 7}) {
       const ChunkSearch search{smallest, range, step};
-      const auto found = search_chunk_elements(model, search, parts);
+      const auto found = search_chunk_elements(model, search, {.parts = parts});
       EXPECT_GE(found, smallest);
       EXPECT_LE(found, smallest + range);
       EXPECT_EQ((found - smallest) % step, 0);
-      const auto padded = elements_of(plan_chunks(model, found, parts));
+      const auto padded = elements_of(plan_chunks(model, {.elements = found, .parts = parts}));
       for (std::int64_t size = smallest; size <= smallest + range; size += step) {
-        const auto other = elements_of(plan_chunks(model, size, parts));
+        const auto other = elements_of(plan_chunks(model, {.elements = size, .parts = parts}));
         EXPECT_LE(padded, other) << size;
         if (size < found) {
           EXPECT_LT(padded, other) << size << " is as good and smaller than " << found;

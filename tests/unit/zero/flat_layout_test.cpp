@@ -1,4 +1,4 @@
-// Properties of the flat layout that everything else counts on.
+// Properties of the flat layout that everything else relies on.
 #include "zero/flat_layout.h"
 
 #include <ATen/ops/empty.h>
@@ -25,7 +25,7 @@ std::vector<std::vector<std::int64_t>> lists() {
   return out;
 }
 
-TEST(FlatLayout, EveryElementIsOwnedOnceAndLiesWhereItSays) {
+TEST(FlatLayout, EveryElementIsOwnedOnceAtItsOffset) {
   for (const auto& sizes : lists())
     for (const int parts : {1, 2, 3, 8}) {
       const FlatLayout layout(sizes, parts);
@@ -45,7 +45,7 @@ TEST(FlatLayout, EveryElementIsOwnedOnceAndLiesWhereItSays) {
           if (owned.size() == 0) continue;
           ASSERT_EQ(owned.begin, next) << "the parts of an item follow one another";
           next = owned.end;
-          const auto at = layout.place_in_part(i, rank);
+          const auto at = layout.offset_in_part(i, rank);
           ASSERT_EQ(layout.part(rank).begin + at, whole.begin + owned.begin);
           ASSERT_LE(at + owned.size(), layout.part_size());
         }
@@ -62,10 +62,10 @@ nn::Declaration declared(const std::string& name, std::int64_t size, bool traine
           at::Tensor(at::empty({0})).set_requires_grad(trained)};
 }
 
-TEST(Buckets, LastParametersFirstFrozenOnesApart) {
+TEST(Buckets, LastParametersFirstFrozenOnesSeparate) {
   const std::vector<nn::Declaration> parameters{declared("a", 10), declared("b", 900), declared("c", 40, false),
                                                 declared("d", 30), declared("e", 80)};
-  const auto buckets = plan_buckets(parameters, 100, 2);
+  const auto buckets = plan_buckets(parameters, {.elements = 100, .parts = 2});
   ASSERT_EQ(buckets.size(), 4U);
   EXPECT_EQ(buckets[0].parameters, (std::vector<std::size_t>{4, 3}));
   EXPECT_EQ(buckets[1].parameters, (std::vector<std::size_t>{1}));
@@ -73,12 +73,12 @@ TEST(Buckets, LastParametersFirstFrozenOnesApart) {
   EXPECT_TRUE(buckets[2].trained);
   EXPECT_EQ(buckets[3].parameters, (std::vector<std::size_t>{2}));
   EXPECT_FALSE(buckets[3].trained);
-  const auto larger = plan_buckets(parameters, 1 << 20, 2);
+  const auto larger = plan_buckets(parameters, {.elements = 1 << 20, .parts = 2});
   ASSERT_EQ(larger.size(), 2U);
   EXPECT_EQ(larger[0].parameters, (std::vector<std::size_t>{4, 3, 1, 0}));
   EXPECT_EQ(larger[1].parameters, (std::vector<std::size_t>{2}));
   EXPECT_FALSE(larger[1].trained);
-  EXPECT_THROW(plan_buckets(parameters, 0, 2), LogicError);
+  EXPECT_THROW(plan_buckets(parameters, {.elements = 0, .parts = 2}), LogicError);
 }
 
 TEST(Buckets, DefaultSizeShrinksToTheModel) {

@@ -1,4 +1,4 @@
-// The door for gradients on a world of one: states, accumulation, what is held, what is freed.
+// GradSync on a world of one: states, accumulation, and which memory is held or freed.
 #include "zero/grad_sync.h"
 
 #include <ATen/ops/equal.h>
@@ -18,10 +18,11 @@ class GradSyncTest : public testing::TestWithParam<bool> {
       const auto name = "p" + std::to_string(leaves.size());
       leaves.push_back({name, shard::Placement::whole(name, {size}), std::nullopt, value});
     }
-    buckets = plan_buckets(leaves, 40, 1);  // {p2, p1} and {p0}
+    buckets = plan_buckets(leaves, {.elements = 40});  // {p2, p1} and {p0}
     const auto alone = comm::Group::alone("dp", 0, nullptr);
-    sync = std::make_unique<GradSync>(buckets, leaves, GradGroups{alone, alone, alone},
-                                      GradSyncOptions{.partition = GetParam()});
+    const auto ranks = std::make_shared<const ReducingRanks>(ReducingRanks{alone, alone, alone, {}});
+    for (auto& bucket : buckets) bucket.ranks = ranks;
+    sync = std::make_unique<GradSync>(buckets, leaves, GradSyncOptions{.partition = GetParam()});
   }
   void give(std::size_t index, double value) {
     leaves[index].value.mutable_grad() = at::full(leaves[index].placement.shape, value, at::kDouble);
@@ -55,7 +56,7 @@ TEST_P(GradSyncTest, AddsPassesWithAndWithoutHold) {
   }
 }
 
-TEST_P(GradSyncTest, WhatDidNotComeIsZeroAndToldApart) {
+TEST_P(GradSyncTest, MissingGradientsAreZeroAndReported) {
   give(1, 7);
   sync->end_pass();
   EXPECT_EQ(sums(), (std::vector<double>{0, 7, 0}));
@@ -67,15 +68,15 @@ TEST_P(GradSyncTest, WhatDidNotComeIsZeroAndToldApart) {
   EXPECT_EQ(sums(), (std::vector<double>{1, 0, 2})) << "nothing is left of the step before";
 }
 
-TEST_P(GradSyncTest, RefusesEveryOtherOrder) {
+TEST_P(GradSyncTest, RefusesCallsOutOfOrder) {
   give(0, 1);
   EXPECT_THROW(give(0, 1), LogicError) << "twice in one pass";
   EXPECT_THROW(sync->finish(), LogicError) << "in the middle of a pass";
   sync->reset();
-  EXPECT_THROW(sync->finish(), LogicError) << "nothing came";
+  EXPECT_THROW(sync->finish(), LogicError) << "no gradient arrived";
 }
 
-TEST_P(GradSyncTest, HoldsWhatItsStageMay) {
+TEST_P(GradSyncTest, HoldsWhatItsStageAllows) {
   const auto all = static_cast<std::int64_t>((48 + 16 + 16) * sizeof(double));
   for (const std::size_t index : {2, 1, 0}) give(index, 1);
   sync->end_pass();

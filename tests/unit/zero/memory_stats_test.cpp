@@ -1,4 +1,4 @@
-// Where chunks live under placement_policy = "auto", by tables of what was measured.
+// Where chunks live under placement_policy = "auto", by tables of measurements.
 #include "zero/gemini/memory_stats.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace trireme::zero {
 namespace {
 
 std::string letters(const std::vector<Residency>& residencies) {
-  std::string out;  // a chunk each: all on the device, slice alone, nothing
+  std::string out;  // a letter for each chunk: all on the device, slice alone, nothing
   for (const auto& residency : residencies) out += residency.offload_part ? 'n' : residency.offload_master ? 's' : 'a';
   return out;
 }
@@ -28,7 +28,7 @@ TEST(MemoryStats, TheFullestPeriodDecides) {
     double margin;
     const char* residencies;
   };
-  // 60 are needed beside slices in the second period, 30 by all slices.
+  // Beside slices, 60 bytes are needed in the second period; all slices need 30.
   for (const auto& [room, margin, residencies] :
        {Row{60, 1, "nnn"}, Row{0, 1, "nnn"}, Row{69, 1, "nnn"}, Row{70, 1, "nns"}, Row{80, 1, "nss"}, Row{90, 1, "sss"},
         Row{120, 1, "ass"}, Row{120, 0.9, "sss"}, Row{150, 0.5, "ass"}, Row{180, 1, "aaa"}, Row{180, 0, "sss"}}) {
@@ -40,16 +40,16 @@ TEST(MemoryStats, TheFullestPeriodDecides) {
   EXPECT_EQ(letters(plan_residency(late, {10, 10, 10}, 90, 1)), "nss");
 }
 
-TEST(MemoryStats, CarefulAtFirst) {
+TEST(MemoryStats, CarefulResidencyBeforeMeasuring) {
   EXPECT_EQ(letters(careful_residency({10, 10, 10}, 20)), "ssn");
   EXPECT_EQ(letters(careful_residency({10, 10, 10}, 0)), "nnn");
 }
 
-TEST(MemoryStats, FileKeepsThem) {
+TEST(MemoryStats, RoundTripThroughAFile) {
   const auto path = testing::TempDir() + "/stats.json";
   const RunKeys run{{"model.dropout", "0.0"}, {"ranks", "2"}};
   kStats.write(path, run);
-  const auto got = MemoryStats::read(path, run, 3);
+  const auto got = MemoryStats::read(path, run, 3, "plugin.gemini");
   ASSERT_TRUE(got);
   EXPECT_EQ(got->state, kStats.state);
   EXPECT_EQ(got->first_use, kStats.first_use);
@@ -57,21 +57,21 @@ TEST(MemoryStats, FileKeepsThem) {
   ASSERT_EQ(got->periods.size(), 3U);
   EXPECT_EQ(got->periods[1].other, 40);
   EXPECT_EQ(got->periods[1].gathered, 20);
-  EXPECT_THROW(MemoryStats::read(path, run, 4), ConfigError);
+  EXPECT_THROW(MemoryStats::read(path, run, 4, "plugin.gemini"), ConfigError);
   auto absurd = kStats;
   absurd.first_use[0] = -1;
   absurd.write(path + ".absurd", {});
-  EXPECT_THROW(MemoryStats::read(path + ".absurd", {}, 3), ConfigError);
-  EXPECT_FALSE(MemoryStats::read(path + ".none", {}, 3));
+  EXPECT_THROW(MemoryStats::read(path + ".absurd", {}, 3, "plugin.gemini"), ConfigError);
+  EXPECT_FALSE(MemoryStats::read(path + ".none", {}, 3, "plugin.gemini"));
   std::filesystem::remove(path);
 }
 
-// What differs, by its key, with both values; no word of what does not.
+// The message has each key that differs with both values, and no other key.
 TEST(MemoryStats, OfAnotherRunAreRefused) {
   const auto path = testing::TempDir() + "/stats-of-another.json";
   kStats.write(path, {{"model.dropout", "0.0"}, {"ranks", "2"}, {"train.micro_batch", "4"}});
   try {
-    MemoryStats::read(path, {{"model.dropout", "0.1"}, {"model.num_layers", "3"}, {"ranks", "2"}}, 3);
+    MemoryStats::read(path, {{"model.dropout", "0.1"}, {"model.num_layers", "3"}, {"ranks", "2"}}, 3, "plugin.gemini");
     ADD_FAILURE() << "was read";
   } catch (const ConfigError& error) {
     EXPECT_EQ(std::string(error.what()),

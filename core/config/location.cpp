@@ -1,4 +1,4 @@
-#include "core/config/place.h"
+#include "core/config/location.h"
 
 #include <regex>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace trireme::config {
 
-void with_place(const Table& root, const std::function<void()>& check) {
+void with_location(const Table& root, const std::function<void()>& check) {
   try {
     check();
   } catch (const ConfigError& error) {

@@ -39,28 +39,30 @@ class [[nodiscard]] ScopeGuard {
 class BoostedOptimizer;
 class BufferSync;
 
-/// Runs the microbatches of a step in its own order: a pipeline.
-class StepRunner {
- public:
-  virtual ~StepRunner() = default;
-  /// Runs forward and backward of all microbatches and reduces the gradients. Returns this rank's part of the loss over
-  /// the global batch, 0-dim; zero on a rank that does not compute the loss. `outputs`: if given, receives the model's
-  /// outputs for each microbatch, without graph, on the ranks that have them. Collective.
-  virtual at::Tensor forward_backward(const data::StepBatch& batch, const Criterion& criterion,
-                                      BoostedOptimizer& optimizer, std::vector<nn::Tensors>* outputs) = 0;
+/// How this rank holds a model, for the header of a run, its summary and its messages.
+struct ModelReport {
+  std::int64_t parameter_bytes = 0;  ///< of the weights that the layers compute with; the optimizer has other masters
+  std::int64_t peak_gathered_bytes = 0;      ///< peak of other ranks' weights held in addition
+  std::vector<std::string> notes{};          ///< lines for the header of a run
+  std::vector<std::string> memory_advice{};  ///< remedies when training runs out of memory: "lower plugin.NAME.KEY"
 };
 
 /// A model under a plugin.
 class BoostedModel {
  public:
   virtual ~BoostedModel() = default;
-  /// The forward pass of one microbatch, in the run's precision. In training, outputs keep their graph. A model with a
-  /// runner() supports this only for evaluation: it is then collective over the pipeline stages, and only ranks of the
-  /// last stage get outputs.
+  /// The forward pass of one microbatch, in the run's precision. In training, outputs keep their graph. A pipeline
+  /// supports this only for evaluation: it is then collective over the pipeline stages, and only ranks of the last
+  /// stage get outputs.
   virtual nn::Tensors forward(const data::Batch& batch) = 0;
-  /// If set, it runs a step's microbatches. If null, the caller runs them with forward() and
-  /// BoostedOptimizer::backward().
-  [[nodiscard]] virtual StepRunner* runner() { return nullptr; }
+  /// Runs forward and backward of all microbatches of a step and reduces the gradients. Returns this rank's part of the
+  /// loss over the global batch, 0-dim; zero on a rank that does not compute the loss. `outputs`: if given, receives
+  /// the model's outputs for each microbatch, without graph, on the ranks that have them. Collective. The default runs
+  /// forward() and BoostedOptimizer::backward() for one microbatch after another; a pipeline has an order of its own.
+  virtual at::Tensor forward_backward(const data::StepBatch& batch, const Criterion& criterion,
+                                      BoostedOptimizer& optimizer, std::vector<nn::Tensors>* outputs);
+  /// Whether ranks run different blocks, so that only forward_backward() can train the model.
+  [[nodiscard]] virtual bool is_pipeline() const { return false; }
   /// While the guard exists, backward passes add to the local gradients without a reduction.
   virtual ScopeGuard no_sync() = 0;
   /// Whether a step reduces after each of its microbatches (and holds no full gradients) instead of once at its end.
@@ -79,23 +81,24 @@ class BoostedModel {
   /// pass (the one outside no_sync()) or here, not only in step(): `trireme verify` compares these gradients.
   /// Collective.
   virtual std::vector<shard::Slice> gradients() = 0;
-  /// Bytes of the weights that the layers compute with on this rank; separate master weights count for the optimizer.
-  [[nodiscard]] virtual std::int64_t parameter_bytes() const = 0;
-  /// Peak number of bytes of other ranks' weights held in addition; 0 if weights are never gathered.
-  [[nodiscard]] virtual std::int64_t peak_gathered_bytes() const { return 0; }
-  /// Notes for the user on how this rank holds the model, one line each, for the header of a run.
-  [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
+  [[nodiscard]] virtual ModelReport report() const = 0;
   /// A chart of how this rank's pipeline group spent the last traced step (core/base/trace.h), as text of at most the
   /// given number of columns; "" when there is nothing to draw. Collective.
-  virtual std::string picture(int /*columns*/) { return ""; }
-  /// Further remedies for a run that is out of memory in training: "lower plugin.NAME.KEY", ...
-  [[nodiscard]] virtual std::vector<std::string> memory_advice() const { return {}; }
+  virtual std::string chart(int /*columns*/) { return ""; }
 };
 
 /// The result of an optimizer step, on the device: reading it waits for the step, which itself does not synchronise.
 struct StepResult {
   at::Tensor grad_norm;  ///< before clipping, 0-dim
   at::Tensor found_inf;  ///< undefined without a loss scale; otherwise nonzero when the step was skipped
+};
+
+/// What this rank's optimizer holds, for the header of a run and its summary.
+struct OptimizerReport {
+  std::int64_t state_bytes = 0;       ///< of moments, and of masters that are copies
+  std::int64_t host_state_bytes = 0;  ///< the part of state_bytes in host memory instead of device memory
+  std::int64_t gradient_bytes = 0;    ///< of the gradients that this rank held at its last step
+  std::string description{};          ///< the method with its options
 };
 
 /// An optimizer under a plugin.
@@ -111,12 +114,7 @@ class BoostedOptimizer {
   /// The state tensors with their placements, named as in checkpoints ("<parameter>.exp_avg"). They can be written to.
   virtual std::vector<shard::Slice> state() = 0;
   [[nodiscard]] virtual optim::LossScaler& scaler() = 0;
-  [[nodiscard]] virtual std::int64_t state_bytes() const = 0;
-  /// The part of state_bytes() that is in host memory instead of device memory.
-  [[nodiscard]] virtual std::int64_t host_state_bytes() const { return 0; }
-  /// Bytes of the gradients that this rank held at its last step.
-  [[nodiscard]] virtual std::int64_t gradient_bytes() const = 0;
-  [[nodiscard]] virtual std::string describe() const = 0;
+  [[nodiscard]] virtual OptimizerReport report() const = 0;
   /// Set by the Booster.
   void set_buffer_sync(std::shared_ptr<BufferSync> sync) { buffer_sync_ = std::move(sync); }
 

@@ -1,4 +1,5 @@
-// What a run says of itself, and what it leaves: each number is of the weights it stands beside.
+// Tests what a run prints and writes. Each reported score is that of the weights it is reported with.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/failure/metrics.h"
@@ -6,22 +7,22 @@
 namespace trireme::tests {
 namespace {
 
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
-Words sets(std::initializer_list<std::string> assignments, Words words = {}) {
-  for (const auto& assignment : assignments) words.insert(words.end(), {"--set", assignment});
-  return words;
+Arguments sets(std::initializer_list<std::string> assignments, Arguments arguments = {}) {
+  for (const auto& assignment : assignments) arguments.insert(arguments.end(), {"--set", assignment});
+  return arguments;
 }
 
-/// What it printed.
-std::string train_well(const SmallRun& run, int ranks, const Words& words) {
-  const auto outcome = run.train(ranks, words);
-  EXPECT_EQ(outcome.code, 0) << outcome.err << outcome.out;
-  return outcome.out;
+/// Trains, and returns what the run printed.
+std::string train_well(const SmallRun& run, int ranks, const Arguments& arguments) {
+  const auto result = run.train(ranks, arguments);
+  EXPECT_EQ(result.code, 0) << result.err << result.out;
+  return result.out;
 }
 
-// 42 samples in batches of 8: the sixth has 2.
-TEST(Metrics, AreWhatAHandComputes) {
+// An epoch has 42 samples in batches of 8, of which the sixth has only 2.
+TEST(Metrics, MatchAComputationByHand) {
   const SmallRun run(kLeaves, "epochs = 2\nglobal_batch = 8\n");
   train_well(
       run, 2,
@@ -42,7 +43,7 @@ TEST(Metrics, AreWhatAHandComputes) {
       plain += steps[i]["loss"].get<double>() / 6;
     }
     EXPECT_NEAR(epochs[epoch]["train_loss"], weighted, 1e-12);
-    EXPECT_GT(std::abs(weighted - plain), 1e-6) << "the last batch must matter here";
+    EXPECT_GT(std::abs(weighted - plain), 1e-6) << "the last batch must change the mean";
   }
   const auto summary = json_of(run.dir() + "/summary.json");
   EXPECT_EQ(summary["steps"], 12);
@@ -58,7 +59,7 @@ TEST(Metrics, AreWhatAHandComputes) {
   EXPECT_EQ(summary["ranks"].size(), 2U);
 }
 
-TEST(Metrics, OfAnEvaluationAreWithoutLabelSmoothing) {
+TEST(Metrics, OfAnEvaluationIgnoreLabelSmoothing) {
   std::vector<double> validation, train;
   for (const auto* smoothing : {"0", "0.3"}) {
     const SmallRun run;
@@ -70,40 +71,39 @@ TEST(Metrics, OfAnEvaluationAreWithoutLabelSmoothing) {
   EXPECT_NE(train[0], train[1]);
 }
 
-TEST(Outcome, TheFirstOfEqualEpochsIsTheBest) {
+TEST(RunResult, TheFirstOfEqualEpochsIsTheBest) {
   const SmallRun run(kLeaves, "epochs = 3\nglobal_batch = 8\n");
-  const auto outcome = run.train(1, sets({"optimizer.lr=0"}));
+  const auto result = run.train(1, sets({"optimizer.lr=0"}));
   const auto summary = json_of(run.dir() + "/summary.json");
   EXPECT_EQ(summary["best"]["epoch"], 1);
   EXPECT_EQ(summary["final"]["epoch"], 3);
-  EXPECT_NE(outcome.out.find("\nlast      epoch 3: validation accuracy "), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("\nbest      epoch 1: validation accuracy "), std::string::npos) << outcome.out;
+  EXPECT_NE(result.out.find("\nlast      epoch 3: validation accuracy "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\nbest      epoch 1: validation accuracy "), std::string::npos) << result.out;
 }
 
-TEST(Outcome, OneEpochOfOneStepIsToldAsOne) {
+TEST(RunResult, ReportsOneEpochOfOneStepInSingular) {
   const SmallRun run;
-  const auto outcome = run.train(1, sets({"train.max_steps=1", "optimizer.freeze=[\"encoder\", \"cls_token\"]"}));
-  EXPECT_NE(outcome.out.find("1 epoch of 42 examples"), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find(", 1 step, "), std::string::npos) << outcome.out;
-  // Of a layer: 4 x (16 x 16 + 16) + (32 x 16 + 32) + (16 x 32 + 16) + 4 x 16; of the token 16.
-  EXPECT_NE(outcome.out.find(" trained, 2,240 frozen\n"), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("\nbest      epoch 1, the last: validation accuracy "), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("weights in " + run.dir() + "/model and " + run.dir() + "/model-best\n"),
-            std::string::npos)
-      << outcome.out;
+  const auto result = run.train(1, sets({"train.max_steps=1", "optimizer.freeze=[\"encoder\", \"cls_token\"]"}));
+  EXPECT_NE(result.out.find("1 epoch of 42 examples"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find(", 1 step, "), std::string::npos) << result.out;
+  // A layer has 4 x (16 x 16 + 16) + (32 x 16 + 32) + (16 x 32 + 16) + 4 x 16 parameters, the class token 16.
+  EXPECT_NE(result.out.find(" trained, 2,240 frozen\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\nbest      epoch 1, the last: validation accuracy "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("weights in " + run.dir() + "/model and " + run.dir() + "/model-best\n"), std::string::npos)
+      << result.out;
   EXPECT_EQ(content_of(run.dir() + "/model/model.safetensors"),
             content_of(run.dir() + "/model-best/model.safetensors"));
 }
 
-/// The last epoch's steps are so large that it is worse than those before.
-const Words kSpoilt = sets({"schedule.name=multi_step", "schedule.milestones=[12]", "schedule.gamma=500"});
+/// The steps of the last epoch are so large that its scores are worse than the earlier ones.
+const Arguments kSpoilt = sets({"schedule.name=multi_step", "schedule.milestones=[12]", "schedule.gamma=500"});
 
 /// The lines of an evaluation, by split: "loss 1.2345   accuracy 33.3 %".
 std::map<std::string, std::string> evaluated(const std::string& weights, int ranks) {
-  const auto outcome = run_process({TRIREME_COMMAND, "eval", weights, "--ranks", std::to_string(ranks)});
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto result = run_process({TRIREME_COMMAND, "eval", weights, "--ranks", std::to_string(ranks)});
+  EXPECT_EQ(result.code, 0) << result.err;
   std::map<std::string, std::string> out;
-  for (const auto& line : lines_of(outcome.out)) {
+  for (const auto& line : lines_of(result.out)) {
     const auto begin = line.find("loss "), end = line.find("   top-");
     if (begin != std::string::npos && end != std::string::npos)
       out[line.substr(0, line.find(' '))] = line.substr(begin, end - begin);
@@ -118,7 +118,7 @@ std::string reported(const nlohmann::json& of, const std::string& split) {
   return text;
 }
 
-/// Of the two last lines on the screen, one.
+/// One of the two last lines on the screen, without its label.
 std::string closing(const nlohmann::json& of) {
   char text[80];
   std::snprintf(text, sizeof text, "epoch %d: validation accuracy %.1f %%, test %.1f %%;", of["epoch"].get<int>(),
@@ -126,19 +126,19 @@ std::string closing(const nlohmann::json& of) {
   return text;
 }
 
-// In every layout: the weights of the two folders give the numbers that the summary tells of them.
-TEST(Outcome, LastAndBestAreEachScoredByTheirOwnWeights) {
-  const std::vector<std::pair<int, Words>> layouts{
+// In every layout the weights of the two folders give the scores that the summary reports for them.
+TEST(RunResult, ScoresOfLastAndBestMatchTheirWeights) {
+  const std::vector<std::pair<int, Arguments>> layouts{
       {1, {}},
       {2, sets({"parallel.plugin=low_level_zero", "plugin.low_level_zero.stage=2", "train.precision=bf16"})},
       {2, sets({"parallel.plugin=gemini"})},
       {2, sets({"parallel.tp=2"})},
       {4, sets({"parallel.tp=2", "parallel.pp=2", "train.micro_batch=2"})}};
-  for (const auto& [ranks, words] : layouts) {
-    SCOPED_TRACE(testing::PrintToString(words));
+  for (const auto& [ranks, arguments] : layouts) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
     const SmallRun run(kLeaves, "epochs = 3\nglobal_batch = 8\n");
     auto all = kSpoilt;
-    all.insert(all.end(), words.begin(), words.end());
+    all.insert(all.end(), arguments.begin(), arguments.end());
     const auto out = train_well(run, ranks, all);
     const auto summary = json_of(run.dir() + "/summary.json");
     EXPECT_LT(summary["best"]["epoch"], 3);
@@ -159,8 +159,8 @@ TEST(Outcome, LastAndBestAreEachScoredByTheirOwnWeights) {
   }
 }
 
-TEST(Outcome, TheBestWeightsSurviveAResume) {
-  const auto words = [](std::initializer_list<std::string> more) {
+TEST(RunResult, TheBestWeightsSurviveAResume) {
+  const auto arguments = [](std::initializer_list<std::string> more) {
     auto all = sets({"run.checkpoint_every=4", "run.keep_checkpoints=9"}, kSpoilt);
     return sets(more, all);
   };
@@ -174,24 +174,24 @@ TEST(Outcome, TheBestWeightsSurviveAResume) {
     EXPECT_TRUE(content_of(dir + "/model-best/model.safetensors") == best) << dir;
     EXPECT_TRUE(fs::exists(dir + "/model-best/config.json"));
   };
-  train_well(run, 1, words({"train.max_steps=12"}));
+  train_well(run, 1, arguments({"train.max_steps=12"}));
   const auto resume = [&](int ranks, const std::string& from, std::initializer_list<std::string> more = {}) {
-    auto all = words(more);
+    auto all = arguments(more);
     all.insert(all.end(), {"--resume", from});
     train_well(run, ranks, all);
   };
-  // Whatever stands in its place: a checkpoint brings its own.
+  // A checkpoint contains the best weights, so the folder is not needed.
   fs::remove_all(run.dir() + "/model-best");
   resume(1, "auto");
   expect_same(run.dir());
-  // Into another folder, and back to before there was a best.
+  // The run is resumed into another folder, and from a checkpoint that precedes the best weights.
   resume(2, run.dir() + "/checkpoints/step-00000012", {"run.dir=" + run.folder.path() + "/other"});
   EXPECT_TRUE(content_of(run.folder.path() + "/other/model-best/model.safetensors") == best);
   resume(1, run.dir() + "/checkpoints/step-00000004");
   expect_same(run.dir());
 }
 
-TEST(Outcome, AResumedRunWithNothingLeftToDoChangesNothing) {
+TEST(RunResult, ResumingAFinishedRunChangesNothing) {
   const SmallRun run;
   train_well(run, 1, {});
   std::map<std::string, std::string> before;
@@ -205,7 +205,7 @@ TEST(Outcome, AResumedRunWithNothingLeftToDoChangesNothing) {
         << again.out;
     for (const auto& [file, content] : before) EXPECT_TRUE(content_of(run.dir() + "/" + file) == content) << file;
   }
-  // Ended between its last checkpoint and its results: these are made.
+  // A run that ended between its last checkpoint and its results writes the results when it is resumed.
   fs::remove(run.dir() + "/summary.json");
   fs::remove_all(run.dir() + "/model");
   const auto rest = run.train(1, {"--resume", "auto"});
@@ -214,8 +214,8 @@ TEST(Outcome, AResumedRunWithNothingLeftToDoChangesNothing) {
   EXPECT_EQ(metrics_of(run.dir(), "eval", "test").size(), 1U);
 }
 
-// It holds every key that applied, at its value; with another choice some of them apply no longer.
-TEST(Outcome, TheResolvedFileCanBeChanged) {
+// The file contains every key that applied, with its value; with another optimizer some of them no longer apply.
+TEST(RunResult, TheResolvedFileCanBeChanged) {
   const SmallRun run;
   train_well(run, 1, {});
   const auto again = run_process({TRIREME_COMMAND, "train", run.dir() + "/config.toml", "--set", "optimizer.name=sgd",
@@ -223,7 +223,7 @@ TEST(Outcome, TheResolvedFileCanBeChanged) {
   EXPECT_EQ(again.code, 0) << again.err;
 }
 
-TEST(Outcome, NoNewStartOverDamagedCheckpoints) {
+TEST(RunResult, DamagedCheckpointsPreventANewStart) {
   const SmallRun run;
   train_well(run, 1, sets({"run.checkpoint_every=2"}));
   std::vector<std::string> found;
@@ -233,15 +233,23 @@ TEST(Outcome, NoNewStartOverDamagedCheckpoints) {
   }
   ASSERT_EQ(found.size(), 2U);
   for (const int ranks : {1, 2}) {
-    const auto outcome = run.train(ranks, {"--resume", "auto"});
-    for (const auto& file : found) expect_refusal(outcome, 7, file + " is truncated: 100 bytes");
+    const auto result = run.train(ranks, {"--resume", "auto"});
+    for (const auto& file : found) expect_refusal(result, 7, file + " is truncated: 100 bytes");
   }
   EXPECT_FALSE(fs::exists(run.dir() + ".1"));
   EXPECT_TRUE(fs::exists(run.dir() + "/summary.json"));
 }
 
-// Both ranks meet it, in different epochs.
-TEST(Outcome, AnUnreadableSampleIsCountedOnce) {
+/// The lines of a rank's log, without their timestamps.
+std::vector<std::string> log_of(const SmallRun& run, int rank) {
+  std::vector<std::string> lines;
+  for (const auto& line : lines_of(content_of(run.dir() + "/logs/rank-" + std::to_string(rank) + ".log")))
+    lines.push_back(line.substr(std::string("2026-01-31 12:00:00.000 ").size()));
+  return lines;
+}
+
+// Both ranks read the unreadable sample, in different epochs.
+TEST(RunResult, AnUnreadableSampleIsCountedOnceAndByRank) {
   const TemporaryFolder folder;
   const auto leaves = folder.path() + "/leaves";
   ASSERT_EQ(run_process({TRIREME_COMMAND, "data", "leaves", "--out", leaves, "--images", "60", "--size", "16"}).code,
@@ -250,29 +258,75 @@ TEST(Outcome, AnUnreadableSampleIsCountedOnce) {
   std::ofstream(victim, std::ios::binary) << "this is no image";
   const SmallRun run("[data]\nname = \"image_folder\"\nimage_size = 16\npath = \"" + leaves + "\"\n",
                      "epochs = 8\nglobal_batch = 8\n");
-  const auto outcome = run.train(2, sets({"data.on_bad_sample=skip"}));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  for (const auto* rank : {"rank 0: ", "rank 1: "})
-    EXPECT_NE(outcome.err.find(rank + std::string("a sample is skipped: ") + victim.string()), std::string::npos)
-        << outcome.err;
-  EXPECT_EQ(json_of(run.dir() + "/summary.json")["skipped_samples"], (nlohmann::json{{"train", 1}}));
-  EXPECT_NE(outcome.out.find(", 1 unreadable in train skipped\n"), std::string::npos) << outcome.out;
+  const auto result = run.train(2, sets({"data.on_bad_sample=skip", "run.rank_logs=true"}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  const auto summary = json_of(run.dir() + "/summary.json");
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto warning = "warning: rank " + std::to_string(rank) + ": a sample is skipped: " + victim.string();
+    EXPECT_NE(result.err.find(warning), std::string::npos) << result.err;
+    const auto log = log_of(run, rank);
+    EXPECT_EQ(std::count_if(log.begin(), log.end(), [&](const auto& line) { return line.starts_with("warning: "); }),
+              1);
+    EXPECT_EQ(std::count_if(log.begin(), log.end(), [&](const auto& line) { return line.starts_with(warning); }), 1);
+    EXPECT_EQ(std::count_if(log.begin(), log.end(), [](const auto& line) { return line.starts_with("step "); }),
+              summary["steps"]);
+    EXPECT_EQ(summary["ranks"][rank]["skipped_samples"], (nlohmann::json{{"train", 1}}));
+  }
+  EXPECT_EQ(summary["skipped_samples"], (nlohmann::json{{"train", 1}}));
+  EXPECT_NE(result.out.find(", 1 unreadable in train skipped\nskipped   rank 0: 1 in train; rank 1: 1 in train\n"),
+            std::string::npos)
+      << result.out;
 }
 
-// The tutorial's file, with a smaller model, smaller images and two steps.
-TEST(Outcome, TheTutorialsFileRuns) {
+// Each rank logs its steps and evaluations, and the error that ends it. A new run removes the old logs.
+TEST(RunResult, EachRankHasALogOnRequest) {
+  const SmallRun run(kLeaves, "epochs = 1\nglobal_batch = 8\n");
+  train_well(run, 2, sets({"run.rank_logs=true"}));
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto log = log_of(run, rank);
+    ASSERT_EQ(log.size(), 8U);  // 6 steps, the validation and the test
+    EXPECT_TRUE(log[0].starts_with("step 1: ") && log[0].ends_with("; 4 samples here")) << log[0];
+    EXPECT_TRUE(log[7].starts_with("evaluation of the test split: ")) << log[7];
+  }
+  const auto failed = run.train(2, sets({"run.rank_logs=true", "optimizer.lr=1e30", "train.max_norm=0"}));
+  EXPECT_EQ(failed.code, 6) << failed.err;
+  for (int rank = 0; rank < 2; ++rank) EXPECT_NE(log_of(run, rank).back().find("error: step "), std::string::npos);
+  train_well(run, 2, {});
+  EXPECT_FALSE(fs::exists(run.dir() + "/logs"));
+}
+
+// The model's FLOPs follow from a formula, and the rates from these FLOPs and the measured times.
+TEST(RunResult, ReportsTheModelsFlopsAndTheMfu) {
+  const SmallRun run(kLeaves, "epochs = 1\nglobal_batch = 8\nrecompute = true\n");
+  const auto out = train_well(run, 2, sets({"run.peak_tflops=0.5"}));
+  const double n = 5, h = 16, m = 32, head = 2 * h * 3;  // 4 patches and the class token, the only query token
+  const double sample = 2 * 4 * h * 3 * 64 + 2 * (2 * n * h * h + 2 * h * h + 2 * h * m) + 4 * n * h + head;
+  for (const auto& step : metrics_of(run.dir(), "step")) {
+    const double rate = 3 * sample * step["samples_per_s"].get<double>();
+    EXPECT_NEAR(step["flops_per_s"].get<double>(), rate, 1e-9 * rate);
+    EXPECT_NEAR(step["mfu"].get<double>(), rate / 1e12, 1e-9 * rate / 1e12) << "2 ranks of 0.5 TFLOP/s";
+  }
+  const auto summary = json_of(run.dir() + "/summary.json");
+  EXPECT_EQ(summary["peak_flops_per_s"], 1e12);
+  EXPECT_EQ(summary["mfu"].get<double>(), summary["flops_per_s"].get<double>() / 1e12);
+  EXPECT_NE(out.find("FLOP/s (MFU "), std::string::npos) << out;
+}
+
+// The tutorial's file is run with a smaller model, smaller images and two steps.
+TEST(RunResult, TheTutorialsFileRuns) {
   const TemporaryFolder folder;
   const auto leaves = folder.path() + "/leaves", dir = folder.path() + "/run";
   ASSERT_EQ(run_process({TRIREME_COMMAND, "data", "leaves", "--out", leaves, "--images", "60", "--size", "32"}).code,
             0);
-  auto words = sets({"run.dir=" + dir, "run.device=cpu", "data.path=" + leaves, "data.image_size=32",
-                     "model.weights=", "model.hidden_size=24", "model.num_layers=4", "model.num_heads=2",
-                     "model.intermediate_size=48", "train.max_steps=2"},
-                    {TRIREME_COMMAND, "train", TRIREME_SOURCE_DIR "/configs/beans_vit_tutorial.toml", "--ranks", "4"});
-  const auto outcome = run_process(words, {.time_limit = 120});
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  auto arguments =
+      sets({"run.dir=" + dir, "run.device=cpu", "data.path=" + leaves, "data.image_size=32",
+            "model.weights=", "model.hidden_size=24", "model.num_layers=4", "model.num_heads=2",
+            "model.intermediate_size=48", "train.max_steps=2"},
+           {TRIREME_COMMAND, "train", TRIREME_SOURCE_DIR "/configs/beans_vit_tutorial.toml", "--ranks", "4"});
+  const auto result = run_process(arguments, {.time_limit = 120});
+  EXPECT_EQ(result.code, 0) << result.err;
   for (const auto* says : {"4 = dp 1 x pp 2 x tp 2", "global batch 32 (32 x 1 per rank)", "fp16"})
-    EXPECT_NE(outcome.out.find(says), std::string::npos) << says << "\n" << outcome.out;
+    EXPECT_NE(result.out.find(says), std::string::npos) << says << "\n" << result.out;
   EXPECT_EQ(json_of(dir + "/summary.json")["steps"], 2);
   EXPECT_EQ(json_of(dir + "/summary.json")["skipped_steps"], 0);
 }

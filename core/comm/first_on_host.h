@@ -1,0 +1,16 @@
+// Runs work on the first rank of each host before the others, as for downloading or preparing data that they then find.
+#pragma once
+
+#include <functional>
+
+#include "core/comm/world.h"
+
+namespace trireme::comm {
+
+/// Calls body() on the first rank of each host (local_rank 0); when it has returned on all hosts, calls it on the other
+/// ranks. body() itself must not be collective. The first ranks must finish within the world's timeout. Collective.
+/// @throws what body() throws; CommError on the other ranks when it threw on the first rank of a host, without calling
+/// it there
+void first_on_host(const World& world, const std::function<void()>& body);
+
+}  // namespace trireme::comm

@@ -1,0 +1,97 @@
+// RunCallback: code that joins a training run at its events. The parts of `trireme train` besides the loop itself are
+// callbacks: metrics.jsonl, the progress line, the best weights, the time limit, the timeline, the logs of the ranks. A
+// program passes its own to run_training(), and an extension adds a maker of its own to Kinds::callbacks. They are
+// called after the built-in ones.
+//
+// Every rank calls each event of all its callbacks, in the same order, so that a callback may be collective; what
+// on_log() gets is the same on every rank, except times, and FLOPs, which only rank 0 has. An error that a callback
+// throws ends the run.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/booster/booster.h"
+#include "core/train/evaluate.h"
+#include "core/train/prepare.h"
+#include "core/train/resume.h"
+
+namespace trireme::train {
+
+class Console;
+class RunFolder;
+struct RunResult;
+
+/// A run in progress. Valid from on_start() to on_finish().
+struct RunContext {
+  const Prepared& prepared;  ///< its plugin is with the booster
+  comm::World& world;
+  RunFolder& folder;
+  Console& console;
+  Booster& booster;
+  Boosted& run;
+  TrainerState& state;
+  std::string resumed_from{};   ///< the checkpoint; "" for a new run
+  std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start
+  /// Empty while the training continues. A callback stops the training after this step by setting it, on every rank, to
+  /// the key that requested the stop.
+  std::string stopped_by{};
+};
+
+/// A step whose work has been launched. On a GPU its numbers are not on the host yet, see StepLog.
+struct StepEnd {
+  const TrainStep& step;
+  const data::StepBatch& batch;
+  double seconds;  ///< since the previous step's end, on this rank
+};
+
+/// The numbers of a step, once they are on the host: at once on the CPU, some steps later on a GPU.
+struct StepLog {
+  checkpoint::Progress at;      ///< after the step
+  double loss, lr;              ///< loss: mean over the global batch
+  double grad_norm;             ///< before clipping
+  bool skipped;                 ///< by the loss scale
+  std::int64_t samples;         ///< of the global batch
+  double seconds, data_wait;    ///< data_wait: the part of the time in which the loop waited for this data
+  std::optional<double> flops;  ///< of all ranks (core/train/flop_rate.h); only on rank 0
+};
+
+/// A finished evaluation. An epoch ends with one of the validation split.
+struct Evaluation {
+  const char* split;  ///< "validation" or "test"
+  const EvalResult& result;
+  const Evaluated& of;       ///< the step and epoch of the evaluated weights
+  std::string weights = "";  ///< of the test split: "last" or "best"
+  struct Epoch {
+    double train_loss, seconds;
+  };
+  std::optional<Epoch> epoch = std::nullopt;  ///< set at the end of an epoch
+};
+
+class RunCallback {
+ public:
+  virtual ~RunCallback() = default;
+  /// Before the first step; a resumed run is restored.
+  virtual void on_start(RunContext& /*run*/) {}
+  virtual void on_step_begin(RunContext& /*run*/) {}
+  /// After a step's work is launched and counted in RunContext::state. Reading a tensor of the step here would wait for
+  /// the device in every step.
+  virtual void on_step_end(RunContext& /*run*/, const StepEnd& /*step*/) {}
+  /// Once for each step, in order. Not collective: ranks get here at different times.
+  virtual void on_log(RunContext& /*run*/, const StepLog& /*log*/) {}
+  virtual void on_evaluate(RunContext& /*run*/, const Evaluation& /*evaluation*/) {}
+  /// After a checkpoint is complete.
+  virtual void on_save(RunContext& /*run*/, const std::string& /*checkpoint*/) {}
+  /// After summary.json is written.
+  virtual void on_finish(RunContext& /*run*/, const RunResult& /*result*/) {}
+  /// When an error ends the run on this rank, before the error is reported. Not collective; must not throw.
+  virtual void on_exception(const std::exception_ptr& /*error*/) {}
+};
+
+using Callbacks = std::vector<std::shared_ptr<RunCallback>>;
+
+}  // namespace trireme::train

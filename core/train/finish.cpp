@@ -1,0 +1,71 @@
+#include "core/train/finish.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/checkpoint/weights.h"
+#include "core/comm/text.h"
+#include "core/train/console.h"
+#include "core/train/pretrained.h"
+#include "core/train/run_folder.h"
+
+namespace trireme::train {
+namespace {
+
+/// Evaluates the exported weights on the test split: the last ones, and the best ones if they differ.
+void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
+  const auto loader = run.booster.evaluation_loader(run.prepared.data.test, run.prepared.eval_batch);
+  result.test = evaluate(run.booster, run.run, *loader);
+  inputs.report({.split = "test", .result = *result.test, .of = run.state.last, .weights = "last"});
+  if (result.best_is_last() || !inputs.best.load(run.booster, run.run)) return;
+  result.best_test = evaluate(run.booster, run.run, *loader);
+  inputs.report({.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
+}
+
+void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
+  try {
+    score_test(run, inputs, result);
+  } catch (const DataError& error) {
+    const bool resumes = run.prepared.config.run.keep_checkpoints > 0;
+    throw DataError(
+        fmt::format("{}. The training is complete, and its weights are in {}/{}{}", error.what(), run.folder.dir(),
+                    kExportedModel, resumes ? "; with --resume auto only the test runs" : ""),
+        error.where());
+  }
+}
+
+}  // namespace
+
+void finish(RunContext& run, const FinishInputs& inputs, const std::function<void(const RunResult&)>& done) {
+  const auto& p = run.prepared;
+  // Save before the test, so that an error in the test samples does not lose the training.
+  const auto model = fmt::format("{}/{}", run.folder.dir(), kExportedModel);
+  const bool exports_best = p.config.run.export_weights == "best";
+  if (exports_best)
+    inputs.best.export_to(model);
+  else
+    checkpoint::save_weights(model, run.run.model->state_dict(), model_texts(p), run.booster.mesh());
+  RunResult result{.state = run.state,
+                   .run_dir = run.folder.dir(),
+                   .shown = p.shown,
+                   .resumed_at = run.resumed_at,
+                   .exports_best = exports_best,
+                   .flops_per_s = inputs.flops_per_s,
+                   .peak_flops = inputs.peak_flops};
+  if (p.data.test) try_test(run, inputs, result);
+  if (run.state.at.epoch < p.config.train.epochs)
+    result.stopped_by = run.state.at.global_step >= p.total_steps ? "train.max_steps" : run.stopped_by;
+  result.seconds = inputs.seconds();
+  const auto skipped = skipped_samples(p.data, run.world);
+  result.skipped_samples = skipped.distinct;
+  result.skipped_by_rank = skipped.by_rank;
+  const auto reports = comm::gather_text(run.world.group(), run.world.device(),
+                                         rank_report(run.run, run.world, inputs.local_samples).dump());
+  run.folder.summary(run_summary(result, run.booster, reports));
+  for (const auto& line : closing_lines(result)) run.console.line(line);
+  done(result);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,47 @@
+#include "core/train/metrics_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/train/run_folder.h"
+
+namespace trireme::train {
+
+void MetricsFile::on_start(RunContext& run) {
+  const auto& from = run.resumed_from;
+  if (!from.empty())
+    run.folder.metric({{"kind", "event"}, {"event", "resume"}, {"from", from}, {"step", run.state.at.global_step}});
+}
+
+void MetricsFile::on_log(RunContext& run, const StepLog& log) {
+  nlohmann::json line{{"kind", "step"},
+                      {"step", log.at.global_step},
+                      {"epoch", log.at.epoch + 1},
+                      {"loss", log.loss},
+                      {"lr", log.lr},
+                      {"grad_norm", log.grad_norm},
+                      {"samples", log.samples},
+                      {"samples_per_s", static_cast<double>(log.samples) / log.seconds},
+                      {"data_wait", log.data_wait}};
+  if (run.run.optimizer->scaler().enabled()) line["skipped"] = log.skipped;
+  if (log.flops) line["flops_per_s"] = *log.flops / log.seconds;
+  if (log.flops && peak_) line["mfu"] = *log.flops / log.seconds / *peak_;
+  run.folder.metric(std::move(line));
+}
+
+void MetricsFile::on_evaluate(RunContext& run, const Evaluation& evaluation) {
+  nlohmann::json line{{"kind", "eval"},
+                      {"split", evaluation.split},
+                      {"step", evaluation.of.step},
+                      {"epoch", evaluation.of.epoch},
+                      {"samples", evaluation.result.samples},
+                      {"seconds", evaluation.result.seconds}};
+  line.update(to_json(evaluation.result));
+  if (!evaluation.weights.empty()) line["weights"] = evaluation.weights;
+  if (evaluation.epoch) {
+    line["train_loss"] = evaluation.epoch->train_loss;
+    line["epoch_seconds"] = evaluation.epoch->seconds;
+  }
+  run.folder.metric(std::move(line));
+}
+
+}  // namespace trireme::train

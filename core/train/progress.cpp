@@ -1,0 +1,56 @@
+#include "core/train/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/text.h"
+#include "core/train/console.h"
+#include "core/train/run_folder.h"
+
+namespace trireme::train {
+
+void ProgressReport::on_start(RunContext& run) {
+  const auto& at = run.state.at;
+  if (const auto& from = run.resumed_from; !from.empty())
+    run.console.line(at.global_step < total_steps_
+                         ? fmt::format("resume    from {}: epoch {}, step {}", from, at.epoch + 1, at.global_step)
+                         : fmt::format("resume    from {}: all {} done; evaluation and export are left", from,
+                                       text::quantity(at.global_step, "step")));
+  for (const auto& note : run.folder.resume_point().notes) run.console.line(note);
+  begin_ = std::chrono::steady_clock::now();
+}
+
+void ProgressReport::on_log(RunContext& run, const StepLog& log) {
+  // The first step is warm-up; after it, a moving average over about ten steps.
+  seconds_a_step_ =
+      seconds_a_step_ == 0 || log.at.step_in_epoch <= 2 ? log.seconds : 0.9 * seconds_a_step_ + 0.1 * log.seconds;
+  waited_ += log.data_wait;
+  const auto elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  Progress progress{.epoch = log.at.epoch + 1,
+                    .epochs = run.prepared.config.train.epochs,
+                    .step = log.at.step_in_epoch,
+                    .steps = run.run.loader->steps_per_epoch(),
+                    .total_left = total_steps_ - log.at.global_step,
+                    .loss = log.loss,
+                    .lr = log.lr,
+                    .grad_norm = log.grad_norm,
+                    .samples_per_s = static_cast<double>(log.samples) / seconds_a_step_,
+                    .data_wait = waited_ / std::max(1e-9, elapsed),
+                    .skipped = run.state.skipped};
+  if (log.flops) progress.flops_per_s = *log.flops / seconds_a_step_;
+  if (log.flops && peak_) progress.mfu = *progress.flops_per_s / *peak_;
+  run.console.progress(progress, seconds_a_step_);
+}
+
+void ProgressReport::on_evaluate(RunContext& run, const Evaluation& evaluation) {
+  if (!evaluation.epoch) return;
+  const auto& result = evaluation.result;
+  const auto& shown = run.prepared.shown;
+  auto line = fmt::format("epoch {:<3} train {:.4f}   validation {:.4f}", evaluation.of.epoch,
+                          evaluation.epoch->train_loss, result.loss);
+  if (shown.name != kLoss) line += fmt::format("   {} {}", shown.label, metric_text(shown, result.value(shown.name)));
+  run.console.line(fmt::format("{}   {:.1f} s", line, evaluation.epoch->seconds));
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,148 @@
+#include "datasets/stored_images.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "core/base/error.h"
+#include "datasets/image.h"
+
+namespace trireme::datasets {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kCifarSide = 32, kCifarPlane = kCifarSide * kCifarSide;
+constexpr std::uint32_t kIdxLabels = 0x0801, kIdxImages = 0x0803;  ///< unsigned bytes with one and with three dims
+
+/// The whole file, decompressed if it is in gzip's format. @throws DataError
+std::vector<unsigned char> read_gzip(const std::string& path) {
+  const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzopen(path.c_str(), "rb"), gzclose);
+  if (!file) throw DataError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  std::vector<unsigned char> bytes;
+  std::array<unsigned char, 1 << 16> chunk;
+  for (int n = 0; (n = gzread(file.get(), chunk.data(), chunk.size())) != 0;) {
+    int problem = Z_OK;
+    if (n < 0) throw DataError(fmt::format("{}: cannot be decompressed: {}", path, gzerror(file.get(), &problem)));
+    bytes.insert(bytes.end(), chunk.begin(), chunk.begin() + n);
+  }
+  int problem = Z_OK;
+  gzerror(file.get(), &problem);
+  if (problem == Z_BUF_ERROR) throw DataError(fmt::format("{}: the file is truncated", path));
+  return bytes;
+}
+
+std::string with_or_without_gz(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(path, error)) return path;
+  if (fs::exists(path + ".gz", error)) return path + ".gz";
+  throw DataError(fmt::format("{}: there is no such file, nor {}.gz", path, fs::path(path).filename().string()));
+}
+
+/// A file in the IDX format: a magic number, the sizes of the dims (big-endian), and unsigned bytes.
+struct Idx {
+  std::string path;
+  std::vector<std::int64_t> sizes;
+  std::vector<unsigned char> bytes;
+  std::size_t begin;  ///< of the values in `bytes`
+};
+
+Idx read_idx(const std::string& path, std::uint32_t magic, const char* what) {
+  Idx idx{path, {}, read_gzip(path), 0};
+  const auto number = [&](std::size_t at) {
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i) value = value << 8 | idx.bytes[at + i];
+    return value;
+  };
+  const std::size_t dims = magic & 0xff;
+  idx.begin = 4 * (1 + dims);
+  if (idx.bytes.size() < idx.begin || number(0) != magic)
+    throw DataError(fmt::format("{}: not an IDX file of {}: it does not begin with {:#010x}", path, what, magic));
+  double count = 1;
+  for (std::size_t d = 0; d < dims; ++d) {
+    idx.sizes.push_back(number(4 * (1 + d)));
+    count *= static_cast<double>(idx.sizes.back());
+  }
+  if (const auto values = idx.bytes.size() - idx.begin; static_cast<double>(values) != count)
+    throw DataError(
+        fmt::format("{}: the file has {} values, but its header says {:.0f}; it is damaged", path, values, count));
+  return idx;
+}
+
+class StoredSource : public PixelSource {
+ public:
+  explicit StoredSource(StoredImages images) : images_(std::move(images)) {}
+  [[nodiscard]] std::int64_t size() const override { return images_.pixels.size(0); }
+  [[nodiscard]] std::int64_t channels() const override { return images_.pixels.size(3); }
+  [[nodiscard]] std::int64_t label(std::int64_t index) const override {
+    return images_.labels.at(static_cast<std::size_t>(index));
+  }
+  [[nodiscard]] at::Tensor load(std::int64_t index) const override { return images_.pixels[index]; }
+
+ private:
+  StoredImages images_;
+};
+
+}  // namespace
+
+StoredImages read_mnist(const std::string& folder, const std::string& prefix) {
+  const auto file = [&](const char* name) { return with_or_without_gz((fs::path(folder) / (prefix + name)).string()); };
+  const auto images = read_idx(file("-images-idx3-ubyte"), kIdxImages, "images");
+  const auto labels = read_idx(file("-labels-idx1-ubyte"), kIdxLabels, "labels");
+  if (images.sizes[0] != labels.sizes[0])
+    throw DataError(
+        fmt::format("{}: {} images, but {} has {} labels", images.path, images.sizes[0], labels.path, labels.sizes[0]));
+  StoredImages out;
+  out.pixels = at::empty({images.sizes[0], images.sizes[1], images.sizes[2], 1}, at::kByte);
+  std::copy(images.bytes.begin() + static_cast<std::ptrdiff_t>(images.begin), images.bytes.end(),
+            out.pixels.mutable_data_ptr<unsigned char>());
+  out.labels.assign(labels.bytes.begin() + static_cast<std::ptrdiff_t>(labels.begin), labels.bytes.end());
+  if (const auto bad = std::find_if(out.labels.begin(), out.labels.end(), [](auto label) { return label > 9; });
+      bad != out.labels.end())
+    throw DataError(fmt::format("{}: label {} of image {} is not 0 to 9", labels.path, *bad, bad - out.labels.begin()));
+  return out;
+}
+
+StoredImages read_cifar(const std::vector<std::string>& files, std::int64_t label_bytes, std::int64_t classes) {
+  const std::int64_t record = label_bytes + 3 * kCifarPlane;
+  std::vector<unsigned char> bytes;
+  StoredImages out;
+  for (const auto& file : files) {
+    const auto more = read_bytes(file);
+    if (more.empty() || static_cast<std::int64_t>(more.size()) % record != 0)
+      throw DataError(fmt::format("{}: {} bytes are no whole number of images of {} bytes; the file is damaged", file,
+                                  more.size(), record));
+    for (std::int64_t at = label_bytes - 1; at < static_cast<std::int64_t>(more.size()); at += record) {
+      const auto label = more[static_cast<std::size_t>(at)];
+      if (label >= classes)
+        throw DataError(fmt::format("{}: label {} of image {} is not 0 to {}", file, label, at / record, classes - 1));
+      out.labels.push_back(label);
+    }
+    bytes.insert(bytes.end(), more.begin(), more.end());
+  }
+  const auto images = static_cast<std::int64_t>(out.labels.size());
+  out.pixels = at::empty({images, kCifarSide, kCifarSide, 3}, at::kByte);
+  auto* to = out.pixels.mutable_data_ptr<unsigned char>();
+  for (std::int64_t i = 0; i < images; ++i)
+    for (std::int64_t pixel = 0; pixel < kCifarPlane; ++pixel)
+      for (std::int64_t channel = 0; channel < 3; ++channel)
+        *to++ = bytes[static_cast<std::size_t>(i * record + label_bytes + channel * kCifarPlane + pixel)];
+  return out;
+}
+
+StoredImages part_of(const StoredImages& images, std::int64_t begin, std::int64_t end) {
+  return {images.pixels.narrow(0, begin, end - begin), {images.labels.begin() + begin, images.labels.begin() + end}};
+}
+
+std::shared_ptr<PixelSource> stored_source(StoredImages images) {
+  return std::make_shared<StoredSource>(std::move(images));
+}
+
+}  // namespace trireme::datasets

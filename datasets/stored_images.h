@@ -1,0 +1,36 @@
+// Images of one size that are in memory as a whole, and the files of MNIST and CIFAR that hold them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datasets/pixel_source.h"
+
+namespace trireme::datasets {
+
+/// The images of a split, in the order of the files.
+struct StoredImages {
+  at::Tensor pixels;                 ///< uint8 [N, H, W, C], contiguous
+  std::vector<std::int64_t> labels;  ///< [N]
+};
+
+/// MNIST's files: `folder`/{prefix}-images-idx3-ubyte and {prefix}-labels-idx1-ubyte, each as it is or with ".gz".
+/// LeCun, Cortes and Burges, "The MNIST database of handwritten digits".
+/// @throws DataError that names the file: it is missing, damaged or truncated, or the counts differ
+StoredImages read_mnist(const std::string& folder, const std::string& prefix);
+
+/// CIFAR's binary files, one after the other: `label_bytes` bytes a record, of which the last is the label, then 32 x
+/// 32 red, green and blue values. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
+/// @throws DataError that names the file: it is missing, is no whole number of records, or has a label that is no class
+StoredImages read_cifar(const std::vector<std::string>& files, std::int64_t label_bytes, std::int64_t classes);
+
+/// The images [begin, end). @pre 0 <= begin <= end <= N
+StoredImages part_of(const StoredImages& images, std::int64_t begin, std::int64_t end);
+
+std::shared_ptr<PixelSource> stored_source(StoredImages images);
+
+}  // namespace trireme::datasets

@@ -1,0 +1,38 @@
+// Sharded features: after attention or a column_parallel layer, until its row_parallel layer, each rank holds some of
+// the features of x. The layers between them and after them check that, because a policy cannot know the order.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/shard/placement.h"
+#include "shardformer/groups.h"
+
+namespace trireme::nn {
+class Dropout;
+}
+
+namespace trireme::shardformer {
+
+/// The features that this rank holds after the last sharded layer that ran.
+struct ShardedFeatures {
+  std::string by;  ///< path of the layer that sharded them; "" when they are not sharded
+  shard::Range mine{};
+  std::int64_t width = 0;
+};
+
+/// The setting in which the ranks of a tensor-parallel layer compute.
+struct ParallelContext {
+  ParallelGroups groups;
+  std::shared_ptr<ShardedFeatures> features;
+};
+
+/// This rank's share of `size` features, in whole units.
+shard::Range units_of(std::int64_t size, std::int64_t unit, const comm::Group& group);
+
+/// The role sharded_dropout.
+void cut_dropout(nn::Dropout& dropout, const ParallelContext& how);
+/// For a Dropout without a role, which draws the mask of full tensors: it must not be given sharded features.
+void refuse_sharded_features(nn::Dropout& dropout, const ParallelContext& how);
+
+}  // namespace trireme::shardformer
