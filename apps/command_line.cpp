@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <regex>
 
+#include "apps/command_options.h"
 #include "apps/eval_target.h"
 #include "apps/report.h"
 #include "core/base/error.h"
@@ -22,6 +22,7 @@ constexpr const char* kFooter = R"(Examples:
   trireme train configs/leaves_vit.toml --set train.epochs=5 --set optimizer.lr=1e-3
   trireme train configs/leaves_vit.toml --resume auto
   trireme eval runs/leaves_vit
+  trireme predict runs/leaves_vit photos/ --csv
   trireme verify configs/leaves_vit.toml --layouts "dp=1; dp=2; tp=2; dp=2,tp=2,zero=2"
   trireme config configs/leaves_vit.toml --print
   trireme config --explain train.micro_batch
@@ -29,116 +30,6 @@ constexpr const char* kFooter = R"(Examples:
 Ranks are started by --ranks, mpirun, srun or torchrun. Exit codes: 0 done, 1 a bug (verify: layouts differ), 2 config or
 command line, 3 data, 4 out of memory, 5 communication, 6 not finite, 7 checkpoint, 128 + n signal n (docs/errors.md).
 )";
-
-constexpr const char* kSetHelp =
-    "Override one option of the file. VALUE is TOML; a string needs no quotes. May be given several times";
-constexpr const char* kRanksHelp =
-    "Number of ranks to start on this machine, by mpirun; with GPUs, use one rank per GPU";
-
-// Otherwise CLI11 would take the arguments after `--set a=b` as further values.
-void add_set(CLI::App& command, std::vector<std::string>& set) {
-  command.add_option("--set", set, kSetHelp)->type_name("SECTION.KEY=VALUE")->allow_extra_args(false);
-}
-
-// Everything that CLI11 writes to. Its callbacks would need globals, so parsed subcommands are evaluated later.
-struct Parsed {
-  TrainCommand train;
-  std::string resume;
-  EvalCommand eval;
-  VerifyCommand verify;
-  RecordCommand record;
-  CheckCommand check;
-  LeavesCommand leaves;
-  PluginsCommand plugins;
-  ConfigCommand config;
-};
-
-void add_train(CLI::App& app, Parsed& out) {
-  auto& command = *app.add_subcommand("train", "Train a model from a TOML file, on one rank or many");
-  command.add_option("CONFIG", out.train.config, "The TOML file")->type_name("")->required();
-  add_set(command, out.train.set);
-  command.add_option("--ranks", out.train.ranks, kRanksHelp)->type_name("N");
-  command
-      .add_option("--resume", out.resume,
-                  "Resume from a checkpoint, or from the newest checkpoint of a run folder; auto: of this run's folder "
-                  "(run.dir)")
-      ->type_name("auto|DIR");
-  command.add_flag(
-      "--timeline", out.train.timeline,
-      "Record three steps of every rank in the run folder's timeline.json, and draw the pipeline, if there is one");
-}
-
-void add_eval(CLI::App& app, Parsed& out) {
-  auto& command = *app.add_subcommand("eval", "Evaluate weights on the validation and test samples");
-  command.add_option("WEIGHTS", out.eval.weights, "A run folder, a checkpoint, or weights in Hugging Face's layout")
-      ->type_name("")
-      ->required();
-  command.add_option("CONFIG", out.eval.config, "The TOML file; without it, the run's or checkpoint's own")
-      ->type_name("");
-  add_set(command, out.eval.set);
-  command.add_option("--ranks", out.eval.ranks, kRanksHelp)->type_name("N");
-}
-
-void add_verify(CLI::App& app, Parsed& out) {
-  auto& command = *app.add_subcommand("verify", "Prove that layouts compute the same: losses, gradients, weights");
-  command.add_option("CONFIG", out.verify.config, "The TOML file")->type_name("")->required();
-  command
-      .add_option("--layouts", out.verify.layouts,
-                  "Two or more layouts, separated by semicolons; each is compared with the first: \"dp=1; tp=2; "
-                  "dp=2,tp=2,zero=1; plugin=gemini,dp=2\"")
-      ->type_name("LAYOUTS")
-      ->required();
-  command.add_option("--steps", out.verify.steps, "Steps to train")->type_name("N")->capture_default_str();
-  command
-      .add_option("--precision", out.verify.precision,
-                  "Precision of the steps: fp64 (rounding cannot hide an error), fp32, tf32, bf16 or fp16")
-      ->type_name("P")
-      ->capture_default_str();
-  add_set(command, out.verify.set);
-}
-
-void add_record(CLI::App& app, Parsed& out) {
-  auto& command = *app.add_subcommand("record");
-  command.add_option("CONFIG", out.record.config)->required();
-  command.add_option("--layout", out.record.layout)->required();
-  command.add_option("--into", out.record.into)->required();
-  command.add_option("--against", out.record.against)->required();
-  command.add_option("--steps", out.record.steps);
-  add_set(command, out.record.set);
-}
-
-void add_check(CLI::App& app, Parsed& out) {
-  auto& command = *app.add_subcommand("check-layouts");
-  command.add_option("CONFIG", out.check.config)->required();
-  command.add_option("--layouts", out.check.layouts)->required();
-  add_set(command, out.check.set);
-}
-
-void add_data(CLI::App& app, Parsed& out) {
-  auto& data = *app.add_subcommand("data", "Generate data sets");
-  data.require_subcommand(1);
-  auto& leaves = *data.add_subcommand("leaves", "Generate images of healthy and diseased leaves, as an image folder");
-  leaves.add_option("--out", out.leaves.out, "The folder to create")->type_name("DIR")->required();
-  leaves.add_option("--images", out.leaves.images, "Number of images, in all splits together")
-      ->type_name("N")
-      ->capture_default_str();
-  leaves.add_option("--size", out.leaves.size, "Pixels per side")->type_name("PX")->capture_default_str();
-  leaves.add_option("--seed", out.leaves.seed, "Seed of the images")->type_name("S")->capture_default_str();
-}
-
-void add_config(CLI::App& app, Parsed& out) {
-  auto& command = *app.add_subcommand("config", "Check a file, print all its options, or explain an option");
-  command
-      .add_option("CONFIG", out.config.config,
-                  "The TOML file; --explain needs it only for a plugin that the file names by its path")
-      ->type_name("");
-  add_set(command, out.config.set);
-  command.add_flag("--print", out.config.print, "Print the value of every option, defaults included");
-  command.add_option("--explain", out.config.explain, "Explain an option (train.micro_batch) or a section (train)")
-      ->type_name("KEY");
-  command.add_flag("--explain-all", out.config.explain_all, "Explain every option of every section");
-  command.add_flag("--markdown", out.config.markdown)->group("");
-}
 
 constexpr std::size_t kDescriptions = 34;  ///< the column where the descriptions begin
 
@@ -187,7 +78,8 @@ std::vector<std::string> commands_of(CLI::App& app) {
 // Reports arguments that no command knows: a misspelt command or option, or an extra argument.
 [[noreturn]] void refuse_extra(CLI::App& app, const Parsed& parsed, const std::string& word) {
   if (!word.starts_with("-"))
-    for (const auto* set : {&parsed.train.set, &parsed.eval.set, &parsed.verify.set, &parsed.config.set})
+    for (const auto* set :
+         {&parsed.train.set, &parsed.eval.set, &parsed.predict.set, &parsed.verify.set, &parsed.config.set})
       for (const auto& assignment : *set)
         if (assignment.find('=') == std::string::npos || assignment.back() == '=')
           refuse(app, fmt::format("--set {0}: write it without spaces: --set {1}={2}", assignment,
@@ -231,8 +123,9 @@ void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) 
     refuse(app, fmt::format("--ranks {}: must be at least 1 and at most 4096", *ranks));
 }
 
-/// Finds the weights to evaluate and, if no file is given, their configuration.
-void resolve_eval(const CLI::App& app, EvalCommand& eval) {
+/// Finds the weights and, if no file is given, their configuration.
+void resolve_weights(const CLI::App& app, WeightsArgument& eval) {
+  check_eval_settings(eval.set);
   const auto target = find_eval_target(eval.weights);
   eval.own_config = eval.config.empty();
   if (eval.own_config && target.config.empty()) {
@@ -259,9 +152,21 @@ Command finish(CLI::App& app, Parsed& parsed) {
   }
   if (app.got_subcommand("eval")) {
     check_ranks(app, parsed.eval.ranks);
-    check_eval_settings(parsed.eval.set);
-    resolve_eval(app, parsed.eval);
+    if (app.get_subcommand("eval")->count("--report") > 0) parsed.eval.report = parsed.report;
+    // Without this check, `--report run.toml` would replace the user's file.
+    if (!parsed.report.empty() && !parsed.report.ends_with(".json"))
+      refuse(app, fmt::format("--report {}: the name of the file must end in .json", parsed.report));
+    resolve_weights(app, parsed.eval);
     return parsed.eval;
+  }
+  if (app.got_subcommand("predict")) {
+    auto& predict = parsed.predict;
+    if (predict.top < 1 || predict.top > 1000)
+      refuse(app, fmt::format("--top {}: must be at least 1 and at most 1000", predict.top));
+    if (predict.batch && (*predict.batch < 1 || *predict.batch > 65536))
+      refuse(app, fmt::format("--batch {}: must be at least 1 and at most 65536", *predict.batch));
+    resolve_weights(app, predict);
+    return predict;
   }
   if (app.got_subcommand("verify")) {
     const auto& precision = parsed.verify.precision;
@@ -303,17 +208,7 @@ Command parse_command_line(int argc, const char* const* argv) {
   app.get_formatter()->label("SUBCOMMAND", "COMMAND");
   app.get_formatter()->label("REQUIRED", "");
   Parsed parsed;
-  add_train(app, parsed);
-  add_eval(app, parsed);
-  add_verify(app, parsed);
-  add_record(app, parsed);
-  add_check(app, parsed);
-  add_data(app, parsed);
-  app.add_subcommand("plugins", "List the plugins and their options")
-      ->add_option("PLUGIN", parsed.plugins.plugins, "The name of a plugin, or the path of a .so; default: all plugins")
-      ->type_name("");
-  add_config(app, parsed);
-  app.add_subcommand("env", "Print versions and devices, for a bug report");
+  add_commands(app, parsed);
   app.footer(kFooter);  // added after the commands, which would otherwise inherit it
   for (auto* command : app.get_subcommands([](CLI::App*) { return true; }))
     command->group(is_ours(*command) ? "" : "Commands");

@@ -16,13 +16,23 @@ struct TrainCommand {
   std::optional<std::int64_t> ranks;
   bool timeline = false;
 };
-struct EvalCommand {
+/// Of the commands that take weights.
+struct WeightsArgument {
   std::string weights;         ///< the weights that find_eval_target() has found for the user's argument
   std::string config;          ///< the user's file, else the config.toml of the run or checkpoint
   bool own_config = false;     ///< the user gave no file
   bool is_checkpoint = false;  ///< `weights` is a checkpoint's folder
   std::vector<std::string> set;
+};
+struct EvalCommand : WeightsArgument {
   std::optional<std::int64_t> ranks;
+  std::optional<std::string> report;  ///< set: the task's report is wanted, and if it is not "", in this file
+};
+struct PredictCommand : WeightsArgument {
+  std::vector<std::string> images;  ///< files and folders
+  bool csv = false;
+  std::int64_t top = 1;               ///< classes for each image
+  std::optional<std::int64_t> batch;  ///< images of a forward pass; unset: as in an evaluation
 };
 struct VerifyCommand {
   std::string config, layouts;
@@ -62,8 +72,8 @@ struct Answer {
   std::string text;
 };
 
-using Command = std::variant<Answer, TrainCommand, EvalCommand, VerifyCommand, RecordCommand, CheckCommand,
-                             LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand>;
+using Command = std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, VerifyCommand, RecordCommand,
+                             CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

@@ -19,11 +19,17 @@ inline const Normalisation kUsualNormalisation{{0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}}
 
 struct ImageOptions {
   std::optional<std::int64_t> image_size{};  ///< pixels per side; unset: the data set's own size
+  /// Pixels of the shorter side before a central crop of image_size; unset: the whole image is resized to a square.
+  std::optional<std::int64_t> resize_shorter{};
   /// By channel; unset: those of the loaded weights, else the usual ones of the data set.
   std::optional<std::vector<double>> mean{}, std{};
   bool flip = false;
   bool random_resized_crop = false;
   std::vector<double> crop_scale = {0.08, 1.0};
+  std::int64_t rand_augment = 0;  ///< operations per training image
+  std::int64_t rand_augment_magnitude = 9;
+  double random_erasing = 0;     ///< probability
+  double mixup = 0, cutmix = 0;  ///< alpha of the distribution of the shares; 0: none
 };
 
 struct FolderOptions : ImageOptions {
@@ -54,6 +60,15 @@ struct StoredImageOptions : ImageOptions {
 data::DatasetFactory mnist(StoredImageOptions options = {});
 data::DatasetFactory cifar10(StoredImageOptions options = {});
 data::DatasetFactory cifar100(StoredImageOptions options = {});
+
+struct TarShardOptions : ImageOptions {
+  std::string train = "", validation = "", test = "";  ///< patterns (shard_pattern.h); test may be empty
+  std::vector<std::string> classes{};                  ///< names; empty: those of classes.txt, else numbers
+  std::int64_t shuffle_buffer = 1000;                  ///< samples
+  double cache_mb = 512;                               ///< decoded images kept in memory, per rank
+};
+/// Tar archives in WebDataset's convention (tar_index.h).
+data::DatasetFactory tar_shards(TarShardOptions options = {});
 
 Registry<data::DatasetFactory> all_datasets();
 

@@ -103,6 +103,15 @@ at::Tensor decode_image(std::span<const unsigned char> bytes, const std::string&
   corrupt(name, "neither JPEG nor PNG, by its first bytes");
 }
 
+at::Tensor to_grey(const at::Tensor& image) {
+  auto grey = at::empty({image.size(0), image.size(1), 1}, at::kByte);
+  const auto* from = image.const_data_ptr<unsigned char>();
+  auto* to = grey.mutable_data_ptr<unsigned char>();
+  for (std::int64_t i = 0; i < grey.numel(); ++i, from += 3)
+    to[i] = static_cast<unsigned char>((from[0] * 19595 + from[1] * 38470 + from[2] * 7471 + 0x8000) >> 16);
+  return grey;
+}
+
 void write_png(const std::string& path, const at::Tensor& image) {
   TRIREME_CHECK(image.dim() == 3 && image.size(2) == 3 && image.scalar_type() == at::kByte && image.is_contiguous(),
                 "a PNG is written from contiguous uint8 [H, W, 3]");

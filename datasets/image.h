@@ -21,6 +21,9 @@ std::vector<unsigned char> read_bytes(const std::string& path);
 /// @throws DataError when the bytes are empty, of another format, truncated or damaged (or if the decoder warns).
 at::Tensor decode_image(std::span<const unsigned char> bytes, const std::string& name);
 
+/// The luma of an image, uint8 [H, W, 1], with the weights of ITU-R 601-2 in 16 bits, like Pillow's convert("L").
+at::Tensor to_grey(const at::Tensor& image);
+
 /// Writes uint8 [H, W, 3] as an 8-bit RGB PNG. @throws DataError when the file cannot be written.
 void write_png(const std::string& path, const at::Tensor& image);
 

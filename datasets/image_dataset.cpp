@@ -23,6 +23,21 @@ std::optional<data::Sample> ImageDataset::get_with(const std::vector<std::string
   return data::Sample{{}, data::class_label(source_->label(index))};
 }
 
+std::vector<nn::SampleTensor> ImageDataset::combined_targets() const {
+  return transform_.mix.any() ? mixed_targets() : std::vector<nn::SampleTensor>();
+}
+
+data::Sample ImageDataset::combine(data::Sample sample, const data::Sample& other, std::int64_t index,
+                                   std::int64_t epoch) {
+  mix(sample, other, draw_mix(transform_.mix, seed_, epoch, index, transform_.size, transform_.size));
+  return sample;
+}
+
+std::vector<std::int64_t> ImageDataset::order(std::uint64_t seed, std::int64_t epoch) const {
+  auto of_source = source_->order(seed, epoch);
+  return of_source ? *std::move(of_source) : Dataset::order(seed, epoch);
+}
+
 nn::DataSpec ImageDataset::spec() {
   return {.inputs = {{kPixelValues, at::kFloat, {source_->channels(), transform_.size, transform_.size}}},
           .targets = {{nn::kLabels, at::kLong, {}}},
@@ -32,7 +47,7 @@ nn::DataSpec ImageDataset::spec() {
 at::Tensor ImageDataset::cached_pixels(std::int64_t index) {
   if (auto image = cache_.find(index); image.defined()) return image;
   auto image = source_->load(index);
-  if (!transform_.crop) image = resize(image, transform_.size);
+  if (!transform_.crop) image = fit(image, transform_);
   cache_.add(index, image);
   return image;
 }
@@ -41,9 +56,11 @@ data::Sample ImageDataset::read(std::int64_t index, std::int64_t epoch, bool aug
   auto image = cached_pixels(index);
   Augmentation chance;
   if (augment) chance = draw_augmentation(transform_, seed_, epoch, index, image.size(0), image.size(1));
-  if (chance.crop) image = crop(image, chance);
-  return {{{kPixelValues, normalise(resize(image, transform_.size), transform_, chance.flip)}},
-          data::class_label(source_->label(index))};
+  if (chance.crop)
+    image = resize(crop(image, *chance.crop), transform_.size, transform_.size);
+  else if (transform_.crop)
+    image = fit(image, transform_);
+  return {{{kPixelValues, model_input(image, transform_, chance)}}, data::class_label(source_->label(index))};
 }
 
 }  // namespace trireme::datasets

@@ -11,7 +11,8 @@
 
 namespace trireme::datasets {
 
-/// The cache holds images after the steps that are the same in every epoch: resized, unless there is a random crop.
+/// The cache holds images after the steps that are the same in every epoch: of the final size (fit()), or as they are
+/// loaded if there is a random crop.
 class ImageDataset : public data::Dataset {
  public:
   ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,
@@ -22,6 +23,10 @@ class ImageDataset : public data::Dataset {
   /// Does not decode the image when it is not among `inputs`.
   std::optional<data::Sample> get_with(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
                                        bool augment) override;
+  [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override;
+  [[nodiscard]] data::Sample combine(data::Sample sample, const data::Sample& other, std::int64_t index,
+                                     std::int64_t epoch) override;
+  [[nodiscard]] std::vector<std::int64_t> order(std::uint64_t seed, std::int64_t epoch) const override;
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
   [[nodiscard]] nn::DataSpec spec() override;
 

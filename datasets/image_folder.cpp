@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -19,17 +21,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The names in a folder, sorted by bytes.
-std::vector<std::string> entries(const fs::path& folder) {
-  std::error_code error;
-  std::vector<std::string> names;
+/// A name in a folder. `regular`: the folder itself says that it is a regular file, so that no stat() is needed.
+struct FolderEntry {
+  std::string name;
+  bool regular;
+};
+
+/// What a folder holds, sorted by the bytes of the names.
+std::vector<FolderEntry> entries(const fs::path& folder) {
+  std::error_code error, unknown;
+  std::vector<FolderEntry> found;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     auto name = it->path().filename().string();
-    if (name.front() != '.') names.push_back(std::move(name));
+    const bool regular = !it->is_symlink(unknown) && it->is_regular_file(unknown);
+    if (name.front() != '.') found.push_back({std::move(name), regular});
   }
   if (error) throw DataError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
-  std::sort(names.begin(), names.end());
-  return names;
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return found;
 }
 
 bool is_folder(const fs::path& path) {
@@ -37,18 +46,12 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-bool is_image(const std::string& name) {
-  auto extension = fs::path(name).extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
-}
-
 /// A class name is written to config.json and to the screen, so it must be text; a file name may contain any bytes.
 std::vector<std::string> class_folders(const fs::path& split) {
-  auto names = entries(split);
+  std::vector<std::string> names;
+  for (auto& entry : entries(split)) names.push_back(std::move(entry.name));
   for (const auto& name : names)
-    if (is_image(name) && !is_folder(split / name))
+    if (has_image_extension(name) && !is_folder(split / name))
       throw DataError(fmt::format("{}: this image is in no class folder; move it into one, or remove it",
                                   (split / text::printable(name)).string()));
   std::erase_if(names, [&](const std::string& name) { return !is_folder(split / name); });
@@ -70,58 +73,48 @@ const char* problem_of(const fs::path& path) {
   return !S_ISREG(status.st_mode) ? "not a regular file" : status.st_size == 0 ? "the file is empty" : nullptr;
 }
 
-FolderSplit list_split(const fs::path& folder, const fs::path& train, const std::vector<std::string>& classes,
-                       std::int64_t* passed_over, bool skip_bad) {
-  FolderSplit out;
-  for (const auto& name : class_folders(folder)) {
-    const auto found = std::find(classes.begin(), classes.end(), name);
-    if (found == classes.end())
+void list_class(FolderIndexBuilder& out, const fs::path& folder, bool skip_bad) {
+  for (const auto& entry : entries(folder)) {
+    const bool image = has_image_extension(entry.name);
+    // Only an image's size is of interest, and only without skip_bad.
+    const auto* problem = entry.regular && (skip_bad || !image) ? nullptr : problem_of(folder / entry.name);
+    if (!image) {
+      out.ignore_file();
+      continue;
+    }
+    if (problem != nullptr && !skip_bad)
+      throw DataError(fmt::format("{}: {}; remove it, or set data.on_bad_sample = \"skip\" to continue without it",
+                                  (folder / text::printable(entry.name)).string(), problem));
+    out.add_file(entry.name);
+  }
+  if (out.files() == 0)
+    throw DataError(fmt::format("{}: no image (.jpg, .jpeg, .png) in this class folder; add some or remove the folder",
+                                folder.string()));
+}
+
+/// @param classes those of train, sorted
+void list_split(FolderIndexBuilder& out, data::Split split, const fs::path& folder, const fs::path& train,
+                const std::vector<std::string>& classes, bool skip_bad) {
+  const auto below_root = folder.filename();
+  // A folder's stamp is taken before it is read: a later change gives it another one.
+  out.add_folder(below_root.string(), stamp_of(folder.string()), split);
+  const auto names = class_folders(folder);
+  for (const auto& name : names) {
+    const auto found = std::lower_bound(classes.begin(), classes.end(), name);
+    if (found == classes.end() || *found != name)
       throw DataError(fmt::format(
           "{}: class \"{}\" is not in {} (classes: {}); a class must be in train to be learned{}",
           (folder / name).string(), name, train.string(), text::join(classes), text::did_you_mean(name, classes)));
-    const auto before = out.files.size();
-    for (const auto& file : entries(folder / name)) {
-      const auto* problem = problem_of(folder / name / file);
-      if (!is_image(file)) {
-        ++*passed_over;
-        continue;
-      }
-      if (problem != nullptr && !skip_bad)
-        throw DataError(fmt::format("{}: {}; remove it, or set data.on_bad_sample = \"skip\" to continue without it",
-                                    (folder / name / text::printable(file)).string(), problem));
-      out.files.push_back((folder / name / file).string());
-      out.labels.push_back(found - classes.begin());
-    }
-    if (out.files.size() == before)
-      throw DataError(
-          fmt::format("{}: no image (.jpg, .jpeg, .png) in this class folder; add some or remove the folder",
-                      (folder / name).string()));
+    out.add_folder((below_root / name).string(), stamp_of((folder / name).string()), split, found - classes.begin());
+    list_class(out, folder / name, skip_bad);
   }
-  if (out.files.empty())
+  if (names.empty())
     throw DataError(fmt::format("{}: no class folder in this split; expected {}", folder.string(),
                                 (folder / "<class>" / "*.jpg").string()));
-  return out;
 }
 
-class FolderSource : public PixelSource {
- public:
-  explicit FolderSource(FolderSplit split) : split_(std::move(split)) {}
-  [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(split_.files.size()); }
-  [[nodiscard]] std::int64_t label(std::int64_t index) const override {
-    return split_.labels[static_cast<std::size_t>(index)];
-  }
-  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
-    const auto& file = split_.files[static_cast<std::size_t>(index)];
-    return decode_image(read_bytes(file), file);
-  }
-
- private:
-  FolderSplit split_;
-};
-
-}  // namespace
-
-FolderListing list_image_folder(const std::string& path, const Log& log, bool skip_bad) {
+/// The folders of the splits that a root has. @throws DataError when they are not those of an image folder
+std::map<data::Split, fs::path> split_folders(const std::string& path) {
   if (path.empty())
     throw DataError("data.path is empty: set it to a folder with train/<class>/*.jpg and validation/<class>/*.jpg");
   const fs::path root(path);
@@ -140,9 +133,9 @@ FolderListing list_image_folder(const std::string& path, const Log& log, bool sk
   const bool has_val = is_folder(root / "val"), has_validation = is_folder(root / "validation");
   if (has_val && has_validation)
     throw DataError(fmt::format("{}: has both val and validation, which mean the same split; remove one", path));
-  const std::map<data::Split, fs::path> folders{{data::Split::train, root / "train"},
-                                                {data::Split::validation, root / (has_val ? "val" : "validation")},
-                                                {data::Split::test, root / "test"}};
+  std::map<data::Split, fs::path> folders{{data::Split::train, root / "train"},
+                                          {data::Split::validation, root / (has_val ? "val" : "validation")},
+                                          {data::Split::test, root / "test"}};
   const auto& train = folders.at(data::Split::train);
   if (!is_folder(train) && (root.filename() == "train" || root.filename() == "validation"))
     throw DataError(fmt::format("{}: this is one split; set data.path to the folder that contains it: {}", path,
@@ -155,62 +148,49 @@ FolderListing list_image_folder(const std::string& path, const Log& log, bool sk
       fs::exists(folders.at(data::Split::test), error) && !is_folder(folders.at(data::Split::test)))
     throw DataError(
         fmt::format("{}: not a folder; expected the test split, or nothing", folders.at(data::Split::test).string()));
-  FolderListing out;
-  out.classes = class_folders(train);
-  std::int64_t passed_over = 0;
-  for (const auto& [split, folder] : folders)
-    if (is_folder(folder)) out.splits[split] = list_split(folder, train, out.classes, &passed_over, skip_bad);
-  if (passed_over > 0)
-    log.note("data: {} under {} {} not .jpg, .jpeg or .png and {} ignored", text::quantity(passed_over, "file"), path,
-             passed_over == 1 ? "is" : "are", passed_over == 1 ? "was" : "were");
-  for (const auto& [split, files] : out.splits)
-    for (std::size_t c = 0; c < out.classes.size(); ++c)
-      if (std::find(files.labels.begin(), files.labels.end(), static_cast<std::int64_t>(c)) == files.labels.end())
-        log.note("data: the {} split has no image of class \"{}\"", data::name_of(split), out.classes[c]);
-  return out;
+  std::erase_if(folders, [](const auto& split) { return !is_folder(split.second); });
+  return folders;
 }
 
-// Each item ends with a zero byte, which no file name contains: the number of classes, the classes, and for each split
-// its number, the number of files, and each file's label and name.
-std::string text_of(const FolderListing& listing) {
-  std::string out;
-  const auto put = [&out](const std::string& item) { out.append(item).push_back('\0'); };
-  put(std::to_string(listing.classes.size()));
-  for (const auto& name : listing.classes) put(name);
-  for (const auto& [split, files] : listing.splits) {
-    put(std::to_string(static_cast<int>(split)));
-    put(std::to_string(files.files.size()));
-    for (std::size_t i = 0; i < files.files.size(); ++i) {
-      put(std::to_string(files.labels[i]));
-      put(files.files[i]);
-    }
+class FolderSource : public PixelSource {
+ public:
+  FolderSource(std::shared_ptr<const FolderIndex> index, data::Split split, const std::string& path)
+      : index_(std::move(index)), split_(split), path_(path) {}
+  [[nodiscard]] std::int64_t size() const override { return index_->size(split_); }
+  [[nodiscard]] std::int64_t label(std::int64_t index) const override { return index_->label(split_, index); }
+  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+    const auto file = (path_ / index_->file(split_, index)).string();
+    return decode_image(read_bytes(file), file);
   }
-  return out;
+
+ private:
+  std::shared_ptr<const FolderIndex> index_;  ///< of all splits
+  data::Split split_;
+  fs::path path_;
+};
+
+}  // namespace
+
+bool has_image_extension(const std::string& name) {
+  auto extension = fs::path(name).extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
-FolderListing parse_listing(const std::string& text) {
-  std::size_t at = 0;
-  const auto next = [&] {
-    const auto end = text.find('\0', at);
-    TRIREME_CHECK(end != std::string::npos, "the listing of the image folder is truncated");
-    auto item = text.substr(at, end - at);
-    at = end + 1;
-    return item;
-  };
-  FolderListing out;
-  for (auto classes = std::stoll(next()); classes > 0; --classes) out.classes.push_back(next());
-  while (at < text.size()) {
-    auto& split = out.splits[static_cast<data::Split>(std::stoi(next()))];
-    for (auto files = std::stoll(next()); files > 0; --files) {
-      split.labels.push_back(std::stoll(next()));
-      split.files.push_back(next());
-    }
-  }
-  return out;
+std::shared_ptr<const FolderIndex> list_image_folder(const std::string& path, bool skip_bad) {
+  FolderIndexBuilder out;
+  out.add_folder("", stamp_of(path));
+  const auto folders = split_folders(path);
+  const auto& train = folders.at(data::Split::train);
+  const auto classes = class_folders(train);
+  for (const auto& [split, folder] : folders) list_split(out, split, folder, train, classes, skip_bad);
+  return out.build(!skip_bad);
 }
 
-std::shared_ptr<PixelSource> folder_source(FolderSplit split) {
-  return std::make_shared<FolderSource>(std::move(split));
+std::shared_ptr<PixelSource> folder_source(std::shared_ptr<const FolderIndex> index, data::Split split,
+                                           const std::string& path) {
+  return std::make_shared<FolderSource>(std::move(index), split, path);
 }
 
 }  // namespace trireme::datasets

@@ -3,37 +3,26 @@
 // order of their names, so a sample's index is the same on every machine. Names that begin with a dot are ignored.
 #pragma once
 
-#include <map>
+#include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "core/base/log.h"
 #include "core/data/datasets.h"
+#include "datasets/folder_index.h"
 #include "datasets/pixel_source.h"
 
 namespace trireme::datasets {
 
-/// The files of one split, in order.
-struct FolderSplit {
-  std::vector<std::string> files;
-  std::vector<std::int64_t> labels;
-};
-
-struct FolderListing {
-  std::vector<std::string> classes;
-  std::map<data::Split, FolderSplit> splits;  ///< train and validation always; test if it exists
-};
-
 /// Lists and checks the folder without opening an image. Without `skip_bad`, image files that are empty or no regular
 /// files are errors, too.
 /// @throws DataError when the folder does not exist, or a split or class is missing, empty or unknown to train.
-FolderListing list_image_folder(const std::string& path, const Log& log, bool skip_bad = true);
+std::shared_ptr<const FolderIndex> list_image_folder(const std::string& path, bool skip_bad = true);
 
-/// Converts a listing to bytes and back, to send it to the other ranks of a host.
-std::string text_of(const FolderListing& listing);
-FolderListing parse_listing(const std::string& text);
+/// Whether the name ends in .jpg, .jpeg or .png.
+bool has_image_extension(const std::string& name);
 
-std::shared_ptr<PixelSource> folder_source(FolderSplit split);
+/// The images of one split of the folder `path`.
+std::shared_ptr<PixelSource> folder_source(std::shared_ptr<const FolderIndex> index, data::Split split,
+                                           const std::string& path);
 
 }  // namespace trireme::datasets

@@ -1,16 +1,16 @@
 // The kinds of data sets whose samples are images in files, or drawn: image_folder and leaves.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
-#include "core/base/random.h"
-#include "core/comm/host_share.h"
 #include "datasets/datasets.h"
+#include "datasets/folder_cache.h"
+#include "datasets/image_files.h"
 #include "datasets/image_folder.h"
 #include "datasets/image_options.h"
 #include "datasets/image_splits.h"
@@ -23,9 +23,9 @@ namespace {
 constexpr std::int64_t kFolderPixels = 224;
 
 template <class T>
-Fields<T>& add_folder_fields(Fields<T>& table, const std::string& path_text, const std::string& size_text) {
+Fields<T>& add_folder_fields(Fields<T>& table, const std::string& path_text, std::int64_t default_size) {
   table.add("path", &FolderOptions::path, path_text, {.path = true});
-  add_image_fields(table, size_text);
+  add_image_fields(table, default_size);
   return table.add("cache_mb", &FolderOptions::cache_mb,
                    "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch.",
                    {.min = 0, .max = 1e9});
@@ -35,7 +35,7 @@ const Fields<FolderOptions>& folder_fields() {
   static const auto table = [] {
     Fields<FolderOptions> rows("data", "Folders train, validation and test, each with one folder of images per class.");
     rows.with("name", "image_folder");
-    add_folder_fields(rows, "The folder of the data set; required.", fmt::format("{}.", kFolderPixels));
+    add_folder_fields(rows, "The folder of the data set; required.", kFolderPixels);
     return rows.rule([](const FolderOptions& o, const CheckedSection& section) {
       if (o.path.empty()) section.fail("path", "is required with name = \"image_folder\": the folder of the data set");
     });
@@ -49,7 +49,7 @@ const Fields<LeavesOptions>& leaves_fields() {
     Fields<O> rows("data", "Generated images of leaves, or a folder of them.");
     rows.with("name", "leaves");
     add_folder_fields(rows, "A folder that `trireme data leaves` has written; empty generates the leaves in memory.",
-                      fmt::format("{}.", kLeafPixels));
+                      kLeafPixels);
     return rows
         .add("images", &O::images, "Number of generated images, in all splits together.",
              {.min = 30, .max = 10'000'000})
@@ -67,27 +67,15 @@ const Fields<LeavesOptions>& leaves_fields() {
   return table;
 }
 
-/// Depends on labels and file names only, not on the path of the folder.
-std::string digest_of(const FolderSplit& split) {
-  std::uint64_t sum = split.files.size();
-  for (std::size_t i = 0; i < split.files.size(); ++i)
-    sum = random::mix(sum + static_cast<std::uint64_t>(split.labels[i]),
-                      random::hash(std::filesystem::path(split.files[i]).filename().string()));
-  return fmt::format("{:016x}", sum);
-}
-
 data::Datasets open_folder(FolderOptions& options, std::int64_t default_size, const data::OpenContext& context) {
   fill_normalisation(options, context);
-  // One rank of each host lists the folder for all.
-  auto listing = parse_listing(comm::share_on_host(context.launch, "list " + options.path, [&] {
-    return text_of(list_image_folder(options.path, context.log, context.skip_bad_samples));
-  }));
-  auto digest = digest_of(listing.splits.at(data::Split::train));
+  const auto index = open_folder_index(options.path, context.skip_bad_samples, context.log, context.launch).index;
   std::map<data::Split, std::shared_ptr<PixelSource>> sources;
-  for (auto& [split, files] : listing.splits) sources[split] = folder_source(std::move(files));
-  auto out = image_splits(sources, std::move(listing.classes), options, default_size, options.cache_mb, context);
+  for (const auto split : data::kSplits)
+    if (index->size(split) > 0) sources[split] = folder_source(index, split, options.path);
+  auto out = image_splits(sources, index->classes(), options, default_size, options.cache_mb, context);
   out.info.source = options.path;
-  out.info.digest = std::move(digest);
+  out.info.digest = index->digest();
   return out;
 }
 
@@ -105,14 +93,22 @@ data::Datasets open_leaves(LeavesOptions& options, const data::OpenContext& cont
   return out;
 }
 
+template <std::int64_t kDefaultSize>
+data::FileSamples files_of(FolderOptions& options, const data::OpenContext& context,
+                           const std::vector<std::string>& paths) {
+  return open_image_files(options, kUsualNormalisation, kDefaultSize, context, paths);
+}
+
 }  // namespace
 
 data::DatasetFactory image_folder(FolderOptions options) {
-  return {folder_fields(), std::move(options), [](FolderOptions& own, const data::OpenContext& context) {
-            return open_folder(own, kFolderPixels, context);
-          }};
+  return {folder_fields(), std::move(options),
+          [](FolderOptions& own, const data::OpenContext& context) { return open_folder(own, kFolderPixels, context); },
+          files_of<kFolderPixels>};
 }
 
-data::DatasetFactory leaves(LeavesOptions options) { return {leaves_fields(), std::move(options), open_leaves}; }
+data::DatasetFactory leaves(LeavesOptions options) {
+  return {leaves_fields(), std::move(options), open_leaves, files_of<kLeafPixels>};
+}
 
 }  // namespace trireme::datasets

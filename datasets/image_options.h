@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,35 @@
 
 namespace trireme::datasets {
 
-/// `size_text`: what an unset image_size means. `usual`: the normalisation if neither the user nor weights have one.
+/// The rules between the keys of images.
 template <class T>
-Fields<T>& add_image_fields(Fields<T>& table, const std::string& size_text,
+Fields<T>& add_image_rules(Fields<T>& table, std::optional<std::int64_t> default_size) {
+  return table
+      .rule([](const T& o, const CheckedSection& section) {
+        if (o.crop_scale[0] > o.crop_scale[1])
+          section.fail("crop_scale", "must be the smaller fraction first, then the larger");
+      })
+      .rule([default_size](const T& o, const CheckedSection& section) {
+        const auto size = o.image_size ? o.image_size : default_size;
+        if (size && o.resize_shorter.value_or(*size) < *size)
+          section.fail(
+              "resize_shorter",
+              fmt::format("is less than image_size = {}, the side of the square that is cut out of the resized "
+                          "image; raise it, or lower image_size",
+                          *size));
+      })
+      .rule([](const T& o, const CheckedSection& section) {
+        if (o.rand_augment == 0 && o.rand_augment_magnitude != ImageOptions{}.rand_augment_magnitude)
+          section.fail(
+              "rand_augment_magnitude",
+              "has no effect with rand_augment = 0; remove it, or set rand_augment to the number of operations");
+      });
+}
+
+/// `default_size`: pixels per side if image_size is unset; unset for a kind that never resizes its images. `usual`: the
+/// normalisation if neither the user nor weights have one.
+template <class T>
+Fields<T>& add_image_fields(Fields<T>& table, std::optional<std::int64_t> default_size,
                             const Normalisation& usual = kUsualNormalisation) {
   using O = ImageOptions;
   const auto channels = usual.mean.size();
@@ -26,8 +53,14 @@ Fields<T>& add_image_fields(Fields<T>& table, const std::string& size_text,
     const bool same = std::all_of(values.begin(), values.end(), [&](double value) { return value == values.front(); });
     return same ? fmt::format("{}", values.front()) : fmt::format("[{}]", fmt::join(values, ", "));
   };
-  return table
+  const auto size_text =
+      default_size ? fmt::format("{}.", *default_size) : std::string("the size in the file, which is never changed.");
+  table
       .add("image_size", &O::image_size, "Images are resized to this many pixels per side. Unset: " + size_text,
+           {.min = 1, .max = 65536})
+      .add("resize_shorter", &O::resize_shorter,
+           "Without a random crop, images are resized so that their shorter side has this many pixels, and the central "
+           "square of image_size is cut out. Unset: the whole image is resized to a square.",
            {.min = 1, .max = 65536})
       .add("mean", &O::mean,
            fmt::format("Mean of {}, subtracted from pixel values between 0 and 1. Unset: the values in the "
@@ -44,10 +77,25 @@ Fields<T>& add_image_fields(Fields<T>& table, const std::string& size_text,
       .add("crop_scale", &O::crop_scale,
            "The smallest and the largest fraction of the image's area that a random crop covers.",
            {.max = 1, .above = 0, .length = 2, .only = OnlyWith{"random_resized_crop", {"true"}}})
-      .rule([](const T& o, const CheckedSection& section) {
-        if (o.crop_scale[0] > o.crop_scale[1])
-          section.fail("crop_scale", "must be the smaller fraction first, then the larger");
-      });
+      .add("rand_augment", &O::rand_augment,
+           "RandAugment: number of random operations on each training image, after crop, resize and flip. 0: none.",
+           {.min = 0, .max = 100})
+      .add("rand_augment_magnitude", &O::rand_augment_magnitude,
+           "Strength of RandAugment's operations; it needs rand_augment.", {.min = 0, .max = kMostMagnitude})
+      .add("random_erasing", &O::random_erasing,
+           "Probability that a random rectangle of a training image, 2 to 33 % of its area, is set to 0 after the "
+           "normalisation.",
+           {.min = 0, .max = 1})
+      .add("mixup", &O::mixup,
+           "Mix each training image, and its label, with the next one of its batch; the share is drawn from a beta "
+           "distribution with this alpha for each image, such as 0.2 or 0.8. 0: no mixing.",
+           {.min = 0, .max = 1000})
+      .add("cutmix", &O::cutmix,
+           "Replace a box of each training image by that of the next one of its batch, and mix their labels by area; "
+           "alpha as for mixup, such as 1. With both, each image takes one of them with a probability of one half. 0: "
+           "none.",
+           {.min = 0, .max = 1000});
+  return add_image_rules(table, default_size);
 }
 
 /// The transform of a split; only the train split is augmented, so the others can be cached fully preprocessed.

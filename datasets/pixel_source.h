@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace trireme::datasets {
 
@@ -15,6 +17,11 @@ class PixelSource {
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] virtual std::int64_t label(std::int64_t index) const = 0;
   [[nodiscard]] virtual std::int64_t channels() const { return 3; }
+  /// An order of a shuffled epoch in which this source is read faster; nullopt: data::Dataset's default.
+  [[nodiscard]] virtual std::optional<std::vector<std::int64_t>> order(std::uint64_t /*seed*/,
+                                                                       std::int64_t /*epoch*/) const {
+    return std::nullopt;
+  }
   /// uint8 [H, W, channels]. @throws DataError that names the file.
   [[nodiscard]] virtual at::Tensor load(std::int64_t index) const = 0;
 };

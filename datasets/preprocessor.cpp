@@ -55,23 +55,28 @@ bool same(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size();
 }
 
-/// Warns about settings in the file that are not supported here and could lower the accuracy.
-void warn_of_the_rest(const nlohmann::json& stored, const std::string& path, const Log& log) {
+/// Warns about settings in the file that the images are not prepared by, which could lower the accuracy.
+void warn_of_the_rest(const nlohmann::json& stored, const ImageOptions& options, const std::string& path,
+                      const Log& log) {
   const int resample = value_or(stored, "resample", kBilinear);
   if (value_or(stored, "do_resize", true) && resample != kBilinear)
     log.warn("{}: resample = {}, but Trireme resizes images bilinearly", path, resample);
-  if (value_or(stored, "do_center_crop", false))
-    log.warn("{}: do_center_crop = true, but Trireme resizes the whole image", path);
+  if (value_or(stored, "do_center_crop", false) && !options.resize_shorter) {
+    const auto size = value_or(stored, "size", nlohmann::json::object());
+    const auto shorter = size.is_object() ? value_or<std::int64_t>(size, "shortest_edge", 0) : 0;
+    log.warn("{}: do_center_crop = true, but the whole image is resized to a square; set data.resize_shorter{}", path,
+             shorter > 0 ? fmt::format(" = {}", shorter) : "");
+  }
 }
 
 /// The normalisation in the weights' preprocessor_config.json at `path`; unset when there is no such file.
 std::optional<Normalisation> stored_normalisation(const std::string& weights, const std::string& path,
-                                                  std::size_t count, const Log& log) {
+                                                  std::size_t count, const ImageOptions& options, const Log& log) {
   const auto stored = checkpoint::read_beside_weights(weights, checkpoint::kPreprocessorConfig);
   if (stored.is_null()) return std::nullopt;
   try {
     const auto found = normalisation_of(stored, count);
-    warn_of_the_rest(stored, path, log);
+    warn_of_the_rest(stored, options, path, log);
     return found;
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(fmt::format("{}: not an image processor configuration: {}", path, json_problem(error)));
@@ -96,7 +101,7 @@ void adopt(std::optional<std::vector<double>>& option, const std::vector<double>
 void fill_normalisation(ImageOptions& options, const data::OpenContext& context, const Normalisation& usual) {
   if (!context.weights.empty()) {
     const auto path = checkpoint::beside_weights(context.weights, checkpoint::kPreprocessorConfig);
-    if (const auto theirs = stored_normalisation(context.weights, path, usual.mean.size(), context.log)) {
+    if (const auto theirs = stored_normalisation(context.weights, path, usual.mean.size(), options, context.log)) {
       const bool matches_weights =
           same(options.mean.value_or(usual.mean), theirs->mean) && same(options.std.value_or(usual.std), theirs->std);
       adopt(options.mean, theirs->mean, "mean", path, context);
@@ -111,16 +116,23 @@ void fill_normalisation(ImageOptions& options, const data::OpenContext& context,
 }
 
 std::string preprocessor_config(const ImageOptions& options, std::int64_t size) {
-  const nlohmann::json preprocessor{{"image_processor_type", "ViTImageProcessor"},
-                                    {"do_convert_rgb", options.mean.value().size() == 3},
-                                    {"do_resize", true},
-                                    {"size", {{"height", size}, {"width", size}}},
-                                    {"resample", kBilinear},
-                                    {"do_rescale", true},
-                                    {"rescale_factor", kByte},
-                                    {"do_normalize", true},
-                                    {"image_mean", options.mean.value()},
-                                    {"image_std", options.std.value()}};
+  const nlohmann::json square{{"height", size}, {"width", size}};
+  nlohmann::json preprocessor{{"image_processor_type", "ViTImageProcessor"},
+                              {"do_convert_rgb", options.mean.value().size() == 3},
+                              {"do_resize", true},
+                              {"size", square},
+                              {"resample", kBilinear},
+                              {"do_rescale", true},
+                              {"rescale_factor", kByte},
+                              {"do_normalize", true},
+                              {"image_mean", options.mean.value()},
+                              {"image_std", options.std.value()}};
+  if (options.resize_shorter) {  // ViTImageProcessor has no central crop
+    preprocessor["image_processor_type"] = "BitImageProcessor";
+    preprocessor["size"] = {{"shortest_edge", *options.resize_shorter}};
+    preprocessor["do_center_crop"] = true;
+    preprocessor["crop_size"] = square;
+  }
   return json_text(preprocessor, 2) + "\n";
 }
 

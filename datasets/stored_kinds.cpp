@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "datasets/datasets.h"
+#include "datasets/image_files.h"
 #include "datasets/image_options.h"
 #include "datasets/image_splits.h"
 #include "datasets/preprocessor.h"
@@ -33,7 +34,7 @@ Fields<StoredImageOptions> fields_of(const StoredKind& kind) {
   Fields<O> rows("data", kind.what);
   rows.with("name", kind.name);
   rows.add("path", &O::path, fmt::format("The folder with {}; required.", kind.first_file), {.path = true});
-  add_image_fields(rows, fmt::format("{}.", kind.side), kind.usual);
+  add_image_fields(rows, kind.side, kind.usual);
   return rows
       .add("validation_images", &O::validation_images,
            "Number of training images, the last ones, that are the validation split; the test files are then the test "
@@ -142,21 +143,30 @@ data::Datasets open_cifar100(StoredImageOptions& options, const data::OpenContex
                      read_names((folder / "fine_label_names.txt").string(), 100));
 }
 
+data::DatasetFactory factory_of(const StoredKind& kind, const Fields<StoredImageOptions>& fields,
+                                StoredImageOptions options,
+                                data::Datasets (*open)(StoredImageOptions&, const data::OpenContext&)) {
+  return {fields, std::move(options), open,
+          [&kind](StoredImageOptions& own, const data::OpenContext& context, const std::vector<std::string>& paths) {
+            return open_image_files(own, kind.usual, kind.side, context, paths);
+          }};
+}
+
 }  // namespace
 
 data::DatasetFactory mnist(StoredImageOptions options) {
   static const auto fields = fields_of(mnist_kind());
-  return {fields, std::move(options), open_mnist};
+  return factory_of(mnist_kind(), fields, std::move(options), open_mnist);
 }
 
 data::DatasetFactory cifar10(StoredImageOptions options) {
   static const auto fields = fields_of(cifar10_kind());
-  return {fields, std::move(options), open_cifar10};
+  return factory_of(cifar10_kind(), fields, std::move(options), open_cifar10);
 }
 
 data::DatasetFactory cifar100(StoredImageOptions options) {
   static const auto fields = fields_of(cifar100_kind());
-  return {fields, std::move(options), open_cifar100};
+  return factory_of(cifar100_kind(), fields, std::move(options), open_cifar100);
 }
 
 }  // namespace trireme::datasets

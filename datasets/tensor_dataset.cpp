@@ -100,6 +100,16 @@ bool TensorDataset::has_raw_images(const std::string& file) {
   return opened.tensors().contains(kPixelValues) && opened.entry(kPixelValues).dtype == at::kByte;
 }
 
+std::vector<nn::SampleTensor> TensorDataset::combined_targets() const {
+  return transform_.mix.any() ? mixed_targets() : std::vector<nn::SampleTensor>();
+}
+
+data::Sample TensorDataset::combine(data::Sample sample, const data::Sample& other, std::int64_t index,
+                                    std::int64_t epoch) {
+  mix(sample, other, draw_mix(transform_.mix, seed_, epoch, index, transform_.size, transform_.size));
+  return sample;
+}
+
 bool TensorDataset::normalised() const {
   return file_.tensors().contains(kPixelValues) && file_.entry(kPixelValues).dtype == at::kByte;
 }
@@ -171,17 +181,17 @@ at::Tensor TensorDataset::image(std::int64_t index, std::int64_t epoch, bool aug
   if (augment) chance = draw_augmentation(transform_, seed_, epoch, index, side, side);
   if (normalised()) {
     auto image = raw(kPixelValues, index).permute({1, 2, 0}).contiguous();
-    if (chance.crop) image = resize(crop(image, chance), side);
-    return normalise(image, transform_, chance.flip);
+    if (chance.crop) image = resize(crop(image, *chance.crop), side, side);
+    return model_input(image, transform_, chance);
   }
   auto image = value(*spec_.input(kPixelValues), index);
-  if (chance.crop)
-    image =
-        at::_upsample_bilinear2d_aa(
-            image.narrow(1, chance.top, chance.height).narrow(2, chance.left, chance.width).unsqueeze(0).contiguous(),
-            at::IntArrayRef({side, side}), false, std::nullopt)
-            .squeeze(0);
+  if (const auto& part = chance.crop)
+    image = at::_upsample_bilinear2d_aa(
+                image.narrow(1, part->top, part->height).narrow(2, part->left, part->width).unsqueeze(0).contiguous(),
+                at::IntArrayRef({side, side}), false, std::nullopt)
+                .squeeze(0);
   if (chance.flip) image = image.flip({2});
+  if (chance.erased) erase(image, *chance.erased);
   return image.contiguous();
 }
 

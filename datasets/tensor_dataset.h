@@ -31,6 +31,9 @@ class TensorDataset : public data::Dataset {
                                        bool augment) override;
   /// `classes` is the largest label + 1, or 0 without integer labels.
   [[nodiscard]] nn::DataSpec spec() override { return spec_; }
+  [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override;
+  [[nodiscard]] data::Sample combine(data::Sample sample, const data::Sample& other, std::int64_t index,
+                                     std::int64_t epoch) override;
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
 
   /// Whether the file has pixel_values of uint8, which are scaled and normalised. @throws DataError

@@ -23,7 +23,7 @@ const Fields<TensorsOptions>& tensors_fields() {
                                 "keys of images apply to pixel_values.");
     rows.with("name", "tensors");
     rows.add("path", &TensorsOptions::path, "The folder of the files; required.", {.path = true});
-    add_image_fields(rows, "the size in the file, which is never changed.");
+    add_image_fields(rows, std::nullopt);
     return rows.rule([](const TensorsOptions& o, const CheckedSection& section) {
       if (o.path.empty()) section.fail("path", "is required with name = \"tensors\": the folder of the data set");
     });
@@ -45,6 +45,10 @@ void check_has_image(const TensorsOptions& options, const std::string& file, con
   refuse("std", options.std.has_value());
   refuse("flip", options.flip);
   refuse("random_resized_crop", options.random_resized_crop);
+  refuse("rand_augment", options.rand_augment > 0);
+  refuse("random_erasing", options.random_erasing > 0);
+  refuse("mixup", options.mixup > 0);
+  refuse("cutmix", options.cutmix > 0);
 }
 
 void check_size(const TensorsOptions& options, std::int64_t size, std::int64_t of_train, const std::string& file) {
@@ -81,6 +85,7 @@ std::string file_of(const TensorsOptions& options, data::Split split) {
 }
 
 data::Datasets open_tensors(TensorsOptions& options, const data::OpenContext& context) {
+  if (options.resize_shorter) has_no_effect(context, "resize_shorter", "pixel_values are used in the size of the file");
   // Images that are not uint8 were prepared by the user, in an unknown way.
   const bool normalised = TensorDataset::has_raw_images(file_of(options, data::Split::train));
   auto filled = options;
@@ -113,6 +118,11 @@ data::Datasets open_tensors(TensorsOptions& options, const data::OpenContext& co
   const auto unused = fmt::format("the {} in {} are not uint8 and are used as they are", kPixelValues, options.path);
   if (!normalised && options.mean) has_no_effect(context, "mean", unused);
   if (!normalised && options.std) has_no_effect(context, "std", unused);
+  if (!normalised && options.rand_augment > 0) has_no_effect(context, "rand_augment", unused);
+  const auto& labels = out.info.spec.targets.front();
+  for (const auto& [key, alpha] : {std::pair{"mixup", options.mixup}, {"cutmix", options.cutmix}})
+    if (alpha > 0 && (labels.dtype != at::kLong || !labels.shape.empty()))
+      has_no_effect(context, key, fmt::format("{} of {} are not one class for each image", labels.name, options.path));
   out.info.spec.classes = classes;
   out.info.spec.class_names = numbered_classes(out.info.spec);
   out.info.source = options.path;

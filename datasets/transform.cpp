@@ -13,37 +13,51 @@
 namespace trireme::datasets {
 namespace {
 
-constexpr double kLowRatio = 3.0 / 4.0, kHighRatio = 4.0 / 3.0;
+// The counters of random::philox() for each kind of choice. A new kind goes to the end: a resumed run must go on with
+// the draws of its first part.
+enum Stream : std::uint64_t { kFlip, kCrop, kOperations, kErases, kErased };
 
-void central_crop(std::int64_t height, std::int64_t width, Augmentation* out) {
+/// Where a random rectangle lies: fractions of the image's area, and ratios of width to height.
+struct RectangleLimits {
+  double low_area, high_area;
+  double low_ratio, high_ratio;
+  std::int64_t smaller;  ///< by at least this many pixels than the image, in both directions
+};
+
+constexpr double kLowRatio = 3.0 / 4.0, kHighRatio = 4.0 / 3.0;
+constexpr RectangleLimits kErasedLimits{0.02, 0.33, 1 / 3.3, 1 / 0.3, 1};
+
+Rectangle central(std::int64_t height, std::int64_t width) {
   const double ratio = static_cast<double>(width) / static_cast<double>(height);
-  out->height = height;
-  out->width = width;
-  if (ratio < kLowRatio) out->height = std::lround(static_cast<double>(width) / kLowRatio);
-  if (ratio > kHighRatio) out->width = std::lround(static_cast<double>(height) * kHighRatio);
-  out->top = (height - out->height) / 2;
-  out->left = (width - out->width) / 2;
+  Rectangle out{0, 0, height, width};
+  if (ratio < kLowRatio) out.height = std::lround(static_cast<double>(width) / kLowRatio);
+  if (ratio > kHighRatio) out.width = std::lround(static_cast<double>(height) * kHighRatio);
+  out.top = (height - out.height) / 2;
+  out.left = (width - out.width) / 2;
+  return out;
 }
 
-void draw_crop(const TransformOptions& options, std::uint64_t key, std::int64_t height, std::int64_t width,
-               Augmentation* out) {
-  out->crop = true;
+/// Unset after ten draws that do not fit.
+std::optional<Rectangle> draw_rectangle(const RectangleLimits& limits, std::uint64_t key, Stream stream,
+                                        std::int64_t height, std::int64_t width) {
   const double area = static_cast<double>(height) * static_cast<double>(width);
   for (std::uint64_t attempt = 0; attempt < 10; ++attempt) {
-    const auto bits = random::philox(key, 1, attempt);
+    const auto bits = random::philox(key, stream, attempt);
     const auto between = [&](int word, double low, double high) {
       return low + (high - low) * random::to_unit(bits.v[word]);
     };
-    const double part = area * between(0, options.crop_low, options.crop_high);
-    const double ratio = std::exp(between(1, std::log(kLowRatio), std::log(kHighRatio)));
-    out->width = std::lround(std::sqrt(part * ratio));
-    out->height = std::lround(std::sqrt(part / ratio));
-    if (out->width < 1 || out->height < 1 || out->width > width || out->height > height) continue;
-    out->top = static_cast<std::int64_t>(between(2, 0, static_cast<double>(height - out->height + 1)));
-    out->left = static_cast<std::int64_t>(between(3, 0, static_cast<double>(width - out->width + 1)));
-    return;
+    const double part = area * between(0, limits.low_area, limits.high_area);
+    const double ratio = std::exp(between(1, std::log(limits.low_ratio), std::log(limits.high_ratio)));
+    Rectangle out;
+    out.width = std::lround(std::sqrt(part * ratio));
+    out.height = std::lround(std::sqrt(part / ratio));
+    if (out.width < 1 || out.height < 1 || out.width > width - limits.smaller || out.height > height - limits.smaller)
+      continue;
+    out.top = static_cast<std::int64_t>(between(2, 0, static_cast<double>(height - out.height + 1)));
+    out.left = static_cast<std::int64_t>(between(3, 0, static_cast<double>(width - out.width + 1)));
+    return out;
   }
-  central_crop(height, width, out);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -54,21 +68,38 @@ Augmentation draw_augmentation(const TransformOptions& options, std::uint64_t se
       random::mix(random::mix(random::mix(seed, random::hash("augment")), static_cast<std::uint64_t>(epoch)),
                   static_cast<std::uint64_t>(sample));
   Augmentation out;
-  if (options.flip) out.flip = (random::philox(key, 0, 0).v[0] & 1U) != 0;
-  if (options.crop) draw_crop(options, key, height, width, &out);
+  if (options.flip) out.flip = (random::philox(key, kFlip, 0).v[0] & 1U) != 0;
+  if (options.crop) {
+    const RectangleLimits limits{options.crop_low, options.crop_high, kLowRatio, kHighRatio, 0};
+    out.crop = draw_rectangle(limits, key, kCrop, height, width).value_or(central(height, width));
+  }
+  out.operations = draw_operations(key, kOperations, options.rand_augment, options.rand_augment_magnitude);
+  if (random::uniform(key, 0, kErases) < options.random_erasing)
+    out.erased = draw_rectangle(kErasedLimits, key, kErased, options.size, options.size);
   return out;
 }
 
-at::Tensor resize(const at::Tensor& image, std::int64_t size) {
-  if (image.size(0) == size && image.size(1) == size) return image;
+at::Tensor resize(const at::Tensor& image, std::int64_t height, std::int64_t width) {
+  if (image.size(0) == height && image.size(1) == width) return image;
   // [H, W, C] viewed as channels-last [1, C, H, W], for the kernel that works in uint8 pass by pass, as Pillow does.
   const auto planes = image.permute({2, 0, 1}).unsqueeze(0);
-  const auto out = at::_upsample_bilinear2d_aa(planes, at::IntArrayRef({size, size}), false, std::nullopt);
+  const auto out = at::_upsample_bilinear2d_aa(planes, at::IntArrayRef({height, width}), false, std::nullopt);
   return out.squeeze(0).permute({1, 2, 0}).contiguous();
 }
 
-at::Tensor crop(const at::Tensor& image, const Augmentation& where) {
-  return image.narrow(0, where.top, where.height).narrow(1, where.left, where.width).contiguous();
+at::Tensor crop(const at::Tensor& image, const Rectangle& part) {
+  return image.narrow(0, part.top, part.height).narrow(1, part.left, part.width).clone(at::MemoryFormat::Contiguous);
+}
+
+at::Tensor fit(const at::Tensor& image, const TransformOptions& options) {
+  const auto size = options.size;
+  if (!options.resize_shorter) return resize(image, size, size);
+  const auto shorter = std::min(image.size(0), image.size(1));
+  // Integer division for torchvision's int(), and half to even for Python's round().
+  const auto scaled = [&](std::int64_t side) { return *options.resize_shorter * side / shorter; };
+  const auto offset = [&](std::int64_t side) { return std::lrint(static_cast<double>(side - size) / 2); };
+  const auto height = scaled(image.size(0)), width = scaled(image.size(1));
+  return crop(resize(image, height, width), {offset(height), offset(width), size, size});
 }
 
 at::Tensor normalise(const at::Tensor& image, const TransformOptions& options, bool flip) {
@@ -93,6 +124,23 @@ at::Tensor normalise(const at::Tensor& image, const TransformOptions& options, b
     }
   }
   return out;
+}
+
+void erase(const at::Tensor& values, const Rectangle& part) {
+  values.narrow(1, part.top, part.height).narrow(2, part.left, part.width).zero_();
+}
+
+at::Tensor model_input(const at::Tensor& image, const TransformOptions& options, const Augmentation& chance) {
+  auto changed = image;
+  auto flip = chance.flip;
+  if (flip && !chance.operations.empty()) {  // otherwise the flip is a part of the normalisation
+    changed = image.flip({1});
+    flip = false;
+  }
+  for (const auto& operation : chance.operations) changed = apply_operation(changed, operation);
+  auto values = normalise(changed, options, flip);
+  if (chance.erased) erase(values, *chance.erased);
+  return values;
 }
 
 }  // namespace trireme::datasets

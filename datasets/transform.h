@@ -1,12 +1,21 @@
-// Converts a decoded image to a model input, as Hugging Face's ViTImageProcessor does: resize to a square (bilinear
-// with antialias, rounded to uint8), multiply by 1/255, subtract mean, divide by std. Augmentation comes before: a
-// random resized crop and a horizontal flip, each of which depends only on (seed, epoch, sample) (contract C2).
+// Converts a decoded image to a model input. The steps that are the same in every epoch: resize to a square, as Hugging
+// Face's ViTImageProcessor does, or the shorter side and a central crop, as torchvision's Resize and CenterCrop do
+// (bilinear with antialias, rounded to uint8). The last ones: multiply by 1/255, subtract mean, divide by std.
+//
+// Augmentation follows the order of torchvision's recipes: a random resized crop takes the place of the resize; then a
+// horizontal flip and RandAugment (rand_augment.h) at the final size; after normalisation, random erasing (Zhong et
+// al., "Random erasing data augmentation", 2020). Each depends only on (seed, epoch, sample) (contract C2), and on none
+// of the others: turning one on does not change what the others draw.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
+
+#include "datasets/mix.h"
+#include "datasets/rand_augment.h"
 
 namespace trireme::datasets {
 
@@ -14,29 +23,52 @@ inline constexpr const char* kPixelValues = "pixel_values";  ///< the input that
 
 struct TransformOptions {
   std::int64_t size = 224;                                      ///< pixels per side
+  std::optional<std::int64_t> resize_shorter{};                 ///< pixels before the central crop; unset: no such crop
   std::vector<double> mean{0.5, 0.5, 0.5}, std{0.5, 0.5, 0.5};  ///< by channel
   bool flip = false;                                            ///< mirrors a sample with probability 1/2
   bool crop = false;
   double crop_low = 0.08, crop_high = 1.0;  ///< fraction of the image's area that the crop covers
+  std::int64_t rand_augment = 0;            ///< operations per sample
+  std::int64_t rand_augment_magnitude = 9;  ///< 0 to kMostMagnitude
+  double random_erasing = 0;                ///< probability
+  MixOptions mix{};                         ///< with another sample of the batch, after all other steps
+};
+
+/// A part of an image, in pixels.
+struct Rectangle {
+  std::int64_t top = 0, left = 0, height = 0, width = 0;
 };
 
 /// The random choices for one sample.
 struct Augmentation {
   bool flip = false;
-  bool crop = false;
-  std::int64_t top = 0, left = 0, height = 0, width = 0;  ///< crop, in pixels of the image
+  std::optional<Rectangle> crop{};    ///< of the image as it is loaded
+  std::optional<Rectangle> erased{};  ///< of the model input
+  std::vector<AugmentOperation> operations{};
 };
 
-/// Area uniform in [crop_low, crop_high], aspect ratio log-uniform in [3/4, 4/3], position uniform; after ten draws
-/// that do not fit, the largest central part with an aspect ratio in that range.
+/// The crop's area is uniform in [crop_low, crop_high], its aspect ratio log-uniform in [3/4, 4/3], its position
+/// uniform; after ten draws that do not fit, it is the largest central part with an aspect ratio in that range. The
+/// erased part: 0.02 to 0.33 of the area, ratio 0.3 to 3.3, and none after ten draws that do not fit.
+/// @param height,width of the image as it is loaded
 Augmentation draw_augmentation(const TransformOptions& options, std::uint64_t seed, std::int64_t epoch,
                                std::int64_t sample, std::int64_t height, std::int64_t width);
 
-/// uint8 [H, W, C] -> uint8 [size, size, C]; returns the image itself if it already has that size.
-at::Tensor resize(const at::Tensor& image, std::int64_t size);
-at::Tensor crop(const at::Tensor& image, const Augmentation& where);
+/// uint8 [H, W, C] -> uint8 [height, width, C]; returns the image itself if it already has that size.
+at::Tensor resize(const at::Tensor& image, std::int64_t height, std::int64_t width);
+/// A copy of the part, which does not keep the memory of the whole.
+at::Tensor crop(const at::Tensor& image, const Rectangle& part);
+
+/// uint8 [H, W, C] -> uint8 [size, size, C] without augmentation.
+at::Tensor fit(const at::Tensor& image, const TransformOptions& options);
 
 /// uint8 [H, W, C] -> float32 [C, H, W], mirrored if `flip`.
 at::Tensor normalise(const at::Tensor& image, const TransformOptions& options, bool flip);
+
+/// Sets the part of [C, H, W] to 0, in place.
+void erase(const at::Tensor& values, const Rectangle& part);
+
+/// The steps after the resize: uint8 [size, size, C] -> float32 [C, size, size].
+at::Tensor model_input(const at::Tensor& image, const TransformOptions& options, const Augmentation& chance);
 
 }  // namespace trireme::datasets

@@ -1,5 +1,5 @@
 // Cross-entropy of logits whose classes are sharded over ranks. The ranks exchange four numbers for each label, not
-// the logits. Shoeybi et al., "Megatron-LM", 2019, section 3, with label smoothing.
+// the logits. Shoeybi et al., "Megatron-LM", 2019, section 3, with label smoothing, class weights and mixed targets.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,11 +11,11 @@
 
 namespace trireme::shardformer {
 
-/// logits [..., local classes]: those of the classes that shard::split gives this rank; labels int64 [...] out of all
-/// classes, or -100 for none. Returns nn::cross_entropy() on every rank; the backward pass gives each rank the gradient
-/// of its logits without communication. Collective over the group: all-reduces of N and of 3 N elements in the forward
-/// pass, N labels.
-at::Tensor label_parallel_loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing,
-                               std::int64_t classes, const comm::Group& group);
+/// logits [..., local classes]: those of the classes that shard::split gives this rank; labels and options as those of
+/// nn::cross_entropy(), out of all classes. Returns nn::cross_entropy() on every rank; the backward pass gives each
+/// rank the gradient of its logits without communication. Collective over the group: all-reduces of N and of 3 N
+/// elements in the forward pass, N positions.
+at::Tensor label_parallel_loss(const at::Tensor& logits, const at::Tensor& labels,
+                               const nn::CrossEntropyOptions& options, std::int64_t classes, const comm::Group& group);
 
 }  // namespace trireme::shardformer

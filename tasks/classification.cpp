@@ -1,12 +1,16 @@
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/nn/index_checks.h"
 #include "tasks/class_labels.h"
+#include "tasks/confusion_matrix.h"
 #include "tasks/tasks.h"
 
 namespace trireme::tasks {
@@ -29,7 +33,14 @@ class Classification final : public Task {
   explicit Classification(const TaskOptions& options) : options_(options), classes_(options.data.classes) {
     const auto* labels = checked_labels(options, true, {0, 1}, "classification",
                                         "labels of one class for each sample [] or each token [T]");
+    if (!options.class_weights.empty()) class_weights_ = at::tensor(options.class_weights, at::kDouble);
     if (labels == nullptr) return;
+    if (class_weights_.defined() && class_weights_.numel() != classes_)
+      throw ConfigError(fmt::format("train.class_weights: has {} values for {} classes; give one for each class{}",
+                                    class_weights_.numel(), classes_,
+                                    options.data.class_names.empty()
+                                        ? std::string()
+                                        : fmt::format(", in this order: {}", text::join(options.data.class_names))));
     // When every sample has exactly one label that counts, the weight of a batch is the number of its samples.
     counts_samples_ = labels->shape.empty() && !options.data.ignored_labels;
     const auto& names = options.data.class_names;
@@ -39,12 +50,24 @@ class Classification final : public Task {
   }
 
   at::Tensor weight(const data::Batch& batch) const override {
+    const auto target = target_of(batch);
+    if (class_weights_.defined()) {
+      const auto valid = target.labels.ne(nn::kNoLabel);
+      auto weights = class_weights_.to(valid.device(), /*non_blocking=*/true);
+      weights = weights.index_select(0, (target.labels * valid).flatten()).view_as(valid) * valid;
+      return (target.shares.defined() ? weights * target.shares : weights).sum();
+    }
     return counts_samples_ ? at::Tensor() : count_valid(batch.targets[nn::kLabels]);
   }
   at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch, const LossOptions& how) const override {
-    return how.cross_entropy(outputs.front(), batch.targets[nn::kLabels], how.training ? options_.label_smoothing : 0);
+    const auto target = target_of(batch);
+    return how.cross_entropy(outputs.front(), target.labels,
+                             {.label_smoothing = how.training ? options_.label_smoothing : 0,
+                              .class_weights = class_weights_,
+                              .shares = target.shares});
   }
   bool takes_sharded_logits() const override { return true; }
+  bool takes_mixed_labels() const override { return true; }
 
   std::vector<Metric> metrics() const override {
     std::vector<Metric> all{{"accuracy", "accuracy"}};
@@ -58,12 +81,30 @@ class Classification final : public Task {
     if (classes_ > 0) sums.push_back(measure_f1(outputs.front(), labels, classes_));
     return sums;
   }
+  std::unique_ptr<const TaskReport> report() const override {
+    return classes_ > 0 ? confusion_matrix(classes_, options_.data.class_names) : nullptr;
+  }
+  at::Tensor probabilities(const nn::Tensors& outputs) const override {
+    const auto logits = in_full_precision(outputs.front());
+    return logits.dim() == 2 ? logits.softmax(-1) : at::Tensor();
+  }
   std::int64_t outputs() const override { return classes_; }
 
  private:
+  struct Target {
+    at::Tensor labels, shares;  ///< as nn::cross_entropy() takes them
+  };
+  static Target target_of(const data::Batch& batch) {
+    const auto& own = batch.targets[nn::kLabels];
+    const auto* mixed = batch.targets.find(nn::kMixedLabels);
+    if (mixed == nullptr) return {own, {}};
+    const auto& share = batch.targets[nn::kLabelShares];
+    return {at::stack({own, *mixed}, -1), at::stack({share, 1 - share}, -1)};
+  }
   [[nodiscard]] std::int64_t k() const { return classes_ > 0 ? std::min(options_.topk, classes_) : 1; }
   TaskOptions options_;
   std::int64_t classes_;
+  at::Tensor class_weights_;  ///< float64 [classes] on the CPU, or undefined
   bool counts_samples_ = false;
 };
 

@@ -22,7 +22,7 @@ class LanguageModelling final : public Task {
 
   at::Tensor weight(const data::Batch& batch) const override { return count_valid(labels(batch)); }
   at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch, const LossOptions& how) const override {
-    return how.cross_entropy(outputs.front(), labels(batch), how.training ? smoothing_ : 0);
+    return how.cross_entropy(outputs.front(), labels(batch), {.label_smoothing = how.training ? smoothing_ : 0});
   }
   bool takes_sharded_logits() const override { return true; }
 

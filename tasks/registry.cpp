@@ -7,6 +7,7 @@ namespace {
 struct TaskKeys {
   double label_smoothing = TaskOptions{}.label_smoothing;
   std::int64_t topk = TaskOptions{}.topk;
+  std::vector<double> class_weights{};
 };
 
 Fields<TaskKeys> fields_of(const char* name, const char* text, bool smooths = true) {
@@ -23,7 +24,10 @@ Fields<TaskKeys> fields_of(const char* name, const char* text, bool smooths = tr
 /// `fields` is static in the caller.
 TaskFactory factory(const Fields<TaskKeys>& fields, std::shared_ptr<const Task> (*make)(const TaskOptions&)) {
   return {fields, TaskKeys{}, [make](const TaskKeys& keys, const nn::DataSpec& data) {
-            return make({.data = data, .label_smoothing = keys.label_smoothing, .topk = keys.topk});
+            return make({.data = data,
+                         .label_smoothing = keys.label_smoothing,
+                         .topk = keys.topk,
+                         .class_weights = keys.class_weights});
           }};
 }
 
@@ -35,7 +39,11 @@ Registry<TaskKind> all_tasks() {
           .add("topk", &TaskKeys::topk,
                "Evaluation also reports top-k accuracy, the fraction of samples whose class is among the k highest "
                "scores.",
-               {.min = 1, .max = kMostSamples});
+               {.min = 1, .max = kMostSamples})
+          .add("class_weights", &TaskKeys::class_weights,
+               "The factor of each class in the loss, in the order of the classes; the loss is then the mean weighted "
+               "by these factors. Empty: all are 1.",
+               {.min = 0});
   static const auto many_labels = fields_of("multi_label", "Any number of classes for each sample.");
   static const auto regression_fields = fields_of("regression", "Numbers for each sample; mean squared error.", false);
   static const auto masked = fields_of("masked_lm", "The tokens behind a mask, each a class of the vocabulary.");

@@ -15,12 +15,14 @@ namespace trireme::tasks {
 struct TaskOptions {
   nn::DataSpec data{};  ///< checked when it has targets
   double label_smoothing = 0;
-  std::int64_t topk = 5;  ///< classification: the k of top-k accuracy
+  std::int64_t topk = 5;                   ///< classification: the k of top-k accuracy
+  std::vector<double> class_weights = {};  ///< classification: the loss's factor of each class; empty: 1
 };
 
 /// Each sample [B], or each token [B, T], has one class: int64, or -100 for one that does not count. Cross-entropy of
-/// the model's first output [..., classes]; accuracy, and top-k accuracy and macro F1 where the data's spec has
-/// the number of classes. @throws ConfigError when the data's labels are others
+/// the model's first output [..., classes]; with class weights, the mean is weighted by them. Training samples may be
+/// mixed from two (nn::kMixedLabels). Accuracy, and top-k accuracy and macro F1 where the data's spec has the number of
+/// classes. @throws ConfigError when the data's labels are others, or the class weights are not one for each class
 std::shared_ptr<const Task> classification(const TaskOptions& options = {});
 
 /// Each sample has any number of C labels: [B, C] of 0 and 1. Binary cross-entropy of the first output [B, C]; micro

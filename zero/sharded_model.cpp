@@ -96,8 +96,10 @@ ScopeGuard ShardedModel::no_sync() {
 
 std::vector<shard::Slice> ShardedModel::weights() {
   weights_->wait();
-  return checkpoint::weights_of(weights_->slices());
+  return current_weights();
 }
+
+std::vector<shard::Slice> ShardedModel::current_weights() { return checkpoint::weights_of(weights_->slices()); }
 
 void ShardedModel::weights_changed() {
   weights_->copy_all_from_masters();

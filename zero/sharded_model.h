@@ -62,6 +62,7 @@ class ShardedModel : public ReplicatedModel {
   bool reduces_each_microbatch() const override { return options_.partition_gradients && !options_.hold_gradients; }
   std::vector<shard::Slice> weights() override;
   void weights_changed() override;
+  std::vector<shard::Slice> current_weights() override;
   std::vector<shard::Slice> gradients() override;
   ModelReport report() const override;
 

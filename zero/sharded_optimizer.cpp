@@ -9,6 +9,7 @@
 
 #include "core/base/memory.h"
 #include "core/checkpoint/train_state.h"
+#include "core/nn/block.h"
 #include "core/shard/norm.h"
 
 namespace trireme::zero {
@@ -21,6 +22,9 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
       mesh_(mesh),
       scaler_(Precision::parse(options.train.precision).loss_scale, options.train.loss_scale, mesh.world().device()) {
   auto& weights = model_.flat();
+  slice_axes_ = norm_.axes;
+  if (const auto stages = model.module().stage_blocks()) std::erase(slice_axes_, stages->axis);
+  (void)mesh.group(slice_axes_);  // collective over the world, while only stages with parameters use it in a step
   // The user's patterns are matched once, against the whole model; the slots of a bucket are then assigned to groups by
   // name.
   std::vector<optim::NamedTensor> all;
@@ -50,6 +54,12 @@ ShardedOptimizer::Part ShardedOptimizer::make_part(std::size_t bucket) const {
   Part part;
   for (const auto& of_group : items) part.items.insert(part.items.end(), of_group.begin(), of_group.end());
   part.optimizer = optim::make(options_, std::move(groups));
+  part.optimizer->set_sum_over_slices([this, bucket, items = part.items](const at::Tensor& rows) {
+    std::vector<const shard::Placement*> placements;
+    for (const auto item : items)
+      placements.push_back(&model_.flat().slices()[model_.flat().first_slice(bucket) + item].placement);
+    shard::sum_over_slices(rows, placements, mesh_, slice_axes_);
+  });
   return part;
 }
 

@@ -58,6 +58,7 @@ class ShardedOptimizer : public BoostedOptimizer {
   double max_norm_;
   Norm norm_;
   comm::Mesh& mesh_;
+  std::vector<std::string> slice_axes_;          ///< along which ranks may hold other slices of the same parameters
   std::vector<optim::ParamGroup> groups_;        ///< the parameter groups of the user's patterns, without slots
   std::map<std::string, std::size_t> group_of_;  ///< of each trained parameter, by name
   std::vector<Part> parts_;                      ///< of each trained bucket

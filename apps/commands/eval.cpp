@@ -8,12 +8,12 @@
 #include "apps/commands/commands.h"
 #include "apps/commands/load_config.h"
 #include "apps/commands/process.h"
+#include "apps/commands/weights.h"
 #include "apps/report.h"
 #include "apps/worker/ranks.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/checkpoint/train_state.h"
 #include "core/comm/mesh.h"
 #include "core/train/plugin_sections.h"
 #include "core/train/prepare.h"
@@ -25,11 +25,6 @@ namespace {
 
 bool sets(const std::vector<std::string>& set, const char* section) {
   return std::any_of(set.begin(), set.end(), [&](const auto& each) { return each.starts_with(section); });
-}
-
-void drop_layout(config::Table& root) {
-  root.tables.erase("parallel");
-  root.tables.erase("plugin");
 }
 
 /// Whether the layout can run on `ranks` ranks. @throws ConfigError for errors that do not depend on that number
@@ -63,22 +58,20 @@ train::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& l
   return train::from_table(std::move(root), builtin_kinds());
 }
 
-/// Opens the checkpoint to evaluate after verifying it. @throws CheckpointError
-checkpoint::Checkpoint open_checkpoint(const EvalCommand& command, checkpoint::Verify how) {
-  try {
-    return checkpoint::Checkpoint(command.weights, how);
-  } catch (const CheckpointError& error) {
-    throw CheckpointError(fmt::format("{}; name another checkpoint of the run", error.what()));
-  }
-}
-
 /// Rank 0 verifies every byte and prints which weights are evaluated.
 void show_checkpoint(const EvalCommand& command, int rank) {
-  const auto stored = open_checkpoint(command, rank == 0 ? checkpoint::Verify::content : checkpoint::Verify::sizes);
+  const auto stored =
+      open_checkpoint(command.weights, rank == 0 ? checkpoint::Verify::content : checkpoint::Verify::sizes);
   if (rank != 0) return;
   const auto& at = stored.record().progress;
   put(fmt::format("weights   {}: epoch {}, after {}\n", command.weights,
                   at.step_in_epoch == 0 ? at.epoch : at.epoch + 1, text::quantity(at.global_step, "step")));
+}
+
+void check_report(const EvalCommand& command, const train::Prepared& prepared) {
+  if (command.report && !prepared.task->report())
+    throw ConfigError(fmt::format("--report: the task \"{}\" has no classes to report on; remove the option",
+                                  prepared.task_kind.name()));
 }
 
 }  // namespace
@@ -86,8 +79,8 @@ void show_checkpoint(const EvalCommand& command, int rank) {
 int run(const EvalCommand& command) {
   if (checks_for(command.ranks)) {
     const auto ranks = static_cast<int>(*command.ranks);
-    if (command.is_checkpoint) open_checkpoint(command, checkpoint::Verify::sizes);
-    (void)check_for_ranks(eval_config(command, ranks, Log(/*rank=*/1)), ranks, command.weights);
+    if (command.is_checkpoint) open_checkpoint(command.weights, checkpoint::Verify::sizes);
+    check_report(command, check_for_ranks(eval_config(command, ranks, Log(/*rank=*/1)), ranks, command.weights));
     return 0;
   }
   std::optional<train::Prepared> prepared;
@@ -98,11 +91,13 @@ int run(const EvalCommand& command) {
         const auto options = world_options(config);
         tune_process(config, info);
         prepared = train::prepare(std::move(config), info, command.weights, Log(info.rank));
+        check_report(command, *prepared);
         return options;
       },
       [&](comm::World& world) {
         check_same_settings(world, "eval", *prepared);
-        train::run_evaluation(std::move(*prepared), world, {.columns = terminal_columns(STDOUT_FILENO)});
+        train::run_evaluation(std::move(*prepared), world, {.columns = terminal_columns(STDOUT_FILENO)},
+                              command.report);
       });
 }
 

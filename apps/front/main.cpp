@@ -23,7 +23,8 @@
 namespace trireme::apps {
 namespace {
 
-// train and eval: the file is parsed before any process starts, everything else is checked before more than one does.
+// train, eval and predict: the file is parsed before any process starts, everything else is checked before more than
+// one does.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments) {
   if (in_launched_world()) become_worker(arguments);  // all ranks are started already: the worker reports errors once
@@ -48,6 +49,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     return check_output(verify(*layouts));
   }
   signal(SIGPIPE, SIG_DFL);
+  if (const auto* predict = std::get_if<PredictCommand>(&command))
+    return start(predict->config, predict->set, std::nullopt, arguments);
   become_worker(arguments);
 }
 

@@ -87,6 +87,7 @@ struct FieldTable {
   std::vector<AbsentKey> absent{};
   /// Rules between several keys of the section, in the order in which they are checked.
   std::vector<std::function<void(const void*, const CheckedSection&)>> rules{};
+  bool repeats = false;  ///< the section is written as [[section]], any number of times
   /// If set, these are further keys of a section that exist under this condition alone: name = sgd.
   std::string choice_key{}, choice{};
 
@@ -190,6 +191,10 @@ class Fields : public FieldTable {
   Fields& with(std::string key, std::string value) {
     choice_key = std::move(key);
     choice = std::move(value);
+    return *this;
+  }
+  Fields& repeated() {
+    repeats = true;
     return *this;
   }
   /// For a key of another tool: `what` is printed when a file sets it.

@@ -74,6 +74,8 @@ class BoostedModel {
   /// writing to them, all ranks must call weights_changed().
   virtual std::vector<shard::Slice> weights() = 0;
   virtual void weights_changed() {}
+  /// weights() for reading only, without waiting for communication that the last step has launched.
+  virtual std::vector<shard::Slice> current_weights() { return weights(); }
   /// The weights, and the model's buffers: everything of the model that is saved, loaded and exported.
   std::vector<shard::Slice> state_dict();
   /// This rank's reduced slices of the gradients, between the backward pass and step(): the sum of all ranks'

@@ -1,6 +1,7 @@
 #include "core/booster/booster.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
@@ -46,11 +48,11 @@ Criterion of_sharded_logits(std::shared_ptr<const Task> task, nn::CrossEntropy p
                           "call it once, or return false to get complete logits",
                           calls));
         };
-        const Task::LossOptions how{
-            .cross_entropy = [&](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-              ++calls;
-              return parallel(logits, labels, smoothing);
-            }};
+        const Task::LossOptions how{.cross_entropy = [&](const at::Tensor& logits, const at::Tensor& labels,
+                                                         const nn::CrossEntropyOptions& options) {
+          ++calls;
+          return parallel(logits, labels, options);
+        }};
         at::Tensor loss;
         try {
           loss = task->loss(outputs, batch, how);
@@ -91,6 +93,13 @@ at::Tensor joined(const std::vector<at::Tensor>& parts) {
     rows += part.size(0);
   }
   return whole;
+}
+
+/// A rank's share of the cores, without those on which it computes.
+std::int64_t default_workers(const comm::World& world) {
+  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  const auto computing = world.device().is_cpu() ? std::int64_t{at::get_num_threads()} : 0;
+  return std::clamp<std::int64_t>(cores / world.info().local_size - computing, 1, 16);
 }
 
 /// The inputs of the first readable sample, as a batch.
@@ -134,7 +143,7 @@ data::LoaderOptions Booster::loader_options() const {
   options.seed = options_.seed;
   if (!reads_inputs_) options.needed = side_inputs_;
   options.strict = !all_read_inputs_;
-  options.workers = options_.loading.workers;
+  options.workers = options_.loading.workers.value_or(default_workers(world_));
   options.prefetch = options_.loading.prefetch;
   options.dtype = Precision::parse(options_.train.precision).parameters;
   options.device = world_.device();
@@ -152,6 +161,11 @@ Boosted Booster::boost(BoostInputs inputs) {
   at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(ranks.rank())));
   Boosted run;
   run.task = std::move(inputs.task);
+  for (const auto& target : inputs.data->combined_targets())
+    if (target.name == nn::kMixedLabels && !run.task->takes_mixed_labels())
+      throw ConfigError(
+          "the training samples are mixed from two and have two labels (data.mixup, data.cutmix), but the task reads "
+          "one; turn mixing off, or choose train.task = \"classification\"");
   inputs.source.sharded_logits = run.task->takes_sharded_logits();
   if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
   // The loader's options are checked before anything large is made.
@@ -169,6 +183,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run.task));
   synchronise_norms(run.model->module());
   run.optimizer->set_buffer_sync(std::make_shared<BufferSync>(run.model->module(), *mesh_, result.broadcasts_buffers));
+  if (train.ema_decay) run.average = std::make_unique<WeightAverage>(*run.model, *train.ema_decay);
   run.sharded_logits = std::move(result.sharded_logits);
   const auto& parallel = run.sharded_logits.cross_entropy;
   run.criterion = parallel ? of_sharded_logits(run.task, parallel)
@@ -247,9 +262,10 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
     step.result = run.optimizer->step(step.lr);
   }
   run.optimizer->zero_grad();
+  ++run.step;
+  if (run.average) run.average->update(run.step);
   sent.wait();
   step.loss = sum;
-  ++run.step;
   return step;
 }
 

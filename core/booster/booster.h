@@ -23,6 +23,7 @@
 #include "core/booster/boosted.h"
 #include "core/booster/plugin.h"
 #include "core/booster/task.h"
+#include "core/booster/weight_average.h"
 #include "core/comm/mesh.h"
 #include "core/data/loader.h"
 #include "core/optim/lr_schedule.h"
@@ -42,12 +43,18 @@ struct BoostInputs {
 struct Boosted {
   std::unique_ptr<BoostedModel> model;
   std::unique_ptr<BoostedOptimizer> optimizer;
+  /// Null without TrainOptions::ema_decay. Booster::train_step() updates it; a loop of its own calls update().
+  std::unique_ptr<WeightAverage> average;
   std::shared_ptr<const Task> task;
   Criterion criterion;  ///< the task's loss in training, of outputs as this model makes them
   ShardedLogits sharded_logits;
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<optim::LrSchedule> lr_schedule;
   std::int64_t step = 0;  ///< optimizer steps taken so far
+
+  /// While the guard exists, the model has the weights to evaluate and to export: their average, if there is one.
+  /// Collective.
+  [[nodiscard]] ScopeGuard use_average() { return average ? average->use() : ScopeGuard({}); }
 };
 
 /// What Booster::execute_pipeline() returns. The loss costs an all-reduce, the outputs memory.

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/version.h"
+#include "core/checkpoint/weights.h"
 #include "core/comm/text.h"
 
 namespace trireme {
@@ -84,6 +85,7 @@ checkpoint::CheckpointContents contents_of(Boosted& run) {
   contents.record.versions = {{"trireme", TRIREME_VERSION}, {"libtorch", TORCH_VERSION}};
   contents.weights = run.model->state_dict();
   contents.optimizer = run.optimizer->state();
+  if (run.average) contents.average = run.average->state();
   return contents;
 }
 
@@ -106,6 +108,10 @@ void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log)
   run.model->weights_changed();
   stored.restore_optimizer(run.optimizer->state(), remote);
   restore_scaler(run.optimizer->scaler(), stored.record().loss_scale);
+  if (run.average && stored.average() != nullptr)
+    checkpoint::restore_slices(*stored.average(), run.average->state(), remote, "averaged weights");
+  else if (run.average)
+    run.average->reset();  // the checkpoint's run had no average
   run.step = stored.record().progress.global_step;
 }
 
@@ -121,6 +127,7 @@ std::string Booster::save(Boosted& run, const std::string& dir, std::int64_t kee
   };
   contents.record.config = config::print_section(train_fields(), &options_.train) +
                            chosen(optim::optimizer_fields(), options_.optimizer, options_.optimizer.method) +
+                           optim::print_groups(options_.optimizer) +
                            chosen(optim::lr_schedule_fields(), options_.lr_schedule, options_.lr_schedule.curve);
   contents.record.extra = {{"order", order_of_samples(options_, run)}};
   return checkpoint::save_checkpoint(dir, contents, keep, *mesh_);
@@ -151,6 +158,7 @@ void Booster::load_model(Boosted& run, const std::string& folder_or_file) {
   for (auto& [placement, value] : run.model->weights()) parameters.push_back({placement.name, value, placement});
   checkpoint::load_weights(folder_or_file, parameters, "", log_, checkpoint::other_tensors(run.model->module()));
   run.model->weights_changed();
+  if (run.average) run.average->reset();
 }
 
 void Booster::save_optimizer(Boosted& run, const std::string& file) {

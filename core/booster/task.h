@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,20 @@ struct MetricSums {
   at::Tensor sum, weight;
 };
 
+/// What a task can show of an evaluation beyond its metrics, such as a confusion matrix. Like a metric it is made of
+/// sums over all batches and ranks, so it is the same in every layout.
+class TaskReport {
+ public:
+  virtual ~TaskReport() = default;
+  [[nodiscard]] virtual std::int64_t entries() const = 0;
+  /// The sums for a batch of at least one sample: [entries()], on the outputs' device.
+  [[nodiscard]] virtual at::Tensor measure(const nn::Tensors& outputs, const data::Batch& batch) const = 0;
+  /// The report for the screen: lines without a newline at the end. `totals`: float64 [entries()] on the CPU.
+  [[nodiscard]] virtual std::string text(const at::Tensor& totals) const = 0;
+  /// The report for a file: a JSON object.
+  [[nodiscard]] virtual nlohmann::json json(const at::Tensor& totals) const = 0;
+};
+
 class Task {
  public:
   virtual ~Task() = default;
@@ -54,6 +69,9 @@ class Task {
   /// Plugins may then hold these logits in parts.
   [[nodiscard]] virtual bool takes_sharded_logits() const { return false; }
 
+  /// Whether loss() and weight() read the targets of samples that are mixed from two (nn::kMixedLabels).
+  [[nodiscard]] virtual bool takes_mixed_labels() const { return false; }
+
   /// The first is the default of [train] best, and is shown after each epoch.
   [[nodiscard]] virtual std::vector<Metric> metrics() const { return {}; }
   /// The metrics' sums for a batch of at least one sample, in the order of metrics(), without those of the loss.
@@ -61,6 +79,11 @@ class Task {
                                                         const data::Batch& /*batch*/) const {
     return {};
   }
+  /// Made only for an evaluation that asks for it; null: the task has none.
+  [[nodiscard]] virtual std::unique_ptr<const TaskReport> report() const { return nullptr; }
+  /// For a prediction: the probability of each class, at least float32 [B, outputs()]. Undefined: the task does not
+  /// give each sample one class.
+  [[nodiscard]] virtual at::Tensor probabilities(const nn::Tensors& /*outputs*/) const { return {}; }
   /// The size of the model's output for a sample, as the data define it: the classes. 0: the model defines it itself.
   [[nodiscard]] virtual std::int64_t outputs() const { return 0; }
   /// Hugging Face's problem_type for the exported config.json; "" where there is none.

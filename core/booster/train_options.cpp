@@ -110,6 +110,11 @@ const Fields<TrainOptions>& train_fields() {
                "so.",
                {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}})
           .add("max_norm", &O::max_norm, "Clip the gradient to this norm; 0 disables clipping.", {.min = 0})
+          .add("ema_decay", &O::ema_decay,
+               "Decay of an exponential moving average of the weights, such as 0.9999; early steps use a smaller one. "
+               "The average is what is evaluated, kept as the best and exported; the training goes on from the weights "
+               "themselves. Unset: no average.",
+               {.above = 0, .below = 1})
           .add("shuffle", &O::shuffle, "Shuffle the training samples in each epoch, using the seed.")
           .add("drop_last", &O::drop_last,
                "Leave out the last samples of an epoch when they do not fill a global batch.")

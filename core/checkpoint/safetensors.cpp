@@ -2,7 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -127,20 +127,23 @@ FileDigest write(const std::string& path, const std::vector<Entry>& entries,
 
 SafeTensors::SafeTensors(const std::string& path) : file_(checked([&] { return SafeTensorsFile(path); })) {}
 
-const TensorInfo& SafeTensors::info(const std::string& name) const {
-  return *checked([&] { return &file_.entry(name); });
+std::vector<std::string> SafeTensors::names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, entry] : tensors()) out.push_back(name);
+  return out;
+}
+
+TensorInfo SafeTensors::info(const std::string& name) const {
+  const auto& entry = *checked([&] { return &file_.entry(name); });
+  return {entry.dtype, entry.shape};
 }
 
 at::Tensor SafeTensors::read(const std::string& name) const {
   return checked([&] { return file_.read(name); });
 }
 
-at::Tensor SafeTensors::read(const std::string& name, const shard::Placement& placement) const {
-  const auto& found = info(name);
-  if (found.shape != placement.shape)
-    throw CheckpointError(fmt::format("{}: tensor \"{}\" has shape [{}], but [{}] is needed", path(), name,
-                                      fmt::join(found.shape, ", "), fmt::join(placement.shape, ", ")));
-  auto out = at::empty(placement.local_shape(), found.dtype);
+at::Tensor SafeTensors::read_slice(const std::string& name, const shard::Placement& placement) const {
+  auto out = at::empty(placement.local_shape(), tensors().at(name).dtype);
   const auto source = file_.bytes(name);
   auto* target = static_cast<std::byte*>(out.mutable_data_ptr());
   const std::size_t width = out.element_size();

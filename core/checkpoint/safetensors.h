@@ -12,28 +12,28 @@
 
 #include "core/base/safetensors_file.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/weights_file.h"
 #include "core/shard/assembly.h"
-#include "core/shard/placement.h"
 
 namespace trireme::checkpoint {
 
-using TensorInfo = SafeTensorsFile::TensorEntry;
-
-/// An open file (memory-mapped, read-only). Reading is thread-safe.
-class SafeTensors {
+/// An open file (memory-mapped, read-only). A slice is read without the rest of its tensor.
+class SafeTensors : public WeightsFile {
  public:
   /// @throws CheckpointError that names the file and the problem.
   explicit SafeTensors(const std::string& path);
 
-  [[nodiscard]] const std::map<std::string, TensorInfo>& tensors() const { return file_.tensors(); }
+  [[nodiscard]] const std::map<std::string, SafeTensorsFile::TensorEntry>& tensors() const { return file_.tensors(); }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return file_.metadata(); }
-  [[nodiscard]] const std::string& path() const { return file_.path(); }
-  /// @throws CheckpointError for an unknown name.
-  [[nodiscard]] const TensorInfo& info(const std::string& name) const;
+  [[nodiscard]] const std::string& path() const override { return file_.path(); }
+  [[nodiscard]] std::vector<std::string> names() const override;
+  [[nodiscard]] TensorInfo info(const std::string& name) const override;
+  using WeightsFile::read;
   /// Returns a copy of the whole tensor on the CPU. @throws CheckpointError for an unknown name.
   [[nodiscard]] at::Tensor read(const std::string& name) const;
-  /// Returns only this rank's slice according to `placement`, whose shape must be the file's. Reads only those bytes.
-  [[nodiscard]] at::Tensor read(const std::string& name, const shard::Placement& placement) const;
+
+ protected:
+  [[nodiscard]] at::Tensor read_slice(const std::string& name, const shard::Placement& placement) const override;
 
  private:
   SafeTensorsFile file_;

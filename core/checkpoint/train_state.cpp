@@ -21,6 +21,7 @@ using nlohmann::json;
 constexpr int kFormat = 1;
 constexpr const char* kWeights = "weights.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kAverage = "average.safetensors";
 constexpr const char* kState = "state.json";
 constexpr const char* kConfig = "config.toml";
 constexpr const char* kBest = "best.safetensors";
@@ -202,6 +203,7 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
     std::map<std::string, FileDigest> files;
     files[kWeights] = write_slices(path_in(temporary, kWeights), contents.weights, mesh);
     files[kOptimizer] = write_slices(path_in(temporary, kOptimizer), contents.optimizer, mesh);
+    if (contents.average) files[kAverage] = write_slices(path_in(temporary, kAverage), *contents.average, mesh);
     if (!writes) return folder;
     files[kState] = write_file(path_in(temporary, kState), state_text(contents.record));
     files[kConfig] = write_file(path_in(temporary, kConfig), contents.record.config);
@@ -266,7 +268,10 @@ Checkpoint::Checkpoint(const std::string& folder, Verify how)
     : folder_(verified(folder, how)),
       record_(read_record(folder)),
       weights_(path_in(folder, kWeights)),
-      optimizer_(path_in(folder, kOptimizer)) {}
+      optimizer_(path_in(folder, kOptimizer)) {
+  const auto path = path_in(folder, kAverage);
+  if (std::error_code none; fs::exists(path, none)) average_.emplace(path);
+}
 
 std::string Checkpoint::best() const {
   auto path = path_in(folder_, kBest);

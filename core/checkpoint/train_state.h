@@ -3,6 +3,7 @@
 // On disk, in the run's folder:
 //   checkpoints/step-00000042/  weights.safetensors    full tensors by parameter name
 //                               optimizer.safetensors  full tensors, "<parameter>.<key>" ("....weight.exp_avg")
+//                               average.safetensors    the moving average of the weights, if there is one
 //                               state.json             progress, seed, loss scale, versions, the caller's own JSON
 //                               config.toml            the resolved config
 //                               best.safetensors       weights of the best epoch so far, if there is one: a link
@@ -51,9 +52,10 @@ struct CheckpointContents {
   TrainRecord record;
   std::vector<shard::Slice> weights;
   std::vector<shard::Slice> optimizer;
-  std::map<std::string, std::string> texts;  ///< further files, by name ("config.json"); only on rank 0
-  std::string best;                          ///< a file with the weights of the best epoch, or ""; only on rank 0
-  FileDigest best_digest;                    ///< digest of the file `best`
+  std::optional<std::vector<shard::Slice>> average;  ///< on every rank or on none
+  std::map<std::string, std::string> texts;          ///< further files, by name ("config.json"); only on rank 0
+  std::string best;        ///< a file with the weights of the best epoch, or ""; only on rank 0
+  FileDigest best_digest;  ///< digest of the file `best`
 };
 
 /// Fills the values with their slices of a file's tensors, bitwise equal. Names, shapes and dtypes must match the
@@ -111,11 +113,14 @@ class Checkpoint {
   }
   [[nodiscard]] const SafeTensors& weights() const { return weights_; }
   [[nodiscard]] const SafeTensors& optimizer() const { return optimizer_; }
+  /// Null when the run had no average of its weights.
+  [[nodiscard]] const SafeTensors* average() const { return average_ ? &*average_ : nullptr; }
 
  private:
   std::string folder_;
   TrainRecord record_;
   SafeTensors weights_, optimizer_;
+  std::optional<SafeTensors> average_;
 };
 
 }  // namespace trireme::checkpoint

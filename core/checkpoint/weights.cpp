@@ -8,99 +8,25 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/base/error.h"
-#include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/weights_source.h"
 
 namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kIndex = "model.safetensors.index.json";
-
-nlohmann::json read_json(const std::string& path) {
-  try {
-    return nlohmann::json::parse(read_file(path));
-  } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(fmt::format("{}: {}", path, json_problem(error)));
-  }
-}
-
-/// Returns the file to open: a .safetensors file or an index.
-std::string find_weights(const std::string& name_or_path) {
-  std::error_code ignored;
-  if (fs::is_regular_file(name_or_path, ignored)) return name_or_path;
-  if (!fs::is_directory(name_or_path, ignored))
-    throw CheckpointError(fmt::format("{}: no such file or folder to load weights from", name_or_path));
-  for (const auto& folder : {fs::path(name_or_path), fs::path(name_or_path) / "model"})
-    for (const char* name : {kModelTensors, kIndex})
-      if (fs::is_regular_file(folder / name, ignored)) return (folder / name).string();
-  if (const fs::path stored = fs::path(name_or_path) / "weights.safetensors"; fs::exists(stored, ignored))
-    return stored.string();
-  if (fs::is_directory(fs::path(name_or_path) / "checkpoints", ignored))
-    throw CheckpointError(fmt::format(
-        "{0}: this run has no model yet; name one of its checkpoints, {0}/checkpoints/step-N", name_or_path));
-  const bool pickled = fs::exists(fs::path(name_or_path) / "pytorch_model.bin", ignored);
-  throw CheckpointError(fmt::format("{}: holds neither {} nor {}, nor a model folder with one{}", name_or_path,
-                                    kModelTensors, kIndex,
-                                    pickled ? "; pytorch_model.bin is not read: save it as safetensors first" : ""));
-}
-
-/// One or several safetensors files, accessed by tensor name.
-class Source {
- public:
-  explicit Source(const std::string& path) {
-    if (!path.ends_with(".json")) {
-      files_.push_back(std::make_unique<SafeTensors>(path));
-      for (const auto& [name, info] : files_[0]->tensors()) where_[name] = files_[0].get();
-      return;
-    }
-    const auto index = read_json(path);
-    const auto map = index.is_object() ? index.find("weight_map") : index.end();
-    if (!index.is_object() || map == index.end() || !map->is_object())
-      throw CheckpointError(fmt::format("{}: no \"weight_map\": not an index of weights", path));
-    std::map<std::string, const SafeTensors*> opened;
-    for (const auto& [name, file] : map->items()) {
-      const auto file_name = file.is_string() ? file.get<std::string>() : "";
-      if (file_name.empty() || file_name.find('/') != std::string::npos)
-        throw CheckpointError(fmt::format("{}: \"{}\" is not a file beside the index", path, name));
-      auto& shard = opened[file_name];
-      if (shard == nullptr) {
-        files_.push_back(std::make_unique<SafeTensors>((fs::path(path).parent_path() / file_name).string()));
-        shard = files_.back().get();
-      }
-      static_cast<void>(shard->info(name));  // throws if the index lists a tensor that the file lacks
-      where_[name] = shard;
-    }
-  }
-
-  [[nodiscard]] const SafeTensors* file_of(const std::string& name) const {
-    const auto found = where_.find(name);
-    return found == where_.end() ? nullptr : found->second;
-  }
-  [[nodiscard]] std::vector<std::string> names() const {
-    std::vector<std::string> out;
-    for (const auto& [name, file] : where_) out.push_back(name);
-    return out;
-  }
-
- private:
-  std::vector<std::unique_ptr<SafeTensors>> files_;
-  std::map<std::string, const SafeTensors*> where_;
-};
-
 bool in_head(const std::string& name, const std::string& head_prefix) {
   return !head_prefix.empty() && name.starts_with(head_prefix);
 }
 
 /// The prefix that the file's names lack compared to the model's: usually ""; "vit." for a base model.
-std::string missing_prefix(const Source& source, const std::vector<nn::Parameter>& parameters,
+std::string missing_prefix(const WeightsSource& source, const std::vector<nn::Parameter>& parameters,
                            const std::string& head_prefix) {
   std::string prefix;
   for (const auto& parameter : parameters) {
@@ -116,7 +42,7 @@ std::string missing_prefix(const Source& source, const std::vector<nn::Parameter
 
 struct Fit {
   const nn::Parameter* parameter;
-  const SafeTensors* file;
+  const WeightsFile* file;
   std::string name;  ///< name in the file
 };
 
@@ -136,7 +62,7 @@ std::string misfit(const TensorInfo& info, const nn::Parameter& parameter) {
 }
 
 /// Reads the buffers that the file has, and warns of the others. Returns their names in the file.
-std::vector<std::string> fill_buffers(const Source& source, const std::vector<shard::Slice>& buffers,
+std::vector<std::string> fill_buffers(const WeightsSource& source, const std::vector<shard::Slice>& buffers,
                                       const std::string& prefix, const std::string& path, const Log& log) {
   std::vector<std::string> names, missing;
   for (const auto& [placement, value] : buffers) {
@@ -176,14 +102,14 @@ nlohmann::json read_beside_weights(const std::string& folder_or_file, const std:
 }
 
 bool has_weights_under(const std::string& folder_or_file, const std::string& prefix) {
-  const auto names = Source(find_weights(folder_or_file)).names();
+  const auto names = WeightsSource(find_weights(folder_or_file)).names();
   return std::any_of(names.begin(), names.end(), [&](const auto& name) { return name.starts_with(prefix); });
 }
 
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& local_parameters,
                   const std::string& head_prefix, const Log& log, const OtherTensors& others) {
   const auto path = find_weights(folder_or_file);
-  const Source source(path);
+  const WeightsSource source(path);
   auto parameters = local_parameters;
   for (const auto& other : others.remote) parameters.push_back({other.name, {}, other.placement});
   const auto prefix = missing_prefix(source, parameters, head_prefix);

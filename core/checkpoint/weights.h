@@ -2,8 +2,10 @@
 // as shards with an index.
 //
 // Weights can be loaded from a folder with that layout, a run folder (its model/ is used), a checkpoint's folder, one
-// .safetensors file, or an index file (model.safetensors.index.json). Tensor names are the model's own. A file whose
-// names lack the model's common prefix ("vit."), like an exported base model, is accepted if every name then matches.
+// .safetensors file, or an index file (model.safetensors.index.json). PyTorch's state dicts are read in the same
+// places: pytorch_model.bin, its index, or one file of any name; safetensors is preferred where a folder has both.
+// Tensor names are the model's own. A file whose names lack the model's common prefix ("vit."), like an exported base
+// model, is accepted if every name then matches.
 #pragma once
 
 #include <map>

@@ -77,6 +77,7 @@ std::string explain_absent(const FieldTable& table, const AbsentKey& absent) {
 
 /// "[optimizer]", or for the further keys of a choice `[optimizer] with name = "sgd"`.
 std::string title_of(const FieldTable& table) {
+  if (table.repeats) return fmt::format("[[{}]]", table.section);
   if (table.choice.empty()) return fmt::format("[{}]", table.section);
   return fmt::format("[{}] with {} = \"{}\"", table.section, table.choice_key, table.choice);
 }

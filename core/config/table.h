@@ -27,12 +27,14 @@ struct Entry {
   std::string written_as{};  ///< its full name if that is not section.key
 };
 
-/// One [section]: its own keys, and its subsections. `path` is "" for the file itself.
+/// One [section]: its own keys, its subsections, and its subsections that repeat ([[section.name]]), in their order.
+/// `path` is "" for the file itself.
 struct Table {
   std::string path;
   Origin origin;
   std::map<std::string, Entry> entries;
   std::map<std::string, Table> tables;
+  std::map<std::string, std::vector<Table>> arrays{};
   /// Maps keys to the names under which the user wrote them ("tp_size": "parallel.tp"), which errors then use.
   std::map<std::string, std::string> user_names{};
 

@@ -90,7 +90,8 @@ FieldValue value_of(const toml::node& node, const std::string& where, const std:
       if (auto list = list_of(array)) return *list;
       const bool tables = array.is_homogeneous(toml::node_type::table);
       throw ConfigError(
-          tables ? fmt::format("{}: {} is an array of tables ([[{}]]); write one table, [{}]", where, key, key, key)
+          tables ? fmt::format("{}: {} is a list of inline tables; write each as a block below a line [[{}]]", where,
+                               key, key)
                  : fmt::format("{}: {} must be a list of one type: numbers or strings", where, key));
     }
     default:
@@ -98,6 +99,14 @@ FieldValue value_of(const toml::node& node, const std::string& where, const std:
           fmt::format("{}: {} is {}, which no option accepts; write a number, a string, true, false or a list", where,
                       key, kind_of(node)));
   }
+}
+
+/// Whether an array was written as [[section]] blocks, not as a list of inline tables.
+bool is_array_of_sections(const toml::array& array) {
+  return !array.empty() && std::all_of(array.begin(), array.end(), [](const toml::node& node) {
+    const auto* table = node.as_table();
+    return table != nullptr && !table->is_inline();
+  });
 }
 
 Table convert(const toml::table& from, const std::string& path, const std::string& source) {
@@ -113,6 +122,8 @@ Table convert(const toml::table& from, const std::string& path, const std::strin
         throw ConfigError(fmt::format("{}: {} is an inline table; write its keys below a line [{}] of their own",
                                       origin.text(), full, path.starts_with("plugin") ? full : name));
       out.tables.emplace(name, convert(*table, full, source)).first->second.origin = origin;
+    } else if (const auto* array = node.as_array(); array != nullptr && is_array_of_sections(*array)) {
+      for (const auto& item : *array) out.arrays[name].push_back(convert(*item.as_table(), full, source));
     } else {
       out.entries.emplace(name, Entry{value_of(node, origin.text(), full), origin});
     }
@@ -227,6 +238,8 @@ void apply_override(Table& root, const std::string& assignment) {
     const std::string path = joined(section->path, parts[i]);
     if (section->entries.count(parts[i]) != 0)
       throw ConfigError(fmt::format("{}: {} is an option, not a section", origin, path));
+    if (section->arrays.count(parts[i]) != 0)
+      throw ConfigError(fmt::format("{}: [[{}]] can be written several times; change it in the file", origin, path));
     auto [found, made] = section->tables.try_emplace(parts[i]);
     if (made) {
       found->second.path = path;

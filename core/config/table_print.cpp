@@ -64,7 +64,8 @@ std::string plain_text(const FieldValue& value) {
 }
 
 std::string print_section(const FieldTable& fields, const void* object) {
-  return fmt::format("[{}]\n", fields.section) + print_rows(fields, object);
+  const auto header = fmt::format("[{}]", fields.section);
+  return (fields.repeats ? "[" + header + "]" : header) + "\n" + print_rows(fields, object);
 }
 
 std::string print_rows(const FieldTable& fields, const void* object) {
@@ -83,10 +84,18 @@ std::string print_rows(const FieldTable& fields, const void* object) {
   return out;
 }
 
-std::string print_table(const Table& table) {
-  std::string out = table.path.empty() ? "" : fmt::format("[{}]\n", table.path);
+static std::string print_entries(const Table& table) {
+  std::string out;
   for (const auto& [key, entry] : table.entries) out += fmt::format("{} = {}\n", key, to_toml(entry.value));
-  for (const auto& [key, inner] : table.tables) out += (out.empty() ? "" : "\n") + print_table(inner);
+  return out;
+}
+
+std::string print_table(const Table& table) {
+  auto out = (table.path.empty() ? "" : fmt::format("[{}]\n", table.path)) + print_entries(table);
+  const auto add = [&out](const std::string& text) { out += (out.empty() ? "" : "\n") + text; };
+  for (const auto& [key, inner] : table.tables) add(print_table(inner));
+  for (const auto& [key, array] : table.arrays)
+    for (const auto& inner : array) add(fmt::format("[[{}]]\n", inner.path) + print_entries(inner));
   return out;
 }
 

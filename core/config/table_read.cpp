@@ -195,6 +195,9 @@ void check_keys(const Table& section, const FieldTable& fields) {
   if (table != nullptr)
     throw ConfigError(fmt::format("{}: [{}] has no sections inside it, so no [{}]{}", table->second.origin.text(),
                                   section.path, table->second.path, hint(section.path)));
+  for (const auto& [name, array] : section.arrays)
+    throw ConfigError(fmt::format("{}: [{}] has no sections inside it, so no [[{}]]{}", array.front().origin.text(),
+                                  section.path, array.front().path, hint(section.path)));
 }
 
 void read_into(const Table* section, const FieldTable& fields, void* out) {
@@ -226,6 +229,7 @@ Table section_of(const Table& root, const std::string& name) {
 SplitSection split_section(const Table& section, const FieldTable& common) {
   SplitSection parts{section, section};
   parts.common.tables.clear();
+  parts.common.arrays.clear();
   std::erase_if(parts.common.entries, [&](const auto& entry) { return common.find(entry.first) == nullptr; });
   std::erase_if(parts.own.entries, [&](const auto& entry) { return common.find(entry.first) != nullptr; });
   return parts;

@@ -46,6 +46,8 @@ void check_declared(const nn::NamedTensors& tensors, const std::vector<nn::Sampl
 
 BatchMaker::BatchMaker(std::shared_ptr<Dataset> dataset, Options options)
     : dataset_(std::move(dataset)), options_(std::move(options)), spec_(dataset_->spec()) {
+  if (options_.combined)
+    for (auto& target : dataset_->combined_targets()) spec_.targets.push_back(std::move(target));
   for (const auto& input : spec_.inputs)
     if (reads(input)) {
       inputs_.push_back(input);

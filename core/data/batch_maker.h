@@ -23,6 +23,7 @@ class BatchMaker {
     bool strict = false;                               ///< LoaderOptions::strict
     at::ScalarType dtype = at::kFloat;                 ///< of floating-point tensors
     bool pinned = false;                               ///< in pinned memory
+    bool combined = false;                             ///< samples are combined, see Dataset::combined_targets()
   };
   BatchMaker(std::shared_ptr<Dataset> dataset, Options options);
 

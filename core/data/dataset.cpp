@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/random.h"
 #include "core/base/text.h"
 
 namespace trireme::data {
@@ -69,6 +70,11 @@ nn::DataSpec Dataset::spec() {
   throw DataError("the data set has no sample that can be read");
 }
 
+std::vector<std::int64_t> Dataset::order(std::uint64_t seed, std::int64_t epoch) const {
+  return random::permutation(random::mix(random::mix(seed, random::hash("shuffle")), static_cast<std::uint64_t>(epoch)),
+                             size());
+}
+
 Sample Dataset::collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) {
   return collate_by(std::move(samples), indices, [&](const std::string& name, std::vector<at::Tensor> tensors) {
     for (std::size_t i = 1; i < tensors.size(); ++i)
@@ -79,6 +85,10 @@ Sample Dataset::collate(std::vector<Sample> samples, const std::vector<std::int6
             name, fmt::join(tensors[0].sizes(), ", "), indices[0], fmt::join(tensors[i].sizes(), ", "), indices[i]));
     return at::stack(tensors);
   });
+}
+
+Sample Dataset::combine(Sample sample, const Sample& /*other*/, std::int64_t /*index*/, std::int64_t /*epoch*/) {
+  return sample;
 }
 
 Sample collate_padded(std::vector<Sample> samples, const std::vector<std::int64_t>& indices, const nn::DataSpec& spec,

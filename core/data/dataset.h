@@ -40,6 +40,17 @@ class Dataset {
   /// Makes a batch of at least one sample: tensors with a batch dimension in front. By default they are stacked, which
   /// needs equal shapes; collate_padded() is for others. `indices`: of the samples, for errors. @throws DataError
   [[nodiscard]] virtual Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices);
+  /// The targets that combine() adds to each training sample; empty: samples are not combined. A sample is combined
+  /// with the next one of its global batch, and the last one with the first: this depends on the batch, but not on how
+  /// it is divided over ranks and microbatches.
+  [[nodiscard]] virtual std::vector<nn::SampleTensor> combined_targets() const { return {}; }
+  /// Returns `sample` combined with `other` (mixup), by a draw that depends only on (seed, epoch, index). Both are as
+  /// get() or get_with() has returned them. `index`: of `sample`.
+  [[nodiscard]] virtual Sample combine(Sample sample, const Sample& other, std::int64_t index, std::int64_t epoch);
+  /// The sample indices of a shuffled epoch, in order: a permutation of 0 to size() - 1 that depends on its arguments
+  /// alone. By default each permutation is equally likely; override it for samples that are read faster in another
+  /// order.
+  [[nodiscard]] virtual std::vector<std::int64_t> order(std::uint64_t seed, std::int64_t epoch) const;
   /// The indices of the samples that get() has found unreadable so far.
   [[nodiscard]] virtual std::vector<std::int64_t> skipped() const { return {}; }
 };

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/factory.h"
 #include "core/base/log.h"
@@ -48,11 +51,40 @@ struct OpenContext {
   comm::LaunchInfo launch{};               ///< every rank opens the data; comm::share_on_host() spares repeated work
   Log log{0};
 };
+/// Single files outside all splits, without labels, in the format of the data set: a prediction's inputs. Only a kind
+/// of data set knows how its samples are read and prepared, so it opens them, although the data set itself may be gone.
+struct FileSamples {
+  std::vector<std::string> files;  ///< by the samples' index
+  std::shared_ptr<Dataset> data;   ///< prepared as the samples of an evaluation
+};
 /// Opens the splits and checks them, before training starts. Options that the user left open may be filled in.
 /// @throws ConfigError, DataError
-using DatasetFactory = Factory<Datasets(const OpenContext& context)>;
+class DatasetFactory : public Factory<Datasets(const OpenContext& context)> {
+ public:
+  using Factory::Factory;
+  /// A kind whose samples can also come from single files. `files` takes (Options&, const OpenContext&, const
+  /// std::vector<std::string>& paths); see data::open_files().
+  template <class Options, class Make, class OpenFiles>
+  DatasetFactory(const Fields<Options>& fields, Options options, Make make, OpenFiles files)
+      : Factory(fields, std::move(options), std::move(make)),
+        open_files_(
+            [files = std::move(files)](void* own, const OpenContext& context, const std::vector<std::string>& paths) {
+              return files(*static_cast<Options*>(own), context, paths);
+            }) {}
+  [[nodiscard]] bool opens_files() const { return open_files_ != nullptr; }
+  /// @pre opens_files()
+  FileSamples open_files(const OpenContext& context, const std::vector<std::string>& paths) {
+    return open_files_(options(), context, paths);
+  }
+
+ private:
+  std::function<FileSamples(void*, const OpenContext&, const std::vector<std::string>&)> open_files_;
+};
 /// Checks the options, which a program may have filled in, by the rules of a file, then opens the data set.
 /// @throws ConfigError, DataError
 Datasets open(DatasetFactory& source, const OpenContext& context);
+/// The same for single files. `paths`: of files, or of folders whose files are meant.
+/// @throws ConfigError when this kind of data set has no single files; DataError
+FileSamples open_files(DatasetFactory& source, const OpenContext& context, const std::vector<std::string>& paths);
 
 }  // namespace trireme::data

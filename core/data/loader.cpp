@@ -22,7 +22,7 @@ namespace trireme::data {
 namespace {
 
 SamplerOptions sampler_options(const Dataset& dataset, const LoaderOptions& o) {
-  return {dataset.size(), o.global_batch, o.micro_batch, o.dp_rank, o.dp_size, o.seed, o.shuffle, o.drop_last};
+  return {dataset.size(), o.global_batch, o.micro_batch, o.dp_rank, o.dp_size, o.drop_last};
 }
 
 void check(const Dataset& dataset, const LoaderOptions& o) {
@@ -46,7 +46,11 @@ const Fields<LoadingOptions>& loading_fields() {
   using O = LoadingOptions;
   static const auto table =
       Fields<O>("data", "")
-          .add("workers", &O::workers, "Threads per rank that read samples.", {.min = 1, .max = 1024})
+          .add("workers", &O::workers,
+               "Threads per rank that read samples. Unset: an equal share of the machine's cores, without those on "
+               "which "
+               "a CPU rank computes, between 1 and 16.",
+               {.min = 1, .max = 1024})
           .add("prefetch", &O::prefetch, "Number of steps whose samples are loaded ahead.", {.min = 1, .max = 1024});
   return table;
 }
@@ -69,8 +73,8 @@ struct Loader::State {
   struct Job {
     std::int64_t epoch = 0, step = 0;
     StepPlan plan;
-    std::vector<std::int64_t> ids;            ///< of this rank's share, after replacements
-    std::vector<std::optional<Sample>> read;  ///< by position in this rank's share
+    std::vector<std::int64_t> ids;            ///< of this rank's share, after replacements, and of StepPlan::after
+    std::vector<std::optional<Sample>> read;  ///< by position in `ids`
     std::size_t claimed = 0, finished = 0;    ///< guarded by the loader's mutex, like the members below
     std::exception_ptr error;
     std::size_t error_at = 0;
@@ -82,7 +86,8 @@ struct Loader::State {
       : dataset(std::move(set)),
         options(std::move(opts)),
         sampler(sampler_options(*dataset, options)),
-        maker(dataset, {options.needed, options.strict, options.dtype, options.device.is_cuda()}) {}
+        combines(options.augment && !dataset->combined_targets().empty()),
+        maker(dataset, {options.needed, options.strict, options.dtype, options.device.is_cuda(), combines}) {}
 
   void work();
   void read_one(Job& job, std::size_t at);
@@ -94,6 +99,7 @@ struct Loader::State {
   std::shared_ptr<Dataset> dataset;
   LoaderOptions options;
   Sampler sampler;
+  bool combines;  ///< each sample with the one after it in the global batch
   BatchMaker maker;
 
   std::mutex mutex;
@@ -140,7 +146,7 @@ void Loader::start_epoch(std::int64_t epoch, std::int64_t first_step) {
   TRIREME_REQUIRE(epoch >= 0 && first_step >= 0 && first_step <= steps_per_epoch(),
                   "Loader::start_epoch({}, {}): epochs count from 0, and this one has {} steps", epoch, first_step,
                   steps_per_epoch());
-  s.order = s.sampler.order(epoch);
+  s.order = epoch_order(*s.dataset, s.options.shuffle, s.options.seed, epoch);
   s.started = true;
   s.epoch = epoch;
   s.scheduled = first_step;
@@ -160,6 +166,7 @@ void Loader::State::schedule(std::size_t wanted) {
     job->step = scheduled++;
     job->plan = sampler.step(job->step);
     job->ids.assign(order.begin() + job->plan.share.begin, order.begin() + job->plan.share.end);
+    if (combines && !job->ids.empty()) job->ids.push_back(order[static_cast<std::size_t>(job->plan.after)]);
     job->read.resize(job->ids.size());
     if (job->ids.empty()) {
       assemble(*job);
@@ -240,7 +247,9 @@ Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) {
   for (auto position = positions.begin; position < positions.end; ++position) {
     const auto at = static_cast<std::size_t>(position - job.plan.share.begin);
     if (!job.read[at]) continue;  // skipped
-    samples.push_back(std::move(*job.read[at]));
+    // The next sample still is as it was read: samples are combined in order, and the first one is read twice.
+    samples.push_back(combines ? dataset->combine(std::move(*job.read[at]), *job.read[at + 1], job.ids[at], job.epoch)
+                               : std::move(*job.read[at]));
     ids.push_back(job.ids[at]);
   }
   auto batch = maker.make(std::move(samples), ids);

@@ -28,8 +28,8 @@ namespace trireme::data {
 
 /// How a rank's samples are prepared: keys of [data] that all data sets have.
 struct LoadingOptions {
-  std::int64_t workers = 1;   ///< threads per rank that read samples
-  std::int64_t prefetch = 2;  ///< steps whose samples are loaded ahead
+  std::optional<std::int64_t> workers{};  ///< threads per rank that read samples; unset: by the machine's cores
+  std::int64_t prefetch = 2;              ///< steps whose samples are loaded ahead
 };
 const Fields<LoadingOptions>& loading_fields();
 

@@ -32,6 +32,13 @@ class Relabelled final : public Dataset {
   [[nodiscard]] Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) override {
     return of_->collate(std::move(samples), indices);
   }
+  [[nodiscard]] std::vector<std::int64_t> order(std::uint64_t seed, std::int64_t epoch) const override {
+    return of_->order(seed, epoch);
+  }
+  [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override { return of_->combined_targets(); }
+  [[nodiscard]] Sample combine(Sample sample, const Sample& other, std::int64_t index, std::int64_t epoch) override {
+    return of_->combine(std::move(sample), other, index, epoch);
+  }
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return of_->skipped(); }
 
  private:

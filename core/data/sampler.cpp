@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "core/base/error.h"
-#include "core/base/random.h"
 
 namespace trireme::data {
 
@@ -27,6 +26,7 @@ StepPlan Sampler::step(std::int64_t step) const {
   plan.global_samples = end - begin;
   const auto share = shard::split(end - begin, options_.dp_size, options_.dp_rank);
   plan.share = {begin + share.begin, begin + share.end};
+  plan.after = plan.share.end < end ? plan.share.end : begin;
   for (std::int64_t m = 0; m < micro_per_step(plan.global_samples); ++m) {
     const auto from = std::min(plan.share.begin + m * options_.micro_batch, plan.share.end);
     plan.micro.push_back({from, std::min(from + options_.micro_batch, plan.share.end)});
@@ -34,13 +34,21 @@ StepPlan Sampler::step(std::int64_t step) const {
   return plan;
 }
 
-std::vector<std::int64_t> Sampler::order(std::int64_t epoch) const {
-  if (options_.shuffle)
-    return random::permutation(
-        random::mix(random::mix(options_.seed, random::hash("shuffle")), static_cast<std::uint64_t>(epoch)),
-        options_.samples);
-  std::vector<std::int64_t> order(static_cast<std::size_t>(options_.samples));
-  std::iota(order.begin(), order.end(), 0);
+std::vector<std::int64_t> epoch_order(const Dataset& dataset, bool shuffle, std::uint64_t seed, std::int64_t epoch) {
+  const auto samples = static_cast<std::size_t>(dataset.size());
+  if (!shuffle) {
+    std::vector<std::int64_t> order(samples);
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+  auto order = dataset.order(seed, epoch);
+  std::vector<bool> found(samples);
+  for (const auto index : order)
+    if (index >= 0 && index < dataset.size()) found[static_cast<std::size_t>(index)] = true;
+  TRIREME_REQUIRE(order.size() == samples && std::find(found.begin(), found.end(), false) == found.end(),
+                  "Dataset::order() returned {} indices that are no permutation of the {} samples; it must return each "
+                  "index from 0 to size() - 1 once",
+                  order.size(), samples);
   return order;
 }
 

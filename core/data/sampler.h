@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/data/dataset.h"
 #include "core/shard/placement.h"
 
 namespace trireme::data {
@@ -13,8 +14,7 @@ struct SamplerOptions {
   std::int64_t samples = 0;
   std::int64_t global_batch = 1, micro_batch = 1;
   int dp_rank = 0, dp_size = 1;
-  std::uint64_t seed = 0;
-  bool shuffle = false, drop_last = false;
+  bool drop_last = false;
 };
 
 /// One rank's part of one global batch, as positions in the epoch's sample order.
@@ -22,6 +22,7 @@ struct StepPlan {
   std::int64_t global_samples = 0;  ///< over all ranks
   shard::Range share;               ///< this rank's positions
   std::vector<shard::Range> micro;  ///< the share, split; the same number on every rank, some may be empty
+  std::int64_t after = 0;           ///< the position that follows the share in the global batch, or the batch's first
 };
 
 class Sampler {
@@ -32,11 +33,13 @@ class Sampler {
   [[nodiscard]] std::int64_t micro_per_step(std::int64_t global_samples) const;
   /// @pre 0 <= step < steps_per_epoch()
   [[nodiscard]] StepPlan step(std::int64_t step) const;
-  /// Maps position to sample index for a whole epoch: a permutation by (seed, epoch), or 0, 1, ... without shuffle.
-  [[nodiscard]] std::vector<std::int64_t> order(std::int64_t epoch) const;
 
  private:
   SamplerOptions options_;
 };
+
+/// Maps position to sample index for a whole epoch: Dataset::order(), or 0, 1, ... without shuffle.
+/// @throws UsageError when a data set's own order is no permutation of its samples
+std::vector<std::int64_t> epoch_order(const Dataset& dataset, bool shuffle, std::uint64_t seed, std::int64_t epoch);
 
 }  // namespace trireme::data

@@ -35,15 +35,17 @@ Conv2d::Conv2d(const Options& options) : options_(options) {
                   o.dilation);
   const auto fan_in = o.in / o.groups * o.kernel * o.kernel;
   const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
-  declare("weight", weight, {o.out, o.in / o.groups, o.kernel, o.kernel},
-          o.init.value_or(Init::uniform(-bound, bound)));
+  declare("weight", weight, {o.out, o.in / o.groups, o.kernel, o.kernel}, o.init.value_or(Init::uniform(-bound, bound)),
+          o.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
   if (o.bias) declare("bias", bias, {o.out}, Init::uniform(-bound, bound));
 }
 
 at::Tensor Conv2d::compute(const at::Tensor& x, const Context&) {
   const auto& o = options_;
   check_input(*this, x, o.in, o.dilation * (o.kernel - 1) + 1 - 2 * o.padding);
-  return at::conv2d(x, weight, bias, o.stride, o.padding, o.dilation, o.groups);
+  // A weight of another format is converted here once: the kernels would do so again in the backward pass.
+  const auto formatted = weight.contiguous(x.suggest_memory_format());
+  return at::conv2d(x, formatted, bias, o.stride, o.padding, o.dilation, o.groups);
 }
 
 MaxPool2d::MaxPool2d(const Options& options) : options_(options) {

@@ -19,6 +19,8 @@ class Conv2d : public Unary {
     bool bias = true;
     /// Of the weight; unset: uniform within 1 / sqrt(fan_in), fan_in = in / groups * kernel^2, like the bias.
     std::optional<Init> init{};
+    /// The memory format of the inputs: the weight then has it too, where a rank holds a whole one.
+    bool channels_last = false;
   };
   /// @throws UsageError: `in` or `out` is not a multiple of `groups`, or a size is out of range
   explicit Conv2d(const Options& options);

@@ -11,6 +11,9 @@
 namespace trireme::nn {
 
 inline constexpr const char* kLabels = "labels";  ///< the name of the target that built-in tasks read
+/// Targets of a training sample that is mixed from two (mixup): the other sample's label, and the share of the own one.
+inline constexpr const char* kMixedLabels = "mixed_labels";
+inline constexpr const char* kLabelShares = "label_shares";
 
 /// One tensor of a sample.
 struct SampleTensor {

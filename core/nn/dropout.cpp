@@ -8,6 +8,16 @@
 
 namespace trireme::nn {
 
+namespace {
+
+void check_sample_ids(const char* layer, const std::string& path, const Context& context, std::int64_t samples) {
+  TRIREME_REQUIRE(context.sample_ids.defined() && context.sample_ids.numel() == samples,
+                  "{} \"{}\": the batch has {} samples, but the context has sample ids for {}", layer, path, samples,
+                  context.sample_ids.defined() ? context.sample_ids.numel() : 0);
+}
+
+}  // namespace
+
 Dropout::Dropout(double p) : mask_slice([](const at::Tensor& x, const Context&) { return slice_from(x, 0); }), p_(p) {
   TRIREME_REQUIRE(p >= 0 && p < 1, "dropout {} is not in [0, 1)", p);
 }
@@ -24,9 +34,7 @@ Elements Dropout::slice_from(const at::Tensor& x, std::int64_t begin) {
 }
 
 void Dropout::check_samples(const Context& context, std::int64_t samples) const {
-  TRIREME_REQUIRE(context.sample_ids.defined() && context.sample_ids.numel() == samples,
-                  "dropout \"{}\": the batch has {} samples, but the context has sample ids for {}", path(), samples,
-                  context.sample_ids.defined() ? context.sample_ids.numel() : 0);
+  check_sample_ids("dropout", path(), context, samples);
 }
 
 at::Tensor Dropout::mask_of(const at::Tensor& x, const Context& context) const {
@@ -49,6 +57,19 @@ at::Tensor Dropout::add_to(const at::Tensor& residual, const at::Tensor& x, cons
   if (!fused_ || !is_mask() || residual.sizes() != x.sizes() || !can_fuse({x, residual}))
     return residual + forward(x, context);
   return masked_add(x, mask_of(x, context), scale(), residual);
+}
+
+DropPath::DropPath(double p) : p_(p) { TRIREME_REQUIRE(p >= 0 && p < 1, "drop path {} is not in [0, 1)", p); }
+
+at::Tensor DropPath::compute(const at::Tensor& x, const Context& context) {
+  if (!context.training || p_ == 0) return x;
+  const auto samples = x.size(0);
+  check_sample_ids("drop path", path(), context, samples);
+  const auto keep = dropout_mask(dropout_key(context.seed, context.step, path()), p_, context.sample_ids,
+                                 Elements::all(1), x.device());
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
+  shape[0] = samples;
+  return x * (keep.to(x.scalar_type()) / (1 - p_)).view(shape);
 }
 
 }  // namespace trireme::nn

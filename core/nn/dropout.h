@@ -1,4 +1,4 @@
-// Dropout whose mask depends only on seed, step, layer name and sample number (core/nn/dropout_mask.h).
+// Dropout and drop path, whose masks depend only on seed, step, layer name and sample number (core/nn/dropout_mask.h).
 #pragma once
 
 #include "core/nn/dropout_mask.h"
@@ -40,6 +40,21 @@ class Dropout : public Unary {
  private:
   double p_;
   bool fused_ = false;
+};
+
+/// Drop path (stochastic depth): in training, x of a whole sample is 0 with probability p, and x / (1 - p) otherwise.
+/// It stands at the end of a residual branch. Ranks that hold parts of a sample draw the same. Huang et al., "Deep
+/// networks with stochastic depth", ECCV 2016. @pre 0 <= p < 1
+class DropPath : public Unary {
+ public:
+  explicit DropPath(double p);
+  [[nodiscard]] double p() const { return p_; }
+
+ protected:
+  at::Tensor compute(const at::Tensor& x, const Context& context) override;
+
+ private:
+  double p_;
 };
 
 }  // namespace trireme::nn

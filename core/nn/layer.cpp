@@ -9,9 +9,10 @@
 
 namespace trireme::nn {
 
-void Layer::declare(const std::string& name, at::Tensor& member, std::vector<std::int64_t> shape, shard::Init init) {
+void Layer::declare(const std::string& name, at::Tensor& member, std::vector<std::int64_t> shape, shard::Init init,
+                    at::MemoryFormat format) {
   member = register_parameter(name, at::empty(shape, at::TensorOptions().device(at::kMeta).dtype(at::kFloat)), true);
-  declared_.push_back({name, init, &member, shard::Placement::whole("", std::move(shape))});
+  declared_.push_back({name, init, &member, shard::Placement::whole("", std::move(shape)), format});
 }
 
 Layer::Declared& Layer::find(const std::string& name) {

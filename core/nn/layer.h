@@ -30,6 +30,8 @@ class Layer : public torch::nn::Module {
     shard::Init init;
     at::Tensor* member;
     shard::Placement placement;  ///< the slice that this rank holds; the model fills in the name
+    /// Of a whole parameter's memory, for kernels that would convert it in each step. Slices are always contiguous.
+    at::MemoryFormat format = at::MemoryFormat::Contiguous;
   };
   [[nodiscard]] const std::vector<Declared>& declared() const { return declared_; }
 
@@ -48,7 +50,8 @@ class Layer : public torch::nn::Module {
 
  protected:
   /// For constructors: `member` is the layer's own handle to the tensor.
-  void declare(const std::string& name, at::Tensor& member, std::vector<std::int64_t> shape, shard::Init init);
+  void declare(const std::string& name, at::Tensor& member, std::vector<std::int64_t> shape, shard::Init init,
+               at::MemoryFormat format = at::MemoryFormat::Contiguous);
 
  private:
   Declared& find(const std::string& name);

@@ -169,8 +169,9 @@ void materialize(Model& model, std::uint64_t seed, at::ScalarType dtype, c10::De
     TRIREME_REQUIRE(found.site != nullptr, "the parameter \"{}\" has no memory and no layer that declares it",
                     found.name);
     const auto& declared = found.site->declared();
-    found.site->layer->set_storage(declared.name,
-                                   shard::draw(declared.init, seed, placement_of(found, model), dtype, device));
+    auto value = shard::draw(declared.init, seed, placement_of(found, model), dtype, device);
+    if (declared.placement.is_whole()) value = value.contiguous(declared.format);
+    found.site->layer->set_storage(declared.name, std::move(value));
   });
   move_buffers(model, dtype, device);
 }

@@ -137,6 +137,44 @@ CurveFactory milestone_drops(MilestoneDropsOptions options) {
           }};
 }
 
+CurveFactory exponential(ExponentialOptions options) {
+  static const auto fields =
+      Fields<ExponentialOptions>("schedule", "A constant factor for each step.")
+          .with("name", "exponential")
+          .add("gamma", &ExponentialOptions::gamma, "The factor by which each step multiplies the learning rate.",
+               {.max = 1, .above = 0});
+  return {fields, options, [](const ExponentialOptions& o, const CurveRange& range) -> Curve {
+            return [gamma = o.gamma, warm = range.warmup](std::int64_t step) {
+              return std::pow(gamma, static_cast<double>(step - warm));
+            };
+          }};
+}
+
+CurveFactory warmup_stable_decay(WarmupStableDecayOptions options) {
+  using O = WarmupStableDecayOptions;
+  static const auto decay = decay_fields("wsd", "");
+  static const auto fields =
+      Fields<O>("schedule",
+                "The base learning rate, then a decay in the last part of the training (warm-up, stable, decay).")
+          .with("name", "wsd")
+          .add_all(decay)
+          .add("decay_ratio", &O::decay_ratio,
+               "The fraction of all steps, at the end, in which the learning rate falls.", {.max = 1, .above = 0})
+          .add("decay", &O::decay, "The form of the decay.", {.choices = {"linear", "cosine", "one_minus_sqrt"}});
+  return {fields, std::move(options), [](const O& o, const CurveRange& range) -> Curve {
+            const auto end = static_cast<double>(range.total), begin = end * (1 - o.decay_ratio);
+            return [begin, end, floor = o.min_lr_factor, form = o.decay](std::int64_t step) {
+              const auto s = static_cast<double>(step);
+              if (s < begin) return 1.0;
+              const double q = progress(s, begin, end);
+              const double left = form == "linear"   ? 1 - q
+                                  : form == "cosine" ? 0.5 * (1 + std::cos(std::numbers::pi * q))
+                                                     : 1 - std::sqrt(q);
+              return floor + (1 - floor) * left;
+            };
+          }};
+}
+
 CurveFactory one_cycle(OneCycleOptions options) {
   using O = OneCycleOptions;
   static const auto fields =

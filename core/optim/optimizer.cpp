@@ -11,6 +11,9 @@
 namespace trireme::optim {
 namespace {
 
+constexpr const char* kEmptyPattern =
+    "holds an empty name, which would match every parameter; to mean all, write \"*\"";
+
 /// Candidates for correcting a wrong pattern: whole names, and the parts between their dots ("bias", "classifier").
 std::vector<std::string> candidates(const std::vector<NamedTensor>& parameters) {
   std::set<std::string> out;
@@ -60,13 +63,34 @@ const Fields<OptimizerOptions>& optimizer_fields() {
                            "has no effect while weight_decay is 0; set optimizer.weight_decay, or remove no_decay");
             for (const auto& [key, patterns] : {std::pair{"no_decay", &o.no_decay}, {"freeze", &o.freeze}})
               if (std::find(patterns->begin(), patterns->end(), "") != patterns->end())
-                section.fail(key, "holds an empty name, which would match every parameter; to mean all, write \"*\"");
+                section.fail(key, kEmptyPattern);
+          });
+  return table;
+}
+
+const Fields<GroupOptions>& group_fields() {
+  using O = GroupOptions;
+  static const auto table =
+      Fields<O>("optimizer.group",
+                "Parameters with their own learning rate or weight decay. The section may be repeated; a parameter "
+                "belongs to the first group whose patterns match its name.")
+          .repeated()
+          .add("parameters", &O::parameters,
+               "The group's parameters: parts of their names, or patterns with *; required.")
+          .add("lr_scale", &O::lr_scale, "Factor of the learning rate.", {.min = 0})
+          .add("weight_decay", &O::weight_decay, "Weight decay of the group. Unset: optimizer.weight_decay.",
+               {.min = 0})
+          .rule([](const O& o, const CheckedSection& section) {
+            if (o.parameters.empty()) section.fail("parameters", "is required: the names of the group's parameters");
+            if (std::find(o.parameters.begin(), o.parameters.end(), "") != o.parameters.end())
+              section.fail("parameters", kEmptyPattern);
           });
   return table;
 }
 
 void check_options(const OptimizerOptions& options) {
   config::check_options(optimizer_fields(), options);
+  for (const auto& group : options.groups) config::check_options(group_fields(), group);
   auto scratch = options.method;
   config::check_options(options.method.fields(), options.method.options(), scratch.options());
 }
@@ -74,21 +98,42 @@ void check_options(const OptimizerOptions& options) {
 std::vector<ParamGroup> make_groups(const OptimizerOptions& options, const std::vector<NamedTensor>& parameters) {
   check_patterns("freeze", options.freeze, parameters);
   check_patterns("no_decay", options.no_decay, parameters);
-  ParamGroup decay{"decay", options.weight_decay, 1, {}}, no_decay{"no_decay", 0, 1, {}};
+  // Each of the user's groups, and after them the one of all other parameters, with and without weight decay.
+  std::vector<ParamGroup> groups;
+  const auto add = [&](const std::string& label, double weight_decay, double lr_scale) {
+    groups.push_back({label + "decay", weight_decay, lr_scale, {}});
+    groups.push_back({label + "no_decay", 0, lr_scale, {}});
+  };
+  for (const auto& group : options.groups) {
+    check_patterns("group.parameters", group.parameters, parameters);
+    add(text::join(group.parameters) + " ", group.weight_decay.value_or(options.weight_decay), group.lr_scale);
+  }
+  add("", options.weight_decay, 1);
   for (const auto& [name, value] : parameters) {
     if (any_matches(options.freeze, name)) {
       value.requires_grad_(false);
       continue;
     }
-    (any_matches(options.no_decay, name) ? no_decay : decay).slots.push_back({name, value, {}});
+    std::size_t of = 0;
+    while (of < options.groups.size() && !any_matches(options.groups[of].parameters, name)) ++of;
+    groups[2 * of + (any_matches(options.no_decay, name) ? 1 : 0)].slots.push_back({name, value, {}});
   }
-  std::vector<ParamGroup> groups;
-  for (auto* group : {&decay, &no_decay})
-    if (!group->slots.empty()) groups.push_back(std::move(*group));
+  for (std::size_t g = 0; g < options.groups.size(); ++g)
+    if (groups[2 * g].slots.empty() && groups[2 * g + 1].slots.empty() && !parameters.empty())
+      throw ConfigError(fmt::format(
+          "optimizer.group.parameters: {} matches only parameters that are frozen or in a group before it; remove it",
+          text::join(options.groups[g].parameters)));
+  std::erase_if(groups, [](const ParamGroup& group) { return group.slots.empty(); });
   if (groups.empty() && !parameters.empty())
     throw ConfigError(fmt::format("optimizer.freeze: {} matches all {} parameters; nothing is left to train",
                                   text::join(options.freeze), parameters.size()));
   return groups;
+}
+
+std::string print_groups(const OptimizerOptions& options) {
+  std::string out;
+  for (const auto& group : options.groups) out += "\n" + config::print_section(group_fields(), &group);
+  return out;
 }
 
 std::unique_ptr<Optimizer> make(const OptimizerOptions& options, std::vector<ParamGroup> groups) {

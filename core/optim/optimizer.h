@@ -6,7 +6,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +26,7 @@ struct Slot {
 
 /// Slots with the same hyper-parameters.
 struct ParamGroup {
-  std::string label;  ///< "decay" or "no_decay"
+  std::string label;  ///< "decay" or "no_decay", after the patterns of a [[optimizer.group]]: "classifier no_decay"
   double weight_decay = 0;
   double lr_scale = 1;
   std::vector<Slot> slots;
@@ -37,9 +39,15 @@ struct NamedState {
   at::Tensor tensor;
 };
 
+/// Adds each row of a float64 [slots, K] in place over the ranks that hold the other slices of that slot's parameter,
+/// so that each element of the parameter counts once. Without it, every slot is a whole parameter.
+using SumOverSlices = std::function<void(const at::Tensor& rows)>;
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
+  /// For an optimizer that needs norms of whole parameters. Its rows are in the order of the groups and their slots.
+  virtual void set_sum_over_slices(SumOverSlices /*sum*/) {}
   [[nodiscard]] std::vector<ParamGroup>& groups() { return groups_; }
 
   /// One update with this learning rate. `found_inf`: undefined, or a float32 0-dim tensor on the device. If it is
@@ -63,12 +71,22 @@ using OptimizerFactory =
     Factory<std::unique_ptr<Optimizer>(const OptimizerOptions& options, std::vector<ParamGroup> groups)>;
 OptimizerFactory hybrid_adam();
 
+/// Parameters with their own learning rate or weight decay.
+struct GroupOptions {
+  std::vector<std::string> parameters{};  ///< name patterns
+  double lr_scale = 1;                    ///< of the schedule's learning rate
+  std::optional<double> weight_decay{};   ///< unset: that of all parameters
+};
+/// The keys of [[optimizer.group]].
+const Fields<GroupOptions>& group_fields();
+
 /// What every optimizer has, and the method by which it updates.
 struct OptimizerOptions {
   double lr = 1e-3;
   double weight_decay = 0;
   std::vector<std::string> no_decay{};  ///< name patterns without weight decay
   std::vector<std::string> freeze{};    ///< name patterns that are not trained
+  std::vector<GroupOptions> groups{};   ///< a parameter belongs to the first whose patterns match its name
   OptimizerFactory method = hybrid_adam();
 };
 /// The keys of [optimizer] that all optimizers have.
@@ -80,9 +98,12 @@ struct NamedTensor {
   std::string name;
   at::Tensor value;
 };
-/// Groups the parameters by options.no_decay and options.freeze. Frozen ones get requires_grad = false and no slot.
-/// @throws ConfigError for a pattern that matches nothing.
+/// Groups the parameters by options.groups, no_decay and freeze. Frozen ones get requires_grad = false and no slot.
+/// @throws ConfigError for a pattern that matches nothing, and for a group to which no parameter is left.
 std::vector<ParamGroup> make_groups(const OptimizerOptions& options, const std::vector<NamedTensor>& parameters);
+
+/// The groups as blocks [[optimizer.group]] of a file; "" without any.
+std::string print_groups(const OptimizerOptions& options);
 
 /// @throws ConfigError as check_options()
 std::unique_ptr<Optimizer> make(const OptimizerOptions& options, std::vector<ParamGroup> groups);

@@ -1,20 +1,22 @@
 #include "core/optim/registry.h"
 
 #include "core/optim/curves.h"
+#include "core/optim/lion.h"
 #include "core/optim/sgd.h"
+#include "core/optim/trust_ratio.h"
 
 namespace trireme::optim {
 
 Registry<OptimizerFactory> all_optimizers() {
   Registry<OptimizerFactory> optimizers("optimizer");
-  optimizers.add(hybrid_adam()).add(sgd());
+  optimizers.add(hybrid_adam()).add(sgd()).add(lion()).add(lamb()).add(lars());
   return optimizers;
 }
 
 Registry<CurveFactory> all_curves() {
   Registry<CurveFactory> curves("schedule");
   curves.add(constant()).add(linear()).add(cosine()).add(polynomial()).add(step_drops()).add(milestone_drops());
-  curves.add(one_cycle());
+  curves.add(one_cycle()).add(exponential()).add(warmup_stable_decay());
   return curves;
 }
 

@@ -1,8 +1,9 @@
 #include "core/optim/slots.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/max.h>
-#include <ATen/ops/ne.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "core/base/error.h"
@@ -29,6 +30,51 @@ at::Tensor either(const at::Tensor& found_inf, const at::Tensor& flag, c10::Devi
   return found_inf.defined() ? at::max(own, skip_flag(found_inf, device)) : own;
 }
 
+SlotStates::SlotStates(const std::vector<ParamGroup>& groups, std::vector<std::string> keys) : keys_(std::move(keys)) {
+  for (const auto& group : groups) states_.emplace_back(group.slots.size());
+}
+
+std::vector<at::Tensor>& SlotStates::of(const ParamGroup& in, std::size_t group, std::size_t slot) {
+  TRIREME_CHECK(states_[group].size() == in.slots.size(), "the parameters of group {} have changed", in.label);
+  auto& state = states_[group][slot];
+  const auto value = in.slots[slot].value.detach();
+  if (state.empty())
+    for (const auto& key : keys_)
+      state.push_back(key == "step" ? at::zeros({}, value.options().dtype(at::kFloat)) : zeros_beside(value));
+  return state;
+}
+
+std::vector<NamedState> SlotStates::all(const std::vector<ParamGroup>& groups) {
+  std::vector<NamedState> out;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (std::size_t s = 0; s < groups[g].slots.size(); ++s) {
+      auto& state = of(groups[g], g, s);
+      for (std::size_t k = 0; k < keys_.size(); ++k) out.push_back({groups[g].slots[s].name, keys_[k], state[k]});
+    }
+  return out;
+}
+
+std::int64_t SlotStates::bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& group : states_)
+    for (const auto& state : group)
+      for (const auto& tensor : state) bytes += tensor.nbytes();
+  return static_cast<std::int64_t>(bytes);
+}
+
+Undo::Undo(const Slot& slot, const at::Tensor& value, const std::vector<at::Tensor>& state,
+           const at::Tensor& found_inf) {
+  if (!found_inf.defined() && !slot.skip.defined()) return;
+  skip_ = slot.skip.defined() ? either(found_inf, slot.skip, value.device()) : skip_flag(found_inf, value.device());
+  before_.emplace_back(value, value.clone());
+  for (const auto& tensor : state) before_.emplace_back(tensor, tensor.clone());
+}
+
+void Undo::finish() {
+  // Selected with where(), not multiplied: 0 x inf is not 0.
+  for (auto& [now, old] : before_) now.copy_(now.where(skip_.eq(0), old));
+}
+
 void check_slots(const std::vector<ParamGroup>& groups) {
   for (const auto& group : groups)
     for (const auto& slot : group.slots)
@@ -37,9 +83,14 @@ void check_slots(const std::vector<ParamGroup>& groups) {
 }
 
 std::string special(const std::vector<ParamGroup>& groups) {
-  for (const auto& group : groups)
-    if (group.label == "no_decay") return fmt::format(", none on {} tensors", group.slots.size());
-  return "";
+  std::string out;
+  for (const auto& group : groups) {
+    if (group.label == "no_decay") out += fmt::format(", none on {} tensors", group.slots.size());
+    if (group.label == "no_decay" || group.label == "decay") continue;
+    out += fmt::format("; {}: lr x {}, weight decay {} on {} tensors", group.label.substr(0, group.label.rfind(' ')),
+                       group.lr_scale, group.weight_decay, group.slots.size());
+  }
+  return out;
 }
 
 }  // namespace trireme::optim::detail

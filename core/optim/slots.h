@@ -56,10 +56,39 @@ struct Batches {
   }
 };
 
+/// The state tensors of slots by key, made when a slot gets its first gradient: zeros like its value, but the key
+/// "step" is a float32 0-dim tensor.
+class SlotStates {
+ public:
+  SlotStates(const std::vector<ParamGroup>& groups, std::vector<std::string> keys);
+  /// In the order of the keys.
+  std::vector<at::Tensor>& of(const ParamGroup& in, std::size_t group, std::size_t slot);
+  std::vector<NamedState> all(const std::vector<ParamGroup>& groups);
+  [[nodiscard]] std::int64_t bytes() const;
+
+ private:
+  std::vector<std::string> keys_;
+  std::vector<std::vector<std::vector<at::Tensor>>> states_;  ///< [group][slot][key]; empty until the first gradient
+};
+
+/// Undoes an update on the device. Only the device knows whether a step is skipped, so the update is always computed.
+class Undo {
+ public:
+  /// Copies `value` and `state`, if the step may be skipped.
+  Undo(const Slot& slot, const at::Tensor& value, const std::vector<at::Tensor>& state, const at::Tensor& found_inf);
+  /// Restores what has been copied where the step is skipped.
+  void finish();
+
+ private:
+  at::Tensor skip_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> before_;
+};
+
 /// @throws LogicError unless every value is dense and floating point.
 void check_slots(const std::vector<ParamGroup>& groups);
 
-/// ", none on 12 tensors" if a group has no weight decay, else ""; describe() ends with it.
+/// What is special about the groups, with which describe() ends: ", none on 12 tensors" for weight decay; "; head: lr x
+/// 10, weight decay 0 on 2 tensors"; or "".
 std::string special(const std::vector<ParamGroup>& groups);
 
 }  // namespace trireme::optim::detail

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/optim/optimizer.h"
+#include "core/optim/slots.h"
 
 namespace trireme::optim {
 
@@ -18,8 +19,8 @@ class SlotwiseOptimizer : public Optimizer {
 
  protected:
   /// `state_keys`: the names of the state tensors that each slot has, zeros at first, with the shape and dtype of its
-  /// value: {"square_avg"}. A slot may be a part of a parameter (contract of ZeRO), so that only updates by element are
-  /// the same in every layout.
+  /// value: {"square_avg"}; "step" is a float32 0-dim tensor. A slot may be a part of a parameter (contract of ZeRO),
+  /// so that only updates by element are the same in every layout.
   SlotwiseOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys);
   /// Updates `value` and `state` (in the order of the keys) in place, without synchronising the host. Called without
   /// autograd. `lr`: of this slot's group.
@@ -27,9 +28,7 @@ class SlotwiseOptimizer : public Optimizer {
                       double weight_decay) const = 0;
 
  private:
-  std::vector<at::Tensor>& state_of(std::size_t group, std::size_t slot);
-  std::vector<std::string> keys_;
-  std::vector<std::vector<std::vector<at::Tensor>>> states_;  ///< [group][slot][key]; empty until the first gradient
+  detail::SlotStates states_;
 };
 
 }  // namespace trireme::optim

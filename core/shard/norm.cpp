@@ -57,6 +57,22 @@ at::Tensor global_norm(const std::vector<PlacedTensor>& tensors, comm::Mesh& mes
   return norm.sqrt_();
 }
 
+void sum_over_slices(const at::Tensor& values, const std::vector<const Placement*>& placements, comm::Mesh& mesh,
+                     const std::vector<std::string>& axes) {
+  const auto& group = mesh.group(axes);
+  if (group.size() == 1) return;
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    // Of the copies along an axis, only the one at coordinate 0 counts.
+    const bool mine = std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
+      return placements[i]->differs_along(axis) || mesh.coordinate(axis) == 0;
+    });
+    if (!mine) values.select(0, static_cast<std::int64_t>(i)).zero_();
+  }
+  auto on_device = values.to(mesh.world().device());
+  group.all_reduce(on_device);
+  if (!on_device.is_same(values)) values.copy_(on_device);
+}
+
 at::Tensor clip_factor(const at::Tensor& norm, double max_norm) { return (max_norm / (norm + 1e-6)).clamp_max(1.0); }
 
 }  // namespace trireme::shard

@@ -23,6 +23,12 @@ struct PlacedTensor {
 at::Tensor global_norm(const std::vector<PlacedTensor>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
                        double power = 2);
 
+/// Adds the rows of `values`, float64 [tensors, K] with one row for each placement, in place over the ranks that hold
+/// other slices of that tensor along `axes`, so that each element of a tensor counts once. One all-reduce; every
+/// rank along the axes must have the same tensors, so that a stage axis cannot be among them.
+void sum_over_slices(const at::Tensor& values, const std::vector<const Placement*>& placements, comm::Mesh& mesh,
+                     const std::vector<std::string>& axes);
+
 /// min(1, max_norm / (norm + 1e-6)), on the device.
 at::Tensor clip_factor(const at::Tensor& norm, double max_norm);
 

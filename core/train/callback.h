@@ -60,7 +60,7 @@ struct StepLog {
   std::optional<double> flops;  ///< of all ranks (core/train/flop_rate.h); only on rank 0
 };
 
-/// A finished evaluation. An epoch ends with one of the validation split.
+/// A finished evaluation. An epoch ends with one of the validation split, and train.eval_every adds others.
 struct Evaluation {
   const char* split;  ///< "validation" or "test"
   const EvalResult& result;
@@ -83,6 +83,7 @@ class RunCallback {
   virtual void on_step_end(RunContext& /*run*/, const StepEnd& /*step*/) {}
   /// Once for each step, in order. Not collective: ranks get here at different times.
   virtual void on_log(RunContext& /*run*/, const StepLog& /*log*/) {}
+  /// With train.ema_decay the model has its averaged weights here.
   virtual void on_evaluate(RunContext& /*run*/, const Evaluation& /*evaluation*/) {}
   /// After a checkpoint is complete.
   virtual void on_save(RunContext& /*run*/, const std::string& /*checkpoint*/) {}

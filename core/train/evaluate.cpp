@@ -16,19 +16,22 @@
 namespace trireme::train {
 namespace {
 
-/// The sums of an evaluation: {samples, sum of losses, their weight, then each metric's sums and weights}. They are
-/// added up on the device, and read once at the end.
+/// The sums of an evaluation: {samples, sum of losses, their weight, then each metric's sums and weights, then those of
+/// the report, if there is one}. They are added up on the device, and read once at the end.
 class Sums {
  public:
-  Sums(std::vector<Metric> metrics, c10::Device device)
+  Sums(std::vector<Metric> metrics, const TaskReport* report, c10::Device device)
       : metrics_(std::move(metrics)),
-        totals_(at::zeros({3 + 2 * entries(metrics_)}, at::TensorOptions(at::kDouble).device(device))) {}
+        report_(report),
+        totals_(at::zeros({3 + 2 * entries(metrics_) + (report == nullptr ? 0 : report->entries())},
+                          at::TensorOptions(at::kDouble).device(device))) {}
 
   void add(const Task& task, const nn::Tensors& outputs, const data::Batch& batch) {
     const auto count = at::full({}, static_cast<double>(batch.size()), totals_.options());
     const auto weight = task.weight(batch);
     nn::Tensors parts{count, task.loss(outputs, batch, {.training = false}), weight.defined() ? weight : count};
     for (const auto& [sum, of] : task.measure(outputs, batch)) parts.insert(parts.end(), {sum, of});
+    if (report_ != nullptr) parts.push_back(report_->measure(outputs, batch));
     for (auto& part : parts) part = part.to(totals_.options()).reshape({-1});
     totals_ += at::cat(parts);
   }
@@ -37,7 +40,8 @@ class Sums {
     ranks.all_reduce(totals_);
     const auto host = totals_.to(at::kCPU);
     const auto* next = host.const_data_ptr<double>();
-    EvalResult result{.samples = static_cast<std::int64_t>(next[0]), .loss = next[1] / next[2], .metrics = {}};
+    EvalResult result{
+        .samples = static_cast<std::int64_t>(next[0]), .loss = next[1] / next[2], .metrics = {}, .report = {}};
     if (next[0] == 0) throw DataError("evaluation: no sample could be read");
     if (next[2] == 0)
       throw DataError("evaluation: the weights of all samples sum to 0, for example because every label is -100");
@@ -47,6 +51,7 @@ class Sums {
       result.metrics.emplace_back(metric, metric.of_mean ? metric.of_mean(mean) : mean);
       if (!metric.of_loss) next += 2 * metric.entries;
     }
+    if (report_ != nullptr) result.report = host.narrow(0, host.size(0) - report_->entries(), report_->entries());
     return result;
   }
 
@@ -67,14 +72,16 @@ class Sums {
     return occurring == 0 ? 0 : mean / occurring;
   }
   std::vector<Metric> metrics_;
+  const TaskReport* report_;
   at::Tensor totals_;
 };
 
-EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, const Task& task) {
+EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, const Task& task,
+                       const TaskReport* report) {
   const auto begin = std::chrono::steady_clock::now();
   const at::NoGradGuard no_grad;
   run.model->train(false);
-  Sums sums(task.metrics(), booster.mesh().world().device());
+  Sums sums(task.metrics(), report, booster.mesh().world().device());
   loader.start_epoch(0);
   while (auto step = loader.next())
     for (const auto& batch : step->micro) {
@@ -110,9 +117,9 @@ nlohmann::json to_json(const EvalResult& result) {
   return out;
 }
 
-EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task) {
+EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task, const TaskReport* report) {
   EvalResult result;
-  with_memory_remedy([&] { result = run_through(booster, run, loader, task != nullptr ? *task : *run.task); },
+  with_memory_remedy([&] { result = run_through(booster, run, loader, task != nullptr ? *task : *run.task, report); },
                      [&] {
                        const auto batch = loader.options().micro_batch;
                        return batch == 1

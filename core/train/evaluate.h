@@ -19,6 +19,7 @@ struct EvalResult {
   std::int64_t samples = 0;
   double loss = 0;                                 ///< mean over the task's units: samples or tokens
   std::vector<std::pair<Metric, double>> metrics;  ///< the task's, in its order
+  at::Tensor report;  ///< the totals for TaskReport, on the CPU; undefined when none was asked for
   double seconds = 0;
   /// The value of a metric, or of "loss". @throws UsageError when the task has no such metric
   [[nodiscard]] double value(const std::string& name) const;
@@ -30,7 +31,9 @@ std::string metric_text(const Metric& metric, double value);
 nlohmann::json to_json(const EvalResult& result);
 
 /// Collective over the data-parallel ranks; leaves the model in evaluation mode. `task`: null for the one that the
-/// model is trained for. @throws DataError (no sample could be read, or no label counts), OutOfMemoryError
-EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task = nullptr);
+/// model is trained for. `report`: also measured, unless it is null.
+/// @throws DataError (no sample could be read, or no label counts), OutOfMemoryError
+EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task = nullptr,
+                    const TaskReport* report = nullptr);
 
 }  // namespace trireme::train

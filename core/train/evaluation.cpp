@@ -1,17 +1,28 @@
-// `trireme eval`: loss and accuracy of given weights.
+// `trireme eval` and `trireme predict`: given weights on the samples of a data set, or of files.
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
 #include "core/base/text.h"
+#include "core/checkpoint/files.h"
 #include "core/train/out_of_memory.h"
 #include "core/train/session.h"
 
 namespace trireme::train {
+namespace {
 
-EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
-  Console console(terminal, world.rank() == 0);
+Booster booster_of(Prepared& p, comm::World& world) {
   auto options = booster_options(p);
   options.lr_schedule = {};  // nothing is trained, so the schedule is not checked
-  Booster booster(world, std::move(p.plugin), options);
+  options.train.ema_decay.reset();
+  return Booster(world, std::move(p.plugin), options);
+}
+
+/// The model with the weights.
+Boosted load_model(Booster& booster, const Prepared& p) {
   auto source = model_source(p);
   source.head_prefix.clear();  // a head that the weights lack would be drawn at random and evaluated
   Boosted run;
@@ -21,17 +32,84 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal) {
         return ": partition the weights over more ranks, with parallel.plugin = \"hybrid_parallel\" and parallel.zero "
                "= 3";
       });
+  return run;
+}
+
+/// The task's report of each split: on the screen, and on rank 0 in a file.
+class Reports {
+ public:
+  /// The file is opened at once, so that nobody waits for a report that cannot be written.
+  Reports(const Task& task, const std::optional<std::string>& file, bool writes)
+      : report_(file ? task.report() : nullptr) {
+    if (report_ && writes && !file->empty()) file_.emplace(*file);
+  }
+  [[nodiscard]] const TaskReport* get() const { return report_.get(); }
+  void add(const std::string& split, const EvalResult& result, Console& console) {
+    if (!report_) return;
+    console.line(report_->text(result.report));
+    auto& of = splits_[split] = to_json(result);
+    of["samples"] = result.samples;
+    if (file_) of.update(report_->json(result.report));
+  }
+  void write() {
+    if (!file_) return;
+    const auto text = json_text(splits_) + "\n";
+    file_->write(text.data(), text.size());
+    file_->commit();
+  }
+
+ private:
+  std::unique_ptr<const TaskReport> report_;
+  std::optional<checkpoint::FileWriter> file_;
+  nlohmann::json splits_ = nlohmann::json::object();
+};
+
+}  // namespace
+
+EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
+                          const std::optional<std::string>& report_file) {
+  Console console(terminal, world.rank() == 0);
+  Reports reports(*p.task, report_file, world.rank() == 0);
+  auto booster = booster_of(p, world);
+  auto run = load_model(booster, p);
   EvalResult last;
   for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
     if (!split) continue;
     auto loader = booster.evaluation_loader(split, p.eval_batch);
-    last = evaluate(booster, run, *loader);
+    last = evaluate(booster, run, *loader, nullptr, reports.get());
     auto line = fmt::format("{:<11} {}   loss {:.4f}", name, text::quantity(last.samples, "sample"), last.loss);
     for (const auto& [metric, value] : last.metrics)
       line += fmt::format("   {} {}", metric.label, metric_text(metric, value));
     console.line(fmt::format("{}   {:.1f} s", line, last.seconds));
+    reports.add(name, last, console);
   }
+  reports.write();
   return last;
+}
+
+std::vector<std::int64_t> run_prediction(Prepared p, comm::World& world, const OnPrediction& on_prediction) {
+  auto booster = booster_of(p, world);
+  auto run = load_model(booster, p);
+  const auto loader = booster.evaluation_loader(p.data.validation, p.eval_batch);
+  const at::NoGradGuard no_grad;
+  run.model->train(false);
+  const auto predict = [&] {
+    loader->start_epoch(0);
+    while (auto step = loader->next())
+      for (const auto& batch : step->micro) {
+        if (batch.size() == 0) continue;  // no sample of it could be read
+        const auto probabilities = p.task->probabilities(run.model->forward(batch));
+        if (!probabilities.defined())
+          throw ConfigError(fmt::format(
+              "train.task: \"{}\" predicts no class of a sample; only its loss can be evaluated", p.task_kind.name()));
+        on_prediction(batch.sample_ids, probabilities.to(at::TensorOptions(at::kCPU).dtype(at::kDouble)));
+      }
+  };
+  with_memory_remedy(predict, [&] {
+    return p.eval_batch == 1 ? std::string(" in a prediction: use a device with more memory")
+                             : fmt::format(" in a prediction: choose a --batch of less than {}", p.eval_batch);
+  });
+  return p.data.validation->skipped();
 }
 
 }  // namespace trireme::train

@@ -91,15 +91,26 @@ void check_training(Prepared& p, bool trains) {
   optim::make_groups(p.config.optimizer, names);
 }
 
-void open_data(Prepared& p, bool evaluation, const Log& log) {
+/// Opens the data set, or the files that `inputs` names in its place.
+void open_data(Prepared& p, bool evaluation, const Log& log, const std::vector<std::string>& inputs) {
   require_data(p.config);
-  p.data = data::open(p.config.data.source, {.seed = static_cast<std::uint64_t>(p.config.run.seed),
-                                             .skip_bad_samples = p.config.data.on_bad_sample == "skip",
-                                             .weights = p.weights,
-                                             .section = p.config.root.table("data"),
-                                             .launch = p.launch,
-                                             .log = log});
-  adopt_labels(p, evaluation, log);
+  const data::OpenContext context{.seed = static_cast<std::uint64_t>(p.config.run.seed),
+                                  .skip_bad_samples = !inputs.empty() || p.config.data.on_bad_sample == "skip",
+                                  .weights = p.weights,
+                                  .section = p.config.root.table("data"),
+                                  .launch = p.launch,
+                                  .log = log};
+  if (inputs.empty()) {
+    p.data = data::open(p.config.data.source, context);
+    return adopt_labels(p, evaluation, log);
+  }
+  auto samples = data::open_files(p.config.data.source, context, inputs);
+  p.files = std::move(samples.files);
+  p.data.train = p.data.validation = std::move(samples.data);
+  p.data.info.source = p.config.data.name;
+  p.data.info.spec = p.data.validation->spec();
+  p.data.info.spec.class_names = classes_of_weights(p.weights);
+  p.data.info.spec.classes = static_cast<std::int64_t>(p.data.info.spec.class_names.size());
 }
 
 /// The task that the loaded weights are for, by their config.json; "" when it names none.
@@ -181,7 +192,8 @@ void resolve_model(Prepared& p, bool evaluation) {
 
 }  // namespace
 
-Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log) {
+Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log,
+                 const std::vector<std::string>& inputs) {
   Prepared p;
   p.config = std::move(config);
   p.launch = launch;
@@ -195,7 +207,7 @@ Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::st
     comm::Mesh::validate(p.plugin->axes(launch.size), launch.size);
     check_layout(p);
     p.kind = p.config.kinds.models.at(p.config.model.name);
-    open_data(p, !trains, log);
+    open_data(p, !trains, log, inputs);
     choose_task(p);
     try {
       resolve_model(p, !trains);

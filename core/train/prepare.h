@@ -20,6 +20,7 @@ struct Prepared {
   Log log;  ///< of this rank; its file is opened when the run folder exists
   std::unique_ptr<Plugin> plugin;
   data::Datasets data;
+  std::vector<std::string> files;  ///< of a prediction: the samples of data.validation, by index
   std::shared_ptr<nn::ModelKind> kind;
   std::shared_ptr<void> model_options;  ///< resolved
   std::string weights;                  ///< the weights that the model starts from, or ""
@@ -31,8 +32,11 @@ struct Prepared {
   std::int64_t total_steps = 0;  ///< of the whole training, for the learning-rate schedule
 };
 
-/// `weights`: overrides model.weights, for an evaluation. @throws ConfigError, DataError, CheckpointError
-Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log);
+/// `weights`: overrides model.weights, for an evaluation. `inputs`: for a prediction, the files and folders that take
+/// the place of the data set (data::open_files()), whose classes are then those of the weights; a file that cannot be
+/// read is skipped. @throws ConfigError, DataError, CheckpointError
+Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log,
+                 const std::vector<std::string>& inputs = {});
 
 /// The model, without memory yet, and its initial weights.
 ModelSource model_source(const Prepared& prepared);

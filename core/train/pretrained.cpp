@@ -11,22 +11,32 @@
 namespace trireme::train {
 namespace {
 
-/// The label names in a stored model's configuration, in order; empty if it has none besides "LABEL_0", ...
+/// The label names in a stored model's configuration, in order; empty if they are not numbered from 0.
 /// @throws CheckpointError, which names the file `path`
-std::vector<std::string> stored_classes(const nlohmann::json& stored, const std::string& path) {
+std::vector<std::string> stored_labels(const nlohmann::json& stored, const std::string& path) {
   std::vector<std::string> names;
-  const auto labels = stored.find("id2label");
+  const auto labels = stored.is_object() ? stored.find("id2label") : stored.end();
   if (labels == stored.end() || !labels->is_object()) return names;
   for (std::size_t i = 0; i < labels->size(); ++i) {
     const auto found = labels->find(std::to_string(i));
-    if (found == labels->end()) return {};  // not numbered from 0
+    if (found == labels->end()) return {};
     if (!found->is_string())
       throw CheckpointError(fmt::format("{}: the name of label {} in id2label is not a string", path, i));
-    const auto name = found->get<std::string>();
-    if (name.empty() || name == fmt::format("LABEL_{}", i)) return {};
-    names.push_back(name);
+    names.push_back(found->get<std::string>());
   }
   return names;
+}
+
+/// Whether all are names that someone has given; Hugging Face's own are "LABEL_0", ...
+bool are_given(const std::vector<std::string>& names) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i].empty() || names[i] == fmt::format("LABEL_{}", i)) return false;
+  return !names.empty();
+}
+
+std::vector<std::string> labels_beside(const std::string& weights) {
+  return stored_labels(checkpoint::read_beside_weights(weights),
+                       checkpoint::beside_weights(weights, checkpoint::kModelConfig));
 }
 
 std::string numbered(const std::vector<std::string>& classes) {
@@ -39,12 +49,9 @@ std::string numbered(const std::vector<std::string>& classes) {
 
 void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
   if (p.weights.empty()) return;
-  const auto stored = checkpoint::read_beside_weights(p.weights);
-  const auto names = stored.is_object()
-                         ? stored_classes(stored, checkpoint::beside_weights(p.weights, checkpoint::kModelConfig))
-                         : std::vector<std::string>();
+  const auto names = labels_beside(p.weights);
   const auto& classes = p.data.info.spec.class_names;
-  if (names.empty() || classes.empty() || names == classes) return;
+  if (!are_given(names) || classes.empty() || names == classes) return;
   if (data::is_reordering(classes, names)) {
     p.data = data::relabel(std::move(p.data), names);
     log.note("labels   numbered as in {}: {}", p.weights, numbered(names));
@@ -57,6 +64,16 @@ void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
     log.warn("{}: the head of these weights is for the classes {}; it is the starting point for {}", p.weights,
              text::first_few(names), text::first_few(classes));
   }
+}
+
+std::vector<std::string> classes_of_weights(const std::string& weights) {
+  auto names = labels_beside(weights);
+  if (names.empty())
+    throw CheckpointError(
+        fmt::format("{}: says no classes (id2label), so nothing can be predicted with these weights; add it, or use "
+                    "weights that Trireme or transformers has exported",
+                    checkpoint::beside_weights(weights, checkpoint::kModelConfig)));
+  return names;
 }
 
 std::map<std::string, std::string> model_texts(const Prepared& p) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/train/prepare.h"
 
@@ -14,6 +15,10 @@ namespace trireme::train {
 /// kept.
 /// @throws ConfigError
 void adopt_labels(Prepared& prepared, bool evaluation, const Log& log);
+
+/// The names of the weights' classes, from id2label in their config.json, with "LABEL_0" where that is the name.
+/// @throws CheckpointError when they have none
+std::vector<std::string> classes_of_weights(const std::string& weights);
 
 /// The files next to an exported model's tensors, by name.
 std::map<std::string, std::string> model_texts(const Prepared& prepared);

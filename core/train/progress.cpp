@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/base/text.h"
 #include "core/train/console.h"
@@ -44,13 +45,15 @@ void ProgressReport::on_log(RunContext& run, const StepLog& log) {
 }
 
 void ProgressReport::on_evaluate(RunContext& run, const Evaluation& evaluation) {
-  if (!evaluation.epoch) return;
+  if (evaluation.split != std::string_view("validation")) return;
   const auto& result = evaluation.result;
   const auto& shown = run.prepared.shown;
-  auto line = fmt::format("epoch {:<3} train {:.4f}   validation {:.4f}", evaluation.of.epoch,
-                          evaluation.epoch->train_loss, result.loss);
+  const auto& epoch = evaluation.epoch;
+  auto line = epoch ? fmt::format("epoch {:<3} train {:.4f}   ", evaluation.of.epoch, epoch->train_loss)
+                    : fmt::format("step {:<19} ", evaluation.of.step);
+  line += fmt::format("validation {:.4f}", result.loss);
   if (shown.name != kLoss) line += fmt::format("   {} {}", shown.label, metric_text(shown, result.value(shown.name)));
-  run.console.line(fmt::format("{}   {:.1f} s", line, evaluation.epoch->seconds));
+  run.console.line(fmt::format("{}   {:.1f} s", line, epoch ? epoch->seconds : result.seconds));
 }
 
 }  // namespace trireme::train

@@ -132,6 +132,7 @@ std::string save_state(const Prepared& prepared, const RunFolder& folder, Booste
   contents.record.extra = {{"best", record_of(state.best)},
                            {"last", record_of(state.last)},
                            {"skipped", state.skipped},
+                           {"evaluations_since_best", state.evaluations_since_best},
                            {"data", data_facts(prepared)}};
   contents.texts = model_texts(prepared);
   contents.best = best.file();
@@ -190,9 +191,12 @@ std::string resume(const RunConfig& config, RunFolder& folder, Booster& booster,
   const auto& record = stored.record();
   restore(run, stored, booster.log());
   state = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
-           record.extra.at("skipped")};
-  // A checkpoint without best weights: the search for the best epoch starts again.
-  if (stored.best().empty()) state.best = state.last = {};
+           record.extra.at("skipped"), record.extra.value("evaluations_since_best", std::int64_t{0})};
+  // A checkpoint without best weights: the search for the best ones starts again.
+  if (stored.best().empty()) {
+    state.best = state.last = {};
+    state.evaluations_since_best = 0;
+  }
   best.take(booster, stored.best());
   folder.go_on(state.at.global_step);
   return from;

@@ -29,6 +29,7 @@ struct TrainerState {
   checkpoint::Progress at;  ///< the next batch is step at.step_in_epoch of epoch at.epoch
   Evaluated best, last;
   std::int64_t skipped = 0;  ///< steps skipped because of the loss scale
+  std::int64_t evaluations_since_best = 0;
 };
 
 /// Writes RUN/checkpoints/step-N atomically, and deletes the oldest checkpoints beyond run.keep_checkpoints.

@@ -21,7 +21,10 @@ const std::vector<Section>& rules() {
       {"model", Rule::refused, {{"weights", Rule::warn}}},
       {"data",
        Rule::refused,
-       {{"path", Rule::free},
+       {{"path", Rule::free},  // what the files hold is compared by their digest
+        {"train", Rule::free},
+        {"validation", Rule::free},
+        {"test", Rule::free},
         {"workers", Rule::free},
         {"prefetch", Rule::free},
         {"cache_mb", Rule::free},
@@ -33,6 +36,8 @@ const std::vector<Section>& rules() {
         {"drop_last", Rule::refused},
         {"micro_batch", Rule::free},
         {"eval_batch", Rule::free},
+        {"eval_every", Rule::free},
+        {"patience", Rule::free},
         {"recompute", Rule::free},
         {"recompute_ratio", Rule::free},
         {"recompute_layers_per_stage", Rule::free},
@@ -71,6 +76,12 @@ void compare(const Section& section, const config::Table* now, const config::Tab
         .push_back(fmt::format("{}.{} = {} (it was {})", section.name, key, current.empty() ? "unset" : current,
                                there.empty() ? "unset" : there));
   }
+  const auto groups_of = [](const config::Table* table) {
+    config::Table groups;
+    if (table != nullptr) groups.arrays = table->arrays;
+    return config::print_table(groups);
+  };
+  if (groups_of(now) != groups_of(before)) out.reported.push_back(fmt::format("[[{}.group]]", section.name));
 }
 
 }  // namespace

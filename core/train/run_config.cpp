@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -44,6 +45,11 @@ void check_root(const Table& root, const Tables& all) {
                    : fmt::format("\"{}\" is outside any section{}", key,
                                  owner.empty() ? std::string() : fmt::format("; it belongs in [{}]", owner))));
   }
+  for (const auto& [name, array] : root.arrays)
+    throw ConfigError(fmt::format("{}: [[{}]] is not a section that repeats; {}", array.front().origin.text(), name,
+                                  std::find(names.begin(), names.end(), name) == names.end()
+                                      ? "only [[optimizer.group]] is"
+                                      : fmt::format("write [{}]", name)));
   // Reports the first unknown section in the order of the file.
   const Table* unknown = nullptr;
   for (const auto& [name, section] : root.tables)
@@ -131,7 +137,10 @@ class Reader {
   template <class T, class F, class Base>
   T open_section(const Fields<T>& fields, const Registry<F>& factories, F Base::*chosen) const {
     if (factories.names().empty()) return whole_section(fields);  // a program's, which selects by itself
-    const auto section = section_of(root_, fields.section);
+    return open_section(section_of(root_, fields.section), fields, factories, chosen);
+  }
+  template <class T, class F, class Base>
+  T open_section(const Table& section, const Fields<T>& fields, const Registry<F>& factories, F Base::*chosen) const {
     const auto parts = config::split_section(section, fields);
     auto out = common_keys<T>(parts.common, fields, factories.names());
     out.*chosen = factories.at(out.name);
@@ -149,6 +158,15 @@ class Reader {
     config::read_own(parts.own, kind->fields(), own_of("model"), kind->default_options().get());
     std::erase_if(parts.own.entries, [&](const auto& entry) { return kind->fields().find(entry.first) == nullptr; });
     keys = std::move(parts.own);
+    return out;
+  }
+
+  OptimizerSection optimizer_section() const {
+    auto section = section_of(root_, "optimizer");
+    const auto groups = std::exchange(section.arrays["group"], {});
+    section.arrays.erase("group");
+    auto out = open_section(section, optimizer_section_fields(), kinds_.optimizers, &OptimizerSection::method);
+    for (const auto& group : groups) out.groups.push_back(config::read(&group, optim::group_fields()));
     return out;
   }
 
@@ -222,8 +240,7 @@ RunConfig from_table(Table root, Kinds kinds) {
     config.model_keys = section_of(config.root, "model");
   if (config.root.table("data") != nullptr) require_data(config);
   config.train = reader.train_section(config.task_keys);
-  config.optimizer =
-      reader.open_section(optimizer_section_fields(), config.kinds.optimizers, &OptimizerSection::method);
+  config.optimizer = reader.optimizer_section();
   config.schedule = reader.open_section(schedule_section_fields(), config.kinds.schedules, &ScheduleSection::curve);
   config.parallel = reader.whole_section(parallel_fields());
   const auto parallel = section_of(config.root, "parallel");
@@ -266,6 +283,7 @@ std::string print(const RunConfig& config, const TaskKind* task, const std::stri
   out += "\n" + config::print_section(train_section_fields(), &config.train) +
          (task == nullptr ? as_written(config.task_keys) : rows_of(task->make));
   out += "\n" + config::print_section(optimizer_section_fields(), &config.optimizer) + rows_of(config.optimizer.method);
+  out += optim::print_groups(config.optimizer);
   out += "\n" + config::print_section(schedule_section_fields(), &config.schedule) + rows_of(config.schedule.curve);
   out += "\n" + config::print_section(parallel_fields(), &config.parallel);
   return out + "\n" + plugin_section;

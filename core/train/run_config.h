@@ -53,6 +53,8 @@ struct TrainSection : TrainOptions {
   std::optional<std::int64_t> eval_batch;  // samples of a rank per forward pass in evaluation; unset: 4 x micro_batch
   std::optional<std::string> task;         // unset: what the loaded weights are for, else what the model is for
   std::optional<std::string> best;         // validation.METRIC; unset: the task's first metric
+  std::optional<std::int64_t> eval_every;  // optimizer steps; unset: at the end of each epoch only
+  std::optional<std::int64_t> patience;    // evaluations without a better one after which the training stops
 };
 
 struct OptimizerSection : optim::OptimizerOptions {

@@ -72,7 +72,8 @@ const Fields<ModelSection>& model_fields() {
       Fields<O>("model", "The model. The other keys of this section are options of the model that name selects.")
           .add("name", &O::name, "The kind of model.")
           .add("weights", &O::weights,
-               "Weights to start from: a folder or a .safetensors file in Hugging Face's layout, a checkpoint, or the "
+               "Weights to start from: a folder in Hugging Face's layout, a .safetensors file, a PyTorch state dict "
+               "(.pth), a checkpoint, or the "
                "name of a Hub model that is in the local Hugging Face cache (google/vit-base-patch16-224). Empty "
                "initializes new weights.",
                {.path = true});
@@ -102,6 +103,14 @@ const Fields<TrainSection>& train_section_fields() {
           .add("best", &O::best,
                "The metric whose best value marks the weights to keep in RUN/model-best: validation.accuracy, "
                "validation.loss or another metric of the task. Unset: the task's first metric.")
+          .add("eval_every", &O::eval_every,
+               "Optimizer steps between evaluations on the validation split within an epoch; the end of each epoch has "
+               "one, too. Unset: only there.",
+               {.min = 1, .max = kMostSteps})
+          .add("patience", &O::patience,
+               "Stop early: after this many evaluations in a row of which none was better than the best one before "
+               "(train.best). Unset: never.",
+               {.min = 1, .max = kMostSteps})
           .add("max_seconds", &O::max_seconds,
                "Stop after this many seconds of training, if that is before the last epoch ends.", {.above = 0})
           .add("eval_batch", &O::eval_batch,

@@ -128,6 +128,7 @@ class Session {
     add(std::make_shared<FiniteWatch>(run_.optimizer->scaler().enabled()));
     add(std::make_shared<ProgressReport>(p_.total_steps, peak_));
     add(std::make_shared<BestWeights>(best_model_));
+    if (train().patience) add(std::make_shared<EarlyStop>(*train().patience));
     if (options_.timeline)
       add(std::make_shared<Timeline>(booster_.mesh(), fmt::format("{}/{}", folder_.dir(), kTimelineFile),
                                      p_.total_steps - at().global_step, options_.terminal.columns));
@@ -147,15 +148,30 @@ class Session {
     while (auto batch = run_.loader->next()) {
       train_step(*batch);
       if (at().global_step >= p_.total_steps || !context_.stopped_by.empty()) break;
-      // The end of an epoch saves its own checkpoint, after the evaluation.
-      const auto every = p_.config.run.checkpoint_every, step = at().step_in_epoch;
-      if (every > 0 && at().global_step % every == 0 && step < run_.loader->steps_per_epoch()) save();
+      // The end of an epoch has its own evaluation and checkpoint.
+      if (at().step_in_epoch == run_.loader->steps_per_epoch()) break;
+      const auto is_due = [this](std::int64_t every) { return every > 0 && at().global_step % every == 0; };
+      if (is_due(train().eval_every.value_or(0))) validate(std::nullopt);
+      if (is_due(p_.config.run.checkpoint_every)) save();
+      if (!context_.stopped_by.empty()) break;
     }
     readback_.drain();
     flop_rate_.add_wait(since(last_step_));
+    if (state_.last.step != at().global_step) validate(epoch_begin);  // else the evaluation has stopped the training
+  }
+
+  /// Evaluates on the validation split. `epoch_begin`: set at the end of an epoch.
+  void validate(std::optional<Clock::time_point> epoch_begin) {
+    readback_.drain();
+    if (!epoch_begin) flop_rate_.add_wait(since(last_step_));
+    const auto averaged = run_.use_average();
     const auto eval = evaluate(booster_, run_, *validation_);
     FiniteWatch::validation(epoch_number(), eval.loss);
-    validated(eval, Evaluation::Epoch{loss_sum_ / (weight_sum_ > 0 ? weight_sum_ : 1), since(epoch_begin)});
+    if (epoch_begin)
+      validated(eval, Evaluation::Epoch{loss_sum_ / (weight_sum_ > 0 ? weight_sum_ : 1), since(*epoch_begin)});
+    else
+      validated(eval, std::nullopt);
+    last_step_ = Clock::now();
   }
 
   void train_step(const data::StepBatch& batch) {
@@ -216,6 +232,7 @@ class Session {
   }
 
   void end() {
+    const auto averaged = run_.use_average();
     // The run was resumed with nothing left to train, in the middle of an epoch or with another metric.
     if (state_.last.step != at().global_step || !state_.last.values.contains(p_.shown.name) ||
         !state_.last.values.contains(p_.best.name))

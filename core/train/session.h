@@ -1,7 +1,9 @@
-// A complete run from a prepared configuration: the work of `trireme train` and `trireme eval`.
+// A complete run from a prepared configuration: the work of `trireme train`, `trireme eval` and `trireme predict`.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,17 @@ struct RunOptions {
 void run_training(Prepared prepared, comm::World& world, RunFolder& folder, RunOptions options);
 
 /// Evaluates the prepared weights on the validation split and, if there is one, on the test split, and prints both
-/// results. Returns the last result.
-EvalResult run_evaluation(Prepared prepared, comm::World& world, Terminal terminal);
+/// results. Returns the last result. `report_file`: if set, the task's report (Task::report()) is printed, too, and
+/// written to this file with the results, as JSON by split, unless the name is "".
+/// @throws CheckpointError when that file cannot be written, before the evaluation
+EvalResult run_evaluation(Prepared prepared, comm::World& world, Terminal terminal,
+                          const std::optional<std::string>& report_file = std::nullopt);
+
+/// Called for the samples of each batch, in order. `samples`: their indices, int64 [B]; `probabilities`: those of the
+/// classes, float64 [B, classes]; both on the CPU.
+using OnPrediction = std::function<void(const at::Tensor& samples, const at::Tensor& probabilities)>;
+/// Predicts the classes of prepared files (Prepared::files), on one rank. Returns the indices of those that could not
+/// be read, which are only logged. @throws ConfigError when the task has no classes; OutOfMemoryError
+std::vector<std::int64_t> run_prediction(Prepared prepared, comm::World& world, const OnPrediction& on_prediction);
 
 }  // namespace trireme::train

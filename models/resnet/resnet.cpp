@@ -18,7 +18,8 @@ using nn::Tensors;
 
 /// Without bias, because a norm follows; weights are normal with the variance 2 / (out kernel^2). He et al., "Delving
 /// Deep into Rectifiers", 2015.
-std::shared_ptr<nn::Conv2d> convolution(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride) {
+std::shared_ptr<nn::Conv2d> convolution(const Options& options, std::int64_t in, std::int64_t out, std::int64_t kernel,
+                                        std::int64_t stride) {
   const double deviation = std::sqrt(2 / static_cast<double>(out * kernel * kernel));
   return std::make_shared<nn::Conv2d>(nn::Conv2d::Options{.in = in,
                                                           .out = out,
@@ -26,7 +27,8 @@ std::shared_ptr<nn::Conv2d> convolution(std::int64_t in, std::int64_t out, std::
                                                           .stride = stride,
                                                           .padding = kernel / 2,
                                                           .bias = false,
-                                                          .init = Init::normal(0, deviation)});
+                                                          .init = Init::normal(0, deviation),
+                                                          .channels_last = options.channels_last});
 }
 
 std::shared_ptr<nn::BatchNorm> norm(const Options& options, std::int64_t channels, bool starts_at_zero = false) {
@@ -77,7 +79,7 @@ class Residual : public nn::Block {
     }
     if (stride == 1 && in == out) return;
     auto& downsample = submodule(*this, "downsample");
-    shortcut_ = {downsample.register_module("0", convolution(in, out, 1, stride)),
+    shortcut_ = {downsample.register_module("0", convolution(options, in, out, 1, stride)),
                  downsample.register_module("1", norm(options, out))};
   }
 
@@ -99,7 +101,7 @@ class Residual : public nn::Block {
   void add(const Options& options, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
            bool starts_at_zero = false) {
     const auto number = std::to_string(steps_.size() + 1);
-    steps_.push_back({register_module("conv" + number, convolution(in, out, kernel, stride)),
+    steps_.push_back({register_module("conv" + number, convolution(options, in, out, kernel, stride)),
                       register_module("bn" + number, norm(options, out, starts_at_zero))});
   }
 
@@ -129,7 +131,7 @@ class Head : public nn::Block {
 ResNet::ResNet(const Options& options) {
   const auto& depth = depth_of(*options.depth);
   auto channels = *options.width;
-  add_block(std::make_shared<Stem>(register_module("conv1", convolution(options.channels, channels, 7, 2)),
+  add_block(std::make_shared<Stem>(register_module("conv1", convolution(options, options.channels, channels, 7, 2)),
                                    register_module("bn1", norm(options, channels)), options.channels_last));
   for (std::size_t stage = 0; stage < depth.blocks.size(); ++stage) {
     auto& layer = submodule(*this, "layer" + std::to_string(stage + 1));

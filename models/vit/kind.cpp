@@ -13,7 +13,8 @@ nlohmann::json hf_defaults() {
   return {{"hidden_size", 768},        {"num_hidden_layers", 12},    {"num_attention_heads", 12},
           {"intermediate_size", 3072}, {"patch_size", 16},           {"qkv_bias", true},
           {"layer_norm_eps", 1e-12},   {"hidden_dropout_prob", 0.0}, {"attention_probs_dropout_prob", 0.0},
-          {"initializer_range", 0.02}, {"image_size", 224},          {"num_channels", 3}};
+          {"initializer_range", 0.02}, {"image_size", 224},          {"num_channels", 3},
+          {"hidden_act", "gelu"}};
 }
 
 }  // namespace
@@ -23,7 +24,6 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   auto complete = hf_defaults();
   complete.update(values);
   const HfConfig config(std::move(complete), file);
-  config.check_only("hidden_act", "gelu");
   auto& out = *static_cast<Options*>(options);
   const Options user = out;
   apply_size(out);
@@ -44,6 +44,7 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
                     *out.hidden_size, *out.num_heads));
   config.take("patch_size", "patch_size", out.patch_size);
   config.take("qkv_bias", "qkv_bias", out.qkv_bias);
+  config.take("hidden_act", "hidden_act", out.hidden_act);
   config.take_default("layer_norm_eps", "layer_norm_eps", out.layer_norm_eps);
   config.take_default("hidden_dropout_prob", "dropout", out.dropout);
   config.take_default("attention_probs_dropout_prob", "attention_dropout", out.attention_dropout);
@@ -63,7 +64,7 @@ nlohmann::json Kind::to_hf(const void* options) const {
                         {"num_hidden_layers", *o.num_layers},
                         {"num_attention_heads", *o.num_heads},
                         {"intermediate_size", *o.intermediate_size},
-                        {"hidden_act", "gelu"},
+                        {"hidden_act", *o.hidden_act},
                         {"hidden_dropout_prob", *o.dropout},
                         {"attention_probs_dropout_prob", *o.attention_dropout},
                         {"initializer_range", *o.initializer_range},

@@ -58,6 +58,13 @@ const Fields<Options>& fields() {
                "Dropout probability of hidden values. Unset: that of the loaded weights, else 0.",
                {.min = 0, .below = 1})
           .add("attention_dropout", &Options::attention_dropout, attention_dropout_text("0"), {.min = 0, .below = 1})
+          .add("drop_path", &Options::drop_path,
+               "Probability with which the residual branches of the last layer are left out for a sample in training "
+               "(stochastic depth); it grows linearly from 0 in the first layer. Unset: 0.",
+               {.min = 0, .below = 1})
+          .add("hidden_act", &Options::hidden_act,
+               "Activation of the MLP. Unset: that of the loaded weights, else gelu.",
+               {.choices = {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"}})
           .add("layer_norm_eps", &Options::layer_norm_eps,
                "Added to the variance in each layer norm. Unset: that of the loaded weights, else 1e-12.", {.above = 0})
           .add("initializer_range", &Options::initializer_range,
@@ -96,6 +103,8 @@ void resolve(Options& options, const nn::DataSpec& data) {
   fill<std::int64_t>(options.patch_size, 16);
   fill(options.dropout, 0.0);
   fill(options.attention_dropout, 0.0);
+  fill(options.drop_path, 0.0);
+  fill<std::string>(options.hidden_act, "gelu");
   fill(options.layer_norm_eps, 1e-12);
   fill(options.initializer_range, 0.02);
   fill(options.qkv_bias, true);

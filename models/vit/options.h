@@ -13,9 +13,9 @@ namespace trireme::models::vit {
 
 /// Unset options come from the loaded weights, else from the size, else from the default. resolve() sets all of them.
 struct Options {
-  std::optional<std::string> size;
+  std::optional<std::string> size, hidden_act;
   std::optional<std::int64_t> hidden_size, num_layers, num_heads, intermediate_size, patch_size;
-  std::optional<double> dropout, attention_dropout, layer_norm_eps, initializer_range;
+  std::optional<double> dropout, attention_dropout, drop_path, layer_norm_eps, initializer_range;
   std::optional<bool> qkv_bias;
 
   // Set from the data; not keys of [model].

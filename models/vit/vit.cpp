@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/activation.h"
 #include "core/nn/attention.h"
 #include "core/nn/dropout.h"
 #include "core/nn/linear.h"
@@ -78,7 +79,7 @@ class Embeddings : public nn::Block {
 
 class EncoderLayer : public nn::Block {
  public:
-  EncoderLayer(const Options& options, bool last) {
+  EncoderLayer(const Options& options, std::int64_t index) {
     const std::int64_t hidden = *options.hidden_size, inner = *options.intermediate_size;
     const auto linear = [&](std::int64_t in, std::int64_t out, std::int64_t in_unit = 1,
                             nn::Activation activation = nn::Activation::none) {
@@ -98,13 +99,20 @@ class EncoderLayer : public nn::Block {
     auto& attention_out = submodule(attention, "output");
     attention_out_ = attention_out.register_module("dense", linear(hidden, hidden, hidden / *options.num_heads));
     attention_out_dropout_ = attention_out.register_module("dropout", dropout());
-    mlp_in_ = submodule(*this, "intermediate").register_module("dense", linear(hidden, inner, 1, nn::Activation::gelu));
+    mlp_in_ = submodule(*this, "intermediate")
+                  .register_module("dense", linear(hidden, inner, 1, nn::activation_of(*options.hidden_act)));
     auto& output = submodule(*this, "output");
     mlp_out_ = output.register_module("dense", linear(inner, hidden));
     mlp_out_dropout_ = output.register_module("dropout", dropout());
     norm_before_ = register_module("layernorm_before", norm());
     norm_after_ = register_module("layernorm_after", norm());
-    if (last) class_token_ = register_module("class_token", std::make_shared<nn::FirstToken>());
+    const auto last = *options.num_layers - 1;
+    if (*options.drop_path > 0 && index > 0) {
+      const double p = *options.drop_path * static_cast<double>(index) / static_cast<double>(last);
+      attention_drop_path_ = attention_out.register_module("drop_path", std::make_shared<nn::DropPath>(p));
+      mlp_drop_path_ = output.register_module("drop_path", std::make_shared<nn::DropPath>(p));
+    }
+    if (index == last) class_token_ = register_module("class_token", std::make_shared<nn::FirstToken>());
   }
 
   Tensors forward(Tensors inputs, const Context& context) override {
@@ -116,20 +124,24 @@ class EncoderLayer : public nn::Block {
     const auto [h, normed] =
         norm_after_->of_sum(x, attend(all, context, query_tokens), *attention_out_dropout_, query_tokens);
     const auto inner = mlp_in_->forward(normed, query_tokens);
-    return {mlp_out_dropout_->add_to(h, mlp_out_->forward(inner, query_tokens), query_tokens)};
+    const auto added = mlp_out_->forward(inner, query_tokens);
+    return {
+        mlp_out_dropout_->add_to(h, mlp_drop_path_ ? mlp_drop_path_->forward(added, context) : added, query_tokens)};
   }
 
  private:
   /// A separate function, so that the attention's intermediate tensors are freed before the MLP.
   at::Tensor attend(const at::Tensor& all, const Context& context, const Context& query_tokens) {
     const auto mixed = attention_->forward(norm_before_->forward(all, context), context, class_token_ ? 1 : 0);
-    return attention_out_->forward(mixed, query_tokens);
+    const auto added = attention_out_->forward(mixed, query_tokens);
+    return attention_drop_path_ ? attention_drop_path_->forward(added, context) : added;
   }
 
   std::shared_ptr<nn::Unary> class_token_;  ///< only in the last layer
   std::shared_ptr<nn::SelfAttention> attention_;
   std::shared_ptr<nn::Unary> attention_out_, mlp_in_, mlp_out_, norm_before_;
   std::shared_ptr<nn::Dropout> attention_out_dropout_, mlp_out_dropout_;
+  std::shared_ptr<nn::Unary> attention_drop_path_, mlp_drop_path_;  ///< null without drop path
   std::shared_ptr<nn::LayerNorm> norm_after_;
 };
 
@@ -161,8 +173,7 @@ Vit::Vit(const Options& options) {
   add_block(vit.register_module("embeddings", std::make_shared<Embeddings>(options)));
   auto& layers = submodule(submodule(vit, "encoder"), "layer");
   for (std::int64_t i = 0; i < *options.num_layers; ++i)
-    add_block(layers.register_module(std::to_string(i),
-                                     std::make_shared<EncoderLayer>(options, i + 1 == *options.num_layers)));
+    add_block(layers.register_module(std::to_string(i), std::make_shared<EncoderLayer>(options, i)));
   const auto class_token = vit.register_module("class_token", std::make_shared<nn::FirstToken>());
   const auto norm = vit.register_module("layernorm", std::make_shared<nn::LayerNorm>(hidden, *options.layer_norm_eps));
   const auto classifier = register_module(

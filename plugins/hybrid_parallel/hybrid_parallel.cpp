@@ -192,16 +192,16 @@ static ShardedLogits sharded_logits_of(const ModelSource& source, const comm::Gr
   const auto classes = shardformer::classes_of(*source.model, source.policy);
   if (!source.sharded_logits || classes < 2) return {};
   // With two or more classes a rank's part is never complete, so the size of the last dim shows what the logits are.
-  return {.cross_entropy =
-              [classes, tp](const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-                return logits.size(-1) != classes
-                           ? shardformer::label_parallel_loss(logits, labels, smoothing, classes, tp)
-                           : nn::cross_entropy(logits, labels, smoothing);
-              },
-          .gather =
-              [classes, tp](const at::Tensor& logits) {
-                return logits.size(-1) != classes ? shardformer::gather_last_dim(logits, classes, 1, tp) : logits;
-              }};
+  return {
+      .cross_entropy =
+          [classes, tp](const at::Tensor& logits, const at::Tensor& labels, const nn::CrossEntropyOptions& options) {
+            return logits.size(-1) != classes ? shardformer::label_parallel_loss(logits, labels, options, classes, tp)
+                                              : nn::cross_entropy(logits, labels, options);
+          },
+      .gather =
+          [classes, tp](const at::Tensor& logits) {
+            return logits.size(-1) != classes ? shardformer::gather_last_dim(logits, classes, 1, tp) : logits;
+          }};
 }
 
 /// The cost of each block; empty: all are equal. Collective if they are timed.

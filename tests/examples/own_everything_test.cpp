@@ -65,7 +65,8 @@ TEST(OwnEverything, ExplainsAndChecksItsKeys) {
   refused({"train.delta=0"}, "train.delta=0: it must be above 0");
   refused({"data.noize=1"}, "no key \"noize\" in [data]; did you mean \"noise\"?");
   refused({"data.flip=true"}, "has no effect with name = \"waves\"; remove it, or set name to cifar10 or ");
-  refused({"optimizer.name=rmspro"}, "must be one of hybrid_adam, rmsprop, sgd; did you mean \"rmsprop\"?");
+  refused({"optimizer.name=rmspro"},
+          "must be one of hybrid_adam, lamb, lars, lion, rmsprop, sgd; did you mean \"rmsprop\"?");
   refused({"train.best=validation.accuracy"}, "is no metric of this task (known: validation.loss, validation.close)");
 }
 

@@ -19,7 +19,7 @@ TEST(Command, AnswersHelpAndVersion) {
   const auto help = trireme({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_EQ(help.err, "");
-  for (const auto* word : {"train", "eval", "data", "plugins", "config", "env", "Examples:", "Exit codes:"})
+  for (const auto* word : {"train", "eval", "predict", "data", "plugins", "config", "env", "Examples:", "Exit codes:"})
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
   EXPECT_EQ(trireme({}).out, help.out);
   EXPECT_NE(trireme({"train", "--help"}).out.find("--resume"), std::string::npos);
@@ -33,7 +33,8 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
   const auto good = folder.write("good.toml", kGood);
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"trian", "a.toml"},
-       "no command \"trian\" (known: train, eval, verify, data, plugins, config, env); did you mean \"train\"?  "
+       "no command \"trian\" (known: train, eval, predict, verify, data, plugins, config, env); did you mean "
+       "\"train\"?  "
        "(trireme "
        "--help)"},
       {{"train"}, "CONFIG is required  (trireme train --help)"},
@@ -57,6 +58,12 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
       {{"train", good, "--set", "train.epochs", "=", "3"}, "write it without spaces: --set train.epochs=VALUE"},
       {{"train", good, "--set", "train.epochs=", "3"}, "write it without spaces: --set train.epochs=3"},
       {{"train", good, "--resume", "--timeline"}, "--resume --timeline: give auto, a checkpoint or a run folder"},
+      {{"eval", "runs/x", "--report", "x.toml"}, "--report x.toml: the name of the file must end in .json"},
+      {{"predict", "runs/x"}, "IMAGE is required  (trireme predict --help)"},
+      {{"predict", "runs/x", "a.png", "--top", "0"}, "--top 0: must be at least 1 and at most 1000"},
+      {{"predict", "runs/x", "a.png", "--batch", "0"}, "--batch 0: must be at least 1 and at most 65536"},
+      {{"predict", "runs/x", "a.png"},
+       "runs/x: no such file or folder; name a run folder or a checkpoint, or the weights and the TOML file"},
       {{"eval", "runs/x"},
        "runs/x: no such file or folder; name a run folder or a checkpoint, or the weights and the TOML file"},
       {{"eval", "/usr"},

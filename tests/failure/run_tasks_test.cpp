@@ -96,6 +96,9 @@ TEST(RunTasks, Regression) {
             scores["mean_absolute_error"]);
   const auto evaluated = run_process({TRIREME_COMMAND, "eval", run.dir()});
   EXPECT_NE(evaluated.out.find("   mean absolute error "), std::string::npos) << evaluated.out << evaluated.err;
+  for (const auto* ranks : {"1", "2"})
+    expect_only_refusal(run_process({TRIREME_COMMAND, "eval", run.dir(), "--report", "--ranks", ranks}), 2,
+                        "--report: the task \"regression\" has no classes to report on");
 }
 
 TEST(RunTasks, MultiLabel) {

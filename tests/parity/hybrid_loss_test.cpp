@@ -1,7 +1,10 @@
-// The loss of logits that are sharded over ranks, for any number of classes and samples, with label smoothing.
+// The loss of logits that are sharded over ranks, for any number of classes and samples, with label smoothing, class
+// weights and mixed targets.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
 #include "core/shard/placement.h"
@@ -11,26 +14,47 @@
 namespace trireme::tests {
 namespace {
 
+/// The options of a loss over `classes` classes and the labels for them, for some samples.
+struct LossCase {
+  std::string name;
+  nn::CrossEntropyOptions options;
+  at::Tensor labels;
+};
+
+std::vector<LossCase> loss_cases(std::int64_t classes, std::int64_t samples) {
+  auto labels = at::arange(samples, on(at::kLong)) % classes;
+  if (samples > 2) labels[1] = -100;  // no label, so it does not count
+  const auto other = (at::arange(samples, on(at::kLong)) * 3 + 1) % classes;
+  const auto share = at::rand({samples}, on(at::kDouble));
+  const auto weights = at::rand({classes}, on(at::kDouble)) + 0.1;
+  const auto two = at::stack({labels, other}, 1), shares = at::stack({share, 1 - share}, 1);
+  return {{"plain", {}, labels},
+          {"smoothed", {.label_smoothing = 0.3}, labels},
+          {"weighted", {.class_weights = weights}, labels},
+          {"weighted, smoothed", {.label_smoothing = 0.3, .class_weights = weights}, labels},
+          {"mixed", {.shares = shares}, two},
+          {"mixed, weighted, smoothed", {.label_smoothing = 0.2, .class_weights = weights, .shares = shares}, two}};
+}
+
 TEST(LabelLoss, IsCrossEntropy) {
   const auto& group = world().group();
   for (const std::int64_t classes : {1, 3, 8})
-    for (const std::int64_t samples : {0, 1, 5})
-      for (const double smoothing : {0.0, 0.3}) {
-        SCOPED_TRACE(testing::Message() << classes << " classes, " << samples << " samples, smoothing " << smoothing);
-        at::manual_seed(7);
+    for (const std::int64_t samples : {0, 1, 5}) {
+      at::manual_seed(7);
+      for (const auto& [name, options, labels] : loss_cases(classes, samples)) {
+        SCOPED_TRACE(testing::Message() << classes << " classes, " << samples << " samples, " << name);
         const auto whole = (at::randn({samples, classes}, on(at::kDouble)) * 30).set_requires_grad(true);
-        auto labels = at::arange(samples, on(at::kLong)) % classes;
-        if (samples > 2) labels[1] = -100;  // no label, so it does not count
-        const auto expected = nn::cross_entropy(whole, labels, smoothing);
+        const auto expected = nn::cross_entropy(whole, labels, options);
         (expected * 0.7).backward();
 
         const auto mine = shard::split(classes, group.size(), group.rank());
         const auto part = whole.detach().narrow(1, mine.begin, mine.size()).clone().set_requires_grad(true);
-        const auto got = shardformer::label_parallel_loss(part, labels, smoothing, classes, group);
+        const auto got = shardformer::label_parallel_loss(part, labels, options, classes, group);
         (got * 0.7).backward();
         EXPECT_NEAR(got.item<double>(), expected.item<double>(), 1e-12 * std::abs(expected.item<double>()) + 1e-12);
         EXPECT_TRUE(part.grad().allclose(whole.grad().narrow(1, mine.begin, mine.size()), 1e-12, 1e-12));
       }
+    }
 }
 
 }  // namespace

@@ -24,7 +24,10 @@ TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
   EXPECT_EQ(explain(tables, "optimizer.betas"),
             "optimizer.betas\n  Decay rates of the running averages of the gradient and of its square.\n"
             "  value    a list of numbers with 2 elements, each at least 0 and below 1\n"
-            "  default  [0.9, 0.999]\n  applies  only with name = hybrid_adam\n");
+            "  default  [0.9, 0.999]\n  applies  only with name = hybrid_adam or lamb\n\n"
+            "optimizer.betas\n  The momentum's part in the update, and the decay rate of the momentum.\n"
+            "  value    a list of numbers with 2 elements, each at least 0 and below 1\n"
+            "  default  [0.9, 0.99]\n  applies  only with name = lion\n");
   EXPECT_EQ(explain(tables, "betas"), explain(tables, "optimizer.betas"));
   FieldTable nested{"plugin.fast", "A plugin.", {}}, more{"model", "A model's own.", {}};
   nested.fields.push_back(*all_tables().front()->find("seed"));

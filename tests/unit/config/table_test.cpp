@@ -74,7 +74,7 @@ TEST(Table, RefusesWhatIsNotTomlOrFitsNoOption) {
       {"[opt]\nx = {a = 1}\n", "a.toml:2:1: opt.x is an inline table; write its keys below a line [x] of their own"},
       {"[opt]\nx = [1, 'a']\n", "a.toml:2:1: opt.x must be a list of one type: numbers or strings"},
       {"[opt]\nx = [[1], [2]]\n", "a.toml:2:1: opt.x must be a list of one type: numbers or strings"},
-      {"[[opt]]\nx = 1\n", "a.toml:1:3: opt is an array of tables ([[opt]]); write one table, [opt]"},
+      {"opt = [{x = 1}]\n", "a.toml:1:1: opt is a list of inline tables; write each as a block below a line [[opt]]"},
   };
   for (const auto& [text, expected] : cases)
     EXPECT_EQ(message_of([&] { parse_text(text, "a.toml"); }), expected) << text;

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "core/data/datasets.h"
 #include "core/data/loader.h"
 #include "datasets/image.h"
+#include "datasets/transform.h"
 
 namespace trireme::data {
 namespace {
@@ -22,6 +24,7 @@ using testing_tools::label_of;
 using testing_tools::message_of;
 using testing_tools::open_set;
 using testing_tools::plain;
+using testing_tools::ramp;
 
 /// Writes an image that its red value identifies.
 void put(const Folder& folder, const std::string& name, unsigned char red, std::int64_t side = 8) {
@@ -177,6 +180,62 @@ TEST(ImageFolder, RefusesInvalidOptions) {
               o.crop_scale = {0.5, 0.2};
             }).find("data.crop_scale = [0.5, 0.2]: must be the smaller fraction first, then the larger"),
             0U);
+  EXPECT_EQ(says([](O& o) { o.resize_shorter = 7; }).find("data.resize_shorter = 7: is less than image_size = 8, "),
+            0U);
+  EXPECT_EQ(says([](O& o) {
+              o.image_size.reset();
+              o.resize_shorter = 223;
+            }).find("data.resize_shorter = 223: is less than image_size = 224, "),
+            0U);
+  EXPECT_EQ(says([](O& o) {
+              o.rand_augment = 1;
+              o.rand_augment_magnitude = 31;
+            }).find("data.rand_augment_magnitude = 31: it must be at least 0 and at most 30"),
+            0U);
+  EXPECT_EQ(says([](O& o) {
+              o.rand_augment_magnitude = 5;
+            }).find("data.rand_augment_magnitude = 5: has no effect with rand_augment = 0; remove it"),
+            0U);
+  EXPECT_EQ(says([](O& o) { o.random_erasing = 1.5; }).find("data.random_erasing = 1.5: it must be at least 0 and"),
+            0U);
+}
+
+TEST(ImageFolder, AugmentsTheTrainSplitAloneAndCropsTheOthersCentre) {
+  const Folder folder;
+  put_all(folder);
+  for (const auto* split : {"train", "validation"}) write_png(folder.path(split) + "/a/ramp.png", ramp(20, 31));
+  auto options = options_for(folder.path());
+  options.resize_shorter = 10;
+  options.random_resized_crop = true;
+  options.rand_augment = 2;
+  options.rand_augment_magnitude = 12;
+  options.random_erasing = 0.5;
+  const auto sets = open_set(options, 1, Log(1));
+  TransformOptions plain_transform;
+  plain_transform.size = 8;
+  plain_transform.resize_shorter = 10;
+  const auto want = normalise(fit(ramp(20, 31), plain_transform), plain_transform, false);
+  const auto pixels = [](Dataset& split, int epoch, bool augment) {
+    return split.get(0, epoch, augment)->inputs.front();
+  };
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    EXPECT_TRUE(at::equal(pixels(*sets.validation, epoch, true), want));
+    EXPECT_TRUE(at::equal(pixels(*sets.train, epoch, false), want)) << "an evaluation of the train split";
+    EXPECT_FALSE(at::equal(pixels(*sets.train, epoch, true), want));
+  }
+
+  using Json = nlohmann::json;
+  const auto written = [](const Datasets& data) { return Json::parse(data.info.files.at("preprocessor_config.json")); };
+  auto got = written(sets);
+  EXPECT_EQ(got["image_processor_type"], "BitImageProcessor");
+  EXPECT_EQ(got["size"], (Json{{"shortest_edge", 10}}));
+  EXPECT_EQ(got["do_center_crop"], true);
+  EXPECT_EQ(got["crop_size"], (Json{{"height", 8}, {"width", 8}}));
+  options.resize_shorter.reset();
+  got = written(open_set(options, 1, Log(1)));
+  EXPECT_EQ(got["image_processor_type"], "ViTImageProcessor");
+  EXPECT_EQ(got["size"], (Json{{"height", 8}, {"width", 8}}));
+  EXPECT_FALSE(got.contains("do_center_crop"));
 }
 
 TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {

@@ -43,6 +43,19 @@ class IndexDataset : public Dataset {
   std::int64_t n_;
 };
 
+/// Each sample is combined with another one, whose index it then has as a target.
+class CombiningDataset : public IndexDataset {
+ public:
+  using IndexDataset::IndexDataset;
+  [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override { return {{"other", at::kFloat}}; }
+  [[nodiscard]] Sample combine(Sample sample, const Sample& other, std::int64_t, std::int64_t epoch) override {
+    EXPECT_EQ(other.targets.find("other"), nullptr) << "the other sample is combined already";
+    const auto value = other.inputs["x"][0][0] - 1000.0 * static_cast<double>(epoch);
+    sample.targets.set("other", value.to(at::kFloat));
+    return sample;
+  }
+};
+
 std::vector<std::int64_t> ids_of(const Batch& batch) {
   const auto* ids = batch.sample_ids.const_data_ptr<std::int64_t>();
   return {ids, ids + batch.sample_ids.numel()};
@@ -57,6 +70,45 @@ std::vector<StepBatch> rest_of_epoch(Loader& loader) {
   std::vector<StepBatch> out;
   while (auto step = loader.next()) out.push_back(std::move(*step));
   return out;
+}
+
+// The partner of a sample is the next one of the global batch, whatever the ranks and microbatches are; a sample that
+// cannot be read is replaced in both roles.
+TEST(Loader, CombinesEachSampleWithTheNextOfItsGlobalBatch) {
+  const std::int64_t samples = 11, global = 4;
+  for (const int ranks : {1, 2, 3, 4})
+    for (const std::int64_t micro : {1, 4}) {
+      std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> of_step;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto set = std::make_shared<CombiningDataset>(samples);
+        set->skipped_ids = {7};
+        Loader loader(set, {.global_batch = global,
+                            .micro_batch = micro,
+                            .dp_rank = rank,
+                            .dp_size = ranks,
+                            .seed = 3,
+                            .shuffle = true,
+                            .augment = true,
+                            .dtype = at::kDouble});
+        loader.start_epoch(1);
+        std::int64_t step = 0;
+        for (const auto& batch : rest_of_epoch(loader)) {
+          for (const auto& one : batch.micro)
+            for (std::int64_t i = 0; i < one.size(); ++i)
+              of_step[step].emplace_back(one.sample_ids[i].item<std::int64_t>(),
+                                         one.targets["other"][i].item<double>());
+          ++step;
+        }
+      }
+      for (const auto& [step, pairs] : of_step)
+        for (std::size_t i = 0; i < pairs.size(); ++i)
+          EXPECT_EQ(pairs[i].second, pairs[(i + 1) % pairs.size()].first)
+              << ranks << " ranks, microbatches of " << micro << ", step " << step << ", sample " << i;
+    }
+  // In evaluation nothing is combined.
+  Loader loader(std::make_shared<CombiningDataset>(3), {.evaluation = true});
+  loader.start_epoch(0);
+  EXPECT_EQ(loader.next()->micro.front().targets.find("other"), nullptr);
 }
 
 TEST(Loader, BatchesDoNotDependOnTheWorkers) {

@@ -2,6 +2,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -96,6 +97,20 @@ TEST(Tensors, AugmentsTheTrainSplitAlone) {
     const auto cropped = open_set(options, 1, Log(1)).train->get(0, 0, true)->inputs.front();
     EXPECT_EQ(cropped.sizes(), plain.sizes());
     EXPECT_FALSE(at::equal(cropped, plain));
+
+    options = options_for(folder);
+    options.random_erasing = 1;
+    const auto erased = open_set(options, 1, Log(1)).train->get(0, 0, true)->inputs.front();
+    const auto zeros = (erased == 0).sum().item<std::int64_t>();
+    EXPECT_TRUE(zeros > 0 && zeros < erased.numel()) << zeros;
+    EXPECT_TRUE(at::equal(at::where(erased == 0, plain, erased), plain));
+    options.rand_augment = 2;
+    const auto refusal = message_of<ConfigError>([&] { open_set(options, 1, Log(1)); });
+    EXPECT_EQ(refusal.find("rand_augment: has no effect: the pixel_values in ") != std::string::npos, !bytes)
+        << refusal;
+    options.resize_shorter = 5;
+    EXPECT_NE(message_of<ConfigError>([&] { open_set(options, 1, Log(1)); }).find("resize_shorter: has no effect: "),
+              std::string::npos);
   }
 }
 

@@ -1,4 +1,4 @@
-// Resize, normalisation, augmentation and the cache.
+// Resize, normalisation and the cache.
 #include "datasets/transform.h"
 
 #include <ATen/ops/allclose.h>
@@ -6,10 +6,10 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <set>
+#include <atomic>
+#include <memory>
 #include <thread>
-#include <tuple>
+#include <vector>
 
 #include "datasets/image_dataset.h"
 #include "tests/unit/data/folder.h"
@@ -39,58 +39,10 @@ TEST(Transform, NormalisesEachChannelAndFlips) {
 }
 
 TEST(Transform, ResizeKeepsAPlainColourAndTheMeanOfARamp) {
-  EXPECT_TRUE(at::equal(resize(plain(40, 24, 9, 200, 31), 16), plain(16, 16, 9, 200, 31)));
-  EXPECT_TRUE(at::equal(resize(plain(7, 5, 9, 200, 31), 16), plain(16, 16, 9, 200, 31)));
+  EXPECT_TRUE(at::equal(resize(plain(40, 24, 9, 200, 31), 16, 16), plain(16, 16, 9, 200, 31)));
+  EXPECT_TRUE(at::equal(resize(plain(7, 5, 9, 200, 31), 16, 12), plain(16, 12, 9, 200, 31)));
   const auto image = ramp(16, 16);
-  EXPECT_TRUE(resize(image, 16).is_same(image));
-}
-
-TEST(Augmentation, IsAFunctionOfSeedEpochAndSample) {
-  TransformOptions options;
-  options.flip = options.crop = true;
-  const auto draw = [&](std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
-    const auto a = draw_augmentation(options, seed, epoch, sample, 300, 400);
-    return std::make_tuple(a.flip, a.top, a.left, a.height, a.width);
-  };
-  EXPECT_EQ(draw(1, 2, 3), draw(1, 2, 3));
-  std::set<std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t>> seen;
-  for (int i = 0; i < 50; ++i) {
-    seen.insert(draw(static_cast<std::uint64_t>(i), 0, 0));
-    seen.insert(draw(0, i + 1, 0));
-    seen.insert(draw(0, 0, i + 1));
-  }
-  EXPECT_GT(seen.size(), 145U);
-  const auto none = draw_augmentation({}, 1, 2, 3, 300, 400);
-  EXPECT_FALSE(none.flip || none.crop);
-}
-
-TEST(Augmentation, CropsWithinTheGivenAreaAndRatio) {
-  TransformOptions options;
-  options.flip = options.crop = true;
-  options.crop_low = 0.2;
-  options.crop_high = 0.6;
-  int flips = 0;
-  double area = 0, log_ratio = 0, top = 0;
-  const int n = 4000;
-  for (int i = 0; i < n; ++i) {
-    const auto a = draw_augmentation(options, 5, 1, i, 200, 200);
-    ASSERT_TRUE(a.crop && a.top >= 0 && a.left >= 0 && a.top + a.height <= 200 && a.left + a.width <= 200);
-    const double part = static_cast<double>(a.height * a.width) / 40000,
-                 ratio = static_cast<double>(a.width) / static_cast<double>(a.height);
-    ASSERT_TRUE(part > 0.19 && part < 0.61 && ratio > 0.74 && ratio < 1.35) << part << " " << ratio;
-    flips += a.flip ? 1 : 0;
-    area += part / n;
-    log_ratio += std::log(ratio) / n;
-    top += static_cast<double>(a.top) / static_cast<double>(200 - a.height + 1) / n;
-  }
-  EXPECT_NEAR(flips, n / 2, 4 * std::sqrt(n) / 2);
-  EXPECT_NEAR(area, 0.4, 0.01);
-  EXPECT_NEAR(log_ratio, 0, 0.01);
-  EXPECT_NEAR(top, 0.5, 0.02);
-  // No draw fits this strip, so the crop is the largest part in the middle with a ratio of 4/3.
-  options.crop_low = options.crop_high = 1;
-  const auto strip = draw_augmentation(options, 5, 1, 0, 30, 1000);
-  EXPECT_EQ(std::make_tuple(strip.top, strip.left, strip.height, strip.width), std::make_tuple(0L, 480L, 30L, 40L));
+  EXPECT_TRUE(resize(image, 16, 16).is_same(image));
 }
 
 /// Counts how often pictures are loaded.
@@ -132,6 +84,41 @@ TEST(PixelCache, CachesWhatFitsAndFreesIt) {
       }
       EXPECT_EQ(budget->left(), fit * each + 10);
     }
+  }
+}
+
+/// Pictures of a size that needs the central crop, with detail in them.
+class Wide : public PixelSource {
+ public:
+  [[nodiscard]] std::int64_t size() const override { return 1; }
+  [[nodiscard]] std::int64_t label(std::int64_t) const override { return 0; }
+  [[nodiscard]] at::Tensor load(std::int64_t) const override { return ramp(20, 31); }
+};
+
+// Every epoch sees the same, whether the picture comes from the cache or not; augmentation does not get into it.
+TEST(PixelCache, HoldsWhatIsTheSameInEveryEpoch) {
+  TransformOptions options;
+  options.size = 12;
+  options.resize_shorter = 16;
+  const auto plain_input = normalise(fit(ramp(20, 31), options), options, false);
+  for (const bool crop : {false, true}) {
+    auto augmented = options;
+    augmented.crop = crop;
+    augmented.flip = true;
+    augmented.rand_augment = 2;
+    augmented.random_erasing = 0.5;
+    const auto set_with = [&](std::int64_t budget) {
+      return ImageDataset(std::make_shared<Wide>(), augmented, 1, std::make_shared<CacheBudget>(budget), false, Log(0));
+    };
+    auto cached = set_with(1 << 20), uncached = set_with(0);
+    int changed = 0;
+    for (int epoch = 0; epoch < 40; ++epoch) {
+      const auto got = cached.get(0, epoch, true)->inputs.front();
+      EXPECT_TRUE(at::equal(got, uncached.get(0, epoch, true)->inputs.front()));
+      changed += at::equal(got, plain_input) ? 0 : 1;
+      EXPECT_TRUE(at::equal(cached.get(0, epoch, false)->inputs.front(), plain_input));
+    }
+    EXPECT_GT(changed, 30);
   }
 }
 

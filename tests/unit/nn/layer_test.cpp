@@ -6,6 +6,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
@@ -230,24 +231,36 @@ TEST(Embedding, RefusesTokenIdsOutsideTheVocabulary) {
 
 TEST(Criterion, EqualsTheSumOfLibTorchsCrossEntropy) {
   const auto logits = (at::rand({7, 5}, f64()) * 4).requires_grad_();
-  const auto labels = at::randint(0, 5, {7}, at::kLong);
-  for (const double smoothing : {0.0, 0.1}) {
-    const auto loss = cross_entropy(logits, labels, smoothing);
-    const auto mean = at::cross_entropy_loss(logits, labels, {}, at::Reduction::Mean, -100, smoothing);
-    EXPECT_NEAR(loss.item<double>(), 7 * mean.item<double>(), 1e-12);
+  const auto labels = at::randint(0, 5, {7}, at::kLong), others = at::randint(0, 5, {7}, at::kLong);
+  const auto weights = at::rand({5}, f64()) + 0.1, share = at::rand({7}, f64());
+  for (const CrossEntropyOptions& options :
+       {CrossEntropyOptions{}, {.label_smoothing = 0.1}, {.label_smoothing = 0.1, .class_weights = weights}}) {
+    const auto torch_loss = [&](const at::Tensor& of, at::Reduction::Reduction how) {
+      return at::cross_entropy_loss(logits, of, options.class_weights, how, -100, options.label_smoothing);
+    };
+    const auto loss = cross_entropy(logits, labels, options);
+    EXPECT_NEAR(loss.item<double>(), torch_loss(labels, at::Reduction::Sum).item<double>(), 1e-12);
     // The losses of the single samples add up to the loss of all.
     double parts = 0;
     for (std::int64_t i = 0; i < 7; ++i)
-      parts += cross_entropy(logits.narrow(0, i, 1), labels.narrow(0, i, 1), smoothing).item<double>();
+      parts += cross_entropy(logits.narrow(0, i, 1), labels.narrow(0, i, 1), options).item<double>();
     EXPECT_NEAR(parts, loss.item<double>(), 1e-12);
+    // A mixed target is the mixture of the losses to its labels.
+    auto mixed = options;
+    mixed.shares = at::stack({share, 1 - share}, 1);
+    const auto each = [&](const at::Tensor& of) { return torch_loss(of, at::Reduction::None); };
+    EXPECT_NEAR(cross_entropy(logits, at::stack({labels, others}, 1), mixed).item<double>(),
+                (share * each(labels) + (1 - share) * each(others)).sum().item<double>(), 1e-12);
 
-    const auto none = cross_entropy(logits.narrow(0, 0, 0), labels.narrow(0, 0, 0), smoothing);
+    const auto none = cross_entropy(logits.narrow(0, 0, 0), labels.narrow(0, 0, 0), options);
     EXPECT_EQ(none.item<double>(), 0);
     logits.mutable_grad() = at::Tensor();
     none.backward();
     EXPECT_TRUE(logits.grad().defined() && logits.grad().abs().sum().item<double>() == 0);
   }
   EXPECT_EQ(cross_entropy(logits.to(at::kBFloat16), labels).scalar_type(), at::kFloat);
+  EXPECT_THROW(cross_entropy(logits, labels, {.class_weights = share}), UsageError);
+  EXPECT_THROW(cross_entropy(logits, labels, {.shares = share.unsqueeze(1)}), UsageError);
 }
 
 }  // namespace

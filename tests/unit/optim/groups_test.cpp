@@ -49,6 +49,36 @@ TEST(ParameterGroups, DecayAndFreezeByName) {
             "HybridAdam(lr 0.001, betas 0.9/0.999, weight decay 0.05, none on 3 tensors)");
 }
 
+TEST(ParameterGroups, TheFirstMatchingGroupCounts) {
+  OptimizerOptions options;
+  options.lr = 0.5;
+  options.weight_decay = 0.05;
+  options.no_decay = {"bias"};
+  options.groups = {{.parameters = {"classifier"}, .lr_scale = 10, .weight_decay = 0.2},
+                    {.parameters = {"layer.0", "classifier.bias"}, .lr_scale = 0.1}};
+  const auto groups = make_groups(options, model());
+  struct Row {
+    const char* label;
+    double decay, scale;
+    std::size_t slots;
+  };
+  const std::vector<Row> rows{{"classifier decay", 0.2, 10, 1},
+                              {"classifier no_decay", 0, 10, 1},
+                              {"layer.0, classifier.bias decay", 0.05, 0.1, 2},
+                              {"layer.0, classifier.bias no_decay", 0, 0.1, 1},
+                              {"decay", 0.05, 1, 1}};
+  ASSERT_EQ(groups.size(), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(groups[i].label, rows[i].label);
+    EXPECT_EQ(groups[i].weight_decay, rows[i].decay);
+    EXPECT_EQ(groups[i].lr_scale, rows[i].scale);
+    EXPECT_EQ(groups[i].slots.size(), rows[i].slots) << rows[i].label;
+  }
+  EXPECT_NE(make(options, groups)->describe().find("; classifier: lr x 10, weight decay 0.2 on 1 tensors"),
+            std::string::npos)
+      << make(options, groups)->describe();
+}
+
 TEST(ParameterGroups, Refusals) {
   struct Row {
     std::function<void(OptimizerOptions&)> change;
@@ -65,6 +95,14 @@ TEST(ParameterGroups, Refusals) {
       {[](auto& o) { o.freeze = {"zzzzzzzzzzzzzzzzzzzzzzz"}; }, "parameters are called vit.embeddings.cls_token"},
       {[](auto& o) { o.freeze = {""}; }, "matches no parameter"},
       {[](auto& o) { o.freeze = {"*"}; }, "nothing is left to train"},
+      {[](auto& o) { o.groups = {{.parameters = {"clasifier"}}}; },
+       "optimizer.group.parameters: \"clasifier\" matches no parameter; did you mean \"classifier\"?"},
+      {[](auto& o) {
+         o.groups = {{.parameters = {"classifier"}}, {.parameters = {"classifier.bias"}}};
+       },
+       "classifier.bias matches only parameters that are frozen or in a group before it"},
+      {[](auto& o) { o.groups = {{.parameters = {"bias"}, .lr_scale = -1}}; },
+       "optimizer.group.lr_scale = -1.0: it must be at least 0"},
       {[](auto& o) { o.no_decay = {"bias"}; }, "has no effect while weight_decay is 0"},
       {[](auto& o) { o.method = hybrid_adam({.betas = {0.9}}); }, "must have 2 elements, not 1"},
       {[](auto& o) {

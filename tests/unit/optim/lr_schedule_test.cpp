@@ -50,13 +50,30 @@ TEST(Schedule, CurvesOfTorch) {
 
 // Warm-up climbs to the full rate at its last step; then each schedule starts from its own first value.
 TEST(Schedule, WarmUp) {
-  for (const char* name : {"constant", "linear", "cosine", "polynomial", "step", "multi_step"}) {
+  for (const char* name : {"constant", "linear", "cosine", "polynomial", "step", "multi_step", "exponential"}) {
     const json early{{"step_size", 5}, {"milestones", {5}}}, late{{"step_size", 5}, {"milestones", {9}}};
     const LrSchedule warm({.warmup_steps = 4, .curve = curve_of(name, late)}, 2.0, 20);
     const LrSchedule plain({.curve = curve_of(name, early)}, 2.0, 16);
     for (std::int64_t s = 0; s < 4; ++s) EXPECT_DOUBLE_EQ(warm.lr(s), 2.0 * static_cast<double>(s + 1) / 4) << name;
     for (std::int64_t s = 4; s < 20; ++s) EXPECT_DOUBLE_EQ(warm.lr(s), plain.lr(s - 4)) << name << s;
     EXPECT_DOUBLE_EQ(warm.lr(4), 2.0) << name;
+  }
+}
+
+TEST(Schedule, ExponentialAndStable) {
+  const LrSchedule falling({.warmup_steps = 2, .curve = exponential({.gamma = 0.5})}, 8, 10);
+  for (std::int64_t s = 2; s < 10; ++s) EXPECT_DOUBLE_EQ(falling.lr(s), 8 * std::pow(0.5, s - 2)) << s;
+  // 4 steps of warm-up, 10 at the base rate, 6 of decay to a fifth.
+  for (const auto& [form, half] : {std::pair{"linear", 0.5}, {"cosine", 0.5}, {"one_minus_sqrt", 1 - std::sqrt(0.5)}}) {
+    WarmupStableDecayOptions options;
+    options.decay_ratio = 0.3;
+    options.decay = form;
+    options.min_lr_factor = 0.2;
+    const LrSchedule schedule({.warmup_steps = 4, .curve = warmup_stable_decay(options)}, 1, 20);
+    EXPECT_DOUBLE_EQ(schedule.lr(1), 0.5);
+    for (const std::int64_t s : {3, 4, 9, 14}) EXPECT_NEAR(schedule.lr(s), 1, 1e-12) << form << s;
+    EXPECT_NEAR(schedule.lr(17), 0.2 + 0.8 * half, 1e-12) << form;
+    EXPECT_NEAR(schedule.lr(20), 0.2, 1e-12) << form;
   }
 }
 

@@ -19,7 +19,9 @@
 
 #include "core/base/error.h"
 #include "core/optim/hybrid_adam.h"
+#include "core/optim/lion.h"
 #include "core/optim/sgd.h"
+#include "core/optim/trust_ratio.h"
 
 namespace trireme::optim {
 namespace {
@@ -36,6 +38,9 @@ at::Tensor tensor_of(const json& values, at::IntArrayRef shape, at::ScalarType d
 }
 
 OptimizerOptions options_of(const std::string& name) {
+  if (name == "lion") return {.weight_decay = 0.1, .method = lion()};
+  if (name == "lamb") return {.weight_decay = 0.1, .method = lamb()};
+  if (name == "lars") return {.weight_decay = 0.1, .method = lars({.trust_coefficient = 0.1, .nesterov = true})};
   const auto& given = golden()["optimizers"][name]["options"];
   HybridAdamOptions adam{.adamw = name != "adam_l2"};
   if (given.contains("betas")) adam.betas = given["betas"].get<std::vector<double>>();
@@ -174,11 +179,12 @@ TEST_P(Skipped, OneSlotAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Skipped,
-                         ::testing::Values("adamw", "adam_l2", "sgd", "sgd_momentum", "sgd_nesterov", "sgd_dampening"));
+                         ::testing::Values("adamw", "adam_l2", "sgd", "sgd_momentum", "sgd_nesterov", "sgd_dampening",
+                                           "lion", "lamb", "lars"));
 
 // Three steps, a copy of the state into a new optimizer and three more steps equal six steps bit for bit.
 TEST(OptimizerState, RoundTripContinuesBitForBit) {
-  for (const char* name : {"adamw", "sgd_nesterov", "sgd_dampening"}) {
+  for (const char* name : {"adamw", "sgd_nesterov", "sgd_dampening", "lion", "lamb", "lars"}) {
     const auto options = options_of(name);
     auto whole = make(options, make_groups(options, start_tensors(at::kFloat)));
     auto first = make(options, make_groups(options, start_tensors(at::kFloat)));
@@ -212,7 +218,7 @@ TEST(OptimizerState, RoundTripContinuesBitForBit) {
 
 // The kernels walk raw memory: a transposed or differently typed gradient must land on its own elements.
 TEST(Optimizer, GradientOfAnotherLayoutOrDtype) {
-  for (const char* name : {"adamw", "sgd_momentum", "sgd_dampening"}) {
+  for (const char* name : {"adamw", "sgd_momentum", "sgd_dampening", "lion", "lamb"}) {
     const auto options = options_of(name);
     auto plain = make(options, make_groups(options, start_tensors(at::kFloat)));
     auto odd = make(options, make_groups(options, start_tensors(at::kFloat)));
@@ -253,7 +259,7 @@ TEST(Optimizer, GroupsOfMixedKinds) {
 TEST(Optimizer, CudaEqualsCpu) {
   if (::access("/dev/nvidiactl", F_OK) != 0) GTEST_SKIP() << "no GPU here: the CUDA kernels did not run";
   ASSERT_NE(::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL), nullptr) << ::dlerror();
-  for (const char* name : {"adamw", "adam_l2", "sgd_nesterov", "sgd_dampening"}) {
+  for (const char* name : {"adamw", "adam_l2", "sgd_nesterov", "sgd_dampening", "lion", "lamb", "lars"}) {
     const auto options = options_of(name);
     auto cpu = make(options, make_groups(options, start_tensors(at::kDouble)));
     auto tensors = start_tensors(at::kDouble);

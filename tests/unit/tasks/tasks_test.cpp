@@ -12,6 +12,7 @@
 
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/base/error.h"
@@ -83,6 +84,35 @@ TEST(Tasks, ClassificationOfTokensCountsThoseThatHaveALabel) {
   options = options_for(at::kLong, {}, 5);
   options.data.ignored_labels = true;
   EXPECT_EQ(classification(options)->weight(batch_of(integers({1, -100}, {2}))).item<double>(), 1);
+}
+
+TEST(Tasks, AConfusionMatrixCountsLabelsThatCount) {
+  auto options = options_for(at::kLong, {2}, 3);
+  options.data.class_names = {"a", "b", "c"};
+  const auto report = classification(options)->report();
+  ASSERT_EQ(report->entries(), 3 * 4);
+  // Predictions 0 1 / 1 3 / 1 2, where output 3 is no class of the data; labels 0 0 / 0 1 / 1 -100.
+  const auto logits = reals({9, 0, 0, 0, 0, 9, 0, 0, 0, 9, 0, 0, 0, 0, 0, 9, 0, 9, 0, 0, 0, 0, 9, 0}, {3, 2, 4});
+  const auto totals = report->measure({logits}, batch_of(integers({0, 0, 0, 1, 1, -100}, {3, 2})));
+  const auto json = report->json(totals);
+  EXPECT_EQ(json["matrix"], (nlohmann::json{{1, 2, 0}, {0, 1, 0}, {0, 0, 0}}));
+  EXPECT_EQ(json["by_class"][1], (nlohmann::json{{"class", "b"},
+                                                 {"samples", 2},
+                                                 {"predicted", 3},
+                                                 {"accuracy", 0.5},
+                                                 {"precision", 1.0 / 3},
+                                                 {"f1", 2.0 / 5}}));
+  EXPECT_TRUE(json["by_class"][2]["accuracy"].is_null()) << "no sample is of class c";
+  EXPECT_EQ(report->text(totals),
+            "class  samples  accuracy  precision      F1  most often taken for\n"
+            "a            3    33.3 %    100.0 %  50.0 %  b (2)\n"
+            "b            2    50.0 %     33.3 %  40.0 %  -\n"
+            "c            0         -          -       -  -\n"
+            "actual, by predicted class  0  1  2\n"
+            "0 a                         1  2  0\n"
+            "1 b                         0  1  0\n"
+            "2 c                         0  0  0");
+  EXPECT_EQ(regression(options_for(at::kFloat, {}))->report(), nullptr);
 }
 
 TEST(Tasks, ACausalModelPredictsTheNextToken) {

@@ -136,6 +136,41 @@ TEST(RunConfig, PrintedFileLoadsAsTheSame) {
   }
 }
 
+TEST(RunConfig, ReadsGroupsOfParameters) {
+  const std::string text = "[data]\nname = 'leaves'\n[optimizer]\nlr = 0.5\n";
+  const std::string groups =
+      "[[optimizer.group]]\nparameters = ['classifier']\nlr_scale = 10\n[[optimizer.group]]\nparameters = ['a', "
+      "'b']\nweight_decay = 0.25\n";
+  const auto config = parse(text + groups);
+  const auto expect_groups = [](const RunConfig& of) {
+    ASSERT_EQ(of.optimizer.groups.size(), 2U);
+    EXPECT_EQ(of.optimizer.groups[0].parameters, std::vector<std::string>{"classifier"});
+    EXPECT_EQ(of.optimizer.groups[0].lr_scale, 10);
+    EXPECT_FALSE(of.optimizer.groups[0].weight_decay.has_value());
+    EXPECT_EQ(of.optimizer.groups[1].parameters, (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(of.optimizer.groups[1].weight_decay, 0.25);
+  };
+  expect_groups(config);
+  expect_groups(parse(print(config, nullptr, "", "")));
+  expect_groups(parse(config::print_table(config.root)));
+  const std::vector<std::pair<std::string, std::string>> wrong{
+      {groups + "lr_scael = 1\n", "a.toml:11:1: no key \"lr_scael\" in [optimizer.group]; did you mean \"lr_scale\"?"},
+      {"[[optimizer.group]]\nlr_scale = 2\n", "a.toml:5:1: [optimizer.group] parameters: is required"},
+      {"[optimizer.group]\nlr_scale = 2\n", "has no sections inside it, so no [optimizer.group]"},
+      {"[[optimizer.gruop]]\nlr_scale = 2\n", "has no sections inside it, so no [[optimizer.gruop]]"},
+      {"group = [{lr_scale = 2}]\n",
+       "is a list of inline tables; write each as a block below a line [[optimizer.group]]"},
+      {"[[train]]\nepochs = 2\n", "[[train]] is not a section that repeats; write [train]"},
+  };
+  for (const auto& [more, expected] : wrong) {
+    const auto message = tests::message_of([&] { parse(text + more); });
+    EXPECT_NE(message.find(expected), std::string::npos) << message;
+  }
+  const auto message = tests::message_of([&] { parse(text + groups, {"optimizer.group.lr_scale=3"}); });
+  EXPECT_NE(message.find("[[optimizer.group]] can be written several times; change it in the file"), std::string::npos)
+      << message;
+}
+
 TEST(RunConfig, SaysWhichSectionOrKeyIsWrong) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"[trian]\nepochs = 1\n",
@@ -176,7 +211,7 @@ TEST(RunConfig, ChecksRulesThatSpanKeys) {
   const std::vector<Case> cases{
       {{"train.micro_batch=64"}, "is more than global_batch = 32; set it to at most 32"},
       {{"schedule.warmup_steps=3"}, "; set only one of them"},
-      {{"optimizer.momentum=0.9"}, "has no effect with name = \"hybrid_adam\"; remove it, or set name to sgd"},
+      {{"optimizer.momentum=0.9"}, "has no effect with name = \"hybrid_adam\"; remove it, or set name to lars or sgd"},
       {{"optimizer.name=sgd", "optimizer.betas=[0.9, 0.99]"},
        "has no effect with name = \"sgd\"; remove it, or set name to hybrid_adam"},
       {{"optimizer.name=sgd", "optimizer.adamw=true"}, "has no effect with name = \"sgd\""},
@@ -215,7 +250,7 @@ TEST(RunConfig, ChecksRulesThatSpanKeys) {
       {{"train.topc=3"}, "no key \"topc\" in [train]; did you mean \"topk\"?"},
       {{"optimizer.momentun=0.9"}, "no key \"momentun\" in [optimizer]"},
       {{"data.name=leave"},
-       "must be one of cifar10, cifar100, image_folder, leaves, mnist, tensors; did you mean \"leaves\"?"},
+       "must be one of cifar10, cifar100, image_folder, leaves, mnist, tar_shards, tensors; did you mean \"leaves\"?"},
       {{"run.keep_checkpoints=0", "run.checkpoint_every=5"}, "has no effect, because keep_checkpoints = 0"},
       {{"run.dir="}, "is empty"},
       {{"run.seed=-1"}, "it must be at least 0"},

@@ -1,0 +1,144 @@
+#include "apps/command_options.h"
+
+namespace trireme::apps {
+namespace {
+
+constexpr const char* kSetHelp =
+    "Override one option of the file. VALUE is TOML; a string needs no quotes. May be given several times";
+constexpr const char* kRanksHelp =
+    "Number of ranks to start on this machine, by mpirun; with GPUs, use one rank per GPU";
+
+// Otherwise CLI11 would take the arguments after `--set a=b` as further values.
+void add_set(CLI::App& command, std::vector<std::string>& set) {
+  command.add_option("--set", set, kSetHelp)->type_name("SECTION.KEY=VALUE")->allow_extra_args(false);
+}
+
+void add_train(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("train", "Train a model from a TOML file, on one rank or many");
+  command.add_option("CONFIG", out.train.config, "The TOML file")->type_name("")->required();
+  add_set(command, out.train.set);
+  command.add_option("--ranks", out.train.ranks, kRanksHelp)->type_name("N");
+  command
+      .add_option("--resume", out.resume,
+                  "Resume from a checkpoint, or from the newest checkpoint of a run folder; auto: of this run's folder "
+                  "(run.dir)")
+      ->type_name("auto|DIR");
+  command.add_flag(
+      "--timeline", out.train.timeline,
+      "Record three steps of every rank in the run folder's timeline.json, and draw the pipeline, if there is one");
+}
+
+constexpr const char* kWeightsHelp = "A run folder, a checkpoint, or weights in Hugging Face's layout";
+constexpr const char* kConfigHelp = "The TOML file; without it, the run's or checkpoint's own";
+
+void add_eval(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("eval", "Evaluate weights on the validation and test samples");
+  command.add_option("WEIGHTS", out.eval.weights, kWeightsHelp)->type_name("")->required();
+  command.add_option("CONFIG", out.eval.config, kConfigHelp)->type_name("");
+  add_set(command, out.eval.set);
+  command.add_option("--ranks", out.eval.ranks, kRanksHelp)->type_name("N");
+  command
+      .add_option("--report", out.report,
+                  "Also print the numbers of each class and the confusion matrix, and write them to a JSON file if one "
+                  "is given")
+      ->type_name("[FILE.json]")
+      ->expected(0, 1);
+}
+
+void add_predict(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("predict", "Predict the classes of images, without a data set");
+  command.add_option("WEIGHTS", out.predict.weights, kWeightsHelp)->type_name("")->required();
+  command
+      .add_option("IMAGE", out.predict.images,
+                  "Images (JPEG or PNG), and folders: all images below them, sorted by path")
+      ->type_name("")
+      ->required();
+  command.add_option("--config", out.predict.config, kConfigHelp)->type_name("FILE");
+  add_set(command, out.predict.set);
+  command.add_flag("--csv", out.predict.csv, "Print a CSV table: image,class,probability");
+  command.add_option("--top", out.predict.top, "Classes for each image, the most probable first")
+      ->type_name("K")
+      ->capture_default_str();
+  command.add_option("--batch", out.predict.batch, "Images for each forward pass; default: as in an evaluation")
+      ->type_name("N");
+}
+
+void add_verify(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("verify", "Prove that layouts compute the same: losses, gradients, weights");
+  command.add_option("CONFIG", out.verify.config, "The TOML file")->type_name("")->required();
+  command
+      .add_option("--layouts", out.verify.layouts,
+                  "Two or more layouts, separated by semicolons; each is compared with the first: \"dp=1; tp=2; "
+                  "dp=2,tp=2,zero=1; plugin=gemini,dp=2\"")
+      ->type_name("LAYOUTS")
+      ->required();
+  command.add_option("--steps", out.verify.steps, "Steps to train")->type_name("N")->capture_default_str();
+  command
+      .add_option("--precision", out.verify.precision,
+                  "Precision of the steps: fp64 (rounding cannot hide an error), fp32, tf32, bf16 or fp16")
+      ->type_name("P")
+      ->capture_default_str();
+  add_set(command, out.verify.set);
+}
+
+void add_record(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("record");
+  command.add_option("CONFIG", out.record.config)->required();
+  command.add_option("--layout", out.record.layout)->required();
+  command.add_option("--into", out.record.into)->required();
+  command.add_option("--against", out.record.against)->required();
+  command.add_option("--steps", out.record.steps);
+  add_set(command, out.record.set);
+}
+
+void add_check(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("check-layouts");
+  command.add_option("CONFIG", out.check.config)->required();
+  command.add_option("--layouts", out.check.layouts)->required();
+  add_set(command, out.check.set);
+}
+
+void add_data(CLI::App& app, Parsed& out) {
+  auto& data = *app.add_subcommand("data", "Generate data sets");
+  data.require_subcommand(1);
+  auto& leaves = *data.add_subcommand("leaves", "Generate images of healthy and diseased leaves, as an image folder");
+  leaves.add_option("--out", out.leaves.out, "The folder to create")->type_name("DIR")->required();
+  leaves.add_option("--images", out.leaves.images, "Number of images, in all splits together")
+      ->type_name("N")
+      ->capture_default_str();
+  leaves.add_option("--size", out.leaves.size, "Pixels per side")->type_name("PX")->capture_default_str();
+  leaves.add_option("--seed", out.leaves.seed, "Seed of the images")->type_name("S")->capture_default_str();
+}
+
+void add_config(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("config", "Check a file, print all its options, or explain an option");
+  command
+      .add_option("CONFIG", out.config.config,
+                  "The TOML file; --explain needs it only for a plugin that the file names by its path")
+      ->type_name("");
+  add_set(command, out.config.set);
+  command.add_flag("--print", out.config.print, "Print the value of every option, defaults included");
+  command.add_option("--explain", out.config.explain, "Explain an option (train.micro_batch) or a section (train)")
+      ->type_name("KEY");
+  command.add_flag("--explain-all", out.config.explain_all, "Explain every option of every section");
+  command.add_flag("--markdown", out.config.markdown)->group("");
+}
+
+}  // namespace
+
+void add_commands(CLI::App& app, Parsed& out) {
+  add_train(app, out);
+  add_eval(app, out);
+  add_predict(app, out);
+  add_verify(app, out);
+  add_record(app, out);
+  add_check(app, out);
+  add_data(app, out);
+  app.add_subcommand("plugins", "List the plugins and their options")
+      ->add_option("PLUGIN", out.plugins.plugins, "The name of a plugin, or the path of a .so; default: all plugins")
+      ->type_name("");
+  add_config(app, out);
+  app.add_subcommand("env", "Print versions and devices, for a bug report");
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,29 @@
+// The options of the commands with their help texts, as CLI11 reads them. Rules about values are in command_line.cpp.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "apps/command_line.h"
+
+namespace trireme::apps {
+
+/// Everything that CLI11 writes to. Its callbacks would need globals, so parsed subcommands are evaluated later.
+struct Parsed {
+  TrainCommand train;
+  std::string resume;
+  EvalCommand eval;
+  std::string report;
+  PredictCommand predict;
+  VerifyCommand verify;
+  RecordCommand record;
+  CheckCommand check;
+  LeavesCommand leaves;
+  PluginsCommand plugins;
+  ConfigCommand config;
+};
+
+/// Adds all commands, which write to `out`.
+void add_commands(CLI::App& app, Parsed& out);
+
+}  // namespace trireme::apps

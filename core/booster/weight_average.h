@@ -1,0 +1,41 @@
+// WeightAverage: an exponential moving average of the weights, which usually generalizes better than the weights
+// themselves. Each rank averages the slices that it updates, so that the average is the same in every layout and costs
+// no communication.
+//
+// After step n (from 1): average = d average + (1 - d) weights, with d = min(decay, (1 + n) / (10 + n)), so that early
+// steps do not keep the initial weights; the rule of TensorFlow's ExponentialMovingAverage with num_updates. Floating-
+// point buffers, such as running statistics, are averaged too.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/booster/boosted.h"
+
+namespace trireme {
+
+class WeightAverage {
+ public:
+  /// Starts as a copy of the weights. The model must outlive the object. @pre 0 < decay < 1
+  WeightAverage(BoostedModel& model, double decay);
+  /// Includes the weights after optimizer step `step`, which counts from 1. Does not synchronise the host.
+  void update(std::int64_t step);
+  /// While the guard exists, the model computes with the average, and BoostedModel::state_dict() is the average; then
+  /// the weights are as before. Collective, like BoostedModel::weights_changed().
+  [[nodiscard]] ScopeGuard use();
+  /// The average, named and placed like the weights. It can be written to.
+  std::vector<shard::Slice> state();
+  /// Starts again as a copy of the weights.
+  void reset();
+  [[nodiscard]] std::int64_t bytes() const;
+
+ private:
+  void exchange();
+  /// Those of the model's tensors that are averaged, in the order of average_.
+  std::vector<shard::Slice> averaged_of(std::vector<shard::Slice> weights);
+  BoostedModel& model_;
+  double decay_;
+  std::vector<at::Tensor> average_;
+};
+
+}  // namespace trireme

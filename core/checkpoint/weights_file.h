@@ -1,0 +1,42 @@
+// WeightsFile: what every format of weights offers to the code that loads a model: names, dtypes, shapes, and slices.
+// SafeTensors (safetensors.h) and StateDict (state_dict.h) fulfil it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/shard/placement.h"
+
+namespace trireme::checkpoint {
+
+struct TensorInfo {
+  at::ScalarType dtype;
+  std::vector<std::int64_t> shape;
+};
+
+/// An open file. Reading is thread-safe.
+class WeightsFile {
+ public:
+  WeightsFile() = default;
+  WeightsFile(WeightsFile&&) = default;
+  WeightsFile& operator=(WeightsFile&&) = default;
+  virtual ~WeightsFile() = default;
+
+  [[nodiscard]] virtual const std::string& path() const = 0;
+  /// Sorted.
+  [[nodiscard]] virtual std::vector<std::string> names() const = 0;
+  /// @throws CheckpointError for an unknown name.
+  [[nodiscard]] virtual TensorInfo info(const std::string& name) const = 0;
+  /// Returns a copy of this rank's slice according to `placement`, whose shape must be the file's, on the CPU.
+  /// @throws CheckpointError for an unknown name, another shape, or bytes that cannot be read.
+  [[nodiscard]] at::Tensor read(const std::string& name, const shard::Placement& placement) const;
+
+ protected:
+  /// As read(), whose checks have passed.
+  [[nodiscard]] virtual at::Tensor read_slice(const std::string& name, const shard::Placement& placement) const = 0;
+};
+
+}  // namespace trireme::checkpoint

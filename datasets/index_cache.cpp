@@ -1,0 +1,64 @@
+#include "datasets/index_cache.h"
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "core/base/environment.h"
+#include "core/base/error.h"
+#include "core/checkpoint/crc32.h"
+#include "core/checkpoint/files.h"
+
+namespace trireme::datasets {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kIndexVersion = "trireme index 1\n";
+constexpr std::size_t kIndexHeader = kIndexVersion.size() + sizeof(std::uint32_t);
+
+/// The folder of the indices; empty when the user has no cache folder.
+fs::path index_folder() {
+  if (const auto caches = environment("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "trireme" / "index";
+  const auto home = environment("HOME");
+  return home.empty() ? fs::path() : fs::path(home) / ".cache" / "trireme" / "index";
+}
+
+std::string checksum_of(std::string_view content) {
+  const auto crc = checkpoint::crc32(0, content.data(), content.size());
+  std::string bytes(sizeof crc, '\0');
+  std::memcpy(bytes.data(), &crc, sizeof crc);
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<std::string> read_index(const std::string& name) {
+  const auto folder = index_folder();
+  std::error_code error;
+  if (folder.empty() || !fs::is_regular_file(folder / name, error)) return std::nullopt;
+  try {
+    auto file = checkpoint::read_file((folder / name).string());
+    if (file.size() < kIndexHeader || !file.starts_with(kIndexVersion)) return std::nullopt;
+    const auto content = std::string_view(file).substr(kIndexHeader);
+    if (file.substr(kIndexVersion.size(), sizeof(std::uint32_t)) != checksum_of(content)) return std::nullopt;
+    return file.erase(0, kIndexHeader);
+  } catch (const CheckpointError&) {
+    return std::nullopt;  // another user's file, or a file system that fails: the scan needs neither
+  }
+}
+
+bool write_index(const std::string& name, const std::string& content) {
+  const auto folder = index_folder();
+  if (folder.empty()) return false;
+  try {
+    checkpoint::make_folder(folder.string());
+    checkpoint::write_file((folder / name).string(), std::string(kIndexVersion) + checksum_of(content) + content);
+    return true;
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
+}  // namespace trireme::datasets

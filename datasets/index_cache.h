@@ -1,0 +1,26 @@
+// What scanning a data set has found, kept in a file of the user's cache folder for later runs. Nothing depends on it:
+// a file that is missing, damaged or of another version is treated as absent, and the data set is scanned again.
+//
+// A file holds a line with the format's version, the CRC-32 of the content (4 bytes), and the content. It is in
+// XDG_CACHE_HOME/trireme/index, or else in ~/.cache/trireme/index.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace trireme::datasets {
+
+/// File systems round modification times, some of them to two seconds: a change within this time before a scan may be
+/// followed by another one with the same time.
+inline constexpr auto kStampGranularity = std::chrono::seconds(2);
+
+/// The content that write_index() stored under this name, or nullopt. The content must state what it was made from, so
+/// that its owner can compare that with the data.
+std::optional<std::string> read_index(const std::string& name);
+
+/// Stores a content atomically and replaces an older one. @returns whether it was stored: a cache folder may be
+/// read-only or full.
+bool write_index(const std::string& name, const std::string& content);
+
+}  // namespace trireme::datasets

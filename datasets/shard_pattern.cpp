@@ -1,0 +1,123 @@
+#include "datasets/shard_pattern.h"
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace trireme::datasets {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostShards = 1'000'000;
+
+[[noreturn]] void refuse_pattern(const std::string& pattern, const std::string& what) {
+  throw DataError(fmt::format("{}: {}; write train-{{0000..0146}}.tar, train-*.tar, or a folder", pattern, what));
+}
+
+std::optional<std::int64_t> number_of(std::string_view digits) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+/// The alternatives in one pair of braces: "0000..0146" or "a,b".
+std::vector<std::string> alternatives(const std::string& braces, const std::string& pattern) {
+  std::vector<std::string> out;
+  if (const auto dots = braces.find(".."); dots != braces.npos) {
+    const auto from = std::string_view(braces).substr(0, dots), to = std::string_view(braces).substr(dots + 2);
+    const auto first = number_of(from), last = number_of(to);
+    if (!first || !last || *first > *last || *last - *first >= kMostShards)
+      refuse_pattern(pattern, fmt::format("{{{}}} is no range of numbers", braces));
+    const auto width = from.starts_with('0') ? std::max(from.size(), to.size()) : 1;
+    for (auto number = *first; number <= *last; ++number) out.push_back(fmt::format("{:0{}}", number, width));
+    return out;
+  }
+  for (std::size_t begin = 0; begin <= braces.size();) {
+    const auto end = std::min(braces.find(',', begin), braces.size());
+    out.push_back(braces.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
+void expand_braces(const std::string& text, const std::string& pattern, std::vector<std::string>& out) {
+  const auto open = text.find('{');
+  if (open == text.npos) {
+    out.push_back(text);
+    if (static_cast<std::int64_t>(out.size()) > kMostShards)
+      refuse_pattern(pattern, fmt::format("names more than {} files", text::thousands(kMostShards)));
+    return;
+  }
+  const auto close = text.find('}', open);
+  if (close == text.npos || text.substr(open + 1, close - open - 1).find('{') != text.npos)
+    refuse_pattern(pattern, "each { needs a }, and braces cannot be nested");
+  for (const auto& choice : alternatives(text.substr(open + 1, close - open - 1), pattern))
+    expand_braces(text.substr(0, open) + choice + text.substr(close + 1), pattern, out);
+}
+
+/// The files that match a pattern without braces, in byte order.
+std::vector<std::string> matching_files(const std::string& pattern) {
+  glob_t found{};
+  std::vector<std::string> out;
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) out.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+/// A file with such characters in its name is taken by its name.
+bool is_wildcard(const std::string& path) {
+  std::error_code error;
+  return path.find_first_of("*?[") != path.npos && !fs::exists(path, error);
+}
+
+}  // namespace
+
+std::vector<std::string> expand_shards(const std::string& pattern) {
+  std::error_code error;
+  std::vector<std::string> named;
+  if (fs::exists(pattern, error))
+    named = {pattern};
+  else
+    expand_braces(pattern, pattern, named);
+  std::vector<std::string> out, missing;
+  for (const auto& path : named) {
+    if (fs::is_directory(path, error)) {
+      std::vector<std::string> shards;
+      for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
+        if (it->path().extension() == ".tar") shards.push_back(it->path().string());
+      if (error) throw DataError(fmt::format("{}: cannot be read: {}", path, error.message()));
+      if (shards.empty()) refuse_pattern(path, "no *.tar in this folder");
+      std::sort(shards.begin(), shards.end());
+      out.insert(out.end(), shards.begin(), shards.end());
+    } else if (is_wildcard(path)) {
+      const auto shards = matching_files(path);
+      if (shards.empty()) refuse_pattern(path, "no file matches");
+      out.insert(out.end(), shards.begin(), shards.end());
+    } else {
+      (fs::exists(path, error) ? out : missing).push_back(path);
+    }
+  }
+  if (!missing.empty())
+    throw DataError(fmt::format(
+        "{}: no such {}{}", text::first_few(missing), missing.size() == 1 ? "file" : "files",
+        named.size() == 1 ? "" : fmt::format(" ({} of the {} that {} names)", missing.size(), named.size(), pattern)));
+  auto sorted = out;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+    refuse_pattern(pattern, fmt::format("names {} twice", *twice));
+  return out;
+}
+
+}  // namespace trireme::datasets

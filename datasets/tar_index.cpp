@@ -1,0 +1,266 @@
+#include "datasets/tar_index.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "core/base/text.h"
+#include "datasets/index_cache.h"
+#include "datasets/tar_archive.h"
+
+namespace trireme::datasets {
+namespace {
+
+constexpr std::size_t kIndexThreads = 8;  // reading headers waits for the file system, not for the processor
+
+/// A member's name as WebDataset splits it: "a/b.seg.PNG" has the key "a/b" and the extension "seg.png".
+struct MemberName {
+  std::string key, extension;
+};
+
+/// nullopt: the member belongs to no sample.
+std::optional<MemberName> split_name(const std::string& name) {
+  const auto slash = name.rfind('/');
+  const auto base = slash == name.npos ? 0 : slash + 1;
+  const auto dot = name.find('.', base);
+  if (dot == name.npos || dot == base || name.compare(base, 2, "__") == 0) return std::nullopt;
+  MemberName out{name.substr(0, dot), name.substr(dot + 1)};
+  for (auto& c : out.extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+/// The members of one key.
+struct TarSample {
+  std::string key;
+  std::optional<TarMember> image, cls, json;
+};
+
+/// Puts the samples of one archive together.
+class ShardBuilder {
+ public:
+  explicit ShardBuilder(const std::string& path) : file_(path, TarFile::Access::headers), reader_(file_) {
+    shard_.path = path;
+  }
+
+  TarShard build() {
+    while (const auto member = reader_.next())
+      if (const auto name = split_name(member->name)) add(*member, *name);
+    finish();
+    if (shard_.images.empty())
+      throw DataError(
+          fmt::format("{}: no sample in this shard: it needs members KEY.jpg (.jpeg, .png) and KEY.cls (or "
+                      "KEY.json); remove it if it is empty",
+                      shard_.path));
+    return std::move(shard_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw DataError(fmt::format("{}: key \"{}\": {}", shard_.path, text::printable(sample_.key), what));
+  }
+
+  void add(const TarMember& member, const MemberName& name) {
+    if (name.key != sample_.key) {
+      finish();
+      sample_ = {name.key, {}, {}, {}};
+    }
+    const auto& extension = name.extension;
+    if (extension == "jpg" || extension == "jpeg" || extension == "png") {
+      if (sample_.image)
+        refuse(fmt::format("has two images, {} and {}; keep one", text::printable(sample_.image->name),
+                           text::printable(member.name)));
+      if (member.size > std::numeric_limits<std::uint32_t>::max())
+        refuse(fmt::format("its image has {} bytes, too many", member.size));
+      sample_.image = member;
+    } else if (extension == "cls" || extension == "json") {
+      (extension == "cls" ? sample_.cls : sample_.json) = member;
+    }
+  }
+
+  /// Ends the sample of the current key.
+  void finish() {
+    if (!sample_.image) {
+      shard_.without_image += !sample_.key.empty();
+      return;
+    }
+    const auto label = label_of_sample();
+    if (label < 0 || label >= kMostClasses) refuse(fmt::format("the label {} is not 0 to {}", label, kMostClasses - 1));
+    shard_.images.push_back(
+        {sample_.image->offset, static_cast<std::uint32_t>(sample_.image->size), static_cast<std::int32_t>(label)});
+    shard_.digest = random::mix(shard_.digest + static_cast<std::uint64_t>(label), random::hash(sample_.key));
+  }
+
+  std::int64_t label_of_sample() {
+    if (sample_.cls) {
+      const auto content = reader_.text(*sample_.cls);
+      auto digits = std::string_view(content);
+      const auto last = digits.find_last_not_of(" \t\r\n");
+      digits = digits.substr(0, last == digits.npos ? 0 : last + 1);
+      digits.remove_prefix(std::min(digits.find_first_not_of(" \t\r\n"), digits.size()));
+      std::int64_t label = 0;
+      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), label);
+      if (error != std::errc() || end != digits.data() + digits.size())
+        refuse(fmt::format("its .cls is \"{}\" instead of the number of a class",
+                           text::printable(std::string(digits.substr(0, 40)))));
+      return label;
+    }
+    if (sample_.json) {
+      const auto content = nlohmann::json::parse(reader_.text(*sample_.json), nullptr, /*allow_exceptions=*/false);
+      for (const auto* name : {"label", "cls"})
+        if (content.is_object() && content.contains(name) && content[name].is_number_integer())
+          return content[name].get<std::int64_t>();
+      refuse(R"(its .json has no integer "label" or "cls")");
+    }
+    refuse(
+        "has an image but no label; write KEY.cls or KEY.json beside the image (the members of one key must be "
+        "adjacent)");
+  }
+
+  TarFile file_;
+  TarReader reader_;
+  TarShard shard_;
+  TarSample sample_;
+};
+
+/// Notes the file's size and time of the last change. A file that was changed just now gets no time, so that its index
+/// is not used again.
+void stamp_shard(TarShard& shard) {
+  struct stat status {};
+  if (::stat(shard.path.c_str(), &status) != 0) return;  // reading the file says why
+  shard.file_bytes = status.st_size;
+  const auto modified = std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec);
+  if (modified < std::chrono::system_clock::now().time_since_epoch() - kStampGranularity)
+    shard.modified = modified.count();
+}
+
+std::string index_name(const std::vector<std::string>& paths) {
+  std::uint64_t key = 0;
+  for (const auto& path : paths) key = random::mix(key, random::hash(std::filesystem::absolute(path).string()));
+  return fmt::format("tar-{:016x}", key);
+}
+
+/// Reads the shards that have no images yet; of several errors, the one of the first shard is thrown.
+void read_shards(std::vector<TarShard>& shards) {
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    if (shards[i].images.empty()) open.push_back(i);
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;
+  std::vector<std::exception_ptr> errors(open.size());
+  const auto work = [&] {
+    while (!failed) {
+      const auto i = next++;
+      if (i >= open.size()) return;
+      try {
+        auto& shard = shards[open[i]];
+        auto read = index_shard(shard.path);
+        read.file_bytes = shard.file_bytes;
+        read.modified = shard.modified;
+        shard = std::move(read);
+      } catch (...) {
+        errors[i] = std::current_exception();
+        failed = true;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    while (threads.size() + 1 < std::min(kIndexThreads, open.size())) threads.emplace_back(work);
+    work();
+  }
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+void append_bytes(std::string& to, const void* data, std::size_t size) {
+  to.append(static_cast<const char*>(data), size);
+}
+
+}  // namespace
+
+TarShard index_shard(const std::string& path) { return ShardBuilder(path).build(); }
+
+std::vector<TarShard> index_shards(const std::vector<std::string>& paths) {
+  const auto name = index_name(paths);
+  std::map<std::string, TarShard> stored;
+  if (const auto cached = read_index(name))
+    if (auto shards = parse_shards(*cached))
+      for (auto& shard : *shards) stored[shard.path] = std::move(shard);
+  std::vector<TarShard> out(paths.size());
+  bool complete = true;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    out[i].path = paths[i];
+    stamp_shard(out[i]);
+    const auto found = stored.find(paths[i]);
+    if (found != stored.end() && out[i].modified != 0 && found->second.modified == out[i].modified &&
+        found->second.file_bytes == out[i].file_bytes)
+      out[i] = std::move(found->second);
+    complete = complete && !out[i].images.empty();
+  }
+  if (complete) return out;
+  read_shards(out);
+  write_index(name, serialize_shards(out));
+  return out;
+}
+
+// For each shard: the length of its path, its five numbers, the number of images, the path, the images.
+std::string serialize_shards(const std::vector<TarShard>& shards) {
+  static_assert(std::is_trivially_copyable_v<TarImage> && sizeof(TarImage) == 16);
+  std::string out;
+  for (const auto& shard : shards) {
+    const std::int64_t numbers[] = {static_cast<std::int64_t>(shard.path.size()),
+                                    shard.file_bytes,
+                                    shard.modified,
+                                    shard.without_image,
+                                    static_cast<std::int64_t>(shard.digest),
+                                    static_cast<std::int64_t>(shard.images.size())};
+    append_bytes(out, numbers, sizeof numbers);
+    append_bytes(out, shard.path.data(), shard.path.size());
+    append_bytes(out, shard.images.data(), shard.images.size() * sizeof(TarImage));
+  }
+  return out;
+}
+
+std::optional<std::vector<TarShard>> parse_shards(const std::string& bytes) {
+  std::vector<TarShard> out;
+  auto left = std::string_view(bytes);
+  const auto take = [&](void* to, std::size_t size) {
+    if (size > left.size()) return false;
+    std::memcpy(to, left.data(), size);
+    left.remove_prefix(size);
+    return true;
+  };
+  while (!left.empty()) {
+    std::int64_t numbers[6];
+    if (!take(numbers, sizeof numbers)) return std::nullopt;
+    const auto path = static_cast<std::size_t>(numbers[0]), images = static_cast<std::size_t>(numbers[5]);
+    if (path > left.size() || images == 0 || images > left.size() / sizeof(TarImage)) return std::nullopt;
+    auto& shard = out.emplace_back();
+    shard.file_bytes = numbers[1];
+    shard.modified = numbers[2];
+    shard.without_image = numbers[3];
+    shard.digest = static_cast<std::uint64_t>(numbers[4]);
+    shard.path.resize(path);
+    shard.images.resize(images);
+    if (!take(shard.path.data(), path) || !take(shard.images.data(), images * sizeof(TarImage))) return std::nullopt;
+  }
+  return out;
+}
+
+}  // namespace trireme::datasets

@@ -1,0 +1,46 @@
+// The index of tar shards: where each image of an archive is, and its label.
+//
+// WebDataset's convention (Aizman, Maltby and Breuel, "High Performance I/O For Large Scale Deep Learning", 2019): the
+// members KEY.jpg (.jpeg, .png) and KEY.cls or KEY.json are one sample and adjacent. KEY ends at the first dot of the
+// file's name. KEY.cls holds the class's number as text, KEY.json an integer "label" or "cls"; KEY.cls goes first.
+// Members whose names begin with "." or "__" are passed over, and so are keys without an image, which are counted.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme::datasets {
+
+/// An image in a shard; its header is the tar block before it.
+struct TarImage {
+  std::int64_t offset = 0;
+  std::uint32_t bytes = 0;
+  std::int32_t label = 0;
+};
+
+struct TarShard {
+  std::string path;
+  std::int64_t file_bytes = 0, modified = 0;  ///< size, and time of the last change in ns (0: unknown)
+  std::int64_t without_image = 0;             ///< keys that were passed over
+  std::uint64_t digest = 0;                   ///< of the keys and labels, in order
+  std::vector<TarImage> images;               ///< in the order of the archive; not empty
+};
+
+/// Labels are 0 to kMostClasses - 1.
+inline constexpr std::int64_t kMostClasses = 1'000'000;
+
+/// Reads the headers and labels of an archive. @throws DataError that names the archive, and the key or the offset: a
+/// damaged or truncated archive, a sample with an image but no label or with two images, an invalid label, no image
+TarShard index_shard(const std::string& path);
+
+/// The shards of these files, in this order. What the user's cache has for unchanged files is used (index_cache.h); the
+/// others are read by several threads, and the cache is written. @throws DataError
+std::vector<TarShard> index_shards(const std::vector<std::string>& paths);
+
+/// Converts shards to bytes and back, for the cache and for the other ranks of a host. nullopt: damaged.
+std::string serialize_shards(const std::vector<TarShard>& shards);
+std::optional<std::vector<TarShard>> parse_shards(const std::string& bytes);
+
+}  // namespace trireme::datasets
