@@ -24,6 +24,7 @@ struct RectangleLimits {
   std::int64_t smaller;  ///< by at least this many pixels than the image, in both directions
 };
 
+constexpr std::int64_t kMostAspectRatio = 50;
 constexpr double kLowRatio = 3.0 / 4.0, kHighRatio = 4.0 / 3.0;
 constexpr RectangleLimits kErasedLimits{0.02, 0.33, 1 / 3.3, 1 / 0.3, 1};
 
@@ -95,6 +96,11 @@ at::Tensor fit(const at::Tensor& image, const TransformOptions& options) {
   const auto size = options.size;
   if (!options.resize_shorter) return resize(image, size, size);
   const auto shorter = std::min(image.size(0), image.size(1));
+  // Of a line of pixels only the middle is used, and the whole, resized, would not fit into memory.
+  const auto most = shorter * kMostAspectRatio;
+  if (const auto height = std::min(image.size(0), most), width = std::min(image.size(1), most);
+      height < image.size(0) || width < image.size(1))
+    return fit(crop(image, {(image.size(0) - height) / 2, (image.size(1) - width) / 2, height, width}), options);
   // Integer division for torchvision's int(), and half to even for Python's round().
   const auto scaled = [&](std::int64_t side) { return *options.resize_shorter * side / shorter; };
   const auto offset = [&](std::int64_t side) { return std::lrint(static_cast<double>(side - size) / 2); };

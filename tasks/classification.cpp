@@ -16,6 +16,8 @@
 namespace trireme::tasks {
 namespace {
 
+constexpr std::int64_t kMostReported = 5000;  ///< classes of a confusion matrix: 200 MB
+
 /// The sums of macro F1 = 2 TP / (2 TP + FP + FN) of each class.
 MetricSums measure_f1(const at::Tensor& logits, const at::Tensor& labels, std::int64_t classes) {
   const auto valid = labels.ne(nn::kNoLabel).to(at::kDouble).flatten();
@@ -34,6 +36,9 @@ class Classification final : public Task {
     const auto* labels = checked_labels(options, true, {0, 1}, "classification",
                                         "labels of one class for each sample [] or each token [T]");
     if (!options.class_weights.empty()) class_weights_ = at::tensor(options.class_weights, at::kDouble);
+    if (class_weights_.defined() && class_weights_.sum().item<double>() == 0)
+      throw ConfigError(
+          "train.class_weights: all are 0, so that nothing would count; give at least one class a weight");
     if (labels == nullptr) return;
     if (class_weights_.defined() && class_weights_.numel() != classes_)
       throw ConfigError(fmt::format("train.class_weights: has {} values for {} classes; give one for each class{}",
@@ -52,12 +57,15 @@ class Classification final : public Task {
   at::Tensor weight(const data::Batch& batch) const override {
     const auto target = target_of(batch);
     if (class_weights_.defined()) {
+      nn::check_labels(target.labels, class_weights_.numel());
       const auto valid = target.labels.ne(nn::kNoLabel);
       auto weights = class_weights_.to(valid.device(), /*non_blocking=*/true);
       weights = weights.index_select(0, (target.labels * valid).flatten()).view_as(valid) * valid;
       return (target.shares.defined() ? weights * target.shares : weights).sum();
     }
-    return counts_samples_ ? at::Tensor() : count_valid(batch.targets[nn::kLabels]);
+    if (counts_samples_) return {};
+    return target.shares.defined() ? (target.shares * target.labels.ne(nn::kNoLabel)).sum().to(at::kDouble)
+                                   : count_valid(target.labels);
   }
   at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch, const LossOptions& how) const override {
     const auto target = target_of(batch);
@@ -82,6 +90,9 @@ class Classification final : public Task {
     return sums;
   }
   std::unique_ptr<const TaskReport> report() const override {
+    if (classes_ > kMostReported)
+      throw ConfigError(fmt::format("--report: there are {} classes, and a confusion matrix is made of at most {}",
+                                    classes_, kMostReported));
     return classes_ > 0 ? confusion_matrix(classes_, options_.data.class_names) : nullptr;
   }
   at::Tensor probabilities(const nn::Tensors& outputs) const override {

@@ -40,10 +40,11 @@ Registry<TaskKind> all_tasks() {
                "Evaluation also reports top-k accuracy, the fraction of samples whose class is among the k highest "
                "scores.",
                {.min = 1, .max = kMostSamples})
-          .add("class_weights", &TaskKeys::class_weights,
-               "The factor of each class in the loss, in the order of the classes; the loss is then the mean weighted "
-               "by these factors. Empty: all are 1.",
-               {.min = 0});
+          .add(
+              "class_weights", &TaskKeys::class_weights,
+              "The factor of each class in the loss, in the order of the classes: of the loaded weights, if these have "
+              "the same ones, else of the data. The loss is then the mean weighted by these factors. Empty: all are 1.",
+              {.min = 0});
   static const auto many_labels = fields_of("multi_label", "Any number of classes for each sample.");
   static const auto regression_fields = fields_of("regression", "Numbers for each sample; mean squared error.", false);
   static const auto masked = fields_of("masked_lm", "The tokens behind a mask, each a class of the vocabulary.");

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
 
 #include <map>
 #include <utility>
@@ -54,12 +55,6 @@ ShardedOptimizer::Part ShardedOptimizer::make_part(std::size_t bucket) const {
   Part part;
   for (const auto& of_group : items) part.items.insert(part.items.end(), of_group.begin(), of_group.end());
   part.optimizer = optim::make(options_, std::move(groups));
-  part.optimizer->set_sum_over_slices([this, bucket, items = part.items](const at::Tensor& rows) {
-    std::vector<const shard::Placement*> placements;
-    for (const auto item : items)
-      placements.push_back(&model_.flat().slices()[model_.flat().first_slice(bucket) + item].placement);
-    shard::sum_over_slices(rows, placements, mesh_, slice_axes_);
-  });
   return part;
 }
 
@@ -110,8 +105,14 @@ StepResult ShardedOptimizer::apply_gradients(double lr) {
                      // them too
   if (offloads()) on_host = {factor.defined() ? factor.cpu() : factor, skip.cpu()};
   // The next forward pass starts with the weights of the last bucket, so its all-gather is launched first.
+  const auto decision = [&](std::size_t b) -> const Decision& {
+    return weights.residency(b).offload_master ? on_host : on_device;
+  };
+  const bool needs_sums = !parts_.empty() && parts_.front().optimizer->needs_slice_sums();
+  if (needs_sums) add_slice_sums(decision);
   for (std::size_t b = parts_.size(); b-- > 0;) {
-    update(b, lr, weights.residency(b).offload_master ? on_host : on_device);
+    if (!needs_sums) set_gradients(b, decision(b));
+    update(b, lr, decision(b));
     weights.copy_from_master(b);
   }
   if (!model_.options().overlap_gather) weights.wait();
@@ -129,11 +130,38 @@ bool ShardedOptimizer::offloads() const {
   return false;
 }
 
-void ShardedOptimizer::update(std::size_t bucket, double lr, const Decision& decision) {
+/// The norms of whole parameters, for all buckets at once. They are sorted by the parameters' names: tensor-parallel
+/// ranks with slices of different sizes may have put these into other buckets.
+void ShardedOptimizer::add_slice_sums(const std::function<const Decision&(std::size_t bucket)>& decision) {
+  auto& weights = model_.flat();
+  std::map<std::string, std::pair<at::Tensor, const shard::Placement*>> rows;
+  for (std::size_t b = 0; b < parts_.size(); ++b) {
+    set_gradients(b, decision(b));
+    const memory::OfHost of_host(weights.residency(b).offload_master);
+    const auto sums = parts_[b].optimizer->slice_sums(decision(b).skip);
+    for (std::size_t i = 0; i < parts_[b].items.size(); ++i) {
+      const auto& slice = weights.slices()[weights.first_slice(b) + parts_[b].items[i]];
+      rows[slice.name] = {sums.select(0, static_cast<std::int64_t>(i)), &slice.placement};
+    }
+  }
+  std::vector<at::Tensor> values;
+  std::vector<const shard::Placement*> placements;
+  for (const auto& [name, row] : rows) {
+    values.push_back(row.first.to(mesh_.world().device()));
+    placements.push_back(row.second);
+  }
+  const auto all = at::stack(values);
+  shard::sum_over_slices(all, placements, mesh_, slice_axes_);
+  std::int64_t at = 0;
+  for (const auto& [name, row] : rows) row.first.copy_(all.select(0, at++));
+}
+
+/// Gives the slots of a bucket their gradients, unscaled and clipped.
+void ShardedOptimizer::set_gradients(std::size_t bucket, const Decision& decision) {
   auto& weights = model_.flat();
   auto& sync = model_.sync();
   auto& part = parts_[bucket];
-  const auto& [factor, skip] = decision;
+  const auto& factor = decision.factor;
   const auto& like = weights.slices()[weights.first_slice(bucket)].value;
   const bool on_host = weights.residency(bucket).offload_master;
   auto gradient = on_host ? sync.host_part(bucket) : sync.parts()[bucket];
@@ -151,8 +179,13 @@ void ShardedOptimizer::update(std::size_t bucket, double lr, const Decision& dec
       slot.grad = weights.cut(gradient, bucket, item);
       slot.skip = sync.unused(weights.buckets()[bucket].parameters[item], on_host);
     }
-  const memory::OfHost of_host(on_host);  // optimizer state is allocated in the first step
-  part.optimizer->step(lr, skip);
+}
+
+void ShardedOptimizer::update(std::size_t bucket, double lr, const Decision& decision) {
+  auto& part = parts_[bucket];
+  // Optimizer state is allocated in the first step.
+  const memory::OfHost of_host(model_.flat().residency(bucket).offload_master);
+  part.optimizer->step(lr, decision.skip);
   for (auto& group : part.optimizer->groups())
     for (auto& slot : group.slots) slot.grad = at::Tensor();
 }

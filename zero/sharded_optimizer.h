@@ -51,6 +51,8 @@ class ShardedOptimizer : public BoostedOptimizer {
   struct Decision {  ///< the same on all ranks; 0-dim, on the device of the update
     at::Tensor factor, skip;
   };
+  void add_slice_sums(const std::function<const Decision&(std::size_t bucket)>& decision);
+  void set_gradients(std::size_t bucket, const Decision& decision);
   void update(std::size_t bucket, double lr, const Decision& decision);
 
   ShardedModel& model_;

@@ -161,11 +161,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(ranks.rank())));
   Boosted run;
   run.task = std::move(inputs.task);
-  for (const auto& target : inputs.data->combined_targets())
-    if (target.name == nn::kMixedLabels && !run.task->takes_mixed_labels())
-      throw ConfigError(
-          "the training samples are mixed from two and have two labels (data.mixup, data.cutmix), but the task reads "
-          "one; turn mixing off, or choose train.task = \"classification\"");
+  check_combined(*run.task, inputs.data->combined_targets());
   inputs.source.sharded_logits = run.task->takes_sharded_logits();
   if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
   // The loader's options are checked before anything large is made.

@@ -80,6 +80,10 @@ constexpr const char* kLossScale = "loss_scale";  ///< in the metadata of an opt
 }  // namespace
 
 checkpoint::CheckpointContents contents_of(Boosted& run) {
+  TRIREME_REQUIRE(
+      !run.average || !run.average->in_use(),
+      "a checkpoint holds the weights that are trained, but their average is in use; save it after the guard "
+      "of use_average() has gone");
   checkpoint::CheckpointContents contents;
   if (run.optimizer->scaler().enabled()) contents.record.loss_scale = to_doubles(run.optimizer->scaler().state());
   contents.record.versions = {{"trireme", TRIREME_VERSION}, {"libtorch", TORCH_VERSION}};

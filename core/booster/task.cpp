@@ -1,5 +1,7 @@
 #include "core/booster/task.h"
 
+#include "core/base/error.h"
+
 namespace trireme {
 namespace {
 
@@ -18,6 +20,14 @@ class CriterionTask final : public Task {
 };
 
 }  // namespace
+
+void check_combined(const Task& task, const std::vector<nn::SampleTensor>& targets) {
+  for (const auto& target : targets)
+    if (target.name == nn::kMixedLabels && !task.takes_mixed_labels())
+      throw ConfigError(
+          "the training samples are mixed from two and have two labels (data.mixup, data.cutmix), but the task reads "
+          "one; turn mixing off, or choose train.task = \"classification\"");
+}
 
 std::shared_ptr<const Task> task_of(Criterion criterion, std::function<at::Tensor(const data::Batch&)> weight) {
   return std::make_shared<CriterionTask>(std::move(criterion), std::move(weight));

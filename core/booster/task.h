@@ -90,6 +90,10 @@ class Task {
   [[nodiscard]] virtual std::string problem_type() const { return ""; }
 };
 
+/// Checks that the task reads the targets that the training samples get when they are combined (data::Dataset).
+/// @throws ConfigError
+void check_combined(const Task& task, const std::vector<nn::SampleTensor>& targets);
+
 /// Makes a task for samples of this spec. @throws ConfigError, DataError when it cannot be trained on them
 using TaskFactory = Factory<std::shared_ptr<const Task>(const nn::DataSpec& data)>;
 /// A task that [train] task = "..." can select.

@@ -2,8 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/promote_types.h>
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <utility>
 
@@ -26,46 +28,57 @@ std::vector<shard::Slice> WeightAverage::averaged_of(std::vector<shard::Slice> w
 
 void WeightAverage::reset() {
   average_.clear();
-  for (const auto& [placement, value] : averaged_of(model_.weights())) average_.push_back(value.detach().clone());
+  for (const auto& [placement, value] : averaged_of(model_.weights()))
+    average_.push_back(value.detach().to(at::promote_types(value.scalar_type(), at::kFloat), /*non_blocking=*/false,
+                                         /*copy=*/true));
 }
 
 void WeightAverage::update(std::int64_t step) {
+  TRIREME_REQUIRE(!in_use(), "the average of the weights is in use; train after its guard has gone");
   const at::NoGradGuard no_grad;
   const auto n = static_cast<double>(step);
   const double part = 1 - std::min(decay_, (1 + n) / (10 + n));
   const auto slices = averaged_of(model_.current_weights());
   TRIREME_CHECK(slices.size() == average_.size(), "the model's weights have changed");
   // The foreach kernels take lists of one device and dtype. Offloaded weights are in host memory, and may have moved.
-  std::map<std::pair<c10::DeviceType, at::ScalarType>, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>>
-      lists;
+  using List = std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>;
+  std::map<std::pair<c10::DeviceType, at::ScalarType>, List> lists;
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    if (average_[i].device() != slices[i].value.device()) average_[i] = average_[i].to(slices[i].value.device());
-    auto& [averages, values] = lists[{slices[i].value.device().type(), slices[i].value.scalar_type()}];
+    const auto& value = slices[i].value;
+    if (average_[i].device() != value.device()) average_[i] = average_[i].to(value.device());
+    auto& [averages, values] = lists[{value.device().type(), average_[i].scalar_type()}];
     averages.push_back(average_[i]);
-    values.push_back(slices[i].value.detach());
+    values.push_back(value.detach().to(average_[i].scalar_type()));
   }
   for (auto& [kind, list] : lists) at::_foreach_lerp_(list.first, list.second, part);
 }
 
-void WeightAverage::exchange() {
+ScopeGuard WeightAverage::use() {
+  if (in_use()) return ScopeGuard({});
   const at::NoGradGuard no_grad;
   const auto slices = averaged_of(model_.weights());
-  for (std::size_t i = 0; i < slices.size(); ++i) {
-    const auto weights = slices[i].value.detach().clone();
-    slices[i].value.detach().copy_(average_[i]);
-    average_[i].copy_(weights);
-  }
+  for (const auto& slice : slices) weights_.push_back(slice.value.detach().clone());
+  for (std::size_t i = 0; i < slices.size(); ++i) slices[i].value.detach().copy_(average_[i]);
   model_.weights_changed();
+  // An error ends the run: other ranks would not take part in the communication that brings the weights back.
+  return ScopeGuard([this, errors = std::uncaught_exceptions()] {
+    if (std::uncaught_exceptions() == errors) stop_use();
+  });
 }
 
-ScopeGuard WeightAverage::use() {
-  exchange();
-  return ScopeGuard([this] { exchange(); });
+void WeightAverage::stop_use() {
+  const at::NoGradGuard no_grad;
+  const auto slices = averaged_of(model_.weights());
+  for (std::size_t i = 0; i < slices.size(); ++i) slices[i].value.detach().copy_(weights_[i]);
+  weights_.clear();
+  model_.weights_changed();
 }
 
 std::vector<shard::Slice> WeightAverage::state() {
   auto slices = averaged_of(model_.weights());
   for (std::size_t i = 0; i < slices.size(); ++i) slices[i].value = average_[i];
+  for (auto& buffer : nn::buffers(model_.module()))
+    if (!buffer.value.is_floating_point()) slices.push_back(std::move(buffer));
   return slices;
 }
 

@@ -44,7 +44,7 @@ TargetRows target_rows(const at::Tensor& logits, const at::Tensor& labels, std::
   if (options.shares.defined()) rows.factors = rows.factors * options.shares.to(dtype).reshape(rows.labels.sizes());
   rows.shares = rows.factors.sum(1);
   if (!options.class_weights.defined()) return rows;
-  rows.class_weights = options.class_weights.to(rows.factors.options());
+  rows.class_weights = options.class_weights.to(rows.factors.options(), /*non_blocking=*/true);
   rows.factors = rows.factors * rows.class_weights.index_select(0, rows.labels.view(-1)).view_as(rows.labels);
   return rows;
 }
@@ -59,7 +59,7 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, con
   const auto wide = logits.to(dtype).reshape({-1, classes});
   if (!shares.defined()) {
     if (labels.is_cpu()) check_labels(labels, classes);  // LibTorch's own error does not mention the data
-    const auto of_classes = weights.defined() ? weights.to(wide.options()) : at::Tensor();
+    const auto of_classes = weights.defined() ? weights.to(wide.options(), /*non_blocking=*/true) : at::Tensor();
     return at::cross_entropy_loss(wide, labels.reshape({-1}), of_classes, at::Reduction::Sum, kNoLabel, smoothing);
   }
   const auto rows = target_rows(logits, labels, classes, options, dtype);

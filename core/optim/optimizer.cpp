@@ -58,9 +58,6 @@ const Fields<OptimizerOptions>& optimizer_fields() {
           .add("no_decay", &O::no_decay, "Parameters without weight decay: parts of their names, or patterns with *.")
           .add("freeze", &O::freeze, "Parameters that are not trained: parts of their names, or patterns with *.")
           .rule([](const O& o, const CheckedSection& section) {
-            if (!o.no_decay.empty() && o.weight_decay == 0)
-              section.fail("no_decay",
-                           "has no effect while weight_decay is 0; set optimizer.weight_decay, or remove no_decay");
             for (const auto& [key, patterns] : {std::pair{"no_decay", &o.no_decay}, {"freeze", &o.freeze}})
               if (std::find(patterns->begin(), patterns->end(), "") != patterns->end())
                 section.fail(key, kEmptyPattern);
@@ -88,8 +85,19 @@ const Fields<GroupOptions>& group_fields() {
   return table;
 }
 
+std::string problem_of_no_decay(const OptimizerOptions& options) {
+  const bool decays = options.weight_decay > 0 ||
+                      std::any_of(options.groups.begin(), options.groups.end(),
+                                  [](const GroupOptions& group) { return group.weight_decay.value_or(0) > 0; });
+  return options.no_decay.empty() || decays
+             ? ""
+             : "has no effect while weight_decay is 0; set optimizer.weight_decay, or remove no_decay";
+}
+
 void check_options(const OptimizerOptions& options) {
   config::check_options(optimizer_fields(), options);
+  if (const auto problem = problem_of_no_decay(options); !problem.empty())
+    throw ConfigError("optimizer.no_decay: " + problem);
   for (const auto& group : options.groups) config::check_options(group_fields(), group);
   auto scratch = options.method;
   config::check_options(options.method.fields(), options.method.options(), scratch.options());

@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,15 +38,15 @@ struct NamedState {
   at::Tensor tensor;
 };
 
-/// Adds each row of a float64 [slots, K] in place over the ranks that hold the other slices of that slot's parameter,
-/// so that each element of the parameter counts once. Without it, every slot is a whole parameter.
-using SumOverSlices = std::function<void(const at::Tensor& rows)>;
-
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// For an optimizer that needs norms of whole parameters. Its rows are in the order of the groups and their slots.
-  virtual void set_sum_over_slices(SumOverSlices /*sum*/) {}
+  /// Whether step() needs sums over whole parameters (LAMB, LARS). A caller whose slots are slices of parameters then
+  /// calls slice_sums() first, and adds each row of the result in place over the ranks that hold the other slices.
+  [[nodiscard]] virtual bool needs_slice_sums() const { return false; }
+  /// Takes the gradients in. Returns this rank's part of the sums that the next step() uses: float64 [slots, K], in the
+  /// order of the groups and their slots.
+  virtual at::Tensor slice_sums(const at::Tensor& /*found_inf*/) { return {}; }
   [[nodiscard]] std::vector<ParamGroup>& groups() { return groups_; }
 
   /// One update with this learning rate. `found_inf`: undefined, or a float32 0-dim tensor on the device. If it is
@@ -89,6 +88,8 @@ struct OptimizerOptions {
   std::vector<GroupOptions> groups{};   ///< a parameter belongs to the first whose patterns match its name
   OptimizerFactory method = hybrid_adam();
 };
+/// Why no_decay has no effect, or "".
+std::string problem_of_no_decay(const OptimizerOptions& options);
 /// The keys of [optimizer] that all optimizers have.
 const Fields<OptimizerOptions>& optimizer_fields();
 /// @throws ConfigError that names the key and its rule

@@ -1,4 +1,5 @@
-// Shared by the optimizers: sorts slots into lists for the fused kernels. Internal to core/optim.
+// Shared by the optimizers: lists of slots for the fused kernels, state tensors, skipped steps. Programs use
+// SlotwiseOptimizer (slotwise.h) instead.
 #pragma once
 
 #include <ATen/core/Tensor.h>

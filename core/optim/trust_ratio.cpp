@@ -13,24 +13,16 @@
 
 namespace trireme::optim {
 
-/// A slot whose direction is known, and whose update waits for the norms.
-struct TrustRatioOptimizer::Pending {
-  std::size_t group, row;  ///< row: of the norms
-  at::Tensor value, direction;
-  std::vector<at::Tensor>* state;
-  detail::Undo undo;
-};
-
 TrustRatioOptimizer::TrustRatioOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys,
                                          bool always_adapt)
     : Optimizer(std::move(groups)), states_(groups_, std::move(state_keys)), always_adapt_(always_adapt) {
   detail::check_slots(groups_);
 }
 
-void TrustRatioOptimizer::step(double lr, const at::Tensor& found_inf) {
+at::Tensor TrustRatioOptimizer::slice_sums(const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
-  std::vector<Pending> pending;
-  std::vector<at::Tensor> squares;  // of each slot: {of the value, of the direction}
+  pending_.clear();
+  std::vector<at::Tensor> squares;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     auto& group = groups_[g];
     for (std::size_t s = 0; s < group.slots.size(); ++s) {
@@ -43,20 +35,21 @@ void TrustRatioOptimizer::step(double lr, const at::Tensor& found_inf) {
       auto along = direction(value, detail::gradient_for(slot), state, group.weight_decay);
       const auto norm = [](const at::Tensor& of) { return at::linalg_vector_norm(of, 2, {}, false, at::kDouble); };
       squares.back() = at::stack({norm(value), norm(along)}).square_();
-      pending.push_back({g, squares.size() - 1, std::move(value), std::move(along), &state, std::move(undo)});
+      pending_.push_back({g, static_cast<std::int64_t>(squares.size()) - 1, std::move(value), std::move(along), &state,
+                          std::move(undo)});
     }
   }
-  if (squares.empty()) return;
-  auto sums = at::stack(squares);
-  if (sum_) sum_(sums);
-  finish(pending, sums.sqrt(), lr);
+  sums_ = squares.empty() ? at::zeros({0, 2}, at::kDouble) : at::stack(squares);
+  return sums_;
 }
 
-void TrustRatioOptimizer::finish(const std::vector<Pending>& pending, const at::Tensor& norms, double lr) {
-  for (auto [g, row, value, along, state, undo] : pending) {
+void TrustRatioOptimizer::step(double lr, const at::Tensor& found_inf) {
+  const at::NoGradGuard no_grad;
+  if (!sums_.defined()) slice_sums(found_inf);  // the slots are whole parameters
+  const auto norms = sums_.sqrt();
+  for (auto& [g, row, value, along, state, undo] : pending_) {
     const auto& group = groups_[g];
-    const auto of_row = norms.select(0, static_cast<std::int64_t>(row));
-    const auto of_value = of_row.select(0, 0), of_direction = of_row.select(0, 1);
+    const auto of_value = norms.select(0, row).select(0, 0), of_direction = norms.select(0, row).select(0, 1);
     auto factor = at::ones_like(of_value);
     if (always_adapt_ || group.weight_decay != 0)
       factor = ratio(of_value, of_direction, group.weight_decay)
@@ -64,6 +57,8 @@ void TrustRatioOptimizer::finish(const std::vector<Pending>& pending, const at::
     apply(value, along, *state, factor.to(value.scalar_type()), lr * group.lr_scale, group.weight_decay);
     undo.finish();
   }
+  pending_.clear();
+  sums_ = at::Tensor();
 }
 
 namespace {
@@ -147,6 +142,17 @@ class Lars final : public TrustRatioOptimizer {
   double base_lr_, weight_decay_;
 };
 
+/// Without weight decay nothing has a trust ratio. @throws ConfigError
+void check_adapts(const char* name, bool always_adapt, const OptimizerOptions& common) {
+  bool decays = always_adapt || common.weight_decay > 0;
+  for (const auto& group : common.groups) decays = decays || group.weight_decay.value_or(0) > 0;
+  if (!decays)
+    throw ConfigError(
+        fmt::format("optimizer.name: \"{}\" scales only the updates of parameters with weight decay, and none has it; "
+                    "set optimizer.weight_decay, or always_adapt = true",
+                    name));
+}
+
 constexpr const char* kAlwaysAdaptText =
     "Scale the updates of parameters without weight decay too. Usually these are biases and norms, which train as "
     "without the scaling.";
@@ -182,6 +188,7 @@ OptimizerFactory lars(LarsOptions options) {
               section.fail("nesterov", "needs momentum above 0; set optimizer.momentum, or remove nesterov");
           });
   return {fields, options, [](const O& own, const OptimizerOptions& common, std::vector<ParamGroup> groups) {
+            check_adapts("lars", own.always_adapt, common);
             return std::make_unique<Lars>(own, common.lr, common.weight_decay, std::move(groups));
           }};
 }

@@ -32,7 +32,8 @@ OptimizerFactory lars(LarsOptions options = {});
 /// The part that LAMB and LARS share.
 class TrustRatioOptimizer : public Optimizer {
  public:
-  void set_sum_over_slices(SumOverSlices sum) final { sum_ = std::move(sum); }
+  [[nodiscard]] bool needs_slice_sums() const final { return true; }
+  at::Tensor slice_sums(const at::Tensor& found_inf) final;
   void step(double lr, const at::Tensor& found_inf = {}) final;
   std::vector<NamedState> state() final { return states_.all(groups_); }
   [[nodiscard]] std::int64_t state_bytes() const final { return states_.bytes(); }
@@ -49,11 +50,17 @@ class TrustRatioOptimizer : public Optimizer {
                      const at::Tensor& ratio, double lr, double weight_decay) const = 0;
 
  private:
-  struct Pending;
-  void finish(const std::vector<Pending>& pending, const at::Tensor& norms, double lr);
+  struct Pending {  ///< a slot whose direction is known, and whose update waits for the norms
+    std::size_t group;
+    std::int64_t row;  ///< of sums_
+    at::Tensor value, direction;
+    std::vector<at::Tensor>* state;
+    detail::Undo undo;
+  };
   detail::SlotStates states_;
   bool always_adapt_;
-  SumOverSlices sum_;
+  std::vector<Pending> pending_;
+  at::Tensor sums_;  ///< of squares: {of the value, of the direction} by slot; undefined between steps
 };
 
 }  // namespace trireme::optim

@@ -68,9 +68,7 @@ void sum_over_slices(const at::Tensor& values, const std::vector<const Placement
     });
     if (!mine) values.select(0, static_cast<std::int64_t>(i)).zero_();
   }
-  auto on_device = values.to(mesh.world().device());
-  group.all_reduce(on_device);
-  if (!on_device.is_same(values)) values.copy_(on_device);
+  group.all_reduce(values);
 }
 
 at::Tensor clip_factor(const at::Tensor& norm, double max_norm) { return (max_norm / (norm + 1e-6)).clamp_max(1.0); }

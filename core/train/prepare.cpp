@@ -209,6 +209,7 @@ Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::st
     p.kind = p.config.kinds.models.at(p.config.model.name);
     open_data(p, !trains, log, inputs);
     choose_task(p);
+    if (trains) check_combined(*p.task, p.data.train->combined_targets());
     try {
       resolve_model(p, !trains);
     } catch (const ConfigError& error) {

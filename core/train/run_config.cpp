@@ -167,6 +167,7 @@ class Reader {
     section.arrays.erase("group");
     auto out = open_section(section, optimizer_section_fields(), kinds_.optimizers, &OptimizerSection::method);
     for (const auto& group : groups) out.groups.push_back(config::read(&group, optim::group_fields()));
+    if (const auto problem = optim::problem_of_no_decay(out); !problem.empty()) fail(&section, "no_decay", problem);
     return out;
   }
 

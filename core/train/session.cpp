@@ -152,8 +152,8 @@ class Session {
       if (at().step_in_epoch == run_.loader->steps_per_epoch()) break;
       const auto is_due = [this](std::int64_t every) { return every > 0 && at().global_step % every == 0; };
       if (is_due(train().eval_every.value_or(0))) validate(std::nullopt);
-      if (is_due(p_.config.run.checkpoint_every)) save();
       if (!context_.stopped_by.empty()) break;
+      if (is_due(p_.config.run.checkpoint_every)) save();
     }
     readback_.drain();
     flop_rate_.add_wait(since(last_step_));

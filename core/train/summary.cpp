@@ -37,6 +37,7 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
           {"gradient_bytes", optimizer.gradient_bytes},
           {"optimizer_bytes", optimizer.state_bytes - optimizer.host_state_bytes},
           {"optimizer_host_bytes", optimizer.host_state_bytes},
+          {"average_bytes", run.average ? run.average->bytes() : 0},
           {"peak_tensor_bytes", memory::peak_of(world.device())},
           {"peak_rss_bytes", peak_rss_bytes()},
           {"samples", samples},

@@ -118,6 +118,8 @@ void resolve(Options& options, const nn::DataSpec& data) {
   options.classes = data.classes;
   options.class_names = data.class_names;
 
+  if (*options.drop_path > 0 && *options.num_layers == 1)
+    throw ConfigError("model.drop_path: has no effect with one layer, because it grows from 0 in the first; remove it");
   must_divide("model.hidden_size", *options.hidden_size, "model.num_heads", *options.num_heads);
   must_divide("data.image_size", options.image_size, "model.patch_size", *options.patch_size);
   if (options.weights_image_size && *options.weights_image_size != options.image_size)

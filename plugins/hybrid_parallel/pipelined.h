@@ -33,6 +33,7 @@ class PipelinedModel : public BoostedModel, private pipeline::Chunks {
   void train(bool on) override { model_->train(on); }
   nn::Model& module() override { return model_->module(); }
   std::vector<shard::Slice> weights() override { return model_->weights(); }
+  std::vector<shard::Slice> current_weights() override { return model_->current_weights(); }
   void weights_changed() override { model_->weights_changed(); }
   std::vector<shard::Slice> gradients() override { return model_->gradients(); }
   ModelReport report() const override;

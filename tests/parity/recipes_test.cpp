@@ -104,9 +104,9 @@ std::shared_ptr<nn::Model> vit_of(const Recipe& recipe) {
   const auto kind = builtin_kinds().models.at("vit");
   const auto options = kind->default_options();
   auto& o = *static_cast<models::vit::Options*>(options.get());
-  o.hidden_size = 16;
+  o.hidden_size = 18;
   o.num_layers = 3;
-  o.num_heads = 2;
+  o.num_heads = 3;
   o.intermediate_size = 24;
   o.patch_size = 4;
   o.initializer_range = 0.3;
@@ -256,6 +256,8 @@ std::vector<RecipeLayout> recipe_layouts() {
           {"gemini", "gemini", "chunk_config = 300"},
           {"zero3", "hybrid_parallel", "zero_stage = 3"},
           {"tp2", "hybrid_parallel", "tp_size = 2\nzero_stage = 1", 2},
+          // Three heads over two ranks and small buckets: the ranks' buckets differ.
+          {"tp2_buckets", "hybrid_parallel", "tp_size = 2\nzero_stage = 1\nzero_bucket_size_in_m = 0.0006", 2},
           {"tp2_split_gather", "hybrid_parallel",
            "tp_size = 2\nzero_stage = 0\nenable_sequence_parallelism = true\nsequence_parallelism_mode = "
            "\"split_gather\"",

@@ -1,112 +1,24 @@
 // Contract C8: a resumed run equals one that was never stopped, bit for bit in the same layout and within C1's bound in
 // another. Runs the command as a user would, and compares what it wrote.
+#include "tests/parity/resume.h"
+
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
-#include <sstream>
 
 #include "core/checkpoint/safetensors.h"
-#include "tests/mpi/device.h"
 
 namespace trireme::tests {
 namespace {
-
-namespace fs = std::filesystem;
-
-// The run has dropout, flips, a ragged last batch, both moments, and ends of epochs before and after the resumed step.
-const char* const kConfig = R"(
-[run]
-checkpoint_every = 4
-keep_checkpoints = 9
-[model]
-name = "vit"
-hidden_size = 24
-num_layers = 2
-num_heads = 3
-intermediate_size = 48
-patch_size = 8
-dropout = 0.1
-[data]
-name = "leaves"
-images = 60
-image_size = 16
-flip = true
-[train]
-epochs = 3
-global_batch = 8
-max_norm = 1.0
-[optimizer]
-weight_decay = 0.05
-[schedule]
-name = "cosine"
-warmup_ratio = 0.2
-)";
-
-class Resume : public testing::Test {
- protected:
-  void SetUp() override {
-    root_ = fs::path(testing::TempDir()) / ("resume-" + std::to_string(getpid()));
-    fs::create_directories(root_);
-    std::ofstream(root_ / "run.toml") << kConfig;
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  /// Returns the exit code; the output is in NAME.log.
-  int try_train(const std::string& name, int ranks, const std::string& more) const {
-    const auto command = std::string(TRIREME_COMMAND) + " train " + (root_ / "run.toml").string() + " --ranks " +
-                         std::to_string(ranks) + " --set run.device=" + test_device() +
-                         " --set run.dir=" + (root_ / name).string() + " " + more + " > " +
-                         (root_ / (name + ".log")).string() + " 2>&1";
-    const int status = std::system(command.c_str());
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-  void train(const std::string& name, int ranks, const std::string& more) const {
-    ASSERT_EQ(try_train(name, ranks, more), 0) << log(name);
-  }
-  std::string log(const std::string& name) const { return bytes_of(root_ / (name + ".log")); }
-  nlohmann::json summary(const std::string& name) const {
-    return nlohmann::json::parse(bytes_of(root_ / name / "summary.json"));
-  }
-  /// The steps in metrics.jsonl, in its order, of one kind of line ("eval" of one split).
-  std::vector<int> steps_of(const std::string& name, const std::string& kind, const std::string& split = "") const {
-    std::vector<int> steps;
-    std::istringstream lines(bytes_of(root_ / name / "metrics.jsonl"));
-    for (std::string text; std::getline(lines, text);) {
-      const auto line = nlohmann::json::parse(text);
-      if (line.value("weights", "") == "best") continue;  // of an earlier step, written at the end
-      if (line.at("kind") == kind && line.value("split", "") == split) steps.push_back(line.at("step"));
-    }
-    return steps;
-  }
-  std::set<std::string> checkpoints(const std::string& name) const {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(root_ / name / "checkpoints"))
-      names.insert(entry.path().filename());
-    return names;
-  }
-  static std::string bytes_of(const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  std::string model(const std::string& name) const { return (root_ / name / "model" / "model.safetensors").string(); }
-  std::string checkpoint(const std::string& name, const std::string& step) const {
-    return (root_ / name / "checkpoints" / step).string();
-  }
-  fs::path root_;
-};
 
 TEST_F(Resume, SameLayoutBitForBit) {
   train("whole", 2, "");
@@ -121,45 +33,6 @@ TEST_F(Resume, SameLayoutBitForBit) {
   train("stopped", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0 --resume auto");
   train("constant", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0");
   EXPECT_TRUE(bytes_of(model("constant")) == bytes_of(model("stopped")));
-}
-
-// The average of the weights is a part of the run: it is what an evaluation sees, and it is resumed, in other layouts
-// too. Evaluations within an epoch and the count towards an early stop go on as well.
-TEST_F(Resume, TheAverageOfTheWeights) {
-  const std::string average = "--set train.ema_decay=0.9 --set train.eval_every=2 ";
-  train("averaged", 2, average);
-  EXPECT_EQ(steps_of("averaged", "eval", "validation"), (std::vector<int>{2, 4, 6, 8, 10, 12, 14, 16, 18}));
-  train("plain", 2, "");
-  EXPECT_FALSE(bytes_of(model("plain")) == bytes_of(model("averaged"))) << "the average was not exported";
-  const auto weights = [&](const std::string& name) {
-    return bytes_of(fs::path(checkpoint(name, "step-00000018")) / "weights.safetensors");
-  };
-  EXPECT_TRUE(weights("plain") == weights("averaged")) << "the average has changed the training";
-  train("averaged-on", 2, average + "--resume " + checkpoint("averaged", "step-00000008"));
-  EXPECT_TRUE(bytes_of(model("averaged")) == bytes_of(model("averaged-on")));
-  EXPECT_EQ(summary("averaged").at("final"), summary("averaged-on").at("final"));
-  // A checkpoint's average is what `trireme eval` loads.
-  EXPECT_TRUE(bytes_of(fs::path(checkpoint("averaged", "step-00000018")) / "average.safetensors").size() > 0);
-  for (const auto* layout : {"--set parallel.plugin=gemini ", "--set parallel.pp=2 ", "--set parallel.tp=2 "}) {
-    train("averaged-elsewhere", 2,
-          average + std::string(layout) + "--resume " + checkpoint("averaged", "step-00000008"));
-    const checkpoint::SafeTensors here(model("averaged")), there(model("averaged-elsewhere"));
-    for (const auto& [name, info] : here.tensors())
-      EXPECT_TRUE(there.read(name).allclose(here.read(name), 1e-4, 1e-5)) << layout << name;
-  }
-}
-
-// With a learning rate of 0 no evaluation is better than the first.
-TEST_F(Resume, AnEarlyStopStaysOne) {
-  const std::string patient = "--set optimizer.lr=0 --set train.eval_every=2 --set train.patience=3 ";
-  train("patient", 2, patient);
-  EXPECT_EQ(summary("patient").at("steps"), 8);
-  EXPECT_EQ(summary("patient").at("stopped_by"), "train.patience");
-  EXPECT_EQ(steps_of("patient", "eval", "validation"), (std::vector<int>{2, 4, 6, 8}));
-  train("patient", 2, patient + "--resume auto");
-  EXPECT_EQ(summary("patient").at("steps"), 8) << "the resumed run trained on";
-  train("patient", 2, patient + "--resume auto --set train.patience=5");
-  EXPECT_EQ(summary("patient").at("steps"), 12);
 }
 
 const std::string kStage1 = "--set parallel.plugin=low_level_zero --set plugin.low_level_zero.stage=1 ";

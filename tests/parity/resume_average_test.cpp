@@ -1,0 +1,51 @@
+// What else a resumed run goes on with: the average of the weights, evaluations within an epoch, an early stop.
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include "core/checkpoint/safetensors.h"
+#include "tests/parity/resume.h"
+
+namespace trireme::tests {
+namespace {
+
+// The average of the weights is a part of the run: it is what an evaluation sees, and it is resumed, in other layouts
+// too. Evaluations within an epoch and the count towards an early stop go on as well.
+TEST_F(Resume, TheAverageOfTheWeights) {
+  const std::string average = "--set train.ema_decay=0.9 --set train.eval_every=2 ";
+  train("averaged", 2, average);
+  EXPECT_EQ(steps_of("averaged", "eval", "validation"), (std::vector<int>{2, 4, 6, 8, 10, 12, 14, 16, 18}));
+  train("plain", 2, "");
+  EXPECT_FALSE(bytes_of(model("plain")) == bytes_of(model("averaged"))) << "the average was not exported";
+  const auto weights = [&](const std::string& name) {
+    return bytes_of(fs::path(checkpoint(name, "step-00000018")) / "weights.safetensors");
+  };
+  EXPECT_TRUE(weights("plain") == weights("averaged")) << "the average has changed the training";
+  train("averaged-on", 2, average + "--resume " + checkpoint("averaged", "step-00000008"));
+  EXPECT_TRUE(bytes_of(model("averaged")) == bytes_of(model("averaged-on")));
+  EXPECT_EQ(summary("averaged").at("final"), summary("averaged-on").at("final"));
+  // A checkpoint's average is what `trireme eval` loads.
+  EXPECT_TRUE(bytes_of(fs::path(checkpoint("averaged", "step-00000018")) / "average.safetensors").size() > 0);
+  for (const auto* layout : {"--set parallel.plugin=gemini ", "--set parallel.pp=2 ", "--set parallel.tp=2 "}) {
+    train("averaged-elsewhere", 2,
+          average + std::string(layout) + "--resume " + checkpoint("averaged", "step-00000008"));
+    const checkpoint::SafeTensors here(model("averaged")), there(model("averaged-elsewhere"));
+    for (const auto& [name, info] : here.tensors())
+      EXPECT_TRUE(there.read(name).allclose(here.read(name), 1e-4, 1e-5)) << layout << name;
+  }
+}
+
+// With a learning rate of 0 no evaluation is better than the first.
+TEST_F(Resume, AnEarlyStopStaysOne) {
+  const std::string patient = "--set optimizer.lr=0 --set train.eval_every=2 --set train.patience=3 ";
+  train("patient", 2, patient);
+  EXPECT_EQ(summary("patient").at("steps"), 8);
+  EXPECT_EQ(summary("patient").at("stopped_by"), "train.patience");
+  EXPECT_EQ(steps_of("patient", "eval", "validation"), (std::vector<int>{2, 4, 6, 8}));
+  train("patient", 2, patient + "--resume auto");
+  EXPECT_EQ(summary("patient").at("steps"), 8) << "the resumed run trained on";
+  train("patient", 2, patient + "--resume auto --set train.patience=5");
+  EXPECT_EQ(summary("patient").at("steps"), 12);
+}
+
+}  // namespace
+}  // namespace trireme::tests
