@@ -62,6 +62,7 @@ std::int64_t exported_step(const fs::path& run) {
 }  // namespace
 
 EvalTarget find_eval_target(const std::string& path) {
+  if (path.empty()) throw ConfigError("the path of a run or of weights is empty; is a variable of the shell unset?");
   auto folder = fs::path(path).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // a trailing slash
   if (is_checkpoint(folder)) return {path, (folder / "config.toml").string(), true};

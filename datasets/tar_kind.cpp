@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -143,12 +144,26 @@ std::string digest_of_shards(const std::vector<TarShard>& shards) {
   return fmt::format("{:016x}", sum);
 }
 
+/// Training on the images of an evaluation would make its result worthless.
+void check_disjoint(const ShardsBySplit& splits) {
+  std::set<std::string> trained;
+  for (const auto& shard : splits.at(data::Split::train)) trained.insert(shard.path);
+  for (const auto& [split, shards] : splits)
+    for (const auto& shard : shards)
+      if (split != data::Split::train && trained.contains(shard.path))
+        throw DataError(
+            fmt::format("{}: this shard is in the train split and in the {} split; name the shards of each, "
+                        "such as \"train-*.tar\"",
+                        shard.path, data::name_of(split)));
+}
+
 data::Datasets open_tar_shards(TarShardOptions& options, const data::OpenContext& context) {
   fill_normalisation(options, context);
   ShardsBySplit splits;
   for (const auto split : data::kSplits)
     if (const auto& pattern = shards_of(options, split); !pattern.empty())
       splits[split] = open_shards(pattern, split, context);
+  check_disjoint(splits);
   std::string names_from;
   auto classes = classes_of(options, splits, names_from);
   check_tar_labels(splits, classes.size(), names_from);

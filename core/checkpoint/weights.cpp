@@ -15,6 +15,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/weights_source.h"
+#include "core/nn/block.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -43,7 +44,15 @@ std::string missing_prefix(const WeightsSource& source, const std::vector<nn::Pa
 struct Fit {
   const nn::Parameter* parameter;
   const WeightsFile* file;
-  std::string name;  ///< name in the file
+  std::string name;                                           ///< name in the file
+  std::function<at::Tensor(const at::Tensor&)> conversion{};  ///< null: the file's tensor is used as it is
+  /// This rank's slice.
+  [[nodiscard]] at::Tensor values() const {
+    const auto& placement = parameter->placement;
+    if (!conversion) return file->read(name, placement);
+    const auto whole = shard::Placement::whole(placement.name, file->info(name).shape);
+    return placement.slice(conversion(file->read(name, whole)).contiguous());
+  }
 };
 
 /// If a value is not finite, neither is the sum. A sum may also overflow, so only then is each value checked.
@@ -86,7 +95,10 @@ std::vector<std::string> fill_buffers(const WeightsSource& source, const std::ve
 }  // namespace
 
 OtherTensors other_tensors(nn::Model& model) {
-  OtherTensors out{nn::remote_declarations(model), nn::buffers(model)};
+  OtherTensors out{.conversion = [&model](const std::string& name, at::IntArrayRef from,
+                                          at::IntArrayRef to) { return model.conversion(name, from, to); },
+                   .remote = nn::remote_declarations(model),
+                   .buffers = nn::buffers(model)};
   for (auto& buffer : nn::remote_buffers(model)) out.buffers.push_back(std::move(buffer));
   return out;
 }
@@ -114,7 +126,7 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
   for (const auto& other : others.remote) parameters.push_back({other.name, {}, other.placement});
   const auto prefix = missing_prefix(source, parameters, head_prefix);
   std::vector<Fit> fits;
-  std::vector<std::string> missing, misfits, newly_initialized;
+  std::vector<std::string> missing, misfits, newly_initialized, converted;
   std::set<std::string> known;
   for (auto& parameter : parameters) {
     const bool head = in_head(parameter.name, head_prefix);
@@ -125,10 +137,21 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
       (head ? newly_initialized : missing).push_back(parameter.name);
       continue;
     }
-    if (const auto wrong = misfit(file->info(name), parameter); !wrong.empty())
+    const auto info = file->info(name);
+    const auto& shape = parameter.placement.shape;
+    std::function<at::Tensor(const at::Tensor&)> conversion;
+    if (info.shape != shape && c10::isFloatingType(info.dtype) && others.conversion)
+      conversion = others.conversion(parameter.name, info.shape, shape);
+    if (conversion) {
+      converted.push_back(
+          fmt::format("{} from [{}] to [{}]", parameter.name, fmt::join(info.shape, ", "), fmt::join(shape, ", ")));
+      fits.push_back({&parameter, file, name, std::move(conversion)});
+      continue;
+    }
+    if (const auto wrong = misfit(info, parameter); !wrong.empty())
       (head ? newly_initialized : misfits).push_back(wrong);
     else
-      fits.push_back({&parameter, file, name});
+      fits.push_back({&parameter, file, name, {}});
   }
   if (!missing.empty() || !misfits.empty()) {
     std::string text;
@@ -145,21 +168,23 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
   }
 
   const at::NoGradGuard no_grad;
-  for (const auto& [parameter, file, name] : fits) {
+  for (const auto& fit : fits) {
+    const auto* parameter = fit.parameter;
     if (parameter - parameters.data() >= static_cast<std::ptrdiff_t>(local_parameters.size()))
       continue;  // a remote parameter
     TRIREME_CHECK(parameter->value.defined() && !parameter->value.is_meta() &&
                       parameter->value.sizes().vec() == parameter->placement.local_shape(),
                   "{}: has no memory of its placement's local shape", parameter->name);
-    const auto values = file->read(name, parameter->placement);
+    const auto values = fit.values();
     if (!all_finite(values))
       throw NonFiniteError(
           fmt::format("{}: tensor \"{}\" contains a NaN or an infinity: the training that wrote these weights "
                       "diverged; use earlier ones",
-                      path, name));
+                      path, fit.name));
     parameter->value.copy_(values);
   }
   for (auto& name : fill_buffers(source, others.buffers, prefix, path, log)) known.insert(std::move(name));
+  if (!converted.empty()) log.note("weights  {}: interpolated: {}", path, text::first_few(converted));
   if (!newly_initialized.empty())
     log.note("weights  {}: the head is newly initialized: {}", path, text::first_few(newly_initialized));
   std::vector<std::string> unused;

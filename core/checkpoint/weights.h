@@ -8,6 +8,7 @@
 // model, is accepted if every name then matches.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -33,15 +34,21 @@ nlohmann::json read_beside_weights(const std::string& folder_or_file, const std:
 /// Whether any tensor's name begins with the prefix ("classifier."). Reads only headers. @throws CheckpointError
 bool has_weights_under(const std::string& folder_or_file, const std::string& prefix);
 
-/// The tensors of a model besides the parameters that this rank holds.
+/// The tensors of a model besides the parameters that this rank holds, and how stored ones may be converted. Valid as
+/// long as the model.
 struct OtherTensors {
+  /// nn::Model::conversion(); null: every tensor must have its parameter's shape.
+  std::function<std::function<at::Tensor(const at::Tensor& stored)>(const std::string& name, at::IntArrayRef from,
+                                                                    at::IntArrayRef to)>
+      conversion{};
   std::vector<nn::Declaration> remote{};  ///< held by other ranks only; every rank reports the same about the file
   std::vector<shard::Slice> buffers{};    ///< of all blocks
 };
 OtherTensors other_tensors(nn::Model& model);
 
 /// Fills the parameters, which must be materialised, with their slices of the file's tensors, converted to their dtype.
-/// A tensor that the model needs but the file lacks is an error, as is a wrong shape. Under `head_prefix`
+/// A tensor that the model needs but the file lacks is an error, as is a shape that the model does not convert. Under
+/// `head_prefix`
 /// ("classifier."; "" for none) such a parameter instead keeps its random initialisation, which is logged. Tensors of
 /// the file that the model lacks are counted in a warning. Buffers of `others` that the file lacks keep their values,
 /// with a warning.

@@ -163,6 +163,11 @@ CurveFactory warmup_stable_decay(WarmupStableDecayOptions options) {
           .add("decay", &O::decay, "The form of the decay.", {.choices = {"linear", "cosine", "one_minus_sqrt"}});
   return {fields, std::move(options), [](const O& o, const CurveRange& range) -> Curve {
             const auto end = static_cast<double>(range.total), begin = end * (1 - o.decay_ratio);
+            if (static_cast<double>(range.warmup) > begin)
+              throw ConfigError(
+                  fmt::format("schedule.decay_ratio: the decay begins at step {:.0f}, before the end of {} warm-up "
+                              "steps; lower one of the two",
+                              begin, range.warmup));
             return [begin, end, floor = o.min_lr_factor, form = o.decay](std::int64_t step) {
               const auto s = static_cast<double>(step);
               if (s < begin) return 1.0;

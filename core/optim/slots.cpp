@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace trireme::optim::detail {
 
@@ -87,8 +88,8 @@ std::string special(const std::vector<ParamGroup>& groups) {
   for (const auto& group : groups) {
     if (group.label == "no_decay") out += fmt::format(", none on {} tensors", group.slots.size());
     if (group.label == "no_decay" || group.label == "decay") continue;
-    out += fmt::format("; {}: lr x {}, weight decay {} on {} tensors", group.label.substr(0, group.label.rfind(' ')),
-                       group.lr_scale, group.weight_decay, group.slots.size());
+    out += fmt::format("; {}: lr x {}, weight decay {} on {}", group.label.substr(0, group.label.rfind(' ')),
+                       group.lr_scale, group.weight_decay, text::quantity(group.slots.size(), "tensor"));
   }
   return out;
 }

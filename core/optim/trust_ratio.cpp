@@ -169,6 +169,7 @@ OptimizerFactory lamb(LambOptions options) {
           .add("eps", &O::eps, "Added to the denominator of the update, for numerical stability.", {.min = 0})
           .add("always_adapt", &O::always_adapt, kAlwaysAdaptText);
   return {fields, std::move(options), [](const O& own, const OptimizerOptions& common, std::vector<ParamGroup> groups) {
+            check_adapts("lamb", own.always_adapt, common);
             return std::make_unique<Lamb>(own, common.lr, common.weight_decay, std::move(groups));
           }};
 }

@@ -83,6 +83,8 @@ void print_header(Console& console, const Prepared& p, Booster& booster, Boosted
       {"layout", fmt::format("{}   {}", booster.mesh().formula(), plugin_line(booster.plugin()))}};
   for (auto& note : run.model->report().notes) lines.emplace_back("", std::move(note));
   lines.insert(lines.end(), {{"model", model}, {"data", data_line(p)}, {"run", run_line(p, run, total_steps)}});
+  if (const auto decay = p.config.train.ema_decay)
+    lines.push_back({"average", fmt::format("of the weights, with decay {}: evaluated and exported", *decay)});
   console.header(versions_line(booster.mesh().world()), lines);
 }
 

@@ -163,6 +163,13 @@ class Reader {
 
   OptimizerSection optimizer_section() const {
     auto section = section_of(root_, "optimizer");
+    if (const auto* single = section.table("group"))
+      throw ConfigError(fmt::format(
+          "{}: [optimizer.group] may be repeated, so it has two brackets: [[optimizer.group]]", single->origin.text()));
+    for (const auto& [name, array] : section.arrays)
+      if (name != "group")
+        throw ConfigError(fmt::format("{}: no section [[optimizer.{}]]; groups of parameters are [[optimizer.group]]",
+                                      array.front().origin.text(), name));
     const auto groups = std::exchange(section.arrays["group"], {});
     section.arrays.erase("group");
     auto out = open_section(section, optimizer_section_fields(), kinds_.optimizers, &OptimizerSection::method);

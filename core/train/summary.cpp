@@ -108,7 +108,9 @@ std::vector<std::string> weights_lines(const RunResult& o) {
   const std::vector<std::string> last_folders = o.exports_best ? std::vector<std::string>{} : std::vector{model};
   const auto best_folders = o.exports_best ? std::vector{model, best} : std::vector{best};
   return {fmt::format("last      epoch {}: {}", state.last.epoch, scores(o, state.last, o.test, last_folders)),
-          fmt::format("best      epoch {}: {}", state.best.epoch, scores(o, state.best, o.best_test, best_folders))};
+          fmt::format("best      epoch {}{}: {}", state.best.epoch,
+                      state.best.epoch == state.last.epoch ? fmt::format(", step {}", state.best.step) : std::string(),
+                      scores(o, state.best, o.best_test, best_folders))};
 }
 
 }  // namespace

@@ -49,7 +49,6 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   config.take_default("hidden_dropout_prob", "dropout", out.dropout);
   config.take_default("attention_probs_dropout_prob", "attention_dropout", out.attention_dropout);
   config.take_default("initializer_range", "initializer_range", out.initializer_range);
-  config.take("image_size", "image_size", out.weights_image_size);
   config.take("num_channels", "channels", out.weights_channels);
   return true;
 }

@@ -122,11 +122,6 @@ void resolve(Options& options, const nn::DataSpec& data) {
     throw ConfigError("model.drop_path: has no effect with one layer, because it grows from 0 in the first; remove it");
   must_divide("model.hidden_size", *options.hidden_size, "model.num_heads", *options.num_heads);
   must_divide("data.image_size", options.image_size, "model.patch_size", *options.patch_size);
-  if (options.weights_image_size && *options.weights_image_size != options.image_size)
-    throw ConfigError(
-        fmt::format("model.weights: these weights are for {0}-pixel images, but data.image_size is {1}; set "
-                    "data.image_size = {0} (position embeddings are not interpolated)",
-                    *options.weights_image_size, options.image_size));
   if (options.weights_channels && *options.weights_channels != options.channels)
     throw ConfigError(fmt::format("model.weights: these weights have num_channels = {}, but the data has {} channels",
                                   *options.weights_channels, options.channels));

@@ -21,7 +21,7 @@ struct Options {
   // Set from the data; not keys of [model].
   std::int64_t channels = 3, image_size = 0, classes = 0;
   std::vector<std::string> class_names;
-  std::optional<std::int64_t> weights_image_size, weights_channels;  ///< those of the loaded weights
+  std::optional<std::int64_t> weights_channels;  ///< of the loaded weights
 };
 
 inline constexpr const char* kPixels = "pixel_values";  ///< the model's input, [channels, side, side]

@@ -2,7 +2,11 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/promote_types.h>
+#include <ATen/ops/upsample_bicubic2d.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -164,7 +168,31 @@ class Head : public nn::Block {
   std::shared_ptr<nn::Unary> class_token_, norm_, classifier_;
 };
 
+/// The side of the grid of patches behind `tokens` tokens, of which the first is the class token; 0 if it is no square.
+std::int64_t grid_side(std::int64_t tokens) {
+  const auto side = std::llround(std::sqrt(static_cast<double>(std::max<std::int64_t>(tokens - 1, 0))));
+  return side * side == tokens - 1 ? side : 0;
+}
+
 }  // namespace
+
+Vit::Conversion Vit::conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to) const {
+  if (name != "vit.embeddings.position_embeddings" || from.size() != 3 || from[0] != 1 || from[2] != to[2]) return {};
+  const auto stored_side = grid_side(from[1]), side = grid_side(to[1]);
+  if (stored_side == 0 || side == 0) return {};
+  return [stored_side, side](const at::Tensor& stored) {
+    const auto type = at::promote_types(stored.scalar_type(), at::kFloat);
+    const auto hidden = stored.size(2);
+    const auto grid = stored.narrow(1, 1, stored_side * stored_side)
+                          .to(type)
+                          .reshape({1, stored_side, stored_side, hidden})
+                          .permute({0, 3, 1, 2});
+    const auto scaled = at::upsample_bicubic2d(grid, at::IntArrayRef({side, side}), /*align_corners=*/false,
+                                               /*scale_factors=*/std::nullopt);
+    return at::cat({stored.narrow(1, 0, 1).to(type), scaled.permute({0, 2, 3, 1}).reshape({1, side * side, hidden})},
+                   1);
+  };
+}
 
 Vit::Vit(const Options& options) {
   const std::int64_t hidden = *options.hidden_size, side = options.image_size / *options.patch_size;

@@ -22,6 +22,9 @@ class Vit : public nn::Model {
   explicit Vit(const Options& options);
   std::vector<std::string> input_names() const override { return {kPixels}; }
   std::int64_t tokens(const nn::Tensors& /*inputs*/) const override { return tokens_; }
+  /// Position embeddings for square images of another size: bicubic interpolation of the patches' grid, as Hugging
+  /// Face's interpolate_pos_encoding does.
+  Conversion conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to) const override;
 
  private:
   std::int64_t tokens_;  ///< number of tokens: the class token and the patches

@@ -151,6 +151,9 @@ TEST_F(TarShards, ReadsTheMembersOfAKeyInEveryFormOfTar) {
   EXPECT_EQ(data.info.digest, digest);
   folder.write("set/train-02.tar", shard(13, 7));
   EXPECT_NE(open(named).info.digest, digest);
+  auto shared = options();
+  shared.validation = shared.train;
+  EXPECT_THROW(open(shared), DataError) << "the images of the training would be evaluated";
 }
 
 TEST_F(TarShards, ALoaderReadsInTheOrderOfTheShards) {

@@ -17,6 +17,7 @@
 
 #include "core/base/error.h"
 #include "core/base/safetensors_file.h"
+#include "core/checkpoint/weights.h"
 #include "core/nn/criterion.h"
 #include "core/nn/parameters.h"
 #include "core/nn/recompute.h"
@@ -29,11 +30,11 @@ using models::vit::Options;
 
 const std::string kGolden = std::string(TRIREME_SOURCE_DIR) + "/tests/golden/vit/";
 
-Options tiny(double dropout = 0, double attention_dropout = 0) {
+Options tiny(double dropout = 0, double attention_dropout = 0, std::int64_t pixels = 16) {
   Options o;
   o.hidden_size = 24, o.num_layers = 2, o.num_heads = 3, o.intermediate_size = 48, o.patch_size = 4;
   o.dropout = dropout, o.attention_dropout = attention_dropout, o.initializer_range = 0.2;
-  models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 16, 16}}}, .classes = 5});
+  models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, pixels, pixels}}}, .classes = 5});
   return o;
 }
 
@@ -225,11 +226,31 @@ INSTANTIATE_TEST_SUITE_P(
                    o.size = "base", o.hidden_size = 60, o.num_layers = 2, o.num_heads = 3, o.intermediate_size = 9;
                  },
                  kImages, "model.size: \"base\" has no effect"},
-        Resolved{"weights_pixels", [](Options& o) { o.weights_image_size = 384; }, kImages, "image_size = 384"},
         Resolved{"weights_channels", [](Options& o) { o.weights_channels = 1; }, kImages, "num_channels = 1"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 const std::string kFile = "weights/config.json";
+
+// Weights for images of 16 pixels in a model for 24: the grid of 4 x 4 positions becomes one of 6 x 6.
+TEST(Vit, InterpolatesPositionsToAnotherImageSize) {
+  models::vit::Vit model(tiny(0, 0, 24));
+  nn::materialize(model, 1, at::kDouble, at::kCPU);
+  const auto parameters = nn::parameters(model);
+  checkpoint::load_weights(kGolden + "model.safetensors", parameters, "", Log(1), checkpoint::other_tensors(model));
+  const SafeTensorsFile stored(kGolden + "model.safetensors"), expected(kGolden + "positions_24px.safetensors");
+  for (const auto& p : parameters) {
+    const bool positions = p.name == "vit.embeddings.position_embeddings";
+    EXPECT_TRUE(p.value.detach().allclose((positions ? expected : stored).read(p.name), 1e-12, 1e-12)) << p.name;
+  }
+  // Other shapes do not fit, and are named.
+  auto wide = tiny();
+  wide.hidden_size = 48;
+  models::vit::Vit other(wide);
+  nn::materialize(other, 1, at::kDouble, at::kCPU);
+  EXPECT_THROW(checkpoint::load_weights(kGolden + "model.safetensors", nn::parameters(other), "", Log(1),
+                                        checkpoint::other_tensors(other)),
+               CheckpointError);
+}
 
 /// The kind is found by its name, and its config.json is written and read back.
 TEST(VitKind, ConfigJsonRoundTrip) {
@@ -271,7 +292,8 @@ TEST(VitKind, ConfigJsonRoundTrip) {
       {[](Options& x) { x.hidden_size = 192; },
        {"hidden_size = 192, but weights/config.json says", {{"hidden_size", 30}}}},
       {[](Options& x) { x.size = "base"; }, {"model.size: its hidden_size = 768, but", {{"hidden_size", 30}}}},
-      {[](Options&) {}, {"hidden_act", {{"hidden_act", "relu"}}}},
+      {[](Options& x) { x.hidden_act = "gelu"; },
+       {"hidden_act = gelu, but weights/config.json says", {{"hidden_act", "relu"}}}},
       {[](Options&) {}, {"it must be an integer", {{"hidden_size", "wide"}}}}};
   for (const auto& [set, expected] : contradictions) {
     Options user;

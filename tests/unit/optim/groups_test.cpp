@@ -6,6 +6,7 @@
 #include "core/optim/hybrid_adam.h"
 #include "core/optim/optimizer.h"
 #include "core/optim/sgd.h"
+#include "core/optim/trust_ratio.h"
 
 namespace trireme::optim {
 namespace {
@@ -74,7 +75,7 @@ TEST(ParameterGroups, TheFirstMatchingGroupCounts) {
     EXPECT_EQ(groups[i].lr_scale, rows[i].scale);
     EXPECT_EQ(groups[i].slots.size(), rows[i].slots) << rows[i].label;
   }
-  EXPECT_NE(make(options, groups)->describe().find("; classifier: lr x 10, weight decay 0.2 on 1 tensors"),
+  EXPECT_NE(make(options, groups)->describe().find("; classifier: lr x 10, weight decay 0.2 on 1 tensor"),
             std::string::npos)
       << make(options, groups)->describe();
 }
@@ -110,6 +111,8 @@ TEST(ParameterGroups, Refusals) {
        },
        "each number must be at least 0 and below 1"},
       {[](auto& o) { o.method = hybrid_adam({.eps = -1}); }, "optimizer.eps = -1.0: it must be at least 0"},
+      {[](auto& o) { o.method = lamb(); }, "\"lamb\" scales only the updates of parameters with weight decay"},
+      {[](auto& o) { o.method = lars(); }, "set optimizer.weight_decay, or always_adapt = true"},
       {[](auto& o) { o.method = sgd({.nesterov = true}); }, "needs momentum above 0"},
       {[](auto& o) { o.method = sgd({.momentum = 0.9, .nesterov = true, .dampening = 0.1}); }, "dampening = 0"},
       {[](auto& o) { o.method = sgd({.dampening = 0.1}); }, "has no effect without momentum"},

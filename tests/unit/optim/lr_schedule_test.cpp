@@ -74,6 +74,7 @@ TEST(Schedule, ExponentialAndStable) {
     for (const std::int64_t s : {3, 4, 9, 14}) EXPECT_NEAR(schedule.lr(s), 1, 1e-12) << form << s;
     EXPECT_NEAR(schedule.lr(17), 0.2 + 0.8 * half, 1e-12) << form;
     EXPECT_NEAR(schedule.lr(20), 0.2, 1e-12) << form;
+    EXPECT_THROW(LrSchedule({.warmup_steps = 15, .curve = warmup_stable_decay(options)}, 1, 20), ConfigError);
   }
 }
 

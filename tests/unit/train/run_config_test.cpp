@@ -156,8 +156,10 @@ TEST(RunConfig, ReadsGroupsOfParameters) {
   const std::vector<std::pair<std::string, std::string>> wrong{
       {groups + "lr_scael = 1\n", "a.toml:11:1: no key \"lr_scael\" in [optimizer.group]; did you mean \"lr_scale\"?"},
       {"[[optimizer.group]]\nlr_scale = 2\n", "a.toml:5:1: [optimizer.group] parameters: is required"},
-      {"[optimizer.group]\nlr_scale = 2\n", "has no sections inside it, so no [optimizer.group]"},
-      {"[[optimizer.gruop]]\nlr_scale = 2\n", "has no sections inside it, so no [[optimizer.gruop]]"},
+      {"[optimizer.group]\nlr_scale = 2\n",
+       "[optimizer.group] may be repeated, so it has two brackets: [[optimizer.group]]"},
+      {"[[optimizer.gruop]]\nlr_scale = 2\n",
+       "no section [[optimizer.gruop]]; groups of parameters are [[optimizer.group]]"},
       {"group = [{lr_scale = 2}]\n",
        "is a list of inline tables; write each as a block below a line [[optimizer.group]]"},
       {"[[train]]\nepochs = 2\n", "[[train]] is not a section that repeats; write [train]"},
