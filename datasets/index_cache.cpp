@@ -21,8 +21,8 @@ constexpr std::size_t kIndexHeader = kIndexVersion.size() + sizeof(std::uint32_t
 /// The folder of the indices; empty when the user has no cache folder.
 fs::path index_folder() {
   if (const auto caches = environment("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "trireme" / "index";
-  const auto home = environment("HOME");
-  return home.empty() ? fs::path() : fs::path(home) / ".cache" / "trireme" / "index";
+  const auto home_folder = environment("HOME");
+  return home_folder.empty() ? fs::path() : fs::path(home_folder) / ".cache" / "trireme" / "index";
 }
 
 std::string checksum_of(std::string_view content) {

@@ -224,13 +224,13 @@ std::string serialize_shards(const std::vector<TarShard>& shards) {
   static_assert(std::is_trivially_copyable_v<TarImage> && sizeof(TarImage) == 16);
   std::string out;
   for (const auto& shard : shards) {
-    const std::int64_t numbers[] = {static_cast<std::int64_t>(shard.path.size()),
-                                    shard.file_bytes,
-                                    shard.modified,
-                                    shard.without_image,
-                                    static_cast<std::int64_t>(shard.digest),
-                                    static_cast<std::int64_t>(shard.images.size())};
-    append_bytes(out, numbers, sizeof numbers);
+    const std::int64_t header_fields[] = {static_cast<std::int64_t>(shard.path.size()),
+                                          shard.file_bytes,
+                                          shard.modified,
+                                          shard.without_image,
+                                          static_cast<std::int64_t>(shard.digest),
+                                          static_cast<std::int64_t>(shard.images.size())};
+    append_bytes(out, header_fields, sizeof header_fields);
     append_bytes(out, shard.path.data(), shard.path.size());
     append_bytes(out, shard.images.data(), shard.images.size() * sizeof(TarImage));
   }
@@ -247,15 +247,15 @@ std::optional<std::vector<TarShard>> parse_shards(const std::string& bytes) {
     return true;
   };
   while (!left.empty()) {
-    std::int64_t numbers[6];
-    if (!take(numbers, sizeof numbers)) return std::nullopt;
-    const auto path = static_cast<std::size_t>(numbers[0]), images = static_cast<std::size_t>(numbers[5]);
+    std::int64_t header_fields[6];
+    if (!take(header_fields, sizeof header_fields)) return std::nullopt;
+    const auto path = static_cast<std::size_t>(header_fields[0]), images = static_cast<std::size_t>(header_fields[5]);
     if (path > left.size() || images == 0 || images > left.size() / sizeof(TarImage)) return std::nullopt;
     auto& shard = out.emplace_back();
-    shard.file_bytes = numbers[1];
-    shard.modified = numbers[2];
-    shard.without_image = numbers[3];
-    shard.digest = static_cast<std::uint64_t>(numbers[4]);
+    shard.file_bytes = header_fields[1];
+    shard.modified = header_fields[2];
+    shard.without_image = header_fields[3];
+    shard.digest = static_cast<std::uint64_t>(header_fields[4]);
     shard.path.resize(path);
     shard.images.resize(images);
     if (!take(shard.path.data(), path) || !take(shard.images.data(), images * sizeof(TarImage))) return std::nullopt;

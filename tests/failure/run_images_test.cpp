@@ -9,9 +9,9 @@ namespace {
 
 /// MNIST's files with `images` images of 12 x 12 pixels, in which a bright row tells the label.
 void write_digits(const std::string& folder, const std::string& prefix, std::uint32_t images) {
-  const auto header = [](std::initializer_list<std::uint32_t> numbers) {
+  const auto header = [](std::initializer_list<std::uint32_t> values) {
     std::string out;
-    for (const auto number : numbers)
+    for (const auto number : values)
       for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(number >> shift & 0xff);
     return out;
   };

@@ -28,9 +28,9 @@ TEST_F(Resume, TheAverageOfTheWeights) {
   for (const auto* layout : {"--set parallel.plugin=gemini ", "--set parallel.pp=2 ", "--set parallel.tp=2 "}) {
     train("averaged-elsewhere", 2,
           average + std::string(layout) + "--resume " + checkpoint("averaged", "step-00000008"));
-    const checkpoint::SafeTensors here(model("averaged")), there(model("averaged-elsewhere"));
-    for (const auto& [name, info] : here.tensors())
-      EXPECT_TRUE(there.read(name).allclose(here.read(name), 1e-4, 1e-5)) << layout << name;
+    const checkpoint::SafeTensors uninterrupted(model("averaged")), resumed(model("averaged-elsewhere"));
+    for (const auto& [name, info] : uninterrupted.tensors())
+      EXPECT_TRUE(resumed.read(name).allclose(uninterrupted.read(name), 1e-4, 1e-5)) << layout << name;
   }
 }
 

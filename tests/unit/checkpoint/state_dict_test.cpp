@@ -22,7 +22,7 @@ namespace {
 const std::string kFixtures = TRIREME_SOURCE_DIR "/tests/golden/state_dict/";
 
 /// Element i is i - 2, as in the fixtures.
-at::Tensor counted(std::vector<std::int64_t> shape, at::ScalarType dtype = at::kFloat) {
+at::Tensor ascending(std::vector<std::int64_t> shape, at::ScalarType dtype = at::kFloat) {
   std::int64_t numel = 1;
   for (const auto extent : shape) numel *= extent;
   return at::arange(-2, numel - 2).to(dtype).view(shape);
@@ -58,7 +58,7 @@ TEST(StateDict, NetworksOfEveryForm) {
       if (tensor == "1.num_batches_tracked")
         expect_tensor(file, tensor, at::full({}, -2, at::kLong));
       else
-        expect_tensor(file, tensor, tensor == "0.weight" ? counted({3, 2}) : counted({3}));
+        expect_tensor(file, tensor, tensor == "0.weight" ? ascending({3, 2}) : ascending({3}));
   }
 }
 
@@ -67,25 +67,25 @@ TEST(StateDict, EveryDtype) {
   const std::map<std::string, at::ScalarType> dtypes{
       {"float64", at::kDouble}, {"float32", at::kFloat}, {"float16", at::kHalf}, {"bfloat16", at::kBFloat16},
       {"int64", at::kLong},     {"int32", at::kInt},     {"int16", at::kShort},  {"int8", at::kChar}};
-  for (const auto& [name, dtype] : dtypes) expect_tensor(file, name + ".weight", counted({2, 3}, dtype));
+  for (const auto& [name, dtype] : dtypes) expect_tensor(file, name + ".weight", ascending({2, 3}, dtype));
   expect_tensor(file, "uint8.weight", at::arange(0, 6).to(at::kByte).view({2, 3}));
   expect_tensor(file, "bool.weight", at::arange(0, 6).remainder(2).to(at::kBool).view({2, 3}));
-  expect_tensor(file, "scalar", counted({}));
-  expect_tensor(file, "empty", counted({0, 4}));
-  expect_tensor(file, "a \"quoted\" name/\u00fc", counted({5}));
+  expect_tensor(file, "scalar", ascending({}));
+  expect_tensor(file, "empty", ascending({0, 4}));
+  expect_tensor(file, "a \"quoted\" name/\u00fc", ascending({5}));
   EXPECT_EQ(file.names().size(), 13U);
 }
 
 TEST(StateDict, ViewsTiedStoragesAndSlices) {
   const StateDict file(kFixtures + "views.pth");
-  const auto base = counted({4, 3});
+  const auto base = ascending({4, 3});
   const std::map<std::string, at::Tensor> views{{"whole", base},
                                                 {"transposed", base.t()},
                                                 {"row", base.select(0, 2)},
                                                 {"columns", base.narrow(1, 1, 2)},
                                                 {"expanded", base.select(0, 0).expand({5, 3})},
-                                                {"one", counted({2, 2})},
-                                                {"two", counted({2, 2})}};
+                                                {"one", ascending({2, 2})},
+                                                {"two", ascending({2, 2})}};
   for (const auto& [name, value] : views) {
     expect_tensor(file, name, value);
     auto placement = shard::Placement::whole(name, value.sizes().vec());
@@ -96,7 +96,7 @@ TEST(StateDict, ViewsTiedStoragesAndSlices) {
   }
   // What is read is a copy: a change of it reaches no tensor that shares the storage.
   read_whole(file, "one").fill_(7);
-  expect_tensor(file, "two", counted({2, 2}));
+  expect_tensor(file, "two", ascending({2, 2}));
   expect_error([&] { (void)file.read("row", shard::Placement::whole("row", {4})); }, {"\"row\" has shape [3]", "[4]"});
   expect_error([&] { (void)file.info("rows"); }, {"views.pth: holds no tensor \"rows\"; did you mean \"row\"?"});
 }
@@ -250,9 +250,9 @@ bool loads(const std::string& path) {
   others.buffers.push_back({shard::Placement::whole("1.num_batches_tracked", {}), at::full({}, 1, at::kLong)});
   load_weights(path, parameters, "", Log(), others);
   bool equal = true;
-  for (const auto& p : parameters) equal = equal && at::equal(p.value.detach(), counted(p.placement.shape));
+  for (const auto& p : parameters) equal = equal && at::equal(p.value.detach(), ascending(p.placement.shape));
   for (const auto& [placement, value] : others.buffers)
-    equal = equal && at::equal(value, counted(placement.shape, value.scalar_type()));
+    equal = equal && at::equal(value, ascending(placement.shape, value.scalar_type()));
   return equal;
 }
 

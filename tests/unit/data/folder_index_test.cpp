@@ -41,14 +41,14 @@ class FolderIndexTest : public testing::Test {
     for (const auto& [name, files] : kClasses)
       for (int i = 0; i < files; ++i) folder_.write(fmt::format("set/{}/{:06}.JPEG", name, i), "image");
     folder_.write("set/train/b/notes.txt", "");
-    settle();
+    age_folders();
   }
   ~FolderIndexTest() override {
     cache_before_ ? ::setenv("XDG_CACHE_HOME", cache_before_->c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
   }
 
   /// Gives all folders the same modification time, an hour ago.
-  void settle() const {
+  void age_folders() const {
     fs::last_write_time(set(), hour_ago_);
     for (const auto& entry : fs::recursive_directory_iterator(set()))
       if (entry.is_directory()) fs::last_write_time(entry.path(), hour_ago_);
@@ -131,7 +131,7 @@ TEST_F(FolderIndexTest, AChangeOfAnyFolderIsNoticed) {
       {"a renamed class",
        [&] {
          fs::rename(set("train/b"), set("train/d"));
-         settle();
+         age_folders();
          fs::last_write_time(set("train"), fs::file_time_type::clock::now());
        }},
       {"a new class", [&] { folder_.write("set/train/e/x.png", "image"); }},
@@ -141,11 +141,11 @@ TEST_F(FolderIndexTest, AChangeOfAnyFolderIsNoticed) {
          fs::copy(set("train/a"), folder_.path("copy"));
          fs::rename(set("train/a"), folder_.path("old"));
          fs::rename(folder_.path("copy"), set("train/a"));
-         settle();
+         age_folders();
        }},
   };
   for (const auto& c : changes) {
-    settle();
+    age_folders();
     open();
     ASSERT_EQ(open().origin, IndexOrigin::cached) << c.what;
     c.change();
@@ -153,7 +153,7 @@ TEST_F(FolderIndexTest, AChangeOfAnyFolderIsNoticed) {
     EXPECT_EQ(got.origin, IndexOrigin::listed) << c.what;
     EXPECT_EQ(got.index->bytes(), datasets::list_image_folder(set(), false)->bytes()) << c.what;
   }
-  settle();
+  age_folders();
   open();
   fs::remove_all(set("validation"));
   EXPECT_NE(message_of([&] { open(); }).find("the validation split is missing"), std::string::npos);
@@ -169,7 +169,7 @@ TEST_F(FolderIndexTest, AFolderThatHasJustChangedIsNotCached) {
 TEST_F(FolderIndexTest, ASmallFolderIsNotCached) {
   fs::remove_all(set("train/a"));
   fs::remove_all(set("validation/a"));
-  settle();
+  age_folders();
   EXPECT_EQ(open().index->size(Split::train), 1100);
   EXPECT_EQ(cached_file(), "");
 }
@@ -225,7 +225,7 @@ TEST_F(FolderIndexTest, ACacheThatCannotBeWrittenIsANote) {
 TEST_F(FolderIndexTest, FilesThatWereNotCheckedAreCheckedByARunThatNeedsThem) {
   folder_.write("set/train/c/empty.png", "");
   fs::create_symlink("nowhere", set("train/c/link.png"));
-  settle();
+  age_folders();
   EXPECT_EQ(open(/*skip_bad=*/true).origin, IndexOrigin::listed);
   EXPECT_EQ(open(/*skip_bad=*/true).origin, IndexOrigin::cached);
   EXPECT_NE(message_of([&] { open(); }).find("train/c/empty.png: the file is empty; remove it, or set"),
@@ -234,7 +234,7 @@ TEST_F(FolderIndexTest, FilesThatWereNotCheckedAreCheckedByARunThatNeedsThem) {
   EXPECT_NE(message_of([&] { open(); }).find("train/c/link.png: a link to a file that does not exist; remove it"),
             std::string::npos);
   fs::remove(set("train/c/link.png"));
-  settle();
+  age_folders();
   EXPECT_EQ(open().origin, IndexOrigin::listed);
   EXPECT_EQ(open(/*skip_bad=*/true).origin, IndexOrigin::cached) << "more was checked than is asked for";
 }

@@ -20,9 +20,9 @@ void write_gz(const std::string& path, const std::string& bytes) {
   gzclose(file);
 }
 
-std::string big_endian(std::initializer_list<std::uint32_t> numbers) {
+std::string big_endian(std::initializer_list<std::uint32_t> values) {
   std::string out;
-  for (const auto number : numbers)
+  for (const auto number : values)
     for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(number >> shift & 0xff);
   return out;
 }
