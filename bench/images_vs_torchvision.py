@@ -54,10 +54,7 @@ def main():
                                  "peer": base.lines_of(peer)[-1]["images_per_s"]})
     result["ratios"] = [round(r["trireme"] / r["peer"], 3) for r in result["rounds"]]
     result["median_ratio"] = statistics.median(result["ratios"])
-    text = json.dumps(result, indent=2)
-    print(text)
-    if a.out:
-        a.out.write_text(text + "\n")
+    base.show(result, a.out)
 
 
 if __name__ == "__main__":

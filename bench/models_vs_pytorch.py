@@ -104,10 +104,7 @@ def main():
     result["ratios"] = {
         key: [round(r["trireme"][key] / r["peer"][key], 3) for r in result["rounds"]] for key in ("step_s", "first_s", "rss_mb")}
     result["median_ratios"] = {key: round(statistics.median(values), 3) for key, values in result["ratios"].items()}
-    text = json.dumps(result, indent=2)
-    print(text)
-    if a.out:
-        a.out.write_text(text + "\n")
+    base.show(result, a.out)
 
 
 if __name__ == "__main__":

@@ -192,6 +192,14 @@ def machine(a):
             "date": time.strftime("%Y-%m-%d")}
 
 
+def show(result, out):
+    """Prints a result as JSON, and writes it to the file `out` if that is given."""
+    text = json.dumps(result, indent=2)
+    print(text)
+    if out:
+        out.write_text(text + "\n")
+
+
 def main():
     a = arguments()
     measure = {"trireme": trireme_speed if a.mode == "speed" else trireme_accuracy,
@@ -219,10 +227,7 @@ def main():
             ratio = f"{ours / theirs:9.3f}" if k in timed else ""
             print(f"{k:16}{ours:12.4f}{theirs:12.4f}{ratio}" if ours is not None else f"{k:16}{'-':>12}{theirs:12.4f}")
         print()
-    text = json.dumps(result, indent=2)
-    print(text)
-    if a.out:
-        a.out.write_text(text + "\n")
+    show(result, a.out)
 
 
 if __name__ == "__main__":

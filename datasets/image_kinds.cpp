@@ -26,9 +26,7 @@ template <class T>
 Fields<T>& add_folder_fields(Fields<T>& table, const std::string& path_text, std::int64_t default_size) {
   table.add("path", &FolderOptions::path, path_text, {.path = true});
   add_image_fields(table, default_size);
-  return table.add("cache_mb", &FolderOptions::cache_mb,
-                   "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch.",
-                   {.min = 0, .max = 1e9});
+  return add_cache_field(table);
 }
 
 const Fields<FolderOptions>& folder_fields() {

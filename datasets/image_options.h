@@ -41,6 +41,14 @@ Fields<T>& add_image_rules(Fields<T>& table, std::optional<std::int64_t> default
       });
 }
 
+/// For a kind that decodes images: T::cache_mb, MiB.
+template <class T>
+Fields<T>& add_cache_field(Fields<T>& table) {
+  return table.add("cache_mb", &T::cache_mb,
+                   "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch.",
+                   {.min = 0, .max = 1e9});
+}
+
 /// `default_size`: pixels per side if image_size is unset; unset for a kind that never resizes its images. `usual`: the
 /// normalisation if neither the user nor weights have one.
 template <class T>

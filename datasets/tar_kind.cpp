@@ -60,8 +60,7 @@ const Fields<TarShardOptions>& tar_fields() {
              "this many ones that come next. 1: only the shards' order is random.",
              {.min = 1, .max = kMostSamples});
     add_image_fields(rows, kTarPixels);
-    rows.add("cache_mb", &O::cache_mb, "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch.",
-             {.min = 0, .max = 1e9});
+    add_cache_field(rows);
     return rows.rule([](const O& o, const CheckedSection& section) {
       for (const auto split : data::kSplits) {
         const auto& shards = shards_of(o, split);

@@ -55,6 +55,7 @@ class Classification final : public Task {
   }
 
   at::Tensor weight(const data::Batch& batch) const override {
+    if (counts_samples_ && !class_weights_.defined()) return {};
     const auto target = target_of(batch);
     if (class_weights_.defined()) {
       nn::check_labels(target.labels, class_weights_.numel());
@@ -63,7 +64,6 @@ class Classification final : public Task {
       weights = weights.index_select(0, (target.labels * valid).flatten()).view_as(valid) * valid;
       return (target.shares.defined() ? weights * target.shares : weights).sum();
     }
-    if (counts_samples_) return {};
     return target.shares.defined() ? (target.shares * target.labels.ne(nn::kNoLabel)).sum().to(at::kDouble)
                                    : count_valid(target.labels);
   }

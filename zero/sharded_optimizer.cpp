@@ -104,12 +104,12 @@ StepResult ShardedOptimizer::apply_gradients(double lr) {
   Decision on_host;  // read once, before the all-gathers of new weights are launched, since the read would wait for
                      // them too
   if (offloads()) on_host = {factor.defined() ? factor.cpu() : factor, skip.cpu()};
-  // The next forward pass starts with the weights of the last bucket, so its all-gather is launched first.
   const auto decision = [&](std::size_t b) -> const Decision& {
     return weights.residency(b).offload_master ? on_host : on_device;
   };
   const bool needs_sums = !parts_.empty() && parts_.front().optimizer->needs_slice_sums();
   if (needs_sums) add_slice_sums(decision);
+  // The next forward pass starts with the weights of the last bucket, so its all-gather is launched first.
   for (std::size_t b = parts_.size(); b-- > 0;) {
     if (!needs_sums) set_gradients(b, decision(b));
     update(b, lr, decision(b));

@@ -139,19 +139,16 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
     }
     const auto info = file->info(name);
     const auto& shape = parameter.placement.shape;
-    std::function<at::Tensor(const at::Tensor&)> conversion;
+    Fit fit{&parameter, file, name};
     if (info.shape != shape && c10::isFloatingType(info.dtype) && others.conversion)
-      conversion = others.conversion(parameter.name, info.shape, shape);
-    if (conversion) {
+      fit.conversion = others.conversion(parameter.name, info.shape, shape);
+    if (fit.conversion)
       converted.push_back(
           fmt::format("{} from [{}] to [{}]", parameter.name, fmt::join(info.shape, ", "), fmt::join(shape, ", ")));
-      fits.push_back({&parameter, file, name, std::move(conversion)});
-      continue;
-    }
-    if (const auto wrong = misfit(info, parameter); !wrong.empty())
+    if (const auto wrong = fit.conversion ? "" : misfit(info, parameter); !wrong.empty())
       (head ? newly_initialized : misfits).push_back(wrong);
     else
-      fits.push_back({&parameter, file, name, {}});
+      fits.push_back(std::move(fit));
   }
   if (!missing.empty() || !misfits.empty()) {
     std::string text;
