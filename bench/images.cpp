@@ -11,7 +11,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "core/data/batch_maker.h"
 #include "datasets/datasets.h"
 
 namespace trireme {
@@ -32,12 +35,19 @@ int measure(int argc, char** argv) {
   options.cache_mb = 0;
   auto source = datasets::image_folder(options);
   const auto data = data::open(source, {});
+  const data::BatchMaker maker(data.train, {.augment = true});
+  constexpr std::int64_t kBatch = 8;
   std::int64_t images = 0;
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   double spent = 0;
-  for (; spent < seconds; spent = std::chrono::duration<double>(Clock::now() - begin).count(), ++images)
-    data.train->get(images % data.train->size(), images / data.train->size(), /*augment=*/true);
+  for (; spent < seconds; spent = std::chrono::duration<double>(Clock::now() - begin).count()) {
+    auto step = maker.start(std::vector<std::int64_t>(kBatch), /*repeat_first=*/false);
+    for (std::size_t i = 0; i < kBatch; ++i, ++images)
+      maker.read(step, i, images % data.train->size(), images / data.train->size());
+    maker.upload(step);
+    for (auto& raw : maker.collect(std::move(step), {{0, kBatch}})) static_cast<void>(maker.finish(std::move(raw)));
+  }
   fmt::print("{{\"images\": {}, \"seconds\": {:.3f}, \"images_per_s\": {:.1f}}}\n", images, spent,
              static_cast<double>(images) / spent);
   return 0;

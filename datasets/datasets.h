@@ -34,7 +34,7 @@ struct ImageOptions {
 
 struct FolderOptions : ImageOptions {
   std::string path = "";
-  double cache_mb = 512;  ///< decoded images kept in memory, per rank
+  std::optional<double> cache_mb{};  ///< for decoded images, per rank; unset: 512, or all with shard_data
 };
 /// Folders of images by split and class (image_folder.h).
 data::DatasetFactory image_folder(FolderOptions options = {});
@@ -65,7 +65,7 @@ struct TarShardOptions : ImageOptions {
   std::string train = "", validation = "", test = "";  ///< patterns (shard_pattern.h); test may be empty
   std::vector<std::string> classes{};                  ///< names; empty: those of classes.txt, else numbers
   std::int64_t shuffle_buffer = 1000;                  ///< samples
-  double cache_mb = 512;                               ///< decoded images kept in memory, per rank
+  std::optional<double> cache_mb{};  ///< for decoded images, per rank; unset: 512, or all with shard_data
 };
 /// Tar archives in WebDataset's convention (tar_index.h).
 data::DatasetFactory tar_shards(TarShardOptions options = {});

@@ -8,29 +8,24 @@ namespace trireme::datasets {
 ImageDataset::ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,
                            std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log)
     : source_(std::move(source)),
-      transform_(transform),
+      transform_(std::move(transform), seed),
       seed_(seed),
       cache_(source_->size(), std::move(budget)),
       bad_(skip_bad, log) {}
 
 std::optional<data::Sample> ImageDataset::get(std::int64_t index, std::int64_t epoch, bool augment) {
-  return bad_.guard(index, [&] { return read(index, epoch, augment); });
+  return get_with({kPixelValues}, index, epoch, augment);
 }
 
 std::optional<data::Sample> ImageDataset::get_with(const std::vector<std::string>& inputs, std::int64_t index,
                                                    std::int64_t epoch, bool augment) {
-  if (std::find(inputs.begin(), inputs.end(), kPixelValues) != inputs.end()) return get(index, epoch, augment);
-  return data::Sample{{}, data::class_label(source_->label(index))};
+  auto sample = read(inputs, index, epoch, augment);
+  if (sample) sample = data::transform_alone(*this, *sample);
+  return sample;
 }
 
 std::vector<nn::SampleTensor> ImageDataset::combined_targets() const {
-  return transform_.mix.any() ? mixed_targets() : std::vector<nn::SampleTensor>();
-}
-
-data::Sample ImageDataset::combine(data::Sample sample, const data::Sample& other, std::int64_t index,
-                                   std::int64_t epoch) {
-  mix(sample, other, draw_mix(transform_.mix, seed_, epoch, index, transform_.size, transform_.size));
-  return sample;
+  return transform_.options().mix.any() ? mixed_targets() : std::vector<nn::SampleTensor>();
 }
 
 std::vector<std::int64_t> ImageDataset::order(std::uint64_t seed, std::int64_t epoch) const {
@@ -39,28 +34,52 @@ std::vector<std::int64_t> ImageDataset::order(std::uint64_t seed, std::int64_t e
 }
 
 nn::DataSpec ImageDataset::spec() {
-  return {.inputs = {{kPixelValues, at::kFloat, {source_->channels(), transform_.size, transform_.size}}},
+  const auto size = transform_.options().size;
+  return {.inputs = {{kPixelValues, at::kFloat, {source_->channels(), size, size}}},
           .targets = {{nn::kLabels, at::kLong, {}}},
           .ignored_labels = false};
+}
+
+data::RowSpec ImageDataset::row_spec(const std::vector<std::string>& inputs, bool augment) const {
+  const auto size = transform_.options().size;
+  const bool pixels = std::find(inputs.begin(), inputs.end(), kPixelValues) != inputs.end();
+  data::RowSpec spec{.targets = {{nn::kLabels, at::kLong, {}}}};
+  if (pixels) spec.inputs.push_back({kPixelValues, at::kByte, {size, size, source_->channels()}});
+  transform_.add_draws(spec, pixels, augment);
+  return spec;
+}
+
+std::optional<data::Sample> ImageDataset::read(const std::vector<std::string>& inputs, std::int64_t index,
+                                               std::int64_t epoch, bool augment) {
+  const auto read_with_pixels = [&](bool with_pixels) {
+    data::Sample sample{{}, data::class_label(source_->label(index))};
+    std::optional<Augmentation> chance;
+    if (with_pixels) sample.inputs.set(kPixelValues, pixels(index, augment, epoch, &chance));
+    if (augment) transform_.add_draws(sample, chance, epoch, index);
+    return sample;
+  };
+  if (std::find(inputs.begin(), inputs.end(), kPixelValues) == inputs.end()) return read_with_pixels(false);
+  return bad_.guard(index, [&] { return read_with_pixels(true); });
 }
 
 at::Tensor ImageDataset::cached_pixels(std::int64_t index) {
   if (auto image = cache_.find(index); image.defined()) return image;
   auto image = source_->load(index);
-  if (!transform_.crop) image = fit(image, transform_);
+  if (!transform_.options().crop) image = fit(image, transform_.options());
   cache_.add(index, image);
   return image;
 }
 
-data::Sample ImageDataset::read(std::int64_t index, std::int64_t epoch, bool augment) {
+at::Tensor ImageDataset::pixels(std::int64_t index, bool augment, std::int64_t epoch,
+                                std::optional<Augmentation>* chance) {
+  const auto& options = transform_.options();
   auto image = cached_pixels(index);
-  Augmentation chance;
-  if (augment) chance = draw_augmentation(transform_, seed_, epoch, index, image.size(0), image.size(1));
-  if (chance.crop)
-    image = resize(crop(image, *chance.crop), transform_.size, transform_.size);
-  else if (transform_.crop)
-    image = fit(image, transform_);
-  return {{{kPixelValues, model_input(image, transform_, chance)}}, data::class_label(source_->label(index))};
+  if (augment) *chance = draw_augmentation(options, seed_, epoch, index, image.size(0), image.size(1));
+  if (*chance && (*chance)->crop)
+    image = resize(crop(image, *(*chance)->crop), options.size, options.size);
+  else if (options.crop)
+    image = fit(image, options);
+  return *chance ? datasets::augment(image, **chance) : image;
 }
 
 }  // namespace trireme::datasets

@@ -1,19 +1,25 @@
 // ImageDataset: makes samples from a PixelSource, the transform and the cache.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/data/bad_samples.h"
 #include "core/data/dataset.h"
+#include "core/data/rows.h"
+#include "datasets/batch_transform.h"
 #include "datasets/pixel_cache.h"
 #include "datasets/pixel_source.h"
-#include "datasets/transform.h"
 
 namespace trireme::datasets {
 
 /// The cache holds images after the steps that are the same in every epoch: of the final size (fit()), or as they are
 /// loaded if there is a random crop.
-class ImageDataset : public data::Dataset {
+class ImageDataset : public data::Dataset, public data::RowSamples {
  public:
   ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,
                std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log);
@@ -24,18 +30,26 @@ class ImageDataset : public data::Dataset {
   std::optional<data::Sample> get_with(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
                                        bool augment) override;
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override;
-  [[nodiscard]] data::Sample combine(data::Sample sample, const data::Sample& other, std::int64_t index,
-                                     std::int64_t epoch) override;
   [[nodiscard]] std::vector<std::int64_t> order(std::uint64_t seed, std::int64_t epoch) const override;
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
   [[nodiscard]] nn::DataSpec spec() override;
 
+  [[nodiscard]] data::RowSamples* rows() override { return this; }
+  [[nodiscard]] data::RowSpec row_spec(const std::vector<std::string>& inputs, bool augment) const override;
+  /// pixel_values are uint8 [H, W, C].
+  std::optional<data::Sample> read(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
+                                   bool augment) override;
+  [[nodiscard]] data::Sample transform_batch(data::Sample batch, bool combine) const override {
+    return transform_(std::move(batch), combine);
+  }
+
  private:
-  data::Sample read(std::int64_t index, std::int64_t epoch, bool augment);
   at::Tensor cached_pixels(std::int64_t index);
+  /// Uint8 [H, W, C] of the final size.
+  at::Tensor pixels(std::int64_t index, bool augment, std::int64_t epoch, std::optional<Augmentation>* chance);
 
   std::shared_ptr<PixelSource> source_;
-  TransformOptions transform_;
+  BatchTransform transform_;
   std::uint64_t seed_;
   PixelCache cache_;
   data::BadSamples bad_;

@@ -9,12 +9,18 @@
 #include "datasets/preprocessor.h"
 
 namespace trireme::datasets {
+namespace {
+
+constexpr double kCacheMb = 512, kUnlimited = 1e9;
+
+}  // namespace
 
 data::Datasets image_splits(const std::map<data::Split, std::shared_ptr<PixelSource>>& sources,
                             std::vector<std::string> classes, const ImageOptions& options, std::int64_t default_size,
-                            double cache_mb, const data::OpenContext& context) {
+                            std::optional<double> cache_mb, const data::OpenContext& context) {
   data::Datasets out;
-  const auto budget = std::make_shared<CacheBudget>(static_cast<std::int64_t>(cache_mb * 1024 * 1024));
+  const double mebibytes = cache_mb.value_or(context.shard_data ? kUnlimited : kCacheMb);
+  const auto budget = std::make_shared<CacheBudget>(static_cast<std::int64_t>(mebibytes * 1024 * 1024));
   for (const auto& [split, source] : sources)
     out.of(split) = std::make_shared<ImageDataset>(source, transform_of(options, default_size, split), context.seed,
                                                    budget, context.skip_bad_samples, context.log);

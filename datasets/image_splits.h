@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,11 @@
 
 namespace trireme::datasets {
 
-/// `default_size`: pixels per side when options.image_size is unset; `cache_mb`: memory for decoded images.
+/// `default_size`: pixels per side when options.image_size is unset; `cache_mb`: memory for decoded images; unset: by
+/// default 512 MiB, and no limit with context.shard_data.
 /// @pre mean and std are set
 data::Datasets image_splits(const std::map<data::Split, std::shared_ptr<PixelSource>>& sources,
                             std::vector<std::string> classes, const ImageOptions& options, std::int64_t default_size,
-                            double cache_mb, const data::OpenContext& context);
+                            std::optional<double> cache_mb, const data::OpenContext& context);
 
 }  // namespace trireme::datasets

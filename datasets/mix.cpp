@@ -1,7 +1,7 @@
 #include "datasets/mix.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/lerp.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
@@ -69,21 +69,29 @@ std::vector<nn::SampleTensor> mixed_targets() {
   return {{nn::kMixedLabels, at::kLong}, {nn::kLabelShares, at::kFloat}};
 }
 
-void mix(data::Sample& sample, const data::Sample& other, const Mix& how) {
-  const auto *own = sample.inputs.find(kPixelValues), *its = other.inputs.find(kPixelValues);
-  if (own != nullptr && its != nullptr) {
-    const auto box = [&how](const at::Tensor& image) {
-      return image.narrow(1, how.top, how.bottom - how.top).narrow(2, how.left, how.right - how.left);
-    };
-    auto mixed = how.cut ? own->clone() : *own * how.share;
-    if (how.cut)
-      box(mixed).copy_(box(*its));
-    else
-      mixed.add_(*its, 1 - how.share);
-    sample.inputs.set(kPixelValues, std::move(mixed));
+at::Tensor as_tensor(const Mix& how) {
+  const auto box = [](std::int64_t pixel) { return static_cast<double>(pixel); };
+  return at::tensor({how.share, how.cut ? 1 : how.share, box(how.top), box(how.bottom), box(how.left), box(how.right)},
+                    at::kDouble);
+}
+
+nn::SampleTensor mix_tensor() { return {"mix", at::kDouble, {6}}; }
+
+data::Sample mix(const data::Sample& batch, const at::Tensor& draws) {
+  const auto samples = draws.size(0) - 1;
+  data::Sample out;
+  for (const auto& [name, tensor] : batch.inputs) out.inputs.set(name, tensor.narrow(0, 0, samples));
+  for (const auto& [name, tensor] : batch.targets) out.targets.set(name, tensor.narrow(0, 0, samples));
+  const auto own = draws.narrow(0, 0, samples);
+  if (const auto* pixels = batch.inputs.find(kPixelValues)) {
+    const auto inside = box_mask(own.narrow(1, 2, 4), pixels->size(2), pixels->size(3));
+    const auto outside = own.narrow(1, 1, 1).unsqueeze(2).unsqueeze(3);
+    const auto weight = outside.masked_fill(inside, 0).to(pixels->scalar_type());
+    out.inputs.set(kPixelValues, at::lerp(pixels->narrow(0, 1, samples), pixels->narrow(0, 0, samples), weight));
   }
-  sample.targets.set(nn::kMixedLabels, other.targets[nn::kLabels]);
-  sample.targets.set(nn::kLabelShares, at::scalar_tensor(how.share, at::kFloat));
+  out.targets.set(nn::kMixedLabels, batch.targets[nn::kLabels].narrow(0, 1, samples));
+  out.targets.set(nn::kLabelShares, own.select(1, 0).to(at::kFloat));
+  return out;
 }
 
 }  // namespace trireme::datasets

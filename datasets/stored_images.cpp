@@ -78,16 +78,25 @@ Idx read_idx(const std::string& path, std::uint32_t magic, const char* what) {
 
 class StoredSource : public PixelSource {
  public:
-  explicit StoredSource(StoredImages images) : images_(std::move(images)) {}
-  [[nodiscard]] std::int64_t size() const override { return images_.pixels.size(0); }
+  StoredSource(const StoredImages& images, std::int64_t first, std::int64_t step)
+      : images_(images), first_(first), step_(step) {
+    // A copy, so that the memory of the others is not kept.
+    if (step > 1)
+      images_.pixels = images.pixels.slice(0, first, std::nullopt, step).clone(at::MemoryFormat::Contiguous);
+  }
+  [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(images_.labels.size()); }
   [[nodiscard]] std::int64_t channels() const override { return images_.pixels.size(3); }
   [[nodiscard]] std::int64_t label(std::int64_t index) const override {
     return images_.labels.at(static_cast<std::size_t>(index));
   }
-  [[nodiscard]] at::Tensor load(std::int64_t index) const override { return images_.pixels[index]; }
+  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+    TRIREME_CHECK(index % step_ == first_, "image {} is kept by another rank", index);
+    return images_.pixels[index / step_];
+  }
 
  private:
   StoredImages images_;
+  std::int64_t first_, step_;
 };
 
 }  // namespace
@@ -141,8 +150,8 @@ StoredImages part_of(const StoredImages& images, std::int64_t begin, std::int64_
   return {images.pixels.narrow(0, begin, end - begin), {images.labels.begin() + begin, images.labels.begin() + end}};
 }
 
-std::shared_ptr<PixelSource> stored_source(StoredImages images) {
-  return std::make_shared<StoredSource>(std::move(images));
+std::shared_ptr<PixelSource> stored_source(const StoredImages& images, std::int64_t first, std::int64_t step) {
+  return std::make_shared<StoredSource>(images, first, step);
 }
 
 }  // namespace trireme::datasets

@@ -31,6 +31,7 @@ StoredImages read_cifar(const std::vector<std::string>& files, std::int64_t labe
 /// The images [begin, end). @pre 0 <= begin <= end <= N
 StoredImages part_of(const StoredImages& images, std::int64_t begin, std::int64_t end);
 
-std::shared_ptr<PixelSource> stored_source(StoredImages images);
+/// A source that keeps only images `first`, `first + step`, ..., which alone can be loaded; it has all labels.
+std::shared_ptr<PixelSource> stored_source(const StoredImages& images, std::int64_t first = 0, std::int64_t step = 1);
 
 }  // namespace trireme::datasets

@@ -69,7 +69,7 @@ std::vector<std::string> read_names(const std::string& path, std::int64_t classe
 }
 
 data::Datasets open_stored(StoredImageOptions& options, const data::OpenContext& context, const StoredKind& kind,
-                           const StoredImages& train, StoredImages test, std::vector<std::string> classes) {
+                           const StoredImages& train, const StoredImages& test, std::vector<std::string> classes) {
   fill_normalisation(options, context, kind.usual);
   if (context.skip_bad_samples)
     config::fail(context.section, "on_bad_sample",
@@ -78,11 +78,13 @@ data::Datasets open_stored(StoredImageOptions& options, const data::OpenContext&
   if (held_out >= count)
     config::fail(context.section, "validation_images",
                  fmt::format("leaves none of the {} training images to train on; lower it", count));
+  const auto source = [&context](const StoredImages& images) {
+    return context.shard_data ? stored_source(images, context.launch.rank, context.launch.size) : stored_source(images);
+  };
   std::map<data::Split, std::shared_ptr<PixelSource>> sources;
-  sources[data::Split::train] = stored_source(part_of(train, 0, count - held_out));
-  sources[data::Split::validation] =
-      stored_source(held_out > 0 ? part_of(train, count - held_out, count) : std::move(test));
-  if (held_out > 0) sources[data::Split::test] = stored_source(std::move(test));
+  sources[data::Split::train] = source(part_of(train, 0, count - held_out));
+  sources[data::Split::validation] = source(held_out > 0 ? part_of(train, count - held_out, count) : test);
+  if (held_out > 0) sources[data::Split::test] = source(test);
   auto out = image_splits(sources, std::move(classes), options, kind.side, /*cache_mb=*/0, context);
   out.info.source = options.path;
   return out;

@@ -62,6 +62,7 @@ TensorDataset::TensorDataset(const std::string& file, TransformOptions transform
   if (spec_.inputs.empty())
     throw DataError(fmt::format("{}: holds labels, but no inputs, such as pixel_values [N, 3, H, W]", file));
   if (*type == at::kLong) count_classes();
+  batch_transform_ = std::make_unique<BatchTransform>(transform_, seed_);
 }
 
 void TensorDataset::add_input(const std::string& name) {
@@ -104,12 +105,6 @@ std::vector<nn::SampleTensor> TensorDataset::combined_targets() const {
   return transform_.mix.any() ? mixed_targets() : std::vector<nn::SampleTensor>();
 }
 
-data::Sample TensorDataset::combine(data::Sample sample, const data::Sample& other, std::int64_t index,
-                                    std::int64_t epoch) {
-  mix(sample, other, draw_mix(transform_.mix, seed_, epoch, index, transform_.size, transform_.size));
-  return sample;
-}
-
 bool TensorDataset::normalised() const {
   return file_.tensors().contains(kPixelValues) && file_.entry(kPixelValues).dtype == at::kByte;
 }
@@ -148,12 +143,40 @@ std::optional<data::Sample> TensorDataset::get(std::int64_t index, std::int64_t 
 
 std::optional<data::Sample> TensorDataset::get_with(const std::vector<std::string>& inputs, std::int64_t index,
                                                     std::int64_t epoch, bool augment) {
+  auto sample = read(inputs, index, epoch, augment);
+  if (sample) sample = data::transform_alone(*this, *sample);
+  return sample;
+}
+
+data::RowSpec TensorDataset::row_spec(const std::vector<std::string>& inputs, bool augment) const {
+  data::RowSpec spec{.targets = spec_.targets};
+  bool pixels = false;
+  for (auto input : spec_.inputs) {
+    if (!contains(inputs, input.name)) continue;
+    if (input.name == kPixelValues) {
+      pixels = true;
+      if (normalised()) input = {kPixelValues, at::kByte, {transform_.size, transform_.size, 3}};
+    }
+    spec.inputs.push_back(std::move(input));
+  }
+  batch_transform_->add_draws(spec, pixels, augment);
+  return spec;
+}
+
+std::optional<data::Sample> TensorDataset::read(const std::vector<std::string>& inputs, std::int64_t index,
+                                                std::int64_t epoch, bool augment) {
   return bad_.guard(index, [&] {
     data::Sample sample;
-    for (const auto& input : spec_.inputs)
-      if (contains(inputs, input.name))
-        sample.inputs.set(input.name, input.name == kPixelValues ? image(index, epoch, augment) : value(input, index));
+    std::optional<Augmentation> chance;
+    for (const auto& input : spec_.inputs) {
+      if (!contains(inputs, input.name)) continue;
+      const bool is_image = input.name == kPixelValues;
+      if (is_image && augment)
+        chance = draw_augmentation(transform_, seed_, epoch, index, transform_.size, transform_.size);
+      sample.inputs.set(input.name, is_image ? image(index, chance.value_or(Augmentation{})) : value(input, index));
+    }
     sample.targets.set(nn::kLabels, value(spec_.targets.front(), index));
+    if (augment) batch_transform_->add_draws(sample, chance, epoch, index);
     return sample;
   });
 }
@@ -175,14 +198,13 @@ at::Tensor TensorDataset::value(const nn::SampleTensor& tensor, std::int64_t ind
   return out;
 }
 
-at::Tensor TensorDataset::image(std::int64_t index, std::int64_t epoch, bool augment) const {
+/// Raw pixels: uint8 [H, W, 3], or floating-point [3, H, W].
+at::Tensor TensorDataset::image(std::int64_t index, const Augmentation& chance) const {
   const auto side = transform_.size;
-  Augmentation chance;
-  if (augment) chance = draw_augmentation(transform_, seed_, epoch, index, side, side);
   if (normalised()) {
     auto image = raw(kPixelValues, index).permute({1, 2, 0}).contiguous();
     if (chance.crop) image = resize(crop(image, *chance.crop), side, side);
-    return model_input(image, transform_, chance);
+    return augment(image, chance);
   }
   auto image = value(*spec_.input(kPixelValues), index);
   if (const auto& part = chance.crop)
@@ -190,9 +212,7 @@ at::Tensor TensorDataset::image(std::int64_t index, std::int64_t epoch, bool aug
                 image.narrow(1, part->top, part->height).narrow(2, part->left, part->width).unsqueeze(0).contiguous(),
                 at::IntArrayRef({side, side}), false, std::nullopt)
                 .squeeze(0);
-  if (chance.flip) image = image.flip({2});
-  if (chance.erased) erase(image, *chance.erased);
-  return image.contiguous();
+  return chance.flip ? image.flip({2}) : image;
 }
 
 }  // namespace trireme::datasets

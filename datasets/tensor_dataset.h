@@ -14,11 +14,12 @@
 #include "core/base/safetensors_file.h"
 #include "core/data/bad_samples.h"
 #include "core/data/dataset.h"
-#include "datasets/transform.h"
+#include "core/data/rows.h"
+#include "datasets/batch_transform.h"
 
 namespace trireme::datasets {
 
-class TensorDataset : public data::Dataset {
+class TensorDataset : public data::Dataset, public data::RowSamples {
  public:
   /// @param transform its size is replaced by the file's.
   /// @throws DataError: not such a file; wrong dtypes or shapes; no samples; a label below 0 other than -100.
@@ -32,9 +33,15 @@ class TensorDataset : public data::Dataset {
   /// `classes` is the largest label + 1, or 0 without integer labels.
   [[nodiscard]] nn::DataSpec spec() override { return spec_; }
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override;
-  [[nodiscard]] data::Sample combine(data::Sample sample, const data::Sample& other, std::int64_t index,
-                                     std::int64_t epoch) override;
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
+
+  [[nodiscard]] data::RowSamples* rows() override { return this; }
+  [[nodiscard]] data::RowSpec row_spec(const std::vector<std::string>& inputs, bool augment) const override;
+  std::optional<data::Sample> read(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
+                                   bool augment) override;
+  [[nodiscard]] data::Sample transform_batch(data::Sample batch, bool combine) const override {
+    return (*batch_transform_)(std::move(batch), combine);
+  }
 
   /// Whether the file has pixel_values of uint8, which are scaled and normalised. @throws DataError
   static bool has_raw_images(const std::string& file);
@@ -49,13 +56,14 @@ class TensorDataset : public data::Dataset {
   void count_classes();
   [[nodiscard]] at::Tensor raw(const std::string& name, std::int64_t index) const;
   [[nodiscard]] at::Tensor value(const nn::SampleTensor& tensor, std::int64_t index) const;
-  [[nodiscard]] at::Tensor image(std::int64_t index, std::int64_t epoch, bool augment) const;
+  [[nodiscard]] at::Tensor image(std::int64_t index, const Augmentation& chance) const;
 
   SafeTensorsFile file_;
   TransformOptions transform_;
   std::uint64_t seed_;
   std::int64_t size_ = 0;
   nn::DataSpec spec_;  ///< with the dtypes that samples have
+  std::unique_ptr<const BatchTransform> batch_transform_;
   data::BadSamples bad_;
 };
 

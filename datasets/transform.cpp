@@ -1,7 +1,12 @@
 #include "datasets/transform.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <array>
@@ -108,45 +113,69 @@ at::Tensor fit(const at::Tensor& image, const TransformOptions& options) {
   return crop(resize(image, height, width), {offset(height), offset(width), size, size});
 }
 
-at::Tensor normalise(const at::Tensor& image, const TransformOptions& options, bool flip) {
-  const auto channels = static_cast<std::int64_t>(options.mean.size());
-  TRIREME_CHECK(
-      image.dim() == 3 && image.size(2) == channels && image.scalar_type() == at::kByte && image.is_contiguous(),
-      "the transform takes contiguous uint8 [H, W, {}]", channels);
-  const auto height = image.size(0), width = image.size(1);
-  auto out = at::empty({channels, height, width}, at::kFloat);
-  const auto* in = image.const_data_ptr<unsigned char>();
-  auto* planes = out.mutable_data_ptr<float>();
-  for (std::int64_t channel = 0; channel < channels; ++channel) {
-    // The 256 values are computed once in double and then looked up.
-    std::array<float, 256> table{};
-    const auto c = static_cast<std::size_t>(channel);
-    for (std::size_t value = 0; value < table.size(); ++value)
-      table[value] = static_cast<float>((static_cast<double>(value) / 255.0 - options.mean[c]) / options.std[c]);
-    for (std::int64_t y = 0; y < height; ++y) {
-      const auto* row = in + y * width * channels + channel;
-      auto* target = planes + (channel * height + y) * width;
-      for (std::int64_t x = 0; x < width; ++x) target[x] = table[row[(flip ? width - 1 - x : x) * channels]];
-    }
+at::Tensor mirror(const at::Tensor& image) {
+  const auto height = image.size(0), width = image.size(1), channels = image.size(2);
+  const auto source = image.contiguous();
+  auto out = at::empty(image.sizes(), at::kByte);
+  const auto* from = source.const_data_ptr<unsigned char>();
+  auto* to = out.mutable_data_ptr<unsigned char>();
+  for (std::int64_t y = 0; y < height; ++y, from += width * channels)
+    for (std::int64_t x = width; x-- > 0; to += channels) std::copy_n(from + x * channels, channels, to);
+  return out;
+}
+
+at::Tensor augment(const at::Tensor& image, const Augmentation& chance) {
+  auto out = chance.flip ? mirror(image) : image;
+  for (const auto& operation : chance.operations) out = apply_operation(out, operation);
+  return out;
+}
+
+at::Tensor Normalise::operator()(const at::Tensor& images) const {
+  TRIREME_CHECK(images.dim() == 4 && images.size(3) == static_cast<std::int64_t>(mean_.size()) &&
+                    images.scalar_type() == at::kByte,
+                "the normalisation takes uint8 [N, H, W, {}]", mean_.size());
+  return images.is_cpu() ? on_cpu(images) : on_device(images);
+}
+
+at::Tensor Normalise::on_cpu(const at::Tensor& images) const {
+  const auto count = images.size(0), height = images.size(1), width = images.size(2), channels = images.size(3);
+  const auto by_image = images[0].is_contiguous() ? images : images.contiguous();
+  auto out = at::empty({count, channels, height, width}, at::kFloat);
+  auto* plane = out.mutable_data_ptr<float>();
+  // The 256 values of each channel are computed once and then looked up.
+  std::vector<std::array<float, 256>> tables(mean_.size());
+  for (std::size_t c = 0; c < tables.size(); ++c)
+    for (std::size_t value = 0; value < 256; ++value)
+      tables[c][value] = static_cast<float>((static_cast<double>(value) / 255.0 - mean_[c]) / std_[c]);
+  for (std::int64_t n = 0; n < count; ++n) {
+    const auto* image = by_image.const_data_ptr<unsigned char>() + n * by_image.stride(0);
+    for (std::size_t c = 0; c < tables.size(); ++c, plane += height * width)
+      for (std::int64_t i = 0; i < height * width; ++i)
+        plane[i] = tables[c][image[i * channels + static_cast<std::int64_t>(c)]];
   }
   return out;
 }
 
-void erase(const at::Tensor& values, const Rectangle& part) {
-  values.narrow(1, part.top, part.height).narrow(2, part.left, part.width).zero_();
+at::Tensor Normalise::on_device(const at::Tensor& images) const {
+  at::Tensor constants;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!constants_.defined() || constants_.device() != images.device())
+      constants_ = (at::stack({at::tensor(mean_, at::kDouble), at::tensor(std_, at::kDouble)}) * 255)
+                       .to(at::kFloat)
+                       .view({2, -1, 1, 1})
+                       .to(images.device());
+    constants = constants_;
+  }
+  return at::sub(images.permute({0, 3, 1, 2}), constants[0]).div_(constants[1]);
 }
 
-at::Tensor model_input(const at::Tensor& image, const TransformOptions& options, const Augmentation& chance) {
-  auto changed = image;
-  auto flip = chance.flip;
-  if (flip && !chance.operations.empty()) {  // otherwise the flip is a part of the normalisation
-    changed = image.flip({1});
-    flip = false;
-  }
-  for (const auto& operation : chance.operations) changed = apply_operation(changed, operation);
-  auto values = normalise(changed, options, flip);
-  if (chance.erased) erase(values, *chance.erased);
-  return values;
+at::Tensor box_mask(const at::Tensor& boxes, std::int64_t height, std::int64_t width) {
+  const auto within = [&](std::int64_t from, std::int64_t size) {
+    const auto at = at::arange(size, boxes.options());
+    return at.ge(boxes.narrow(1, from, 1)).logical_and_(at.lt(boxes.narrow(1, from + 1, 1)));
+  };
+  return within(0, height).unsqueeze(2).logical_and(within(2, width).unsqueeze(1)).unsqueeze(1);
 }
 
 }  // namespace trireme::datasets

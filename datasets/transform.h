@@ -11,7 +11,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "datasets/mix.h"
@@ -62,13 +64,30 @@ at::Tensor crop(const at::Tensor& image, const Rectangle& part);
 /// uint8 [H, W, C] -> uint8 [size, size, C] without augmentation.
 at::Tensor fit(const at::Tensor& image, const TransformOptions& options);
 
-/// uint8 [H, W, C] -> float32 [C, H, W], mirrored if `flip`.
-at::Tensor normalise(const at::Tensor& image, const TransformOptions& options, bool flip);
+/// uint8 [H, W, C] mirrored left to right.
+at::Tensor mirror(const at::Tensor& image);
 
-/// Sets the part of [C, H, W] to 0, in place.
-void erase(const at::Tensor& values, const Rectangle& part);
+/// The random steps after crop and resize that keep an image uint8 [H, W, C]: the flip and the operations.
+at::Tensor augment(const at::Tensor& image, const Augmentation& chance);
 
-/// The steps after the resize: uint8 [size, size, C] -> float32 [C, size, size].
-at::Tensor model_input(const at::Tensor& image, const TransformOptions& options, const Augmentation& chance);
+/// (value / 255 - mean) / std of each channel. Thread-safe.
+class Normalise {
+ public:
+  /// By channel.
+  Normalise(std::vector<double> mean, std::vector<double> std) : mean_(std::move(mean)), std_(std::move(std)) {}
+  /// uint8 [N, H, W, C] of any strides -> float32 [N, C, H, W]. On the CPU each value is computed in double and then
+  /// rounded; elsewhere in float32, without synchronising the host after the first call.
+  at::Tensor operator()(const at::Tensor& images) const;
+
+ private:
+  [[nodiscard]] at::Tensor on_cpu(const at::Tensor& images) const;
+  [[nodiscard]] at::Tensor on_device(const at::Tensor& images) const;
+  std::vector<double> mean_, std_;
+  mutable std::mutex mutex_;
+  mutable at::Tensor constants_;  ///< float32 [2, C, 1, 1]: mean and std times 255, on the device that asked last
+};
+
+/// Bool [N, 1, H, W]: the pixels within the rows [top, bottom) and the columns [left, right) of `boxes` [N, 4].
+at::Tensor box_mask(const at::Tensor& boxes, std::int64_t height, std::int64_t width);
 
 }  // namespace trireme::datasets

@@ -102,9 +102,9 @@ std::int64_t default_workers(const comm::World& world) {
   return std::clamp<std::int64_t>(cores / world.info().local_size - computing, 1, 16);
 }
 
-/// The inputs of the first readable sample, as a batch.
-nn::NamedTensors example_of(data::Dataset& data) {
-  for (std::int64_t index = 0; index < data.size(); ++index)
+/// The inputs of the first readable sample from `first` on, as a batch.
+nn::NamedTensors example_of(data::Dataset& data, std::int64_t first) {
+  for (std::int64_t index = first; index < data.size(); ++index)
     if (auto sample = data.get(index, /*epoch=*/0, /*augment=*/false))
       return data.collate({std::move(*sample)}, {index}).inputs;
   return {};
@@ -142,6 +142,9 @@ data::LoaderOptions Booster::loader_options() const {
   options.dp_size = group.size();
   options.seed = options_.seed;
   if (!reads_inputs_) options.needed = side_inputs_;
+  options.side_inputs = side_inputs_;
+  options.exchange = sample_exchange_;
+  options.skips = options_.loading.on_bad_sample == "skip";
   options.strict = !all_read_inputs_;
   options.workers = options_.loading.workers.value_or(default_workers(world_));
   options.prefetch = options_.loading.prefetch;
@@ -163,7 +166,10 @@ Boosted Booster::boost(BoostInputs inputs) {
   run.task = std::move(inputs.task);
   check_combined(*run.task, inputs.data->combined_targets());
   inputs.source.sharded_logits = run.task->takes_sharded_logits();
-  if (!inputs.source.example) inputs.source.example = [data = inputs.data] { return example_of(*data); };
+  if (!inputs.source.example)
+    inputs.source.example = [data = inputs.data, first = options_.loading.shard_data ? world_.rank() : 0] {
+      return example_of(*data, first);
+    };
   // The loader's options are checked before anything large is made.
   const auto steps = train.epochs * data::steps_per_epoch(*inputs.data, training_options(run.task));
   run.lr_schedule = std::make_unique<optim::LrSchedule>(options_.lr_schedule, options_.optimizer.lr,
@@ -176,6 +182,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   reads_inputs_ = result.reads_inputs;
   all_read_inputs_ = least_of(world_, {reads_inputs_ ? 1 : 0, 0}).front() != 0;
   // Only now is it known which inputs this rank reads.
+  sample_exchange_ = make_sample_exchange();
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run.task));
   synchronise_norms(run.model->module());
   run.optimizer->set_buffer_sync(std::make_shared<BufferSync>(run.model->module(), *mesh_, result.broadcasts_buffers));
@@ -188,6 +195,24 @@ Boosted Booster::boost(BoostInputs inputs) {
                              };
   run.model->train(true);
   return run;
+}
+
+/// Null when each rank reads the samples that it needs. Collective.
+std::shared_ptr<const data::SampleExchange> Booster::make_sample_exchange() {
+  const auto make = [this](const comm::Group& ranks, data::Reader reader) {
+    return std::make_shared<data::SampleExchange>(ranks, world_.device(), reader, data_group().rank(), reads_inputs_);
+  };
+  const auto& loading = options_.loading;
+  if (loading.shard_data || loading.dispatch)
+    return make(world_.group(), loading.dispatch ? data::Reader::first_rank : data::Reader::by_index);
+  // Ranks that need the same samples must agree on which ones are skipped, so one of them reads.
+  if (loading.on_bad_sample != "skip") return nullptr;
+  std::vector<std::string> same_samples;
+  const auto splits = mesh_->axes(&comm::AxisKind::splits_samples);
+  for (const auto& axis : mesh_->axes())
+    if (std::find(splits.begin(), splits.end(), axis) == splits.end()) same_samples.push_back(axis);
+  const auto& ranks = mesh_->group(same_samples);
+  return ranks.size() > 1 ? make(ranks, data::Reader::first_rank) : nullptr;
 }
 
 data::LoaderOptions Booster::training_options(std::shared_ptr<const Task> task) const {

@@ -139,6 +139,7 @@ class Booster {
 
  private:
   void synchronise_norms(nn::Model& model);
+  [[nodiscard]] std::shared_ptr<const data::SampleExchange> make_sample_exchange();
   [[nodiscard]] data::LoaderOptions training_options(std::shared_ptr<const Task> task) const;
   /// The options that all loaders of this rank share.
   [[nodiscard]] data::LoaderOptions loader_options() const;
@@ -150,6 +151,7 @@ class Booster {
   std::vector<std::string> side_inputs_;  ///< of all boosted models
   bool reads_inputs_ = true;              ///< this rank's part of them
   bool all_read_inputs_ = true;           ///< on every rank, not only on those of the first pipeline stage
+  std::shared_ptr<const data::SampleExchange> sample_exchange_;  ///< null: each rank reads its own samples
 };
 
 }  // namespace trireme

@@ -61,7 +61,6 @@ struct RunSettings {
   std::string device = "auto";             ///< auto | cpu | cuda
   double memory_mb = 0;                    ///< limit for the tensors of a CPU rank; 0: none
   std::string dir{};                       ///< the run folder; "" if there is none
-  bool skips_bad_samples = false;          ///< data.on_bad_sample = "skip"
 };
 
 /// A model whose first output in training is logits of which each rank holds a part of the classes.

@@ -31,7 +31,7 @@ class BadSamples {
     } catch (const DataError& error) {
       if (!skip_)
         throw DataError(fmt::format("{}; repair or remove it, or set data.on_bad_sample = \"skip\" to continue without "
-                                    "it (not possible with tensor, sequence or pipeline parallelism)",
+                                    "it",
                                     error.what()),
                         error.where());
       const std::lock_guard lock(mutex_);

@@ -13,14 +13,14 @@ namespace trireme::data {
 struct Batch {
   /// What the model reads, [B, ...] each; B may be 0: {{"pixel_values", [B, 3, H, W]}}. Those that this rank does not
   /// read are on the meta device.
-  nn::NamedTensors inputs;
+  nn::NamedTensors inputs{};
   /// What the loss reads, [B, ...] each: {{"labels", int64 [B]}}.
-  nn::NamedTensors targets;
-  at::Tensor sample_ids;  ///< int64 [B], CPU: the samples' indices in the data set
+  nn::NamedTensors targets{};
+  at::Tensor sample_ids{};  ///< int64 [B], CPU: the samples' indices in the data set
   /// The divisor of the loss: the weight of the whole global batch, such as its number of samples or of valid tokens.
   /// 0-dim float64, on the CPU or the batch's device. The loader of Booster::boost() sets it; for batches of other
   /// loaders there is Booster::set_global_weight().
-  at::Tensor global_weight;
+  at::Tensor global_weight{};
   std::int64_t epoch = 0, step = 0;  ///< step: optimizer step since the start of training
 
   [[nodiscard]] std::int64_t size() const {

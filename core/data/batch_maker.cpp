@@ -1,6 +1,7 @@
 #include "core/data/batch_maker.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,6 +20,12 @@ at::Tensor empty_of(const nn::SampleTensor& tensor) {
   std::vector<std::int64_t> shape{0};
   for (const auto size : tensor.shape) shape.push_back(size == -1 ? 1 : size);
   return at::empty(shape, tensor.dtype);
+}
+
+bool same_sizes(const nn::SampleTensor& declared, const at::Tensor& batch) {
+  for (std::size_t d = 0; d < declared.shape.size(); ++d)
+    if (declared.shape[d] != -1 && declared.shape[d] != batch.sizes()[d + 1]) return false;
+  return true;
 }
 
 bool same_tensors(const nn::NamedTensors& tensors, const std::vector<nn::SampleTensor>& declared) {
@@ -45,64 +52,137 @@ void check_declared(const nn::NamedTensors& tensors, const std::vector<nn::Sampl
 }  // namespace
 
 BatchMaker::BatchMaker(std::shared_ptr<Dataset> dataset, Options options)
-    : dataset_(std::move(dataset)), options_(std::move(options)), spec_(dataset_->spec()) {
-  if (options_.combined)
+    : dataset_(std::move(dataset)),
+      options_(std::move(options)),
+      rows_(dataset_->rows()),
+      combines_(options_.augment && !dataset_->combined_targets().empty()),
+      device_copy_(options_.device),
+      spec_(dataset_->spec()) {
+  TRIREME_REQUIRE(!combines_ || rows_ != nullptr,
+                  "a data set with combined_targets() needs rows(), whose transform_batch() combines the samples");
+  if (combines_)
     for (auto& target : dataset_->combined_targets()) spec_.targets.push_back(std::move(target));
-  for (const auto& input : spec_.inputs)
-    if (reads(input)) {
-      inputs_.push_back(input);
-      names_.push_back(input.name);
-    }
+  for (const auto& input : spec_.inputs) {
+    if (needs(input)) inputs_.push_back(input);
+    if (needs(input) || options_.reads_all) read_names_.push_back(input.name);
+  }
+  if (rows_ == nullptr) return;
+  std::vector<std::string> first;
+  for (const auto& input : rows_->row_spec(options_.side_inputs, options_.augment).inputs) first.push_back(input.name);
+  layout_.emplace(rows_->row_spec(read_names_, options_.augment), first);
 }
 
-bool BatchMaker::reads(const nn::SampleTensor& input) const {
+bool BatchMaker::needs(const nn::SampleTensor& input) const {
   const auto& needed = options_.needed;
   return !needed || input.varies() || std::find(needed->begin(), needed->end(), input.name) != needed->end();
 }
 
-std::optional<Sample> BatchMaker::read(std::int64_t index, std::int64_t epoch, bool augment) {
-  auto sample =
-      options_.needed ? dataset_->get_with(names_, index, epoch, augment) : dataset_->get(index, epoch, augment);
-  if (sample && options_.strict) check_sample(*sample, index);
-  return sample;
+StepSamples BatchMaker::start(std::vector<std::int64_t> ids, bool repeat_first) const {
+  const auto count = static_cast<std::int64_t>(ids.size());
+  StepSamples step{.ids = std::move(ids), .repeats_first = repeat_first && count > 0};
+  if (layout_)
+    step.rows = at::empty({count + (step.repeats_first ? 1 : 0), layout_->bytes()},
+                          at::TensorOptions(at::kByte).pinned_memory(options_.device.is_cuda()));
+  else
+    step.samples.resize(step.ids.size());
+  return step;
 }
 
-void BatchMaker::check_sample(const Sample& sample, std::int64_t index) const {
-  for (const auto& [name, tensor] : sample.inputs) {
-    const auto* declared = spec_.input(name);
-    bool same = declared != nullptr && tensor.dim() == static_cast<std::int64_t>(declared->shape.size());
-    for (std::size_t d = 0; same && d < declared->shape.size(); ++d)
-      same = declared->shape[d] == -1 || declared->shape[d] == tensor.sizes()[d];
-    if (same) continue;
-    throw DataError(
-        fmt::format("{} of sample {} is [{}], but the data set's spec() says {}. In a pipeline, ranks that do not read "
-                    "the inputs rely on it; a size that varies must be -1 there",
-                    name, index, fmt::join(tensor.sizes(), ", "), declared == nullptr ? "nothing" : declared->text()));
-  }
+bool BatchMaker::read(StepSamples& step, std::size_t at, std::int64_t id, std::int64_t epoch) const {
+  auto sample = rows_ != nullptr  ? rows_->read(read_names_, id, epoch, options_.augment)
+                : options_.needed ? dataset_->get_with(read_names_, id, epoch, options_.augment)
+                                  : dataset_->get(id, epoch, options_.augment);
+  step.ids[at] = sample ? id : kLeftOut;
+  if (rows_ != nullptr)
+    layout_->write(sample, step.ids[at], step.rows, static_cast<std::int64_t>(at));
+  else
+    step.samples[at] = std::move(sample);
+  return step.ids[at] != kLeftOut;
 }
 
-Batch BatchMaker::make(std::vector<Sample> samples, const std::vector<std::int64_t>& ids) {
-  Batch batch;
-  if (samples.empty()) {
-    for (const auto& input : inputs_) batch.inputs.set(input.name, empty_of(input));
-    for (const auto& target : spec_.targets) batch.targets.set(target.name, empty_of(target));
-  } else {
-    auto made = dataset_->collate(std::move(samples), ids);
-    check_declared(made.inputs, inputs_);
-    check_declared(made.targets, spec_.targets);
-    batch.inputs = std::move(made.inputs);
-    batch.targets = std::move(made.targets);
-  }
-  for (auto* tensors : {&batch.inputs, &batch.targets})
-    for (auto& [name, tensor] : *tensors) {
-      if (tensor.is_floating_point()) tensor = tensor.to(options_.dtype);
-      if (options_.pinned) tensor = tensor.pin_memory();
+void BatchMaker::upload(StepSamples& step) const {
+  if (!layout_) return;
+  if (step.repeats_first) step.rows[-1].copy_(step.rows[0]);
+  step.copies = device_copy_.start({&step.rows});
+}
+
+std::vector<RawBatch> BatchMaker::collect(StepSamples step, const std::vector<shard::Range>& micro) const {
+  std::vector<RawBatch> out;
+  for (const auto& positions : micro) out.push_back(layout_ ? rows_of(step, positions) : collate(step, positions));
+  return out;
+}
+
+RawBatch BatchMaker::rows_of(const StepSamples& step, const shard::Range& positions) const {
+  RawBatch raw{.copies = step.copies};
+  std::vector<std::int64_t> kept;
+  for (auto at = positions.begin; at < positions.end; ++at)
+    if (const auto id = step.ids[static_cast<std::size_t>(at)]; id != kLeftOut) {
+      kept.push_back(at);
+      raw.ids.push_back(id);
     }
-  const auto size = static_cast<std::int64_t>(ids.size());
+  if (kept.empty()) return raw;
+  auto rows = step.rows.narrow(0, positions.begin, positions.size() + (combines_ ? 1 : 0));
+  // Only an evaluation leaves samples out, and it combines none.
+  if (static_cast<std::int64_t>(kept.size()) < positions.size())
+    rows = step.rows.index_select(0, at::tensor(kept).to(step.rows.device()));
+  raw.tensors = layout_->tensors(rows);
+  return raw;
+}
+
+RawBatch BatchMaker::collate(StepSamples& step, const shard::Range& positions) const {
+  RawBatch raw;
+  std::vector<Sample> samples;
+  for (auto at = static_cast<std::size_t>(positions.begin); at < static_cast<std::size_t>(positions.end); ++at)
+    if (auto& sample = step.samples[at]) {
+      samples.push_back(*std::move(sample));
+      raw.ids.push_back(step.ids[at]);
+    }
+  if (samples.empty()) return raw;
+  raw.tensors = dataset_->collate(std::move(samples), raw.ids);
+  std::vector<at::Tensor*> copied;
+  for (auto* tensors : {&raw.tensors.inputs, &raw.tensors.targets})
+    for (auto& [name, tensor] : *tensors) {
+      if (options_.device.is_cuda()) tensor = tensor.pin_memory();
+      copied.push_back(&tensor);
+    }
+  raw.copies = device_copy_.start(copied);
+  return raw;
+}
+
+Batch BatchMaker::finish(RawBatch raw) const {
+  raw.copies.wait();
+  auto made = raw.ids.empty()    ? no_samples()
+              : rows_ != nullptr ? rows_->transform_batch(std::move(raw.tensors), combines_)
+                                 : std::move(raw.tensors);
+  if (!raw.ids.empty()) check(made, raw.ids);
+  Batch batch{.inputs = std::move(made.inputs), .targets = std::move(made.targets)};
+  for (auto* tensors : {&batch.inputs, &batch.targets})
+    for (auto& [name, tensor] : *tensors)
+      if (tensor.is_floating_point()) tensor = tensor.to(options_.dtype);
+  const auto size = static_cast<std::int64_t>(raw.ids.size());
   if (options_.needed) add_remote_inputs(batch, size);
-  batch.sample_ids = at::empty({size}, at::kLong);
-  std::copy(ids.begin(), ids.end(), batch.sample_ids.mutable_data_ptr<std::int64_t>());
+  batch.sample_ids = at::tensor(raw.ids, at::kLong);
   return batch;
+}
+
+Sample BatchMaker::no_samples() const {
+  Sample none;
+  for (const auto& input : inputs_) none.inputs.set(input.name, empty_of(input).to(options_.device));
+  for (const auto& target : spec_.targets) none.targets.set(target.name, empty_of(target).to(options_.device));
+  return none;
+}
+
+void BatchMaker::check(const Sample& made, const std::vector<std::int64_t>& ids) const {
+  check_declared(made.inputs, inputs_);
+  check_declared(made.targets, spec_.targets);
+  if (!options_.strict) return;
+  for (const auto& input : inputs_)
+    if (const auto& tensor = made.inputs[input.name]; !same_sizes(input, tensor))
+      throw DataError(
+          fmt::format("{} of {} is [{}], but the data set's spec() says {}. In a pipeline, ranks that do not read "
+                      "the inputs rely on it; a size that varies must be -1 there",
+                      input.name, fmt::format("sample{} {}", ids.size() == 1 ? "" : "s", fmt::join(ids, ", ")),
+                      fmt::join(tensor.sizes().slice(1), ", "), input.text()));
 }
 
 /// Puts the inputs that this rank does not read on the meta device, in the data set's order.

@@ -1,10 +1,15 @@
-// BatchMaker: how the samples of a microbatch become tensors. It reads what this rank needs of a sample, checks it
-// against the data set's spec, on which empty batches and ranks that read only some inputs rely, and puts the samples
-// together. Thread-safe.
+// BatchMaker: how the samples of a step are read and become the batches of its microbatches. It reads what this rank
+// needs of a sample, puts the samples together, and checks the result against the data set's spec, on which empty
+// batches and ranks that read only some inputs rely. Thread-safe.
+//
+//   start() -> read() each sample -> upload() -> collect() -> finish() each microbatch
+//   and with rows from other ranks: ... upload() -> SampleExchange::exchange() -> collect() -> finish()
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,36 +18,78 @@
 
 #include "core/data/batch.h"
 #include "core/data/dataset.h"
+#include "core/data/device_copy.h"
+#include "core/data/rows.h"
+#include "core/shard/placement.h"
 
 namespace trireme::data {
+
+/// The samples of one step while they are read. Workers write to different positions concurrently.
+struct StepSamples {
+  std::vector<std::int64_t> ids{};  ///< of the samples; after read(), of those that stand in for unreadable ones
+  std::vector<std::optional<Sample>> samples{};  ///< by position, of a data set without rows; unset: left out
+  at::Tensor rows{};                             ///< uint8 [ids, bytes], of a data set with rows
+  bool repeats_first = false;                    ///< `rows` has a row more, the first one again
+  PendingCopies copies{};                        ///< of `rows` to the device
+};
+/// The id of a sample that is left out.
+inline constexpr std::int64_t kLeftOut = -1;
+
+/// A microbatch without the steps that belong on the device.
+struct RawBatch {
+  Sample tensors{};  ///< without any tensor: there are no samples
+  std::vector<std::int64_t> ids{};
+  PendingCopies copies{};
+};
 
 class BatchMaker {
  public:
   struct Options {
     std::optional<std::vector<std::string>> needed{};  ///< LoaderOptions::needed
+    std::vector<std::string> side_inputs{};            ///< LoaderOptions::side_inputs
+    bool reads_all = false;                            ///< reads inputs that are not needed here, for other ranks
     bool strict = false;                               ///< LoaderOptions::strict
+    bool augment = false;                              ///< LoaderOptions::augment
     at::ScalarType dtype = at::kFloat;                 ///< of floating-point tensors
-    bool pinned = false;                               ///< in pinned memory
-    bool combined = false;                             ///< samples are combined, see Dataset::combined_targets()
+    c10::Device device = at::kCPU;                     ///< of the batches
   };
+  /// @throws UsageError for a data set with combined targets and without rows
   BatchMaker(std::shared_ptr<Dataset> dataset, Options options);
 
-  /// Nullopt for a sample that is skipped. @throws DataError
-  std::optional<Sample> read(std::int64_t index, std::int64_t epoch, bool augment);
-  /// Inputs, targets and sample ids of a batch, which may be empty. `ids`: the samples' indices.
-  /// @throws DataError when the samples do not fit together, or differ from the spec
-  Batch make(std::vector<Sample> samples, const std::vector<std::int64_t>& ids);
+  /// Each sample is combined with the next one, so a batch needs one more sample than it has.
+  [[nodiscard]] bool combines() const { return combines_; }
+  /// Null for a data set without rows.
+  [[nodiscard]] const RowLayout* layout() const { return layout_ ? &*layout_ : nullptr; }
+
+  /// Room for these samples. `repeat_first`: the first one is also the last one.
+  [[nodiscard]] StepSamples start(std::vector<std::int64_t> ids, bool repeat_first) const;
+  /// Reads sample `id` to position `at`, or returns false if it is skipped. @throws DataError
+  bool read(StepSamples& step, std::size_t at, std::int64_t id, std::int64_t epoch) const;
+  /// Starts the copy of all rows to the device, when all are read.
+  void upload(StepSamples& step) const;
+  /// The samples of these ranges of positions, without those that are left out.
+  /// @throws DataError when the samples do not fit together
+  [[nodiscard]] std::vector<RawBatch> collect(StepSamples step, const std::vector<shard::Range>& micro) const;
+  /// Inputs, targets and sample ids of the batch, on the device. @throws DataError when they differ from the spec
+  [[nodiscard]] Batch finish(RawBatch raw) const;
 
  private:
-  [[nodiscard]] bool reads(const nn::SampleTensor& input) const;
-  void check_sample(const Sample& sample, std::int64_t index) const;
+  [[nodiscard]] bool needs(const nn::SampleTensor& input) const;
+  [[nodiscard]] RawBatch rows_of(const StepSamples& step, const shard::Range& positions) const;
+  [[nodiscard]] RawBatch collate(StepSamples& step, const shard::Range& positions) const;
+  [[nodiscard]] Sample no_samples() const;
+  void check(const Sample& made, const std::vector<std::int64_t>& ids) const;
   void add_remote_inputs(Batch& batch, std::int64_t size) const;
 
   std::shared_ptr<Dataset> dataset_;
   Options options_;
+  RowSamples* rows_;
+  bool combines_;
+  DeviceCopy device_copy_;
   nn::DataSpec spec_;
-  std::vector<nn::SampleTensor> inputs_;  ///< those that this rank reads
-  std::vector<std::string> names_;        ///< of inputs_
+  std::vector<nn::SampleTensor> inputs_;  ///< those that this rank needs
+  std::vector<std::string> read_names_;   ///< of the inputs that it reads
+  std::optional<RowLayout> layout_;
 };
 
 }  // namespace trireme::data

@@ -87,10 +87,6 @@ Sample Dataset::collate(std::vector<Sample> samples, const std::vector<std::int6
   });
 }
 
-Sample Dataset::combine(Sample sample, const Sample& /*other*/, std::int64_t /*index*/, std::int64_t /*epoch*/) {
-  return sample;
-}
-
 Sample collate_padded(std::vector<Sample> samples, const std::vector<std::int64_t>& indices, const nn::DataSpec& spec,
                       const Padding& padding) {
   return collate_by(std::move(samples), indices, [&](const std::string& name, std::vector<at::Tensor> tensors) {

@@ -1,5 +1,7 @@
 // Dataset: samples by index, and how they are put together to a batch. Thread-safe: the loader's workers call get()
 // and collate() concurrently.
+//
+// A data set whose samples all have the same shapes can also serve them as rows (rows.h), which the loader then takes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,6 +26,8 @@ struct Sample {
 /// {{"labels", label}}: the targets of a sample with one class.
 nn::NamedTensors class_label(std::int64_t label);
 
+class RowSamples;
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -40,13 +44,12 @@ class Dataset {
   /// Makes a batch of at least one sample: tensors with a batch dimension in front. By default they are stacked, which
   /// needs equal shapes; collate_padded() is for others. `indices`: of the samples, for errors. @throws DataError
   [[nodiscard]] virtual Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices);
-  /// The targets that combine() adds to each training sample; empty: samples are not combined. A sample is combined
-  /// with the next one of its global batch, and the last one with the first: this depends on the batch, but not on how
-  /// it is divided over ranks and microbatches.
+  /// The samples as rows; null when their shapes differ, or when there is no such way.
+  [[nodiscard]] virtual RowSamples* rows() { return nullptr; }
+  /// The targets that each training sample gets when it is combined with another one (mixup; RowSamples); empty:
+  /// samples are not combined. A sample is combined with the next one of its global batch, and the last one with the
+  /// first: this depends on the batch, but not on how it is divided over ranks and microbatches.
   [[nodiscard]] virtual std::vector<nn::SampleTensor> combined_targets() const { return {}; }
-  /// Returns `sample` combined with `other` (mixup), by a draw that depends only on (seed, epoch, index). Both are as
-  /// get() or get_with() has returned them. `index`: of `sample`.
-  [[nodiscard]] virtual Sample combine(Sample sample, const Sample& other, std::int64_t index, std::int64_t epoch);
   /// The sample indices of a shuffled epoch, in order: a permutation of 0 to size() - 1 that depends on its arguments
   /// alone. By default each permutation is equally likely; override it for samples that are read faster in another
   /// order.

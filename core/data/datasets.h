@@ -46,6 +46,7 @@ struct Datasets {
 struct OpenContext {
   std::uint64_t seed = 42;                 ///< of the run, for augmentation
   bool skip_bad_samples = false;           ///< data.on_bad_sample = "skip": see bad_samples.h
+  bool shard_data = false;                 ///< of each split, this rank reads only samples i with i mod size = rank
   std::string weights{};                   ///< the weights that the model starts from, or ""
   const config::Table* section = nullptr;  ///< [data] as written, for errors that point at a key; may be null
   comm::LaunchInfo launch{};               ///< every rank opens the data; comm::share_on_host() spares repeated work

@@ -21,61 +21,21 @@
 namespace trireme::data {
 namespace {
 
-SamplerOptions sampler_options(const Dataset& dataset, const LoaderOptions& o) {
-  return {dataset.size(), o.global_batch, o.micro_batch, o.dp_rank, o.dp_size, o.drop_last};
-}
-
-void check(const Dataset& dataset, const LoaderOptions& o) {
-  TRIREME_REQUIRE(o.global_batch > 0 && o.micro_batch > 0 && 0 <= o.dp_rank && o.dp_rank < o.dp_size,
-                  "invalid loader options: global batch {}, micro batch {}, rank {} of {}", o.global_batch,
-                  o.micro_batch, o.dp_rank, o.dp_size);
-  TRIREME_REQUIRE(!o.evaluation || !(o.shuffle || o.augment || o.drop_last),
-                  "an evaluation loader cannot shuffle, augment or drop samples");
-  check_shares(o.global_batch, o.dp_size);
-  if (dataset.size() == 0) throw DataError("the data set holds no samples");
-  if (o.drop_last && dataset.size() < o.global_batch)
-    throw DataError(
-        fmt::format("{} samples do not fill one global batch of {}, and train.drop_last = true drops incomplete "
-                    "batches; set it to false, or train.global_batch to at most {}",
-                    dataset.size(), o.global_batch, dataset.size()));
-}
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 }  // namespace
-
-const Fields<LoadingOptions>& loading_fields() {
-  using O = LoadingOptions;
-  static const auto table =
-      Fields<O>("data", "")
-          .add("workers", &O::workers,
-               "Threads per rank that read samples. Unset: an equal share of the machine's cores, without those on "
-               "which "
-               "a CPU rank computes, between 1 and 16.",
-               {.min = 1, .max = 1024})
-          .add("prefetch", &O::prefetch, "Number of steps whose samples are loaded ahead.", {.min = 1, .max = 1024});
-  return table;
-}
-
-void check_shares(std::int64_t global_batch, int ranks) {
-  if (ranks > global_batch)
-    throw ConfigError(
-        fmt::format("train.global_batch: a global batch of {} cannot be split over {} data-parallel ranks; use at "
-                    "least {}, or at most {} ranks",
-                    global_batch, ranks, ranks, global_batch));
-}
-
-std::int64_t steps_per_epoch(const Dataset& dataset, const LoaderOptions& options) {
-  check(dataset, options);
-  return Sampler(sampler_options(dataset, options)).steps_per_epoch();
-}
 
 struct Loader::State {
   /// One step in progress: workers claim and read its samples; the last one to finish assembles the batches.
   struct Job {
     std::int64_t epoch = 0, step = 0;
     StepPlan plan;
-    std::vector<std::int64_t> ids;            ///< of this rank's share, after replacements, and of StepPlan::after
-    std::vector<std::optional<Sample>> read;  ///< by position in `ids`
-    std::size_t claimed = 0, finished = 0;    ///< guarded by the loader's mutex, like the members below
+    ExchangePlan exchange;      ///< with LoaderOptions::exchange
+    StepSamples samples;        ///< those that this rank reads: its share, and for combining the one after it
+    std::size_t reads = 0;      ///< the number of them
+    std::vector<RawBatch> raw;  ///< its share, read
+    std::size_t claimed = 0, finished = 0;  ///< guarded by the loader's mutex, like the members below
     std::exception_ptr error;
     std::size_t error_at = 0;
     bool ready = false;
@@ -86,26 +46,43 @@ struct Loader::State {
       : dataset(std::move(set)),
         options(std::move(opts)),
         sampler(sampler_options(*dataset, options)),
-        combines(options.augment && !dataset->combined_targets().empty()),
-        maker(dataset, {options.needed, options.strict, options.dtype, options.device.is_cuda(), combines}) {}
+        maker(dataset, {.needed = options.needed,
+                        .side_inputs = options.side_inputs,
+                        .reads_all = options.exchange != nullptr,
+                        .strict = options.strict,
+                        .augment = options.augment,
+                        .dtype = options.dtype,
+                        .device = options.device}) {
+    if (options.exchange && maker.layout() == nullptr)
+      throw ConfigError(
+          "data: the samples of this data set have different sizes, so one rank cannot read them for another, which "
+          "shard_data and dispatch need, and on_bad_sample = \"skip\" with tensor, sequence or pipeline parallelism; "
+          "remove these keys");
+  }
 
-  void work();
+  void plan_reads(Job& job);
+  void work(std::size_t worker);
   void read_one(Job& job, std::size_t at);
-  void assemble(Job& job);
-  Batch assemble_micro(Job& job, const shard::Range& positions);
+  void collect(Job& job);
+  void exchange(Job& job);
+  void finish(Job& job);
   void schedule(std::size_t jobs);
   void stop();
 
   std::shared_ptr<Dataset> dataset;
   LoaderOptions options;
   Sampler sampler;
-  bool combines;  ///< each sample with the one after it in the global batch
   BatchMaker maker;
 
   std::mutex mutex;
   std::condition_variable work_waits, step_ready;
   std::deque<std::shared_ptr<Job>> jobs;  ///< in step order; the front is what next() returns
   bool stopping = false;
+  struct Work {
+    std::int64_t samples = 0;
+    double seconds = 0;
+  };
+  std::vector<Work> work_done;  ///< by worker
 
   bool started = false;
   std::int64_t epoch = 0, scheduled = 0;  ///< `scheduled`: the step that schedule() creates next
@@ -114,11 +91,13 @@ struct Loader::State {
 };
 
 Loader::Loader(std::shared_ptr<Dataset> dataset, LoaderOptions options) {
-  check(*dataset, options);
+  check_loader(*dataset, options);
   state_ = std::make_unique<State>(std::move(dataset), options);
   try {
-    for (std::int64_t i = 0; i < std::max<std::int64_t>(1, options.workers); ++i)
-      state_->workers.emplace_back([state = state_.get()] { state->work(); });
+    const auto workers = static_cast<std::size_t>(std::max<std::int64_t>(1, options.workers));
+    state_->work_done.resize(workers);
+    for (std::size_t i = 0; i < workers; ++i)
+      state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
   } catch (...) {
     state_->stop();
     throw;
@@ -141,6 +120,14 @@ std::int64_t Loader::steps_per_epoch() const { return state_->sampler.steps_per_
 std::int64_t Loader::micro_per_step() const { return state_->sampler.micro_per_step(state_->options.global_batch); }
 const LoaderOptions& Loader::options() const { return state_->options; }
 
+std::vector<double> Loader::worker_rates() const {
+  const std::lock_guard lock(state_->mutex);
+  std::vector<double> rates;
+  for (const auto& [samples, seconds] : state_->work_done)
+    rates.push_back(seconds > 0 ? static_cast<double>(samples) / seconds : 0);
+  return rates;
+}
+
 void Loader::start_epoch(std::int64_t epoch, std::int64_t first_step) {
   auto& s = *state_;
   TRIREME_REQUIRE(epoch >= 0 && first_step >= 0 && first_step <= steps_per_epoch(),
@@ -158,6 +145,24 @@ void Loader::start_epoch(std::int64_t epoch, std::int64_t first_step) {
   s.schedule(static_cast<std::size_t>(std::max<std::int64_t>(0, s.options.prefetch)));
 }
 
+/// Decides which samples this rank reads for the step.
+void Loader::State::plan_reads(Job& job) {
+  std::vector<std::int64_t> ids;
+  const auto& [begin, end] = job.plan.share;
+  const bool combines = maker.combines() && begin < end;
+  const bool repeat_first = combines && job.plan.after == begin;
+  if (options.exchange) {
+    job.exchange = options.exchange->plan(sampler, job.step, order, maker.combines());
+    ids = job.exchange.reads;
+  } else {
+    for (auto at = begin; at < end; ++at) ids.push_back(at);
+    if (combines && !repeat_first) ids.push_back(job.plan.after);
+  }
+  for (auto& id : ids) id = order[static_cast<std::size_t>(id)];
+  job.reads = ids.size();
+  job.samples = maker.start(std::move(ids), repeat_first && !options.exchange);
+}
+
 /// Fills the queue to `wanted` steps, or to the end of the epoch.
 void Loader::State::schedule(std::size_t wanted) {
   while (jobs.size() < wanted && scheduled < sampler.steps_per_epoch()) {
@@ -165,11 +170,9 @@ void Loader::State::schedule(std::size_t wanted) {
     job->epoch = epoch;
     job->step = scheduled++;
     job->plan = sampler.step(job->step);
-    job->ids.assign(order.begin() + job->plan.share.begin, order.begin() + job->plan.share.end);
-    if (combines && !job->ids.empty()) job->ids.push_back(order[static_cast<std::size_t>(job->plan.after)]);
-    job->read.resize(job->ids.size());
-    if (job->ids.empty()) {
-      assemble(*job);
+    plan_reads(*job);
+    if (job->reads == 0) {
+      collect(*job);
       job->ready = true;
     }
     {
@@ -180,14 +183,14 @@ void Loader::State::schedule(std::size_t wanted) {
   }
 }
 
-void Loader::State::work() {
+void Loader::State::work(std::size_t worker) {
   // Ranks and workers share the cores, so code that a worker calls must not start its own threads.
   const c10::ParallelGuard serial(true);
   const memory::OfHost on_host;
   std::unique_lock lock(mutex);
   const auto first_open = [&]() -> std::shared_ptr<Job> {
     for (const auto& job : jobs)
-      if (job->claimed < job->ids.size()) return job;
+      if (job->claimed < job->reads) return job;
     return nullptr;
   };
   while (true) {
@@ -197,21 +200,25 @@ void Loader::State::work() {
     const auto at = job->claimed++;
     std::exception_ptr error;
     lock.unlock();
+    const auto begin = Clock::now();
     try {
       read_one(*job, at);
     } catch (...) {
       error = std::current_exception();
     }
+    const auto seconds = since(begin);
     lock.lock();
+    ++work_done[worker].samples;
+    work_done[worker].seconds += seconds;
     if (error && (!job->error || at < job->error_at)) {
       job->error = error;
       job->error_at = at;
     }
-    if (++job->finished < job->ids.size()) continue;
+    if (++job->finished < job->reads) continue;
     if (!job->error) {
       lock.unlock();
       try {
-        assemble(*job);
+        collect(*job);
       } catch (...) {
         error = std::current_exception();
       }
@@ -224,64 +231,69 @@ void Loader::State::work() {
 }
 
 void Loader::State::read_one(Job& job, std::size_t at) {
-  auto& id = job.ids[at];
+  auto id = job.samples.ids[at];
   const auto n = dataset->size();
-  for (std::int64_t attempt = 0; attempt < n; ++attempt) {
-    job.read[at] = maker.read(id, job.epoch, options.augment);
-    if (job.read[at] || options.evaluation) return;
-    id = (id + 1) % n;
-  }
+  for (std::int64_t attempt = 0; attempt < n; ++attempt, id = (id + 1) % n)
+    if (maker.read(job.samples, at, id, job.epoch) || options.evaluation) return;
   throw DataError(fmt::format("none of the {} samples of the data set can be read", n));
 }
 
-void Loader::State::assemble(Job& job) {
-  job.batch.global_samples = job.plan.global_samples;
-  for (const auto& positions : job.plan.micro) job.batch.micro.push_back(assemble_micro(job, positions));
-  for (const auto& micro : job.batch.micro) job.batch.local_samples += micro.size();
-  job.read.clear();
+/// What a worker can do when all samples of the step are read.
+void Loader::State::collect(Job& job) {
+  maker.upload(job.samples);
+  if (options.exchange) return;
+  job.raw = maker.collect(std::move(job.samples), job.plan.micro);
+  if (options.device.is_cpu()) finish(job);
 }
 
-Batch Loader::State::assemble_micro(Job& job, const shard::Range& positions) {
-  std::vector<Sample> samples;
-  std::vector<std::int64_t> ids;
-  for (auto position = positions.begin; position < positions.end; ++position) {
-    const auto at = static_cast<std::size_t>(position - job.plan.share.begin);
-    if (!job.read[at]) continue;  // skipped
-    // The next sample still is as it was read: samples are combined in order, and the first one is read twice.
-    samples.push_back(combines ? dataset->combine(std::move(*job.read[at]), *job.read[at + 1], job.ids[at], job.epoch)
-                               : std::move(*job.read[at]));
-    ids.push_back(job.ids[at]);
+void Loader::State::exchange(Job& job) {
+  job.samples.copies.wait();
+  const auto& layout = *maker.layout();
+  StepSamples share{.rows = options.exchange->exchange(job.exchange, job.samples.rows, layout.first_bytes())};
+  if (options.skips) {  // only then the readers may have replaced samples
+    const auto ids = RowLayout::ids(share.rows).cpu().contiguous();
+    share.ids.assign(ids.const_data_ptr<std::int64_t>(), ids.const_data_ptr<std::int64_t>() + ids.numel());
+  } else {
+    share.ids.assign(order.begin() + job.plan.share.begin, order.begin() + job.plan.share.end);
   }
-  auto batch = maker.make(std::move(samples), ids);
-  batch.global_weight = at::scalar_tensor(static_cast<double>(job.plan.global_samples), at::kDouble);
-  batch.epoch = job.epoch;
-  batch.step = job.epoch * sampler.steps_per_epoch() + job.step;
-  return batch;
+  job.raw = maker.collect(std::move(share), job.plan.micro);
+  finish(job);
+}
+
+void Loader::State::finish(Job& job) {
+  auto& step = job.batch;
+  step.global_samples = job.plan.global_samples;
+  for (auto& raw : job.raw) {
+    auto batch = maker.finish(std::move(raw));
+    batch.global_weight = at::scalar_tensor(static_cast<double>(job.plan.global_samples), at::kDouble);
+    batch.epoch = job.epoch;
+    batch.step = job.epoch * sampler.steps_per_epoch() + job.step;
+    step.local_samples += batch.size();
+    step.micro.push_back(std::move(batch));
+  }
 }
 
 std::optional<StepBatch> Loader::next() {
   auto& s = *state_;
   TRIREME_REQUIRE(s.started, "Loader::next() before Loader::start_epoch(); call start_epoch(epoch) first, each epoch");
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   s.schedule(1);
   if (s.jobs.empty()) return std::nullopt;
-  StepBatch out;
+  std::shared_ptr<State::Job> job;
   {
     std::unique_lock lock(s.mutex);
-    const auto job = s.jobs.front();
+    job = s.jobs.front();
     s.step_ready.wait(lock, [&] { return job->ready; });
     if (job->error) std::rethrow_exception(job->error);
-    out = std::move(job->batch);
     s.jobs.pop_front();
   }
   s.schedule(static_cast<std::size_t>(std::max<std::int64_t>(0, s.options.prefetch)));
-  if (!s.options.device.is_cpu())
-    for (auto& micro : out.micro) {
-      for (auto* tensors : {&micro.inputs, &micro.targets})
-        for (auto& [name, tensor] : *tensors)
-          if (!tensor.is_meta()) tensor = tensor.to(s.options.device, /*non_blocking=*/true);
-    }
-  out.wait_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (s.options.exchange)
+    s.exchange(*job);
+  else if (!s.options.device.is_cpu())
+    s.finish(*job);
+  auto out = std::move(job->batch);
+  out.wait_seconds = since(begin);
   if (s.options.on_next) s.options.on_next(out);
   return out;
 }

@@ -7,12 +7,13 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/data/rows.h"
 #include "core/nn/index_checks.h"
 
 namespace trireme::data {
 namespace {
 
-class Relabelled final : public Dataset {
+class Relabelled final : public Dataset, public RowSamples {
  public:
   Relabelled(std::shared_ptr<Dataset> of, std::vector<std::int64_t> new_labels)
       : of_(std::move(of)), new_labels_(std::move(new_labels)) {}
@@ -36,8 +37,18 @@ class Relabelled final : public Dataset {
     return of_->order(seed, epoch);
   }
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override { return of_->combined_targets(); }
-  [[nodiscard]] Sample combine(Sample sample, const Sample& other, std::int64_t index, std::int64_t epoch) override {
-    return of_->combine(std::move(sample), other, index, epoch);
+  [[nodiscard]] RowSamples* rows() override { return of_->rows() != nullptr ? this : nullptr; }
+  [[nodiscard]] RowSpec row_spec(const std::vector<std::string>& inputs, bool augment) const override {
+    return of_->rows()->row_spec(inputs, augment);
+  }
+  std::optional<Sample> read(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
+                             bool augment) override {
+    auto sample = of_->rows()->read(inputs, index, epoch, augment);
+    if (sample) renumber(*sample);
+    return sample;
+  }
+  [[nodiscard]] Sample transform_batch(Sample batch, bool combine) const override {
+    return of_->rows()->transform_batch(std::move(batch), combine);
   }
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return of_->skipped(); }
 

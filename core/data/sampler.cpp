@@ -17,19 +17,19 @@ std::int64_t Sampler::micro_per_step(std::int64_t global_samples) const {
   return (largest + options_.micro_batch - 1) / options_.micro_batch;
 }
 
-StepPlan Sampler::step(std::int64_t step) const {
+StepPlan Sampler::step(std::int64_t step, int dp_rank) const {
   TRIREME_CHECK(step >= 0 && step < steps_per_epoch(), "there is no step {} in an epoch of {} steps", step,
                 steps_per_epoch());
   const auto begin = step * options_.global_batch;
   const auto end = std::min(begin + options_.global_batch, options_.samples);
   StepPlan plan;
   plan.global_samples = end - begin;
-  const auto share = shard::split(end - begin, options_.dp_size, options_.dp_rank);
+  const auto share = shard::split(end - begin, options_.dp_size, dp_rank);
   plan.share = {begin + share.begin, begin + share.end};
   plan.after = plan.share.end < end ? plan.share.end : begin;
   for (std::int64_t m = 0; m < micro_per_step(plan.global_samples); ++m) {
-    const auto from = std::min(plan.share.begin + m * options_.micro_batch, plan.share.end);
-    plan.micro.push_back({from, std::min(from + options_.micro_batch, plan.share.end)});
+    const auto from = std::min(m * options_.micro_batch, plan.share.size());
+    plan.micro.push_back({from, std::min(from + options_.micro_batch, plan.share.size())});
   }
   return plan;
 }

@@ -21,7 +21,7 @@ struct SamplerOptions {
 struct StepPlan {
   std::int64_t global_samples = 0;  ///< over all ranks
   shard::Range share;               ///< this rank's positions
-  std::vector<shard::Range> micro;  ///< the share, split; the same number on every rank, some may be empty
+  std::vector<shard::Range> micro;  ///< the share from 0, split; the same number on every rank, some may be empty
   std::int64_t after = 0;           ///< the position that follows the share in the global batch, or the batch's first
 };
 
@@ -32,7 +32,8 @@ class Sampler {
   [[nodiscard]] std::int64_t steps_per_epoch() const;
   [[nodiscard]] std::int64_t micro_per_step(std::int64_t global_samples) const;
   /// @pre 0 <= step < steps_per_epoch()
-  [[nodiscard]] StepPlan step(std::int64_t step) const;
+  [[nodiscard]] StepPlan step(std::int64_t step) const { return this->step(step, options_.dp_rank); }
+  [[nodiscard]] StepPlan step(std::int64_t step, int dp_rank) const;  ///< of another rank
 
  private:
   SamplerOptions options_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,13 @@ struct Part {
   std::string text;
 };
 
+/// " (2 workers x 410/s)": the workers and their mean rate.
+std::string workers_text(const std::vector<double>& rates) {
+  if (rates.empty()) return "";
+  const auto mean = std::accumulate(rates.begin(), rates.end(), 0.0) / static_cast<double>(rates.size());
+  return fmt::format(" ({} x {:.0f}/s)", text::quantity(static_cast<std::int64_t>(rates.size()), "worker"), mean);
+}
+
 std::vector<Part> parts_of(const Progress& p, double seconds_a_step) {
   std::vector<Part> parts{{0, fmt::format("epoch {}/{}", p.epoch, p.epochs)},
                           {0, fmt::format("{}/{}", p.step, p.steps)},
@@ -41,7 +49,7 @@ std::vector<Part> parts_of(const Progress& p, double seconds_a_step) {
                           {4, fmt::format("lr {:.1e}", p.lr)},
                           {5, fmt::format("norm {:.2f}", p.grad_norm)},
                           {2, fmt::format("{:.1f} samples/s", p.samples_per_s)},
-                          {6, fmt::format("data {:.0f} %", p.data_wait * 100)},
+                          {6, fmt::format("data {:.0f} %{}", p.data_wait * 100, workers_text(p.worker_rates))},
                           {0, clock_text(seconds_a_step * static_cast<double>(p.total_left)) + " left"}};
   if (p.flops_per_s) parts.insert(parts.end() - 2, {7, rate_text(*p.flops_per_s, p.mfu)});
   if (p.skipped > 0) parts.insert(parts.end() - 1, {3, fmt::format("{} skipped", p.skipped)});

@@ -21,7 +21,8 @@ void MetricsFile::on_log(RunContext& run, const StepLog& log) {
                       {"grad_norm", log.grad_norm},
                       {"samples", log.samples},
                       {"samples_per_s", static_cast<double>(log.samples) / log.seconds},
-                      {"data_wait", log.data_wait}};
+                      {"data_wait", log.data_wait},
+                      {"worker_samples_per_s", run.run.loader->worker_rates()}};
   if (run.run.optimizer->scaler().enabled()) line["skipped"] = log.skipped;
   if (log.flops) line["flops_per_s"] = *log.flops / log.seconds;
   if (log.flops && peak_) line["mfu"] = *log.flops / log.seconds / *peak_;

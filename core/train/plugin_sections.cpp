@@ -171,8 +171,7 @@ RunSettings settings_of(const RunConfig& config, const Plugin& plugin, int world
           .section = config.plugin_table(plugin.name()),
           .device = config.run.device,
           .memory_mb = config.run.memory_mb,
-          .dir = config.run.dir,
-          .skips_bad_samples = config.data.on_bad_sample == "skip"};
+          .dir = config.run.dir};
 }
 
 }  // namespace trireme::train

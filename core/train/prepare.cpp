@@ -94,8 +94,10 @@ void check_training(Prepared& p, bool trains) {
 /// Opens the data set, or the files that `inputs` names in its place.
 void open_data(Prepared& p, bool evaluation, const Log& log, const std::vector<std::string>& inputs) {
   require_data(p.config);
+  if (!inputs.empty()) p.config.data.on_bad_sample = "skip";
   const data::OpenContext context{.seed = static_cast<std::uint64_t>(p.config.run.seed),
-                                  .skip_bad_samples = !inputs.empty() || p.config.data.on_bad_sample == "skip",
+                                  .skip_bad_samples = p.config.data.on_bad_sample == "skip",
+                                  .shard_data = p.config.data.shard_data,
                                   .weights = p.weights,
                                   .section = p.config.root.table("data"),
                                   .launch = p.launch,

@@ -38,6 +38,7 @@ void ProgressReport::on_log(RunContext& run, const StepLog& log) {
                     .grad_norm = log.grad_norm,
                     .samples_per_s = static_cast<double>(log.samples) / seconds_a_step_,
                     .data_wait = waited_ / std::max(1e-9, elapsed),
+                    .worker_rates = run.run.loader->worker_rates(),
                     .skipped = run.state.skipped};
   if (log.flops) progress.flops_per_s = *log.flops / seconds_a_step_;
   if (log.flops && peak_) progress.mfu = *progress.flops_per_s / *peak_;

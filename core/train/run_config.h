@@ -43,8 +43,7 @@ struct ModelSection {
 /// The keys that [data] has for all data sets.
 struct DataSection : data::LoadingOptions {
   std::string name = "image_folder";
-  std::string on_bad_sample = "error";  // error | skip
-  data::DatasetFactory source{};        // of this name, with its own options; empty: the file has no [data]
+  data::DatasetFactory source{};  // of this name, with its own options; empty: the file has no [data]
 };
 
 /// All of [train] but the task's own keys: those that Booster reads, and those for the command's own loop.

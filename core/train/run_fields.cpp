@@ -85,10 +85,6 @@ const Fields<DataSection>& data_fields() {
   static const auto table =
       Fields<O>("data", "The data set. The other keys of this section are options of the one that name selects.")
           .add("name", &O::name, "The kind of data set.")
-          .add("on_bad_sample", &O::on_bad_sample,
-               "What happens when a sample cannot be read, such as a file that cannot be decoded: error ends the run; "
-               "skip leaves the sample out and counts it.",
-               {.choices = {"error", "skip"}})
           .add_all(data::loading_fields());
   return table;
 }

@@ -109,11 +109,6 @@ void HybridParallel::check(const RunSettings& run) const {
     config::fail(section, "parallel_output", "has no effect: tp_size is 1, so logits are not split; remove it");
   if (dp == 1 && !o.dp_outside)
     config::fail(section, "dp_outside", "has no effect: there are no data-parallel ranks; remove it");
-  if (o.inner() > 1 && run.skips_bad_samples)
-    throw ConfigError(fmt::format(
-        "data.on_bad_sample: with \"skip\" each rank would skip samples on its own, but with {} several ranks must "
-        "see the same samples; choose \"error\"",
-        taken(o)));
   if (!run.train.recompute_layers_per_stage.empty() && !o.knows_stages())
     throw ConfigError(
         fmt::format("train.recompute_layers_per_stage: counts blocks per stage, but pp_partition = \"{}\" chooses the "

@@ -130,14 +130,6 @@ TEST(Plugins, AcceptTheirOwnResolvedFile) {
   }
 }
 
-TEST(Plugins, RefuseToSkipSamplesThatRanksShare) {
-  const SmallRun run("[data]\nname = \"image_folder\"\npath = \"images\"\non_bad_sample = \"skip\"\n");
-  expect_only_refusal(run.train(2, {"--set", "parallel.tp=2"}), 2,
-                      "several ranks must see the same samples; choose \"error\"");
-  expect_only_refusal(run.train(2, {"--set", "parallel.sp=2", "--set", "parallel.sp_mode=ring_attn"}), 2,
-                      "with sp = 2 several ranks must see the same samples");
-}
-
 // A mistake in the section of a plugin that is not in use is reported too.
 TEST(Plugins, CheckTheSectionsOfUnusedPlugins) {
   const SmallRun run;

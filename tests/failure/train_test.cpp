@@ -4,8 +4,11 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
+#include <utility>
 
+#include "tests/failure/metrics.h"
 #include "tests/failure/small_run.h"
 
 namespace trireme::tests {
@@ -78,8 +81,26 @@ TEST(Train, NamesACorruptImage) {
     expect_refusal(run.train(ranks), 3, victim);
     run.expect_nothing_half_written();
   }
-  const auto skipped = run.train(2, {"--set", "data.on_bad_sample=skip"});
-  EXPECT_EQ(skipped.code, 0) << skipped.err;
+}
+
+// The ranks of every layout agree on the samples that are left out, in training and in evaluation.
+TEST(Train, SkipsTheSameSamplesInEveryLayout) {
+  for (const char* split : {"train", "validation"}) {
+    const SpoiltLeaves leaves(split);
+    const SmallRun run(leaves.section());
+    std::optional<std::pair<double, double>> expected;
+    for (const char* layout : {"parallel.plugin=torch_ddp", "parallel.tp=2", "parallel.pp=2", "data.shard_data=true",
+                               "data.dispatch=true"}) {
+      const auto skipped =
+          run.train(2, {"--set", "data.on_bad_sample=skip", "--set", "train.precision=fp64", "--set", layout});
+      ASSERT_EQ(skipped.code, 0) << layout << skipped.err;
+      const std::pair losses{metrics_of(run.dir(), "step").back().at("loss").get<double>(),
+                             metrics_of(run.dir(), "eval", "validation").back().at("loss").get<double>()};
+      if (!expected) expected = losses;
+      EXPECT_NEAR(losses.first, expected->first, 1e-9) << split << " " << layout;
+      EXPECT_NEAR(losses.second, expected->second, 1e-9) << split << " " << layout;
+    }
+  }
 }
 
 // Mistakes are reported before an earlier run in the folder is moved away.

@@ -1,5 +1,6 @@
-// Contract C1 for recipes: augmentations, mixed samples, class weights, drop path, optimizers, parameter groups and the
-// average of the weights give in every layout what one process gives on the whole global batch, by the formulas.
+// Contract C1 for recipes: augmentations, mixed samples, class weights, drop path, optimizers, parameter groups, the
+// average of the weights, samples that other ranks read and unreadable ones give in every layout what one process gives
+// on the whole global batch, by the formulas.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -11,6 +12,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,9 +35,11 @@ constexpr std::int64_t kImages = 11, kGlobalBatch = 6, kTrainSteps = 4, kLabels 
 /// Images of noise, larger than the model's.
 class NoiseSource : public datasets::PixelSource {
  public:
+  explicit NoiseSource(std::set<std::int64_t> unreadable) : unreadable_(std::move(unreadable)) {}
   [[nodiscard]] std::int64_t size() const override { return kImages; }
   [[nodiscard]] std::int64_t label(std::int64_t index) const override { return index * 3 % kLabels; }
   [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+    if (unreadable_.contains(index)) throw DataError("unreadable");
     auto image = at::empty({16, 20, 3}, at::kByte);
     auto* bytes = image.mutable_data_ptr<std::uint8_t>();
     const auto key = random::mix(5, static_cast<std::uint64_t>(index));
@@ -43,6 +47,9 @@ class NoiseSource : public datasets::PixelSource {
       bytes[i] = static_cast<std::uint8_t>(256 * random::uniform(key, static_cast<std::uint64_t>(i)));
     return image;
   }
+
+ private:
+  std::set<std::int64_t> unreadable_;
 };
 
 /// A recipe: what it changes, and one step of its optimizer by the formulas.
@@ -52,6 +59,8 @@ struct Recipe {
   optim::OptimizerOptions optimizer{};
   double drop_path = 0, smoothing = 0, average = 0;
   std::vector<double> class_weights{};
+  data::LoadingOptions loading{};
+  std::set<std::int64_t> unreadable{};
 };
 void PrintTo(const Recipe& recipe, std::ostream* out) { *out << recipe.name; }
 
@@ -89,6 +98,20 @@ std::vector<Recipe> recipes() {
       {.name = "groups", .optimizer = grouped},
       {.name = "lion", .optimizer = with(optim::lion(), 0.003, 0.1)},
       {.name = "lamb", .optimizer = with(optim::lamb(), 0.02, 0.1)},
+      {.name = "shard_data",
+       .transform = {.flip = true, .crop = true, .mix = {.mixup = 0.4, .cutmix = 1}},
+       .optimizer = kSgd,
+       .loading = {.shard_data = true}},
+      {.name = "dispatch", .transform = {.random_erasing = 0.5}, .optimizer = kSgd, .loading = {.dispatch = true}},
+      {.name = "skip",
+       .transform = {.flip = true, .mix = {.mixup = 0.4}},
+       .optimizer = kSgd,
+       .loading = {.on_bad_sample = "skip"},
+       .unreadable = {2, 5, 6}},
+      {.name = "skip_shard_data",
+       .optimizer = kSgd,
+       .loading = {.on_bad_sample = "skip", .shard_data = true},
+       .unreadable = {0, 10}},
       {.name = "lars", .optimizer = with(optim::lars({.trust_coefficient = 0.02}), 0.5, 0.1)},
   };
 }
@@ -96,8 +119,9 @@ std::vector<Recipe> recipes() {
 std::shared_ptr<data::Dataset> images_of(const Recipe& recipe) {
   auto transform = recipe.transform;
   transform.size = kSide;
-  return std::make_shared<datasets::ImageDataset>(std::make_shared<NoiseSource>(), transform, kSeed,
-                                                  std::make_shared<datasets::CacheBudget>(1 << 20), false, Log(1));
+  return std::make_shared<datasets::ImageDataset>(std::make_shared<NoiseSource>(recipe.unreadable), transform, kSeed,
+                                                  std::make_shared<datasets::CacheBudget>(1 << 20),
+                                                  recipe.loading.on_bad_sample == "skip", Log(1));
 }
 
 std::shared_ptr<nn::Model> vit_of(const Recipe& recipe) {
@@ -281,6 +305,7 @@ TEST_P(Recipes, AreThoseOfOneProcess) {
   options.train.epochs = kTrainSteps;
   if (recipe.average > 0) options.train.ema_decay = recipe.average;
   options.optimizer = recipe.optimizer;
+  options.loading = recipe.loading;
   options.seed = kSeed;
   Booster booster(world(), make_plugin(c), options);
   BoostInputs inputs;

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "datasets/transform.h"
+#include "datasets/batch_transform.h"
 #include "tests/unit/data/folder.h"
 
 namespace trireme::data {
@@ -20,6 +20,7 @@ namespace {
 
 using namespace datasets;
 
+using testing_tools::normalised;
 using testing_tools::ramp;
 
 TEST(Augmentation, IsAFunctionOfSeedEpochAndSample) {
@@ -126,9 +127,16 @@ TEST(Augmentation, ErasesARectangleOfTheModelInput) {
   Augmentation chance;
   chance.flip = true;
   chance.erased = Rectangle{1, 2, 3, 4};
-  auto want = normalise(image, options, true);
+  auto want = normalised(image, options).flip({2});
   want.narrow(1, 1, 3).narrow(2, 2, 4).fill_(0);
-  EXPECT_TRUE(at::equal(model_input(image, options, chance), want));
+  const BatchTransform transform(options, 1);
+  data::Sample sample{{{kPixelValues, augment(image, chance)}}, data::class_label(3)};
+  transform.add_draws(sample, chance, 0, 0);
+  for (auto* tensors : {&sample.inputs, &sample.targets})
+    for (auto& [name, tensor] : *tensors) tensor = tensor.unsqueeze(0);
+  const auto got = transform(sample, /*combine=*/false);
+  ASSERT_EQ(got.inputs.names(), std::vector<std::string>{kPixelValues});
+  EXPECT_TRUE(at::equal(got.inputs.front()[0], want));
 }
 
 // A shift by a whole number of pixels shows the order: the flip is before it, and 0 comes in from the left.
@@ -140,7 +148,7 @@ TEST(Augmentation, FlipsBeforeTheOperations) {
   ASSERT_STREQ(name_of_operation(3), "TranslateX");
   auto want = at::zeros_like(image);
   want.narrow(1, 1, 7).copy_(image.flip({1}).narrow(1, 0, 7));  // 150 / 331 * 8 * 9 / 30 = 1.09
-  EXPECT_TRUE(at::equal(model_input(image, {}, chance), normalise(want, {}, false)));
+  EXPECT_TRUE(at::equal(augment(image, chance), want));
 }
 
 TEST(Augmentation, CropsWithinTheGivenAreaAndRatio) {

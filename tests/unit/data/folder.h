@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/data/dataset.h"
 #include "datasets/datasets.h"
+#include "datasets/transform.h"
 
 namespace trireme::data::testing_tools {
 
@@ -65,6 +66,11 @@ class Folder {
 };
 
 inline std::int64_t label_of(const Sample& sample) { return sample.targets[nn::kLabels].item<std::int64_t>(); }
+
+/// One image, normalised alone: float32 [C, H, W].
+inline at::Tensor normalised(const at::Tensor& image, const datasets::TransformOptions& options) {
+  return datasets::Normalise(options.mean, options.std)(image.unsqueeze(0))[0];
+}
 
 /// uint8 [height, width, 3] of one colour.
 inline at::Tensor plain(std::int64_t height, std::int64_t width, unsigned char red, unsigned char green,

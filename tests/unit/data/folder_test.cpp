@@ -214,7 +214,7 @@ TEST(ImageFolder, AugmentsTheTrainSplitAloneAndCropsTheOthersCentre) {
   TransformOptions plain_transform;
   plain_transform.size = 8;
   plain_transform.resize_shorter = 10;
-  const auto want = normalise(fit(ramp(20, 31), plain_transform), plain_transform, false);
+  const auto want = testing_tools::normalised(fit(ramp(20, 31), plain_transform), plain_transform);
   const auto pixels = [](Dataset& split, int epoch, bool augment) {
     return split.get(0, epoch, augment)->inputs.front();
   };
@@ -247,8 +247,7 @@ TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
   EXPECT_EQ(message_of([&] { sets.train->get(0, 0, true); }),
             bad +
                 ": neither JPEG nor PNG, by its first bytes; repair or remove it, or set data.on_bad_sample = \"skip\" "
-                "to continue without it "
-                "(not possible with tensor, sequence or pipeline parallelism)");
+                "to continue without it");
 
   std::FILE* lines = std::tmpfile();
   sets = open_set(options, 1, Log(2, lines), {.skip_bad_samples = true});

@@ -1,6 +1,7 @@
 // The loader, over a data set whose samples contain their index.
 #include "core/data/loader.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
@@ -16,6 +17,7 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/data/rows.h"
 
 namespace trireme::data {
 namespace {
@@ -44,15 +46,25 @@ class IndexDataset : public Dataset {
 };
 
 /// Each sample is combined with another one, whose index it then has as a target.
-class CombiningDataset : public IndexDataset {
+class CombiningDataset : public IndexDataset, public RowSamples {
  public:
   using IndexDataset::IndexDataset;
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override { return {{"other", at::kFloat}}; }
-  [[nodiscard]] Sample combine(Sample sample, const Sample& other, std::int64_t, std::int64_t epoch) override {
-    EXPECT_EQ(other.targets.find("other"), nullptr) << "the other sample is combined already";
-    const auto value = other.inputs["x"][0][0] - 1000.0 * static_cast<double>(epoch);
-    sample.targets.set("other", value.to(at::kFloat));
-    return sample;
+  [[nodiscard]] RowSamples* rows() override { return this; }
+  [[nodiscard]] RowSpec row_spec(const std::vector<std::string>&, bool) const override {
+    return {.inputs = {{"x", at::kFloat, {2, 3}}}, .targets = {{nn::kLabels, at::kLong}}};
+  }
+  std::optional<Sample> read(const std::vector<std::string>&, std::int64_t index, std::int64_t, bool augment) override {
+    return get(index, /*epoch=*/0, augment);
+  }
+  [[nodiscard]] Sample transform_batch(Sample batch, bool combine) const override {
+    if (!combine) return batch;
+    const auto size = batch.inputs.front().size(0) - 1;
+    const auto other = batch.inputs.front().narrow(0, 1, size).select(1, 0).select(1, 0).clone();
+    for (auto* tensors : {&batch.inputs, &batch.targets})
+      for (auto& [name, tensor] : *tensors) tensor = tensor.narrow(0, 0, size);
+    batch.targets.set("other", other);
+    return batch;
   }
 };
 

@@ -8,6 +8,7 @@
 #include "core/base/safetensors_file.h"
 #include "datasets/image.h"
 #include "datasets/transform.h"
+#include "tests/unit/data/folder.h"
 
 namespace trireme::data {
 namespace {
@@ -28,7 +29,8 @@ TEST(PixelsGolden, EqualTransformersWithinOneGreyLevel) {
     EXPECT_LE(off.max().item<int>(), 1) << name << ", mean difference " << off.to(at::kFloat).mean().item<float>();
     // Normalisation, the last step, is exact to float32.
     const auto pixel_values = (want.permute({2, 0, 1}).to(at::kDouble) / 255 - 0.5) / 0.5;
-    EXPECT_LE((normalise(want, options, false).to(at::kDouble) - pixel_values).abs().max().item<double>(), 1e-6)
+    EXPECT_LE((testing_tools::normalised(want, options).to(at::kDouble) - pixel_values).abs().max().item<double>(),
+              1e-6)
         << name;
     values += off.numel();
     equal += (off == 0).sum().item<std::int64_t>();

@@ -34,7 +34,7 @@ void check_epoch(const SamplerOptions& base) {
       for (const auto& micro : plan.micro) {
         EXPECT_LE(micro.size(), base.micro_batch);
         local += micro.size();
-        for (auto position = micro.begin; position < micro.end; ++position) all_ranks.push_back(position);
+        for (auto at = micro.begin; at < micro.end; ++at) all_ranks.push_back(plan.share.begin + at);
       }
       EXPECT_EQ(local, plan.share.size());
       smallest = std::min(smallest, local);

@@ -322,9 +322,7 @@ TEST_F(TarShards, ABadImageIsNamedAndAReplacedShardNoticed) {
   folder.write("set/train-01.tar", member("x/a.png", "no image") + member("x/a.cls", "1") + shard(10, 1));
   auto data = open(options());
   const auto path = folder.path("set/train-01.tar");
-  const std::string remedy =
-      "; repair or remove it, or set data.on_bad_sample = \"skip\" to continue without it (not possible with tensor, "
-      "sequence or pipeline parallelism)";
+  const std::string remedy = "; repair or remove it, or set data.on_bad_sample = \"skip\" to continue without it";
   EXPECT_EQ(message_of([&] { data.train->get(10, 0, true); }),
             path + ": x/a.png: neither JPEG nor PNG, by its first bytes" + remedy);
   EXPECT_EQ(red_of(*data.train, 11), 10);
