@@ -29,7 +29,7 @@ std::vector<nn::SampleTensor> ImageDataset::combined_targets() const {
 
 data::Sample ImageDataset::combine(data::Sample sample, const data::Sample& other, std::int64_t index,
                                    std::int64_t epoch) {
-  mix(sample, other, draw_mix(transform_.mix, seed_, epoch, index, transform_.size, transform_.size));
+  mix(sample, other, draw_mix(transform_.mix, seed_, epoch, index, transform_.size.height, transform_.size.width));
   return sample;
 }
 
@@ -39,7 +39,7 @@ std::vector<std::int64_t> ImageDataset::order(std::uint64_t seed, std::int64_t e
 }
 
 nn::DataSpec ImageDataset::spec() {
-  return {.inputs = {{kPixelValues, at::kFloat, {source_->channels(), transform_.size, transform_.size}}},
+  return {.inputs = {{kPixelValues, at::kFloat, {source_->channels(), transform_.size.height, transform_.size.width}}},
           .targets = {{nn::kLabels, at::kLong, {}}},
           .ignored_labels = false};
 }
@@ -57,7 +57,7 @@ data::Sample ImageDataset::read(std::int64_t index, std::int64_t epoch, bool aug
   Augmentation chance;
   if (augment) chance = draw_augmentation(transform_, seed_, epoch, index, image.size(0), image.size(1));
   if (chance.crop)
-    image = resize(crop(image, *chance.crop), transform_.size, transform_.size);
+    image = resize(crop(image, *chance.crop), transform_.size.height, transform_.size.width);
   else if (transform_.crop)
     image = fit(image, transform_);
   return {{{kPixelValues, model_input(image, transform_, chance)}}, data::class_label(source_->label(index))};

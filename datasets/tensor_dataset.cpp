@@ -76,7 +76,7 @@ void TensorDataset::add_input(const std::string& name) {
   spec_.inputs.push_back({name, *type, {entry.shape.begin() + 1, entry.shape.end()}});
   if (name != kPixelValues) return;
   check_pixels();
-  transform_.size = entry.shape[2];
+  transform_.size = {entry.shape[2], entry.shape[3]};
   if (normalised()) spec_.inputs.back().dtype = at::kFloat;
 }
 
@@ -85,12 +85,12 @@ void TensorDataset::check_pixels() const {
   if (!at::isFloatingType(dtype) && dtype != at::kByte)
     throw DataError(fmt::format("{}: pixel_values is {}; it must be float64, float32, float16, bfloat16 or uint8",
                                 file_.path(), dtype_name(dtype)));
-  if (shape.size() != 4 || shape[1] != 3 || shape[2] != shape[3] || shape[2] < 1)
-    throw DataError(fmt::format("{}: pixel_values is [{}]; it must be [N, 3, H, W] with H = W", file_.path(),
-                                fmt::join(shape, ", ")));
+  if (shape.size() != 4 || shape[1] != 3 || shape[2] < 1 || shape[3] < 1)
+    throw DataError(
+        fmt::format("{}: pixel_values is [{}]; it must be [N, 3, H, W]", file_.path(), fmt::join(shape, ", ")));
 }
 
-std::optional<std::int64_t> TensorDataset::image_size() const {
+std::optional<nn::ImageSize> TensorDataset::image_size() const {
   if (spec_.input(kPixelValues) == nullptr) return std::nullopt;
   return transform_.size;
 }
@@ -106,7 +106,7 @@ std::vector<nn::SampleTensor> TensorDataset::combined_targets() const {
 
 data::Sample TensorDataset::combine(data::Sample sample, const data::Sample& other, std::int64_t index,
                                     std::int64_t epoch) {
-  mix(sample, other, draw_mix(transform_.mix, seed_, epoch, index, transform_.size, transform_.size));
+  mix(sample, other, draw_mix(transform_.mix, seed_, epoch, index, transform_.size.height, transform_.size.width));
   return sample;
 }
 
@@ -176,19 +176,19 @@ at::Tensor TensorDataset::value(const nn::SampleTensor& tensor, std::int64_t ind
 }
 
 at::Tensor TensorDataset::image(std::int64_t index, std::int64_t epoch, bool augment) const {
-  const auto side = transform_.size;
+  const auto [height, width] = transform_.size;
   Augmentation chance;
-  if (augment) chance = draw_augmentation(transform_, seed_, epoch, index, side, side);
+  if (augment) chance = draw_augmentation(transform_, seed_, epoch, index, height, width);
   if (normalised()) {
     auto image = raw(kPixelValues, index).permute({1, 2, 0}).contiguous();
-    if (chance.crop) image = resize(crop(image, *chance.crop), side, side);
+    if (chance.crop) image = resize(crop(image, *chance.crop), height, width);
     return model_input(image, transform_, chance);
   }
   auto image = value(*spec_.input(kPixelValues), index);
   if (const auto& part = chance.crop)
     image = at::_upsample_bilinear2d_aa(
                 image.narrow(1, part->top, part->height).narrow(2, part->left, part->width).unsqueeze(0).contiguous(),
-                at::IntArrayRef({side, side}), false, std::nullopt)
+                at::IntArrayRef({height, width}), false, std::nullopt)
                 .squeeze(0);
   if (chance.flip) image = image.flip({2});
   if (chance.erased) erase(image, *chance.erased);
