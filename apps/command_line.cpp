@@ -130,11 +130,16 @@ void resolve_weights(const CLI::App& app, WeightsArgument& eval) {
   eval.own_config = eval.config.empty();
   if (eval.own_config && target.config.empty()) {
     std::error_code error;
-    const bool is_there = std::filesystem::exists(target.weights, error);
-    refuse(app, fmt::format("{}: {}; name a run folder or a checkpoint, or the weights and the TOML file", eval.weights,
-                            error      ? error.message()
-                            : is_there ? "not a run folder or a checkpoint, for it has no config.toml"
-                                       : "no such file or folder"));
+    const auto status = std::filesystem::status(target.weights, error);
+    const auto* problem =
+        std::filesystem::is_regular_file(status)
+            ? "a file that is neither in a run's model folder nor in a checkpoint, so it has no config.toml"
+        : std::filesystem::exists(status) ? "not a run folder or a checkpoint, for it has no config.toml"
+                                          : "no such file or folder";
+    const bool unreadable = status.type() == std::filesystem::file_type::none;
+    refuse(app, fmt::format("{}: {}; name a run folder or a checkpoint, or the weights and the TOML file{}",
+                            eval.weights, unreadable ? error.message() : problem,
+                            app.got_subcommand("predict") ? " (--config FILE)" : ""));
   }
   if (eval.own_config) eval.config = target.config;
   eval.weights = target.weights;

@@ -64,12 +64,16 @@ std::int64_t exported_step(const fs::path& run) {
 EvalTarget find_eval_target(const std::string& path) {
   if (path.empty()) throw ConfigError("the path of a run or of weights is empty; is a variable of the shell unset?");
   auto folder = fs::path(path).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // a trailing slash
-  if (is_checkpoint(folder)) return {path, (folder / "config.toml").string(), true};
-  const auto name = folder.filename();
-  const auto run = fs::absolute(folder).parent_path();
+  const bool is_one_file = is_file(folder);                                  // of weights, in one of the folders below
+  if (is_one_file || !folder.has_filename()) folder = folder.parent_path();  // else a trailing slash
+  if (folder.empty()) folder = ".";
+  if (is_checkpoint(folder)) return {path, (folder / "config.toml").string(), !is_one_file};
+  auto full = fs::absolute(folder).lexically_normal();
+  if (!full.has_filename()) full = full.parent_path();
+  const auto name = full.filename(), run = full.parent_path();
   if (is_model(folder) && (name == "model" || name == "model-best") && is_file(run / "config.toml"))
     return {path, (folder.has_parent_path() ? folder.parent_path() / "config.toml" : run / "config.toml").string()};
+  if (is_one_file) return {path};
   if (!is_file(folder / "config.toml")) return {path};
   const auto config = (folder / "config.toml").string();
   const auto newest = newest_checkpoint(folder);

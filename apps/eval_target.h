@@ -1,5 +1,5 @@
-// Resolves PATH in `trireme eval PATH`: a run folder, a checkpoint, or weights; and the configuration that belongs to
-// them.
+// Resolves PATH in `trireme eval PATH`: a run folder, a checkpoint, or weights, which may be a file in one of these;
+// and the configuration that belongs to them.
 #pragma once
 
 #include <string>

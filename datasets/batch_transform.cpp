@@ -37,8 +37,8 @@ void BatchTransform::add_draws(data::Sample& sample, const std::optional<Augment
                                std::int64_t index) const {
   if (chance && options_.random_erasing > 0) sample.inputs.set(kErased, box_of(chance->erased));
   if (options_.mix.any())
-    sample.targets.set(mix_tensor().name,
-                       as_tensor(draw_mix(options_.mix, seed_, epoch, index, options_.size, options_.size)));
+    sample.targets.set(mix_tensor().name, as_tensor(draw_mix(options_.mix, seed_, epoch, index, options_.size.height,
+                                                             options_.size.width)));
 }
 
 data::Sample BatchTransform::operator()(data::Sample batch, bool combine) const {

@@ -8,6 +8,7 @@
 
 #include "core/base/registry.h"
 #include "core/data/datasets.h"
+#include "core/nn/image_size.h"
 
 namespace trireme::datasets {
 
@@ -18,8 +19,8 @@ struct Normalisation {
 inline const Normalisation kUsualNormalisation{{0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}};
 
 struct ImageOptions {
-  std::optional<std::int64_t> image_size{};  ///< pixels per side; unset: the data set's own size
-  /// Pixels of the shorter side before a central crop of image_size; unset: the whole image is resized to a square.
+  std::optional<nn::ImageSize> image_size{};  ///< pixels; unset: the data set's own size
+  /// Pixels of the shorter side before a central crop of image_size; unset: the whole image is resized to image_size.
   std::optional<std::int64_t> resize_shorter{};
   /// By channel; unset: those of the loaded weights, else the usual ones of the data set.
   std::optional<std::vector<double>> mean{}, std{};

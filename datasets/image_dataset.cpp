@@ -34,17 +34,17 @@ std::vector<std::int64_t> ImageDataset::order(std::uint64_t seed, std::int64_t e
 }
 
 nn::DataSpec ImageDataset::spec() {
-  const auto size = transform_.options().size;
-  return {.inputs = {{kPixelValues, at::kFloat, {source_->channels(), size, size}}},
+  const auto [height, width] = transform_.options().size;
+  return {.inputs = {{kPixelValues, at::kFloat, {source_->channels(), height, width}}},
           .targets = {{nn::kLabels, at::kLong, {}}},
           .ignored_labels = false};
 }
 
 data::RowSpec ImageDataset::row_spec(const std::vector<std::string>& inputs, bool augment) const {
-  const auto size = transform_.options().size;
+  const auto [height, width] = transform_.options().size;
   const bool pixels = std::find(inputs.begin(), inputs.end(), kPixelValues) != inputs.end();
   data::RowSpec spec{.targets = {{nn::kLabels, at::kLong, {}}}};
-  if (pixels) spec.inputs.push_back({kPixelValues, at::kByte, {size, size, source_->channels()}});
+  if (pixels) spec.inputs.push_back({kPixelValues, at::kByte, {height, width, source_->channels()}});
   transform_.add_draws(spec, pixels, augment);
   return spec;
 }
@@ -76,7 +76,7 @@ at::Tensor ImageDataset::pixels(std::int64_t index, bool augment, std::int64_t e
   auto image = cached_pixels(index);
   if (augment) *chance = draw_augmentation(options, seed_, epoch, index, image.size(0), image.size(1));
   if (*chance && (*chance)->crop)
-    image = resize(crop(image, *(*chance)->crop), options.size, options.size);
+    image = resize(crop(image, *(*chance)->crop), options.size.height, options.size.width);
   else if (options.crop)
     image = fit(image, options);
   return *chance ? datasets::augment(image, **chance) : image;

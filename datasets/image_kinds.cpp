@@ -82,7 +82,8 @@ data::Datasets open_leaves(LeavesOptions& options, const data::OpenContext& cont
   if (context.skip_bad_samples)
     throw ConfigError("data.on_bad_sample: has no effect with leaves that are generated in memory; remove it");
   fill_normalisation(options, context);
-  const auto size = options.image_size.value_or(kLeafPixels);
+  // Leaves are drawn as squares; the transform gives them another height or width.
+  const auto size = nn::ImageSize(options.image_size.value_or(kLeafPixels)).longer();
   std::map<data::Split, std::shared_ptr<PixelSource>> sources;
   for (const auto split : data::kSplits)
     sources[split] = leaf_source(split, options.images, size, static_cast<std::uint64_t>(options.leaf_seed));

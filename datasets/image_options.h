@@ -25,13 +25,13 @@ Fields<T>& add_image_rules(Fields<T>& table, std::optional<std::int64_t> default
           section.fail("crop_scale", "must be the smaller fraction first, then the larger");
       })
       .rule([default_size](const T& o, const CheckedSection& section) {
-        const auto size = o.image_size ? o.image_size : default_size;
-        if (size && o.resize_shorter.value_or(*size) < *size)
-          section.fail(
-              "resize_shorter",
-              fmt::format("is less than image_size = {}, the side of the square that is cut out of the resized "
-                          "image; raise it, or lower image_size",
-                          *size));
+        if (!o.resize_shorter || !(o.image_size || default_size)) return;
+        const auto size = o.image_size ? *o.image_size : nn::ImageSize(*default_size);
+        if (*o.resize_shorter < size.longer())  // an image may be upright or wide
+          section.fail("resize_shorter",
+                       fmt::format("is less than {}image_size = {}, the size that is cut out of the resized image; "
+                                   "raise it, or lower image_size",
+                                   size.is_square() ? "" : "the longer side of ", size.text()));
       })
       .rule([](const T& o, const CheckedSection& section) {
         if (o.rand_augment == 0 && o.rand_augment_magnitude != ImageOptions{}.rand_augment_magnitude)
@@ -65,11 +65,15 @@ Fields<T>& add_image_fields(Fields<T>& table, std::optional<std::int64_t> defaul
   const auto size_text =
       default_size ? fmt::format("{}.", *default_size) : std::string("the size in the file, which is never changed.");
   table
-      .add("image_size", &O::image_size, "Images are resized to this many pixels per side. Unset: " + size_text,
-           {.min = 1, .max = 65536})
+      .add("image_size", &O::image_size,
+           "Images are resized to this many pixels: 224 for a square of 224 x 224, or [height, width] such as [192, "
+           "256]. Unset: " +
+               size_text,
+           {.min = 1, .max = 65536, .length = 2, .one_for_all = true})
       .add("resize_shorter", &O::resize_shorter,
            "Without a random crop, images are resized so that their shorter side has this many pixels, and the central "
-           "square of image_size is cut out. Unset: the whole image is resized to a square.",
+           "part of image_size is cut out; at least the longer side of image_size. Unset: the whole image is resized "
+           "to image_size.",
            {.min = 1, .max = 65536})
       .add("mean", &O::mean,
            fmt::format("Mean of {}, subtracted from pixel values between 0 and 1. Unset: the values in the "

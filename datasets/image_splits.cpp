@@ -28,7 +28,8 @@ data::Datasets image_splits(const std::map<data::Split, std::shared_ptr<PixelSou
   out.info.spec.classes = static_cast<std::int64_t>(classes.size());
   out.info.spec.class_names = std::move(classes);
   const auto size = options.image_size.value_or(default_size);
-  out.info.about = fmt::format("{} px", size);
+  out.info.about =
+      size.is_square() ? fmt::format("{} px", size.height) : fmt::format("{} x {} px", size.height, size.width);
   out.info.files["preprocessor_config.json"] = preprocessor_config(options, size);
   return out;
 }

@@ -64,7 +64,7 @@ void warn_of_the_rest(const nlohmann::json& stored, const ImageOptions& options,
   if (value_or(stored, "do_center_crop", false) && !options.resize_shorter) {
     const auto size = value_or(stored, "size", nlohmann::json::object());
     const auto shorter = size.is_object() ? value_or<std::int64_t>(size, "shortest_edge", 0) : 0;
-    log.warn("{}: do_center_crop = true, but the whole image is resized to a square; set data.resize_shorter{}", path,
+    log.warn("{}: do_center_crop = true, but the whole image is resized to image_size; set data.resize_shorter{}", path,
              shorter > 0 ? fmt::format(" = {}", shorter) : "");
   }
 }
@@ -115,12 +115,12 @@ void fill_normalisation(ImageOptions& options, const data::OpenContext& context,
   if (!options.std) options.std = usual.std;
 }
 
-std::string preprocessor_config(const ImageOptions& options, std::int64_t size) {
-  const nlohmann::json square{{"height", size}, {"width", size}};
+std::string preprocessor_config(const ImageOptions& options, const nn::ImageSize& size) {
+  const nlohmann::json sides{{"height", size.height}, {"width", size.width}};
   nlohmann::json preprocessor{{"image_processor_type", "ViTImageProcessor"},
                               {"do_convert_rgb", options.mean.value().size() == 3},
                               {"do_resize", true},
-                              {"size", square},
+                              {"size", sides},
                               {"resample", kBilinear},
                               {"do_rescale", true},
                               {"rescale_factor", kByte},
@@ -131,7 +131,7 @@ std::string preprocessor_config(const ImageOptions& options, std::int64_t size) 
     preprocessor["image_processor_type"] = "BitImageProcessor";
     preprocessor["size"] = {{"shortest_edge", *options.resize_shorter}};
     preprocessor["do_center_crop"] = true;
-    preprocessor["crop_size"] = square;
+    preprocessor["crop_size"] = sides;
   }
   return json_text(preprocessor, 2) + "\n";
 }

@@ -16,8 +16,8 @@ namespace trireme::datasets {
 void fill_normalisation(ImageOptions& options, const data::OpenContext& context,
                         const Normalisation& usual = kUsualNormalisation);
 
-/// The file's text for images of size x size pixels: for a ViTImageProcessor, or with options.resize_shorter for a
+/// The file's text for images of this size: for a ViTImageProcessor, or with options.resize_shorter for a
 /// BitImageProcessor, which resizes the shorter side and crops the centre. @pre mean and std are set
-std::string preprocessor_config(const ImageOptions& options, std::int64_t size);
+std::string preprocessor_config(const ImageOptions& options, const nn::ImageSize& size);
 
 }  // namespace trireme::datasets

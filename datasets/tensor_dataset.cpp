@@ -77,7 +77,7 @@ void TensorDataset::add_input(const std::string& name) {
   spec_.inputs.push_back({name, *type, {entry.shape.begin() + 1, entry.shape.end()}});
   if (name != kPixelValues) return;
   check_pixels();
-  transform_.size = entry.shape[2];
+  transform_.size = {entry.shape[2], entry.shape[3]};
   if (normalised()) spec_.inputs.back().dtype = at::kFloat;
 }
 
@@ -86,12 +86,12 @@ void TensorDataset::check_pixels() const {
   if (!at::isFloatingType(dtype) && dtype != at::kByte)
     throw DataError(fmt::format("{}: pixel_values is {}; it must be float64, float32, float16, bfloat16 or uint8",
                                 file_.path(), dtype_name(dtype)));
-  if (shape.size() != 4 || shape[1] != 3 || shape[2] != shape[3] || shape[2] < 1)
-    throw DataError(fmt::format("{}: pixel_values is [{}]; it must be [N, 3, H, W] with H = W", file_.path(),
-                                fmt::join(shape, ", ")));
+  if (shape.size() != 4 || shape[1] != 3 || shape[2] < 1 || shape[3] < 1)
+    throw DataError(
+        fmt::format("{}: pixel_values is [{}]; it must be [N, 3, H, W]", file_.path(), fmt::join(shape, ", ")));
 }
 
-std::optional<std::int64_t> TensorDataset::image_size() const {
+std::optional<nn::ImageSize> TensorDataset::image_size() const {
   if (spec_.input(kPixelValues) == nullptr) return std::nullopt;
   return transform_.size;
 }
@@ -155,7 +155,7 @@ data::RowSpec TensorDataset::row_spec(const std::vector<std::string>& inputs, bo
     if (!contains(inputs, input.name)) continue;
     if (input.name == kPixelValues) {
       pixels = true;
-      if (normalised()) input = {kPixelValues, at::kByte, {transform_.size, transform_.size, 3}};
+      if (normalised()) input = {kPixelValues, at::kByte, {transform_.size.height, transform_.size.width, 3}};
     }
     spec.inputs.push_back(std::move(input));
   }
@@ -172,7 +172,7 @@ std::optional<data::Sample> TensorDataset::read(const std::vector<std::string>& 
       if (!contains(inputs, input.name)) continue;
       const bool is_image = input.name == kPixelValues;
       if (is_image && augment)
-        chance = draw_augmentation(transform_, seed_, epoch, index, transform_.size, transform_.size);
+        chance = draw_augmentation(transform_, seed_, epoch, index, transform_.size.height, transform_.size.width);
       sample.inputs.set(input.name, is_image ? image(index, chance.value_or(Augmentation{})) : value(input, index));
     }
     sample.targets.set(nn::kLabels, value(spec_.targets.front(), index));
@@ -200,17 +200,17 @@ at::Tensor TensorDataset::value(const nn::SampleTensor& tensor, std::int64_t ind
 
 /// Raw pixels: uint8 [H, W, 3], or floating-point [3, H, W].
 at::Tensor TensorDataset::image(std::int64_t index, const Augmentation& chance) const {
-  const auto side = transform_.size;
+  const auto [height, width] = transform_.size;
   if (normalised()) {
     auto image = raw(kPixelValues, index).permute({1, 2, 0}).contiguous();
-    if (chance.crop) image = resize(crop(image, *chance.crop), side, side);
+    if (chance.crop) image = resize(crop(image, *chance.crop), height, width);
     return augment(image, chance);
   }
   auto image = value(*spec_.input(kPixelValues), index);
   if (const auto& part = chance.crop)
     image = at::_upsample_bilinear2d_aa(
                 image.narrow(1, part->top, part->height).narrow(2, part->left, part->width).unsqueeze(0).contiguous(),
-                at::IntArrayRef({side, side}), false, std::nullopt)
+                at::IntArrayRef({height, width}), false, std::nullopt)
                 .squeeze(0);
   return chance.flip ? image.flip({2}) : image;
 }

@@ -2,7 +2,7 @@
 // input of its name, such as input_ids [N, T]. The file stays memory-mapped; samples are read from it one by one.
 //
 // Integers are read as int64, booleans as they are, floating point as float32 (float64 stays). pixel_values
-// [N, 3, side, side] can be augmented, and from uint8 it is scaled and normalised like an image. Integer labels [N] or
+// [N, 3, H, W] can be augmented, and from uint8 it is scaled and normalised like an image. Integer labels [N] or
 // [N, T] are classes from 0, or -100 for "does not count"; floating-point labels are the targets of a regression.
 #pragma once
 
@@ -45,8 +45,8 @@ class TensorDataset : public data::Dataset, public data::RowSamples {
 
   /// Whether the file has pixel_values of uint8, which are scaled and normalised. @throws DataError
   static bool has_raw_images(const std::string& file);
-  /// Pixels per side of pixel_values; unset when the file has none.
-  [[nodiscard]] std::optional<std::int64_t> image_size() const;
+  /// The size of pixel_values; unset when the file has none.
+  [[nodiscard]] std::optional<nn::ImageSize> image_size() const;
   /// Whether pixel_values is scaled and normalised.
   [[nodiscard]] bool normalised() const;
 

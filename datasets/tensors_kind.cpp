@@ -51,11 +51,12 @@ void check_has_image(const TensorsOptions& options, const std::string& file, con
   refuse("cutmix", options.cutmix > 0);
 }
 
-void check_size(const TensorsOptions& options, std::int64_t size, std::int64_t of_train, const std::string& file) {
+void check_size(const TensorsOptions& options, const nn::ImageSize& size, const nn::ImageSize& of_train,
+                const std::string& file) {
   const auto wanted = options.image_size.value_or(of_train);
   if (size != wanted)
-    throw DataError(fmt::format("{}: images of {} x {} pixels, but {} says {}", file, size, size,
-                                options.image_size ? "data.image_size" : "the train split", wanted));
+    throw DataError(fmt::format("{}: images of {} x {} pixels, but {} says {}", file, size.height, size.width,
+                                options.image_size ? "data.image_size" : "the train split", wanted.text()));
 }
 
 /// The names of the classes: numbers, because a file of tensors has no others. None for labels of tokens.
@@ -78,6 +79,12 @@ void check_same_tensors(const nn::DataSpec& spec, const nn::DataSpec& train, con
   };
   if (kinds(spec) != kinds(train))
     throw DataError(fmt::format("{}: holds {}, but the train split has {}", file, kinds(spec), kinds(train)));
+}
+
+/// @pre spec.input(kPixelValues) is [3, H, W]
+nn::ImageSize size_in(const nn::DataSpec& spec) {
+  const auto& shape = spec.input(kPixelValues)->shape;
+  return {shape[1], shape[2]};
 }
 
 std::string file_of(const TensorsOptions& options, data::Split split) {
@@ -108,7 +115,7 @@ data::Datasets open_tensors(TensorsOptions& options, const data::OpenContext& co
     if (split == data::Split::train) out.info.spec = set->spec();
     check_same_tensors(set->spec(), out.info.spec, file);
     if (const auto size = set->image_size())
-      check_size(options, *size, out.info.spec.input(kPixelValues)->shape[1], file);
+      check_size(options, *size, size_in(out.info.spec), file);
     else
       check_has_image(options, file, context);
     classes = std::max(classes, set->spec().classes);
@@ -126,9 +133,7 @@ data::Datasets open_tensors(TensorsOptions& options, const data::OpenContext& co
   out.info.spec.classes = classes;
   out.info.spec.class_names = numbered_classes(out.info.spec);
   out.info.source = options.path;
-  if (normalised)
-    out.info.files["preprocessor_config.json"] =
-        preprocessor_config(options, out.info.spec.input(kPixelValues)->shape.back());
+  if (normalised) out.info.files["preprocessor_config.json"] = preprocessor_config(options, size_in(out.info.spec));
   return out;
 }
 

@@ -81,7 +81,7 @@ Augmentation draw_augmentation(const TransformOptions& options, std::uint64_t se
   }
   out.operations = draw_operations(key, kOperations, options.rand_augment, options.rand_augment_magnitude);
   if (random::uniform(key, 0, kErases) < options.random_erasing)
-    out.erased = draw_rectangle(kErasedLimits, key, kErased, options.size, options.size);
+    out.erased = draw_rectangle(kErasedLimits, key, kErased, options.size.height, options.size.width);
   return out;
 }
 
@@ -99,7 +99,7 @@ at::Tensor crop(const at::Tensor& image, const Rectangle& part) {
 
 at::Tensor fit(const at::Tensor& image, const TransformOptions& options) {
   const auto size = options.size;
-  if (!options.resize_shorter) return resize(image, size, size);
+  if (!options.resize_shorter) return resize(image, size.height, size.width);
   const auto shorter = std::min(image.size(0), image.size(1));
   // Of a line of pixels only the middle is used, and the whole, resized, would not fit into memory.
   const auto most = shorter * kMostAspectRatio;
@@ -108,9 +108,10 @@ at::Tensor fit(const at::Tensor& image, const TransformOptions& options) {
     return fit(crop(image, {(image.size(0) - height) / 2, (image.size(1) - width) / 2, height, width}), options);
   // Integer division for torchvision's int(), and half to even for Python's round().
   const auto scaled = [&](std::int64_t side) { return *options.resize_shorter * side / shorter; };
-  const auto offset = [&](std::int64_t side) { return std::lrint(static_cast<double>(side - size) / 2); };
+  const auto half = [](std::int64_t rest) { return std::lrint(static_cast<double>(rest) / 2); };
   const auto height = scaled(image.size(0)), width = scaled(image.size(1));
-  return crop(resize(image, height, width), {offset(height), offset(width), size, size});
+  return crop(resize(image, height, width),
+              {half(height - size.height), half(width - size.width), size.height, size.width});
 }
 
 at::Tensor mirror(const at::Tensor& image) {

@@ -1,6 +1,7 @@
-// Converts a decoded image to a model input. The steps that are the same in every epoch: resize to a square, as Hugging
-// Face's ViTImageProcessor does, or the shorter side and a central crop, as torchvision's Resize and CenterCrop do
-// (bilinear with antialias, rounded to uint8). The last ones: multiply by 1/255, subtract mean, divide by std.
+// Converts a decoded image to a model input. The steps that are the same in every epoch: resize to the final height and
+// width, as Hugging Face's ViTImageProcessor does, or the shorter side and a central crop, as torchvision's Resize and
+// CenterCrop do (bilinear with antialias, rounded to uint8). The last ones: multiply by 1/255, subtract mean, divide by
+// std.
 //
 // Augmentation follows the order of torchvision's recipes: a random resized crop takes the place of the resize; then a
 // horizontal flip and RandAugment (rand_augment.h) at the final size; after normalisation, random erasing (Zhong et
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/nn/image_size.h"
 #include "datasets/mix.h"
 #include "datasets/rand_augment.h"
 
@@ -24,8 +26,9 @@ namespace trireme::datasets {
 inline constexpr const char* kPixelValues = "pixel_values";  ///< the input that holds an image
 
 struct TransformOptions {
-  std::int64_t size = 224;                                      ///< pixels per side
-  std::optional<std::int64_t> resize_shorter{};                 ///< pixels before the central crop; unset: no such crop
+  nn::ImageSize size = 224;  ///< of the model input, pixels
+  /// Pixels of the shorter side before the central crop; unset: no such crop. At least the longer side of `size`.
+  std::optional<std::int64_t> resize_shorter{};
   std::vector<double> mean{0.5, 0.5, 0.5}, std{0.5, 0.5, 0.5};  ///< by channel
   bool flip = false;                                            ///< mirrors a sample with probability 1/2
   bool crop = false;
@@ -61,7 +64,7 @@ at::Tensor resize(const at::Tensor& image, std::int64_t height, std::int64_t wid
 /// A copy of the part, which does not keep the memory of the whole.
 at::Tensor crop(const at::Tensor& image, const Rectangle& part);
 
-/// uint8 [H, W, C] -> uint8 [size, size, C] without augmentation.
+/// uint8 [H, W, C] -> uint8 [size.height, size.width, C] without augmentation.
 at::Tensor fit(const at::Tensor& image, const TransformOptions& options);
 
 /// uint8 [H, W, C] mirrored left to right.

@@ -57,15 +57,9 @@ class Classification final : public Task {
   at::Tensor weight(const data::Batch& batch) const override {
     if (counts_samples_ && !class_weights_.defined()) return {};
     const auto target = target_of(batch);
-    if (class_weights_.defined()) {
-      nn::check_labels(target.labels, class_weights_.numel());
-      const auto valid = target.labels.ne(nn::kNoLabel);
-      auto weights = class_weights_.to(valid.device(), /*non_blocking=*/true);
-      weights = weights.index_select(0, (target.labels * valid).flatten()).view_as(valid) * valid;
-      return (target.shares.defined() ? weights * target.shares : weights).sum();
-    }
-    return target.shares.defined() ? (target.shares * target.labels.ne(nn::kNoLabel)).sum().to(at::kDouble)
-                                   : count_valid(target.labels);
+    if (class_weights_.defined()) nn::check_labels(target.labels, class_weights_.numel());
+    return nn::label_factors(target.labels, {.class_weights = class_weights_, .shares = target.shares}, at::kDouble)
+        .sum();
   }
   at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch, const LossOptions& how) const override {
     const auto target = target_of(batch);

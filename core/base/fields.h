@@ -44,7 +44,9 @@ struct FieldRules {
   std::optional<double> below{};        ///< value < below
   std::vector<std::string> choices{};   ///< the only strings allowed; empty: any
   std::optional<std::size_t> length{};  ///< number of elements of a list
-  std::optional<OnlyWith> only{};       ///< may be set only under this condition
+  /// An integer may be written instead of a list of `length` equal integers, which is printed as that integer.
+  bool one_for_all = false;
+  std::optional<OnlyWith> only{};  ///< may be set only under this condition
   /// A file or folder, or a list of them: "~/" is expanded when it is read, and a run's own copy of its configuration
   /// holds it absolute.
   bool path = false;
@@ -104,16 +106,42 @@ struct FieldTable {
 };
 
 namespace detail {
+/// For a member of type M: `held` is M without std::optional, `type` its form in a FieldValue.
 template <class M>
 struct FieldType {
+  using held = M;
   using type = M;
+  static constexpr bool optional = false;
+};
+/// A struct that is a list in a file names the list's type M::List and converts explicitly from and to it.
+template <class M>
+requires requires { typename M::List; }
+struct FieldType<M> {
+  using held = M;
+  using type = typename M::List;
   static constexpr bool optional = false;
 };
 template <class M>
 struct FieldType<std::optional<M>> {
-  using type = M;
+  using held = M;
+  using type = typename FieldType<M>::type;
   static constexpr bool optional = true;
 };
+
+/// Lets the field's value be an integer wherever all elements of its list are equal (FieldRules::one_for_all).
+inline void allow_one_for_all(Field& field) {
+  using List = std::vector<std::int64_t>;
+  field.get = [get = std::move(field.get), length = *field.rules.length](const void* object) -> FieldValue {
+    auto value = get(object);
+    const auto* list = std::get_if<List>(&value);
+    if (list == nullptr || list->size() != length || *list != List(length, list->front())) return value;
+    return list->front();
+  };
+  field.set = [set = std::move(field.set), length = *field.rules.length](void* object, const FieldValue& value) {
+    const auto* one = std::get_if<std::int64_t>(&value);
+    set(object, one != nullptr ? List(length, *one) : value);
+  };
+}
 }  // namespace detail
 
 /// A FieldTable for struct T; defaults are read from a default-constructed T.
@@ -125,8 +153,8 @@ class Fields : public FieldTable {
     text = std::move(what);
   }
 
-  /// M is bool, std::int64_t, double, std::string, a vector of the last three, or std::optional of one of these.
-  /// The member may belong to a base class of T.
+  /// M is bool, std::int64_t, double, std::string, a vector of the last three, a struct that is such a list in a file
+  /// (detail::FieldType), or std::optional of one of these. The member may belong to a base class of T.
   template <class B, class M>
   Fields& add(std::string key, M B::*of_base, std::string what, FieldRules allowed = {}) {
     M T::*member = of_base;
@@ -149,9 +177,9 @@ class Fields : public FieldTable {
       const M& value = value_of(*const_cast<T*>(static_cast<const T*>(object)));  // value_of() changes nothing
       if constexpr (Type::optional) {
         if (!value) return std::monostate{};
-        return *value;
+        return static_cast<V>(*value);
       } else {
-        return value;
+        return static_cast<V>(value);
       }
     };
     field.set = [value_of](void* object, const FieldValue& value) {
@@ -162,8 +190,9 @@ class Fields : public FieldTable {
           return;
         }
       }
-      target = std::get<V>(value);
+      target = static_cast<typename Type::held>(std::get<V>(value));
     };
+    if (field.rules.one_for_all) detail::allow_one_for_all(field);
     const T made{};
     field.default_value = field.get(&made);
     fields.push_back(std::move(field));

@@ -160,7 +160,12 @@ void Booster::save_model(Boosted& run, const std::string& dir, const std::map<st
 void Booster::load_model(Boosted& run, const std::string& folder_or_file) {
   std::vector<nn::Parameter> parameters;
   for (auto& [placement, value] : run.model->weights()) parameters.push_back({placement.name, value, placement});
-  checkpoint::load_weights(folder_or_file, parameters, "", log_, checkpoint::other_tensors(run.model->module()));
+  auto others = checkpoint::other_tensors(run.model->module());
+  // The model knows what the weights that it started from mean, not these: what has the right shape is not converted.
+  others.conversion = [convert = others.conversion](const std::string& name, at::IntArrayRef from, at::IntArrayRef to) {
+    return from == to ? nn::Conversion{} : convert(name, from, to);
+  };
+  checkpoint::load_weights(folder_or_file, parameters, "", log_, others);
   run.model->weights_changed();
   if (run.average) run.average->reset();
 }

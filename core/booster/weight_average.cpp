@@ -14,14 +14,15 @@
 
 namespace trireme {
 
-WeightAverage::WeightAverage(BoostedModel& model, double decay) : model_(model), decay_(decay) {
+WeightAverage::WeightAverage(BoostedModel& model, double decay)
+    : model_(model), decay_(decay), buffers_(nn::buffers(model.module())) {
   TRIREME_REQUIRE(decay > 0 && decay < 1, "the decay {} of a weight average is not between 0 and 1", decay);
   reset();
 }
 
 std::vector<shard::Slice> WeightAverage::averaged_of(std::vector<shard::Slice> weights) {
   auto slices = std::move(weights);
-  for (auto& buffer : nn::buffers(model_.module())) slices.push_back(std::move(buffer));
+  slices.insert(slices.end(), buffers_.begin(), buffers_.end());
   std::erase_if(slices, [](const shard::Slice& slice) { return !slice.value.is_floating_point(); });
   return slices;
 }
@@ -77,8 +78,8 @@ void WeightAverage::stop_use() {
 std::vector<shard::Slice> WeightAverage::state() {
   auto slices = averaged_of(model_.weights());
   for (std::size_t i = 0; i < slices.size(); ++i) slices[i].value = average_[i];
-  for (auto& buffer : nn::buffers(model_.module()))
-    if (!buffer.value.is_floating_point()) slices.push_back(std::move(buffer));
+  for (const auto& buffer : buffers_)
+    if (!buffer.value.is_floating_point()) slices.push_back(buffer);
   return slices;
 }
 

@@ -39,6 +39,7 @@ class WeightAverage {
   void stop_use();
   BoostedModel& model_;
   double decay_;
+  std::vector<shard::Slice> buffers_;  ///< of the model, which keeps them as long as it lives
   std::vector<at::Tensor> average_;
   std::vector<at::Tensor> weights_;  ///< the model's own, while the average is in use
 };

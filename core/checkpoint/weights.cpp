@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/stored_names.h"
 #include "core/checkpoint/weights_source.h"
 #include "core/nn/block.h"
 
@@ -22,37 +23,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool in_head(const std::string& name, const std::string& head_prefix) {
-  return !head_prefix.empty() && name.starts_with(head_prefix);
-}
-
-/// The prefix that the file's names lack compared to the model's: usually ""; "vit." for a base model.
-std::string missing_prefix(const WeightsSource& source, const std::vector<nn::Parameter>& parameters,
-                           const std::string& head_prefix) {
-  std::string prefix;
-  for (const auto& parameter : parameters) {
-    if (in_head(parameter.name, head_prefix)) continue;
-    if (source.file_of(parameter.name) != nullptr) return "";
-    const auto first = parameter.name.substr(0, parameter.name.find('.') + 1);
-    if (first.empty() || (!prefix.empty() && prefix != first)) return "";
-    prefix = first;
-    if (source.file_of(parameter.name.substr(prefix.size())) == nullptr) return "";
-  }
-  return prefix;
-}
-
+/// A parameter and its tensor in the file.
 struct Fit {
   const nn::Parameter* parameter;
-  const WeightsFile* file;
-  std::string name;                                           ///< name in the file
-  std::function<at::Tensor(const at::Tensor&)> conversion{};  ///< null: the file's tensor is used as it is
+  StoredTensor stored;
+  nn::Conversion conversion;  ///< empty: the file's tensor is used as it is
   /// This rank's slice.
   [[nodiscard]] at::Tensor values() const {
     const auto& placement = parameter->placement;
-    if (!conversion) return file->read(name, placement);
-    const auto whole = shard::Placement::whole(placement.name, file->info(name).shape);
-    return placement.slice(conversion(file->read(name, whole)).contiguous());
+    if (!conversion) return stored.read(placement);
+    const auto whole = shard::Placement::whole(placement.name, stored.info().shape);
+    return placement.slice(conversion.apply(stored.file->read(stored.name, whole)).contiguous());
   }
+};
+
+/// Which parameters the file has, and what is said about the others.
+struct Fits {
+  std::vector<Fit> fits;
+  std::vector<std::string> missing, misfits, newly_initialized;
+  std::map<std::string, std::vector<std::string>> converted;  ///< by what was done
+  std::set<std::string> known;                                ///< names in the file
 };
 
 /// If a value is not finite, neither is the sum. A sum may also overflow, so only then is each value checked.
@@ -61,35 +51,143 @@ bool all_finite(const at::Tensor& values) {
 }
 
 /// Describes why the file's tensor does not fit this parameter; "" if it fits.
-std::string misfit(const TensorInfo& info, const nn::Parameter& parameter) {
-  if (info.shape != parameter.placement.shape)
-    return fmt::format("{} [{}] (the file has [{}])", parameter.name, fmt::join(parameter.placement.shape, ", "),
-                       fmt::join(info.shape, ", "));
+std::string misfit(const StoredTensor& stored, const nn::Parameter& parameter) {
+  const auto info = stored.info();
+  const auto& shape = parameter.placement.shape;
+  const auto own_name = parameter.name.ends_with(stored.name) || stored.name.ends_with(parameter.name);
+  const auto name = own_name ? "" : stored.name + " ";
+  if (info.shape != stored.shape_for(shape))
+    return fmt::format("{} [{}] (the file has {}[{}]{})", parameter.name, fmt::join(shape, ", "), name,
+                       fmt::join(info.shape, ", "),
+                       stored.parts == 1 ? "" : fmt::format(" for {} such tensors", stored.parts));
   if (!c10::isFloatingType(info.dtype))
-    return fmt::format("{} (the file has dtype {})", parameter.name, c10::getDtypeNames(info.dtype).first);
+    return fmt::format("{} (the file has {}dtype {})", parameter.name, name, c10::getDtypeNames(info.dtype).first);
   return "";
 }
 
-/// Reads the buffers that the file has, and warns of the others. Returns their names in the file.
-std::vector<std::string> fill_buffers(const WeightsSource& source, const std::vector<shard::Slice>& buffers,
-                                      const std::string& prefix, const std::string& path, const Log& log) {
-  std::vector<std::string> names, missing;
+Fits fit(const std::vector<nn::Parameter>& parameters, const StoredNames& names, const std::string& head_prefix,
+         const OtherTensors& others) {
+  Fits out;
+  for (const auto& parameter : parameters) {
+    const bool head = !head_prefix.empty() && parameter.name.starts_with(head_prefix);
+    const auto& shape = parameter.placement.shape;
+    Fit found{&parameter, names.find(parameter.name), {}};
+    out.known.insert(found.stored.name);
+    if (found.stored.file == nullptr) {
+      (head ? out.newly_initialized : out.missing)
+          .push_back(names.naming() == nullptr ? parameter.name
+                                               : fmt::format("{} ({})", parameter.name, found.stored.name));
+      continue;
+    }
+    const auto info = found.stored.info();
+    if (found.stored.parts == 1 && c10::isFloatingType(info.dtype) && others.conversion)
+      found.conversion = others.conversion(parameter.name, info.shape, shape);
+    if (found.conversion)
+      out.converted[found.conversion.done].push_back(
+          info.shape == shape ? parameter.name
+                              : fmt::format("{} from [{}] to [{}]", parameter.name, fmt::join(info.shape, ", "),
+                                            fmt::join(shape, ", ")));
+    if (const auto wrong = found.conversion ? "" : misfit(found.stored, parameter); !wrong.empty())
+      (head ? out.newly_initialized : out.misfits).push_back(wrong);
+    else
+      out.fits.push_back(std::move(found));
+  }
+  return out;
+}
+
+/// @throws CheckpointError when a tensor is missing or does not fit
+void check_fits(const Fits& found, const std::string& path) {
+  if (found.missing.empty() && found.misfits.empty()) return;
+  std::string text;
+  if (!found.missing.empty())
+    text += fmt::format("; {} missing: {}", text::quantity(static_cast<std::int64_t>(found.missing.size()), "tensor"),
+                        text::first_few(found.missing));
+  if (!found.misfits.empty())
+    text += fmt::format("; {} do not fit: {}", found.misfits.size(), text::first_few(found.misfits));
+  if (!fs::exists(beside_weights(path, kModelConfig)))
+    text += "; there is no config.json beside them, so the model has the sizes of [model]";
+  throw CheckpointError(
+      fmt::format("{}: these are not weights of this model{}; check [model], or leave model.weights empty to start "
+                  "from new weights",
+                  path, text));
+}
+
+/// The name with a '*' for each of its parts that is a number: the same for all layers of one kind.
+std::string without_numbers(const std::string& name) {
+  std::string out;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const auto end = std::min(name.find('.', begin), name.size());
+    const auto part = name.substr(begin, end - begin);
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    out += (begin > 0 ? "." : "") + (number ? std::string("*") : part);
+    begin = end + 1;
+  }
+  return out;
+}
+
+/// @throws CheckpointError when the unused tensors have further layers, like those of the model but with other numbers
+void check_depth(const std::vector<std::string>& unused, const std::set<std::string>& known, const std::string& path) {
+  std::set<std::string> kinds;
+  for (const auto& name : known) kinds.insert(without_numbers(name));
+  std::vector<std::string> of_layers;
+  for (const auto& name : unused)
+    if (kinds.count(without_numbers(name)) != 0) of_layers.push_back(name);
+  if (of_layers.empty()) return;
+  throw CheckpointError(fmt::format(
+      "{}: {} of layers that this model does not have: {}; set the model's number of layers in [model] to "
+      "that of the weights, or choose weights of this size",
+      path, text::quantity(static_cast<std::int64_t>(of_layers.size()), "tensor"), text::first_few(of_layers)));
+}
+
+/// Reads the buffers that the file has, and warns of the others.
+void fill_buffers(const StoredNames& names, const std::vector<shard::Slice>& buffers, const std::string& path,
+                  const Log& log) {
+  std::vector<std::string> missing;
   for (const auto& [placement, value] : buffers) {
-    auto name = placement.name.starts_with(prefix) ? placement.name.substr(prefix.size()) : placement.name;
-    const auto* file = source.file_of(name);
-    const bool fits = file != nullptr && file->info(name).shape == placement.shape &&
-                      c10::isFloatingType(file->info(name).dtype) == value.is_floating_point();
+    const auto stored = names.find(placement.name);
+    const bool fits = stored.file != nullptr && stored.info().shape == placement.shape &&
+                      c10::isFloatingType(stored.info().dtype) == value.is_floating_point();
     if (fits)
-      at::Tensor(value).copy_(file->read(name, placement));
+      at::Tensor(value).copy_(stored.read(placement));
     else
       missing.push_back(placement.name);
-    names.push_back(std::move(name));
   }
   if (!missing.empty())
     log.warn("{}: {} of this model {} missing or of another shape or type, and start{} from the model's own values: {}",
              path, text::quantity(static_cast<std::int64_t>(missing.size()), "buffer"),
              missing.size() == 1 ? "is" : "are", missing.size() == 1 ? "s" : "", text::first_few(missing));
-  return names;
+}
+
+/// Fills the parameters of this rank, which come first.
+void fill_parameters(const std::vector<Fit>& fits, const nn::Parameter* end, const std::string& path) {
+  for (const auto& fit : fits) {
+    const auto* parameter = fit.parameter;
+    if (parameter >= end) continue;  // a remote parameter
+    TRIREME_CHECK(parameter->value.defined() && !parameter->value.is_meta() &&
+                      parameter->value.sizes().vec() == parameter->placement.local_shape(),
+                  "{}: has no memory of its placement's local shape", parameter->name);
+    const auto values = fit.values();
+    if (!all_finite(values))
+      throw NonFiniteError(
+          fmt::format("{}: tensor \"{}\" contains a NaN or an infinity: the training that wrote these weights "
+                      "diverged; use earlier ones",
+                      path, fit.stored.name));
+    parameter->value.copy_(values);
+  }
+}
+
+/// Says how the weights were read where that is not plain.
+void describe(const Fits& found, const StoredNames& names, const std::vector<std::string>& unused,
+              const std::string& path, const Log& log) {
+  if (!names.wrapper().empty())
+    log.note("weights  {}: all names begin with \"{}\", which is left out", path, names.wrapper());
+  if (names.naming() != nullptr) log.note("weights  {}: the tensors have {}'s names", path, names.naming()->library);
+  for (const auto& [done, which] : found.converted) log.note("weights  {}: {}: {}", path, done, text::first_few(which));
+  if (!found.newly_initialized.empty())
+    log.note("weights  {}: the head is newly initialized: {}", path, text::first_few(found.newly_initialized));
+  if (!unused.empty())
+    log.warn("{}: {} not in this model, ignored: {}", path,
+             text::quantity(static_cast<std::int64_t>(unused.size()), "tensor"), text::first_few(unused));
 }
 
 }  // namespace
@@ -97,6 +195,7 @@ std::vector<std::string> fill_buffers(const WeightsSource& source, const std::ve
 OtherTensors other_tensors(nn::Model& model) {
   OtherTensors out{.conversion = [&model](const std::string& name, at::IntArrayRef from,
                                           at::IntArrayRef to) { return model.conversion(name, from, to); },
+                   .namings = model.namings(),
                    .remote = nn::remote_declarations(model),
                    .buffers = nn::buffers(model)};
   for (auto& buffer : nn::remote_buffers(model)) out.buffers.push_back(std::move(buffer));
@@ -113,9 +212,15 @@ nlohmann::json read_beside_weights(const std::string& folder_or_file, const std:
   return read_json(path);
 }
 
-bool has_weights_under(const std::string& folder_or_file, const std::string& prefix) {
-  const auto names = WeightsSource(find_weights(folder_or_file)).names();
-  return std::any_of(names.begin(), names.end(), [&](const auto& name) { return name.starts_with(prefix); });
+bool has_head(const std::string& folder_or_file, nn::Model& model, const std::string& head_prefix) {
+  const WeightsSource source(find_weights(folder_or_file));
+  std::vector<std::string> names;
+  for (const auto& declaration : nn::declarations(model)) names.push_back(declaration.name);
+  const auto namings = model.namings();
+  const StoredNames stored(source, names, head_prefix, namings);
+  return std::any_of(names.begin(), names.end(), [&](const auto& name) {
+    return name.starts_with(head_prefix) && stored.find(name).file != nullptr;
+  });
 }
 
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& local_parameters,
@@ -124,72 +229,22 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
   const WeightsSource source(path);
   auto parameters = local_parameters;
   for (const auto& other : others.remote) parameters.push_back({other.name, {}, other.placement});
-  const auto prefix = missing_prefix(source, parameters, head_prefix);
-  std::vector<Fit> fits;
-  std::vector<std::string> missing, misfits, newly_initialized, converted;
-  std::set<std::string> known;
-  for (auto& parameter : parameters) {
-    const bool head = in_head(parameter.name, head_prefix);
-    const auto name = head ? parameter.name : parameter.name.substr(prefix.size());
-    known.insert(name);
-    const auto* file = source.file_of(name);
-    if (file == nullptr) {
-      (head ? newly_initialized : missing).push_back(parameter.name);
-      continue;
-    }
-    const auto info = file->info(name);
-    const auto& shape = parameter.placement.shape;
-    Fit fit{&parameter, file, name};
-    if (info.shape != shape && c10::isFloatingType(info.dtype) && others.conversion)
-      fit.conversion = others.conversion(parameter.name, info.shape, shape);
-    if (fit.conversion)
-      converted.push_back(
-          fmt::format("{} from [{}] to [{}]", parameter.name, fmt::join(info.shape, ", "), fmt::join(shape, ", ")));
-    if (const auto wrong = fit.conversion ? "" : misfit(info, parameter); !wrong.empty())
-      (head ? newly_initialized : misfits).push_back(wrong);
-    else
-      fits.push_back(std::move(fit));
-  }
-  if (!missing.empty() || !misfits.empty()) {
-    std::string text;
-    if (!missing.empty())
-      text += fmt::format("; {} missing: {}", text::quantity(static_cast<std::int64_t>(missing.size()), "tensor"),
-                          text::first_few(missing));
-    if (!misfits.empty()) text += fmt::format("; {} do not fit: {}", misfits.size(), text::first_few(misfits));
-    if (!fs::exists(beside_weights(path, kModelConfig)))
-      text += "; there is no config.json beside them, so the model has the sizes of [model]";
-    throw CheckpointError(
-        fmt::format("{}: these are not weights of this model{}; check [model], or leave model.weights empty to start "
-                    "from new weights",
-                    path, text));
-  }
+  std::vector<std::string> all_names;
+  for (const auto& parameter : parameters) all_names.push_back(parameter.name);
+  const StoredNames names(source, all_names, head_prefix, others.namings);
 
-  const at::NoGradGuard no_grad;
-  for (const auto& fit : fits) {
-    const auto* parameter = fit.parameter;
-    if (parameter - parameters.data() >= static_cast<std::ptrdiff_t>(local_parameters.size()))
-      continue;  // a remote parameter
-    TRIREME_CHECK(parameter->value.defined() && !parameter->value.is_meta() &&
-                      parameter->value.sizes().vec() == parameter->placement.local_shape(),
-                  "{}: has no memory of its placement's local shape", parameter->name);
-    const auto values = fit.values();
-    if (!all_finite(values))
-      throw NonFiniteError(
-          fmt::format("{}: tensor \"{}\" contains a NaN or an infinity: the training that wrote these weights "
-                      "diverged; use earlier ones",
-                      path, fit.name));
-    parameter->value.copy_(values);
-  }
-  for (auto& name : fill_buffers(source, others.buffers, prefix, path, log)) known.insert(std::move(name));
-  if (!converted.empty()) log.note("weights  {}: interpolated: {}", path, text::first_few(converted));
-  if (!newly_initialized.empty())
-    log.note("weights  {}: the head is newly initialized: {}", path, text::first_few(newly_initialized));
+  auto found = fit(parameters, names, head_prefix, others);
+  check_fits(found, path);
+  for (const auto& buffer : others.buffers) found.known.insert(names.find(buffer.placement.name).name);
   std::vector<std::string> unused;
   for (auto& name : source.names())
-    if (known.count(name) == 0) unused.push_back(std::move(name));
-  if (!unused.empty())
-    log.warn("{}: {} not in this model, ignored: {}", path,
-             text::quantity(static_cast<std::int64_t>(unused.size()), "tensor"), text::first_few(unused));
+    if (found.known.count(name) == 0) unused.push_back(std::move(name));
+  check_depth(unused, found.known, path);
+
+  const at::NoGradGuard no_grad;
+  fill_parameters(found.fits, parameters.data() + local_parameters.size(), path);
+  fill_buffers(names, others.buffers, path, log);
+  describe(found, names, unused, path, log);
 }
 
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,

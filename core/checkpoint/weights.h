@@ -4,8 +4,7 @@
 // Weights can be loaded from a folder with that layout, a run folder (its model/ is used), a checkpoint's folder, one
 // .safetensors file, or an index file (model.safetensors.index.json). PyTorch's state dicts are read in the same
 // places: pytorch_model.bin, its index, or one file of any name; safetensors is preferred where a folder has both.
-// Tensor names are the model's own. A file whose names lack the model's common prefix ("vit."), like an exported base
-// model, is accepted if every name then matches.
+// Tensor names are the model's own, or others that stored_names.h finds.
 #pragma once
 
 #include <functional>
@@ -16,6 +15,8 @@
 
 #include "core/base/log.h"
 #include "core/checkpoint/files.h"
+#include "core/nn/conversion.h"
+#include "core/nn/naming.h"
 #include "core/nn/parameters.h"
 #include "core/shard/assembly.h"
 
@@ -31,16 +32,16 @@ inline constexpr const char* kPreprocessorConfig = "preprocessor_config.json";
 std::string beside_weights(const std::string& folder_or_file, const std::string& name);
 /// Reads a JSON file next to the weights; null when there is none. @throws CheckpointError when it is not JSON.
 nlohmann::json read_beside_weights(const std::string& folder_or_file, const std::string& name = kModelConfig);
-/// Whether any tensor's name begins with the prefix ("classifier."). Reads only headers. @throws CheckpointError
-bool has_weights_under(const std::string& folder_or_file, const std::string& prefix);
+/// Whether the weights have any of the model's tensors under `head_prefix` ("classifier."). Reads only headers.
+/// @throws CheckpointError
+bool has_head(const std::string& folder_or_file, nn::Model& model, const std::string& head_prefix);
 
 /// The tensors of a model besides the parameters that this rank holds, and how stored ones may be converted. Valid as
 /// long as the model.
 struct OtherTensors {
   /// nn::Model::conversion(); null: every tensor must have its parameter's shape.
-  std::function<std::function<at::Tensor(const at::Tensor& stored)>(const std::string& name, at::IntArrayRef from,
-                                                                    at::IntArrayRef to)>
-      conversion{};
+  std::function<nn::Conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to)> conversion{};
+  std::vector<nn::Naming> namings{};      ///< nn::Model::namings()
   std::vector<nn::Declaration> remote{};  ///< held by other ranks only; every rank reports the same about the file
   std::vector<shard::Slice> buffers{};    ///< of all blocks
 };
@@ -48,10 +49,10 @@ OtherTensors other_tensors(nn::Model& model);
 
 /// Fills the parameters, which must be materialised, with their slices of the file's tensors, converted to their dtype.
 /// A tensor that the model needs but the file lacks is an error, as is a shape that the model does not convert. Under
-/// `head_prefix`
-/// ("classifier."; "" for none) such a parameter instead keeps its random initialisation, which is logged. Tensors of
-/// the file that the model lacks are counted in a warning. Buffers of `others` that the file lacks keep their values,
-/// with a warning.
+/// `head_prefix` ("classifier."; "" for none) such a parameter instead keeps its random initialisation, which is
+/// logged. Tensors of the file that the model lacks are counted in a warning; they are an error if they are those of
+/// further layers, because the model then has another depth than the weights. Buffers of `others` that the file lacks
+/// keep their values, with a warning.
 /// @throws CheckpointError that lists what is missing or does not fit; no parameter has changed then. NonFiniteError
 /// that names a tensor whose slice on this rank has a NaN or an infinity.
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters,

@@ -19,7 +19,7 @@ std::string choices_text(const FieldRules& rules) {
 
 // The allowed values of a field: "an integer, at least 1".
 std::string allowed_text(const Field& field) {
-  std::string out = field.rules.choices.empty() ? type_text(field.type) : choices_text(field.rules);
+  std::string out = field.rules.choices.empty() ? type_text(field) : choices_text(field.rules);
   if (field.rules.length) out += fmt::format(" with {} elements", *field.rules.length);
   const auto bounds = bounds_text(field.rules);
   if (!bounds.empty()) out += fmt::format(", {}{}", field.rules.length ? "each " : "", bounds);
@@ -140,6 +140,10 @@ std::string type_text(std::size_t type) {
                                               "a number",          "a string",         "a list of integers",
                                               "a list of numbers", "a list of strings"};
   return names.at(type);
+}
+
+std::string type_text(const Field& field) {
+  return (field.rules.one_for_all ? "an integer or " : "") + type_text(field.type);
 }
 
 std::string bounds_text(const FieldRules& rules) {

@@ -12,6 +12,8 @@ namespace trireme::config {
 
 /// A type by its index in FieldValue: "an integer", "a list of numbers".
 std::string type_text(std::size_t type);
+/// The types that a field takes: "an integer or a list of integers".
+std::string type_text(const Field& field);
 /// "at least 0 and below 1"; "" if the rules have no bounds.
 std::string bounds_text(const FieldRules& rules);
 /// Like to_toml(), but without quotes around a string.

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/factory.h"
 #include "core/base/fields.h"
 
 namespace trireme::config {
@@ -82,6 +83,12 @@ template <class T>
 void check_options(const Fields<T>& fields, const T& options) {
   T scratch{};
   check_options(fields, &options, &scratch);
+}
+/// The same for the options of a factory. Checks a copy, because a check may change them.
+template <class Signature>
+void check_own_options(const Factory<Signature>& factory) {
+  auto scratch = factory;
+  check_options(factory.fields(), factory.options(), scratch.options());
 }
 
 /// Converts options that a program has filled in to a section: the values of `object` that differ from their defaults.

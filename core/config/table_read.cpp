@@ -34,10 +34,13 @@ std::string kind_of(const FieldValue& value) {
 }
 
 // The value as the field's type: integers are accepted as numbers, an empty list as any list. nullopt: no match.
-std::optional<FieldValue> as_type(const FieldValue& value, std::size_t type) {
+std::optional<FieldValue> as_type(const FieldValue& value, const Field& field) {
+  const auto type = field.type;
   if (value.index() == type) return value;
-  if (const auto* integer = std::get_if<std::int64_t>(&value); integer != nullptr && type == index_of<double>())
-    return static_cast<double>(*integer);
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    if (type == index_of<double>()) return static_cast<double>(*integer);
+    if (field.rules.one_for_all) return value;
+  }
   if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value)) {
     if (type == index_of<std::vector<double>>()) return std::vector<double>(list->begin(), list->end());
     if (list->empty() && type == index_of<std::vector<std::string>>()) return std::vector<std::string>{};
@@ -127,7 +130,7 @@ FieldValue changed_paths(FieldValue value, Change change) {
 }
 
 void read_field(const Table& section, const Field& field, const Entry& entry, void* out) {
-  auto value = as_type(entry.value, field.type);
+  auto value = as_type(entry.value, field);
   if (!value) value = as_text(entry, field);
   if (!value) {
     if (const auto* written = std::get_if<std::string>(&entry.value); written != nullptr && beyond_double(*written))
@@ -135,7 +138,7 @@ void read_field(const Table& section, const Field& field, const Entry& entry, vo
     const bool quote = field.type == index_of<std::string>();
     refuse(section, field,
            fmt::format(
-               "must be {}, not {}{}", type_text(field.type), kind_of(entry.value),
+               "must be {}, not {}{}", type_text(field), kind_of(entry.value),
                quote ? fmt::format("; with quotes: {} = \"{}\"", field.key, to_toml(entry.value)) : std::string()));
   }
   check_rules(section, field, *value);
@@ -245,7 +248,7 @@ void read_own(const Table& own, const FieldTable& chosen, const std::vector<cons
       const auto* field = table->find(key);
       if (field == nullptr) continue;
       owners.push_back(table->choice);
-      is_default = is_default || as_type(entry.value, field->type) == field->default_value;
+      is_default = is_default || as_type(entry.value, *field) == field->default_value;
     }
     if (owners.empty()) continue;  // an unknown key, which check_keys() reports
     // A run's config.toml contains defaults, too; they must not prevent another choice with --set.

@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/nn/conversion.h"
 #include "core/nn/layer.h"
+#include "core/nn/naming.h"
 
 namespace trireme::nn {
 
@@ -44,14 +46,14 @@ class Model : public Layer {
   [[nodiscard]] NamedTensors side_inputs(const NamedTensors& inputs) const;
   /// The number of tokens of a sample after the first block, for sequence parallelism; 0 when the model has no tokens.
   [[nodiscard]] virtual std::int64_t tokens(const Tensors& /*inputs*/) const { return 0; }
-  /// Converts a stored tensor to a parameter of another shape.
-  using Conversion = std::function<at::Tensor(const at::Tensor& stored)>;
   /// How to convert a stored tensor of shape `from` to the parameter `name` of shape `to`, such as position embeddings
-  /// for images of another size. Null: it does not fit.
+  /// for images of another size. The shapes may be equal. Empty: it is used as it is if they are, else it does not fit.
   [[nodiscard]] virtual Conversion conversion(const std::string& /*name*/, at::IntArrayRef /*from*/,
                                               at::IntArrayRef /*to*/) const {
     return {};
   }
+  /// Other libraries' names of the parameters, by which stored ones are found too.
+  [[nodiscard]] virtual std::vector<Naming> namings() const { return {}; }
   /// Runs the blocks one after the other, each through `run` if it is set.
   Tensors forward(Tensors inputs, const Context& context, const RunBlock& run = {});
 

@@ -32,20 +32,27 @@ void check_shapes(const at::Tensor& logits, const at::Tensor& labels, std::int64
 
 }  // namespace
 
+at::Tensor label_factors(const at::Tensor& labels, const CrossEntropyOptions& options, at::ScalarType dtype) {
+  const auto counts = labels.ne(kNoLabel);
+  auto factors = counts.to(dtype);
+  if (options.shares.defined()) factors = factors * options.shares.to(dtype);
+  if (!options.class_weights.defined()) return factors;
+  const auto weights = options.class_weights.to(factors.options(), /*non_blocking=*/true);
+  return factors * weights.index_select(0, (labels * counts).flatten()).view_as(labels);
+}
+
 TargetRows target_rows(const at::Tensor& logits, const at::Tensor& labels, std::int64_t classes,
                        const CrossEntropyOptions& options, at::ScalarType dtype) {
   check_shapes(logits, labels, classes, options);
   check_labels(labels, classes);
   TargetRows rows;
   rows.labels = labels.reshape({-1, options.shares.defined() ? labels.size(-1) : 1});
-  const auto counts = rows.labels.ne(kNoLabel);
-  rows.labels = rows.labels * counts;
-  rows.factors = counts.to(dtype);
-  if (options.shares.defined()) rows.factors = rows.factors * options.shares.to(dtype).reshape(rows.labels.sizes());
+  rows.factors = label_factors(labels, {.shares = options.shares}, dtype).reshape(rows.labels.sizes());
+  rows.labels = rows.labels * rows.labels.ne(kNoLabel);
   rows.shares = rows.factors.sum(1);
   if (!options.class_weights.defined()) return rows;
   rows.class_weights = options.class_weights.to(rows.factors.options(), /*non_blocking=*/true);
-  rows.factors = rows.factors * rows.class_weights.index_select(0, rows.labels.view(-1)).view_as(rows.labels);
+  rows.factors = label_factors(labels, options, dtype).reshape(rows.labels.sizes());
   return rows;
 }
 

@@ -29,12 +29,16 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, con
 using CrossEntropy =
     std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels, const CrossEntropyOptions& options)>;
 
+/// What each label counts in the loss: its share times the weight of its class, and 0 for kNoLabel. Of the labels'
+/// shape, in `dtype`. @pre the labels are classes or kNoLabel
+at::Tensor label_factors(const at::Tensor& labels, const CrossEntropyOptions& options, at::ScalarType dtype);
+
 /// What the loss counts, row by row: cross_entropy() and its form for sharded logits compute with the same rows. With
 /// w the class weights, e the label smoothing, C the classes and W the sum of w, a row's loss is
 ///   (1 - e) sum_k factor_k (log Z - x[label_k])  +  (e / C) share (W log Z - sum_c w[c] x[c]).
 struct TargetRows {
   at::Tensor labels;         ///< int64 [N, K]; 0 where the label does not count
-  at::Tensor factors;        ///< [N, K]: share x class weight; 0 where the label does not count
+  at::Tensor factors;        ///< [N, K]: label_factors()
   at::Tensor shares;         ///< [N]: sum of the shares that count
   at::Tensor class_weights;  ///< [C], or undefined: all are 1
 };

@@ -25,6 +25,7 @@ nlohmann::json as_json(const FieldValue& value) {
 /// The stored value as the field's type. @throws nlohmann::json::exception when it has another one
 FieldValue of_type(const nlohmann::json& stored, const Field& field) {
   const auto read = [&]<class T>(std::in_place_type_t<T>) -> FieldValue { return stored.get<T>(); };
+  if (field.rules.one_for_all && stored.is_number()) return read(std::in_place_type<std::int64_t>);
   switch (field.type) {
     case 1:
       return read(std::in_place_type<bool>);

@@ -25,8 +25,7 @@ const Fields<LrScheduleOptions>& lr_schedule_fields() {
 
 void check_options(const LrScheduleOptions& options) {
   config::check_options(lr_schedule_fields(), options);
-  auto scratch = options.curve;
-  config::check_options(options.curve.fields(), options.curve.options(), scratch.options());
+  config::check_own_options(options.curve);
 }
 
 static CurveRange range_of(const LrScheduleOptions& o, std::int64_t total) {

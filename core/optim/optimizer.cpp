@@ -34,7 +34,7 @@ bool any_matches(const std::vector<std::string>& patterns, const std::string& na
   return false;
 }
 
-void check_patterns(const char* key, const std::vector<std::string>& patterns,
+void check_patterns(const std::string& key, const std::vector<std::string>& patterns,
                     const std::vector<NamedTensor>& parameters) {
   for (const auto& pattern : patterns) {
     bool found = false;
@@ -43,8 +43,47 @@ void check_patterns(const char* key, const std::vector<std::string>& patterns,
     auto hint = text::did_you_mean(pattern, candidates(parameters));
     if (hint.empty() && !parameters.empty())
       hint = fmt::format("; parameters are called {} ... {}", parameters.front().name, parameters.back().name);
-    throw ConfigError(fmt::format("optimizer.{}: \"{}\" matches no parameter{}", key, pattern, hint));
+    throw ConfigError(fmt::format("{}: \"{}\" matches no parameter{}", key, pattern, hint));
   }
+}
+
+/// A key of a [[optimizer.group]], by the group's index; config::with_location() finds it in the file.
+std::string group_key(std::size_t index, const char* key) {
+  return fmt::format("optimizer.group[{}].{}", index + 1, key);
+}
+
+/// The first group that the parameter belongs to, from `begin` on; their number if there is none.
+std::size_t group_of(const OptimizerOptions& options, const std::string& name, std::size_t begin = 0) {
+  std::size_t of = begin;
+  while (of < options.groups.size() && !any_matches(options.groups[of].parameters, name)) ++of;
+  return of;
+}
+
+/// Checks that the group `index` changes something. `decayed`, `undecayed`: its parameters with and without weight
+/// decay. @throws ConfigError
+void check_group(const OptimizerOptions& options, std::size_t index, const std::vector<Slot>& decayed,
+                 const std::vector<Slot>& undecayed) {
+  const auto& group = options.groups[index];
+  const auto parameters = text::join(group.parameters);
+  if (decayed.empty() && undecayed.empty())
+    throw ConfigError(fmt::format("{}: {} matches only parameters that are frozen or in a group before it; remove it",
+                                  group_key(index, "parameters"), parameters));
+  if (group.weight_decay.value_or(0) > 0 && decayed.empty())
+    throw ConfigError(
+        fmt::format("{}: has no effect, because optimizer.no_decay names all parameters of the group; "
+                    "remove it, or change no_decay",
+                    group_key(index, "weight_decay")));
+  if (group.lr_scale != 1 || group.weight_decay.value_or(options.weight_decay) != options.weight_decay) return;
+  // A group like all other parameters still keeps its own out of the groups after it.
+  const auto kept_out = [&](const Slot& slot) {
+    return group_of(options, slot.name, index + 1) < options.groups.size();
+  };
+  for (const auto* slots : {&decayed, &undecayed})
+    if (std::any_of(slots->begin(), slots->end(), kept_out)) return;
+  throw ConfigError(
+      fmt::format("{}: {} would be trained as all other parameters, so the group has no effect; set its lr_scale or "
+                  "weight_decay, or remove it",
+                  group_key(index, "parameters"), parameters));
 }
 
 }  // namespace
@@ -99,21 +138,21 @@ void check_options(const OptimizerOptions& options) {
   if (const auto problem = problem_of_no_decay(options); !problem.empty())
     throw ConfigError("optimizer.no_decay: " + problem);
   for (const auto& group : options.groups) config::check_options(group_fields(), group);
-  auto scratch = options.method;
-  config::check_options(options.method.fields(), options.method.options(), scratch.options());
+  config::check_own_options(options.method);
 }
 
 std::vector<ParamGroup> make_groups(const OptimizerOptions& options, const std::vector<NamedTensor>& parameters) {
-  check_patterns("freeze", options.freeze, parameters);
-  check_patterns("no_decay", options.no_decay, parameters);
+  check_patterns("optimizer.freeze", options.freeze, parameters);
+  check_patterns("optimizer.no_decay", options.no_decay, parameters);
   // Each of the user's groups, and after them the one of all other parameters, with and without weight decay.
   std::vector<ParamGroup> groups;
   const auto add = [&](const std::string& label, double weight_decay, double lr_scale) {
     groups.push_back({label + "decay", weight_decay, lr_scale, {}});
     groups.push_back({label + "no_decay", 0, lr_scale, {}});
   };
-  for (const auto& group : options.groups) {
-    check_patterns("group.parameters", group.parameters, parameters);
+  for (std::size_t g = 0; g < options.groups.size(); ++g) {
+    const auto& group = options.groups[g];
+    check_patterns(group_key(g, "parameters"), group.parameters, parameters);
     add(text::join(group.parameters) + " ", group.weight_decay.value_or(options.weight_decay), group.lr_scale);
   }
   add("", options.weight_decay, 1);
@@ -122,15 +161,11 @@ std::vector<ParamGroup> make_groups(const OptimizerOptions& options, const std::
       value.requires_grad_(false);
       continue;
     }
-    std::size_t of = 0;
-    while (of < options.groups.size() && !any_matches(options.groups[of].parameters, name)) ++of;
-    groups[2 * of + (any_matches(options.no_decay, name) ? 1 : 0)].slots.push_back({name, value, {}});
+    groups[2 * group_of(options, name) + (any_matches(options.no_decay, name) ? 1 : 0)].slots.push_back(
+        {name, value, {}});
   }
-  for (std::size_t g = 0; g < options.groups.size(); ++g)
-    if (groups[2 * g].slots.empty() && groups[2 * g + 1].slots.empty() && !parameters.empty())
-      throw ConfigError(fmt::format(
-          "optimizer.group.parameters: {} matches only parameters that are frozen or in a group before it; remove it",
-          text::join(options.groups[g].parameters)));
+  for (std::size_t g = 0; g < options.groups.size() && !parameters.empty(); ++g)
+    check_group(options, g, groups[2 * g].slots, groups[2 * g + 1].slots);
   std::erase_if(groups, [](const ParamGroup& group) { return group.slots.empty(); });
   if (groups.empty() && !parameters.empty())
     throw ConfigError(fmt::format("optimizer.freeze: {} matches all {} parameters; nothing is left to train",

@@ -100,7 +100,8 @@ struct NamedTensor {
   at::Tensor value;
 };
 /// Groups the parameters by options.groups, no_decay and freeze. Frozen ones get requires_grad = false and no slot.
-/// @throws ConfigError for a pattern that matches nothing, and for a group to which no parameter is left.
+/// @throws ConfigError for a pattern that matches nothing, and for a group that has no effect, such as one to which no
+/// parameter is left; its message begins with the key, "optimizer.group[2].parameters: " for the second group
 std::vector<ParamGroup> make_groups(const OptimizerOptions& options, const std::vector<NamedTensor>& parameters);
 
 /// The groups as blocks [[optimizer.group]] of a file; "" without any.

@@ -20,6 +20,7 @@
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/evaluate.h"
+#include "core/train/evaluation_plan.h"
 #include "core/train/plugin_sections.h"
 #include "core/train/pretrained.h"
 
@@ -57,6 +58,10 @@ void check_batch(Prepared& p, bool trains) {
     config::fail(section, "global_batch",
                  fmt::format("drop_last = true leaves no steps: {} do not fill a global batch of {}",
                              text::quantity(p.data.train->size(), "sample"), train.global_batch));
+  if (trains && train.global_batch == 1 && !p.data.train->combined_targets().empty())
+    config::fail(section, "global_batch",
+                 "a batch of one sample has no other one to mix it with (data.mixup, data.cutmix); raise global_batch, "
+                 "or turn mixing off");
   const std::int64_t share = (train.global_batch + dp - 1) / dp;
   p.micro_batch = p.plugin->micro_batch(train.micro_batch, share);
   p.eval_batch = train.eval_batch.value_or(4 * p.micro_batch);
@@ -76,6 +81,14 @@ void check_device(const Prepared& p) {
   if (tf32 && !cuda) config::fail(p.config.root.table("train"), "precision", kTf32OnCpu);
 }
 
+/// Weights that are evaluated must have a head. @throws CheckpointError
+void check_head(const Prepared& p, nn::Model& model) {
+  const auto head = p.kind->head_prefix();
+  if (!p.weights.empty() && !head.empty() && !checkpoint::has_head(p.weights, model, head))
+    throw CheckpointError(fmt::format(
+        "{0}: no classifier head in these weights; train one first, from model.weights = \"{0}\"", p.weights));
+}
+
 /// Checks what the optimizer and the lr schedule would otherwise reject on the ranks: name patterns, warm-up, drops.
 void check_training(Prepared& p, bool trains) {
   const auto& train = p.config.train;
@@ -83,9 +96,13 @@ void check_training(Prepared& p, bool trains) {
       {.samples = p.data.train->size(), .global_batch = train.global_batch, .drop_last = train.drop_last});
   p.total_steps = train.epochs * sampler.steps_per_epoch();
   if (train.max_steps) p.total_steps = std::min(p.total_steps, *train.max_steps);
-  if (trains) optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps);
+  if (trains) {
+    optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps);
+    check_evaluations(p.config, p.total_steps, sampler.steps_per_epoch());
+  }
   const auto source = model_source(p);
   p.plugin->check_model(source, settings_of(p.config, *p.plugin, p.launch.size));
+  if (!trains) return check_head(p, *source.model);
   std::vector<optim::NamedTensor> names;
   for (const auto& parameter : nn::declarations(*source.model)) names.push_back({parameter.name, at::empty({0})});
   optim::make_groups(p.config.optimizer, names);
@@ -168,13 +185,9 @@ void resolve_model(Prepared& p, bool evaluation) {
   p.model_options = p.kind->default_options();
   config::read_into(&p.config.model_keys, p.kind->fields(), p.model_options.get());
   if (!p.weights.empty()) {
-    const auto head = p.kind->head_prefix();
-    if (evaluation && !head.empty() && !checkpoint::has_weights_under(p.weights, head))
-      throw CheckpointError(fmt::format(
-          "{0}: no classifier head in these weights; train one first, from model.weights = \"{0}\"", p.weights));
     const auto stored = checkpoint::read_beside_weights(p.weights);
     const auto file = checkpoint::beside_weights(p.weights, checkpoint::kModelConfig);
-    if (!stored.is_null() && !p.kind->from_hf(p.model_options.get(), stored, file)) {
+    if (!stored.is_null() && !has_only_labels(stored) && !p.kind->from_hf(p.model_options.get(), stored, file)) {
       // timm's files have an architecture in place of Hugging Face's model_type.
       const auto* key = stored.is_object() && !stored.contains("model_type") && stored.contains("architecture")
                             ? "architecture"

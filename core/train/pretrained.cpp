@@ -66,14 +66,26 @@ void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
   }
 }
 
+bool has_only_labels(const nlohmann::json& stored) {
+  if (!stored.is_object() || stored.empty()) return false;
+  for (const auto& [key, value] : stored.items())
+    if (key != "id2label" && key != "label2id") return false;
+  return true;
+}
+
 std::vector<std::string> classes_of_weights(const std::string& weights) {
   auto names = labels_beside(weights);
-  if (names.empty())
+  if (!names.empty()) return names;
+  const auto path = checkpoint::beside_weights(weights, checkpoint::kModelConfig);
+  if (checkpoint::read_beside_weights(weights).is_null())
     throw CheckpointError(
-        fmt::format("{}: says no classes (id2label), so nothing can be predicted with these weights; add it, or use "
-                    "weights that Trireme or transformers has exported",
-                    checkpoint::beside_weights(weights, checkpoint::kModelConfig)));
-  return names;
+        fmt::format("{}: nothing names the classes of these weights, so nothing can be predicted; write {} with the "
+                    "names of all classes by their numbers: {{\"id2label\": {{\"0\": \"NAME\", ...}}}}",
+                    weights, path));
+  throw CheckpointError(
+      fmt::format("{}: says no classes (id2label), so nothing can be predicted with these weights; add it, or use "
+                  "weights that Trireme or transformers has exported",
+                  path));
 }
 
 std::map<std::string, std::string> model_texts(const Prepared& p) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@ namespace trireme::train {
 /// kept.
 /// @throws ConfigError
 void adopt_labels(Prepared& prepared, bool evaluation, const Log& log);
+
+/// Whether this config.json only names classes, as one that was written beside a PyTorch state dict may: the model then
+/// has the sizes of [model].
+bool has_only_labels(const nlohmann::json& stored);
 
 /// The names of the weights' classes, from id2label in their config.json, with "LABEL_0" where that is the name.
 /// @throws CheckpointError when they have none

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/hf_config.h"
+#include "models/vit/timm.h"
 #include "models/vit/vit.h"
 
 namespace trireme::models::vit {
@@ -17,12 +18,24 @@ nlohmann::json hf_defaults() {
           {"hidden_act", "gelu"}};
 }
 
+/// One number for squares, else [height, width]. Unset: the file has no size.
+std::optional<nn::ImageSize> image_size_of(const nlohmann::json& stored, const HfConfig& config) {
+  if (stored.is_null()) return std::nullopt;
+  const auto is_side = [](const nlohmann::json& side) { return side.is_number_integer() && side > 0; };
+  if (is_side(stored)) return stored.get<std::int64_t>();
+  if (!stored.is_array() || stored.size() != 2 || !is_side(stored[0]) || !is_side(stored[1]))
+    config.refuse(fmt::format("has image_size = {}; it must be a positive integer, or [height, width]", stored.dump()));
+  return nn::ImageSize(stored.get<nn::ImageSize::List>());
+}
+
 }  // namespace
 
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
-  if (!values.is_object() || values.value("model_type", nlohmann::json()) != "vit") return false;
+  const auto timm = hf_config_of_timm(values, file);
+  if (timm.is_null() && (!values.is_object() || values.value("model_type", nlohmann::json()) != "vit")) return false;
   auto complete = hf_defaults();
-  complete.update(values);
+  complete.update(timm.is_null() ? values : timm);
+  const auto image_size = complete["image_size"];
   const HfConfig config(std::move(complete), file);
   auto& out = *static_cast<Options*>(options);
   const Options user = out;
@@ -50,6 +63,7 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   config.take_default("attention_probs_dropout_prob", "attention_dropout", out.attention_dropout);
   config.take_default("initializer_range", "initializer_range", out.initializer_range);
   config.take("num_channels", "channels", out.weights_channels);
+  out.weights_image_size = image_size_of(image_size, config);
   return true;
 }
 
@@ -57,6 +71,7 @@ std::unique_ptr<nn::Model> Kind::make_model(const Options& options) const { retu
 
 nlohmann::json Kind::to_hf(const void* options) const {
   const auto& o = *static_cast<const Options*>(options);
+  const auto& [height, width] = o.image_size;
   nlohmann::json config{{"architectures", {"ViTForImageClassification"}},
                         {"model_type", "vit"},
                         {"hidden_size", *o.hidden_size},
@@ -68,7 +83,7 @@ nlohmann::json Kind::to_hf(const void* options) const {
                         {"attention_probs_dropout_prob", *o.attention_dropout},
                         {"initializer_range", *o.initializer_range},
                         {"layer_norm_eps", *o.layer_norm_eps},
-                        {"image_size", o.image_size},
+                        {"image_size", height == width ? nlohmann::json(height) : nlohmann::json{height, width}},
                         {"patch_size", *o.patch_size},
                         {"num_channels", o.channels},
                         {"qkv_bias", *o.qkv_bias}};

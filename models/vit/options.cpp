@@ -25,13 +25,14 @@ const Size& size_named(const std::string& name) {
                                 text::did_you_mean(name, known)));
 }
 
-/// Checks a % b == 0. @throws ConfigError that gives the nearest valid values
+/// Checks a % b == 0. `a_name`: how the message begins, before the value.
+/// @throws ConfigError that gives the nearest valid values
 void must_divide(const char* a_name, std::int64_t a, const char* b_name, std::int64_t b) {
   if (a % b == 0) return;
   if (a < b)
     throw ConfigError(
-        fmt::format("{}: {} is not a multiple of {} = {}; the smallest that fits is {}", a_name, a, b_name, b, b));
-  throw ConfigError(fmt::format("{}: {} is not a multiple of {} = {}; the nearest that fit are {} and {}", a_name, a,
+        fmt::format("{} {} is not a multiple of {} = {}; the smallest that fits is {}", a_name, a, b_name, b, b));
+  throw ConfigError(fmt::format("{} {} is not a multiple of {} = {}; the nearest that fit are {} and {}", a_name, a,
                                 b_name, b, a / b * b, (a / b + 1) * b));
 }
 
@@ -52,7 +53,8 @@ const Fields<Options>& fields() {
                {.min = 1, .max = 1048576})
           .add("intermediate_size", &Options::intermediate_size, "Hidden size of the MLP.", {.min = 1, .max = 1e13})
           .add("patch_size", &Options::patch_size,
-               "Side of a patch in pixels; must divide the image size. Unset: that of the loaded weights, else 16.",
+               "Side of a patch in pixels; must divide the height and the width of the images. Unset: that of the "
+               "loaded weights, else 16.",
                {.min = 1, .max = 65536})
           .add("dropout", &Options::dropout,
                "Dropout probability of hidden values. Unset: that of the loaded weights, else 0.",
@@ -109,19 +111,23 @@ void resolve(Options& options, const nn::DataSpec& data) {
   fill(options.initializer_range, 0.02);
   fill(options.qkv_bias, true);
   const auto& pixels = data.required_input(kPixels, "model \"vit\"");
-  if (pixels.shape.size() != 3 || pixels.varies() || pixels.shape[1] != pixels.shape[2])
+  if (pixels.shape.size() != 3 || pixels.varies())
     throw ConfigError(
-        fmt::format("model \"vit\" reads {} [channels, side, side], but the data have {}", kPixels, pixels.text()));
+        fmt::format("model \"vit\" reads {} [channels, height, width], but the data have {}", kPixels, pixels.text()));
   check_one_output(data, "vit");
   options.channels = pixels.shape[0];
-  options.image_size = pixels.shape[1];
+  options.image_size = {pixels.shape[1], pixels.shape[2]};
   options.classes = data.classes;
   options.class_names = data.class_names;
 
   if (*options.drop_path > 0 && *options.num_layers == 1)
     throw ConfigError("model.drop_path: has no effect with one layer, because it grows from 0 in the first; remove it");
-  must_divide("model.hidden_size", *options.hidden_size, "model.num_heads", *options.num_heads);
-  must_divide("data.image_size", options.image_size, "model.patch_size", *options.patch_size);
+  must_divide("model.hidden_size:", *options.hidden_size, "model.num_heads", *options.num_heads);
+  const auto& [height, width] = options.image_size;
+  const bool square = options.image_size.is_square();
+  must_divide(square ? "data.image_size:" : "data.image_size: the height", height, "model.patch_size",
+              *options.patch_size);
+  must_divide("data.image_size: the width", width, "model.patch_size", *options.patch_size);
   if (options.weights_channels && *options.weights_channels != options.channels)
     throw ConfigError(fmt::format("model.weights: these weights have num_channels = {}, but the data has {} channels",
                                   *options.weights_channels, options.channels));

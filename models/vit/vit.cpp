@@ -17,6 +17,7 @@
 #include "core/nn/linear.h"
 #include "core/nn/tokens.h"
 #include "models/parts.h"
+#include "models/vit/timm.h"
 
 namespace trireme::models::vit {
 namespace {
@@ -25,8 +26,8 @@ using nn::Context;
 using nn::Init;
 using nn::Tensors;
 
-/// Pixels [B, C, S, S] -> patches [B, N, H]: a convolution whose stride equals its kernel size, computed as the matrix
-/// product that it is.
+/// Pixels [B, C, height, width] -> patches [B, N, H]: a convolution whose stride equals its kernel size, computed as
+/// the matrix product that it is.
 class PatchProjection : public nn::Unary {
  public:
   explicit PatchProjection(const Options& options) : patch_(*options.patch_size) {
@@ -37,10 +38,11 @@ class PatchProjection : public nn::Unary {
 
  protected:
   at::Tensor compute(const at::Tensor& pixels, const Context&) override {
-    const std::int64_t batch = pixels.size(0), channels = pixels.size(1), side = pixels.size(2) / patch_;
-    const auto patches = pixels.view({batch, channels, side, patch_, side, patch_})
+    const std::int64_t batch = pixels.size(0), channels = pixels.size(1);
+    const auto grid = grid_of({pixels.size(2), pixels.size(3)}, patch_);
+    const auto patches = pixels.view({batch, channels, grid.rows, patch_, grid.columns, patch_})
                              .permute({0, 2, 4, 1, 3, 5})
-                             .reshape({batch, side * side, channels * patch_ * patch_});
+                             .reshape({batch, grid.patches(), channels * patch_ * patch_});
     return at::linear(patches, weight_.flatten(1), bias_);
   }
 
@@ -56,19 +58,20 @@ class Embeddings : public nn::Block {
         image_size_(options.image_size),
         projection_(std::make_shared<PatchProjection>(options)),
         dropout_(std::make_shared<nn::Dropout>(*options.dropout)) {
-    const std::int64_t side = options.image_size / *options.patch_size;
+    const auto grid = grid_of(options.image_size, *options.patch_size);
     const auto draw = Init::normal(0, *options.initializer_range);
     declare("cls_token", cls_token_, {1, 1, *options.hidden_size}, draw);
-    declare("position_embeddings", positions_, {1, side * side + 1, *options.hidden_size}, draw);
+    declare("position_embeddings", positions_, {1, grid.patches() + 1, *options.hidden_size}, draw);
     submodule(*this, "patch_embeddings").register_module("projection", projection_);
     register_module("dropout", dropout_);
   }
 
   Tensors forward(Tensors inputs, const Context& context) override {
     auto pixels = inputs.at(0);
-    TRIREME_CHECK(pixels.dim() == 4 && pixels.size(1) == channels_ && pixels.size(2) == image_size_ &&
-                      pixels.size(3) == image_size_,
-                  "this ViT takes pixels of shape [B, {0}, {1}, {1}], but got another shape", channels_, image_size_);
+    const auto& [height, width] = image_size_;
+    TRIREME_CHECK(
+        pixels.dim() == 4 && pixels.size(1) == channels_ && pixels.size(2) == height && pixels.size(3) == width,
+        "this ViT takes pixels of shape [B, {}, {}, {}], but got another shape", channels_, height, width);
     if (pixels.scalar_type() != cls_token_.scalar_type()) pixels = pixels.to(cls_token_.scalar_type());
     const auto patches = projection_->forward(pixels, context);
     const auto cls = cls_token_.expand({pixels.size(0), -1, -1});
@@ -76,7 +79,8 @@ class Embeddings : public nn::Block {
   }
 
  private:
-  std::int64_t channels_, image_size_;
+  std::int64_t channels_;
+  nn::ImageSize image_size_;
   std::shared_ptr<nn::Unary> projection_, dropout_;
   at::Tensor cls_token_, positions_;
 };
@@ -168,35 +172,40 @@ class Head : public nn::Block {
   std::shared_ptr<nn::Unary> class_token_, norm_, classifier_;
 };
 
-/// The side of the grid of patches behind `tokens` tokens, of which the first is the class token; 0 if it is no square.
-std::int64_t grid_side(std::int64_t tokens) {
-  const auto side = std::llround(std::sqrt(static_cast<double>(std::max<std::int64_t>(tokens - 1, 0))));
-  return side * side == tokens - 1 ? side : 0;
-}
-
 }  // namespace
 
-Vit::Conversion Vit::conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to) const {
-  if (name != "vit.embeddings.position_embeddings" || from.size() != 3 || from[0] != 1 || from[2] != to[2]) return {};
-  const auto stored_side = grid_side(from[1]), side = grid_side(to[1]);
-  if (stored_side == 0 || side == 0) return {};
-  return [stored_side, side](const at::Tensor& stored) {
-    const auto type = at::promote_types(stored.scalar_type(), at::kFloat);
-    const auto hidden = stored.size(2);
-    const auto grid = stored.narrow(1, 1, stored_side * stored_side)
-                          .to(type)
-                          .reshape({1, stored_side, stored_side, hidden})
-                          .permute({0, 3, 1, 2});
-    const auto scaled = at::upsample_bicubic2d(grid, at::IntArrayRef({side, side}), /*align_corners=*/false,
-                                               /*scale_factors=*/std::nullopt);
-    return at::cat({stored.narrow(1, 0, 1).to(type), scaled.permute({0, 2, 3, 1}).reshape({1, side * side, hidden})},
-                   1);
-  };
+std::optional<PatchGrid> Vit::stored_grid(std::int64_t patches) const {
+  // A config.json may only name the size that its architecture usually has, so the number of positions decides.
+  if (weights_grid_ && weights_grid_->patches() == patches) return weights_grid_;
+  if (grid_.patches() == patches) return grid_;
+  const auto side = std::llround(std::sqrt(static_cast<double>(std::max<std::int64_t>(patches, 0))));
+  return side > 0 && side * side == patches ? std::optional(PatchGrid{side, side}) : std::nullopt;
 }
 
-Vit::Vit(const Options& options) {
-  const std::int64_t hidden = *options.hidden_size, side = options.image_size / *options.patch_size;
-  tokens_ = side * side + 1;
+nn::Conversion Vit::conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to) const {
+  if (name != "vit.embeddings.position_embeddings" || from.size() != 3 || from[0] != 1 || from[2] != to[2]) return {};
+  const auto stored_grid = this->stored_grid(from[1] - 1);
+  if (!stored_grid || *stored_grid == grid_) return {};
+  const auto interpolated = [from_grid = *stored_grid, to_grid = grid_](const at::Tensor& stored) {
+    const auto type = at::promote_types(stored.scalar_type(), at::kFloat);
+    const auto hidden = stored.size(2);
+    const auto grid = stored.narrow(1, 1, from_grid.patches())
+                          .to(type)
+                          .reshape({1, from_grid.rows, from_grid.columns, hidden})
+                          .permute({0, 3, 1, 2});
+    const auto scaled = at::upsample_bicubic2d(grid, at::IntArrayRef({to_grid.rows, to_grid.columns}),
+                                               /*align_corners=*/false, /*scale_factors=*/std::nullopt);
+    return at::cat(
+        {stored.narrow(1, 0, 1).to(type), scaled.permute({0, 2, 3, 1}).reshape({1, to_grid.patches(), hidden})}, 1);
+  };
+  return {"interpolated", interpolated};
+}
+
+std::vector<nn::Naming> Vit::namings() const { return {timm_naming()}; }
+
+Vit::Vit(const Options& options) : grid_(grid_of(options.image_size, *options.patch_size)) {
+  if (options.weights_image_size) weights_grid_ = grid_of(*options.weights_image_size, *options.patch_size);
+  const std::int64_t hidden = *options.hidden_size;
   auto& vit = submodule(*this, "vit");
   add_block(vit.register_module("embeddings", std::make_shared<Embeddings>(options)));
   auto& layers = submodule(submodule(vit, "encoder"), "layer");

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,13 +22,20 @@ class Vit : public nn::Model {
   /// @pre options are resolved
   explicit Vit(const Options& options);
   std::vector<std::string> input_names() const override { return {kPixels}; }
-  std::int64_t tokens(const nn::Tensors& /*inputs*/) const override { return tokens_; }
-  /// Position embeddings for square images of another size: bicubic interpolation of the patches' grid, as Hugging
-  /// Face's interpolate_pos_encoding does.
-  Conversion conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to) const override;
+  std::int64_t tokens(const nn::Tensors& /*inputs*/) const override { return grid_.patches() + 1; }
+  /// Position embeddings for images of another size: bicubic interpolation of the patches' grid, as Hugging Face's
+  /// interpolate_pos_encoding does.
+  nn::Conversion conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to) const override;
+  /// timm's names, which DeiT's own files have too.
+  std::vector<nn::Naming> namings() const override;
 
  private:
-  std::int64_t tokens_;  ///< number of tokens: the class token and the patches
+  /// The grid of this many stored positions: that of the weights' config.json if it has as many, else the model's own,
+  /// else a square. Unset: none of them.
+  [[nodiscard]] std::optional<PatchGrid> stored_grid(std::int64_t patches) const;
+
+  PatchGrid grid_;
+  std::optional<PatchGrid> weights_grid_;  ///< by the weights' config.json
 };
 
 }  // namespace trireme::models::vit

@@ -104,8 +104,25 @@ TEST(Predict, AgreesWithTheReportOfAnEvaluationInEveryLayout) {
   // Batches, checkpoints and exported weights with the user's file give the same.
   EXPECT_EQ(predict({run.dir(), photos, "--csv", "--batch", "2"}).out, result.out);
   EXPECT_EQ(predict({run.dir() + "/checkpoints/step-00000024", photos, "--csv"}).out, result.out);
-  fs::copy(run.dir() + "/model", run.folder.path() + "/mere");
-  EXPECT_EQ(predict({run.folder.path() + "/mere", photos, "--csv", "--config", run.config}).out, result.out);
+  EXPECT_EQ(predict({run.dir() + "/model/model.safetensors", photos, "--csv"}).out, result.out);
+  const auto mere = run.folder.path() + "/mere";
+  fs::copy(run.dir() + "/model", mere);
+  EXPECT_EQ(predict({mere, photos, "--csv", "--config", run.config}).out, result.out);
+  // A file of weights alone needs the user's file and the names of the classes.
+  const auto file = mere + "/model.safetensors";
+  const auto labels = json_of(mere + "/config.json").at("id2label");
+  fs::remove(mere + "/config.json");
+  expect_only_refusal(predict({file, photos}), 2,
+                      file +
+                          ": a file that is neither in a run's model folder nor in a checkpoint, so it has no "
+                          "config.toml; name a run folder or a checkpoint, or the weights and the TOML file "
+                          "(--config FILE)");
+  expect_only_refusal(predict({file, photos, "--config", run.config}), 7,
+                      file + ": nothing names the classes of these weights, so nothing can be predicted; write " +
+                          mere +
+                          "/config.json with the names of all classes by their numbers: {\"id2label\": {\"0\": ");
+  std::ofstream(mere + "/config.json") << nlohmann::json{{"id2label", labels}};
+  EXPECT_EQ(predict({file, photos, "--csv", "--config", run.config}).out, result.out);
 }
 
 TEST(Predict, PrintsWhatItCanRead) {

@@ -70,6 +70,32 @@ TEST(RunImages, AnExportIsEvaluatedAsItWasTrained) {
   }
 }
 
+// The image size goes from the file through the model, the layouts and the export back to an evaluation.
+TEST(RunImages, ImagesNeedNotBeSquare) {
+  const SmallRun run("[data]\nname = \"leaves\"\nimages = 60\nimage_size = [16, 24]\n");
+  const auto layouts =
+      run_process({TRIREME_COMMAND, "verify", run.config, "--layouts", "dp=1; tp=2; sp=2,sp_mode=all_to_all; pp=2"});
+  EXPECT_EQ(layouts.code, 0) << layouts.out << layouts.err;
+  const auto trained = run.train(1);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.out.find("16 x 24 px"), std::string::npos) << trained.out;
+  EXPECT_NE(content_of(run.dir() + "/config.toml").find("image_size = [16, 24]\n"), std::string::npos);
+  EXPECT_EQ(json_of(run.dir() + "/model/config.json").at("image_size"), nlohmann::json({16, 24}));
+  EXPECT_EQ(json_of(run.dir() + "/model/preprocessor_config.json").at("size"),
+            (nlohmann::json{{"height", 16}, {"width", 24}}));
+  const auto evaluated = run_process({TRIREME_COMMAND, "eval", run.dir() + "/model"});
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  const auto score = evaluated.out.substr(evaluated.out.find("loss ", evaluated.out.rfind("validation ")) + 5);
+  const auto last = metrics_of(run.dir(), "eval", "validation").back();
+  EXPECT_NEAR(std::stod(score), last.at("loss").get<double>(), 6e-5) << evaluated.out << last;
+  // Weights for one shape start a model for another one, whose positions are interpolated.
+  const auto upright = run_process({TRIREME_COMMAND, "eval", run.dir() + "/model", "--set", "data.image_size=[24,16]"});
+  EXPECT_EQ(upright.code, 0) << upright.err;
+  EXPECT_NE(upright.err.find("interpolated"), std::string::npos) << upright.err;
+  expect_only_refusal(run.train(1, {"--set", "data.image_size=[16, 20]", "--set", "run.dir=" + run.dir() + "2"}), 2,
+                      "data.image_size: the width 20 is not a multiple of model.patch_size = 8");
+}
+
 TEST(RunImages, RefusesLayoutsWithoutAPolicy) {
   const RunOnDigits run("name = \"resnet\"\ndepth = 18\nwidth = 4\n");
   expect_only_refusal(run.train(2, {"--set", "parallel.tp=2"}), 2, "has no policy for tensor or sequence parallelism");

@@ -49,7 +49,9 @@ def main():
 
     config = model.eval().config
     torch.manual_seed(1)
-    pixels = torch.randn(args.images, config.num_channels, config.image_size, config.image_size, dtype=torch.float64)
+    size = config.image_size
+    height, width = (size, size) if isinstance(size, int) else size
+    pixels = torch.randn(args.images, config.num_channels, height, width, dtype=torch.float64)
     with tempfile.TemporaryDirectory() as scratch:
         save_file({"pixel_values": pixels}, f"{scratch}/inputs.safetensors")
         subprocess.run([args.tool, args.folder, f"{scratch}/inputs.safetensors", f"{scratch}/out.safetensors"],

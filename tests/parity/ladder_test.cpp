@@ -48,6 +48,14 @@ constexpr Rung kLadder[] = {
     {"pp=3", "sgd micro=1 dropout"},
     {"pp=4", "micro=1 recompute layers=5"},
     {"pp=8", "micro=1 layers=6 clip"},
+    // Images of 12 x 20 pixels: 16 tokens.
+    {"dp=2,zero=1", "width=20 micro=2 clip"},
+    {"tp=2", "width=20 dropout"},
+    {"tp=2,sp_mode=split_gather", "width=20 dropout"},
+    {"sp=2,sp_mode=all_to_all", "width=20 clip"},
+    {"sp=3,sp_mode=ring_attn", "width=20 sgd micro=2"},
+    {"pp=2", "width=20 micro=2 recompute"},
+    {"pp=2,tp=2,schedule=zb_h1", "width=20 micro=1"},
     // Every schedule.
     {"pp=2,schedule=gpipe", "micro=2"},
     {"pp=4,schedule=gpipe", "sgd micro=3 clip"},
@@ -221,6 +229,7 @@ void train_as(std::map<std::string, std::string> how, Case& c) {
   c.micro_batch = take(how, "micro", 8);
   c.layers = take(how, "layers", 2);
   c.heads = take(how, "heads", 3);
+  c.width = take(how, "width", 0);
   if (c.heads > 3) c.hidden = 4 * c.heads;
   c.adamw = take(how, "sgd", 0) == 0;
   c.max_norm = take(how, "clip", 0) != 0 ? 0.3 : 0;

@@ -31,23 +31,24 @@ constexpr std::int64_t kClasses = 5;
 /// Images of noise, each drawn by its index.
 class Noise : public data::Dataset {
  public:
-  Noise(std::int64_t n, std::int64_t pixels) : n_(n), pixels_(pixels) {}
+  Noise(std::int64_t n, std::int64_t height, std::int64_t width) : n_(n), shape_{3, height, width} {}
   std::int64_t size() const override { return n_; }
   std::optional<data::Sample> get(std::int64_t index, std::int64_t, bool) override {
-    const auto whole = shard::Placement::whole("pixels", {3, pixels_, pixels_});
+    const auto whole = shard::Placement::whole("pixels", shape_);
     const auto pixels =
         shard::draw(shard::Init::normal(0, 1), 1000 + static_cast<std::uint64_t>(index), whole, at::kDouble, at::kCPU);
     return data::Sample{{{"pixel_values", pixels}}, data::class_label((index * 7 + 3) % kClasses)};
   }
   nn::DataSpec spec() override {
-    return {.inputs = {{"pixel_values", at::kDouble, {3, pixels_, pixels_}}},
+    return {.inputs = {{"pixel_values", at::kDouble, shape_}},
             .targets = {{nn::kLabels, at::kLong}},
             .classes = kClasses,
             .ignored_labels = false};
   }
 
  private:
-  std::int64_t n_, pixels_;
+  std::int64_t n_;
+  std::vector<std::int64_t> shape_;
 };
 
 /// Passes its input on; its parameters get no gradient.
@@ -271,7 +272,9 @@ struct TextbookOptimizer {
 
 }  // namespace
 
-std::shared_ptr<data::Dataset> make_data(const Case& c) { return std::make_shared<Noise>(c.samples, c.pixels); }
+std::shared_ptr<data::Dataset> make_data(const Case& c) {
+  return std::make_shared<Noise>(c.samples, c.pixels, c.width > 0 ? c.width : c.pixels);
+}
 
 std::shared_ptr<nn::Model> make_model(const Case& c) {
   if (c.adapted) {

@@ -21,6 +21,7 @@ struct Case {
   bool recompute = false;
   std::int64_t hidden = 24, mlp = 0, layers = 2, heads = 3;  ///< mlp 0: twice the hidden size
   std::int64_t pixels = 12, patch = 4;                       ///< sides of an image and of a patch: 10 tokens
+  std::int64_t width = 0;                                    ///< of an image; 0: as its height, `pixels`
   std::vector<std::string> freeze = {}, no_decay = {};
   std::string plugin = "";    ///< keys of the plugin's section
   bool unused_block = false;  ///< the model has parameters that the loss does not depend on

@@ -15,6 +15,7 @@
 #include "core/checkpoint/weights.h"
 #include "core/checkpoint/weights_source.h"
 #include "tests/unit/checkpoint/folder.h"
+#include "tests/unit/checkpoint/pickles.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -117,27 +118,6 @@ TEST(StateDict, WhatIsNoStateDict) {
   }
   EXPECT_FALSE(std::filesystem::exists("state_dict_attack"));
   EXPECT_FALSE(is_torch_file(TRIREME_SOURCE_DIR "/tests/golden/checkpoint.safetensors"));
-}
-
-/// Instructions of pickles, which are written by hand to be what torch.save never writes.
-std::string little(std::int64_t value, int bytes) {
-  std::string out;
-  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
-  return out;
-}
-std::string text_of(const std::string& value) {
-  return "X" + little(static_cast<std::int64_t>(value.size()), 4) + value;
-}
-std::string integer_of(std::int64_t value) { return "\x8a\x08" + little(value, 8); }
-std::string tuple_of(const std::vector<std::int64_t>& values) {
-  std::string out = "(";
-  for (const auto value : values) out += integer_of(value);
-  return out + "t";
-}
-std::string tensor_of(const std::string& key, std::int64_t offset, const std::string& shape, const std::string& strides,
-                      const std::string& type = "FloatStorage") {
-  return "ctorch._utils\n_rebuild_tensor_v2\n((" + text_of("storage") + "ctorch\n" + type + "\n" + text_of(key) +
-         text_of("cpu") + integer_of(4) + "tQ" + integer_of(offset) + shape + strides + "\x89}tR";
 }
 
 /// A file with this pickle and the record data/0 of 16 bytes.

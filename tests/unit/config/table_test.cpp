@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <random>
+#include <tuple>
 
 #include "core/config/document.h"
 #include "tests/unit/config/config_test.h"
@@ -21,22 +22,25 @@ struct Options {
   std::string mode = "fast";
   std::vector<std::int64_t> steps;
   std::vector<double> pair = {0.25, 0.75};
+  std::vector<std::int64_t> sides = {2, 2};
   std::vector<std::string> names;
   std::optional<std::int64_t> limit;
   std::int64_t extra = 7;
 };
 
 const Fields<Options>& fields() {
-  static const auto table = Fields<Options>("opt", "Options of the test.")
-                                .add("flag", &Options::flag, "A switch.")
-                                .add("count", &Options::count, "A count.", {.min = 1, .max = 100})
-                                .add("rate", &Options::rate, "A rate.", {.above = 0, .below = 1})
-                                .add("mode", &Options::mode, "A mode.", {.choices = {"fast", "exact"}})
-                                .add("steps", &Options::steps, "Steps.", {.min = 1})
-                                .add("pair", &Options::pair, "Two parts.", {.min = 0, .below = 1, .length = 2})
-                                .add("names", &Options::names, "Names.")
-                                .add("limit", &Options::limit, "A limit.", {.min = 1})
-                                .add("extra", &Options::extra, "Of exact mode.", {.only = OnlyWith{"mode", {"exact"}}});
+  static const auto table =
+      Fields<Options>("opt", "Options of the test.")
+          .add("flag", &Options::flag, "A switch.")
+          .add("count", &Options::count, "A count.", {.min = 1, .max = 100})
+          .add("rate", &Options::rate, "A rate.", {.above = 0, .below = 1})
+          .add("mode", &Options::mode, "A mode.", {.choices = {"fast", "exact"}})
+          .add("steps", &Options::steps, "Steps.", {.min = 1})
+          .add("pair", &Options::pair, "Two parts.", {.min = 0, .below = 1, .length = 2})
+          .add("sides", &Options::sides, "Two sides.", {.min = 1, .max = 9, .length = 2, .one_for_all = true})
+          .add("names", &Options::names, "Names.")
+          .add("limit", &Options::limit, "A limit.", {.min = 1})
+          .add("extra", &Options::extra, "Of exact mode.", {.only = OnlyWith{"mode", {"exact"}}});
   return table;
 }
 
@@ -101,6 +105,27 @@ TEST(Read, FillsAStructAndKeepsDefaults) {
   EXPECT_EQ(parse_options("[opt]\nmode = 'exact'\nextra = 9\n").extra, 9);
 }
 
+// One integer stands for a list of equal ones, and a program's options are printed so.
+TEST(Read, TakesOneIntegerForAllElements) {
+  using List = std::vector<std::int64_t>;
+  for (const auto& [written, sides, printed] : std::vector<std::tuple<const char*, List, const char*>>{
+           {"3", {3, 3}, "sides = 3\n"}, {"[3, 3]", {3, 3}, "sides = 3\n"}, {"[3, 5]", {3, 5}, "sides = [3, 5]\n"}}) {
+    const auto options = parse_options(std::string("[opt]\nsides = ") + written + "\n");
+    EXPECT_EQ(options.sides, sides) << written;
+    EXPECT_NE(print_rows(fields(), &options).find(printed), std::string::npos) << print_rows(fields(), &options);
+  }
+  for (const auto& [sides, says] :
+       std::vector<std::pair<List, const char*>>{{{3, 9}, ""},
+                                                 {{0, 0}, "opt.sides = 0: it must be"},
+                                                 {{4}, "opt.sides = [4]: must have 2 elements, not 1"}}) {
+    Options options;
+    options.sides = sides;
+    const auto refusal = *says == '\0' ? (check_options(fields(), options), std::string())
+                                       : message_of([&] { check_options(fields(), options); });
+    EXPECT_EQ(refusal.find(says), 0U) << refusal;
+  }
+}
+
 TEST(Read, SaysWhatIsWrongWhereAndWhatToDo) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"cuont = 1", "no key \"cuont\" in [opt]; did you mean \"count\"?  (trireme config --explain opt)"},
@@ -127,6 +152,12 @@ TEST(Read, SaysWhatIsWrongWhereAndWhatToDo) {
       {"pair = [0.1]", "opt.pair = [0.1]: must have 2 elements, not 1  (trireme config --explain opt.pair)"},
       {"pair = [0.1, 1.0]",
        "opt.pair = [0.1, 1.0]: each number must be at least 0 and below 1  (trireme config --explain opt.pair)"},
+      {"sides = 10", "opt.sides = 10: it must be at least 1 and at most 9  (trireme config --explain opt.sides)"},
+      {"sides = [3, 10]",
+       "opt.sides = [3, 10]: each number must be at least 1 and at most 9  (trireme config --explain opt.sides)"},
+      {"sides = [1, 2, 3]", "opt.sides = [1, 2, 3]: must have 2 elements, not 3  (trireme config --explain opt.sides)"},
+      {"sides = 2.5",
+       "opt.sides = 2.5: must be an integer or a list of integers, not 2.5  (trireme config --explain opt.sides)"},
       {"extra = 9",
        "opt.extra = 9: has no effect with mode = \"fast\"; remove it, or set mode to exact  (trireme config --explain "
        "opt.extra)"},
@@ -239,6 +270,7 @@ TEST(Print, ParsesBackToTheSameValues) {
     if (options.mode == "exact") options.extra = static_cast<std::int64_t>(random());
     for (auto n = random() % 4; n > 0; --n) options.steps.push_back(static_cast<std::int64_t>(random() % 1000) + 1);
     options.pair = {real(), real()};
+    for (auto& side : options.sides) side = static_cast<std::int64_t>(random() % 3) + 1;
     for (auto n = random() % 4; n > 0; --n) options.names.push_back(text());
     if (random() % 2 == 1) options.limit = static_cast<std::int64_t>(random() % 1000) + 1;
     const auto printed = print_section(fields(), &options);

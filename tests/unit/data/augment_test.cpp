@@ -123,6 +123,16 @@ TEST(Augmentation, ErasesARectangleOfTheModelInput) {
   EXPECT_NEAR(area / erased, 0.172, 0.01);
   EXPECT_NEAR(top / erased, 0.5, 0.04);
 
+  options.size = {20, 60};
+  int beyond = 0;
+  for (int i = 0; i < n; ++i) {
+    const auto got = draw_augmentation(options, 5, 1, i, 300, 200).erased;
+    if (!got) continue;
+    ASSERT_TRUE(got->top + got->height <= 20 && got->left + got->width <= 60);
+    beyond += got->left >= 20 ? 1 : 0;
+  }
+  EXPECT_GT(beyond, n / 16);
+
   const auto image = ramp(6, 6);
   Augmentation chance;
   chance.flip = true;

@@ -10,11 +10,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/data/dataset.h"
+#include "core/data/loader.h"
 #include "datasets/datasets.h"
 #include "datasets/transform.h"
 
@@ -64,6 +66,17 @@ class Folder {
  private:
   std::filesystem::path path_;
 };
+
+/// The images of all samples in an epoch of training, as one batch in their own order.
+inline at::Tensor training_images(const std::shared_ptr<Dataset>& data, std::int64_t epoch) {
+  Loader loader(data, {.global_batch = data->size(), .micro_batch = data->size(), .augment = true});
+  loader.start_epoch(epoch);
+  return loader.next()->micro.front().inputs["pixel_values"];
+}
+/// Uint8 [H, W, C] -> float64 [C, H, W], normalised with mean and standard deviation 0.5.
+inline at::Tensor normalised(const at::Tensor& image) {
+  return (image.to(at::kDouble).permute({2, 0, 1}) / 255 - 0.5) / 0.5;
+}
 
 inline std::int64_t label_of(const Sample& sample) { return sample.targets[nn::kLabels].item<std::int64_t>(); }
 

@@ -183,6 +183,15 @@ TEST(ImageFolder, RefusesInvalidOptions) {
   EXPECT_EQ(says([](O& o) { o.resize_shorter = 7; }).find("data.resize_shorter = 7: is less than image_size = 8, "),
             0U);
   EXPECT_EQ(says([](O& o) {
+              o.image_size = {8, 0};
+            }).find("data.image_size = [8, 0]: each number must be at least 1"),
+            0U);
+  EXPECT_EQ(says([](O& o) {
+              o.image_size = {6, 9};
+              o.resize_shorter = 8;
+            }).find("data.resize_shorter = 8: is less than the longer side of image_size = [6, 9], "),
+            0U);
+  EXPECT_EQ(says([](O& o) {
               o.image_size.reset();
               o.resize_shorter = 223;
             }).find("data.resize_shorter = 223: is less than image_size = 224, "),

@@ -50,13 +50,14 @@ TEST(Leaves, AreEqualInMemoryAndOnDisk) {
   write_leaves(folder.path(), 40, 32, 7);
   datasets::LeavesOptions options;
   options.images = 40;
-  options.image_size = 32;
+  options.image_size = {20, 32};
   const auto drawn = open_set(options, 1, Log(1));
   options.path = folder.path();
   options.images = datasets::LeavesOptions{}.images;
   const auto read = open_set(options, 1, Log(1));
   EXPECT_EQ(drawn.info.spec.class_names, (std::vector<std::string>{"angular_spots", "healthy", "rust"}));
   EXPECT_EQ(drawn.info.spec.class_names, read.info.spec.class_names);
+  EXPECT_EQ(drawn.info.spec.input("pixel_values")->shape, (std::vector<std::int64_t>{3, 20, 32}));
   EXPECT_EQ(drawn.train->size(), 28);
   EXPECT_EQ(drawn.validation->size(), 6);
   EXPECT_EQ(drawn.test->size(), 6);

@@ -2,6 +2,7 @@
 #include "datasets/stored_images.h"
 
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
 #include <zlib.h>
 
 #include "tests/unit/data/folder.h"
@@ -93,6 +94,29 @@ TEST(Mnist, IsReadCompressedAndPlain) {
   options.validation_images = 23;
   EXPECT_NE(message_of([&] { open_source(datasets::mnist(options), 1, Log()); }).find("none of the 23 training images"),
             std::string::npos);
+}
+
+// data.shard_data: a rank has the pixels of its samples alone, under the same indices.
+TEST(Mnist, IsDividedOverTheRanks) {
+  const Folder folder;
+  write_mnist(folder.path());
+  StoredImageOptions options;
+  options.path = folder.path();
+  const auto whole = open_source(datasets::mnist(options), 1, Log());
+  for (const int rank : {0, 2}) {
+    auto source = datasets::mnist(options);
+    const auto part = data::open(source, {.shard_data = true, .launch = {.rank = rank, .size = 3}});
+    ASSERT_EQ(part.train->size(), 23);
+    for (std::int64_t i = 0; i < 23; ++i) {
+      if (i % 3 != rank) {
+        EXPECT_THROW(part.train->get(i, 0, false), LogicError) << i;
+        continue;
+      }
+      const auto got = part.train->get(i, 0, false).value(), want = whole.train->get(i, 0, false).value();
+      EXPECT_TRUE(at::equal(got.inputs.front(), want.inputs.front())) << i;
+      EXPECT_TRUE(at::equal(got.targets.front(), want.targets.front())) << i;
+    }
+  }
 }
 
 TEST(Mnist, NamesADamagedFile) {

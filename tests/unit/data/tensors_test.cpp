@@ -21,8 +21,10 @@ using testing_tools::bytes_of;
 using testing_tools::Folder;
 using testing_tools::label_of;
 using testing_tools::message_of;
+using testing_tools::normalised;
 using testing_tools::open_set;
 using testing_tools::safetensors;
+using testing_tools::training_images;
 
 constexpr std::int64_t kSide = 4, kEach = 3 * kSide * kSide;
 
@@ -115,6 +117,34 @@ TEST(Tensors, AugmentsTheTrainSplitAlone) {
   }
 }
 
+TEST(Tensors, ImagesNeedNotBeSquare) {
+  for (const bool bytes : {false, true}) {
+    const Folder folder;
+    for (const auto* split : {"train", "validation"})
+      folder.write(std::string(split) + ".safetensors",
+                   bytes ? file({0, 1}, "2,3,2,8", "U8", at::kByte) : file({0, 1}, "2,3,2,8"));
+    auto options = options_for(folder);
+    options.image_size = {2, 8};
+    const auto plain = open_set(options, 1, Log(1));
+    EXPECT_EQ(plain.info.spec.input("pixel_values")->shape, (std::vector<std::int64_t>{3, 2, 8}));
+    const auto stored = values(2)[1].view({3, 2, 8});
+    EXPECT_TRUE(training_images(plain.train, 0)[1]
+                    .to(at::kDouble)
+                    .allclose(bytes ? normalised(stored.permute({1, 2, 0})) : stored, 1e-6, 1e-6));
+    if (bytes) {
+      EXPECT_NE(plain.info.files.at("preprocessor_config.json").find("\"height\": 2"), std::string::npos);
+      EXPECT_NE(plain.info.files.at("preprocessor_config.json").find("\"width\": 8"), std::string::npos);
+    }
+    options.random_resized_crop = options.flip = true;
+    options.cutmix = 1;
+    const auto augmented = training_images(open_set(options, 1, Log(1)).train, 0);
+    EXPECT_EQ(augmented.sizes(), (std::vector<std::int64_t>{2, 3, 2, 8}));
+    options.image_size = {8, 2};
+    EXPECT_EQ(message_of([&] { open_set(options, 1, Log(1)); }),
+              folder.path("train.safetensors") + ": images of 2 x 8 pixels, but data.image_size says [8, 2]");
+  }
+}
+
 // The inputs are token ids and a mask; the labels are token labels, some of which do not count, and real numbers.
 TEST(Tensors, HoldsAnyInputsAndLabels) {
   const Folder folder;
@@ -160,8 +190,8 @@ TEST(Tensors, SaysWhatIsWrong) {
       {"train",
        safetensors({{"pixel_values", "I16", "1,3,1,1", "abcdef"}, {"labels", "I64", "1", std::string(8, '\0')}}),
        ": pixel_values is int16; it must be float64, float32, float16, bfloat16 or uint8"},
-      {"train", file({0, 1}, "2,3,2,8"), ": pixel_values is [2, 3, 2, 8]; it must be [N, 3, H, W] with H = W"},
-      {"train", file({0, 1}, "2,48"), ": pixel_values is [2, 48]; it must be [N, 3, H, W] with H = W"},
+      {"train", file({0, 1}, "2,2,3,8"), ": pixel_values is [2, 2, 3, 8]; it must be [N, 3, H, W]"},
+      {"train", file({0, 1}, "2,48"), ": pixel_values is [2, 48]; it must be [N, 3, H, W]"},
       {"train", file({0, -1}),
        ": label -1 of sample 1 is out of range; labels are 0, 1, ... classes - 1 (at most 999999), or -100 for one "
        "that "
@@ -184,6 +214,7 @@ TEST(Tensors, SaysWhatIsWrong) {
       {"validation",
        safetensors({{"pixel_values", "U8", "1,3,1,1", "abc"}, {"labels", "I32", "1", std::string(4, '\0')}}),
        ": images of 1 x 1 pixels, but the train split says 4"},
+      {"validation", file({0, 1}, "2,3,2,8"), ": images of 2 x 8 pixels, but the train split says 4"},
   };
   for (const auto& c : cases) {
     const Folder folder;

@@ -30,11 +30,11 @@ using models::vit::Options;
 
 const std::string kGolden = std::string(TRIREME_SOURCE_DIR) + "/tests/golden/vit/";
 
-Options tiny(double dropout = 0, double attention_dropout = 0, std::int64_t pixels = 16) {
+Options tiny(double dropout = 0, double attention_dropout = 0) {
   Options o;
   o.hidden_size = 24, o.num_layers = 2, o.num_heads = 3, o.intermediate_size = 48, o.patch_size = 4;
   o.dropout = dropout, o.attention_dropout = attention_dropout, o.initializer_range = 0.2;
-  models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, pixels, pixels}}}, .classes = 5});
+  models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 16, 16}}}, .classes = 5});
   return o;
 }
 
@@ -216,6 +216,23 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.hidden_size: 64 is not a multiple of model.num_heads = 3; the nearest that fit are 63 and 66"},
         Resolved{"patch", [](Options& o) { o.patch_size = 15; }, kImages,
                  "data.image_size: 224 is not a multiple of model.patch_size = 15"},
+        Resolved{"upright",
+                 [](Options&) {},
+                 {.inputs = {{"pixel_values", at::kFloat, {3, 256, 192}}}, .classes = 3},
+                 nullptr},
+        Resolved{"height",
+                 [](Options&) {},
+                 {.inputs = {{"pixel_values", at::kFloat, {3, 200, 256}}}, .classes = 3},
+                 "data.image_size: the height 200 is not a multiple of model.patch_size = 16; the nearest that fit are "
+                 "192 and 208"},
+        Resolved{"width",
+                 [](Options&) {},
+                 {.inputs = {{"pixel_values", at::kFloat, {3, 192, 10}}}, .classes = 3},
+                 "data.image_size: the width 10 is not a multiple of model.patch_size = 16; the smallest"},
+        Resolved{"no_image",
+                 [](Options&) {},
+                 {.inputs = {{"pixel_values", at::kFloat, {192, 256}}}, .classes = 3},
+                 "reads pixel_values [channels, height, width], but the data have pixel_values float32 [192, 256]"},
         Resolved{"no_classes",
                  [](Options&) {},
                  {.inputs = {{"pixel_values", at::kFloat, {3, 224, 224}}}, .classes = 0},
@@ -230,27 +247,6 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.name); });
 
 const std::string kFile = "weights/config.json";
-
-// Weights for images of 16 pixels in a model for 24: the grid of 4 x 4 positions becomes one of 6 x 6.
-TEST(Vit, InterpolatesPositionsToAnotherImageSize) {
-  models::vit::Vit model(tiny(0, 0, 24));
-  nn::materialize(model, 1, at::kDouble, at::kCPU);
-  const auto parameters = nn::parameters(model);
-  checkpoint::load_weights(kGolden + "model.safetensors", parameters, "", Log(1), checkpoint::other_tensors(model));
-  const SafeTensorsFile stored(kGolden + "model.safetensors"), expected(kGolden + "positions_24px.safetensors");
-  for (const auto& p : parameters) {
-    const bool positions = p.name == "vit.embeddings.position_embeddings";
-    EXPECT_TRUE(p.value.detach().allclose((positions ? expected : stored).read(p.name), 1e-12, 1e-12)) << p.name;
-  }
-  // Other shapes do not fit, and are named.
-  auto wide = tiny();
-  wide.hidden_size = 48;
-  models::vit::Vit other(wide);
-  nn::materialize(other, 1, at::kDouble, at::kCPU);
-  EXPECT_THROW(checkpoint::load_weights(kGolden + "model.safetensors", nn::parameters(other), "", Log(1),
-                                        checkpoint::other_tensors(other)),
-               CheckpointError);
-}
 
 /// The kind is found by its name, and its config.json is written and read back.
 TEST(VitKind, ConfigJsonRoundTrip) {
@@ -280,6 +276,13 @@ TEST(VitKind, ConfigJsonRoundTrip) {
   EXPECT_EQ(*back.dropout, 0.5);
   EXPECT_EQ(*back.qkv_bias, false);
   EXPECT_EQ(kind->to_hf(&back).at("id2label").at("6"), "LABEL_6");
+  EXPECT_EQ(kind->to_hf(&back).at("image_size"), 32);
+  EXPECT_EQ(back.weights_image_size, nn::ImageSize(32));
+  kind->resolve(&back, {.inputs = {{"pixel_values", at::kFloat, {1, 32, 48}}}, .classes = 7});
+  EXPECT_EQ(kind->to_hf(&back).at("image_size"), nlohmann::json({32, 48}));
+  Options wide;
+  ASSERT_TRUE(kind->from_hf(&wide, kind->to_hf(&back), kFile));
+  EXPECT_EQ(wide.weights_image_size, nn::ImageSize(32, 48));
 
   Options bare;  // keys that a config.json leaves out are Hugging Face's defaults, not the size's
   ASSERT_TRUE(kind->from_hf(&bare, {{"model_type", "vit"}, {"num_hidden_layers", 3}}, kFile));
@@ -294,7 +297,10 @@ TEST(VitKind, ConfigJsonRoundTrip) {
       {[](Options& x) { x.size = "base"; }, {"model.size: its hidden_size = 768, but", {{"hidden_size", 30}}}},
       {[](Options& x) { x.hidden_act = "gelu"; },
        {"hidden_act = gelu, but weights/config.json says", {{"hidden_act", "relu"}}}},
-      {[](Options&) {}, {"it must be an integer", {{"hidden_size", "wide"}}}}};
+      {[](Options&) {}, {"it must be an integer", {{"hidden_size", "wide"}}}},
+      {[](Options&) {},
+       {"image_size = [32]; it must be a positive integer, or [height, width]", {{"image_size", {32}}}}},
+      {[](Options&) {}, {"image_size = [32,0]; it must be a positive", {{"image_size", {32, 0}}}}}};
   for (const auto& [set, expected] : contradictions) {
     Options user;
     set(user);

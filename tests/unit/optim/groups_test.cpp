@@ -80,6 +80,17 @@ TEST(ParameterGroups, TheFirstMatchingGroupCounts) {
       << make(options, groups)->describe();
 }
 
+// A group without values of its own keeps its parameters out of those after it.
+TEST(ParameterGroups, AGroupMayBeAnException) {
+  OptimizerOptions options;
+  options.groups = {{.parameters = {"classifier.bias"}}, {.parameters = {"classifier"}, .lr_scale = 10}};
+  const auto groups = make_groups(options, model());
+  ASSERT_EQ(groups.size(), 3U);
+  EXPECT_EQ(names(groups[0]), std::vector<std::string>{"classifier.bias"});
+  EXPECT_EQ(groups[0].lr_scale, 1);
+  EXPECT_EQ(names(groups[1]), std::vector<std::string>{"classifier.weight"});
+}
+
 TEST(ParameterGroups, Refusals) {
   struct Row {
     std::function<void(OptimizerOptions&)> change;
@@ -97,7 +108,19 @@ TEST(ParameterGroups, Refusals) {
       {[](auto& o) { o.freeze = {""}; }, "matches no parameter"},
       {[](auto& o) { o.freeze = {"*"}; }, "nothing is left to train"},
       {[](auto& o) { o.groups = {{.parameters = {"clasifier"}}}; },
-       "optimizer.group.parameters: \"clasifier\" matches no parameter; did you mean \"classifier\"?"},
+       "optimizer.group[1].parameters: \"clasifier\" matches no parameter; did you mean \"classifier\"?"},
+      {[](auto& o) { o.groups = {{.parameters = {"classifier"}}}; },
+       "optimizer.group[1].parameters: classifier would be trained as all other parameters, so the group has no"},
+      {[](auto& o) {
+         o.weight_decay = 0.3;
+         o.groups = {{.parameters = {"classifier"}, .lr_scale = 2}, {.parameters = {"layer.0"}, .weight_decay = 0.3}};
+       },
+       "optimizer.group[2].parameters: layer.0 would be trained as all other parameters"},
+      {[](auto& o) {
+         o.no_decay = {"bias"};
+         o.groups = {{.parameters = {"bias"}, .lr_scale = 2, .weight_decay = 0.3}};
+       },
+       "optimizer.group[1].weight_decay: has no effect, because optimizer.no_decay names all parameters of the group"},
       {[](auto& o) {
          o.groups = {{.parameters = {"classifier"}}, {.parameters = {"classifier.bias"}}};
        },

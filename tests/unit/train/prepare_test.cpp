@@ -65,6 +65,11 @@ TEST(Prepare, RefusesTrainingsThatCannotRun) {
       {{"schedule.warmup_steps=13"}, "sets 13 warm-up steps, but the training has only 12; lower it"},
       {{"schedule.name=multi_step", "schedule.warmup_steps=5", "schedule.milestones=[4]"},
        "4 is before the end of the warm-up; it must be at least 5"},
+      {{"train.eval_every=13"}, "has no effect, because the training has only 12 steps; lower it, or remove it"},
+      {{"train.patience=2"}, "only 2 evaluations, of which the first is always the best so far; lower it, evaluate"},
+      {{"train.patience=1", "train.epochs=1"}, "only 1 evaluation, of which the first is always the best so far; eval"},
+      {{"train.global_batch=1", "data.mixup=0.5"}, "a batch of one sample has no other one to mix it with"},
+      {{"train.global_batch=1", "data.cutmix=1"}, "raise global_batch, or turn mixing off"},
   };
   for (const auto& c : cases) {
     const auto message = message_of<ConfigError>([&] { prepared(kGood, c.set); });
@@ -75,6 +80,22 @@ TEST(Prepare, RefusesTrainingsThatCannotRun) {
   text.replace(text.find("weight_decay = 0.1"), 18, "weight_decay = 0.1\nno_decay = [\"bais\"]");
   EXPECT_EQ(message_of<ConfigError>([&] { prepared(text, {}); }),
             "a.toml:16:1: optimizer.no_decay = [\"bais\"]: \"bais\" matches no parameter; did you mean \"bias\"?");
+  for (const auto* accepted : {"train.eval_every=12", "train.patience=1"})
+    EXPECT_NO_THROW(prepared(kGood, {accepted})) << accepted;
+}
+
+TEST(Prepare, NamesTheLineOfAGroup) {
+  const auto refused = [](const std::string& second) {
+    const auto text = std::string(kGood) +
+                      "[[optimizer.group]]\nparameters = [\"layernorm\"]\nlr_scale = 2\n[[optimizer.group]]\n" + second;
+    return message_of<ConfigError>([&] { prepared(text, {}); });
+  };
+  EXPECT_EQ(refused("parameters = [\"clasifier\"]\n"),
+            "a.toml:22:1: optimizer.group.parameters = [\"clasifier\"]: \"clasifier\" matches no parameter; did you "
+            "mean \"classifier\"?");
+  EXPECT_EQ(refused("weight_decay = 0.1\nparameters = [\"classifier\"]\n"),
+            "a.toml:23:1: optimizer.group.parameters = [\"classifier\"]: classifier would be trained as all other "
+            "parameters, so the group has no effect; set its lr_scale or weight_decay, or remove it");
 }
 
 // There is no silent fallback: TF32 needs a CUDA GPU, and a GPU that is requested must be present.
@@ -168,6 +189,17 @@ TEST(Prepare, ClassIdsFollowTheWeights) {
       EXPECT_EQ(message.find("for the classes " + names[0]) != std::string::npos, evaluates) << message;
       EXPECT_EQ(message.find("angular_spots, healthy, rust") != std::string::npos, evaluates) << message;
     }
+  }
+}
+
+// A file that only names the classes may be written beside weights that have no config.json.
+TEST(Prepare, AConfigJsonMayNameOnlyTheClasses) {
+  const Weights weights;
+  for (const std::string labels : {R"({"id2label": {"0": "rust", "1": "healthy", "2": "angular_spots"}})", "{}"}) {
+    weights.write(nlohmann::json::parse(labels), "config.json");
+    const auto message = message_of<ConfigError>(
+        [&] { EXPECT_EQ(prepared(kGood, {}, 1, weights.path()).data.info.spec.class_names.front(), "rust"); });
+    EXPECT_EQ(message == "no error", labels != "{}") << message;
   }
 }
 

@@ -1,0 +1,38 @@
+// Naming: the names that another library gives to a model's tensors, such as timm's for a Vision Transformer. Files
+// with these names can then be loaded. A stored tensor may hold several parameters, one after the other along dim 0, as
+// a fused query, key and value does.
+//
+// In a pattern, each '*' stands for one part of a name, which has no dots; the n-th '*' of both names is the same part.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::nn {
+
+/// A parameter, or those that match a pattern, in a file.
+struct StoredName {
+  std::string parameter, stored;
+  std::int64_t part = 0, parts = 1;  ///< the parameter is this one of `parts` equal parts of the stored tensor
+};
+
+struct Naming {
+  std::string library;  ///< "timm"
+  std::vector<StoredName> names;
+  /// Stored tensors whose values the model cannot use, so that its results with the others would be wrong.
+  struct Unsupported {
+    std::string stored;  ///< a name or a pattern
+    std::string reason;  ///< follows the file and the tensor in an error: "is of a distilled DeiT, ..."
+  };
+  std::vector<Unsupported> unsupported{};
+
+  /// Where the file has this parameter, without patterns; nullopt: it has no such name.
+  [[nodiscard]] std::optional<StoredName> find(const std::string& parameter) const;
+  /// The row of `unsupported` for this stored tensor, or null.
+  [[nodiscard]] const Unsupported* refused(const std::string& stored) const;
+};
+
+}  // namespace trireme::nn
