@@ -3,7 +3,7 @@
 
     bench/layouts_on_data.py CONFIG --data BEANS [--layouts "tp=2,pp=2; dp=2,tp=2,zero=1; ..."] [--set KEY=VALUE ...]
 
-Each layout is written as in `trireme verify`. The first run is one rank with the whole batch at once. The second is one
+Each layout is written as in `trireme verify`; other words are keys, such as train.precision=bf16. The first run is one rank with the whole batch at once. The second is one
 rank with microbatches: it shows how much splitting the batch alone changes fp32's last digits. Prints a table and JSON.
 """
 import argparse
@@ -39,7 +39,7 @@ def sets(layout):
         key, value = word.split("=")
         if key in ("dp", "pp", "sp", "tp"):
             ranks *= int(value)
-        out += ["--set", f"parallel.{key}={value}"]
+        out += ["--set", f"{key}={value}" if "." in key else f"parallel.{key}={value}"]
     return ranks, out
 
 
@@ -81,7 +81,8 @@ def main():
             done[name]["apart"] = apart(first, done[name])
             print(f"{name:34} {done[name]['ranks']} ranks {len(done[name]['loss'])} steps  "
                   f"loss differs by {done[name]['apart']:.1e}  "
-                  f"validation {done[name]['validation'][-1]:.4f}  test {done[name]['test'][-1]:.4f}  {done[name]['seconds']:.0f} s",
+                  f"validation {done[name]['validation'][-1]:.4f}"
+                  + "".join(f"  test {value:.4f}" for value in done[name]["test"][-1:]) + f"  {done[name]['seconds']:.0f} s",
                   file=sys.stderr, flush=True)
     text = json.dumps({"machine": base.machine(a), "config": a.config.name, "set": a.set, "runs": done}, indent=1)
     print(text)

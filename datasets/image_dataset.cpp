@@ -13,17 +13,6 @@ ImageDataset::ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions
       cache_(source_->size(), std::move(budget)),
       bad_(skip_bad, log) {}
 
-std::optional<data::Sample> ImageDataset::get(std::int64_t index, std::int64_t epoch, bool augment) {
-  return get_with({kPixelValues}, index, epoch, augment);
-}
-
-std::optional<data::Sample> ImageDataset::get_with(const std::vector<std::string>& inputs, std::int64_t index,
-                                                   std::int64_t epoch, bool augment) {
-  auto sample = read(inputs, index, epoch, augment);
-  if (sample) sample = data::transform_alone(*this, *sample);
-  return sample;
-}
-
 std::vector<nn::SampleTensor> ImageDataset::combined_targets() const {
   return transform_.options().mix.any() ? mixed_targets() : std::vector<nn::SampleTensor>();
 }

@@ -19,24 +19,19 @@ namespace trireme::datasets {
 
 /// The cache holds images after the steps that are the same in every epoch: of the final size (fit()), or as they are
 /// loaded if there is a random crop.
-class ImageDataset : public data::Dataset, public data::RowSamples {
+class ImageDataset : public data::RowDataset {
  public:
   ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,
                std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log);
 
   [[nodiscard]] std::int64_t size() const override { return source_->size(); }
-  std::optional<data::Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
-  /// Does not decode the image when it is not among `inputs`.
-  std::optional<data::Sample> get_with(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
-                                       bool augment) override;
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override;
   [[nodiscard]] std::vector<std::int64_t> order(std::uint64_t seed, std::int64_t epoch) const override;
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
   [[nodiscard]] nn::DataSpec spec() override;
 
-  [[nodiscard]] data::RowSamples* rows() override { return this; }
   [[nodiscard]] data::RowSpec row_spec(const std::vector<std::string>& inputs, bool augment) const override;
-  /// pixel_values are uint8 [H, W, C].
+  /// pixel_values are uint8 [H, W, C]; the image is decoded only if they are among `inputs`.
   std::optional<data::Sample> read(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
                                    bool augment) override;
   [[nodiscard]] data::Sample transform_batch(data::Sample batch, bool combine) const override {

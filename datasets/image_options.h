@@ -46,7 +46,7 @@ template <class T>
 Fields<T>& add_cache_field(Fields<T>& table) {
   return table.add("cache_mb", &T::cache_mb,
                    "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch. Unset: 512, or with "
-                   "shard_data = true no limit.",
+                   "shard_data = true on several ranks no limit.",
                    {.min = 0, .max = 1e9});
 }
 

@@ -19,7 +19,7 @@ data::Datasets image_splits(const std::map<data::Split, std::shared_ptr<PixelSou
                             std::vector<std::string> classes, const ImageOptions& options, std::int64_t default_size,
                             std::optional<double> cache_mb, const data::OpenContext& context) {
   data::Datasets out;
-  const double mebibytes = cache_mb.value_or(context.shard_data ? kUnlimited : kCacheMb);
+  const double mebibytes = cache_mb.value_or(context.shard_data && context.launch.size > 1 ? kUnlimited : kCacheMb);
   const auto budget = std::make_shared<CacheBudget>(static_cast<std::int64_t>(mebibytes * 1024 * 1024));
   for (const auto& [split, source] : sources)
     out.of(split) = std::make_shared<ImageDataset>(source, transform_of(options, default_size, split), context.seed,

@@ -90,7 +90,10 @@ class StoredSource : public PixelSource {
     return images_.labels.at(static_cast<std::size_t>(index));
   }
   [[nodiscard]] at::Tensor load(std::int64_t index) const override {
-    TRIREME_CHECK(index % step_ == first_, "image {} is kept by another rank", index);
+    TRIREME_REQUIRE(index % step_ == first_,
+                    "image {} is kept by another rank, because the data was opened with OpenContext::shard_data; set "
+                    "LoadingOptions::shard_data too, so that the ranks exchange samples",
+                    index);
     return images_.pixels[index / step_];
   }
 

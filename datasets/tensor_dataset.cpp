@@ -135,19 +135,6 @@ void TensorDataset::count_classes() {
   }
 }
 
-std::optional<data::Sample> TensorDataset::get(std::int64_t index, std::int64_t epoch, bool augment) {
-  std::vector<std::string> all;
-  for (const auto& input : spec_.inputs) all.push_back(input.name);
-  return get_with(all, index, epoch, augment);
-}
-
-std::optional<data::Sample> TensorDataset::get_with(const std::vector<std::string>& inputs, std::int64_t index,
-                                                    std::int64_t epoch, bool augment) {
-  auto sample = read(inputs, index, epoch, augment);
-  if (sample) sample = data::transform_alone(*this, *sample);
-  return sample;
-}
-
 data::RowSpec TensorDataset::row_spec(const std::vector<std::string>& inputs, bool augment) const {
   data::RowSpec spec{.targets = spec_.targets};
   bool pixels = false;

@@ -19,24 +19,20 @@
 
 namespace trireme::datasets {
 
-class TensorDataset : public data::Dataset, public data::RowSamples {
+class TensorDataset : public data::RowDataset {
  public:
   /// @param transform its size is replaced by the file's.
   /// @throws DataError: not such a file; wrong dtypes or shapes; no samples; a label below 0 other than -100.
   TensorDataset(const std::string& file, TransformOptions transform, std::uint64_t seed, bool skip_bad, const Log& log);
 
   [[nodiscard]] std::int64_t size() const override { return size_; }
-  /// @throws DataError for a value that is not finite.
-  std::optional<data::Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
-  std::optional<data::Sample> get_with(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
-                                       bool augment) override;
   /// `classes` is the largest label + 1, or 0 without integer labels.
   [[nodiscard]] nn::DataSpec spec() override { return spec_; }
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override;
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
 
-  [[nodiscard]] data::RowSamples* rows() override { return this; }
   [[nodiscard]] data::RowSpec row_spec(const std::vector<std::string>& inputs, bool augment) const override;
+  /// @throws DataError for a value that is not finite.
   std::optional<data::Sample> read(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
                                    bool augment) override;
   [[nodiscard]] data::Sample transform_batch(data::Sample batch, bool combine) const override {

@@ -168,7 +168,7 @@ at::Tensor Normalise::on_device(const at::Tensor& images) const {
                        .to(images.device());
     constants = constants_;
   }
-  return at::sub(images.permute({0, 3, 1, 2}), constants[0]).div_(constants[1]);
+  return at::sub(images.permute({0, 3, 1, 2}).contiguous(), constants[0]).div_(constants[1]);
 }
 
 at::Tensor box_mask(const at::Tensor& boxes, std::int64_t height, std::int64_t width) {

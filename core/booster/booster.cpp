@@ -16,6 +16,7 @@
 #include "core/base/trace.h"
 #include "core/booster/buffers.h"
 #include "core/booster/precision.h"
+#include "core/booster/sample_exchange.h"
 #include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
 
@@ -107,7 +108,7 @@ nn::NamedTensors example_of(data::Dataset& data, std::int64_t first) {
   for (std::int64_t index = first; index < data.size(); ++index)
     if (auto sample = data.get(index, /*epoch=*/0, /*augment=*/false))
       return data.collate({std::move(*sample)}, {index}).inputs;
-  return {};
+  throw DataError(fmt::format("none of the {} training samples can be read", data.size()));
 }
 
 }  // namespace
@@ -165,6 +166,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   Boosted run;
   run.task = std::move(inputs.task);
   check_combined(*run.task, inputs.data->combined_targets());
+  data::check_rows(*inputs.data, options_.loading);
   inputs.source.sharded_logits = run.task->takes_sharded_logits();
   if (!inputs.source.example)
     inputs.source.example = [data = inputs.data, first = options_.loading.shard_data ? world_.rank() : 0] {
@@ -182,7 +184,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   reads_inputs_ = result.reads_inputs;
   all_read_inputs_ = least_of(world_, {reads_inputs_ ? 1 : 0, 0}).front() != 0;
   // Only now is it known which inputs this rank reads.
-  sample_exchange_ = make_sample_exchange();
+  sample_exchange_ = make_sample_exchange(options_.loading, *mesh_, reads_inputs_);
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run.task));
   synchronise_norms(run.model->module());
   run.optimizer->set_buffer_sync(std::make_shared<BufferSync>(run.model->module(), *mesh_, result.broadcasts_buffers));
@@ -195,24 +197,6 @@ Boosted Booster::boost(BoostInputs inputs) {
                              };
   run.model->train(true);
   return run;
-}
-
-/// Null when each rank reads the samples that it needs. Collective.
-std::shared_ptr<const data::SampleExchange> Booster::make_sample_exchange() {
-  const auto make = [this](const comm::Group& ranks, data::Reader reader) {
-    return std::make_shared<data::SampleExchange>(ranks, world_.device(), reader, data_group().rank(), reads_inputs_);
-  };
-  const auto& loading = options_.loading;
-  if (loading.shard_data || loading.dispatch)
-    return make(world_.group(), loading.dispatch ? data::Reader::first_rank : data::Reader::by_index);
-  // Ranks that need the same samples must agree on which ones are skipped, so one of them reads.
-  if (loading.on_bad_sample != "skip") return nullptr;
-  std::vector<std::string> same_samples;
-  const auto splits = mesh_->axes(&comm::AxisKind::splits_samples);
-  for (const auto& axis : mesh_->axes())
-    if (std::find(splits.begin(), splits.end(), axis) == splits.end()) same_samples.push_back(axis);
-  const auto& ranks = mesh_->group(same_samples);
-  return ranks.size() > 1 ? make(ranks, data::Reader::first_rank) : nullptr;
 }
 
 data::LoaderOptions Booster::training_options(std::shared_ptr<const Task> task) const {

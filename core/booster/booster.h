@@ -139,7 +139,6 @@ class Booster {
 
  private:
   void synchronise_norms(nn::Model& model);
-  [[nodiscard]] std::shared_ptr<const data::SampleExchange> make_sample_exchange();
   [[nodiscard]] data::LoaderOptions training_options(std::shared_ptr<const Task> task) const;
   /// The options that all loaders of this rank share.
   [[nodiscard]] data::LoaderOptions loader_options() const;

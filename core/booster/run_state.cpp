@@ -161,7 +161,7 @@ void Booster::load_model(Boosted& run, const std::string& folder_or_file) {
   std::vector<nn::Parameter> parameters;
   for (auto& [placement, value] : run.model->weights()) parameters.push_back({placement.name, value, placement});
   auto others = checkpoint::other_tensors(run.model->module());
-  // The model knows what the weights that it started from mean, not these: what has the right shape is not converted.
+  // A conversion is for the weights that the model started from; other tensors of the right shape are used unchanged.
   others.conversion = [convert = others.conversion](const std::string& name, at::IntArrayRef from, at::IntArrayRef to) {
     return from == to ? nn::Conversion{} : convert(name, from, to);
   };

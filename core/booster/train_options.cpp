@@ -101,7 +101,8 @@ const Fields<TrainOptions>& train_fields() {
                {.min = 1, .max = kMostSamples})
           .add("micro_batch", &O::micro_batch,
                "Samples per forward pass of a rank. A rank's share of the global batch is split into microbatches of "
-               "this size, whose gradients are accumulated. Unset: the whole share.",
+               "this size, whose gradients are accumulated. Unset: the whole share, and in a pipeline a "
+               "part of it. A batch norm computes its statistics of one microbatch.",
                {.min = 1, .max = kMostSamples})
           .add("precision", &O::precision,
                "Precision of the forward and backward pass. bf16 and fp16 keep fp32 weights and run matrix products, "

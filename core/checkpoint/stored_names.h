@@ -50,7 +50,7 @@ class StoredNames {
   const WeightsSource& source_;
   std::string head_prefix_;
   std::string wrapper_;
-  std::string missing_prefix_;  ///< what the model's names outside its head begin with, and the files' do not
+  std::string missing_prefix_;  ///< with which the model's names outside its head begin, and which the files omit
   const nn::Naming* naming_ = nullptr;
 };
 

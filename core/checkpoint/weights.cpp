@@ -125,10 +125,9 @@ std::string without_numbers(const std::string& name) {
   return out;
 }
 
-/// @throws CheckpointError when the unused tensors have further layers, like those of the model but with other numbers
-void check_depth(const std::vector<std::string>& unused, const std::set<std::string>& known, const std::string& path) {
-  std::set<std::string> kinds;
-  for (const auto& name : known) kinds.insert(without_numbers(name));
+/// @throws CheckpointError when the unused tensors have further layers: names like those of the model but with other
+/// numbers. `kinds`: the model's names in the file, without_numbers(), but not those of its head, which may be another.
+void check_depth(const std::vector<std::string>& unused, const std::set<std::string>& kinds, const std::string& path) {
   std::vector<std::string> of_layers;
   for (const auto& name : unused)
     if (kinds.count(without_numbers(name)) != 0) of_layers.push_back(name);
@@ -235,11 +234,17 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
 
   auto found = fit(parameters, names, head_prefix, others);
   check_fits(found, path);
-  for (const auto& buffer : others.buffers) found.known.insert(names.find(buffer.placement.name).name);
+  std::set<std::string> kinds;
+  for (const auto& name : all_names)
+    if (head_prefix.empty() || !name.starts_with(head_prefix)) kinds.insert(without_numbers(names.find(name).name));
+  for (const auto& buffer : others.buffers) {
+    const auto& name = *found.known.insert(names.find(buffer.placement.name).name).first;
+    kinds.insert(without_numbers(name));
+  }
   std::vector<std::string> unused;
   for (auto& name : source.names())
     if (found.known.count(name) == 0) unused.push_back(std::move(name));
-  check_depth(unused, found.known, path);
+  check_depth(unused, kinds, path);
 
   const at::NoGradGuard no_grad;
   fill_parameters(found.fits, parameters.data() + local_parameters.size(), path);

@@ -114,18 +114,14 @@ std::vector<RawBatch> BatchMaker::collect(StepSamples step, const std::vector<sh
 
 RawBatch BatchMaker::rows_of(const StepSamples& step, const shard::Range& positions) const {
   RawBatch raw{.copies = step.copies};
-  std::vector<std::int64_t> kept;
   for (auto at = positions.begin; at < positions.end; ++at)
     if (const auto id = step.ids[static_cast<std::size_t>(at)]; id != kLeftOut) {
-      kept.push_back(at);
+      raw.kept.push_back(at - positions.begin);
       raw.ids.push_back(id);
     }
-  if (kept.empty()) return raw;
-  auto rows = step.rows.narrow(0, positions.begin, positions.size() + (combines_ ? 1 : 0));
-  // Only an evaluation leaves samples out, and it combines none.
-  if (static_cast<std::int64_t>(kept.size()) < positions.size())
-    rows = step.rows.index_select(0, at::tensor(kept).to(step.rows.device()));
-  raw.tensors = layout_->tensors(rows);
+  if (raw.ids.empty()) return raw;
+  if (static_cast<std::int64_t>(raw.kept.size()) == positions.size()) raw.kept.clear();
+  raw.rows = step.rows.narrow(0, positions.begin, positions.size() + (combines_ ? 1 : 0));
   return raw;
 }
 
@@ -149,11 +145,19 @@ RawBatch BatchMaker::collate(StepSamples& step, const shard::Range& positions) c
   return raw;
 }
 
+Sample BatchMaker::transformed(const RawBatch& raw) const {
+  // Only an evaluation leaves samples out, and it combines none.
+  const auto rows = raw.kept.empty() ? raw.rows : raw.rows.index_select(0, at::tensor(raw.kept).to(raw.rows.device()));
+  auto made = rows_->transform_batch(layout_->tensors(rows), combines_);
+  // Tensors that are still views would keep the rows, and surprise a model that expects dense memory.
+  for (auto* tensors : {&made.inputs, &made.targets})
+    for (auto& [name, tensor] : *tensors) tensor = tensor.contiguous();
+  return made;
+}
+
 Batch BatchMaker::finish(RawBatch raw) const {
   raw.copies.wait();
-  auto made = raw.ids.empty()    ? no_samples()
-              : rows_ != nullptr ? rows_->transform_batch(std::move(raw.tensors), combines_)
-                                 : std::move(raw.tensors);
+  auto made = raw.ids.empty() ? no_samples() : layout_ ? transformed(raw) : std::move(raw.tensors);
   if (!raw.ids.empty()) check(made, raw.ids);
   Batch batch{.inputs = std::move(made.inputs), .targets = std::move(made.targets)};
   for (auto* tensors : {&batch.inputs, &batch.targets})

@@ -35,10 +35,12 @@ struct StepSamples {
 /// The id of a sample that is left out.
 inline constexpr std::int64_t kLeftOut = -1;
 
-/// A microbatch without the steps that belong on the device.
+/// A microbatch without the steps that belong on the device. It has tensors, or rows of a data set with rows.
 struct RawBatch {
-  Sample tensors{};  ///< without any tensor: there are no samples
   std::vector<std::int64_t> ids{};
+  Sample tensors{};
+  at::Tensor rows{};                 ///< with BatchMaker::combines(), one more than ids
+  std::vector<std::int64_t> kept{};  ///< the rows that are not left out, if some are
   PendingCopies copies{};
 };
 
@@ -77,6 +79,7 @@ class BatchMaker {
   [[nodiscard]] bool needs(const nn::SampleTensor& input) const;
   [[nodiscard]] RawBatch rows_of(const StepSamples& step, const shard::Range& positions) const;
   [[nodiscard]] RawBatch collate(StepSamples& step, const shard::Range& positions) const;
+  [[nodiscard]] Sample transformed(const RawBatch& raw) const;
   [[nodiscard]] Sample no_samples() const;
   void check(const Sample& made, const std::vector<std::int64_t>& ids) const;
   void add_remote_inputs(Batch& batch, std::int64_t size) const;

@@ -52,13 +52,7 @@ struct Loader::State {
                         .strict = options.strict,
                         .augment = options.augment,
                         .dtype = options.dtype,
-                        .device = options.device}) {
-    if (options.exchange && maker.layout() == nullptr)
-      throw ConfigError(
-          "data: the samples of this data set have different sizes, so one rank cannot read them for another, which "
-          "shard_data and dispatch need, and on_bad_sample = \"skip\" with tensor, sequence or pipeline parallelism; "
-          "remove these keys");
-  }
+                        .device = options.device}) {}
 
   void plan_reads(Job& job);
   void work(std::size_t worker);
@@ -165,6 +159,7 @@ void Loader::State::plan_reads(Job& job) {
 
 /// Fills the queue to `wanted` steps, or to the end of the epoch.
 void Loader::State::schedule(std::size_t wanted) {
+  const memory::OfHost on_host;
   while (jobs.size() < wanted && scheduled < sampler.steps_per_epoch()) {
     auto job = std::make_shared<Job>();
     job->epoch = epoch;
@@ -233,8 +228,12 @@ void Loader::State::work(std::size_t worker) {
 void Loader::State::read_one(Job& job, std::size_t at) {
   auto id = job.samples.ids[at];
   const auto n = dataset->size();
-  for (std::int64_t attempt = 0; attempt < n; ++attempt, id = (id + 1) % n)
-    if (maker.read(job.samples, at, id, job.epoch) || options.evaluation) return;
+  for (std::int64_t attempt = 0; attempt < n; ++attempt, id = (id + 1) % n) {
+    const bool readable = maker.read(job.samples, at, id, job.epoch);
+    if (!readable && options.exchange && !options.skips)  // the other ranks take it for the sample of their plan
+      throw UsageError(fmt::format("the data set skips sample {}, but the option on_bad_sample is not \"skip\"", id));
+    if (readable || options.evaluation) return;
+  }
   throw DataError(fmt::format("none of the {} samples of the data set can be read", n));
 }
 
@@ -247,6 +246,7 @@ void Loader::State::collect(Job& job) {
 }
 
 void Loader::State::exchange(Job& job) {
+  const memory::OfHost on_host;
   job.samples.copies.wait();
   const auto& layout = *maker.layout();
   StepSamples share{.rows = options.exchange->exchange(job.exchange, job.samples.rows, layout.first_bytes())};

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "core/base/error.h"
 #include "core/data/sampler.h"
 
@@ -49,13 +51,28 @@ SamplerOptions sampler_options(const Dataset& dataset, const LoaderOptions& o) {
   return {dataset.size(), o.global_batch, o.micro_batch, o.dp_rank, o.dp_size, o.drop_last};
 }
 
-void check_loader(const Dataset& dataset, const LoaderOptions& o) {
+void check_rows(Dataset& dataset, const LoadingOptions& options) {
+  if (dataset.rows() != nullptr) return;
+  for (const auto& [key, on] : {std::pair{"shard_data", options.shard_data}, {"dispatch", options.dispatch}})
+    if (on)
+      throw ConfigError(
+          fmt::format("data.{}: this data set has no rows (Dataset::rows()), in which one rank could send "
+                      "samples to another; remove the key",
+                      key));
+}
+
+void check_loader(Dataset& dataset, const LoaderOptions& o) {
   TRIREME_REQUIRE(o.global_batch > 0 && o.micro_batch > 0 && 0 <= o.dp_rank && o.dp_rank < o.dp_size,
                   "invalid loader options: global batch {}, micro batch {}, rank {} of {}", o.global_batch,
                   o.micro_batch, o.dp_rank, o.dp_size);
   TRIREME_REQUIRE(!o.evaluation || !(o.shuffle || o.augment || o.drop_last),
                   "an evaluation loader cannot shuffle, augment or drop samples");
   check_shares(o.global_batch, o.dp_size);
+  if (o.exchange && dataset.rows() == nullptr)
+    throw ConfigError(
+        "data.on_bad_sample: with \"skip\" and tensor, sequence or pipeline parallelism, one rank reads the samples "
+        "for "
+        "others, but this data set has no rows (Dataset::rows()) to send; choose \"error\"");
   if (dataset.size() == 0) throw DataError("the data set holds no samples");
   if (o.drop_last && dataset.size() < o.global_batch)
     throw DataError(
@@ -64,7 +81,7 @@ void check_loader(const Dataset& dataset, const LoaderOptions& o) {
                     dataset.size(), o.global_batch, dataset.size()));
 }
 
-std::int64_t steps_per_epoch(const Dataset& dataset, const LoaderOptions& options) {
+std::int64_t steps_per_epoch(Dataset& dataset, const LoaderOptions& options) {
   check_loader(dataset, options);
   return Sampler(sampler_options(dataset, options)).steps_per_epoch();
 }

@@ -58,11 +58,13 @@ struct LoaderOptions {
 void check_shares(std::int64_t global_batch, int ranks);
 
 /// @throws what Loader's constructor throws
-void check_loader(const Dataset& dataset, const LoaderOptions& options);
+void check_loader(Dataset& dataset, const LoaderOptions& options);
+/// Checks that the samples of a data set that was opened can be read as `options` say. @throws ConfigError
+void check_rows(Dataset& dataset, const LoadingOptions& options);
 /// This rank's part of a sampler.
 SamplerOptions sampler_options(const Dataset& dataset, const LoaderOptions& options);
 
 /// Steps of one epoch, before there is a loader. Throws what Loader's constructor throws.
-std::int64_t steps_per_epoch(const Dataset& dataset, const LoaderOptions& options);
+std::int64_t steps_per_epoch(Dataset& dataset, const LoaderOptions& options);
 
 }  // namespace trireme::data

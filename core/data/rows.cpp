@@ -23,7 +23,16 @@ at::Tensor view_of(const at::Tensor& rows, std::int64_t begin, std::int64_t byte
 
 }  // namespace
 
-Sample transform_alone(const RowSamples& rows, const Sample& sample) {
+std::optional<Sample> RowDataset::get(std::int64_t index, std::int64_t epoch, bool augment) {
+  std::vector<std::string> all;
+  for (const auto& input : spec().inputs) all.push_back(input.name);
+  return get_with(all, index, epoch, augment);
+}
+
+std::optional<Sample> RowDataset::get_with(const std::vector<std::string>& inputs, std::int64_t index,
+                                           std::int64_t epoch, bool augment) {
+  const auto sample = read(inputs, index, epoch, augment);
+  if (!sample) return std::nullopt;
   const auto each = [](const nn::NamedTensors& tensors, const auto& change) {
     nn::NamedTensors out;
     for (const auto& [name, tensor] : tensors) out.set(name, change(tensor));
@@ -32,29 +41,31 @@ Sample transform_alone(const RowSamples& rows, const Sample& sample) {
   const auto batched = [](const at::Tensor& tensor) { return tensor.unsqueeze(0); };
   const auto single = [](const at::Tensor& tensor) { return tensor.squeeze(0); };
   const auto batch =
-      rows.transform_batch({each(sample.inputs, batched), each(sample.targets, batched)}, /*combine=*/false);
-  return {each(batch.inputs, single), each(batch.targets, single)};
+      transform_batch({each(sample->inputs, batched), each(sample->targets, batched)}, /*combine=*/false);
+  return Sample{each(batch.inputs, single), each(batch.targets, single)};
 }
 
 RowLayout::RowLayout(const RowSpec& spec, const std::vector<std::string>& first)
     : bytes_(aligned(sizeof(std::int64_t))) {
-  for (const auto& target : spec.targets) add(targets_, target);
+  for (const auto& target : spec.targets) targets_.push_back(append(target));
   const auto is_first = [&](const nn::SampleTensor& input) {
     return std::find(first.begin(), first.end(), input.name) != first.end();
   };
-  for (const auto& input : spec.inputs)
-    if (is_first(input)) add(inputs_, input);
-  first_ = bytes_;
-  for (const auto& input : spec.inputs)
-    if (!is_first(input)) add(inputs_, input);
+  inputs_.resize(spec.inputs.size());
+  for (const bool wanted : {true, false}) {
+    for (std::size_t i = 0; i < spec.inputs.size(); ++i)
+      if (is_first(spec.inputs[i]) == wanted) inputs_[i] = append(spec.inputs[i]);
+    if (wanted) first_ = bytes_;
+  }
 }
 
-void RowLayout::add(std::vector<Field>& fields, const nn::SampleTensor& tensor) {
+RowLayout::Field RowLayout::append(const nn::SampleTensor& tensor) {
   TRIREME_CHECK(!tensor.varies(), "{} of a row has a size that varies", tensor.name);
   auto bytes = static_cast<std::int64_t>(c10::elementSize(tensor.dtype));
   for (const auto size : tensor.shape) bytes *= size;
-  fields.push_back({tensor, bytes_, bytes});
+  const Field field{tensor, bytes_, bytes};
   bytes_ += aligned(bytes);
+  return field;
 }
 
 void RowLayout::write(const Field& field, const at::Tensor& value, std::int64_t id, unsigned char* row) {

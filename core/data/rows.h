@@ -36,14 +36,20 @@ class RowSamples {
   [[nodiscard]] virtual Sample transform_batch(Sample batch, bool combine) const = 0;
 };
 
-/// Dataset::get() for a data set with rows: a raw sample, transformed alone.
-Sample transform_alone(const RowSamples& rows, const Sample& sample);
+/// A data set that is read in rows; its single samples are raw ones that are transformed alone.
+class RowDataset : public Dataset, public RowSamples {
+ public:
+  std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
+  std::optional<Sample> get_with(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
+                                 bool augment) override;
+  [[nodiscard]] RowSamples* rows() override { return this; }
+};
 
 /// Where the parts of a sample are in its row: the sample's index, the targets, then the inputs, each at a multiple of
 /// 16 bytes.
 class RowLayout {
  public:
-  /// `first`: names of inputs that come before the others.
+  /// `first`: names of inputs whose bytes come before those of the others.
   RowLayout(const RowSpec& spec, const std::vector<std::string>& first);
 
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }        ///< of a row
@@ -51,7 +57,8 @@ class RowLayout {
   /// Writes a sample into row `at` of uint8 [N, bytes()]; unset: only the id.
   /// @throws DataError when a tensor is not as the spec says
   void write(const std::optional<Sample>& sample, std::int64_t id, const at::Tensor& rows, std::int64_t at) const;
-  /// The tensors of the rows, [N, ...] each, as views. Rows that end at first_bytes() have no other inputs.
+  /// The tensors of the rows in the spec's order, [N, ...] each, as views. Rows that end at first_bytes() have no other
+  /// inputs.
   [[nodiscard]] Sample tensors(const at::Tensor& rows) const;
   /// The samples' indices, int64 [N], as a view.
   [[nodiscard]] static at::Tensor ids(const at::Tensor& rows);
@@ -59,9 +66,10 @@ class RowLayout {
  private:
   struct Field {
     nn::SampleTensor tensor;
-    std::int64_t begin, bytes;
+    std::int64_t begin = 0, bytes = 0;
   };
-  void add(std::vector<Field>& fields, const nn::SampleTensor& tensor);
+  /// Puts a tensor at the end of the row.
+  [[nodiscard]] Field append(const nn::SampleTensor& tensor);
   static void write(const Field& field, const at::Tensor& value, std::int64_t id, unsigned char* row);
 
   std::vector<Field> targets_, inputs_;

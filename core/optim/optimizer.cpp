@@ -73,7 +73,8 @@ void check_group(const OptimizerOptions& options, std::size_t index, const std::
         fmt::format("{}: has no effect, because optimizer.no_decay names all parameters of the group; "
                     "remove it, or change no_decay",
                     group_key(index, "weight_decay")));
-  if (group.lr_scale != 1 || group.weight_decay.value_or(options.weight_decay) != options.weight_decay) return;
+  // A value that is written may equal that of all others by chance, as in a sweep.
+  if (group.lr_scale != 1 || group.weight_decay) return;
   // A group like all other parameters still keeps its own out of the groups after it.
   const auto kept_out = [&](const Slot& slot) {
     return group_of(options, slot.name, index + 1) < options.groups.size();

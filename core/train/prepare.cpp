@@ -20,7 +20,6 @@
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/evaluate.h"
-#include "core/train/evaluation_plan.h"
 #include "core/train/plugin_sections.h"
 #include "core/train/pretrained.h"
 
@@ -98,7 +97,11 @@ void check_training(Prepared& p, bool trains) {
   if (train.max_steps) p.total_steps = std::min(p.total_steps, *train.max_steps);
   if (trains) {
     optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps);
-    check_evaluations(p.config, p.total_steps, sampler.steps_per_epoch());
+    // With max_steps the training may be a trial of a configuration for a longer one.
+    if (train.eval_every && !train.max_steps && *train.eval_every > p.total_steps)
+      config::fail(p.config.root.table("train"), "eval_every",
+                   fmt::format("has no effect, because the training has only {}; lower it, or remove it",
+                               text::quantity(p.total_steps, "step")));
   }
   const auto source = model_source(p);
   p.plugin->check_model(source, settings_of(p.config, *p.plugin, p.launch.size));
@@ -223,6 +226,8 @@ Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::st
     check_layout(p);
     p.kind = p.config.kinds.models.at(p.config.model.name);
     open_data(p, !trains, log, inputs);
+    for (const auto split : data::kSplits)
+      if (const auto& data = p.data.of(split)) data::check_rows(*data, p.config.data);
     choose_task(p);
     if (trains) check_combined(*p.task, p.data.train->combined_targets());
     try {

@@ -27,6 +27,8 @@ const std::vector<Section>& rules() {
         {"test", Rule::free},
         {"workers", Rule::free},
         {"prefetch", Rule::free},
+        {"shard_data", Rule::free},
+        {"dispatch", Rule::free},
         {"cache_mb", Rule::free},
         {"on_bad_sample", Rule::warn}}},
       {"train",

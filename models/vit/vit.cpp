@@ -198,7 +198,9 @@ nn::Conversion Vit::conversion(const std::string& name, at::IntArrayRef from, at
     return at::cat(
         {stored.narrow(1, 0, 1).to(type), scaled.permute({0, 2, 3, 1}).reshape({1, to_grid.patches(), hidden})}, 1);
   };
-  return {"interpolated", interpolated};
+  return {fmt::format("interpolated from {} x {} to {} x {} patches", stored_grid->rows, stored_grid->columns,
+                      grid_.rows, grid_.columns),
+          interpolated};
 }
 
 std::vector<nn::Naming> Vit::namings() const { return {timm_naming()}; }

@@ -86,6 +86,8 @@ TEST_F(Resume, AnotherLayoutWithinTheBound) {
                            {"tensor", "whole", 2, kTensor},
                            {"zero", "tensor", 4, kTensor + small + kZero},
                            {"back", "stage-3", 2, ""},
+                           {"sharded", "whole", 3, "--set data.shard_data=true " + small},
+                           {"dispatched", "sharded", 2, "--set data.dispatch=true "},
                            {"back-from-tensor", "tensor", 1, ""},
                            {"tokens", "whole", 4, kTokens + small + kZero},
                            {"back-from-tokens", "tokens", 1, ""},

@@ -29,11 +29,6 @@ TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
             "  value    a list of numbers with 2 elements, each at least 0 and below 1\n"
             "  default  [0.9, 0.99]\n  applies  only with name = lion\n");
   EXPECT_EQ(explain(tables, "betas"), explain(tables, "optimizer.betas"));
-  const auto sizes = explain(tables, "data.image_size");
-  EXPECT_NE(
-      sizes.find("\n  value    an integer or a list of integers with 2 elements, each at least 1 and at most 65536"),
-      std::string::npos)
-      << sizes;
   FieldTable nested{"plugin.fast", "A plugin.", {}}, more{"model", "A model's own.", {}};
   nested.fields.push_back(*all_tables().front()->find("seed"));
   auto all = all_tables();

@@ -109,7 +109,7 @@ TEST(Mnist, IsDividedOverTheRanks) {
     ASSERT_EQ(part.train->size(), 23);
     for (std::int64_t i = 0; i < 23; ++i) {
       if (i % 3 != rank) {
-        EXPECT_THROW(part.train->get(i, 0, false), LogicError) << i;
+        EXPECT_THROW(part.train->get(i, 0, false), UsageError) << i;
         continue;
       }
       const auto got = part.train->get(i, 0, false).value(), want = whole.train->get(i, 0, false).value();

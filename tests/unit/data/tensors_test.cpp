@@ -5,10 +5,12 @@
 #include <ATen/ops/where.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 
 #include "core/data/datasets.h"
+#include "core/data/loader.h"
 #include "datasets/transform.h"
 #include "tests/unit/data/folder.h"
 
@@ -168,6 +170,25 @@ TEST(Tensors, HoldsAnyInputsAndLabels) {
   EXPECT_TRUE(at::equal(sample->targets["labels"], at::tensor(std::vector<std::int64_t>{1, 2, -100})));
   const auto some = sets.train->get_with({"attention_mask"}, 1, 0, true);
   EXPECT_EQ(some->inputs.names(), (std::vector<std::string>{"attention_mask"}));
+  // A batch has the inputs in the spec's order, dense, whichever of them other ranks need too.
+  for (const std::vector<std::string>& side :
+       {std::vector<std::string>{}, {"weight"}, {"weight", "attention_mask"}, {"input_ids"}}) {
+    LoaderOptions loading{.global_batch = 2, .micro_batch = 2, .side_inputs = side};
+    for (const bool all : {true, false}) {
+      if (!all) loading.needed = side;
+      Loader loader(sets.train, loading);
+      loader.start_epoch(0);
+      const auto batch = loader.next()->micro.front();
+      EXPECT_EQ(batch.inputs.names(), (std::vector<std::string>{"attention_mask", "input_ids", "weight"}));
+      for (const auto& [name, tensor] : batch.inputs) {
+        EXPECT_TRUE(tensor.is_contiguous()) << name;
+        const bool here = all || std::find(side.begin(), side.end(), name) != side.end();
+        EXPECT_EQ(tensor.is_meta(), !here) << name;
+        EXPECT_TRUE(!here || at::equal(tensor[1], sample->inputs[name])) << name;
+      }
+      EXPECT_TRUE(at::equal(batch.targets["labels"][1], sample->targets["labels"]));
+    }
+  }
   auto options = options_for(folder);
   options.flip = true;
   EXPECT_THROW(open_set(options, 1, Log(1)), ConfigError) << "there is no image to flip";

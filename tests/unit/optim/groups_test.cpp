@@ -112,8 +112,7 @@ TEST(ParameterGroups, Refusals) {
       {[](auto& o) { o.groups = {{.parameters = {"classifier"}}}; },
        "optimizer.group[1].parameters: classifier would be trained as all other parameters, so the group has no"},
       {[](auto& o) {
-         o.weight_decay = 0.3;
-         o.groups = {{.parameters = {"classifier"}, .lr_scale = 2}, {.parameters = {"layer.0"}, .weight_decay = 0.3}};
+         o.groups = {{.parameters = {"classifier"}, .lr_scale = 2}, {.parameters = {"layer.0"}}};
        },
        "optimizer.group[2].parameters: layer.0 would be trained as all other parameters"},
       {[](auto& o) {
