@@ -106,6 +106,7 @@ std::vector<Recipe> recipes() {
       {.name = "skip",
        .transform = {.flip = true, .mix = {.mixup = 0.4}},
        .optimizer = kSgd,
+       .drop_path = 0.5,  // its masks depend on the samples' ids
        .loading = {.on_bad_sample = "skip"},
        .unreadable = {2, 5, 6}},
       {.name = "skip_shard_data",
