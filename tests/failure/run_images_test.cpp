@@ -93,7 +93,7 @@ TEST(RunImages, ImagesNeedNotBeSquare) {
   EXPECT_EQ(upright.code, 0) << upright.err;
   EXPECT_NE(upright.err.find("interpolated"), std::string::npos) << upright.err;
   expect_only_refusal(run.train(1, {"--set", "data.image_size=[16, 20]", "--set", "run.dir=" + run.dir() + "2"}), 2,
-                      "data.image_size: the width 20 is not a multiple of model.patch_size = 8");
+                      "data.image_size=[16, 20]: the width 20 is not a multiple of model.patch_size = 8");
 }
 
 TEST(RunImages, RefusesLayoutsWithoutAPolicy) {
