@@ -88,7 +88,8 @@ Augmentation draw_augmentation(const TransformOptions& options, std::uint64_t se
 at::Tensor resize(const at::Tensor& image, std::int64_t height, std::int64_t width) {
   if (image.size(0) == height && image.size(1) == width) return image;
   // [H, W, C] viewed as channels-last [1, C, H, W], for the kernel that works in uint8 pass by pass, as Pillow does.
-  const auto planes = image.permute({2, 0, 1}).unsqueeze(0);
+  // Its output is channels-last only if the strides say so of all four dimensions, also of the first one.
+  const auto planes = image.contiguous().unsqueeze(0).permute({0, 3, 1, 2});
   const auto out = at::_upsample_bilinear2d_aa(planes, at::IntArrayRef({height, width}), false, std::nullopt);
   return out.squeeze(0).permute({1, 2, 0}).contiguous();
 }
@@ -121,7 +122,8 @@ at::Tensor mirror(const at::Tensor& image) {
   const auto* from = source.const_data_ptr<unsigned char>();
   auto* to = out.mutable_data_ptr<unsigned char>();
   for (std::int64_t y = 0; y < height; ++y, from += width * channels)
-    for (std::int64_t x = width; x-- > 0; to += channels) std::copy_n(from + x * channels, channels, to);
+    for (std::int64_t x = width; x-- > 0;)
+      for (std::int64_t c = 0; c < channels; ++c) *to++ = from[x * channels + c];
   return out;
 }
 
