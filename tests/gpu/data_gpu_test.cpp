@@ -71,12 +71,12 @@ TEST(DataOnDevice, IsThatOfTheCpuAndDoesNotWait) {
     return;
   }
   for (const bool evaluation : {false, true}) {
-    const auto here = loader_on(at::kCPU, evaluation), there = loader_on(world().device(), evaluation);
-    for (int step = 0; auto want = here->next(); ++step) {
+    const auto on_cpu = loader_on(at::kCPU, evaluation), on_gpu = loader_on(world().device(), evaluation);
+    for (int step = 0; auto want = on_cpu->next(); ++step) {
       SCOPED_TRACE(testing::Message() << (evaluation ? "evaluation" : "training") << ", step " << step);
       // The first step copies constants, and samples that are left out cost an index.
       if (step > 0 && !evaluation) c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
-      const auto got = there->next();
+      const auto got = on_gpu->next();
       c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
       ASSERT_TRUE(got.has_value());
       expect_same(*got, *want);

@@ -182,9 +182,9 @@ TEST(Tensors, HoldsAnyInputsAndLabels) {
       EXPECT_EQ(batch.inputs.names(), (std::vector<std::string>{"attention_mask", "input_ids", "weight"}));
       for (const auto& [name, tensor] : batch.inputs) {
         EXPECT_TRUE(tensor.is_contiguous()) << name;
-        const bool here = all || std::find(side.begin(), side.end(), name) != side.end();
-        EXPECT_EQ(tensor.is_meta(), !here) << name;
-        EXPECT_TRUE(!here || at::equal(tensor[1], sample->inputs[name])) << name;
+        const bool is_read = all || std::find(side.begin(), side.end(), name) != side.end();
+        EXPECT_EQ(tensor.is_meta(), !is_read) << name;
+        EXPECT_TRUE(!is_read || at::equal(tensor[1], sample->inputs[name])) << name;
       }
       EXPECT_TRUE(at::equal(batch.targets["labels"][1], sample->targets["labels"]));
     }
