@@ -31,8 +31,8 @@ std::optional<std::int64_t> digits(std::string_view text) {
 
 std::optional<Architecture> parse_architecture(const std::string& name) {
   std::vector<std::string> parts;
-  std::istringstream words(name);
-  for (std::string part; std::getline(words, part, '_');) parts.push_back(part);
+  std::istringstream stream(name);
+  for (std::string part; std::getline(stream, part, '_');) parts.push_back(part);
   if (parts.size() != 4 || !parts[2].starts_with("patch")) return std::nullopt;
   const auto patch = digits(std::string_view(parts[2]).substr(5)), pixels = digits(parts[3]);
   for (const auto* known : {"tiny", "small", "base", "large"})
