@@ -27,18 +27,22 @@ nn::NamedTensors without(const nn::NamedTensors& tensors, std::string_view name)
 BatchTransform::BatchTransform(TransformOptions options, std::uint64_t seed)
     : options_(std::move(options)), seed_(seed), normalise_(options_.mean, options_.std) {}
 
+std::vector<nn::SampleTensor> BatchTransform::combined_targets() const {
+  return options_.mix.any() ? mixed_targets() : std::vector<nn::SampleTensor>();
+}
+
 void BatchTransform::add_draws(data::RowSpec& spec, bool pixels, bool augment) const {
   if (!augment) return;
   if (pixels && options_.random_erasing > 0) spec.inputs.push_back({kErased, at::kLong, {4}});
-  if (options_.mix.any()) spec.targets.push_back(mix_tensor());
+  if (options_.mix.any()) spec.targets.push_back({kMix, at::kDouble, {6}});
 }
 
 void BatchTransform::add_draws(data::Sample& sample, const std::optional<Augmentation>& chance, std::int64_t epoch,
                                std::int64_t index) const {
   if (chance && options_.random_erasing > 0) sample.inputs.set(kErased, box_of(chance->erased));
   if (options_.mix.any())
-    sample.targets.set(mix_tensor().name, as_tensor(draw_mix(options_.mix, seed_, epoch, index, options_.size.height,
-                                                             options_.size.width)));
+    sample.targets.set(
+        kMix, as_tensor(draw_mix(options_.mix, seed_, epoch, index, options_.size.height, options_.size.width)));
 }
 
 data::Sample BatchTransform::operator()(data::Sample batch, bool combine) const {
@@ -50,10 +54,9 @@ data::Sample BatchTransform::operator()(data::Sample batch, bool combine) const 
     }
     batch.inputs.set(kPixelValues, std::move(values));
   }
-  const auto drawn = mix_tensor().name;
-  if (const auto* found = batch.targets.find(drawn)) {
+  if (const auto* found = batch.targets.find(kMix)) {
     const auto draws = *found;
-    batch.targets = without(batch.targets, drawn);
+    batch.targets = without(batch.targets, kMix);
     if (combine) return mix(batch, draws);
   }
   return batch;

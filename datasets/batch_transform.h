@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
+#include <vector>
 
 #include "core/data/rows.h"
 #include "datasets/transform.h"
@@ -17,6 +17,13 @@ class BatchTransform {
   explicit BatchTransform(TransformOptions options, std::uint64_t seed);
 
   [[nodiscard]] const TransformOptions& options() const { return options_; }
+  /// data::Dataset::combined_targets()
+  [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const;
+  /// The random choices for a sample whose image is of this size when it is loaded.
+  [[nodiscard]] Augmentation draw(std::int64_t epoch, std::int64_t index, std::int64_t height,
+                                  std::int64_t width) const {
+    return draw_augmentation(options_, seed_, epoch, index, height, width);
+  }
   /// Adds the tensors of add_draws() to the spec of a raw sample, with or without pixels.
   void add_draws(data::RowSpec& spec, bool pixels, bool augment) const;
   /// Adds what is drawn for a sample that is augmented; `chance` is unset for one without pixels.

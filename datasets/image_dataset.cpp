@@ -9,13 +9,10 @@ ImageDataset::ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions
                            std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log)
     : source_(std::move(source)),
       transform_(std::move(transform), seed),
-      seed_(seed),
       cache_(source_->size(), std::move(budget)),
       bad_(skip_bad, log) {}
 
-std::vector<nn::SampleTensor> ImageDataset::combined_targets() const {
-  return transform_.options().mix.any() ? mixed_targets() : std::vector<nn::SampleTensor>();
-}
+std::vector<nn::SampleTensor> ImageDataset::combined_targets() const { return transform_.combined_targets(); }
 
 std::vector<std::int64_t> ImageDataset::order(std::uint64_t seed, std::int64_t epoch) const {
   auto of_source = source_->order(seed, epoch);
@@ -63,7 +60,7 @@ at::Tensor ImageDataset::pixels(std::int64_t index, bool augment, std::int64_t e
                                 std::optional<Augmentation>* chance) {
   const auto& options = transform_.options();
   auto image = cached_pixels(index);
-  if (augment) *chance = draw_augmentation(options, seed_, epoch, index, image.size(0), image.size(1));
+  if (augment) *chance = transform_.draw(epoch, index, image.size(0), image.size(1));
   if (*chance && (*chance)->crop)
     image = resize(crop(image, *(*chance)->crop), options.size.height, options.size.width);
   else if (options.crop)

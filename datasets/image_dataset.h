@@ -45,7 +45,6 @@ class ImageDataset : public data::RowDataset {
 
   std::shared_ptr<PixelSource> source_;
   BatchTransform transform_;
-  std::uint64_t seed_;
   PixelCache cache_;
   data::BadSamples bad_;
 };

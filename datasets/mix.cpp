@@ -75,8 +75,6 @@ at::Tensor as_tensor(const Mix& how) {
                     at::kDouble);
 }
 
-nn::SampleTensor mix_tensor() { return {"mix", at::kDouble, {6}}; }
-
 data::Sample mix(const data::Sample& batch, const at::Tensor& draws) {
   const auto samples = draws.size(0) - 1;
   data::Sample out;

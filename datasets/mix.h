@@ -34,15 +34,14 @@ struct Mix {
 Mix draw_mix(const MixOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t sample,
              std::int64_t height, std::int64_t width);
 
-/// A Mix as a tensor of a sample: the share, the weight of the own pixels outside of the box, and the box.
+inline constexpr const char* kMix = "mix";  ///< the target that holds a sample's Mix until the batch is mixed
+/// A Mix as float64 [6]: the share, the weight of the own pixels outside of the box, and the box.
 at::Tensor as_tensor(const Mix& how);
-/// Its name, dtype and shape.
-nn::SampleTensor mix_tensor();
 
 /// The targets that mix() adds.
 std::vector<nn::SampleTensor> mixed_targets();
 /// Mixes each sample of a batch of B + 1 with the next one: the input "pixel_values" float [B + 1, C, H, W], if there
-/// is one; and adds mixed_targets(). `draws`: mix_tensor() of the samples, [B + 1, 6], on their device. The result has
+/// is one; and adds mixed_targets(). `draws`: as_tensor() of the samples, [B + 1, 6], on their device. The result has
 /// B samples.
 data::Sample mix(const data::Sample& batch, const at::Tensor& draws);
 

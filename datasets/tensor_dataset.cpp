@@ -47,7 +47,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 TensorDataset::TensorDataset(const std::string& file, TransformOptions transform, std::uint64_t seed, bool skip_bad,
                              const Log& log)
-    : file_(open_file(file)), transform_(transform), seed_(seed), bad_(skip_bad, log) {
+    : file_(open_file(file)), transform_(transform), bad_(skip_bad, log) {
   spec_.ignored_labels = false;  // until one is found
   const auto& labels = file_.entry(nn::kLabels);
   const auto type = sample_type(labels.dtype);
@@ -62,7 +62,7 @@ TensorDataset::TensorDataset(const std::string& file, TransformOptions transform
   if (spec_.inputs.empty())
     throw DataError(fmt::format("{}: holds labels, but no inputs, such as pixel_values [N, 3, H, W]", file));
   if (*type == at::kLong) count_classes();
-  batch_transform_ = std::make_unique<BatchTransform>(transform_, seed_);
+  batch_transform_ = std::make_unique<BatchTransform>(transform_, seed);
 }
 
 void TensorDataset::add_input(const std::string& name) {
@@ -101,9 +101,7 @@ bool TensorDataset::has_raw_images(const std::string& file) {
   return opened.tensors().contains(kPixelValues) && opened.entry(kPixelValues).dtype == at::kByte;
 }
 
-std::vector<nn::SampleTensor> TensorDataset::combined_targets() const {
-  return transform_.mix.any() ? mixed_targets() : std::vector<nn::SampleTensor>();
-}
+std::vector<nn::SampleTensor> TensorDataset::combined_targets() const { return batch_transform_->combined_targets(); }
 
 bool TensorDataset::normalised() const {
   return file_.tensors().contains(kPixelValues) && file_.entry(kPixelValues).dtype == at::kByte;
@@ -159,7 +157,7 @@ std::optional<data::Sample> TensorDataset::read(const std::vector<std::string>& 
       if (!contains(inputs, input.name)) continue;
       const bool is_image = input.name == kPixelValues;
       if (is_image && augment)
-        chance = draw_augmentation(transform_, seed_, epoch, index, transform_.size.height, transform_.size.width);
+        chance = batch_transform_->draw(epoch, index, transform_.size.height, transform_.size.width);
       sample.inputs.set(input.name, is_image ? image(index, chance.value_or(Augmentation{})) : value(input, index));
     }
     sample.targets.set(nn::kLabels, value(spec_.targets.front(), index));

@@ -56,7 +56,6 @@ class TensorDataset : public data::RowDataset {
 
   SafeTensorsFile file_;
   TransformOptions transform_;
-  std::uint64_t seed_;
   std::int64_t size_ = 0;
   nn::DataSpec spec_;  ///< with the dtypes that samples have
   std::unique_ptr<const BatchTransform> batch_transform_;

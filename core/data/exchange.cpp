@@ -48,16 +48,19 @@ ExchangePlan SampleExchange::plan(const Sampler& sampler, std::int64_t step, con
     if (reader_ == Reader::first_rank) return std::size_t{0};
     return static_cast<std::size_t>(order[static_cast<std::size_t>(position)]) % ranks;
   };
+  std::vector<std::vector<std::int64_t>> needed;  // by rank
   std::set<std::int64_t> reads;
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    for (const auto position : needs(sampler, step, rank, combined))
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    needed.push_back(needs(sampler, step, rank, combined));
+    for (const auto position : needed.back())
       if (reader_of(position) == own) reads.insert(position);
+  }
   ExchangePlan plan;
   plan.reads.assign(reads.begin(), reads.end());
   plan.send_rows.resize(ranks);
   plan.recv_rows.resize(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank)
-    for (const auto position : needs(sampler, step, rank, combined)) {
+    for (const auto position : needed[rank]) {
       if (reader_of(position) == own)
         plan.send_rows[rank].push_back(std::lower_bound(plan.reads.begin(), plan.reads.end(), position) -
                                        plan.reads.begin());

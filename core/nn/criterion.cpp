@@ -30,6 +30,11 @@ void check_shapes(const at::Tensor& logits, const at::Tensor& labels, std::int64
                   fmt::join(weights.sizes(), ", "));
 }
 
+/// The weight of each label's class. @pre the labels are classes
+at::Tensor weights_of(const at::Tensor& labels, const at::Tensor& class_weights) {
+  return class_weights.index_select(0, labels.flatten()).view_as(labels);
+}
+
 }  // namespace
 
 at::Tensor label_factors(const at::Tensor& labels, const CrossEntropyOptions& options, at::ScalarType dtype) {
@@ -38,7 +43,7 @@ at::Tensor label_factors(const at::Tensor& labels, const CrossEntropyOptions& op
   if (options.shares.defined()) factors = factors * options.shares.to(dtype);
   if (!options.class_weights.defined()) return factors;
   const auto weights = options.class_weights.to(factors.options(), /*non_blocking=*/true);
-  return factors * weights.index_select(0, (labels * counts).flatten()).view_as(labels);
+  return factors * weights_of(labels * counts, weights);
 }
 
 TargetRows target_rows(const at::Tensor& logits, const at::Tensor& labels, std::int64_t classes,
@@ -52,7 +57,7 @@ TargetRows target_rows(const at::Tensor& logits, const at::Tensor& labels, std::
   rows.shares = rows.factors.sum(1);
   if (!options.class_weights.defined()) return rows;
   rows.class_weights = options.class_weights.to(rows.factors.options(), /*non_blocking=*/true);
-  rows.factors = label_factors(labels, options, dtype).reshape(rows.labels.sizes());
+  rows.factors = rows.factors * weights_of(rows.labels, rows.class_weights);
   return rows;
 }
 
