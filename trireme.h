@@ -8,9 +8,11 @@
 #include "core/booster/booster.h"
 #include "core/booster/plugin_loader.h"
 #include "core/booster/program.h"
+#include "core/booster/task_around.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/first_on_host.h"
 #include "core/data/dataset.h"
+#include "core/data/dataset_around.h"
 #include "core/data/loader.h"
 #include "core/nn/adapt.h"
 #include "core/nn/attention.h"
@@ -30,7 +32,9 @@
 #include "core/optim/slotwise.h"
 #include "core/train/evaluate.h"
 #include "core/train/plugin_sections.h"
+#include "core/train/run.h"
 #include "core/train/run_config.h"
+#include "core/train/trainer.h"
 #include "tasks/tasks.h"
 
 namespace trireme {

@@ -17,7 +17,7 @@
 #include "core/comm/mesh.h"
 #include "core/train/plugin_sections.h"
 #include "core/train/prepare.h"
-#include "core/train/session.h"
+#include "core/train/run.h"
 #include "trireme.h"
 
 namespace trireme::apps {

@@ -15,7 +15,7 @@
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/train/prepare.h"
-#include "core/train/session.h"
+#include "core/train/run.h"
 #include "trireme.h"
 
 namespace trireme::apps {

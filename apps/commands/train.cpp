@@ -13,8 +13,8 @@
 #include "apps/worker/ranks.h"
 #include "core/base/log.h"
 #include "core/train/prepare.h"
+#include "core/train/run.h"
 #include "core/train/run_folder.h"
-#include "core/train/session.h"
 
 namespace trireme::apps {
 namespace {
@@ -65,8 +65,8 @@ int run(const TrainCommand& command) {
         if (prepared->config.run.memory_mb > 0 && !world.device().is_cpu())
           config::fail(prepared->config.root.table("run"), "memory_mb",
                        "applies only to CPU ranks, but these ranks use GPUs; remove it");
-        const auto folder = train::open_run(*prepared);
-        train::run_training(std::move(*prepared), world, *folder,
+        auto folder = train::open_run(*prepared);
+        train::run_training(std::move(*prepared), world, std::move(folder),
                             {.terminal = {.columns = terminal_columns(STDOUT_FILENO)}, .timeline = command.timeline});
       });
 }

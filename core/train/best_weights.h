@@ -9,16 +9,13 @@ namespace trireme::train {
 
 class BestWeights final : public RunCallback {
  public:
-  explicit BestWeights(BestModel& model) : model_(model) {}
   /// Of equally good evaluations the first is kept.
-  void on_evaluate(RunContext& run, const Evaluation& evaluation) override;
-
- private:
-  BestModel& model_;
+  void on_evaluate(RunContext& run, const Evaluation& evaluation) override {
+    if (evaluation.is_best) run.best.save(run.booster, run.run);
+  }
 };
 
-/// Stops the training when an evaluation was the train.patience-th in a row without a better one. It must come after
-/// BestWeights, which counts them.
+/// Stops the training when an evaluation was the `patience`-th in a row without a better one.
 class EarlyStop final : public RunCallback {
  public:
   explicit EarlyStop(std::int64_t patience) : patience_(patience) {}
@@ -27,7 +24,9 @@ class EarlyStop final : public RunCallback {
   void on_evaluate(RunContext& run, const Evaluation& /*evaluation*/) override { check(run); }
 
  private:
-  void check(RunContext& run) const;
+  void check(RunContext& run) const {
+    if (run.stopped_by.empty() && run.state.evaluations_since_best >= patience_) run.stopped_by = "train.patience";
+  }
   std::int64_t patience_;
 };
 

@@ -1,7 +1,7 @@
-// RunCallback: code that joins a training run at its events. The parts of `trireme train` besides the loop itself are
-// callbacks: metrics.jsonl, the progress line, the best weights, the time limit, the timeline, the logs of the ranks. A
-// program passes its own to run_training(), and an extension adds a maker of its own to Kinds::callbacks. They are
-// called after the built-in ones.
+// RunCallback: code that joins a training run at its events. Everything in a run besides the loop itself (trainer.h) is
+// a callback: the console, metrics.jsonl, the best weights, early stopping, the time limit, the timeline, the logs of
+// the ranks. A program passes its own to a Trainer, and an extension adds a maker of its own to Kinds::callbacks. They
+// are called after the built-in ones.
 //
 // Every rank calls each event of all its callbacks, in the same order, so that a callback may be collective; what
 // on_log() gets is the same on every rank, except times, and FLOPs, which only rank 0 has. An error that a callback
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +23,7 @@
 
 namespace trireme::train {
 
-class Console;
+class BestModel;
 class RunFolder;
 struct RunResult;
 
@@ -31,15 +32,18 @@ struct RunContext {
   const Prepared& prepared;  ///< its plugin is with the booster
   comm::World& world;
   RunFolder& folder;
-  Console& console;
   Booster& booster;
   Boosted& run;
   TrainerState& state;
-  std::string resumed_from{};   ///< the checkpoint; "" for a new run
-  std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start
+  BestModel& best;
+  std::optional<double> peak_flops{};  ///< of all ranks' devices together, in FLOP/s; unset if it is unknown
+  std::string resumed_from{};          ///< the checkpoint; "" for a new run
+  std::int64_t resumed_at = 0;         ///< optimizer step; 0: from the start
   /// Empty while the training continues. A callback stops the training after this step by setting it, on every rank, to
   /// the key that requested the stop.
   std::string stopped_by{};
+  /// Shows a line to the user: RunCallback::on_message() of each callback.
+  std::function<void(const std::string& line)> say{};
 };
 
 /// A step whose work has been launched. On a GPU its numbers are not on the host yet, see StepLog.
@@ -60,16 +64,21 @@ struct StepLog {
   std::optional<double> flops;  ///< of all ranks (core/train/flop_rate.h); only on rank 0
 };
 
+/// The end of an epoch, or of the part of it that was trained.
+struct EpochEnd {
+  std::int64_t epoch;  ///< from 1
+  double train_loss;   ///< mean over the samples of its steps, those before a resume left out
+  double seconds;      ///< its evaluation included
+};
+
 /// A finished evaluation. An epoch ends with one of the validation split, and train.eval_every adds others.
 struct Evaluation {
   const char* split;  ///< "validation" or "test"
   const EvalResult& result;
-  const Evaluated& of;       ///< the step and epoch of the evaluated weights
-  std::string weights = "";  ///< of the test split: "last" or "best"
-  struct Epoch {
-    double train_loss, seconds;
-  };
-  std::optional<Epoch> epoch = std::nullopt;  ///< set at the end of an epoch
+  const Evaluated& of;                           ///< the step and epoch of the evaluated weights
+  std::string weights = "";                      ///< of the test split: "last" or "best"
+  bool is_best = false;                          ///< of the validation split: better than every one before
+  std::optional<EpochEnd> epoch = std::nullopt;  ///< set at the end of an epoch
 };
 
 class RunCallback {
@@ -85,10 +94,14 @@ class RunCallback {
   virtual void on_log(RunContext& /*run*/, const StepLog& /*log*/) {}
   /// With train.ema_decay the model has its averaged weights here.
   virtual void on_evaluate(RunContext& /*run*/, const Evaluation& /*evaluation*/) {}
+  /// After the epoch's evaluation, if it has one.
+  virtual void on_epoch_end(RunContext& /*run*/, const EpochEnd& /*epoch*/) {}
   /// After a checkpoint is complete.
   virtual void on_save(RunContext& /*run*/, const std::string& /*checkpoint*/) {}
   /// After summary.json is written.
   virtual void on_finish(RunContext& /*run*/, const RunResult& /*result*/) {}
+  /// A line for the user, from the run or from another callback. Those that write to a screen or a log show it.
+  virtual void on_message(RunContext& /*run*/, const std::string& /*line*/) {}
   /// When an error ends the run on this rank, before the error is reported. Not collective; must not throw.
   virtual void on_exception(const std::exception_ptr& /*error*/) {}
 };

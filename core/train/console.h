@@ -39,9 +39,9 @@ class Console {
   void progress(const Progress& p, double seconds_a_step);
   /// Clears the bar and prints a line.
   void line(const std::string& text);
+  void clear_bar();
 
  private:
-  void clear_bar();
   Terminal terminal_;
   bool active_, bar_shown_ = false;
   std::chrono::steady_clock::time_point last_{};

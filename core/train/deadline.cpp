@@ -16,8 +16,14 @@ bool Deadline::passed(bool over) {
   return first_over_ && *first_over_ + lag_ <= step;
 }
 
+void TimeLimit::on_start(RunContext& run) {
+  deadline_.emplace(run.world, Deadline::lag_on(run.world.device()));
+  begin_ = Clock::now();
+}
+
 void TimeLimit::on_step_end(RunContext& run, const StepEnd& /*step*/) {
-  if (run.stopped_by.empty() && deadline_.passed(Clock::now() - begin_ >= limit_)) run.stopped_by = "train.max_seconds";
+  if (run.stopped_by.empty() && deadline_->passed(Clock::now() - begin_ >= limit_))
+    run.stopped_by = "train.max_seconds";
 }
 
 }  // namespace trireme::train

@@ -33,14 +33,14 @@ class Deadline {
 /// Stops the training after train.max_seconds.
 class TimeLimit final : public RunCallback {
  public:
-  TimeLimit(comm::World& world, double seconds)
-      : deadline_(world, Deadline::lag_on(world.device())), limit_(seconds), begin_(Clock::now()) {}
+  explicit TimeLimit(double seconds) : limit_(seconds) {}
+  void on_start(RunContext& run) override;
   void on_step_end(RunContext& run, const StepEnd& step) override;
 
  private:
   using Clock = std::chrono::steady_clock;
-  Deadline deadline_;
   std::chrono::duration<double> limit_;
+  std::optional<Deadline> deadline_;
   Clock::time_point begin_;
 };
 

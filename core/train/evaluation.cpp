@@ -9,7 +9,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/files.h"
 #include "core/train/out_of_memory.h"
-#include "core/train/session.h"
+#include "core/train/run.h"
 
 namespace trireme::train {
 namespace {

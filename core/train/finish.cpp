@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/text.h"
-#include "core/train/console.h"
+#include "core/train/export.h"
 #include "core/train/pretrained.h"
 #include "core/train/run_folder.h"
 
@@ -19,7 +19,7 @@ void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) 
   const auto loader = run.booster.evaluation_loader(run.prepared.data.test, run.prepared.eval_batch);
   result.test = evaluate(run.booster, run.run, *loader);
   inputs.report({.split = "test", .result = *result.test, .of = run.state.last, .weights = "last"});
-  if (result.best_is_last() || !inputs.best.load(run.booster, run.run)) return;
+  if (result.best_is_last() || !run.best.load(run.booster, run.run)) return;
   result.best_test = evaluate(run.booster, run.run, *loader);
   inputs.report({.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
 }
@@ -38,13 +38,13 @@ void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
 
 }  // namespace
 
-void finish(RunContext& run, const FinishInputs& inputs, const std::function<void(const RunResult&)>& done) {
+RunResult finish(RunContext& run, const FinishInputs& inputs) {
   const auto& p = run.prepared;
   // Save before the test, so that an error in the test samples does not lose the training.
   const auto model = fmt::format("{}/{}", run.folder.dir(), kExportedModel);
   const bool exports_best = p.config.run.export_weights == "best";
   if (exports_best)
-    inputs.best.export_to(model);
+    run.best.export_to(model);
   else
     checkpoint::save_weights(model, run.run.model->state_dict(), model_texts(p), run.booster.mesh());
   RunResult result{.state = run.state,
@@ -53,7 +53,7 @@ void finish(RunContext& run, const FinishInputs& inputs, const std::function<voi
                    .resumed_at = run.resumed_at,
                    .exports_best = exports_best,
                    .flops_per_s = inputs.flops_per_s,
-                   .peak_flops = inputs.peak_flops};
+                   .peak_flops = run.peak_flops};
   if (p.data.test) try_test(run, inputs, result);
   if (run.state.at.epoch < p.config.train.epochs)
     result.stopped_by = run.state.at.global_step >= p.total_steps ? "train.max_steps" : run.stopped_by;
@@ -64,8 +64,7 @@ void finish(RunContext& run, const FinishInputs& inputs, const std::function<voi
   const auto reports = comm::gather_text(run.world.group(), run.world.device(),
                                          rank_report(run.run, run.world, inputs.local_samples).dump());
   run.folder.summary(run_summary(result, run.booster, reports));
-  for (const auto& line : closing_lines(result)) run.console.line(line);
-  done(result);
+  return result;
 }
 
 }  // namespace trireme::train

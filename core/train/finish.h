@@ -1,27 +1,25 @@
-// The end of a run: the exported weights, the test split, summary.json and the last lines on the screen.
+// The end of a run: the exported weights, the test split and summary.json.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 
 #include "core/train/callback.h"
-#include "core/train/export.h"
 #include "core/train/summary.h"
 
 namespace trireme::train {
 
 /// What finish() needs besides the run.
 struct FinishInputs {
-  const BestModel& best;
   std::function<double()> seconds;  ///< of the run so far
   std::int64_t local_samples = 0;
-  std::optional<double> flops_per_s{}, peak_flops{};  ///< over all ranks
+  std::optional<double> flops_per_s{};  ///< over all ranks
   /// Reports an evaluation to the run's callbacks.
   std::function<void(const Evaluation&)> report;
 };
 
 /// Exports the weights, evaluates them on the test split and writes summary.json. Collective.
 /// @throws CheckpointError; DataError, when the test split cannot be read
-void finish(RunContext& run, const FinishInputs& inputs, const std::function<void(const RunResult&)>& done);
+RunResult finish(RunContext& run, const FinishInputs& inputs);
 
 }  // namespace trireme::train

@@ -25,7 +25,7 @@ void MetricsFile::on_log(RunContext& run, const StepLog& log) {
                       {"worker_samples_per_s", run.run.loader->worker_rates()}};
   if (run.run.optimizer->scaler().enabled()) line["skipped"] = log.skipped;
   if (log.flops) line["flops_per_s"] = *log.flops / log.seconds;
-  if (log.flops && peak_) line["mfu"] = *log.flops / log.seconds / *peak_;
+  if (log.flops && run.peak_flops) line["mfu"] = *log.flops / log.seconds / *run.peak_flops;
   run.folder.metric(std::move(line));
 }
 

@@ -7,14 +7,9 @@ namespace trireme::train {
 
 class MetricsFile final : public RunCallback {
  public:
-  /// `peak`: of all ranks together, in FLOP/s; unset if it is unknown.
-  explicit MetricsFile(std::optional<double> peak) : peak_(peak) {}
   void on_start(RunContext& run) override;
   void on_log(RunContext& run, const StepLog& log) override;
   void on_evaluate(RunContext& run, const Evaluation& evaluation) override;
-
- private:
-  std::optional<double> peak_;
 };
 
 }  // namespace trireme::train

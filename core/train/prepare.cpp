@@ -12,6 +12,7 @@
 #include "core/checkpoint/weights.h"
 #include "core/comm/world.h"
 #include "core/config/location.h"
+#include "core/data/dataset_around.h"
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
 #include "core/nn/block.h"
@@ -25,6 +26,22 @@
 
 namespace trireme::train {
 namespace {
+
+/// A data set with a program's collator.
+class CollatedDataset final : public data::DatasetAround {
+ public:
+  CollatedDataset(std::shared_ptr<data::Dataset> of, DataCollator collator)
+      : DatasetAround(std::move(of)), collator_(std::move(collator)) {}
+  [[nodiscard]] data::Sample collate(std::vector<data::Sample> samples,
+                                     const std::vector<std::int64_t>& indices) override {
+    return collator_(std::move(samples), indices);
+  }
+  /// Rows are batches already.
+  [[nodiscard]] data::RowSamples* rows() override { return nullptr; }
+
+ private:
+  DataCollator collator_;
+};
 
 int data_parallel_size(const Plugin& plugin, int world_size) {
   int size = 1;
@@ -179,9 +196,7 @@ void choose_task(Prepared& p) {
   } catch (const DataError& error) {
     throw DataError(fmt::format("{}: {}", p.data.info.source, error.what()));
   }
-  p.best = best_metric(p);
-  p.shown = p.best;
-  if (const auto metrics = p.task->metrics(); p.best.name == kLoss && !metrics.empty()) p.shown = metrics.front();
+  choose_metrics(p);
 }
 
 void resolve_model(Prepared& p, bool evaluation) {
@@ -226,10 +241,7 @@ Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::st
     check_layout(p);
     p.kind = p.config.kinds.models.at(p.config.model.name);
     open_data(p, !trains, log, inputs);
-    for (const auto split : data::kSplits)
-      if (const auto& data = p.data.of(split)) data::check_rows(*data, p.config.data);
     choose_task(p);
-    if (trains) check_combined(*p.task, p.data.train->combined_targets());
     try {
       resolve_model(p, !trains);
     } catch (const ConfigError& error) {
@@ -238,10 +250,28 @@ Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::st
       const auto problem = what.substr(key.size());  // the path is from the command line
       throw ConfigError(problem.starts_with(p.weights) ? problem : fmt::format("{}: {}", weights, problem));
     }
-    check_batch(p, trains);
-    check_training(p, trains);
+    check_prepared(p, trains);
   });
   return p;
+}
+
+void choose_metrics(Prepared& p) {
+  p.best = best_metric(p);
+  p.shown = p.best;
+  if (const auto metrics = p.task->metrics(); p.best.name == kLoss && !metrics.empty()) p.shown = metrics.front();
+}
+
+void check_prepared(Prepared& p, bool trains) {
+  for (const auto split : data::kSplits)
+    if (const auto& data = p.data.of(split)) data::check_rows(*data, p.config.data);
+  if (trains) check_combined(*p.task, p.data.train->combined_targets());
+  check_batch(p, trains);
+  check_training(p, trains);
+}
+
+std::shared_ptr<data::Dataset> RunPlan::collated(std::shared_ptr<data::Dataset> data) const {
+  if (!collator || !data) return data;
+  return std::make_shared<CollatedDataset>(std::move(data), collator);
 }
 
 ModelSource model_source(const Prepared& p) {

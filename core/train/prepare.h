@@ -2,6 +2,8 @@
 // user's file, data or flags are reported here, in the first second, before another rank waits for this one.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,8 +16,22 @@
 
 namespace trireme::train {
 
+/// Makes a batch of samples, as data::Dataset::collate() does.
+using DataCollator = std::function<data::Sample(std::vector<data::Sample>, const std::vector<std::int64_t>& indices)>;
+
+/// What a program's run can have and a file's cannot.
+struct RunPlan {
+  bool evaluates_epochs = true, saves_epochs = true;  ///< at the end of each epoch
+  bool loads_best_at_end = false;
+  /// Makes batches of a data set's samples in the program's way; null: in the data set's own.
+  DataCollator collator{};
+  /// The data set with the collator.
+  [[nodiscard]] std::shared_ptr<data::Dataset> collated(std::shared_ptr<data::Dataset> data) const;
+};
+
 struct Prepared {
   RunConfig config;
+  RunPlan plan;
   comm::LaunchInfo launch;
   Log log;  ///< of this rank; its file is opened when the run folder exists
   std::unique_ptr<Plugin> plugin;
@@ -31,6 +47,13 @@ struct Prepared {
   std::int64_t micro_batch = 1, eval_batch = 1;
   std::int64_t total_steps = 0;  ///< of the whole training, for the learning-rate schedule
 };
+
+/// Sets the metrics that decide and that are shown, by train.best and the task. @throws ConfigError
+void choose_metrics(Prepared& prepared);
+
+/// Checks what was opened against each other, with the plugin, and fills in batch sizes and steps. `trains`: false for
+/// an evaluation. @throws ConfigError, CheckpointError
+void check_prepared(Prepared& prepared, bool trains);
 
 /// `weights`: overrides model.weights, for an evaluation. `inputs`: for a prediction, the files and folders that take
 /// the place of the data set (data::open_files()), whose classes are then those of the weights; a file that cannot be

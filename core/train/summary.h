@@ -31,7 +31,7 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
 
 /// The result of the run, without the reports of the ranks.
 struct RunResult {
-  const TrainerState& state;
+  TrainerState state;
   std::string run_dir;
   Metric shown{};               ///< Prepared::shown
   std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start

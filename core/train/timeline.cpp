@@ -11,7 +11,7 @@
 #include "core/checkpoint/files.h"
 #include "core/comm/clock.h"
 #include "core/comm/text.h"
-#include "core/train/console.h"
+#include "core/train/run_folder.h"
 
 namespace trireme::train {
 namespace {
@@ -51,37 +51,38 @@ json events_of(const comm::Mesh& mesh, const std::vector<trace::Span>& spans, do
   return events;
 }
 
-}  // namespace
-
-Timeline::Timeline(comm::Mesh& mesh, std::string path, std::int64_t steps, int columns)
-    : mesh_(mesh),
-      path_(std::move(path)),
-      first_(std::clamp<std::int64_t>(steps - kTraced, 0, kWarmUp)),
-      count_(std::clamp<std::int64_t>(steps, 1, kTraced)),
-      columns_(columns) {}
-
-void Timeline::on_step_begin(RunContext& run) {
-  if (run.state.at.global_step - run.resumed_at == first_) trace::start(mesh_.world().device());
-}
-
-void Timeline::on_step_end(RunContext& run, const StepEnd& /*step*/) {
-  if (run.state.at.global_step - run.resumed_at != first_ + count_) return;
-  write();
-  auto picture = run.run.model->chart(columns_ > 0 ? columns_ : 120);
-  if (!picture.empty()) run.console.line("the last of the traced steps:\n" + picture.erase(picture.size() - 1));
-  run.console.line(fmt::format("timeline  {} (for ui.perfetto.dev or chrome://tracing)", path_));
-}
-
-void Timeline::write() {
+/// Rank 0 writes the spans of all ranks. Collective.
+void write_trace(const comm::Mesh& mesh, const std::string& path) {
   const auto spans = trace::stop();
-  auto& world = mesh_.world();
-  const auto mine = events_of(mesh_, spans, comm::clock_offset(world)).dump();
+  auto& world = mesh.world();
+  const auto mine = events_of(mesh, spans, comm::clock_offset(world)).dump();
   const auto all = comm::gather_text(world.group(), world.device(), mine);
   if (all.empty()) return;
   auto events = json::array();
   for (const auto& text : all)
     for (auto& event : json::parse(text)) events.push_back(std::move(event));
-  checkpoint::write_file(path_, json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump());
+  checkpoint::write_file(path, json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump());
+}
+
+}  // namespace
+
+void Timeline::on_start(RunContext& run) {
+  const auto steps = run.prepared.total_steps - run.state.at.global_step;
+  first_ = std::clamp<std::int64_t>(steps - kTraced, 0, kWarmUp);
+  count_ = std::clamp<std::int64_t>(steps, 1, kTraced);
+}
+
+void Timeline::on_step_begin(RunContext& run) {
+  if (run.state.at.global_step - run.resumed_at == first_) trace::start(run.world.device());
+}
+
+void Timeline::on_step_end(RunContext& run, const StepEnd& /*step*/) {
+  if (run.state.at.global_step - run.resumed_at != first_ + count_) return;
+  const auto path = fmt::format("{}/{}", run.folder.dir(), kTimelineFile);
+  write_trace(run.booster.mesh(), path);
+  auto picture = run.run.model->chart(columns_ > 0 ? columns_ : 120);
+  if (!picture.empty()) run.say("the last of the traced steps:\n" + picture.erase(picture.size() - 1));
+  run.say(fmt::format("timeline  {} (for ui.perfetto.dev or chrome://tracing)", path));
 }
 
 }  // namespace trireme::train

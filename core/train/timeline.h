@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "core/train/callback.h"
 
@@ -11,20 +10,18 @@ namespace trireme::train {
 
 class Timeline final : public RunCallback {
  public:
-  /// Traces three steps after two of warm-up, or what a run of `steps` steps has of them. `path`: the file that rank 0
-  /// writes. `columns`: the width of a pipeline's chart on the console.
-  Timeline(comm::Mesh& mesh, std::string path, std::int64_t steps, int columns);
+  /// Traces three steps after two of warm-up, or what the run has of them, and writes RUN/timeline.json. `columns`: the
+  /// width of a pipeline's chart on the screen.
+  explicit Timeline(int columns) : columns_(columns) {}
 
+  void on_start(RunContext& run) override;
   void on_step_begin(RunContext& run) override;
   /// After the last traced step the file is written. Collective.
   void on_step_end(RunContext& run, const StepEnd& step) override;
 
  private:
-  void write();
-  comm::Mesh& mesh_;
-  std::string path_;
-  std::int64_t first_, count_;  ///< the traced steps, counted from the start of this run
   int columns_;
+  std::int64_t first_ = 0, count_ = 0;  ///< the traced steps, counted from the start of this run
 };
 
 }  // namespace trireme::train

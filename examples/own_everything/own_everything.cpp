@@ -249,7 +249,7 @@ class FastestStep : public trireme::train::RunCallback {
     seconds_ = std::min(seconds_, step.seconds);
   }
   void on_finish(trireme::train::RunContext& run, const trireme::train::RunResult&) override {
-    run.console.line(fmt::format("fastest   a step in {:.1f} ms", 1e3 * seconds_));
+    run.say(fmt::format("fastest   a step in {:.1f} ms", 1e3 * seconds_));
   }
 
  private:

@@ -8,8 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/train/run.h"
 #include "core/train/run_folder.h"
-#include "core/train/session.h"
 #include "core/train/summary.h"
 #include "tests/unit/data/folder.h"
 #include "trireme.h"
@@ -24,6 +24,7 @@ using data::testing_tools::Folder;
 struct Recorder : RunCallback {
   std::string events;
   std::int64_t stop_after = 0, fail_at = 0;
+  bool speaks = false;
 
   void add(const std::string& event) { events += (events.empty() ? "" : " ") + event; }
   void on_start(RunContext& run) override { add(fmt::format("start{}", run.state.at.global_step)); }
@@ -42,8 +43,15 @@ struct Recorder : RunCallback {
     EXPECT_GT(log.flops.value_or(0), 0);
   }
   void on_evaluate(RunContext&, const Evaluation& evaluation) override {
-    add(fmt::format("{}{}{}", evaluation.split, evaluation.weights, evaluation.epoch ? "*" : ""));
+    add(fmt::format("{}{}{}{}", evaluation.split, evaluation.weights, evaluation.epoch ? "*" : "",
+                    evaluation.is_best ? "!" : ""));
   }
+  void on_epoch_end(RunContext& run, const EpochEnd& epoch) override {
+    add(fmt::format("epoch{}", epoch.epoch));
+    EXPECT_GT(epoch.train_loss, 0);
+    if (speaks) run.say("a line");
+  }
+  void on_message(RunContext&, const std::string& line) override { add(line == "a line" ? "line" : "?"); }
   void on_save(RunContext&, const std::string& checkpoint) override { add(checkpoint.substr(checkpoint.size() - 6)); }
   void on_finish(RunContext&, const RunResult& result) override {
     add(fmt::format("finish({})", result.stopped_by));
@@ -78,6 +86,7 @@ std::string events_of(const Folder& folder, std::int64_t stop_after, std::int64_
   const auto recorder = std::make_shared<Recorder>(), other = std::make_shared<Recorder>();
   recorder->stop_after = stop_after;
   recorder->fail_at = fail_at;
+  recorder->speaks = true;
   auto root = config::parse_text(kRun, "a.toml");
   config::apply_override(root, "run.dir=" + folder.path("run"));
   for (const auto& assignment : overrides) config::apply_override(root, assignment);
@@ -85,10 +94,10 @@ std::string events_of(const Folder& folder, std::int64_t stop_after, std::int64_
   kinds.callbacks.emplace_back([&] { return other; });
   const auto world = comm::World::start(comm::detect(), {.device = "cpu"});
   auto prepared = prepare(from_table(std::move(root), std::move(kinds)), world->info(), "", Log(1));
-  const auto run_folder = open_run(prepared);
+  auto run_folder = open_run(prepared);
   testing::internal::CaptureStdout();
   try {
-    run_training(std::move(prepared), *world, *run_folder, {.callbacks = {recorder}});
+    run_training(std::move(prepared), *world, std::move(run_folder), {.callbacks = {recorder}});
   } catch (const DataError&) {
     recorder->add("thrown");
     other->add("thrown");
@@ -102,17 +111,17 @@ TEST(RunCallbacks, AreCalledInTheOrderOfARun) {
   const Folder folder;
   EXPECT_EQ(events_of(folder, 0, 0),
             "start0 begin0 log1 end1 begin1 log2 end2 000002 begin2 log3 end3 begin3 log4 end4 000004 begin4 log5 end5 "
-            "validation* 000005 testlast finish()");
+            "validation*! epoch1 line 000005 testlast finish()");
 }
 
 TEST(RunCallbacks, StopARunAfterTheirStep) {
   const Folder folder;
   EXPECT_EQ(events_of(folder, 3, 0),
-            "start0 begin0 log1 end1 begin1 log2 end2 000002 begin2 log3 end3 validation* 000003 testlast "
+            "start0 begin0 log1 end1 begin1 log2 end2 000002 begin2 log3 end3 validation*! epoch1 line 000003 testlast "
             "finish(the recorder)");
   // A resumed run continues from there, and is stopped by its own limit.
   EXPECT_EQ(events_of(folder, 0, 0, {"run.resume=auto", "train.max_steps=4"}),
-            "start3 begin3 log4 end4 validation* 000004 testlast testbest "
+            "start3 begin3 log4 end4 validation* epoch1 line 000004 testlast testbest "
             "finish(train.max_steps)");
 }
 

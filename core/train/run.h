@@ -1,4 +1,4 @@
-// A complete run from a prepared configuration: the work of `trireme train`, `trireme eval` and `trireme predict`.
+// The work of `trireme train`, `trireme eval` and `trireme predict`, from a prepared configuration.
 #pragma once
 
 #include <functional>
@@ -8,23 +8,21 @@
 #include <vector>
 
 #include "core/comm/world.h"
+#include "core/train/callback.h"
 #include "core/train/console.h"
 #include "core/train/evaluate.h"
 #include "core/train/prepare.h"
 
 namespace trireme::train {
 
-class RunCallback;
-class RunFolder;
-
 struct RunOptions {
   Terminal terminal{};
   bool timeline = false;  ///< also write timeline.json, which covers three steps after the first two
-  std::vector<std::shared_ptr<RunCallback>> callbacks{};  ///< see callback.h
+  Callbacks callbacks{};  ///< in addition to the command's and to those of Kinds::callbacks
 };
-/// Trains, evaluates after each epoch and writes the run folder (see open_run()). Collective over the world.
-/// @throws Error of any kind; NonFiniteError when a loss is not finite.
-void run_training(Prepared prepared, comm::World& world, RunFolder& folder, RunOptions options);
+/// Trains (trainer.h), evaluates after each epoch and writes the run's folder, see open_run(). Collective over the
+/// world. @throws Error of any kind; NonFiniteError when a loss is not finite.
+void run_training(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, RunOptions options);
 
 /// Evaluates the prepared weights on the validation split and, if there is one, on the test split, and prints both
 /// results. Returns the last result. `report_file`: if set, the task's report (Task::report()) is printed, too, and

@@ -1,4 +1,4 @@
-#include "core/train/progress.h"
+#include "core/train/console_report.h"
 
 #include <fmt/format.h>
 
@@ -6,23 +6,25 @@
 #include <string_view>
 
 #include "core/base/text.h"
-#include "core/train/console.h"
+#include "core/train/header.h"
 #include "core/train/run_folder.h"
+#include "core/train/summary.h"
 
 namespace trireme::train {
 
-void ProgressReport::on_start(RunContext& run) {
+void ConsoleReport::on_start(RunContext& run) {
+  print_header(console_, run.prepared, run.booster, run.run, run.prepared.total_steps);
   const auto& at = run.state.at;
   if (const auto& from = run.resumed_from; !from.empty())
-    run.console.line(at.global_step < total_steps_
-                         ? fmt::format("resume    from {}: epoch {}, step {}", from, at.epoch + 1, at.global_step)
-                         : fmt::format("resume    from {}: all {} done; evaluation and export are left", from,
-                                       text::quantity(at.global_step, "step")));
-  for (const auto& note : run.folder.resume_point().notes) run.console.line(note);
+    console_.line(at.global_step < run.prepared.total_steps
+                      ? fmt::format("resume    from {}: epoch {}, step {}", from, at.epoch + 1, at.global_step)
+                      : fmt::format("resume    from {}: all {} done; evaluation and export are left", from,
+                                    text::quantity(at.global_step, "step")));
+  for (const auto& note : run.folder.resume_point().notes) console_.line(note);
   begin_ = std::chrono::steady_clock::now();
 }
 
-void ProgressReport::on_log(RunContext& run, const StepLog& log) {
+void ConsoleReport::on_log(RunContext& run, const StepLog& log) {
   // The first step is warm-up; after it, a moving average over about ten steps.
   seconds_a_step_ =
       seconds_a_step_ == 0 || log.at.step_in_epoch <= 2 ? log.seconds : 0.9 * seconds_a_step_ + 0.1 * log.seconds;
@@ -32,7 +34,7 @@ void ProgressReport::on_log(RunContext& run, const StepLog& log) {
                     .epochs = run.prepared.config.train.epochs,
                     .step = log.at.step_in_epoch,
                     .steps = run.run.loader->steps_per_epoch(),
-                    .total_left = total_steps_ - log.at.global_step,
+                    .total_left = run.prepared.total_steps - log.at.global_step,
                     .loss = log.loss,
                     .lr = log.lr,
                     .grad_norm = log.grad_norm,
@@ -41,11 +43,11 @@ void ProgressReport::on_log(RunContext& run, const StepLog& log) {
                     .worker_rates = run.run.loader->worker_rates(),
                     .skipped = run.state.skipped};
   if (log.flops) progress.flops_per_s = *log.flops / seconds_a_step_;
-  if (log.flops && peak_) progress.mfu = *progress.flops_per_s / *peak_;
-  run.console.progress(progress, seconds_a_step_);
+  if (log.flops && run.peak_flops) progress.mfu = *progress.flops_per_s / *run.peak_flops;
+  console_.progress(progress, seconds_a_step_);
 }
 
-void ProgressReport::on_evaluate(RunContext& run, const Evaluation& evaluation) {
+void ConsoleReport::on_evaluate(RunContext& run, const Evaluation& evaluation) {
   if (evaluation.split != std::string_view("validation")) return;
   const auto& result = evaluation.result;
   const auto& shown = run.prepared.shown;
@@ -54,7 +56,11 @@ void ProgressReport::on_evaluate(RunContext& run, const Evaluation& evaluation) 
                     : fmt::format("step {:<19} ", evaluation.of.step);
   line += fmt::format("validation {:.4f}", result.loss);
   if (shown.name != kLoss) line += fmt::format("   {} {}", shown.label, metric_text(shown, result.value(shown.name)));
-  run.console.line(fmt::format("{}   {:.1f} s", line, epoch ? epoch->seconds : result.seconds));
+  console_.line(fmt::format("{}   {:.1f} s", line, epoch ? epoch->seconds : result.seconds));
+}
+
+void ConsoleReport::on_finish(RunContext& /*run*/, const RunResult& result) {
+  for (const auto& line : closing_lines(result)) console_.line(line);
 }
 
 }  // namespace trireme::train

@@ -1,0 +1,133 @@
+#include "core/train/predict.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/argsort.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/comm/text.h"
+#include "core/train/out_of_memory.h"
+
+namespace trireme::train {
+namespace {
+
+/// The tensors of some samples, [n, ...] each, in one order on every rank: the indices first, then outputs, then
+/// targets.
+using Rows = std::vector<std::pair<std::string, at::Tensor>>;
+
+constexpr const char* kOutput = "output ";
+constexpr const char* kTarget = "target ";
+
+Rows rows_of(const nn::Tensors& outputs, const data::Batch& batch) {
+  Rows rows{{"samples", batch.sample_ids.to(at::kCPU)}};
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    rows.emplace_back(fmt::format("{}{}", kOutput, i), outputs[i].to(at::kCPU));
+  for (const auto& [name, target] : batch.targets) rows.emplace_back(kTarget + name, target.to(at::kCPU));
+  return rows;
+}
+
+/// One after the other, along dim 0. @throws DataError when shapes differ
+Rows joined_rows(const std::vector<Rows>& parts) {
+  Rows all;
+  for (std::size_t i = 0; !parts.empty() && i < parts.front().size(); ++i) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& part : parts) {
+      tensors.push_back(part[i].second);
+      if (tensors.back().sizes().slice(1) != tensors.front().sizes().slice(1))
+        throw DataError(
+            fmt::format("a prediction needs samples of one shape, but {} has different shapes; evaluate them "
+                        "in a loop over Booster::evaluation_loader() instead",
+                        part[i].first));
+    }
+    all.emplace_back(parts.front()[i].first, at::cat(tensors));
+  }
+  return all;
+}
+
+/// This rank's samples; nothing on a rank that has no outputs.
+Rows own_rows(Boosted& run, data::Loader& loader) {
+  const at::NoGradGuard no_grad;
+  run.model->train(false);
+  std::vector<Rows> parts;
+  loader.start_epoch(0);
+  while (auto step = loader.next())
+    for (const auto& batch : step->micro) {
+      const auto outputs = run.model->forward(batch);
+      if (batch.size() > 0 && !outputs.empty()) parts.push_back(rows_of(outputs, batch));
+    }
+  run.model->train(true);
+  return joined_rows(parts);
+}
+
+nlohmann::json layout_of(const Rows& rows) {
+  auto layout = nlohmann::json::array();
+  for (const auto& [name, tensor] : rows)
+    layout.push_back({{"name", name},
+                      {"type", static_cast<int>(tensor.scalar_type())},
+                      {"shape", std::vector<std::int64_t>(tensor.sizes().begin(), tensor.sizes().end())}});
+  return layout;
+}
+
+/// The rows of every rank, each sample once: ranks that compute the same samples have the same ones.
+std::vector<Rows> rows_of_all(const comm::World& world, const Rows& own) {
+  const auto& group = world.group();
+  auto layouts = nlohmann::json::array();
+  for (const auto& text : comm::gather_text(group, world.device(), layout_of(own).dump()))
+    layouts.push_back(nlohmann::json::parse(text));
+  layouts = nlohmann::json::parse(comm::broadcast_text(group, world.device(), layouts.dump()));
+  std::vector<Rows> all;
+  std::set<std::int64_t> seen;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    Rows rows;
+    for (const auto& tensor : layouts[static_cast<std::size_t>(rank)]) {
+      const auto i = rows.size();
+      auto value =
+          rank == group.rank()
+              ? own[i].second.contiguous().to(world.device())
+              : at::empty(
+                    tensor["shape"].get<std::vector<std::int64_t>>(),
+                    at::TensorOptions(static_cast<at::ScalarType>(tensor["type"].get<int>())).device(world.device()));
+      group.broadcast(value, rank);
+      rows.emplace_back(tensor["name"].get<std::string>(), value.to(at::kCPU));
+      if (i == 0 && !seen.insert(rows[0].second[0].item<std::int64_t>()).second) break;
+    }
+    if (rows.size() > 1) all.push_back(std::move(rows));
+  }
+  return all;
+}
+
+Predictions predictions_of(const std::vector<Rows>& parts) {
+  const auto rows = joined_rows(parts);
+  if (rows.empty()) throw DataError("prediction: no sample could be read");
+  const auto order = at::argsort(rows[0].second);
+  Predictions out;
+  for (const auto& [name, tensor] : rows) {
+    const auto sorted = tensor.index_select(0, order);
+    if (name.starts_with(kOutput))
+      out.outputs.push_back(sorted);
+    else if (name.starts_with(kTarget))
+      out.targets.set(name.substr(std::string(kTarget).size()), sorted);
+    else
+      out.samples = sorted;
+  }
+  return out;
+}
+
+}  // namespace
+
+Predictions predict(Booster& booster, Boosted& run, data::Loader& loader) {
+  Predictions out;
+  with_memory_remedy([&] { out = predictions_of(rows_of_all(booster.mesh().world(), own_rows(run, loader))); },
+                     [] { return std::string(" in a prediction: use a smaller evaluation batch, or more ranks"); });
+  return out;
+}
+
+}  // namespace trireme::train

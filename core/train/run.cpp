@@ -1,0 +1,55 @@
+// `trireme train`: a Trainer with the command's callbacks.
+#include "core/train/run.h"
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/comm/text.h"
+#include "core/train/best_weights.h"
+#include "core/train/console_report.h"
+#include "core/train/deadline.h"
+#include "core/train/finite_watch.h"
+#include "core/train/metrics_file.h"
+#include "core/train/rank_log.h"
+#include "core/train/timeline.h"
+#include "core/train/trainer.h"
+
+namespace trireme::train {
+namespace {
+
+/// The callbacks of the command, in the order in which they are called.
+Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const comm::World& world,
+                            const RunOptions& options) {
+  const auto& train = p.config.train;
+  Callbacks callbacks;
+  const auto add = [&]<class T>(std::shared_ptr<T> callback) { callbacks.push_back(std::move(callback)); };
+  if (const auto& log = p.log.file()) {
+    // Rank 0 has moved an earlier run away, so the file is in this run's folder.
+    log->open(fmt::format("{}/{}/rank-{}.log", folder.dir(), kLogs, world.rank()));
+    add(std::make_shared<RankLog>(log));
+  }
+  add(std::make_shared<MetricsFile>());
+  add(std::make_shared<FiniteWatch>());
+  add(std::make_shared<ConsoleReport>(options.terminal, world.rank() == 0));
+  add(std::make_shared<BestWeights>());
+  if (train.patience) add(std::make_shared<EarlyStop>(*train.patience));
+  if (options.timeline) add(std::make_shared<Timeline>(options.terminal.columns));
+  if (train.max_seconds) add(std::make_shared<TimeLimit>(*train.max_seconds));
+  for (const auto& make : p.config.kinds.callbacks) {
+    add(make());
+    TRIREME_REQUIRE(callbacks.back() != nullptr, "a maker of Kinds::callbacks returned null");
+  }
+  callbacks.insert(callbacks.end(), options.callbacks.begin(), options.callbacks.end());
+  return callbacks;
+}
+
+}  // namespace
+
+void run_training(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, RunOptions options) {
+  const auto done = comm::broadcast_text(world.group(), world.device(), folder->resume_point().done);
+  if (!done.empty()) return Console(options.terminal, world.rank() == 0).line(done);
+  auto callbacks = command_callbacks(prepared, *folder, world, options);
+  Trainer(std::move(prepared), world, std::move(folder), std::move(callbacks)).train();
+}
+
+}  // namespace trireme::train

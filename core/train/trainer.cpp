@@ -1,0 +1,204 @@
+// The training loop. What else happens in a run is in its callbacks (callback.h), and its end in finish.h.
+#include "core/train/trainer.h"
+
+#include "core/base/error.h"
+#include "core/train/best_weights.h"
+#include "core/train/epoch_table.h"
+#include "core/train/finish.h"
+#include "core/train/finite_watch.h"
+#include "core/train/metrics_file.h"
+#include "core/train/out_of_memory.h"
+#include "core/train/pretrained.h"
+#include "core/train/resume.h"
+
+namespace trireme::train {
+namespace {
+
+double since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// The callbacks of a program's run.
+Callbacks program_callbacks(const TrainingArguments& arguments, const Callbacks& own) {
+  Callbacks callbacks{std::make_shared<EpochTable>(arguments.logging_steps), std::make_shared<MetricsFile>(),
+                      std::make_shared<FiniteWatch>()};
+  if (arguments.load_best_model_at_end) callbacks.push_back(std::make_shared<BestWeights>());
+  if (arguments.early_stopping_patience)
+    callbacks.push_back(std::make_shared<EarlyStop>(*arguments.early_stopping_patience));
+  callbacks.insert(callbacks.end(), own.begin(), own.end());
+  return callbacks;
+}
+
+}  // namespace
+
+Trainer::Trainer(comm::World& world, const TrainingArguments& arguments, TrainerInputs inputs)
+    : Trainer(prepare_program(world, arguments, inputs), world, nullptr,
+              program_callbacks(arguments, inputs.callbacks)) {}
+
+Trainer::Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks)
+    : p_(std::move(prepared)),
+      world_(world),
+      folder_(folder ? std::move(folder) : open_run(p_)),
+      callbacks_(std::move(callbacks)),
+      best_model_(folder_->dir(), model_texts(p_)),
+      booster_(world, std::move(p_.plugin), booster_options(p_), &p_.log),
+      flop_rate_([this] { return model_source(p_).model; }),
+      context_{p_, world_, *folder_, booster_, run_, state_, best_model_} {
+  context_.say = [this](const std::string& line) { call(&RunCallback::on_message, line); };
+}
+
+Trainer::~Trainer() = default;
+
+RunResult Trainer::train() {
+  TRIREME_REQUIRE(!result_, "train() was called twice; make another Trainer, which may resume from this one's folder");
+  try {
+    with_memory_remedy([this] { run_all(); }, [this] { return memory_remedy(); });
+  } catch (...) {
+    report_error(std::current_exception());
+    throw;
+  }
+  return *result_;
+}
+
+void Trainer::run_all() {
+  start();
+  while (!is_over()) {
+    train_epoch();
+    if (is_epoch_done()) {
+      ++state_.at.epoch;
+      state_.at.step_in_epoch = 0;
+    }
+    if (p_.plan.saves_epochs || !context_.stopped_by.empty()) save();
+  }
+  result_ = end();
+  if (p_.plan.loads_best_at_end && !result_->best_is_last()) best_model_.load(booster_, run_);
+}
+
+void Trainer::start() {
+  boost();
+  context_.resumed_from = resume(p_.config, *folder_, booster_, run_, state_, best_model_);
+  context_.resumed_at = state_.at.global_step;
+  context_.peak_flops = peak_of_all();
+  call(&RunCallback::on_start);
+  begin_ = Clock::now();
+}
+
+void Trainer::train_epoch() {
+  const auto epoch_begin = Clock::now();
+  loss_sum_ = weight_sum_ = 0;
+  run_.loader->start_epoch(state_.at.epoch, state_.at.step_in_epoch);
+  last_step_ = Clock::now();
+  while (auto batch = run_.loader->next()) {
+    train_step(*batch);
+    if (is_over() || is_epoch_done()) break;  // the end of an epoch has its own evaluation and checkpoint
+    if (is_due(p_.config.train.eval_every.value_or(0))) validate(std::nullopt);
+    if (is_over()) break;
+    if (is_due(p_.config.run.checkpoint_every)) save();
+  }
+  readback_.drain();
+  flop_rate_.add_wait(since(last_step_));
+  if (p_.plan.evaluates_epochs && state_.last.step != state_.at.global_step) validate(epoch_begin);
+  call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
+}
+
+void Trainer::train_step(const data::StepBatch& batch) {
+  call(&RunCallback::on_step_begin);
+  const auto step = booster_.train_step(run_, batch);
+  auto& at = state_.at;
+  ++at.global_step;
+  ++at.step_in_epoch;
+  at.samples += batch.global_samples;
+  local_samples_ += batch.local_samples;
+  const auto flops = world_.rank() == 0 ? flop_rate_.of_step(batch) : std::nullopt;
+  const double seconds = since(last_step_);
+  last_step_ = Clock::now();
+  read_back(step, batch,
+            {.at = at,
+             .loss = 0,
+             .lr = step.lr,
+             .grad_norm = 0,
+             .skipped = false,
+             .samples = batch.global_samples,
+             .seconds = seconds,
+             .data_wait = batch.wait_seconds,
+             .flops = flops});
+  call(&RunCallback::on_step_end, StepEnd{step, batch, seconds});
+}
+
+/// Completes the step's log when its numbers are on the host, and passes it on.
+void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, StepLog log) {
+  const auto& divisor = batch.micro.front().global_weight;
+  const bool on_host = divisor.is_cpu();
+  const double known = on_host ? divisor.item<double>() : 0;
+  readback_.add({step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor},
+                [this, log, on_host, known](const std::vector<double>& values) mutable {
+                  log.loss = values[0];
+                  log.grad_norm = values[1];
+                  log.skipped = values[2] != 0;
+                  state_.skipped += log.skipped ? 1 : 0;
+                  const double weight = on_host ? known : values[3];
+                  loss_sum_ += log.loss * weight;
+                  weight_sum_ += weight;
+                  if (log.flops) flop_rate_.add(*log.flops, log.seconds);
+                  call(&RunCallback::on_log, log);
+                });
+}
+
+EpochEnd Trainer::epoch_end(Clock::time_point begin) const {
+  return {epoch_number(), loss_sum_ / (weight_sum_ > 0 ? weight_sum_ : 1), since(begin)};
+}
+
+/// Evaluates on the validation split. `epoch_begin`: set at the end of an epoch.
+void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
+  readback_.drain();
+  if (!epoch_begin) flop_rate_.add_wait(since(last_step_));
+  const auto averaged = run_.use_average();
+  const auto eval = train::evaluate(booster_, run_, validation_loader());
+  FiniteWatch::validation(epoch_number(), eval.loss);
+  validated(eval, epoch_begin ? std::optional(epoch_end(*epoch_begin)) : std::nullopt);
+  last_step_ = Clock::now();
+}
+
+void Trainer::validated(const EvalResult& eval, const std::optional<EpochEnd>& epoch) {
+  state_.last = {epoch_number(), state_.at.global_step, {{kLoss, eval.loss}}};
+  for (const auto& [metric, value] : eval.metrics) state_.last.values[metric.name] = value;
+  const bool is_best = state_.last.better_than(state_.best, p_.best);
+  if (is_best) {
+    state_.best = state_.last;
+    state_.evaluations_since_best = 0;
+  } else if (is_epoch_done() || is_due(p_.config.train.eval_every.value_or(0))) {
+    // A stop has an evaluation that the training without it has not; a resumed run must count the same ones.
+    ++state_.evaluations_since_best;
+  }
+  call(&RunCallback::on_evaluate,
+       Evaluation{.split = "validation", .result = eval, .of = state_.last, .is_best = is_best, .epoch = epoch});
+}
+
+void Trainer::save() {
+  readback_.drain();
+  if (p_.config.run.keep_checkpoints == 0) return;
+  const auto checkpoint = save_state(p_, *folder_, booster_, run_, state_, best_model_);
+  world_.group().barrier();
+  call(&RunCallback::on_save, checkpoint);
+}
+
+RunResult Trainer::end() {
+  const auto averaged = run_.use_average();
+  // The run was resumed with nothing left to train, in the middle of an epoch or with another metric.
+  if (p_.data.validation && p_.plan.evaluates_epochs &&
+      (state_.last.step != state_.at.global_step || !state_.last.values.contains(p_.shown.name) ||
+       !state_.last.values.contains(p_.best.name)))
+    validated(train::evaluate(booster_, run_, validation_loader()), std::nullopt);
+  if (p_.config.run.peak_tflops && !flop_rate_.problem().empty())
+    p_.log.warn("run.peak_tflops has no effect, because the FLOPs of this model cannot be counted ({}); remove it",
+                flop_rate_.problem());
+  auto result = finish(
+      context_, {.seconds = [this] { return since(begin_); },
+                 .local_samples = local_samples_,
+                 .flops_per_s = flop_rate_.mean(),
+                 .report = [this](const Evaluation& evaluation) { call(&RunCallback::on_evaluate, evaluation); }});
+  call(&RunCallback::on_finish, result);
+  return result;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,115 @@
+// Trainer: a complete training run, and the only training loop there is: `trireme train` is a Trainer with the
+// command's own callbacks (run.h), and a program makes one of a model, a task and data sets:
+//
+//   train::Trainer trainer(world, {.output_dir = "runs/digits", .num_train_epochs = 1},
+//                          {.model = [] { return nn::adapt(make_net()); }, .task = task, .train = images, .eval =
+//                          test});
+//   trainer.train();
+//
+// How a step reaches the screen: train_step() launches it and puts its numbers into a Readback; when they are on the
+// host, every callback gets them by on_log(), and one of them draws the progress line.
+//
+// All public functions are collective over the world.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/booster/booster.h"
+#include "core/train/callback.h"
+#include "core/train/export.h"
+#include "core/train/flop_rate.h"
+#include "core/train/predict.h"
+#include "core/train/prepare.h"
+#include "core/train/readback.h"
+#include "core/train/run_folder.h"
+#include "core/train/summary.h"
+#include "core/train/training_arguments.h"
+
+namespace trireme::train {
+
+class Trainer {
+ public:
+  /// A program's run. Its callbacks are an EpochTable, MetricsFile, and what the arguments ask for (best weights, early
+  /// stopping), then those of the inputs. @throws ConfigError, DataError, CheckpointError
+  Trainer(comm::World& world, const TrainingArguments& arguments, TrainerInputs inputs);
+  /// A run that is prepared in another way, with just these callbacks.
+  Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks);
+  virtual ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// Trains until the last step, or until a callback stops it, evaluates, saves, and writes the run's folder
+  /// (run_folder.h). @throws Error of any kind; NonFiniteError when a loss is not finite
+  RunResult train();
+  /// The loss and metrics of the model as it is, on this data set or on the evaluation data.
+  EvalResult evaluate(const std::shared_ptr<data::Dataset>& data = nullptr);
+  /// What the model as it is computes for the samples of a data set, in their order.
+  Predictions predict(const std::shared_ptr<data::Dataset>& data);
+  /// Writes the weights as they are to FOLDER/model.safetensors, in Hugging Face's layout.
+  void save_model(const std::string& folder);
+
+  [[nodiscard]] Booster& booster() { return booster_; }
+  /// The model, optimizer and loader as the plugin runs them.
+  [[nodiscard]] Boosted& boosted();
+
+ protected:
+  /// The sum of the losses of a batch, for training and evaluation: by default the task's. The engine divides it by the
+  /// weight of the whole batch, which is the task's (Task::weight()), so that the result is the same in every layout.
+  [[nodiscard]] virtual at::Tensor compute_loss(const nn::Tensors& outputs, const data::Batch& batch,
+                                                const Task::LossOptions& options) const;
+
+ private:
+  class OwnLoss;
+  using Clock = std::chrono::steady_clock;
+
+  // The run, in the order of its parts.
+  void run_all();
+  void start();
+  void train_epoch();
+  void train_step(const data::StepBatch& batch);
+  void read_back(const TrainStep& step, const data::StepBatch& batch, StepLog log);
+  void validate(const std::optional<Clock::time_point>& epoch_begin);
+  void validated(const EvalResult& eval, const std::optional<EpochEnd>& epoch);
+  void save();
+  RunResult end();
+
+  void boost();
+  [[nodiscard]] EpochEnd epoch_end(Clock::time_point begin) const;
+  [[nodiscard]] bool is_due(std::int64_t every) const { return every > 0 && state_.at.global_step % every == 0; }
+  [[nodiscard]] bool is_epoch_done() const { return state_.at.step_in_epoch == run_.loader->steps_per_epoch(); }
+  [[nodiscard]] bool is_over() const;
+  [[nodiscard]] std::int64_t epoch_number() const;
+  [[nodiscard]] std::optional<double> peak_of_all() const;
+  [[nodiscard]] std::string memory_remedy() const;
+  [[nodiscard]] data::Loader& validation_loader();
+  void report_error(const std::exception_ptr& error);
+  template <class... Parameters, class... Arguments>
+  void call(void (RunCallback::*event)(RunContext&, Parameters...), const Arguments&... arguments) {
+    for (const auto& callback : callbacks_) (callback.get()->*event)(context_, arguments...);
+  }
+
+  Prepared p_;
+  comm::World& world_;
+  std::unique_ptr<RunFolder> folder_;
+  Callbacks callbacks_;
+  BestModel best_model_;
+  Booster booster_;
+  Boosted run_;
+  std::unique_ptr<data::Loader> validation_;
+  Readback readback_;
+  FlopRate flop_rate_;
+  TrainerState state_;
+  RunContext context_;
+  std::optional<RunResult> result_;
+  std::int64_t local_samples_ = 0;
+  double loss_sum_ = 0, weight_sum_ = 0;  ///< of this epoch's steps
+  Clock::time_point begin_, last_step_;
+};
+
+}  // namespace trireme::train

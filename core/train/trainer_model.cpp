@@ -1,0 +1,116 @@
+// The parts of a Trainer around its loop: the boosted model, and what a program does with it besides training.
+#include <fmt/format.h>
+
+#include <exception>
+#include <typeinfo>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/booster/task_around.h"
+#include "core/comm/devices.h"
+#include "core/train/evaluate.h"
+#include "core/train/pretrained.h"
+#include "core/train/trainer.h"
+
+namespace trireme::train {
+
+/// The task of a run, with the trainer's loss.
+class Trainer::OwnLoss final : public TaskAround {
+ public:
+  OwnLoss(std::shared_ptr<const Task> task, const Trainer& trainer) : TaskAround(std::move(task)), trainer_(trainer) {}
+  [[nodiscard]] at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch,
+                                const LossOptions& options) const override {
+    return trainer_.compute_loss(outputs, batch, options);
+  }
+  /// A loss of a program's own may read the logits in any way.
+  [[nodiscard]] bool takes_sharded_logits() const override { return false; }
+
+ private:
+  const Trainer& trainer_;
+};
+
+at::Tensor Trainer::compute_loss(const nn::Tensors& outputs, const data::Batch& batch,
+                                 const Task::LossOptions& options) const {
+  return p_.task->loss(outputs, batch, options);
+}
+
+void Trainer::boost() {
+  if (run_.model) return;
+  auto inputs = training_inputs(p_);
+  if (typeid(*this) != typeid(Trainer)) inputs.task = std::make_shared<OwnLoss>(p_.task, *this);
+  run_ = booster_.boost(std::move(inputs));
+}
+
+Boosted& Trainer::boosted() {
+  boost();
+  return run_;
+}
+
+data::Loader& Trainer::validation_loader() {
+  TRIREME_REQUIRE(p_.data.validation != nullptr, "the Trainer has no evaluation data; pass TrainerInputs::eval");
+  if (!validation_) validation_ = booster_.evaluation_loader(p_.data.validation, p_.eval_batch);
+  return *validation_;
+}
+
+EvalResult Trainer::evaluate(const std::shared_ptr<data::Dataset>& data) {
+  boost();
+  const auto averaged = run_.use_average();
+  if (!data) return train::evaluate(booster_, run_, validation_loader());
+  return train::evaluate(booster_, run_, *booster_.evaluation_loader(p_.plan.collated(data), p_.eval_batch));
+}
+
+Predictions Trainer::predict(const std::shared_ptr<data::Dataset>& data) {
+  boost();
+  const auto averaged = run_.use_average();
+  return train::predict(booster_, run_, *booster_.evaluation_loader(p_.plan.collated(data), p_.eval_batch));
+}
+
+void Trainer::save_model(const std::string& folder) {
+  boost();
+  const auto averaged = run_.use_average();
+  booster_.save_model(run_, folder, model_texts(p_));
+}
+
+bool Trainer::is_over() const {
+  return state_.at.epoch >= p_.config.train.epochs || state_.at.global_step >= p_.total_steps ||
+         !context_.stopped_by.empty();
+}
+
+/// The epoch in progress or just ended, from 1.
+std::int64_t Trainer::epoch_number() const {
+  const auto& at = state_.at;
+  return at.step_in_epoch == 0 && at.epoch > 0 ? at.epoch : at.epoch + 1;
+}
+
+/// The peak of all ranks' devices in FLOP/s, if it is known.
+std::optional<double> Trainer::peak_of_all() const {
+  auto peak = p_.config.run.peak_tflops;
+  if (!peak && world_.rank() == 0 && world_.device().is_cuda()) {
+    peak = peak_tflops(comm::cuda_device_name(world_.device().index()), p_.config.train.precision);
+    if (peak) *peak /= world_.ranks_per_device();
+  }
+  return peak ? std::optional(*peak * 1e12 * world_.size()) : std::nullopt;
+}
+
+/// The remedy when memory runs out in training.
+std::string Trainer::memory_remedy() const {
+  if (!run_.model)  // while weights and optimizer state are made
+    return ": choose a smaller model, or partition it over more ranks (parallel.tp, parallel.pp, parallel.zero = 3)";
+  std::vector<std::string> ways;
+  if (p_.micro_batch > 1) ways.push_back(fmt::format("use a train.micro_batch below {}", p_.micro_batch));
+  if (!p_.config.train.recompute) ways.emplace_back("set train.recompute = true");
+  for (auto& way : run_.model->report().memory_advice) ways.push_back(std::move(way));
+  return ways.empty() ? ": use more ranks" : fmt::format(": {}, or use more ranks", text::join(ways));
+}
+
+void Trainer::report_error(const std::exception_ptr& error) {
+  for (const auto& callback : callbacks_) {
+    try {
+      callback->on_exception(error);
+    } catch (const std::exception& another) {
+      p_.log.warn("a callback's on_exception() failed: {}", another.what());
+    }
+  }
+}
+
+}  // namespace trireme::train

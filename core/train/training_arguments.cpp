@@ -1,0 +1,162 @@
+#include "core/train/training_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/booster/task_around.h"
+#include "core/train/evaluate.h"
+#include "core/train/plugin_sections.h"
+
+namespace trireme::train {
+namespace {
+
+/// What stands for the program's parts where a file has the name of a kind.
+constexpr const char* kProgram = "program";
+
+/// A program's model in the place of a kind that a file selects: it has no options.
+class ProgramModel final : public nn::ModelKind {
+ public:
+  explicit ProgramModel(const TrainerInputs& inputs) : make_(inputs.model), policy_(inputs.policy) {}
+  [[nodiscard]] const FieldTable& fields() const override {
+    static const FieldTable none{"model", "", {}};
+    return none;
+  }
+  [[nodiscard]] std::shared_ptr<void> default_options() const override { return std::make_shared<NoOptions>(); }
+  bool from_hf(void* /*options*/, const nlohmann::json& /*config*/, const std::string& /*file*/) const override {
+    return true;
+  }
+  void resolve(void* /*options*/, const nn::DataSpec& /*data*/) const override {}
+  [[nodiscard]] std::unique_ptr<nn::Model> make(const void* /*options*/) const override { return make_(); }
+  [[nodiscard]] nlohmann::json to_hf(const void* /*options*/) const override { return {{"model_type", kProgram}}; }
+  [[nodiscard]] nn::Policy policy(const void* /*options*/) const override { return policy_; }
+  [[nodiscard]] std::string default_task() const override { return kProgram; }
+
+ private:
+  std::function<std::unique_ptr<nn::Model>()> make_;
+  nn::Policy policy_;
+};
+
+/// A task with further metrics.
+class WithMetrics final : public TaskAround {
+ public:
+  WithMetrics(std::shared_ptr<const Task> task, std::vector<AddedMetric> added)
+      : TaskAround(std::move(task)), added_(std::move(added)) {}
+  [[nodiscard]] std::vector<Metric> metrics() const override {
+    auto all = TaskAround::metrics();
+    for (const auto& added : added_) all.push_back(added.metric);
+    return all;
+  }
+  [[nodiscard]] std::vector<MetricSums> measure(const nn::Tensors& outputs, const data::Batch& batch) const override {
+    auto all = TaskAround::measure(outputs, batch);
+    for (const auto& added : added_) all.push_back(added.measure(outputs, batch));
+    return all;
+  }
+
+ private:
+  std::vector<AddedMetric> added_;
+};
+
+void check_arguments(const TrainingArguments& a, const TrainerInputs& inputs) {
+  const auto refuse = [](const char* argument, const std::string& why) {
+    throw ConfigError(fmt::format("TrainingArguments::{}: {}", argument, why));
+  };
+  if (a.output_dir.empty()) refuse("output_dir", "is empty; name a folder for the run");
+  const std::pair<const char*, std::int64_t> counts[]{
+      {"per_device_train_batch_size", a.per_device_train_batch_size},
+      {"per_device_eval_batch_size", a.per_device_eval_batch_size},
+      {"gradient_accumulation_steps", a.gradient_accumulation_steps},
+      {"num_train_epochs", a.num_train_epochs},
+      {"eval_steps", a.eval_steps},
+      {"save_steps", a.save_steps},
+      {"save_total_limit", a.save_total_limit},
+      {"max_steps", a.max_steps.value_or(1)},
+      {"early_stopping_patience", a.early_stopping_patience.value_or(1)}};
+  for (const auto& [name, value] : counts)
+    if (value < 1) refuse(name, fmt::format("{} must be at least 1", value));
+  const bool evaluates = inputs.eval != nullptr && a.eval_strategy != Strategy::no;
+  if (a.load_best_model_at_end && !evaluates)
+    refuse("load_best_model_at_end", "needs evaluations: pass TrainerInputs::eval and an eval_strategy");
+  if (a.early_stopping_patience && !a.load_best_model_at_end)
+    refuse("early_stopping_patience", "needs load_best_model_at_end = true, which keeps the best weights");
+  TRIREME_REQUIRE(inputs.model && inputs.task && inputs.train,
+                  "a Trainer needs a model, a task and training data, but one of them is not set in TrainerInputs");
+}
+
+/// The samples of an optimizer step, over all ranks.
+std::int64_t global_batch(const TrainingArguments& a, const Plugin& plugin, int world_size) {
+  auto samples = a.per_device_train_batch_size * a.gradient_accumulation_steps;
+  for (const auto& axis : plugin.axes(world_size))
+    if (axis.kind.splits_samples) samples *= axis.size;
+  return samples;
+}
+
+RunConfig config_of(const TrainingArguments& a, bool evaluates) {
+  RunConfig c;
+  c.run.dir = a.output_dir;
+  c.run.seed = a.seed;
+  c.run.resume = a.resume_from_checkpoint;
+  c.run.checkpoint_every = a.save_strategy == Strategy::steps ? a.save_steps : 0;
+  c.run.keep_checkpoints = a.save_strategy == Strategy::no ? 0 : a.save_total_limit;
+  if (a.load_best_model_at_end) c.run.export_weights = "best";
+  c.model.name = kProgram;
+  static_cast<data::LoadingOptions&>(c.data) = a.dataloader;
+  c.data.name = kProgram;
+  c.train.epochs = a.num_train_epochs;
+  c.train.max_steps = a.max_steps;
+  c.train.precision = a.precision;
+  c.train.max_norm = a.max_grad_norm;
+  c.train.drop_last = a.dataloader_drop_last;
+  c.train.recompute = a.recompute;
+  c.train.micro_batch = a.per_device_train_batch_size;
+  c.train.eval_batch = a.per_device_eval_batch_size;
+  c.train.task = kProgram;
+  c.train.patience = a.early_stopping_patience;
+  if (evaluates && a.eval_strategy == Strategy::steps) c.train.eval_every = a.eval_steps;
+  if (a.metric_for_best_model) c.train.best = "validation." + *a.metric_for_best_model;
+  static_cast<optim::OptimizerOptions&>(c.optimizer) = {
+      .lr = a.learning_rate, .weight_decay = a.weight_decay, .no_decay = a.no_decay, .method = a.optim};
+  c.optimizer.name = a.optim.name();
+  static_cast<optim::LrScheduleOptions&>(c.schedule) = {.warmup_ratio = a.warmup_ratio, .curve = a.lr_scheduler};
+  c.schedule.name = a.lr_scheduler.name();
+  c.parallel.plugin = a.plugin;
+  return c;
+}
+
+}  // namespace
+
+Prepared prepare_program(comm::World& world, const TrainingArguments& a, const TrainerInputs& inputs) {
+  check_arguments(a, inputs);
+  const bool evaluates = inputs.eval != nullptr && a.eval_strategy != Strategy::no;
+  Prepared p;
+  p.config = config_of(a, evaluates);
+  p.plan = {.evaluates_epochs = evaluates && a.eval_strategy == Strategy::epoch,
+            .saves_epochs = a.save_strategy == Strategy::epoch,
+            .loads_best_at_end = a.load_best_model_at_end,
+            .collator = inputs.data_collator};
+  p.launch = world.info();
+  p.log = Log(world.rank());
+  p.weights = inputs.weights;
+  p.config.run.device = world.device().is_cpu() ? "cpu" : "cuda";
+  p.plugin = load_plugin(a.plugin, a.plugin_options);
+  copy_shared_options(*p.plugin, train_section_fields(), &p.config.train);
+  p.config.train.global_batch = global_batch(a, *p.plugin, world.size());
+  p.plugin->check(settings_of(p.config, *p.plugin, world.size()));
+  p.data.train = p.plan.collated(inputs.train);
+  p.data.validation = p.plan.collated(inputs.eval);
+  p.data.test = p.plan.collated(inputs.test);
+  p.data.info.spec = inputs.train->spec();
+  p.data.info.source = kProgram;
+  p.kind = std::make_shared<ProgramModel>(inputs);
+  p.model_options = p.kind->default_options();
+  p.task = inputs.metrics.empty() ? inputs.task : std::make_shared<WithMetrics>(inputs.task, inputs.metrics);
+  p.task_kind.make = TaskFactory(kProgram, [task = p.task](const nn::DataSpec&) { return task; });
+  choose_metrics(p);
+  check_prepared(p, /*trains=*/true);
+  return p;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,81 @@
+// TrainingArguments and TrainerInputs: what a program's Trainer trains, and how. The arguments have the names of
+// Hugging Face's; each is a key of the file under another name, with the same rules.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/booster/plugin_loader.h"
+#include "core/data/loader.h"
+#include "core/optim/curves.h"
+#include "core/optim/hybrid_adam.h"
+#include "core/train/callback.h"
+#include "core/train/prepare.h"
+
+namespace trireme::train {
+
+/// When something is done in a training.
+enum class Strategy { no, steps, epoch };
+
+struct TrainingArguments {
+  std::string output_dir{};                      ///< the run's folder (run_folder.h); required
+  std::string plugin = "torch_ddp";              ///< a built-in name, or the path of a .so
+  PluginOptions plugin_options{};                ///< keys of [plugin.NAME]; they win over the arguments below
+  std::int64_t per_device_train_batch_size = 8;  ///< samples of a rank per forward pass
+  std::int64_t per_device_eval_batch_size = 8;
+  std::int64_t gradient_accumulation_steps = 1;  ///< forward passes of a rank per optimizer step
+  std::int64_t num_train_epochs = 3;
+  std::optional<std::int64_t> max_steps{};
+  std::string precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16 | fp64
+  double max_grad_norm = 1;        ///< 0: no clipping
+  double learning_rate = 5e-5, weight_decay = 0;
+  std::vector<std::string> no_decay{};  ///< name patterns of parameters without weight decay
+  optim::OptimizerFactory optim = optim::hybrid_adam();
+  optim::CurveFactory lr_scheduler = optim::linear();
+  double warmup_ratio = 0;
+  Strategy eval_strategy = Strategy::epoch;  ///< without TrainerInputs::eval nothing is evaluated
+  std::int64_t eval_steps = 500;             ///< optimizer steps
+  Strategy save_strategy = Strategy::epoch;
+  std::int64_t save_steps = 500;
+  std::int64_t save_total_limit = 2;  ///< number of newest checkpoints to keep
+  std::int64_t logging_steps = 0;     ///< optimizer steps between lines on the screen; 0: none within an epoch
+  /// The best weights are kept, and after the training the model has them.
+  bool load_best_model_at_end = false;
+  std::optional<std::string> metric_for_best_model{};     ///< "loss", or a metric of the task; unset: its first
+  std::optional<std::int64_t> early_stopping_patience{};  ///< evaluations; needs load_best_model_at_end
+  /// "": start anew; "auto": from the newest checkpoint in output_dir, if there is one; or a checkpoint or run folder.
+  std::string resume_from_checkpoint{};
+  bool recompute = false;  ///< gradient checkpointing
+  bool dataloader_drop_last = false;
+  data::LoadingOptions dataloader{};
+  std::int64_t seed = 42;
+};
+
+/// A metric that a program adds to its task's.
+struct AddedMetric {
+  Metric metric;
+  /// The sums of a batch of at least one sample (Task::measure()).
+  std::function<MetricSums(const nn::Tensors& outputs, const data::Batch& batch)> measure;
+};
+
+struct TrainerInputs {
+  /// Makes the model, such as [&] { return nn::adapt(net); }. It is called more than once, and only one of the models
+  /// is trained; they may share their modules.
+  std::function<std::unique_ptr<nn::Model>()> model{};
+  nn::Policy policy{};    ///< how tensor and sequence parallelism shard the model; empty: they do not
+  std::string weights{};  ///< a file or folder in Hugging Face's layout to start from; "": as the model draws them
+  std::shared_ptr<const Task> task{};
+  std::shared_ptr<data::Dataset> train{}, eval{}, test{};  ///< `eval` and `test` may be null
+  DataCollator data_collator{};
+  std::vector<AddedMetric> metrics{};
+  Callbacks callbacks{};
+};
+
+/// The run of these arguments. Collective. @throws ConfigError, DataError
+Prepared prepare_program(comm::World& world, const TrainingArguments& arguments, const TrainerInputs& inputs);
+
+}  // namespace trireme::train

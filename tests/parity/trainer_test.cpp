@@ -1,0 +1,179 @@
+// A program's Trainer gives the same training, evaluation and predictions in every layout, with a loss, a collator and
+// a metric of its own.
+#include "core/train/trainer.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "models/registry.h"
+#include "models/vit/vit.h"
+#include "tasks/tasks.h"
+#include "tests/mpi/world.h"
+#include "tests/parity/layout.h"
+#include "tests/parity/reference.h"
+
+namespace trireme::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using train::Trainer;
+
+constexpr std::int64_t kGlobal = 8, kMicro = 2, kSamples = 19;
+
+/// Records what a program would show.
+struct Shown : train::RunCallback {
+  std::vector<double> train_losses, validation_losses, wrong;
+  void on_epoch_end(train::RunContext& /*run*/, const train::EpochEnd& epoch) override {
+    train_losses.push_back(epoch.train_loss);
+  }
+  void on_evaluate(train::RunContext& /*run*/, const train::Evaluation& evaluation) override {
+    validation_losses.push_back(evaluation.result.loss);
+    wrong.push_back(evaluation.result.value("wrong"));
+  }
+};
+
+/// The task's loss, with a penalty for large logits.
+class Penalised : public Trainer {
+ public:
+  using Trainer::Trainer;
+
+ protected:
+  [[nodiscard]] at::Tensor compute_loss(const nn::Tensors& outputs, const data::Batch& batch,
+                                        const Task::LossOptions& options) const override {
+    return Trainer::compute_loss(outputs, batch, options) + 0.1 * outputs[0].square().sum();
+  }
+};
+
+/// The data set's own batch, with images of twice the values.
+data::Sample doubled(data::Dataset& data, std::vector<data::Sample> samples, const std::vector<std::int64_t>& indices) {
+  auto batch = data.collate(std::move(samples), indices);
+  for (auto& [name, input] : batch.inputs) input = 2 * input;
+  return batch;
+}
+
+MetricSums wrong_of(const nn::Tensors& outputs, const data::Batch& batch) {
+  const auto wrong = at::argmax(outputs[0], -1).ne(batch.targets[nn::kLabels]).to(at::kDouble).sum();
+  return {wrong, at::full_like(wrong, static_cast<double>(batch.size()))};
+}
+
+struct Layout {
+  const char* plugin;
+  PluginOptions options;
+  int dp = 1;  ///< on this test's ranks
+};
+
+std::vector<Layout> layouts_on(int ranks) {
+  std::vector<Layout> all{{"torch_ddp", {}, ranks},
+                          {"low_level_zero", {{"stage", std::int64_t{2}}}, ranks},
+                          {"gemini", {}, ranks},
+                          {"hybrid_parallel", {{"zero_stage", std::int64_t{1}}}, ranks}};
+  if (ranks % 2 == 0) {
+    all.push_back({"hybrid_parallel", {{"tp_size", std::int64_t{2}}}, ranks / 2});
+    all.push_back({"hybrid_parallel", {{"pp_size", std::int64_t{2}}}, ranks / 2});
+  }
+  return all;
+}
+
+struct Trained {
+  Shown shown;
+  train::Predictions predictions;
+  train::EvalResult evaluated;
+  Named weights;
+};
+
+/// A small ViT for the samples of make_data().
+class SmallVit {
+ public:
+  explicit SmallVit(data::Dataset& data) : kind_(models::all_models().at("vit")) {
+    options_.hidden_size = 24;
+    options_.num_layers = 2;
+    options_.num_heads = 3;
+    options_.intermediate_size = 48;
+    options_.patch_size = 4;
+    kind_->resolve(&options_, data.spec());
+  }
+  [[nodiscard]] std::unique_ptr<nn::Model> make() const { return kind_->make(&options_); }
+  [[nodiscard]] nn::Policy policy() const { return kind_->policy(&options_); }
+
+ private:
+  std::shared_ptr<const nn::ModelKind> kind_;
+  models::vit::Options options_;
+};
+
+template <class T>
+Trained train_as(comm::World& world, const Layout& layout, const std::string& dir) {
+  const auto data = make_data({.name = "trainer", .samples = kSamples});
+  const SmallVit vit(*data);
+  const auto shown = std::make_shared<Shown>();
+  T trainer(world,
+            {.output_dir = dir,
+             .plugin = layout.plugin,
+             .plugin_options = layout.options,
+             .per_device_train_batch_size = kMicro,
+             .per_device_eval_batch_size = 3,
+             .gradient_accumulation_steps = kGlobal / kMicro / layout.dp,
+             .num_train_epochs = 2,
+             .precision = "fp64",
+             .learning_rate = 1e-3,
+             .weight_decay = 0.1,
+             .save_strategy = train::Strategy::no,
+             .seed = static_cast<std::int64_t>(kSeed)},
+            {.model = [&] { return vit.make(); },
+             .policy = vit.policy(),
+             .task = tasks::classification(),
+             .train = data,
+             .eval = data,
+             .data_collator =
+                 [data](std::vector<data::Sample> samples, const std::vector<std::int64_t>& indices) {
+                   return doubled(*data, std::move(samples), indices);
+                 },
+             .metrics = {{{.name = "wrong", .label = "wrong", .higher_is_better = false}, wrong_of}},
+             .callbacks = {shown}});
+  testing::internal::CaptureStdout();
+  const auto result = trainer.train();
+  testing::internal::GetCapturedStdout();
+  EXPECT_EQ(result.state.at.global_step, 6);
+  Trained out{.shown = *shown, .predictions = trainer.predict(data), .evaluated = trainer.evaluate(), .weights = {}};
+  out.weights = gathered(trainer.boosted().model->weights(), trainer.booster().mesh());
+  return out;
+}
+
+TEST(TrainerLayouts, GiveTheSameTraining) {
+  const auto dir = fs::temp_directory_path() / fmt::format("trireme_trainer_{}", getpid());
+  comm::LaunchInfo alone;
+  const auto own_world = comm::World::start(alone, {.device = "cpu"});
+  const auto want = train_as<Penalised>(*own_world, {"torch_ddp", {}, 1}, dir / "alone");
+  const auto plain = train_as<Trainer>(*own_world, {"torch_ddp", {}, 1}, dir / "plain");
+  EXPECT_GT(std::abs(plain.shown.train_losses[1] / want.shown.train_losses[1] - 1), 1e-5)
+      << "the penalty has no effect";
+  int number = 0;
+  for (const auto& layout : layouts_on(world().size())) {
+    SCOPED_TRACE(fmt::format("{} {}", layout.plugin, number));
+    const auto got = train_as<Penalised>(world(), layout, dir / std::to_string(number++));
+    for (std::size_t epoch = 0; epoch < 2; ++epoch) {
+      EXPECT_NEAR(got.shown.train_losses[epoch], want.shown.train_losses[epoch], 1e-9);
+      EXPECT_NEAR(got.shown.validation_losses[epoch], want.shown.validation_losses[epoch], 1e-9);
+      EXPECT_DOUBLE_EQ(got.shown.wrong[epoch], want.shown.wrong[epoch]);
+    }
+    EXPECT_TRUE(got.predictions.samples.equal(want.predictions.samples));
+    EXPECT_TRUE(got.predictions.targets[nn::kLabels].equal(want.predictions.targets[nn::kLabels]));
+    ASSERT_EQ(got.predictions.outputs[0].sizes(), want.predictions.outputs[0].sizes());
+    EXPECT_TRUE(got.predictions.outputs[0].allclose(want.predictions.outputs[0], 1e-9, 1e-9));
+    EXPECT_NEAR(got.evaluated.loss, want.shown.validation_losses[1], 1e-9);
+    const auto [off, name] = distance(got.weights, want.weights, 1e-9);
+    EXPECT_LE(off, 1) << name;
+  }
+  std::error_code ignored;
+  fs::remove_all(dir, ignored);
+}
+
+}  // namespace
+}  // namespace trireme::tests
