@@ -24,6 +24,7 @@
 #include "core/train/readback.h"
 #include "core/train/resume.h"
 #include "core/train/run_folder.h"
+#include "core/train/tensorboard.h"
 #include "core/train/timeline.h"
 
 namespace trireme::train {
@@ -125,6 +126,7 @@ class Session {
   void add_callbacks() {
     const auto add = [this]<class T>(std::shared_ptr<T> callback) { callbacks_.push_back(std::move(callback)); };
     add(std::make_shared<MetricsFile>(peak_));
+    if (p_.config.run.tensorboard) add(std::make_shared<TensorBoard>(folder_.dir() + "/" + kTensorBoard, peak_));
     add(std::make_shared<FiniteWatch>(run_.optimizer->scaler().enabled()));
     add(std::make_shared<ProgressReport>(p_.total_steps, peak_));
     add(std::make_shared<BestWeights>(best_model_));
