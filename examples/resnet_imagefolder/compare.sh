@@ -123,7 +123,7 @@ stop_and_resume() {
     echo "the run ended before it could be stopped: try more --epochs"
     return 1
   fi
-  echo "stopped by SIGTERM (exit code $code) after step $last, $((last % steps)) of $steps steps into an epoch"
+  echo "stopped by SIGTERM (exit code $code) after step $last; an epoch has $steps"
   "$trireme" "${words[@]}" --ranks 2 --set run.checkpoint_every=$every --resume auto >"$out/resumed.log" 2>&1 ||
     { tail -n 3 "$out/resumed.log"; return 1; }
   grep '^resume ' "$out/resumed.log" || true

@@ -4,8 +4,8 @@
 # Each host has network, host name (a and b) and /etc/hosts of its own, in namespaces; a cable (a veth pair) joins them.
 # They share files, processes, cores and memory. The command runs on host a; TRIREME_RSH names a program that runs
 # commands on either, as ssh does: $TRIREME_RSH b hostname. When the command ends, by itself or by a signal, whatever
-# still runs on the hosts is ended, and their namespaces are gone. Exit code: the command's, or 2 when the hosts cannot be
-# made.
+# still runs on the hosts is ended, and their namespaces are gone. Exit code: the command's, or 2 if the hosts cannot
+# be made.
 set -euo pipefail
 
 fail() { echo "two_hosts.sh: $*" >&2; exit 2; }
