@@ -12,11 +12,12 @@ static_assert(std::endian::native == std::endian::little, "eight bytes are read 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
 // Table k: the effect of a byte on the checksum when k more bytes follow it.
-constexpr Tables make_tables() {
+// `polynomial`: with its bits reversed.
+constexpr Tables make_tables(std::uint32_t polynomial) {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     std::uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? (crc >> 1) ^ 0xEDB88320U : crc >> 1;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? (crc >> 1) ^ polynomial : crc >> 1;
     tables[0][byte] = crc;
   }
   for (std::size_t k = 1; k < 8; ++k)
@@ -25,11 +26,11 @@ constexpr Tables make_tables() {
   return tables;
 }
 
-constexpr Tables kTables = make_tables();
+constexpr Tables kIeee = make_tables(0xEDB88320U), kCastagnoli = make_tables(0x82F63B78U);
 
-}  // namespace
-
-std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) {
+/// A template, so that the tables stay constants in the loop.
+template <const Tables& kTables>
+std::uint32_t sum(std::uint32_t crc, const void* data, std::size_t size) {
   const auto* at = static_cast<const unsigned char*>(data);
   crc = ~crc;
   for (; size >= 8; size -= 8, at += 8) {
@@ -42,6 +43,13 @@ std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) {
   }
   for (; size > 0; --size, ++at) crc = (crc >> 8) ^ kTables[0][(crc ^ *at) & 0xFF];
   return ~crc;
+}
+
+}  // namespace
+
+std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) { return sum<kIeee>(crc, data, size); }
+std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size) {
+  return sum<kCastagnoli>(crc, data, size);
 }
 
 }  // namespace trireme::checkpoint

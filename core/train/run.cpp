@@ -11,6 +11,7 @@
 #include "core/train/finite_watch.h"
 #include "core/train/metrics_file.h"
 #include "core/train/rank_log.h"
+#include "core/train/tensorboard.h"
 #include "core/train/timeline.h"
 #include "core/train/trainer.h"
 
@@ -29,6 +30,7 @@ Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const co
     add(std::make_shared<RankLog>(log));
   }
   add(std::make_shared<MetricsFile>());
+  if (p.config.run.tensorboard) add(std::make_shared<TensorBoard>());
   add(std::make_shared<FiniteWatch>());
   add(std::make_shared<ConsoleReport>(options.terminal, world.rank() == 0));
   add(std::make_shared<BestWeights>());

@@ -30,6 +30,7 @@ struct RunSection {
   double memory_mb = 0;               // limit for a CPU rank's tensors; 0: no limit
   std::optional<double> peak_tflops;  // of one rank; unset: known for some GPUs
   bool rank_logs = false;             // RUN/logs/rank-N.log
+  bool tensorboard = false;           // RUN/tensorboard
   std::string export_weights = "last";    // last | best
   std::vector<std::string> extensions{};  // shared objects that add kinds
 };

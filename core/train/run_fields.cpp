@@ -53,6 +53,8 @@ const Fields<RunSection>& run_fields() {
           .add("rank_logs", &O::rank_logs,
                "Each rank writes its own notes, warnings, errors and step times to RUN/logs/rank-N.log, on its own "
                "host.")
+          .add("tensorboard", &O::tensorboard,
+               "Also writes the numbers of steps and evaluations to RUN/tensorboard, for TensorBoard.")
           .add("timeout_s", &O::timeout_s,
                "Seconds that a rank waits for the others before the run ends with an error.", {.max = 1e7, .above = 0})
           .rule([](const O& run, const CheckedSection& section) {

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
@@ -24,10 +24,6 @@ namespace trireme::train {
 namespace fs = std::filesystem;
 namespace {
 
-double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::string free_name(const std::string& dir) {
   for (int n = 1;; ++n) {
     const auto name = fmt::format("{}.{}", dir, n);
@@ -38,7 +34,7 @@ std::string free_name(const std::string& dir) {
 /// Whether an earlier run left files here. A folder with other contents is never moved. @throws ConfigError
 bool holds_a_run(const fs::path& dir) {
   static const std::set<std::string> ours{"config.toml", "metrics.jsonl", "summary.json", kTimelineFile, kExportedModel,
-                                          kBestModel,    "checkpoints",   kLogs,          ".lock"};
+                                          kBestModel,    "checkpoints",   kLogs,          kTensorBoard,  ".lock"};
   std::error_code none;
   if (!fs::exists(dir, none)) return false;
   if (!fs::is_directory(dir, none))

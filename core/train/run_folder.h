@@ -1,5 +1,5 @@
 // The folder of a run: config.toml, metrics.jsonl, summary.json, model/, model-best/, checkpoints/, and, if
-// requested, timeline.json and logs/. Only rank 0 writes it, but for the logs.
+// requested, timeline.json, logs/ and tensorboard/. Only rank 0 writes it, but for the logs.
 //
 // metrics.jsonl has one object per line, with `kind` (step | eval | event) and `time` (Unix seconds); numbers have 17
 // digits. Each step appears once: a resumed run drops the lines of the steps that it repeats.
@@ -22,6 +22,8 @@ bool is_checkpoint_of(const std::string& dir, const std::string& checkpoint);
 inline constexpr const char* kTimelineFile = "timeline.json";
 /// The folder in it with a log of each rank, if run.rank_logs is set.
 inline constexpr const char* kLogs = "logs";
+/// The folder in it that TensorBoard reads, if run.tensorboard is set.
+inline constexpr const char* kTensorBoard = "tensorboard";
 
 class RunFolder {
  public:

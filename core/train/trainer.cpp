@@ -10,6 +10,7 @@
 #include "core/train/out_of_memory.h"
 #include "core/train/pretrained.h"
 #include "core/train/resume.h"
+#include "core/train/tensorboard.h"
 
 namespace trireme::train {
 namespace {
@@ -22,6 +23,7 @@ double since(std::chrono::steady_clock::time_point begin) {
 Callbacks program_callbacks(const TrainingArguments& arguments, const Callbacks& own) {
   Callbacks callbacks{std::make_shared<EpochTable>(arguments.logging_steps), std::make_shared<MetricsFile>(),
                       std::make_shared<FiniteWatch>()};
+  if (arguments.tensorboard) callbacks.push_back(std::make_shared<TensorBoard>());
   if (arguments.load_best_model_at_end) callbacks.push_back(std::make_shared<BestWeights>());
   if (arguments.early_stopping_patience)
     callbacks.push_back(std::make_shared<EarlyStop>(*arguments.early_stopping_patience));

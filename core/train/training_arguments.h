@@ -43,6 +43,7 @@ struct TrainingArguments {
   std::int64_t save_steps = 500;
   std::int64_t save_total_limit = 2;  ///< number of newest checkpoints to keep
   std::int64_t logging_steps = 0;     ///< optimizer steps between lines on the screen; 0: none within an epoch
+  bool tensorboard = false;           ///< also write event files (tensorboard.h)
   /// The best weights are kept, and after the training the model has them.
   bool load_best_model_at_end = false;
   std::optional<std::string> metric_for_best_model{};     ///< "loss", or a metric of the task; unset: its first

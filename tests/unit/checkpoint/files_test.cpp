@@ -17,6 +17,7 @@ namespace {
 TEST(Crc32, KnownSumsAndPieces) {
   EXPECT_EQ(crc32(0, "123456789", 9), 0xCBF43926U);  // the standard's check value
   EXPECT_EQ(crc32(0, "", 0), 0U);
+  EXPECT_EQ(crc32c(0, "123456789", 9), 0xE3069283U);
   std::string text;
   for (int i = 0; i < 1000; ++i) text.push_back(static_cast<char>(i * 7));
   const auto whole = crc32(0, text.data(), text.size());
