@@ -64,8 +64,7 @@ struct AddedMetric {
 };
 
 struct TrainerInputs {
-  /// Makes the model, such as [&] { return nn::adapt(net); }. It is called more than once, and only one of the models
-  /// is trained; they may share their modules.
+  /// Makes the model, from new modules each time: it is called more than once, and one of the models is trained.
   std::function<std::unique_ptr<nn::Model>()> model{};
   nn::Policy policy{};    ///< how tensor and sequence parallelism shard the model; empty: they do not
   std::string weights{};  ///< a file or folder in Hugging Face's layout to start from; "": as the model draws them
