@@ -131,6 +131,7 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   Booster booster(world(), make_plugin(c), options);
   BoostInputs inputs{
       .source = {.model = make_model()}, .task = task_for(task), .data = std::make_shared<Sentences>(task)};
+  inputs.source.make = make_model;
   inputs.source.policy = policy;
   auto run = booster.boost(std::move(inputs));
   TrainedOnSentences got;
