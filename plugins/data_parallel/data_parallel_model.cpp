@@ -102,7 +102,6 @@ DataParallelModel::DataParallelModel(const ModelSource& source, std::vector<nn::
     : ReplicatedModel(source.model, std::move(parameters), options, devices.front()),
       devices_(std::move(devices)),
       threads_(devices_, draws_from_generators(*source.model)),
-      in_turn_(draws_from_generators(*source.model)),
       arrived_(std::make_shared<Gather::Arrived>()) {
   buffers_.push_back(buffer_values(module()));
   for (std::size_t r = 1; r < devices_.size(); ++r) add_replica(source, options, devices_[r]);
@@ -110,7 +109,7 @@ DataParallelModel::DataParallelModel(const ModelSource& source, std::vector<nn::
   const bool cpu = devices_.front().is_cpu();
   note(fmt::format("1 rank, {} replicas{}", devices_.size(),
                    cpu ? "" : fmt::format(" on {} to {}", devices_.front().str(), devices_.back().str())));
-  if (in_turn_)
+  if (draws_from_generators(module()))
     note("the replicas run one after the other, because the model draws from LibTorch's generators (as a user's own "
          "dropout does), which belong to the process");
 }

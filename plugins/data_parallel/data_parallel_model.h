@@ -48,7 +48,7 @@ class DataParallelModel : public ReplicatedModel {
   std::vector<std::unique_ptr<ReplicatedModel>> others_;  ///< the replicas but the first
   std::vector<std::vector<at::Tensor>> buffers_;          ///< of each replica
   ReplicaThreads threads_;
-  bool in_turn_, copied_ = false;  ///< copied_: the replicas have the current weights
+  bool copied_ = false;  ///< the replicas have the current weights
   bool sync_ = true;
   /// The passes whose gradient has arrived at the gathered outputs. Shared with the graphs of outputs.
   std::shared_ptr<std::vector<std::shared_ptr<ForwardPass>>> arrived_;

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -33,7 +34,10 @@ ReplicaThreads::ReplicaThreads(std::vector<c10::Device> devices, bool in_turn) :
 
 void ReplicaThreads::run(std::size_t count, const std::function<void(std::size_t replica)>& body) {
   if (!pool_) {
-    for (std::size_t r = 0; r < count; ++r) body(r);
+    for (std::size_t r = 0; r < count; ++r) {
+      const c10::DeviceGuard device(devices_[r]);
+      body(r);
+    }
     return;
   }
   const at::ThreadLocalState state;

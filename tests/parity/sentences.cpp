@@ -121,7 +121,7 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   c.plugin = layout.keys;
   BoostOptions options;
   options.train.global_batch = kPerStep;
-  options.train.micro_batch = 1;
+  options.train.micro_batch = layout.micro_batch;
   options.train.precision = "fp64";
   options.train.recompute = layout.recompute;
   options.train.epochs = kTrainSteps;
