@@ -31,10 +31,11 @@ void check_layout(const config::Table* section, std::int64_t replicas, int ranks
                     "parallel.plugin = \"torch_ddp\" for data parallelism over ranks, or start 1 rank",
                     text::quantity(ranks, "rank")));
   if (gpus > 0 && replicas > gpus)
-    config::fail(section, "replicas",
-                 fmt::format("{} replicas need a CUDA device each, but {} visible; lower it, or leave it out to use all "
-                             "visible devices",
-                             replicas, gpus == 1 ? "1 is" : fmt::format("{} are", gpus)));
+    config::fail(
+        section, "replicas",
+        fmt::format("{} replicas need a CUDA device each, but {} visible; lower it, or leave it out to use all "
+                    "visible devices",
+                    replicas, gpus == 1 ? "1 is" : fmt::format("{} are", gpus)));
 }
 
 /// A replica's statistics are those of its own samples.
@@ -43,7 +44,8 @@ void check_norms(const nn::Model& model, std::int64_t replicas) {
   for (const auto& module : model.modules())
     if (const auto* norm = dynamic_cast<const nn::BatchNorm*>(module.get()); norm && norm->options().synchronised)
       throw ConfigError(
-          "model.sync_batch_norm: the plugin \"data_parallel\" normalises the samples of each replica by themselves, so "
+          "model.sync_batch_norm: the plugin \"data_parallel\" normalises the samples of each replica by themselves, "
+          "so "
           "its batch normalisation is not synchronised; set it to false, or use parallel.plugin = \"torch_ddp\" with a "
           "rank per device");
 }

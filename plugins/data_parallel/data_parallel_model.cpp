@@ -84,7 +84,8 @@ struct DataParallelModel::Gather : torch::autograd::Function<DataParallelModel::
     return whole;
   }
   /// `anchor` requires a gradient, so that the outputs do: the replicas' outputs are no inputs of this node.
-  static variable_list forward(AutogradContext* ctx, const std::shared_ptr<State>& state, const at::Tensor& /*anchor*/) {
+  static variable_list forward(AutogradContext* ctx, const std::shared_ptr<State>& state,
+                               const at::Tensor& /*anchor*/) {
     ctx->set_materialize_grads(false);
     nn::save_state(ctx, state);
     return concatenated(state->pass->outputs);
@@ -110,8 +111,9 @@ DataParallelModel::DataParallelModel(const ModelSource& source, std::vector<nn::
   note(fmt::format("1 rank, {} replicas{}", devices_.size(),
                    cpu ? "" : fmt::format(" on {} to {}", devices_.front().str(), devices_.back().str())));
   if (draws_from_generators(module()))
-    note("the replicas run one after the other, because the model draws from LibTorch's generators (as a user's own "
-         "dropout does), which belong to the process");
+    note(
+        "the replicas run one after the other, because the model draws from LibTorch's generators (as a user's own "
+        "dropout does), which belong to the process");
 }
 
 void DataParallelModel::add_replica(const ModelSource& source, const BoostOptions& options, c10::Device device) {
@@ -122,8 +124,10 @@ void DataParallelModel::add_replica(const ModelSource& source, const BoostOption
   for (const auto& p : parameters()) values[p.name] = p.value;
   const auto value_of = [&values](const std::string& name) -> const at::Tensor& {
     const auto found = values.find(name);
-    TRIREME_REQUIRE(found != values.end(), "ModelSource::make() made a model with a parameter \"{}\" that the first one "
-                    "does not have", name);
+    TRIREME_REQUIRE(found != values.end(),
+                    "ModelSource::make() made a model with a parameter \"{}\" that the first one "
+                    "does not have",
+                    name);
     return found->second;
   };
   auto model = source.make();
@@ -135,8 +139,10 @@ void DataParallelModel::add_replica(const ModelSource& source, const BoostOption
       },
       Precision::parse(options.train.precision).parameters, device);
   auto own = nn::parameters(*model);
-  TRIREME_REQUIRE(own.size() == values.size(), "ModelSource::make() made a model with {} parameters; the first one has "
-                  "{}", own.size(), values.size());
+  TRIREME_REQUIRE(own.size() == values.size(),
+                  "ModelSource::make() made a model with {} parameters; the first one has "
+                  "{}",
+                  own.size(), values.size());
   for (auto& p : own) p.value.set_requires_grad(value_of(p.name).requires_grad());
   buffers_.push_back(buffer_values(*model));
   TRIREME_REQUIRE(buffers_.back().size() == buffers_.front().size(),

@@ -253,7 +253,8 @@ TEST_F(ReplicasRules, BuffersAreTheFirstReplicas) {
       EXPECT_LE((got[i].value - want[i].value).abs().max().item<double>(), 1e-12) << got[i].placement.name;
     const at::NoGradGuard no_grad;
     for (auto* model : {run.model.get(), expected.model.get()}) model->train(false);
-    const auto difference = run.model->forward(batch.micro.front()).at(0) - expected.model->forward(batch.micro.front()).at(0);
+    const auto difference =
+        run.model->forward(batch.micro.front()).at(0) - expected.model->forward(batch.micro.front()).at(0);
     EXPECT_LE(difference.abs().max().item<double>(), 1e-12);
   }
 }
@@ -289,7 +290,8 @@ TEST_F(ReplicasRules, WhatTheyCannotHonourIsRefused) {
       {[&] { boost(make_inputs(c)); }, "call BoostedOptimizer::backward()"},
       {[&] { make_plugin(c)->check(two_ranks); }, "parallel.plugin = \"torch_ddp\""},
       {[&] { make_plugin(of(c, "replicas = 65")); }, "replicas = 65"}};
-  for (const auto& [call, remedy] : refused) EXPECT_NE(error_of(call).find(remedy), std::string::npos) << error_of(call);
+  for (const auto& [call, remedy] : refused)
+    EXPECT_NE(error_of(call).find(remedy), std::string::npos) << error_of(call);
 }
 
 }  // namespace
