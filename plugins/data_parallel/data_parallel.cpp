@@ -54,14 +54,15 @@ void check_norms(const nn::Model& model, std::int64_t replicas) {
 
 const Fields<DataParallelOptions>& data_parallel_fields() {
   static const auto table = [] {
-    auto rows = Fields<DataParallelOptions>(
-                    "plugin.data_parallel",
-                    "Data parallelism in one process, as with torch.nn.DataParallel: no launcher, but slower than "
-                    "torch_ddp with a rank per device.")
-                    .add("replicas", &DataParallelOptions::replicas,
-                         "Number of copies of the model, which share each microbatch; a CUDA device or, on the CPU, a "
-                         "thread each. Unset: one for each visible CUDA device, 2 on the CPU.",
-                         {.min = 1, .max = 64});
+    auto rows =
+        Fields<DataParallelOptions>(
+            "plugin.data_parallel",
+            "Data parallelism in one process, as with torch.nn.DataParallel: no launcher, but the gradients are "
+            "added after the backward pass, where torch_ddp with a rank per device does so during it.")
+            .add("replicas", &DataParallelOptions::replicas,
+                 "Number of copies of the model, which share each microbatch; a CUDA device or, on the CPU, a "
+                 "thread each. Unset: one for each visible CUDA device, 2 on the CPU.",
+                 {.min = 1, .max = 64});
     add_absent_fp8(rows);
     return rows;
   }();

@@ -1,5 +1,5 @@
 // DataParallel: several devices in one process, as with torch.nn.DataParallel. It needs no launcher and no
-// communication library, and is slower than a rank per device: see data_parallel_model.h.
+// communication library, but nothing overlaps with the backward pass: see data_parallel_model.h.
 #pragma once
 
 #include <optional>
