@@ -51,6 +51,8 @@ struct ModelSource {
   std::map<std::string, std::string> options{};
   /// A sample's inputs, [1, ...] each, on the host, for plugins that profile the blocks. Null when there is no example.
   std::function<nn::NamedTensors()> example{};
+  /// Makes another model like `model`, for plugins that run copies of it in one process. Null when there is none.
+  std::function<std::shared_ptr<nn::Model>()> make{};
 };
 
 /// The run for which a plugin checks its options.

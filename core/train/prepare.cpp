@@ -283,6 +283,7 @@ ModelSource model_source(const Prepared& p) {
     config::fail(p.config.root.table("model"), "name", problem);
   for (const auto& field : p.kind->fields().fields)
     source.options["model." + field.key] = config::to_toml(field.get(p.model_options.get()));
+  source.make = [kind = p.kind, options = p.model_options] { return kind->make(options.get()); };
   source.options["model.name"] = p.config.model.name;
   source.options["train.task"] = p.task_kind.name();
   for (const auto& field : p.task_kind.make.fields().fields)

@@ -102,6 +102,20 @@ TEST(Plugins, PrintTheirBucketsWithVerbose) {
   }
 }
 
+// The header says how many replicas there are; the plugin is listed with its key.
+TEST(Plugins, RunReplicasInOneProcess) {
+  const SmallRun run;
+  for (const auto& [replicas, header] : {std::pair{"3", "1 rank, 3 replicas"}, {"1", "data_parallel: replicas = 1"}}) {
+    const auto result =
+        run.train(1, {"--set", "parallel.plugin=data_parallel", "--set",
+                      std::string("plugin.data_parallel.replicas=") + replicas, "--set", "train.ema_decay=0.9"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find(header), std::string::npos) << result.out;
+  }
+  EXPECT_NE(run_process({TRIREME_COMMAND, "plugins"}).out.find("data_parallel"), std::string::npos);
+  EXPECT_NE(run_process({TRIREME_COMMAND, "plugins", "data_parallel"}).out.find("replicas"), std::string::npos);
+}
+
 // The configuration that a run writes can be run, and verified in other layouts.
 TEST(Plugins, AcceptTheirOwnResolvedFile) {
   const SmallRun run;

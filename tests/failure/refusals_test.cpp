@@ -144,7 +144,8 @@ TEST_F(Refusals, OfRanksDataAndModel) {
 }
 
 TEST_F(Refusals, OfPlugins) {
-  const std::string zero = "plugin.low_level_zero.", gemini = "plugin.gemini.", hybrid = "plugin.hybrid_parallel.";
+  const std::string zero = "plugin.low_level_zero.", gemini = "plugin.gemini.", hybrid = "plugin.hybrid_parallel.",
+                    replicas = "plugin.data_parallel.";
   const std::vector<Row> rows{
       {{zero + "stage=3"}, "stage=3: stage 3 is not supported: this plugin has stages 1 and 2", 2},
       {{zero + "stage=0"}, "must be at least 1"},
@@ -164,6 +165,8 @@ TEST_F(Refusals, OfPlugins) {
       {{zero + "communication_dtype=fp32"}, "has no effect: gradients are fp32 anyway"},
       {{zero + "norm_type=\"3\""}, "3"},
       {{zero + "reduce_bucket_size_in_m=0"}, "reduce_bucket_size_in_m"},
+      {{replicas + "replicas=0"}, "must be at least 1 and at most 64"},
+      {{replicas + "replicas=2"}, "runs its replicas in one process, but there are 2 ranks; set parallel.plugin", 2},
       {{gemini + "shard_param_frac=1.5"}, "must be at least 0 and at most 1"},
       {{gemini + "offload_optim_frac=-0.1"}, "must be at least 0 and at most 1"},
       {{gemini + "offload_param_frac=0.5", gemini + "offload_optim_frac=0.25"},
@@ -316,6 +319,7 @@ TEST_F(Refusals, OfPlugins) {
     expect_refused({row}, begins("parallel.") ? ""
                           : begins(gemini)    ? "gemini"
                           : begins(hybrid)    ? "hybrid_parallel"
+                          : begins(replicas)  ? "data_parallel"
                                               : "low_level_zero");
   }
 }

@@ -66,6 +66,7 @@ static std::shared_ptr<const Task> make_task(const Case& c, data::Dataset& data)
 BoostInputs make_inputs(const Case& c) {
   BoostInputs inputs;
   inputs.source.model = make_model(c);
+  inputs.source.make = [c] { return make_model(c); };
   inputs.source.policy = make_policy(c);
   inputs.source.weights = fmt::format("{}/parity-{}.safetensors", testing::TempDir(), getpid());
   std::vector<checkpoint::NamedValue> values;

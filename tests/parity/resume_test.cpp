@@ -42,6 +42,7 @@ const std::string kStage2 =
 
 const std::string kStage3 =
     "--set parallel.plugin=gemini --set plugin.gemini.chunk_config=1000 --set plugin.gemini.max_prefetch=1 ";
+const std::string kReplicas = "--set parallel.plugin=data_parallel --set plugin.data_parallel.replicas=3 ";
 const std::string kTensor = "--set parallel.tp=2 ", kZero = "--set parallel.zero=2 ";
 const std::string kPipe = "--set parallel.pp=2 --set parallel.schedule=zb_h1 ";
 const std::string kGathered = "--set parallel.zero=3 --set plugin.hybrid_parallel.zero_bucket_size_in_m=0.001 ";
@@ -83,12 +84,14 @@ TEST_F(Resume, AnotherLayoutWithinTheBound) {
                            {"stage-1", "whole", 2, kStage1},
                            {"stage-2", "whole", 3, kStage2 + small},
                            {"stage-3", "whole", 3, kStage3 + small},
+                           {"replicas", "whole", 1, kReplicas + "--set train.micro_batch=5 "},
                            {"tensor", "whole", 2, kTensor},
                            {"zero", "tensor", 4, kTensor + small + kZero},
                            {"back", "stage-3", 2, ""},
                            {"sharded", "whole", 3, "--set data.shard_data=true " + small},
                            {"dispatched", "sharded", 2, "--set data.dispatch=true "},
                            {"back-from-tensor", "tensor", 1, ""},
+                           {"back-from-replicas", "replicas", 2, kStage1},
                            {"tokens", "whole", 4, kTokens + small + kZero},
                            {"back-from-tokens", "tokens", 1, ""},
                            {"gathered", "whole", 8, kTensor + kPipe + small + kGathered},

@@ -121,7 +121,7 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   c.plugin = layout.keys;
   BoostOptions options;
   options.train.global_batch = kPerStep;
-  options.train.micro_batch = 1;
+  options.train.micro_batch = layout.micro_batch;
   options.train.precision = "fp64";
   options.train.recompute = layout.recompute;
   options.train.epochs = kTrainSteps;
@@ -131,6 +131,7 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   Booster booster(world(), make_plugin(c), options);
   BoostInputs inputs{
       .source = {.model = make_model()}, .task = task_for(task), .data = std::make_shared<Sentences>(task)};
+  inputs.source.make = make_model;
   inputs.source.policy = policy;
   auto run = booster.boost(std::move(inputs));
   TrainedOnSentences got;

@@ -45,6 +45,9 @@ struct TaskLayout {
   std::string name, plugin, keys;
   int inner = 1;  ///< number of ranks per data-parallel rank
   bool recompute = false;
+  std::int64_t micro_batch = 1;
+  /// Whether the layout can have this number of ranks.
+  [[nodiscard]] bool fits(int ranks) const { return ranks % inner == 0 && (plugin != "data_parallel" || ranks == 1); }
 };
 void PrintTo(const TaskLayout& layout, std::ostream* out);
 

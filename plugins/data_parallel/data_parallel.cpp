@@ -1,0 +1,103 @@
+#include "plugins/data_parallel/data_parallel.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/booster/plugin_entry.h"
+#include "core/comm/world.h"
+#include "core/nn/batch_norm.h"
+#include "core/nn/block.h"
+#include "plugins/common_options.h"
+#include "plugins/data_parallel/data_parallel_model.h"
+
+namespace trireme::plugins {
+namespace {
+
+/// A CPU is one device: two replicas show what the plugin does there.
+constexpr std::int64_t kReplicasOnCpu = 2;
+
+/// `gpus`: 0 on the CPU.
+std::int64_t replicas_on(const DataParallelOptions& options, int gpus) {
+  return options.replicas.value_or(gpus > 0 ? gpus : kReplicasOnCpu);
+}
+
+void check_layout(const config::Table* section, std::int64_t replicas, int ranks, int gpus) {
+  if (ranks > 1)
+    throw ConfigError(
+        fmt::format("parallel.plugin: \"data_parallel\" runs its replicas in one process, but there are {}; set "
+                    "parallel.plugin = \"torch_ddp\" for data parallelism over ranks, or start 1 rank",
+                    text::quantity(ranks, "rank")));
+  if (gpus > 0 && replicas > gpus)
+    config::fail(
+        section, "replicas",
+        fmt::format("{} replicas need a CUDA device each, but {} visible; lower it, or leave it out to use all "
+                    "visible devices",
+                    replicas, gpus == 1 ? "1 is" : fmt::format("{} are", gpus)));
+}
+
+/// A replica's statistics are those of its own samples.
+void check_norms(const nn::Model& model, std::int64_t replicas) {
+  if (replicas == 1) return;
+  for (const auto& module : model.modules())
+    if (const auto* norm = dynamic_cast<const nn::BatchNorm*>(module.get()); norm && norm->options().synchronised)
+      throw ConfigError(
+          "model.sync_batch_norm: the plugin \"data_parallel\" normalises the samples of each replica by themselves, "
+          "so "
+          "its batch normalisation is not synchronised; set it to false, or use parallel.plugin = \"torch_ddp\" with a "
+          "rank per device");
+}
+
+}  // namespace
+
+const Fields<DataParallelOptions>& data_parallel_fields() {
+  static const auto table = [] {
+    auto rows =
+        Fields<DataParallelOptions>(
+            "plugin.data_parallel",
+            "Data parallelism in one process, as with torch.nn.DataParallel: no launcher, but the gradients are "
+            "added after the backward pass, where torch_ddp with a rank per device does so during it.")
+            .add("replicas", &DataParallelOptions::replicas,
+                 "Number of copies of the model, which share each microbatch; a CUDA device or, on the CPU, a "
+                 "thread each. Unset: one for each visible CUDA device, 2 on the CPU.",
+                 {.min = 1, .max = 64});
+    add_absent_fp8(rows);
+    return rows;
+  }();
+  return table;
+}
+
+void DataParallel::configure(const config::Table* section) { options_ = config::read(section, data_parallel_fields()); }
+
+void DataParallel::check(const RunSettings& run) const {
+  const int gpus = run.device == "cpu" ? 0 : comm::cuda_device_count();
+  check_layout(run.section, replicas_on(options_, gpus), run.world_size, gpus);
+}
+
+void DataParallel::check_model(const ModelSource& source, const RunSettings& run) const {
+  PluginBase::check_model(source, run);
+  check_norms(*source.model, replicas_on(options_, run.device == "cpu" ? 0 : comm::cuda_device_count()));
+}
+
+BoostResult DataParallel::boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) {
+  // A program has not called check() and check_model().
+  const auto device = mesh.world().device();
+  const int gpus = device.is_cpu() ? 0 : comm::cuda_device_count();
+  const auto replicas = replicas_on(options_, gpus);
+  check_layout(nullptr, replicas, mesh.world().size(), gpus);
+  check_norms(*source.model, replicas);
+  std::vector<c10::Device> devices{device};
+  for (int i = 0; static_cast<std::int64_t>(devices.size()) < replicas; ++i)
+    if (device.is_cpu() || i != device.index())
+      devices.push_back(device.is_cpu() ? device : c10::Device(device.type(), static_cast<c10::DeviceIndex>(i)));
+  auto parameters = materialize_whole(source, options, device, log);
+  auto model = std::make_unique<DataParallelModel>(source, std::move(parameters), options, std::move(devices));
+  auto optimizer = std::make_unique<DataParallelOptimizer>(*model, options, mesh);
+  return {.model = std::move(model), .optimizer = std::move(optimizer)};
+}
+
+}  // namespace trireme::plugins
+
+TRIREME_PLUGIN(trireme::plugins::DataParallel)
