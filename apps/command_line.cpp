@@ -24,10 +24,11 @@ constexpr const char* kFooter = R"(Examples:
   trireme eval runs/leaves_vit
   trireme predict runs/leaves_vit photos/ --csv
   trireme verify configs/leaves_vit.toml --layouts "dp=1; dp=2; tp=2; dp=2,tp=2,zero=2"
+  trireme launch -n 8 --hosts node1:4,node2:4 trireme train configs/leaves_vit.toml
   trireme config configs/leaves_vit.toml --print
   trireme config --explain train.micro_batch
 
-Ranks are started by --ranks, mpirun, srun or torchrun. Exit codes: 0 done, 1 a bug (verify: layouts differ), 2 config or
+Ranks are started by --ranks, launch, mpirun, srun or torchrun. Exit codes: 0 done, 1 a bug (verify: layouts differ), 2 config or
 command line, 3 data, 4 out of memory, 5 communication, 6 not finite, 7 checkpoint, 128 + n signal n (docs/errors.md).
 )";
 
@@ -146,6 +147,22 @@ void resolve_weights(const CLI::App& app, WeightsArgument& eval) {
   eval.is_checkpoint = target.is_checkpoint;
 }
 
+LaunchCommand finish_launch(CLI::App& app, LaunchCommand& launch) {
+  launch.program = app.get_subcommand("launch")->remaining();
+  if (!launch.program.empty() && launch.program.front().starts_with("-")) {
+    const auto name = launch.program.front().substr(0, launch.program.front().find('='));
+    refuse(app, fmt::format("no option {}{}", name, text::did_you_mean(name, names_of(*app.get_subcommand("launch")))));
+  }
+  if (!launch.ranks) refuse(app, "-n N is missing: the number of ranks to start");
+  if (*launch.ranks < 1 || *launch.ranks > 4096)
+    refuse(app, fmt::format("-n {}: must be at least 1 and at most 4096", *launch.ranks));
+  if (launch.program.empty()) refuse(app, "PROGRAM is missing: what to run on the ranks");
+  if (app.get_subcommand("launch")->count("--hosts") + app.get_subcommand("launch")->count("--hostfile") > 1)
+    refuse(app, "--hosts and --hostfile both name the hosts; use only one of them");
+  if (launch.mpi && launch.tag_output) refuse(app, "--tag-output does not work with --mpi; leave out one of them");
+  return launch;
+}
+
 Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("train")) {
     check_ranks(app, parsed.train.ranks);
@@ -196,6 +213,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
   }
   if (app.got_subcommand("plugins")) return parsed.plugins;
   if (app.got_subcommand("env")) return EnvCommand{};
+  if (app.got_subcommand("launch")) return finish_launch(app, parsed.launch);
   const auto& config = parsed.config;
   if (config.config.empty() && config.explain.empty() && !config.explain_all && !config.markdown)
     refuse(app, "name a TOML file, or use --explain KEY");
