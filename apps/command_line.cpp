@@ -244,7 +244,8 @@ Command parse_command_line(int argc, const char* const* argv) {
     return Answer{std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& error) {
     const auto extra = app.remaining(true);
-    if (!extra.empty()) refuse_extra(app, parsed, extra.front());
+    // What follows launch's options belongs to another program.
+    if (!extra.empty() && !app.got_subcommand("launch")) refuse_extra(app, parsed, extra.front());
     if (app.get_subcommands().empty() || app.got_subcommand("data"))
       if (std::string(error.what()).find("subcommand") != std::string::npos) refuse_missing(app);
     refuse(app, reworded(error.what()));

@@ -144,8 +144,10 @@ void LocalRanks::kill_all() {
 }
 
 void LocalRanks::send(int signal) {
+  // Processes that a rank has started end with it, but a notice is for the rank alone.
+  const bool notice = signal == SIGUSR1 || signal == SIGUSR2;
   for (const auto& rank : ranks_)
-    if (rank.process > 0) kill(-rank.process, signal);
+    if (rank.process > 0) kill(notice ? rank.process : -rank.process, signal);
 }
 
 bool LocalRanks::busy() const {

@@ -53,7 +53,8 @@ class HostRanks {
 /// The name or path of a program as a file that can be executed; "" if there is none.
 std::string find_program(const std::string& name);
 
-/// Ranks of this machine, each in a process group of its own, which gets the signals. They end with this process, even
+/// Ranks of this machine, each in a process group of its own, which gets the signals (the rank alone gets SIGUSR1 and
+/// SIGUSR2). They end with this process, even
 /// if it is killed. Their standard input is /dev/null.
 class LocalRanks final : public HostRanks {
  public:
