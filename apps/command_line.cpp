@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <regex>
+#include <string_view>
 
 #include "apps/command_options.h"
 #include "apps/eval_target.h"
@@ -147,12 +148,23 @@ void resolve_weights(const CLI::App& app, WeightsArgument& eval) {
   eval.is_checkpoint = target.is_checkpoint;
 }
 
-LaunchCommand finish_launch(CLI::App& app, LaunchCommand& launch) {
-  launch.program = app.get_subcommand("launch")->remaining();
-  if (!launch.program.empty() && launch.program.front().starts_with("-")) {
-    const auto name = launch.program.front().substr(0, launch.program.front().find('='));
-    refuse(app, fmt::format("no option {}{}", name, text::did_you_mean(name, names_of(*app.get_subcommand("launch")))));
+/// Removes PROGRAM and its arguments, which may look like options of ours, from the arguments of launch.
+std::vector<std::string> take_program(const CLI::App& launch, std::vector<const char*>& arguments) {
+  std::size_t at = 2;
+  for (; at < arguments.size() && arguments[at][0] == '-'; ++at) {
+    if (std::string_view(arguments[at]) == "--") break;
+    const auto* option = launch.get_option_no_throw(arguments[at]);
+    if (option != nullptr && option->get_items_expected_max() > 0) ++at;
   }
+  at = std::min(at, arguments.size());
+  const bool mark = at < arguments.size() && arguments[at][0] == '-';
+  std::vector<std::string> program(arguments.begin() + static_cast<std::ptrdiff_t>(at) + (mark ? 1 : 0),
+                                   arguments.end());
+  arguments.resize(at);
+  return program;
+}
+
+LaunchCommand finish_launch(CLI::App& app, LaunchCommand& launch) {
   if (!launch.ranks) refuse(app, "-n N is missing: the number of ranks to start");
   if (*launch.ranks < 1 || *launch.ranks > 4096)
     refuse(app, fmt::format("-n {}: must be at least 1 and at most 4096", *launch.ranks));
@@ -236,16 +248,18 @@ Command parse_command_line(int argc, const char* const* argv) {
   for (auto* command : app.get_subcommands([](CLI::App*) { return true; }))
     command->group(is_ours(*command) ? "" : "Commands");
   if (argc == 1) return Answer{fitted(app.help(), kDescriptions)};
+  std::vector<const char*> arguments(argv, argv + argc);
+  if (std::string_view(argv[1]) == "launch")
+    parsed.launch.program = take_program(*app.get_subcommand("launch"), arguments);
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::CallForHelp&) {
     return Answer{help_of(app)};
   } catch (const CLI::CallForVersion& version) {
     return Answer{std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& error) {
     const auto extra = app.remaining(true);
-    // What follows launch's options belongs to another program.
-    if (!extra.empty() && !app.got_subcommand("launch")) refuse_extra(app, parsed, extra.front());
+    if (!extra.empty()) refuse_extra(app, parsed, extra.front());
     if (app.get_subcommands().empty() || app.got_subcommand("data"))
       if (std::string(error.what()).find("subcommand") != std::string::npos) refuse_missing(app);
     refuse(app, reworded(error.what()));

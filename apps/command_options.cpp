@@ -126,7 +126,7 @@ void add_config(CLI::App& app, Parsed& out) {
   command.add_flag("--markdown", out.config.markdown)->group("");
 }
 
-/// The usage of a command whose arguments belong to another program, which CLI11 has no option for.
+/// The usage of a command whose last arguments belong to another program; command_line.cpp takes them out.
 class LaunchFormatter : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string name) const override {
     return "Usage: " + name + " [OPTIONS] PROGRAM [ARGUMENTS...]\n";
@@ -138,12 +138,12 @@ void add_launch(CLI::App& app, Parsed& out) {
   const auto formatter = std::make_shared<LaunchFormatter>();
   formatter->column_width(app.get_formatter()->get_column_width());
   command.formatter(formatter);
-  command.prefix_command();  // PROGRAM and what follows it remain
   command.add_option("-n,--ranks", out.launch.ranks, "Number of ranks to start")->type_name("N");
   command
-      .add_option("--hosts", out.launch.hosts,
-                  "Hosts with the number of ranks that each may have, filled in this order: node1:4,node2:4. Others than "
-                  "this machine are reached by ssh. Default: this machine")
+      .add_option(
+          "--hosts", out.launch.hosts,
+          "Hosts with the number of ranks that each may have, filled in this order: node1:4,node2:4. Others than "
+          "this machine are reached by ssh. Default: this machine")
       ->type_name("HOST:SLOTS,...");
   command
       .add_option("--hostfile", out.launch.hostfile,

@@ -61,8 +61,8 @@ class Agent {
 void Agent::start(const std::string& text) {
   auto [folder, job] = parse_job(text);
   if (chdir(folder.c_str()) != 0)
-    throw ConfigError(fmt::format("{}: {}; ranks start in the folder in which launch was called", folder,
-                                  std::strerror(errno)));
+    throw ConfigError(
+        fmt::format("{}: {}; ranks start in the folder in which launch was called", folder, std::strerror(errno)));
   complete_environment(job);
   if (job.first == 0) {
     store_.emplace(/*this_host_only=*/false, job.store.port);

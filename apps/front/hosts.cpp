@@ -126,8 +126,9 @@ std::vector<Host> read_hostfile(const std::string& path) {
     add(hosts, parse_host(host, where));
   }
   if (file.bad() || number == 0)
-    throw ConfigError(fmt::format("--hostfile {}: {}", path,
-                                  file.is_open() ? "is empty" : fmt::format("cannot be read: {}", std::strerror(errno))));
+    throw ConfigError(
+        fmt::format("--hostfile {}: {}", path,
+                    file.is_open() ? "is empty" : fmt::format("cannot be read: {}", std::strerror(errno))));
   if (hosts.empty()) throw ConfigError(fmt::format("--hostfile {}: has no host", path));
   return hosts;
 }

@@ -1,5 +1,5 @@
-// Starts the worker: in place of this process, once to check a command, or on N ranks, by mpirun or, where there is none,
-// by our own launcher (start_ranks.h).
+// Starts the worker: in place of this process, once to check a command, or on N ranks, by mpirun or, where there is
+// none, by our own launcher (start_ranks.h).
 #pragma once
 
 #include <cstdint>

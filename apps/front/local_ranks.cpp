@@ -44,7 +44,8 @@ struct Pipe {
 std::vector<std::string> environment_of(int rank, const RankJob& job, int store_socket) {
   const comm::RankPlace place{rank, job.size, rank - job.first, job.count, job.host};
   auto set = comm::rank_variables(place, job.store, "launch", store_socket);
-  for (auto& variable : comm::thread_variables(job.count, !comm::host_has_gpu(), job.environment)) set.push_back(std::move(variable));
+  for (auto& variable : comm::thread_variables(job.count, !comm::host_has_gpu(), job.environment))
+    set.push_back(std::move(variable));
   std::vector<std::string> environment;
   for (const auto& variable : job.environment) {
     const auto name = variable.substr(0, variable.find('='));

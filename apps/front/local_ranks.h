@@ -71,7 +71,7 @@ class LocalRanks final : public HostRanks {
  private:
   struct Rank {
     int rank = 0;
-    pid_t process = -1;           ///< -1: has ended
+    pid_t process = -1;             ///< -1: has ended
     int descriptors[2] = {-1, -1};  ///< its standard output and error
   };
   void start(Rank& rank, const RankJob& job, int store_socket);

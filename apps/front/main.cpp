@@ -74,7 +74,8 @@ void refuse_beside_launcher(const Command& command) {
     throw ConfigError("verify starts the ranks of each layout itself; run it without mpirun, srun or torchrun");
   if (std::holds_alternative<LaunchCommand>(command))
     throw ConfigError(
-        "launch starts ranks, and a launcher (mpirun, srun, torchrun or trireme launch) already started this process as "
+        "launch starts ranks, and a launcher (mpirun, srun, torchrun or trireme launch) already started this process "
+        "as "
         "one; use only one of them");
 }
 

@@ -63,8 +63,7 @@ void add_host_options(std::vector<std::string>& command, const MpiHosts& where) 
   std::vector<std::string> hosts;
   for (const auto& host : where.hosts) hosts.push_back(fmt::format("{}:{}", host.name, host.slots));
   command.insert(command.end(), {"-H", text::join(hosts, ",")});
-  if (!where.shell.empty())
-    command.insert(command.end(), {"--mca", "plm_rsh_agent", text::join(where.shell, " ")});
+  if (!where.shell.empty()) command.insert(command.end(), {"--mca", "plm_rsh_agent", text::join(where.shell, " ")});
   for (const auto& variable : environment_for_hosts())
     command.insert(command.end(), {"-x", variable.substr(0, variable.find('='))});
 }

@@ -38,8 +38,8 @@ struct MpiHosts {
   std::vector<std::string> shell{};  ///< the remote shell; empty: Open MPI's own choice
 };
 
-/// mpirun, with the options that `ranks` ranks of `program` need. What the user has set in OMPI_MCA_* stays. To be called
-/// only if there is an mpirun.
+/// mpirun, with the options that `ranks` ranks of `program` need. What the user has set in OMPI_MCA_* stays. To be
+/// called only if there is an mpirun.
 std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& files,
                                         const std::vector<std::string>& program, const MpiHosts& hosts = {});
 

@@ -35,8 +35,8 @@ int wanted_port() {
   int port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (!text.empty() && (error != std::errc() || *end != '\0' || port < 1 || port > 65535))
-    throw ConfigError(fmt::format(
-        "MASTER_PORT={}: expected a port number from 1 to 65535; unset it to use any free port", text));
+    throw ConfigError(
+        fmt::format("MASTER_PORT={}: expected a port number from 1 to 65535; unset it to use any free port", text));
   return port;
 }
 
@@ -146,7 +146,10 @@ void Run::start_host(std::size_t index) {
                                   address_.port = port;
                                   if (!cause_ && stop_ == 0) start_others();
                                 },
-                            .failed = [this](const HostFailure& failure) { fail({failure.message, failure.code, true, Clock::now()}); }};
+                            .failed =
+                                [this](const HostFailure& failure) {
+                                  fail({failure.message, failure.code, true, Clock::now()});
+                                }};
   hosts_.push_back(std::make_unique<RemoteRanks>(loop_, share.name, options_.shell, job, remote));
 }
 
@@ -228,7 +231,8 @@ void Run::on_end(const RankEnd& end) {
 void Run::fail(const Cause& cause) {
   if (stop_ != 0) return;
   const bool sent = cause.code == 128 + SIGTERM || (killed_ && cause.code == 128 + SIGKILL);
-  const bool is_earlier = cause_ && !cause_->by_signal && cause.by_signal && !sent && cause.when - cause_->when < kSameTime;
+  const bool is_earlier =
+      cause_ && !cause_->by_signal && cause.by_signal && !sent && cause.when - cause_->when < kSameTime;
   if (!cause_ || is_earlier) cause_ = cause;
   if (!deadline_) end_all(SIGTERM, kAfterFailure);
 }

@@ -15,8 +15,9 @@ std::string ended_by_signal(const std::string& who, int signal, Ranks ranks) {
   const bool ours = ranks == Ranks::of_trireme;
   switch (signal) {
     case SIGKILL:
-      return fmt::format("{} was killed by signal 9, most often because the machine ran out of memory: use fewer ranks{}",
-                         who, ours ? ", a smaller train.micro_batch, or train.recompute = true" : ", or smaller batches");
+      return fmt::format(
+          "{} was killed by signal 9, most often because the machine ran out of memory: use fewer ranks{}", who,
+          ours ? ", a smaller train.micro_batch, or train.recompute = true" : ", or smaller batches");
     case SIGSEGV:
     case SIGBUS:
     case SIGFPE:

@@ -47,8 +47,8 @@ struct ReportPipe {
   ReportPipe() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
-      throw ConfigError(fmt::format("spawn: cannot make a pipe: {}; allow more open files (ulimit -n)",
-                                    std::strerror(errno)));
+      throw ConfigError(
+          fmt::format("spawn: cannot make a pipe: {}; allow more open files (ulimit -n)", std::strerror(errno)));
     read_end = ends[0];
     write_end = fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
     close(ends[1]);
@@ -137,7 +137,8 @@ class SpawnSettings {
     posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions_, report, kReportDescriptor);
     if (store_socket >= 0) posix_spawn_file_actions_adddup2(&actions_, store_socket, kStoreDescriptor);
-    posix_spawn_file_actions_addclosefrom_np(&actions_, store_socket >= 0 ? kStoreDescriptor + 1 : kReportDescriptor + 1);
+    posix_spawn_file_actions_addclosefrom_np(&actions_,
+                                             store_socket >= 0 ? kStoreDescriptor + 1 : kReportDescriptor + 1);
     posix_spawn_file_actions_addchdir_np(&actions_, program_start().folder.c_str());
     sigset_t none;
     sigemptyset(&none);
@@ -150,7 +151,8 @@ class SpawnSettings {
   }
   SpawnSettings(const SpawnSettings&) = delete;
   SpawnSettings& operator=(const SpawnSettings&) = delete;
-  [[nodiscard]] int start(pid_t* process, std::vector<std::string> arguments, std::vector<std::string> environment) const {
+  [[nodiscard]] int start(pid_t* process, std::vector<std::string> arguments,
+                          std::vector<std::string> environment) const {
     return posix_spawn(process, "/proc/self/exe", &actions_, &attributes_, as_pointers(arguments).data(),
                        as_pointers(environment).data());
   }
@@ -220,8 +222,9 @@ void RankProcess::on_end(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
     failure_ = {rank_, code,
-                signal == SIGKILL ? fmt::format("rank {} was killed by signal 9", rank_)
-                                  : fmt::format("rank {} was ended by signal {} ({})", rank_, signal, strsignal(signal))};
+                signal == SIGKILL
+                    ? fmt::format("rank {} was killed by signal 9", rank_)
+                    : fmt::format("rank {} was ended by signal {} ({})", rank_, signal, strsignal(signal))};
   } else if (reached_) {
     failure_ = {rank_, code == 0 ? 1 : code,
                 fmt::format("rank {} ended with exit code {} before the function of spawn() returned", rank_, code)};

@@ -66,8 +66,8 @@ std::string call_for_text(Function& function, Argument& argument) {
 }
 
 template <class Function, class Argument>
-using SpawnResult = std::conditional_t<std::is_void_v<std::invoke_result_t<Function&, Argument&>>, void,
-                                       std::vector<std::string>>;
+using SpawnResult =
+    std::conditional_t<std::is_void_v<std::invoke_result_t<Function&, Argument&>>, void, std::vector<std::string>>;
 }  // namespace detail
 
 /// Runs `function(world)` on `ranks` new ranks of this host and returns when all are done: nothing, or the texts that
@@ -75,9 +75,9 @@ using SpawnResult = std::conditional_t<std::is_void_v<std::invoke_result_t<Funct
 /// threads, but not by the function. If a rank fails, the others are ended. See above for what a rank's process does.
 /// @throws RankError when a rank fails, with its message; UsageError for an invalid call
 template <class Function>
-  requires std::invocable<Function&, comm::World&>
-detail::SpawnResult<Function, comm::World> spawn(int ranks, Function&& function, const SpawnOptions& options = {},
-                                                 std::source_location where = std::source_location::current()) {
+requires std::invocable<Function&, comm::World&> detail::SpawnResult<Function, comm::World> spawn(
+    int ranks, Function&& function, const SpawnOptions& options = {},
+    std::source_location where = std::source_location::current()) {
   const auto body = [&] {
     auto world = detail::start_spawned_world(options);
     try {
@@ -93,10 +93,10 @@ detail::SpawnResult<Function, comm::World> spawn(int ranks, Function&& function,
 
 /// The same without a world: the ranks know their numbers, and do not communicate.
 template <class Function>
-  requires(std::invocable<Function&, const comm::LaunchInfo&> && !std::invocable<Function&, comm::World&>)
-detail::SpawnResult<Function, const comm::LaunchInfo> spawn(
-    int ranks, Function&& function, const SpawnOptions& options = {},
-    std::source_location where = std::source_location::current()) {
+requires(std::invocable<Function&, const comm::LaunchInfo&> && !std::invocable<Function&, comm::World&>)
+    detail::SpawnResult<Function, const comm::LaunchInfo> spawn(
+        int ranks, Function&& function, const SpawnOptions& options = {},
+        std::source_location where = std::source_location::current()) {
   const auto body = [&] {
     const auto info = comm::detect();
     return detail::call_for_text(function, info);

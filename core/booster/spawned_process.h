@@ -26,8 +26,8 @@ struct ReportHeader {
 inline constexpr int kReportDescriptor = 3, kStoreDescriptor = 4;
 /// Names the call of spawn() at which a rank's process runs the function: "FILE:LINE:COLUMN#NUMBER".
 inline constexpr const char* kSpawnCall = "TRIREME_SPAWN";
-/// "CALLER RANK RANKS PORT": the caller's process, and the rank's place. Its variables are set only at the call, so that
-/// main() sees until then what it saw in the caller.
+/// "CALLER RANK RANKS PORT": the caller's process, and the rank's place. Its variables are set only at the call, so
+/// that main() sees until then what it saw in the caller.
 inline constexpr const char* kSpawnRank = "TRIREME_SPAWN_RANK";
 
 /// What this process was at its start, before main() could change it.

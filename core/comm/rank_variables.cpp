@@ -16,7 +16,7 @@ namespace trireme::comm {
 namespace {
 
 /// Binds an IPv4 or IPv6 socket (which serves IPv4 too) and listens. Returns false with errno on failure.
-bool listen_on(int socket, int family, bool this_host_only, int port) {
+bool listen_for_store(int socket, int family, bool this_host_only, int port) {
   const int on = 1, off = 0;
   setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   int bound = -1;
@@ -37,7 +37,7 @@ bool listen_on(int socket, int family, bool this_host_only, int port) {
   return bound == 0 && listen(socket, SOMAXCONN) == 0;
 }
 
-int port_of(int socket) {
+int store_port_of(int socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
@@ -78,8 +78,8 @@ StoreSocket::StoreSocket(bool this_host_only, int port) {
   for (const int family : {AF_INET6, AF_INET}) {  // a container may have no IPv6
     if (this_host_only && family == AF_INET6) continue;
     socket_ = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (socket_ >= 0 && listen_on(socket_, family, this_host_only, port)) {
-      port_ = port_of(socket_);
+    if (socket_ >= 0 && listen_for_store(socket_, family, this_host_only, port)) {
+      port_ = store_port_of(socket_);
       return;
     }
     const int error = errno;
@@ -87,9 +87,9 @@ StoreSocket::StoreSocket(bool this_host_only, int port) {
     socket_ = -1;
     errno = error;
   }
-  throw ConfigError(port == 0 ? fmt::format("cannot listen on a TCP port: {}", std::strerror(errno))
-                              : fmt::format("MASTER_PORT={}: {}; unset it to use any free port", port,
-                                            std::strerror(errno)));
+  throw ConfigError(port == 0
+                        ? fmt::format("cannot listen on a TCP port: {}", std::strerror(errno))
+                        : fmt::format("MASTER_PORT={}: {}; unset it to use any free port", port, std::strerror(errno)));
 }
 
 StoreSocket::~StoreSocket() {

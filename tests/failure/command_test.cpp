@@ -19,12 +19,14 @@ TEST(Command, AnswersHelpAndVersion) {
   const auto help = trireme({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_EQ(help.err, "");
-  for (const auto* word : {"train", "eval", "predict", "data", "plugins", "config", "env", "launch", "Examples:", "Exit codes:"})
+  for (const auto* word :
+       {"train", "eval", "predict", "data", "plugins", "config", "env", "launch", "Examples:", "Exit codes:"})
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
   EXPECT_EQ(trireme({}).out, help.out);
   EXPECT_NE(trireme({"train", "--help"}).out.find("--resume"), std::string::npos);
-  EXPECT_EQ(trireme({"launch", "--help"}).out.find("Start ranks of any program, on this machine or on several hosts\n"
-                                                   "Usage: launch [OPTIONS] PROGRAM [ARGUMENTS...]\n"),
+  EXPECT_EQ(trireme({"launch", "--help"})
+                .out.find("Start ranks of any program, on this machine or on several hosts\n"
+                          "Usage: trireme launch [OPTIONS] PROGRAM [ARGUMENTS...]\n"),
             0U);
   const auto version = trireme({"--version"});
   EXPECT_EQ(version.code, 0);

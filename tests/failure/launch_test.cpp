@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "tests/failure/counted_front.h"
 #include "tests/failure/refusal.h"
 
 namespace trireme::tests {
@@ -54,9 +55,10 @@ using Lines = std::vector<std::string>;
 
 TEST(Launch, SetsTheVariablesOfEachRank) {
   const ProcessOptions plain{.environment = {"OMP_NUM_THREADS", "OMP_WAIT_POLICY", "TRIREME_STORE_FD=9"}};
-  const auto result = launch_script(
-      3, "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR $TRIREME_LAUNCHER $OMP_WAIT_POLICY",
-      plain);
+  const auto result = launch_script(3,
+                                    "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR "
+                                    "$TRIREME_LAUNCHER $OMP_WAIT_POLICY",
+                                    plain);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(sorted_lines(result.out), (Lines{"0/3 0/3 0 127.0.0.1 launch passive", "1/3 1/3 0 127.0.0.1 launch passive",
                                              "2/3 2/3 0 127.0.0.1 launch passive"}));
@@ -85,8 +87,8 @@ TEST(Launch, GivesArgumentsToTheProgram) {
 }
 
 TEST(Launch, ForwardsWholeLines) {
-  const auto torn =
-      launch_script(4, "for i in $(seq 300); do printf \"<$RANK$RANK$RANK\"; printf '....'; printf \"$RANK>\\n\"; done");
+  const auto torn = launch_script(
+      4, "for i in $(seq 300); do printf \"<$RANK$RANK$RANK\"; printf '....'; printf \"$RANK>\\n\"; done");
   EXPECT_EQ(torn.code, 0);
   const auto lines = lines_of(torn.out);
   EXPECT_EQ(lines.size(), 1200U);
@@ -100,8 +102,9 @@ TEST(Launch, ForwardsWholeLines) {
             (Lines{"[0] err", "[1] err"}));
   // The end of a line is not waited for, and bytes stay as they are.
   EXPECT_EQ(launch_script(1, "printf 'a\\rb\\000c\\377'").out, std::string("a\rb\0c\xff", 6));
-  EXPECT_EQ(launch_script(2, "[ $RANK = 0 ] && { printf begin; sleep 1; printf end; exit; }; sleep 0.6; echo whole").out,
-            "begin\nwhole\nend");
+  EXPECT_EQ(
+      launch_script(2, "[ $RANK = 0 ] && { printf begin; sleep 1; printf end; exit; }; sleep 0.6; echo whole").out,
+      "begin\nwhole\nend");
   EXPECT_EQ(launch_script(2, "yes | head -c 300000").out.size(), 600000U);
 }
 
@@ -112,15 +115,26 @@ TEST(Launch, EndsAllRanksWhenOneFails) {
     int code;
     std::string message;
   };
+  const TemporaryFolder folder;
+  const auto& at = folder.path();
   const std::vector<Case> cases{
-      {"[ $RANK = 1 ] && exit 3; exec sleep 600.25", 3, "rank 1 on host " + host + " ended with exit code 3 and no message"},
-      {"[ $RANK = 2 ] && kill -9 $$; exec sleep 600.25", 137, "rank 2 on host " + host + " was killed by signal 9, most"},
+      {"[ $RANK = 1 ] && exit 3; exec sleep 600.25", 3,
+       "rank 1 on host " + host + " ended with exit code 3 and no message"},
+      {"[ $RANK = 2 ] && kill -9 $$; exec sleep 600.25", 137,
+       "rank 2 on host " + host + " was killed by signal 9, most"},
       {"[ $RANK = 0 ] && kill -SEGV $$; exec sleep 600.25", 139,
        "rank 0 on host " + host + " crashed with signal 11 (Segmentation fault)"},
       // These are not ended by SIGTERM.
       {"trap '' TERM; [ $RANK = 0 ] && exit 4; sleep 600.25", 4, "rank 0 on host " + host + " ended with exit code 4"},
-      // Losing a peer is the consequence, not the cause.
-      {"trap '' TERM; [ $RANK = 1 ] && { sleep 0.1; kill -9 $$; }; exit 5", 137, "rank 1 on host " + host},
+      // Losing a peer is the consequence, not the cause: rank 0 ends first, and rank 1 just after it.
+      {"trap '' TERM; await() { until [ -e " + at +
+           "/$1 ]; do sleep 0.01; done; }\n"
+           "case $RANK in 0) await ready; : >" +
+           at +
+           "/lost; exit 5;; "
+           "1) : >" +
+           at + "/ready; await lost; sleep 0.05; kill -9 $$;; esac",
+       137, "rank 1 on host " + host},
   };
   for (const auto& [script, code, message] : cases) {
     SCOPED_TRACE(script);
@@ -141,18 +155,18 @@ TEST(Launch, ForwardsSignals) {
                                        }});
     EXPECT_EQ(stopped.code, 128 + signal);
     EXPECT_EQ(sorted_lines(stopped.out), (Lines{"0 got it", "1 got it"}));
-    EXPECT_NE(stopped.err.find("trireme: stopped by signal " + std::to_string(signal)), std::string::npos) << stopped.err;
+    EXPECT_NE(stopped.err.find("trireme: stopped by signal " + std::to_string(signal)), std::string::npos)
+        << stopped.err;
     EXPECT_TRUE(all_gone("600.5"));
   }
-  const auto noticed =
-      launch_script(2, "trap 'echo noticed; exit 0' USR1; while :; do sleep 0.05; done",
-                    {.meanwhile = [](pid_t front) { kill(front, SIGUSR1); }, .after = 0.6});
+  const auto noticed = launch_script(2, "trap 'echo noticed; exit 0' USR1; while :; do sleep 0.05; done",
+                                     {.meanwhile = [](pid_t front) { kill(front, SIGUSR1); }, .after = 0.6});
   EXPECT_EQ(noticed.code, 0) << noticed.err;
   EXPECT_EQ(noticed.out, "noticed\nnoticed\n");
   const auto killed = launch({"-n", "3", "sleep", "600.75"}, {.meanwhile = [](pid_t front) {
-                                                                wait_for_processes("600.75", 4);
-                                                                kill(front, SIGKILL);
-                                                              }});
+                               wait_for_processes("600.75", 4);
+                               kill(front, SIGKILL);
+                             }});
   EXPECT_EQ(killed.code, 137);
   EXPECT_TRUE(all_gone("600.75"));
 }
@@ -178,7 +192,8 @@ TEST(Launch, RefusesBeforeAnyRankStarts) {
       {{"-n", "1", "--hosts", "a=2", "true"}, "\"a=2\" is not the name of a host"},
       {{"-n", "1", "--hosts", "a", "--hostfile", hostfile, "true"}, "use only one of them"},
       {{"-n", "1", "--hostfile", hostfile, "true"}, "has no host"},
-      {{"-n", "1", "--hostfile", wrong, "true"}, "wrong:2: \"max=3\" after the host; write HOST, HOST:2 or HOST slots=2"},
+      {{"-n", "1", "--hostfile", wrong, "true"},
+       "wrong:2: \"max=3\" after the host; write HOST, HOST:2 or HOST slots=2"},
       {{"-n", "1", "--hostfile", "/nowhere", "true"}, "--hostfile /nowhere: cannot be read: No such file"},
   };
   for (const auto& [arguments, expected] : cases) {
@@ -201,15 +216,17 @@ const std::string kB = "192.0.2.1", kC = "192.0.2.2", kDown = "192.0.2.3", kBare
 class FakeHosts {
  public:
   FakeHosts() {
-    const auto script = folder_.write("rsh", "#!/bin/sh\nFAKE_HOST=$1; shift\ncase $FAKE_HOST in\n" + kDown +
-                                                 ") echo 'ssh: connect to host: No route to host' >&2; exit 255;;\n" +
-                                                 kBare + ") exec sh -c 'exec /nowhere/trireme start-agent';;\n" + kOld +
-                                                 ") printf '\\000trireme-agent 0.0.1\\n'; exec sleep 600.125;;\nesac\n"
-                                                 "echo 'Welcome to this host!'\ncd /\nexport FAKE_HOST\nexec sh -c \"$*\"\n");
+    const auto script =
+        folder_.write("rsh", "#!/bin/sh\nFAKE_HOST=$1; shift\ncase $FAKE_HOST in\n" + kDown +
+                                 ") echo 'ssh: connect to host: No route to host' >&2; exit 255;;\n" + kBare +
+                                 ") exec sh -c 'exec /nowhere/trireme start-agent';;\n" + kOld +
+                                 ") printf '\\000trireme-agent 0.0.1\\n'; exec sleep 600.125;;\nesac\n"
+                                 "echo 'Welcome to this host!'\ncd /\nexport FAKE_HOST\nexec sh -c \"$*\"\n");
     fs::permissions(script, fs::perms::owner_all);
     shell_ = script;
   }
-  ProcessResult launch(const std::string& hosts, int ranks, const std::string& script, ProcessOptions options = {}) const {
+  ProcessResult launch(const std::string& hosts, int ranks, const std::string& script,
+                       ProcessOptions options = {}) const {
     options.environment.push_back("TRIREME_RSH=" + shell_ + " ");
     return tests::launch({"-n", std::to_string(ranks), "--hosts", hosts, "sh", "-c", script}, options);
   }
@@ -223,9 +240,8 @@ class FakeHosts {
 TEST(Launch, StartsRanksOnOtherHosts) {
   const FakeHosts hosts;
   const std::string show = "echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK ${FAKE_HOST-here} $TRIREME_X $(pwd)";
-  const auto all =
-      hosts.launch("localhost:2," + kB + ":2," + kC + ":4", 5, show,
-                   {.environment = {"TRIREME_X=x y"}, .folder = hosts.folder()});
+  const auto all = hosts.launch("localhost:2," + kB + ":2," + kC + ":4", 5, show,
+                                {.environment = {"TRIREME_X=x y"}, .folder = hosts.folder()});
   EXPECT_EQ(all.code, 0) << all.err;
   EXPECT_EQ(all.err, "");
   const auto end = " x y " + hosts.folder();
@@ -233,9 +249,10 @@ TEST(Launch, StartsRanksOnOtherHosts) {
                                           "3 1/2 1 " + kB + end, "4 0/1 2 " + kC + end}));
   // All ranks have one address, and rank 0 the socket, on whichever host it is.
   for (const auto& first : {std::string("localhost"), kB}) {
-    const auto address = hosts.launch(first + "," + kC, 2,
-                                      "[ -z \"$TRIREME_STORE_FD\" ] || readlink /proc/self/fd/$TRIREME_STORE_FD | cut -c 1-6; "
-                                      "echo \"$MASTER_ADDR $MASTER_PORT\"; sleep 0.2");
+    const auto address =
+        hosts.launch(first + "," + kC, 2,
+                     "[ -z \"$TRIREME_STORE_FD\" ] || readlink /proc/self/fd/$TRIREME_STORE_FD | cut -c 1-6; "
+                     "echo \"$MASTER_ADDR $MASTER_PORT\"; sleep 0.2");
     const auto lines = sorted_lines(address.out);
     ASSERT_EQ(lines.size(), 3U) << address.out << address.err;
     EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()).size(), 2U) << address.out;
@@ -258,8 +275,10 @@ TEST(Launch, ReportsWhatHappensOnOtherHosts) {
     std::string message;
   };
   const std::vector<Case> cases{
-      {"localhost," + kB + ":2", "[ $RANK = 2 ] && exit 7; " + wait, 7, "rank 2 on host " + kB + " ended with exit code 7"},
-      {kB + "," + kC + ":2", "[ $RANK = 0 ] && kill -9 $$; " + wait, 137, "rank 0 on host " + kB + " was killed by signal 9"},
+      {"localhost," + kB + ":2", "[ $RANK = 2 ] && exit 7; " + wait, 7,
+       "rank 2 on host " + kB + " ended with exit code 7"},
+      {kB + "," + kC + ":2", "[ $RANK = 0 ] && kill -9 $$; " + wait, 137,
+       "rank 0 on host " + kB + " was killed by signal 9"},
       {"localhost," + kB + ":2", "[ $RANK = 1 ] && kill -9 $PPID; " + wait, 5,
        "host " + kB + " is down, or the connection to it was lost, with 2 ranks running"},
       {"localhost:2," + kDown, wait, 5, "host " + kDown + " cannot be reached: ssh: connect to host: No route to host"},
@@ -272,8 +291,9 @@ TEST(Launch, ReportsWhatHappensOnOtherHosts) {
     expect_only_refusal(hosts.launch(where, 3, script), code, message);
     EXPECT_TRUE(all_gone("600.125"));
   }
-  expect_only_refusal(run_process({TRIREME_COMMAND, "launch", "-n", "1", "--rsh", "no-such-shell", "--hosts", kB, "true"}),
-                      2, "no-such-shell: No such file");
+  expect_only_refusal(
+      run_process({TRIREME_COMMAND, "launch", "-n", "1", "--rsh", "no-such-shell", "--hosts", kB, "true"}), 2,
+      "no-such-shell: No such file");
   const auto rsh = std::string("--rsh=") + hosts.folder() + "/rsh";
   expect_only_refusal(launch({"-n", "1", rsh, "--hosts", kB, "no-such-program"}), 2,
                       "host " + kB + ": no-such-program: no such program");
@@ -286,10 +306,66 @@ TEST(Launch, RanksOnOtherHostsGetSignalsAndDoNotOutliveIt) {
                                     {.meanwhile = [](pid_t front) { kill(front, SIGINT); }, .after = 1});
   EXPECT_EQ(stopped.code, 130);
   EXPECT_EQ(stopped.out, "got it\ngot it\n");
-  const auto killed = hosts.launch(where, 2, "exec sleep 600.375", {.meanwhile = [](pid_t front) { kill(front, SIGKILL); },
-                                                                    .after = 1});
+  const auto killed = hosts.launch(where, 2, "exec sleep 600.375",
+                                   {.meanwhile = [](pid_t front) { kill(front, SIGKILL); }, .after = 1});
   EXPECT_EQ(killed.code, 137);
   EXPECT_TRUE(all_gone("600.375"));
+}
+
+/// Whether this machine lets a test have namespaces of its own.
+bool may_unshare() { return run_process({"unshare", "-m", "-n", "-u", "true"}).code == 0; }
+
+// Hides mpirun in a mount namespace.
+TEST(Launch, TrainStartsItsRanksWithoutMpirun) {
+  if (!may_unshare())
+    GTEST_SKIP() << "NOT TESTED: this machine allows no namespaces (unshare), so mpirun stays visible";
+  const FrontBeside front([](const std::string&, const std::string&) {
+    return std::string(
+        "[ -n \"$RANK\" ] || exit 0\necho $RANK/$WORLD_SIZE $TRIREME_LAUNCHER $1\n[ $RANK = 0 ] || kill -9 $$\n");
+  });
+  const auto config = front.folder().write("good.toml", "[data]\nname = \"leaves\"\n");
+  const auto result = run_process({"unshare", "-m", "sh", "-c",
+                                   "for each in " TRIREME_TEST_MPIRUN
+                                   " $(command -v mpirun); do mount --bind /dev/null $(readlink -f $each); done\n"
+                                   "exec " +
+                                       front.command() + " train " + config + " --ranks 2"});
+  expect_refusal(result, 137, "trireme: rank 1 was killed by signal 9, most often because");
+  EXPECT_EQ(sorted_lines(result.out), (Lines{"0/2 launch train", "1/2 launch train"}));
+}
+
+// Two machines with names and addresses of their own, joined by a cable: network and UTS namespaces.
+TEST(Launch, RanksOfTwoMachinesReachRank0) {
+  if (!may_unshare() || run_process({"ip", "-V"}).code != 0)
+    GTEST_SKIP() << "NOT TESTED: this machine allows no namespaces (unshare), or has no ip, so there is no second host";
+  const TemporaryFolder folder;
+  const auto shell = folder.write(
+      "rsh", "#!/bin/sh\nshift\nexec nsenter -t $(cat " + folder.path() + "/machine) -n -u sh -c \"$*\"\n");
+  fs::permissions(shell, fs::perms::owner_all);
+  const auto script =
+      folder.write("script",
+                   "hostname first\nip link set lo up\n"
+                   "unshare -n -u sh -c 'hostname second; exec sleep 600.0625' &\n"
+                   "echo $! >" +
+                       folder.path() +
+                       "/machine\nsleep 0.3\n"
+                       "ip link add cable type veth peer name other netns $!\n"
+                       "ip addr add 10.77.0.1/24 dev cable && ip link set cable up\n"
+                       "nsenter -t $! -n ip addr add 10.77.0.2/24 dev other\n"
+                       "nsenter -t $! -n ip link set other up && nsenter -t $! -n ip link set lo up\n" TRIREME_COMMAND
+                       " launch -n 2 --rsh " +
+                       shell +
+                       " --hosts $1 bash -c "
+                       "'[ $RANK = 0 ] && { echo 0 on $(hostname); sleep 1; exit; }; "
+                       "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && echo 1 on $(hostname) to "
+                       "$MASTER_ADDR'\ncode=$?\nkill $!\nexit $code\n");
+  for (const auto& [hosts, expected] :
+       {std::pair{"10.77.0.1,10.77.0.2", Lines{"0 on first", "1 on second to 10.77.0.1"}},
+        {"10.77.0.2,10.77.0.1", Lines{"0 on second", "1 on first to 10.77.0.2"}},
+        {"localhost,10.77.0.2", Lines{"0 on first", "1 on second to 10.77.0.1"}}}) {
+    const auto result = run_process({"unshare", "-n", "-u", "sh", script, hosts});
+    EXPECT_EQ(result.code, 0) << hosts << "\n" << result.err;
+    EXPECT_EQ(sorted_lines(result.out), expected) << hosts;
+  }
 }
 
 }  // namespace

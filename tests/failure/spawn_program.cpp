@@ -1,4 +1,5 @@
-// A program that calls spawn() as users do. Its first argument names what the ranks do; spawn_test.cpp reads the output.
+// A program that calls spawn() as users do. Its first argument names what the ranks do; spawn_test.cpp reads the
+// output.
 #include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <semaphore>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -46,7 +48,8 @@ void work() {
 
 /// Nothing is left after many calls, in a program that has threads and ignores the ends of children.
 void leak(int calls) {
-  std::thread other([] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+  std::binary_semaphore finished(0);
+  std::thread other([&] { finished.acquire(); });
   std::size_t descriptors = 0, threads = 0;
   for (int i = 0; i < calls; ++i) {
     const auto texts = trireme::spawn(2, [](const LaunchInfo&) { return std::string("done"); });
@@ -69,6 +72,7 @@ void leak(int calls) {
   std::printf("descriptors %+d threads %+d children %d\n",
               static_cast<int>(entries_of("/proc/self/fd")) - static_cast<int>(descriptors),
               static_cast<int>(entries_of("/proc/self/task")) - static_cast<int>(threads), child ? 1 : 0);
+  finished.release();
   other.join();
 }
 
@@ -100,7 +104,8 @@ int main(int argc, char** argv) {
     if (what == "work") work();
     if (what == "leak") leak(std::atoi(how.c_str()));
     if (what == "fail") fail(how);
-    if (what == "sleep") trireme::spawn(2, [](const LaunchInfo&) { std::this_thread::sleep_for(std::chrono::minutes(10)); });
+    if (what == "sleep")
+      trireme::spawn(2, [](const LaunchInfo&) { std::this_thread::sleep_for(std::chrono::minutes(10)); });
     if (what == "ranks") trireme::spawn(std::atoi(how.c_str()), [](const LaunchInfo&) {});
     if (what == "turn") {  // comes to the call only once
       if (access(how.c_str(), F_OK) == 0) return 9;
@@ -114,11 +119,13 @@ int main(int argc, char** argv) {
       setenv("SPAWN_TEST_VARIABLE", "changed", 1);
       const bool in_rank = std::getenv("RANK") != nullptr;
       trireme::spawn(1, [&](const LaunchInfo&) {
-        std::printf("%s %s %d %s\n", argv[3], std::getenv("SPAWN_TEST_VARIABLE"), in_rank, std::getenv("TRIREME_LAUNCHER"));
+        std::printf("%s %s %d %s\n", argv[3], std::getenv("SPAWN_TEST_VARIABLE"), in_rank,
+                    std::getenv("TRIREME_LAUNCHER"));
       });
     }
   } catch (const trireme::RankError& error) {
-    std::fprintf(stderr, "RankError of rank %d, code %d: %s\n", error.rank(), static_cast<int>(error.code()), error.what());
+    std::fprintf(stderr, "RankError of rank %d, code %d: %s\n", error.rank(), static_cast<int>(error.code()),
+                 error.what());
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
