@@ -8,6 +8,7 @@
 #include "core/booster/booster.h"
 #include "core/booster/plugin_loader.h"
 #include "core/booster/program.h"
+#include "core/booster/spawn.h"
 #include "core/booster/task_around.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/first_on_host.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <regex>
+#include <string_view>
 
 #include "apps/command_options.h"
 #include "apps/eval_target.h"
@@ -24,10 +25,11 @@ constexpr const char* kFooter = R"(Examples:
   trireme eval runs/leaves_vit
   trireme predict runs/leaves_vit photos/ --csv
   trireme verify configs/leaves_vit.toml --layouts "dp=1; dp=2; tp=2; dp=2,tp=2,zero=2"
+  trireme launch -n 8 --hosts node1:4,node2:4 trireme train configs/leaves_vit.toml
   trireme config configs/leaves_vit.toml --print
   trireme config --explain train.micro_batch
 
-Ranks are started by --ranks, mpirun, srun or torchrun. Exit codes: 0 done, 1 a bug (verify: layouts differ), 2 config or
+Ranks are started by --ranks, launch, mpirun, srun or torchrun. Exit codes: 0 done, 1 a bug (verify: layouts differ), 2 config or
 command line, 3 data, 4 out of memory, 5 communication, 6 not finite, 7 checkpoint, 128 + n signal n (docs/errors.md).
 )";
 
@@ -146,6 +148,33 @@ void resolve_weights(const CLI::App& app, WeightsArgument& eval) {
   eval.is_checkpoint = target.is_checkpoint;
 }
 
+/// Removes PROGRAM and its arguments, which may look like options of ours, from the arguments of launch.
+std::vector<std::string> take_program(const CLI::App& launch, std::vector<const char*>& arguments) {
+  std::size_t at = 2;
+  for (; at < arguments.size() && arguments[at][0] == '-'; ++at) {
+    if (std::string_view(arguments[at]) == "--") break;
+    const auto* option = launch.get_option_no_throw(arguments[at]);
+    if (option != nullptr && option->get_items_expected_max() > 0) ++at;
+  }
+  at = std::min(at, arguments.size());
+  const bool mark = at < arguments.size() && arguments[at][0] == '-';
+  std::vector<std::string> program(arguments.begin() + static_cast<std::ptrdiff_t>(at) + (mark ? 1 : 0),
+                                   arguments.end());
+  arguments.resize(at);
+  return program;
+}
+
+LaunchCommand finish_launch(CLI::App& app, LaunchCommand& launch) {
+  if (!launch.ranks) refuse(app, "-n N is missing: the number of ranks to start");
+  if (*launch.ranks < 1 || *launch.ranks > 4096)
+    refuse(app, fmt::format("-n {}: must be at least 1 and at most 4096", *launch.ranks));
+  if (launch.program.empty()) refuse(app, "PROGRAM is missing: what to run on the ranks");
+  if (app.get_subcommand("launch")->count("--hosts") + app.get_subcommand("launch")->count("--hostfile") > 1)
+    refuse(app, "--hosts and --hostfile both name the hosts; use only one of them");
+  if (launch.mpi && launch.tag_output) refuse(app, "--tag-output does not work with --mpi; leave out one of them");
+  return launch;
+}
+
 Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("train")) {
     check_ranks(app, parsed.train.ranks);
@@ -196,6 +225,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
   }
   if (app.got_subcommand("plugins")) return parsed.plugins;
   if (app.got_subcommand("env")) return EnvCommand{};
+  if (app.got_subcommand("launch")) return finish_launch(app, parsed.launch);
   const auto& config = parsed.config;
   if (config.config.empty() && config.explain.empty() && !config.explain_all && !config.markdown)
     refuse(app, "name a TOML file, or use --explain KEY");
@@ -218,8 +248,11 @@ Command parse_command_line(int argc, const char* const* argv) {
   for (auto* command : app.get_subcommands([](CLI::App*) { return true; }))
     command->group(is_ours(*command) ? "" : "Commands");
   if (argc == 1) return Answer{fitted(app.help(), kDescriptions)};
+  std::vector<const char*> arguments(argv, argv + argc);
+  if (std::string_view(argv[1]) == "launch")
+    parsed.launch.program = take_program(*app.get_subcommand("launch"), arguments);
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::CallForHelp&) {
     return Answer{help_of(app)};
   } catch (const CLI::CallForVersion& version) {

@@ -67,13 +67,20 @@ struct ConfigCommand {
   bool markdown = false;  ///< print docs/config.md to standard output
 };
 struct EnvCommand {};
+/// Only the front executes it.
+struct LaunchCommand {
+  std::optional<std::int64_t> ranks;
+  std::string hosts, hostfile, shell;
+  bool mpi = false, tag_output = false;
+  std::vector<std::string> program;  ///< and its arguments
+};
 /// Only prints `text` (help, version).
 struct Answer {
   std::string text;
 };
 
 using Command = std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, VerifyCommand, RecordCommand,
-                             CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand>;
+                             CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

@@ -1,12 +1,14 @@
 #include "apps/command_options.h"
 
+#include <memory>
+
 namespace trireme::apps {
 namespace {
 
 constexpr const char* kSetHelp =
     "Override one option of the file. VALUE is TOML; a string needs no quotes. May be given several times";
 constexpr const char* kRanksHelp =
-    "Number of ranks to start on this machine, by mpirun; with GPUs, use one rank per GPU";
+    "Number of ranks to start on this machine, by mpirun if there is one; with GPUs, use one rank per GPU";
 
 // Otherwise CLI11 would take the arguments after `--set a=b` as further values.
 void add_set(CLI::App& command, std::vector<std::string>& set) {
@@ -124,6 +126,37 @@ void add_config(CLI::App& app, Parsed& out) {
   command.add_flag("--markdown", out.config.markdown)->group("");
 }
 
+/// The usage of a command whose last arguments belong to another program; command_line.cpp takes them out.
+class LaunchFormatter : public CLI::Formatter {
+  std::string make_usage(const CLI::App*, std::string name) const override {
+    return "Usage: " + name + " [OPTIONS] PROGRAM [ARGUMENTS...]\n";
+  }
+};
+
+void add_launch(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("launch", "Start ranks of any program, on this machine or on several hosts");
+  const auto formatter = std::make_shared<LaunchFormatter>();
+  formatter->column_width(app.get_formatter()->get_column_width());
+  command.formatter(formatter);
+  command.add_option("-n,--ranks", out.launch.ranks, "Number of ranks to start")->type_name("N");
+  command
+      .add_option(
+          "--hosts", out.launch.hosts,
+          "Hosts with the number of ranks that each may have, filled in this order: node1:4,node2:4. Others than "
+          "this machine are reached by ssh. Default: this machine")
+      ->type_name("HOST:SLOTS,...");
+  command
+      .add_option("--hostfile", out.launch.hostfile,
+                  "The same as a file, with a line \"node1:4\" or \"node1 slots=4\" for each host")
+      ->type_name("FILE");
+  command
+      .add_option("--rsh", out.launch.shell,
+                  "The remote shell's command; default: TRIREME_RSH, else ssh with a time limit")
+      ->type_name("COMMAND");
+  command.add_flag("--tag-output", out.launch.tag_output, "Begin each line of output with [RANK]");
+  command.add_flag("--mpi", out.launch.mpi, "Start the ranks by mpirun");
+}
+
 }  // namespace
 
 void add_commands(CLI::App& app, Parsed& out) {
@@ -139,6 +172,7 @@ void add_commands(CLI::App& app, Parsed& out) {
       ->type_name("");
   add_config(app, out);
   app.add_subcommand("env", "Print versions and devices, for a bug report");
+  add_launch(app, out);
 }
 
 }  // namespace trireme::apps

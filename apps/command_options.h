@@ -21,6 +21,7 @@ struct Parsed {
   LeavesCommand leaves;
   PluginsCommand plugins;
   ConfigCommand config;
+  LaunchCommand launch;
 };
 
 /// Adds all commands, which write to `out`.

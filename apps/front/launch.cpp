@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,8 @@
 #include "apps/front/libraries.h"
 #include "apps/front/mpirun.h"
 #include "apps/front/programs.h"
+#include "apps/front/start_ranks.h"
+#include "apps/front/verdict.h"
 #include "apps/report.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
@@ -48,43 +51,19 @@ int silent_failure(const ChildEnd& end) {
 }
 
 // Reports what a quiet mpirun does not: that a signal ended a rank or mpirun itself.
-int verdict_on(const ChildEnd& end) {
+int verdict_on(const ChildEnd& end, Ranks ranks) {
   const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // the program may handle these without ending
-  if (end.sent != 0 && (!news || end.code == 128 + end.sent)) {
-    if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);  // ends a line with ^C or a progress bar
-    say_error(fmt::format("stopped by signal {} ({})", end.sent, strsignal(end.sent)));
-    return 128 + end.sent;
-  }
+  if (end.sent != 0 && (!news || end.code == 128 + end.sent)) return report_stop(end.sent);
   const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
   if (end.by_signal) {
     say_error(fmt::format("mpirun was ended from outside by signal {} ({}), and its ranks with it", number,
                           strsignal(number)));
     return end.code;
   }
-  switch (number) {
-    case 0:
-      if (end.code != 0 && !end.complained) return silent_failure(end);
-      break;
-    case SIGKILL:
-      say_error(
-          "a rank was killed (signal 9), most often because the machine ran out of memory: use fewer ranks, a smaller "
-          "train.micro_batch, or train.recompute = true");
-      break;
-    case SIGSEGV:
-    case SIGBUS:
-    case SIGFPE:
-    case SIGILL:
-    case SIGABRT:
-    case SIGTRAP:
-    case SIGSYS:
-      say_error(
-          fmt::format("a rank crashed with signal {} ({}). This is a bug in Trireme or in a library that it uses; "
-                      "please report it with the output of `trireme env`",
-                      number, strsignal(number)));
-      break;
-    default:
-      say_error(fmt::format("a rank was ended by signal {} ({})", number, strsignal(number)));
-  }
+  if (number != 0)
+    say_error(ended_by_signal("a rank", number, ranks));
+  else if (end.code != 0 && !end.complained)
+    return silent_failure(end);
   return end.code;
 }
 
@@ -158,7 +137,7 @@ void become_worker(const std::vector<std::string>& arguments) {
 int check(const std::vector<std::string>& arguments) {
   const auto end = run_child(worker_command(arguments), prepare_process);
   // If a signal ended the check, the ranks report errors themselves, unless the user stopped the check.
-  return end.sent != 0 ? verdict_on(end) : end.by_signal ? 0 : end.code;
+  return end.sent != 0 ? verdict_on(end, Ranks::of_trireme) : end.by_signal ? 0 : end.code;
 }
 
 /// A pipe on which ranks wait before they start.
@@ -193,33 +172,64 @@ void start_rank(const std::vector<std::string>& command) {
   replace_by({command.begin() + 1, command.end()});
 }
 
-int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {
-  const auto worker = worker_command(arguments);
+/// The environment of mpirun and its ranks.
+static void prepare_mpirun() {
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 0);  // Open MPI requires PATH
+}
+
+/// Runs the workers by mpirun, and the check while mpirun starts, which takes about as long.
+static int run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& worker,
+                         const std::vector<std::string>& arguments, const std::function<void()>& prepare, Check first) {
   const MpiFiles files(ranks);
-  const auto prepare = [&] {
-    prepare_process();
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    if (threads > 0) setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
-    setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 0);  // Open MPI requires PATH
-    setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
+  const auto prepare_all = [&] {
+    prepare();
+    prepare_mpirun();
   };
-  const auto run = [&] { return verdict_on(run_child(mpirun_command(ranks, files, worker), prepare)); };
-  if (first == Check::no) return run();
-  if (ranks > 2 * cores()) {  // with this many ranks, mpirun would be busy when the check fails
-    if (const int code = check(arguments); code != 0) return code;
-    return run();
-  }
-  // Run the check while mpirun starts, which takes about as long.
+  if (first == Check::no)
+    return verdict_on(run_child(mpirun_command(ranks, files, worker), prepare_all), Ranks::of_trireme);
   auto gate = std::make_unique<Gate>();
-  Child mpirun(mpirun_command(ranks, files, gate->waiting(worker)), prepare);
+  Child mpirun(mpirun_command(ranks, files, gate->waiting(worker)), prepare_all);
   if (const int code = check(arguments); code != 0) {
     gate.reset();
     (void)mpirun.wait();
     return code;
   }
   gate->open(ranks);
-  return verdict_on(mpirun.wait());
+  return verdict_on(mpirun.wait(), Ranks::of_trireme);
+}
+
+int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {
+  const auto worker = worker_command(arguments);
+  const auto prepare = [&] {
+    prepare_process();
+    if (threads > 0) setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
+    setenv("TRIREME_RANKS", std::to_string(ranks).c_str(), 1);
+  };
+  const bool by_mpirun = !find_mpirun().empty();
+  // With this many ranks, mpirun would be busy when the check fails.
+  if (first == Check::yes && (!by_mpirun || ranks > 2 * cores())) {
+    if (const int code = check(arguments); code != 0) return code;
+    first = Check::no;
+  }
+  if (by_mpirun) return run_by_mpirun(ranks, worker, arguments, prepare, first);
+  prepare();
+  return start_ranks({.program = worker,
+                      .environment = own_environment(),
+                      .hosts = share_ranks(static_cast<int>(ranks), {}),
+                      .ranks = Ranks::of_trireme});
+}
+
+int run_program_by_mpirun(const std::vector<std::string>& program, std::int64_t ranks, const std::vector<Host>& hosts,
+                          const std::vector<std::string>& shell) {
+  if (find_mpirun().empty())
+    throw ConfigError(
+        "--mpi needs mpirun, which is not on this machine, or Trireme was built without MPI; install Open MPI (apt-get "
+        "install openmpi-bin), or leave out --mpi");
+  const MpiFiles files(ranks);
+  const auto command = mpirun_command(ranks, files, program, MpiHosts{hosts, shell});
+  return verdict_on(run_child(command, prepare_mpirun), Ranks::of_any_program);
 }
 
 }  // namespace trireme::apps

@@ -1,9 +1,12 @@
-// Starts the worker: in place of this process, once to check a command, or N times under mpirun.
+// Starts the worker: in place of this process, once to check a command, or on N ranks, by mpirun or, where there is
+// none, by our own launcher (start_ranks.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "apps/front/hosts.h"
 
 namespace trireme::apps {
 
@@ -11,7 +14,7 @@ namespace trireme::apps {
 /// @throws ConfigError when it does not exist.
 std::string worker_path();
 
-/// True when mpirun, srun or torchrun started this process.
+/// True when a launcher (mpirun, srun, torchrun, `trireme launch`) started this process.
 bool in_launched_world();
 /// The rank that the launcher gave this process; 0 if it gave none.
 int launched_rank();
@@ -32,8 +35,13 @@ enum class Check { no, yes };
 inline constexpr const char* kStartRank = "start-rank";
 [[noreturn]] void start_rank(const std::vector<std::string>& command);
 
-/// Runs `ranks` workers under mpirun until they end, and forwards signals. Returns the exit code of the first rank that
-/// failed, or 128 + n after signal n. @throws ConfigError when mpirun is not installed.
+/// Runs `ranks` workers until they end, and forwards signals. Returns the exit code of the first rank that failed, or
+/// 128 + n after signal n. @throws ConfigError
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first);
+
+/// Runs any program on these hosts (none: on this machine) by mpirun, which starts its own processes there with `shell`
+/// ("": its own choice). Returns the exit code as run_ranks() does. @throws ConfigError when there is no mpirun
+int run_program_by_mpirun(const std::vector<std::string>& program, std::int64_t ranks, const std::vector<Host>& hosts,
+                          const std::vector<std::string>& shell);
 
 }  // namespace trireme::apps

@@ -15,7 +15,9 @@
 
 #include "apps/command_line.h"
 #include "apps/config_file.h"
+#include "apps/front/agent.h"
 #include "apps/front/launch.h"
+#include "apps/front/launch_command.h"
 #include "apps/front/verify.h"
 #include "apps/report.h"
 #include "core/base/error.h"
@@ -48,6 +50,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
     keep_config(layouts->config);
     return check_output(verify(*layouts));
   }
+  if (const auto* ranks = std::get_if<LaunchCommand>(&command)) return check_output(launch(*ranks));
   signal(SIGPIPE, SIG_DFL);
   if (const auto* predict = std::get_if<PredictCommand>(&command))
     return start(predict->config, predict->set, std::nullopt, arguments);
@@ -69,6 +72,11 @@ void refuse_beside_launcher(const Command& command) {
   if (const auto* eval = std::get_if<EvalCommand>(&command)) refuse(*eval);
   if (std::holds_alternative<VerifyCommand>(command))
     throw ConfigError("verify starts the ranks of each layout itself; run it without mpirun, srun or torchrun");
+  if (std::holds_alternative<LaunchCommand>(command))
+    throw ConfigError(
+        "launch starts ranks, and a launcher (mpirun, srun, torchrun or trireme launch) already started this process "
+        "as "
+        "one; use only one of them");
 }
 
 int fail(const char* what, int code) {
@@ -78,6 +86,7 @@ int fail(const char* what, int code) {
 
 int run(int argc, char** argv) {
   if (argc > 3 && std::string(argv[1]) == kStartRank) start_rank({argv + 2, argv + argc});
+  if (argc == 2 && std::string(argv[1]) == kStartAgent) return run_agent();
   forget_config();
   const bool launched = in_launched_world(), first = !launched || launched_rank() == 0;
   std::array<char, PATH_MAX> working_dir{};

@@ -6,28 +6,18 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <string_view>
 #include <thread>
 
 #include "apps/front/libraries.h"
 #include "apps/front/programs.h"
+#include "apps/front/remote_ranks.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 
 namespace trireme::apps {
 namespace {
-
-// The mpirun of a bundle, else of the MPI that Trireme was built with, else the first one on PATH.
-std::string find_mpirun() {
-  if (const auto bundled = bundled_mpirun(prefix()); !bundled.empty()) return bundled;
-  if (is_program(TRIREME_MPIRUN)) return TRIREME_MPIRUN;
-  const auto found = on_path("mpirun");
-  if (found.empty())
-    throw ConfigError(
-        "--ranks needs mpirun, which is not on this machine; install Open MPI (apt-get install openmpi-bin), or start "
-        "the ranks with srun or torchrun");
-  return found;
-}
 
 // Whether a process may read another one's memory, as Open MPI's shared memory does by default. Many containers forbid
 // the call, and each message would then print a warning.
@@ -52,7 +42,39 @@ std::string root_with_room(std::int64_t ranks) {
                   root, left, needed, text::quantity(ranks, "rank")));
 }
 
+/// The options for ranks on this machine alone: shared memory suffices, and the search for InfiniBand and Omni-Path
+/// takes 0.2 s.
+void add_local_options(std::vector<std::string>& command, const MpiFiles& files) {
+  const auto set_unless_user = [&](const char* name, const std::string& value) {
+    if (environment(fmt::format("OMPI_MCA_{}", name).c_str()).empty() && !value.empty())
+      command.insert(command.end(), {"--mca", name, value});
+  };
+  set_unless_user("pml", "ob1");
+  set_unless_user("btl", "self,vader,tcp");
+  set_unless_user("orte_tmpdir_base", files.folder());
+  set_unless_user("btl_vader_backing_directory", files.shared());
+  // Open MPI requires a remote shell even if it does not use one.
+  if (on_path("ssh").empty() && on_path("rsh").empty())
+    command.insert(command.end(), {"--mca", "plm_rsh_agent", "/bin/sh"});
+}
+
+/// Names the hosts, and the variables that their ranks get. Which network Open MPI uses is its own choice.
+void add_host_options(std::vector<std::string>& command, const MpiHosts& where) {
+  std::vector<std::string> hosts;
+  for (const auto& host : where.hosts) hosts.push_back(fmt::format("{}:{}", host.name, host.slots));
+  command.insert(command.end(), {"-H", text::join(hosts, ",")});
+  if (!where.shell.empty()) command.insert(command.end(), {"--mca", "plm_rsh_agent", text::join(where.shell, " ")});
+  for (const auto& variable : environment_for_hosts())
+    command.insert(command.end(), {"-x", variable.substr(0, variable.find('='))});
+}
+
 }  // namespace
+
+std::string find_mpirun() {
+  if (const auto bundled = bundled_mpirun(prefix()); !bundled.empty()) return bundled;
+  if (std::string_view(TRIREME_MPIRUN).empty()) return "";  // our ranks could not connect
+  return is_program(TRIREME_MPIRUN) ? TRIREME_MPIRUN : on_path("mpirun");
+}
 
 int cores() {
   cpu_set_t set;
@@ -70,7 +92,7 @@ MpiFiles::MpiFiles(std::int64_t ranks)
 }
 
 std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& files,
-                                        const std::vector<std::string>& program) {
+                                        const std::vector<std::string>& program, const MpiHosts& hosts) {
   // Quiet: without mpirun's own message about a failed rank; ours is shorter and printed once.
   std::vector<std::string> command{
       find_mpirun(), "-n", std::to_string(ranks), "--oversubscribe", "--bind-to", "none", "--quiet", "--stdin", "none"};
@@ -78,16 +100,10 @@ std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& file
     command.insert(command.end(), {"--mca", name, value});
   };
   set("opal_signal", "64");  // the last one, which nothing sends: no stack trace of Open MPI's when a rank crashes
-  // All ranks are on one machine: shared memory suffices, and the search for InfiniBand and Omni-Path takes 0.2 s.
-  const auto set_unless_user = [&](const char* name, const std::string& value) {
-    if (environment(fmt::format("OMPI_MCA_{}", name).c_str()).empty() && !value.empty()) set(name, value);
-  };
-  set_unless_user("pml", "ob1");
-  set_unless_user("btl", "self,vader,tcp");
-  set_unless_user("orte_tmpdir_base", files.folder());
-  set_unless_user("btl_vader_backing_directory", files.shared());
-  // Open MPI requires a remote shell even if it does not use one.
-  if (on_path("ssh").empty() && on_path("rsh").empty()) set("plm_rsh_agent", "/bin/sh");
+  if (hosts.hosts.empty())
+    add_local_options(command, files);
+  else
+    add_host_options(command, hosts);
   // A waiting rank spins, which takes time from the others if ranks and their loader threads share cores.
   if (2 * ranks > cores()) set("mpi_yield_when_idle", "1");
   if (!may_read_other_processes()) set("btl_vader_single_copy_mechanism", "none");

@@ -1,4 +1,4 @@
-// The command line of mpirun for ranks on this machine, and the folders of its files.
+// The command line of mpirun, and the folders of its files.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/front/hosts.h"
 #include "apps/front/temporary_folder.h"
 
 namespace trireme::apps {
@@ -27,9 +28,19 @@ class MpiFiles {
   std::optional<TemporaryFolder> shared_;
 };
 
-/// mpirun, with the options that `ranks` ranks of `program` need on this machine. What the user has set in OMPI_MCA_*
-/// stays. @throws ConfigError when there is no mpirun
+/// The mpirun of a bundle, else of the MPI that Trireme was built with, else the first one on PATH; "" if there is none
+/// or Trireme was built without MPI.
+std::string find_mpirun();
+
+/// Where mpirun starts ranks; no hosts: on this machine.
+struct MpiHosts {
+  std::vector<Host> hosts{};
+  std::vector<std::string> shell{};  ///< the remote shell; empty: Open MPI's own choice
+};
+
+/// mpirun, with the options that `ranks` ranks of `program` need. What the user has set in OMPI_MCA_* stays. To be
+/// called only if there is an mpirun.
 std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& files,
-                                        const std::vector<std::string>& program);
+                                        const std::vector<std::string>& program, const MpiHosts& hosts = {});
 
 }  // namespace trireme::apps

@@ -1,5 +1,6 @@
 #include "apps/front/programs.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <climits>
@@ -22,7 +23,10 @@ std::string prefix() {
   return folder.substr(0, folder.rfind('/'));
 }
 
-bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
+bool is_program(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode) && access(path.c_str(), X_OK) == 0;
+}
 
 std::string on_path(const std::string& name) {
   auto rest = environment("PATH");

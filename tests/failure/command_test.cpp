@@ -19,10 +19,15 @@ TEST(Command, AnswersHelpAndVersion) {
   const auto help = trireme({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_EQ(help.err, "");
-  for (const auto* word : {"train", "eval", "predict", "data", "plugins", "config", "env", "Examples:", "Exit codes:"})
+  for (const auto* word :
+       {"train", "eval", "predict", "data", "plugins", "config", "env", "launch", "Examples:", "Exit codes:"})
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
   EXPECT_EQ(trireme({}).out, help.out);
   EXPECT_NE(trireme({"train", "--help"}).out.find("--resume"), std::string::npos);
+  EXPECT_EQ(trireme({"launch", "--help"})
+                .out.find("Start ranks of any program, on this machine or on several hosts\n"
+                          "Usage: trireme launch [OPTIONS] PROGRAM [ARGUMENTS...]\n"),
+            0U);
   const auto version = trireme({"--version"});
   EXPECT_EQ(version.code, 0);
   EXPECT_EQ(version.out, std::string("trireme ") + TRIREME_TEST_VERSION + "\n");
@@ -33,7 +38,7 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
   const auto good = folder.write("good.toml", kGood);
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"trian", "a.toml"},
-       "no command \"trian\" (known: train, eval, predict, verify, data, plugins, config, env); did you mean "
+       "no command \"trian\" (known: train, eval, predict, verify, data, plugins, config, env, launch); did you mean "
        "\"train\"?  "
        "(trireme "
        "--help)"},

@@ -322,7 +322,7 @@ std::vector<pid_t> ranks_of(const SmallRun& run) {
 }
 
 TEST(Train, NoRankOutlivesAnother) {
-  const std::vector<std::pair<int, std::string>> cases{{SIGKILL, "a rank was killed (signal 9)"},
+  const std::vector<std::pair<int, std::string>> cases{{SIGKILL, "a rank was killed by signal 9"},
                                                        {SIGSEGV, "a rank crashed with signal 11 (Segmentation fault)"},
                                                        {SIGABRT, "a rank crashed with signal 6 (Aborted)"},
                                                        {SIGUSR2, "a rank was ended by signal 12 ("}};

@@ -1,0 +1,65 @@
+#include "apps/front/event_loop.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace trireme::apps {
+namespace {
+
+sigset_t queued_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
+    sigaddset(&set, number);
+  return set;
+}
+
+}  // namespace
+
+bool EventLoop::run_once(int milliseconds) {
+  std::vector<pollfd> waiting;
+  for (const auto& [descriptor, none] : watched_) waiting.push_back({descriptor, POLLIN, 0});
+  if (poll(waiting.data(), waiting.size(), milliseconds) <= 0) return false;
+  for (const auto& each : waiting) {
+    if (each.revents == 0) continue;
+    const auto at = watched_.find(each.fd);  // an earlier function may have ended the watch
+    if (at == watched_.end()) continue;
+    const auto on_readable = at->second;  // it may forget itself
+    on_readable();
+  }
+  return true;
+}
+
+SignalQueue::SignalQueue() {
+  const auto set = queued_signals();
+  signal(SIGCHLD, SIG_DFL);  // with an inherited SIG_IGN the exit codes of ranks would be lost
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (descriptor_ < 0) throw ConfigError(fmt::format("cannot receive signals: {}", std::strerror(errno)));
+}
+
+SignalQueue::~SignalQueue() {
+  close(descriptor_);
+  restore();
+}
+
+int SignalQueue::next() const {
+  signalfd_siginfo info{};
+  return read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+void SignalQueue::restore() {
+  const auto set = queued_signals();
+  sigprocmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,38 @@
+// Waits for several descriptors at once and calls the function of each one that can be read.
+#pragma once
+
+#include <functional>
+#include <map>
+
+namespace trireme::apps {
+
+class EventLoop {
+ public:
+  /// Calls `on_readable` when `descriptor` can be read or is at its end, until forget().
+  void watch(int descriptor, std::function<void()> on_readable) { watched_[descriptor] = std::move(on_readable); }
+  void forget(int descriptor) { watched_.erase(descriptor); }
+  /// Waits at most this time for a descriptor. Returns false if none could be read.
+  bool run_once(int milliseconds);
+
+ private:
+  std::map<int, std::function<void()>> watched_;
+};
+
+/// The signals that a launcher handles, as a descriptor that can be watched. They stay blocked, so that none is lost.
+class SignalQueue {
+ public:
+  SignalQueue();
+  ~SignalQueue();
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  /// The next signal that has arrived; 0: none.
+  [[nodiscard]] int next() const;
+  /// To be called in a new process before exec(): it then handles signals as this process did at its start.
+  static void restore();
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace trireme::apps

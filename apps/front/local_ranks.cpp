@@ -1,0 +1,190 @@
+#include "apps/front/local_ranks.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "apps/front/child.h"
+#include "apps/front/programs.h"
+#include "core/base/error.h"
+
+namespace trireme::apps {
+namespace {
+
+struct Pipe {
+  int read_end = -1, write_end = -1;
+  Pipe() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw ConfigError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+    read_end = ends[0];
+    write_end = ends[1];
+  }
+  ~Pipe() {
+    if (read_end >= 0) close(read_end);
+    close_write_end();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  void close_write_end() {
+    if (write_end >= 0) close(std::exchange(write_end, -1));
+  }
+};
+
+/// The variables of one rank. Those of the rank replace what the job's environment has.
+std::vector<std::string> environment_of(int rank, const RankJob& job, int store_socket) {
+  const comm::RankPlace place{rank, job.size, rank - job.first, job.count, job.host};
+  auto set = comm::rank_variables(place, job.store, "launch", store_socket);
+  for (auto& variable : comm::thread_variables(job.count, !comm::host_has_gpu(), job.environment))
+    set.push_back(std::move(variable));
+  std::vector<std::string> environment;
+  for (const auto& variable : job.environment) {
+    const auto name = variable.substr(0, variable.find('='));
+    if (name != "TRIREME_STORE_FD" &&
+        std::none_of(set.begin(), set.end(), [&](const auto& each) { return each.first == name; }))
+      environment.push_back(variable);
+  }
+  for (const auto& [name, value] : set) environment.push_back(fmt::format("{}={}", name, value));
+  return environment;
+}
+
+struct NewProcess {
+  int output = -1, error = -1, store_socket = -1;
+  int failure = -1;  ///< gets errno when the program cannot be executed; closed by exec()
+  pid_t parent = 0;
+};
+
+[[noreturn]] void become_rank(const char* path, char* const* command, char* const* environment,
+                              const NewProcess& process) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != process.parent) _exit(1);
+  setpgid(0, 0);
+  if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
+  dup2(process.output, STDOUT_FILENO);
+  dup2(process.error, STDERR_FILENO);
+  if (process.store_socket >= 0) fcntl(process.store_socket, F_SETFD, 0);
+  signal(SIGPIPE, SIG_DFL);
+  SignalQueue::restore();
+  execvpe(path, command, environment);  // also runs a script without an interpreter's line
+  const int error = errno;
+  (void)!write(process.failure, &error, sizeof error);
+  _exit(127);
+}
+
+}  // namespace
+
+int RankEnd::signal() const { return WIFSIGNALED(status) ? WTERMSIG(status) : 0; }
+
+int RankEnd::code() const { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+std::string find_program(const std::string& name) {
+  if (name.find('/') == std::string::npos) return on_path(name);
+  return is_program(name) ? name : "";
+}
+
+LocalRanks::LocalRanks(EventLoop& loop, const RankJob& job, int store_socket, RankEvents events)
+    : loop_(loop), events_(std::move(events)), ranks_(static_cast<std::size_t>(job.count)) {
+  try {
+    for (int i = 0; i < job.count; ++i) {
+      auto& rank = ranks_[static_cast<std::size_t>(i)];
+      rank.rank = job.first + i;
+      start(rank, job, rank.rank == 0 ? store_socket : -1);
+    }
+  } catch (...) {
+    kill_all();
+    throw;
+  }
+}
+
+void LocalRanks::start(Rank& rank, const RankJob& job, int store_socket) {
+  const auto path = find_program(job.program.at(0));
+  if (path.empty()) throw ConfigError(fmt::format("{}: no such program", job.program[0]));
+  auto program = job.program;
+  auto environment = environment_of(rank.rank, job, store_socket);
+  const auto command = pointers(program), variables = pointers(environment);
+  Pipe output, error, failure;
+  const NewProcess made{output.write_end, error.write_end, store_socket, failure.write_end, getpid()};
+  rank.process = fork();
+  if (rank.process == 0) become_rank(path.c_str(), command.data(), variables.data(), made);
+  if (rank.process < 0)
+    throw ConfigError(fmt::format("cannot start rank {}: {}; start fewer ranks", rank.rank, std::strerror(errno)));
+  setpgid(rank.process, rank.process);  // in both processes, so that a signal finds the group
+  int reason = 0;
+  failure.close_write_end();
+  if (read(failure.read_end, &reason, sizeof reason) == sizeof reason)
+    throw ConfigError(fmt::format("{}: cannot be executed: {}", job.program[0], std::strerror(reason)));
+  Pipe* const pipes[] = {&output, &error};
+  for (int i = 0; i < 2; ++i) {
+    rank.descriptors[i] = std::exchange(pipes[i]->read_end, -1);
+    fcntl(rank.descriptors[i], F_SETFL, O_NONBLOCK);
+    loop_.watch(rank.descriptors[i], [this, &rank, i] { read_output(rank, i); });
+  }
+}
+
+LocalRanks::~LocalRanks() { kill_all(); }
+
+void LocalRanks::kill_all() {
+  send(SIGKILL);
+  for (auto& rank : ranks_) {
+    if (rank.process > 0) waitpid(std::exchange(rank.process, -1), nullptr, 0);
+    for (int& descriptor : rank.descriptors) {
+      if (descriptor < 0) continue;
+      loop_.forget(descriptor);
+      close(std::exchange(descriptor, -1));
+    }
+  }
+}
+
+void LocalRanks::send(int signal) {
+  // Processes that a rank has started end with it, but a notice is for the rank alone.
+  const bool notice = signal == SIGUSR1 || signal == SIGUSR2;
+  for (const auto& rank : ranks_)
+    if (rank.process > 0) kill(notice ? rank.process : -rank.process, signal);
+}
+
+bool LocalRanks::busy() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.process > 0; });
+}
+
+void LocalRanks::collect() {
+  for (auto& rank : ranks_) {
+    int status = 0;
+    if (rank.process <= 0 || waitpid(rank.process, &status, WNOHANG) != rank.process) continue;
+    // What it wrote is read before its end is reported. Processes that it left behind may still hold the pipes.
+    for (int i = 0; i < 2; ++i) {
+      read_output(rank, i);
+      close_output(rank, i);
+    }
+    rank.process = -1;
+    events_.ended({rank.rank, status});
+  }
+}
+
+void LocalRanks::read_output(Rank& rank, int index) {
+  std::array<char, 65536> text{};
+  // At most a few parts, so that one rank's output does not delay the others'.
+  for (int part = 0; part < 4 && rank.descriptors[index] >= 0; ++part) {
+    const auto length = read(rank.descriptors[index], text.data(), text.size());
+    if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (length <= 0) return close_output(rank, index);
+    events_.output(rank.rank, index + 1, std::string_view(text.data(), static_cast<std::size_t>(length)));
+  }
+}
+
+void LocalRanks::close_output(Rank& rank, int index) {
+  if (rank.descriptors[index] < 0) return;
+  loop_.forget(rank.descriptors[index]);
+  close(std::exchange(rank.descriptors[index], -1));
+  events_.output(rank.rank, index + 1, "");
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,87 @@
+// The ranks of one host: as processes of this machine, or through an agent on another one (remote_ranks.h).
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/front/event_loop.h"
+#include "core/comm/rank_variables.h"
+
+namespace trireme::apps {
+
+/// What a host has to start.
+struct RankJob {
+  std::vector<std::string> program;      ///< the program and its arguments
+  std::vector<std::string> environment;  ///< NAME=VALUE
+  int size = 1;                          ///< ranks on all hosts
+  int first = 0, count = 1;              ///< the ranks of this host
+  int host = 0;                          ///< index of this host
+  comm::StoreAddress store;
+};
+
+/// How a process ended, as waitpid() says it.
+struct RankEnd {
+  int rank = 0, status = 0;
+  /// The signal that ended it; 0: none.
+  [[nodiscard]] int signal() const;
+  /// Its exit code; 128 + n if signal n ended it.
+  [[nodiscard]] int code() const;
+};
+
+/// What a host reports. Functions are called from within EventLoop::run_once().
+struct RankEvents {
+  /// A part of rank `rank`'s standard output (1) or error (2); "" at its end.
+  std::function<void(int rank, int stream, std::string_view text)> output;
+  std::function<void(const RankEnd& end)> ended;
+};
+
+/// Ranks on any host.
+class HostRanks {
+ public:
+  virtual ~HostRanks() = default;
+  /// Sends a signal to every rank that runs.
+  virtual void send(int signal) = 0;
+  /// Whether the end of a rank is not reported yet.
+  [[nodiscard]] virtual bool busy() const = 0;
+};
+
+/// The name or path of a program as a file that can be executed; "" if there is none.
+std::string find_program(const std::string& name);
+
+/// Ranks of this machine, each in a process group of its own, which gets the signals (the rank alone gets SIGUSR1 and
+/// SIGUSR2). They end with this process, even
+/// if it is killed. Their standard input is /dev/null.
+class LocalRanks final : public HostRanks {
+ public:
+  /// Starts the ranks. `store_socket`: rank 0 inherits it; -1: none. @throws ConfigError when the program cannot run;
+  /// no rank is left then
+  LocalRanks(EventLoop& loop, const RankJob& job, int store_socket, RankEvents events);
+  /// Kills ranks that still run.
+  ~LocalRanks() override;
+  void send(int signal) override;
+  [[nodiscard]] bool busy() const override;
+  /// To be called after SIGCHLD: reports the ranks that have ended.
+  void collect();
+
+ private:
+  struct Rank {
+    int rank = 0;
+    pid_t process = -1;             ///< -1: has ended
+    int descriptors[2] = {-1, -1};  ///< its standard output and error
+  };
+  void start(Rank& rank, const RankJob& job, int store_socket);
+  void read_output(Rank& rank, int index);
+  void close_output(Rank& rank, int index);
+  void kill_all();
+
+  EventLoop& loop_;
+  RankEvents events_;
+  std::vector<Rank> ranks_;  // fixed after the start: the loop refers to its elements
+};
+
+}  // namespace trireme::apps

@@ -1,0 +1,250 @@
+#include "apps/front/start_ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "apps/front/event_loop.h"
+#include "apps/front/local_ranks.h"
+#include "apps/front/rank_output.h"
+#include "apps/front/remote_ranks.h"
+#include "apps/report.h"
+#include "core/base/environment.h"
+#include "core/base/error.h"
+
+namespace trireme::apps {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kAfterFailure{5}, kAfterSignal{15}, kAfterKill{3};
+/// A rank that loses its peer fails at once. Which of the two ended first is then known only by how they ended.
+constexpr std::chrono::milliseconds kSameTime{300};
+
+/// MASTER_PORT as the user has set it, 0 if unset. @throws ConfigError
+int wanted_port() {
+  const auto text = environment("MASTER_PORT");
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (!text.empty() && (error != std::errc() || *end != '\0' || port < 1 || port > 65535))
+    throw ConfigError(
+        fmt::format("MASTER_PORT={}: expected a port number from 1 to 65535; unset it to use any free port", text));
+  return port;
+}
+
+/// Why the run failed.
+struct Cause {
+  std::string message;  ///< "": the rank has reported it
+  int code = 0;
+  bool by_signal = false;
+  Clock::time_point when;
+};
+
+class Run {
+ public:
+  explicit Run(const StartOptions& options)
+      : options_(options), outputs_{{stdout, options.tag_output}, {stderr, options.tag_output}} {}
+  int until_end();
+
+ private:
+  [[nodiscard]] comm::StoreAddress store_address() const;
+  void start_host(std::size_t index);
+  void start_others();
+  void on_signals();
+  void on_end(const RankEnd& end);
+  void fail(const Cause& cause);
+  void send(int signal);
+  /// Sends the signal to all ranks, and SIGKILL when they still run after this time.
+  void end_all(int signal, std::chrono::seconds patience);
+  void check_deadline();
+  [[nodiscard]] bool busy() const;
+  [[nodiscard]] std::string name_of(int rank) const;
+  [[nodiscard]] RankEvents events();
+
+  const StartOptions& options_;
+  EventLoop loop_;
+  SignalQueue signals_;
+  RankOutput outputs_[2];
+  std::set<int> complained_;  ///< ranks that wrote to standard error
+  std::optional<comm::StoreSocket> store_;
+  comm::StoreAddress address_;
+  LocalRanks* local_ = nullptr;
+  std::vector<std::unique_ptr<HostRanks>> hosts_;
+  int stop_ = 0, last_signal_ = 0;
+  std::optional<Cause> cause_;
+  std::optional<Clock::time_point> deadline_;
+  bool killed_ = false;
+};
+
+comm::StoreAddress Run::store_address() const {
+  if (options_.hosts.size() == 1 && options_.hosts[0].here) return {};
+  if (const auto set = environment("MASTER_ADDR"); !set.empty()) return {set, 0};
+  const auto& first = options_.hosts[0];
+  return {first.here ? own_address_towards(options_.hosts[1].name) : first.name, 0};
+}
+
+int Run::until_end() {
+  address_ = store_address();
+  loop_.watch(signals_.descriptor(), [this] { on_signals(); });
+  if (options_.hosts[0].here) {
+    const bool alone = options_.hosts.size() == 1;
+    store_.emplace(alone, alone ? 0 : wanted_port());
+    address_.port = store_->port();
+    start_host(0);
+    store_.reset();  // rank 0 has it
+    start_others();
+  } else {
+    address_.port = wanted_port();
+    start_host(0);  // it reports the port, and the others start then
+  }
+  while (busy()) {
+    (void)loop_.run_once(100);
+    for (auto& output : outputs_) output.write_waiting();
+    check_deadline();
+  }
+  if (stop_ != 0) return report_stop(stop_);
+  if (!cause_) return 0;
+  if (!cause_->message.empty()) say_error(cause_->message);
+  return cause_->code;
+}
+
+RankEvents Run::events() {
+  return {.output =
+              [this](int rank, int stream, std::string_view text) {
+                if (stream == STDERR_FILENO && !text.empty()) complained_.insert(rank);
+                outputs_[stream == STDERR_FILENO ? 1 : 0].add(rank, text);
+              },
+          .ended = [this](const RankEnd& end) { on_end(end); }};
+}
+
+void Run::start_host(std::size_t index) {
+  const auto& share = options_.hosts[index];
+  RankJob job{.program = options_.program,
+              .environment = share.here ? options_.environment : environment_for_hosts(),
+              .size = options_.hosts.back().first + options_.hosts.back().count,
+              .first = share.first,
+              .count = share.count,
+              .host = static_cast<int>(index),
+              .store = address_};
+  if (share.here) {
+    auto ranks = std::make_unique<LocalRanks>(loop_, job, store_ ? store_->descriptor() : -1, events());
+    local_ = ranks.get();
+    hosts_.push_back(std::move(ranks));
+    return;
+  }
+  const RemoteEvents remote{.ranks = events(),
+                            .port =
+                                [this](int port) {
+                                  address_.port = port;
+                                  if (!cause_ && stop_ == 0) start_others();
+                                },
+                            .failed =
+                                [this](const HostFailure& failure) {
+                                  fail({failure.message, failure.code, true, Clock::now()});
+                                }};
+  hosts_.push_back(std::make_unique<RemoteRanks>(loop_, share.name, options_.shell, job, remote));
+}
+
+void Run::start_others() {
+  for (std::size_t i = hosts_.size(); i < options_.hosts.size(); ++i) start_host(i);
+}
+
+void Run::on_signals() {
+  while (const int number = signals_.next()) {
+    switch (number) {
+      case SIGCHLD:
+        if (local_ != nullptr) local_->collect();
+        break;
+      case SIGTSTP:  // the ranks are in process groups of their own, which the terminal does not stop
+        send(number);
+        raise(SIGSTOP);
+        break;
+      case SIGUSR1:
+      case SIGUSR2:
+      case SIGCONT:
+        last_signal_ = number;
+        send(number);
+        break;
+      default:
+        if (stop_ == 0 && !cause_) stop_ = number;
+        end_all(number, kAfterSignal);
+    }
+  }
+}
+
+void Run::send(int signal) {
+  for (const auto& host : hosts_) host->send(signal);
+}
+
+void Run::end_all(int signal, std::chrono::seconds patience) {
+  send(signal);
+  if (!deadline_) deadline_ = Clock::now() + patience;
+}
+
+void Run::check_deadline() {
+  if (!deadline_ || Clock::now() < *deadline_) return;
+  if (killed_) {  // a host that does not answer
+    local_ = nullptr;
+    hosts_.clear();
+    return;
+  }
+  send(SIGKILL);
+  killed_ = true;
+  deadline_ = Clock::now() + kAfterKill;
+}
+
+bool Run::busy() const {
+  return std::any_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->busy(); });
+}
+
+std::string Run::name_of(int rank) const {
+  if (options_.ranks == Ranks::of_trireme) return fmt::format("rank {}", rank);
+  auto host = options_.hosts.begin();
+  while (rank >= host->first + host->count) ++host;
+  return fmt::format("rank {} on host {}", rank, host->name);
+}
+
+void Run::on_end(const RankEnd& end) {
+  if (end.status == 0) return;
+  if (end.signal() != 0 && end.signal() == last_signal_ && !cause_ && stop_ == 0) {
+    stop_ = end.signal();  // a signal to this process that the program does not handle
+    return end_all(SIGTERM, kAfterFailure);
+  }
+  const auto name = name_of(end.rank);
+  const bool silent = complained_.count(end.rank) == 0;
+  std::string message;
+  if (end.signal() != 0)
+    message = ended_by_signal(name, end.signal(), options_.ranks);
+  else if (options_.ranks == Ranks::of_any_program || silent)
+    message = fmt::format("{} ended with exit code {}{}", name, end.code(), silent ? " and no message" : "");
+  fail({message, end.code(), end.signal() != 0, Clock::now()});
+}
+
+void Run::fail(const Cause& cause) {
+  if (stop_ != 0) return;
+  const bool sent = cause.code == 128 + SIGTERM || (killed_ && cause.code == 128 + SIGKILL);
+  const bool is_earlier =
+      cause_ && !cause_->by_signal && cause.by_signal && !sent && cause.when - cause_->when < kSameTime;
+  if (!cause_ || is_earlier) cause_ = cause;
+  if (!deadline_) end_all(SIGTERM, kAfterFailure);
+}
+
+}  // namespace
+
+int start_ranks(const StartOptions& options) { return Run(options).until_end(); }
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> out;
+  for (char** variable = environ; *variable != nullptr; ++variable) out.emplace_back(*variable);
+  return out;
+}
+
+}  // namespace trireme::apps

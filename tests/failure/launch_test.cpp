@@ -1,0 +1,372 @@
+// `trireme launch` with small shell scripts as ranks: output, exit codes, signals, and hosts that a script plays.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "tests/failure/counted_front.h"
+#include "tests/failure/refusal.h"
+
+namespace trireme::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+ProcessResult launch(std::vector<std::string> arguments, const ProcessOptions& options = {}) {
+  arguments.insert(arguments.begin(), {TRIREME_COMMAND, "launch"});
+  return run_process(arguments, options);
+}
+
+ProcessResult launch_script(int ranks, const std::string& script, const ProcessOptions& options = {}) {
+  return launch({"-n", std::to_string(ranks), "sh", "-c", script}, options);
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  auto lines = lines_of(text);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+/// Whether no process has `text` in its command line, now or within a second.
+bool all_gone(const std::string& text) {
+  for (int tries = 0; tries < 100; ++tries) {
+    if (processes_with(text).empty()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+/// Waits until this many processes have `text` in their command line.
+void wait_for_processes(const std::string& text, std::size_t count) {
+  for (int tries = 0; tries < 1000 && processes_with(text).size() < count; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+using Lines = std::vector<std::string>;
+
+TEST(Launch, SetsTheVariablesOfEachRank) {
+  const ProcessOptions plain{.environment = {"OMP_NUM_THREADS", "OMP_WAIT_POLICY", "TRIREME_STORE_FD=9"}};
+  const auto result = launch_script(3,
+                                    "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR "
+                                    "$TRIREME_LAUNCHER $OMP_WAIT_POLICY",
+                                    plain);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(sorted_lines(result.out), (Lines{"0/3 0/3 0 127.0.0.1 launch passive", "1/3 1/3 0 127.0.0.1 launch passive",
+                                             "2/3 2/3 0 127.0.0.1 launch passive"}));
+  if (!fs::exists("/dev/nvidiactl")) {
+    EXPECT_EQ(launch_script(2, "echo $OMP_NUM_THREADS", plain).out, "1\n1\n");
+  }
+  EXPECT_EQ(launch_script(1, "echo ${OMP_NUM_THREADS-none}", plain).out, "none\n");
+  EXPECT_EQ(launch_script(2, "echo $OMP_NUM_THREADS", {.environment = {"OMP_NUM_THREADS=3"}}).out, "3\n3\n");
+  // Rank 0 alone inherits the socket, which listens on the port of all ranks.
+  const auto socket = launch_script(2,
+                                    "grep -q \"$(printf ':%04X 00000000:0000 0A' $MASTER_PORT)\" /proc/net/tcp && echo "
+                                    "$RANK $(readlink /proc/self/fd/${TRIREME_STORE_FD-none} | cut -c 1-7); sleep 0.3",
+                                    plain);
+  EXPECT_EQ(sorted_lines(socket.out), (Lines{"0 socket:", "1"})) << socket.err;
+}
+
+TEST(Launch, GivesArgumentsToTheProgram) {
+  EXPECT_EQ(launch({"-n", "1", "printf", "%s|", "a b", "--hosts", "-n", "7", "--", "train", ""}).out,
+            "a b|--hosts|-n|7|--|train||");
+  EXPECT_EQ(launch({"--tag-output", "--ranks", "1", "--", "printf", "x"}).out, "[0] x");
+  const TemporaryFolder folder;
+  const auto script = folder.write("a program", "echo started\n");  // has no interpreter's line
+  fs::permissions(script, fs::perms::owner_all);
+  EXPECT_EQ(launch({"-n", "1", "./a program"}, {.folder = folder.path()}).out, "started\n");
+  EXPECT_EQ(launch_script(1, "read line || echo nothing").out, "nothing\n");
+}
+
+TEST(Launch, ForwardsWholeLines) {
+  const auto torn = launch_script(
+      4, "for i in $(seq 300); do printf \"<$RANK$RANK$RANK\"; printf '....'; printf \"$RANK>\\n\"; done");
+  EXPECT_EQ(torn.code, 0);
+  const auto lines = lines_of(torn.out);
+  EXPECT_EQ(lines.size(), 1200U);
+  for (const auto& line : lines) {
+    const auto rank = line.substr(1, 1);
+    ASSERT_EQ(line, "<" + rank + rank + rank + "...." + rank + ">");
+  }
+  EXPECT_EQ(sorted_lines(launch({"-n", "2", "--tag-output", "sh", "-c", "echo out; echo err >&2"}).out),
+            (Lines{"[0] out", "[1] out"}));
+  EXPECT_EQ(sorted_lines(launch({"-n", "2", "--tag-output", "sh", "-c", "echo err >&2"}).err),
+            (Lines{"[0] err", "[1] err"}));
+  // The end of a line is not waited for, and bytes stay as they are.
+  EXPECT_EQ(launch_script(1, "printf 'a\\rb\\000c\\377'").out, std::string("a\rb\0c\xff", 6));
+  EXPECT_EQ(
+      launch_script(2, "[ $RANK = 0 ] && { printf begin; sleep 1; printf end; exit; }; sleep 0.6; echo whole").out,
+      "begin\nwhole\nend");
+  EXPECT_EQ(launch_script(2, "yes | head -c 300000").out.size(), 600000U);
+}
+
+TEST(Launch, EndsAllRanksWhenOneFails) {
+  const auto host = host_name();
+  struct Case {
+    std::string script;
+    int code;
+    std::string message;
+  };
+  const TemporaryFolder folder;
+  const auto& at = folder.path();
+  const std::vector<Case> cases{
+      {"[ $RANK = 1 ] && exit 3; exec sleep 600.25", 3,
+       "rank 1 on host " + host + " ended with exit code 3 and no message"},
+      {"[ $RANK = 2 ] && kill -9 $$; exec sleep 600.25", 137,
+       "rank 2 on host " + host + " was killed by signal 9, most"},
+      {"[ $RANK = 0 ] && kill -SEGV $$; exec sleep 600.25", 139,
+       "rank 0 on host " + host + " crashed with signal 11 (Segmentation fault)"},
+      // These are not ended by SIGTERM.
+      {"trap '' TERM; [ $RANK = 0 ] && exit 4; sleep 600.25", 4, "rank 0 on host " + host + " ended with exit code 4"},
+      // Losing a peer is the consequence, not the cause: rank 0 ends first, and rank 1 just after it.
+      {"trap '' TERM; await() { until [ -e " + at +
+           "/$1 ]; do sleep 0.01; done; }\n"
+           "case $RANK in 0) await ready; : >" +
+           at +
+           "/lost; exit 5;; "
+           "1) : >" +
+           at + "/ready; await lost; sleep 0.05; kill -9 $$;; esac",
+       137, "rank 1 on host " + host},
+  };
+  for (const auto& [script, code, message] : cases) {
+    SCOPED_TRACE(script);
+    expect_only_refusal(launch_script(3, script), code, message);
+    EXPECT_TRUE(all_gone("600.25"));
+  }
+  const auto said = launch_script(2, "[ $RANK = 1 ] && { echo why >&2; exit 3; }; exec sleep 600.25");
+  EXPECT_EQ(said.err, "why\ntrireme: rank 1 on host " + host + " ended with exit code 3\n");
+}
+
+TEST(Launch, ForwardsSignals) {
+  const std::string waiting = "trap 'echo $RANK got it; exit' TERM INT HUP; : 600.5; while :; do sleep 0.05; done";
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    const auto stopped = launch_script(2, waiting, {.meanwhile = [&](pid_t front) {
+                                         wait_for_processes("600.5", 3);
+                                         std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                                         kill(front, signal);
+                                       }});
+    EXPECT_EQ(stopped.code, 128 + signal);
+    EXPECT_EQ(sorted_lines(stopped.out), (Lines{"0 got it", "1 got it"}));
+    EXPECT_NE(stopped.err.find("trireme: stopped by signal " + std::to_string(signal)), std::string::npos)
+        << stopped.err;
+    EXPECT_TRUE(all_gone("600.5"));
+  }
+  const auto noticed = launch_script(2, "trap 'echo noticed; exit 0' USR1; while :; do sleep 0.05; done",
+                                     {.meanwhile = [](pid_t front) { kill(front, SIGUSR1); }, .after = 0.6});
+  EXPECT_EQ(noticed.code, 0) << noticed.err;
+  EXPECT_EQ(noticed.out, "noticed\nnoticed\n");
+  const auto killed = launch({"-n", "3", "sleep", "600.75"}, {.meanwhile = [](pid_t front) {
+                               wait_for_processes("600.75", 4);
+                               kill(front, SIGKILL);
+                             }});
+  EXPECT_EQ(killed.code, 137);
+  EXPECT_TRUE(all_gone("600.75"));
+}
+
+TEST(Launch, RefusesBeforeAnyRankStarts) {
+  const TemporaryFolder folder;
+  const auto hostfile = folder.write("hosts", "# none\n"), wrong = folder.write("wrong", "a slots=2\nb max=3\n");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{"true"}, "-n N is missing: the number of ranks to start  (trireme launch --help)"},
+      {{"-n", "0", "true"}, "-n 0: must be at least 1 and at most 4096"},
+      {{"-n", "4097", "true"}, "-n 4097: must be at least 1 and at most 4096"},
+      {{"-n", "two", "true"}, "two: must be an integer"},
+      {{"-n", "2"}, "PROGRAM is missing"},
+      {{"-n", "2", "--host", "a", "true"}, "no option --host; did you mean \"--hosts\"?"},
+      {{"-n", "2", "no-such-program"}, "no-such-program: no such program on PATH"},
+      {{"-n", "2", "./no-such-program"}, "./no-such-program: no such program"},
+      {{"-n", "2", "/usr"}, "/usr: no such program"},
+      {{"-n", "3", "--hosts", "localhost:2", "true"}, "-n 3: the hosts have 2 slots (localhost:2)"},
+      {{"-n", "1", "--hosts", "a:b", "true"}, "\"a:b\": the number of slots must be from 1 to 4096; write HOST:SLOTS"},
+      {{"-n", "1", "--hosts", "a:0", "true"}, "the number of slots must be from 1 to 4096"},
+      {{"-n", "1", "--hosts", "a,,b", "true"}, "--hosts a,,b: a host is missing; write HOST:SLOTS, such as node1:4"},
+      {{"-n", "1", "--hosts", ":2", "true"}, "\":2\" has no host"},
+      {{"-n", "1", "--hosts", "a=2", "true"}, "\"a=2\" is not the name of a host"},
+      {{"-n", "1", "--hosts", "a", "--hostfile", hostfile, "true"}, "use only one of them"},
+      {{"-n", "1", "--hostfile", hostfile, "true"}, "has no host"},
+      {{"-n", "1", "--hostfile", wrong, "true"},
+       "wrong:2: \"max=3\" after the host; write HOST, HOST:2 or HOST slots=2"},
+      {{"-n", "1", "--hostfile", "/nowhere", "true"}, "--hostfile /nowhere: cannot be read: No such file"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    SCOPED_TRACE(expected);
+    expect_only_refusal(launch(arguments), 2, expected);
+  }
+  const auto nested = launch({"-n", "2", TRIREME_COMMAND, "launch", "-n", "2", "true"});
+  EXPECT_EQ(nested.code, 2);
+  EXPECT_EQ(nested.err.find("trireme: launch starts ranks, and a launcher"), 0U) << nested.err;
+  EXPECT_EQ(lines_of(nested.err).size(), 2U) << nested.err;
+  const auto broken = folder.write("broken", "#!/nowhere/interpreter\n");
+  fs::permissions(broken, fs::perms::owner_all);
+  expect_only_refusal(launch({"-n", "2", broken}), 2, "broken: cannot be executed: No such file");
+}
+
+// Addresses for documentation stand for hosts: no network has them, and their lookup asks no server.
+const std::string kB = "192.0.2.1", kC = "192.0.2.2", kDown = "192.0.2.3", kBare = "192.0.2.4", kOld = "192.0.2.5";
+
+/// A remote shell that runs the command on this machine, or plays a host that has a problem.
+class FakeHosts {
+ public:
+  FakeHosts() {
+    const auto script =
+        folder_.write("rsh", "#!/bin/sh\nFAKE_HOST=$1; shift\ncase $FAKE_HOST in\n" + kDown +
+                                 ") echo 'ssh: connect to host: No route to host' >&2; exit 255;;\n" + kBare +
+                                 ") exec sh -c 'exec /nowhere/trireme start-agent';;\n" + kOld +
+                                 ") printf '\\000trireme-agent 0.0.1\\n'; exec sleep 600.125;;\nesac\n"
+                                 "echo 'Welcome to this host!'\ncd /\nexport FAKE_HOST\nexec sh -c \"$*\"\n");
+    fs::permissions(script, fs::perms::owner_all);
+    shell_ = script;
+  }
+  ProcessResult launch(const std::string& hosts, int ranks, const std::string& script,
+                       ProcessOptions options = {}) const {
+    options.environment.push_back("TRIREME_RSH=" + shell_ + " ");
+    return tests::launch({"-n", std::to_string(ranks), "--hosts", hosts, "sh", "-c", script}, options);
+  }
+  [[nodiscard]] const std::string& folder() const { return folder_.path(); }
+
+ private:
+  TemporaryFolder folder_;
+  std::string shell_;
+};
+
+TEST(Launch, StartsRanksOnOtherHosts) {
+  const FakeHosts hosts;
+  const std::string show = "echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK ${FAKE_HOST-here} $TRIREME_X $(pwd)";
+  const auto all = hosts.launch("localhost:2," + kB + ":2," + kC + ":4", 5, show,
+                                {.environment = {"TRIREME_X=x y"}, .folder = hosts.folder()});
+  EXPECT_EQ(all.code, 0) << all.err;
+  EXPECT_EQ(all.err, "");
+  const auto end = " x y " + hosts.folder();
+  EXPECT_EQ(sorted_lines(all.out), (Lines{"0 0/2 0 here" + end, "1 1/2 0 here" + end, "2 0/2 1 " + kB + end,
+                                          "3 1/2 1 " + kB + end, "4 0/1 2 " + kC + end}));
+  // All ranks have one address, and rank 0 the socket, on whichever host it is.
+  for (const auto& first : {std::string("localhost"), kB}) {
+    const auto address =
+        hosts.launch(first + "," + kC, 2,
+                     "[ -z \"$TRIREME_STORE_FD\" ] || readlink /proc/self/fd/$TRIREME_STORE_FD | cut -c 1-6; "
+                     "echo \"$MASTER_ADDR $MASTER_PORT\"; sleep 0.2");
+    const auto lines = sorted_lines(address.out);
+    ASSERT_EQ(lines.size(), 3U) << address.out << address.err;
+    EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()).size(), 2U) << address.out;
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), "socket"), 1);
+    if (first == kB) {
+      EXPECT_EQ(address.out.find("127.0.0.1"), std::string::npos) << address.out;
+      EXPECT_NE(address.out.find(kB + " "), std::string::npos) << address.out;
+    }
+  }
+  const auto quiet = hosts.launch(kB + ":2", 2, "yes | head -c 300000");
+  EXPECT_EQ(quiet.out.size(), 600000U);
+}
+
+TEST(Launch, ReportsWhatHappensOnOtherHosts) {
+  const FakeHosts hosts;
+  const std::string wait = "exec sleep 600.125";
+  struct Case {
+    std::string hosts, script;
+    int code;
+    std::string message;
+  };
+  const std::vector<Case> cases{
+      {"localhost," + kB + ":2", "[ $RANK = 2 ] && exit 7; " + wait, 7,
+       "rank 2 on host " + kB + " ended with exit code 7"},
+      {kB + "," + kC + ":2", "[ $RANK = 0 ] && kill -9 $$; " + wait, 137,
+       "rank 0 on host " + kB + " was killed by signal 9"},
+      {"localhost," + kB + ":2", "[ $RANK = 1 ] && kill -9 $PPID; " + wait, 5,
+       "host " + kB + " is down, or the connection to it was lost, with 2 ranks running"},
+      {"localhost:2," + kDown, wait, 5, "host " + kDown + " cannot be reached: ssh: connect to host: No route to host"},
+      {kDown + ":2," + kB, wait, 5, "host " + kDown + " cannot be reached"},
+      {"localhost:2," + kBare, wait, 2, "host " + kBare + " has no "},
+      {"localhost:2," + kOld, wait, 2, "host " + kOld + " has Trireme 0.0.1 and this machine " TRIREME_TEST_VERSION},
+  };
+  for (const auto& [where, script, code, message] : cases) {
+    SCOPED_TRACE(message);
+    expect_only_refusal(hosts.launch(where, 3, script), code, message);
+    EXPECT_TRUE(all_gone("600.125"));
+  }
+  expect_only_refusal(
+      run_process({TRIREME_COMMAND, "launch", "-n", "1", "--rsh", "no-such-shell", "--hosts", kB, "true"}), 2,
+      "no-such-shell: No such file");
+  const auto rsh = std::string("--rsh=") + hosts.folder() + "/rsh";
+  expect_only_refusal(launch({"-n", "1", rsh, "--hosts", kB, "no-such-program"}), 2,
+                      "host " + kB + ": no-such-program: no such program");
+}
+
+TEST(Launch, RanksOnOtherHostsGetSignalsAndDoNotOutliveIt) {
+  const FakeHosts hosts;
+  const auto where = "localhost," + kB;
+  const auto stopped = hosts.launch(where, 2, "trap 'echo got it; exit' INT; while :; do sleep 0.05; done",
+                                    {.meanwhile = [](pid_t front) { kill(front, SIGINT); }, .after = 1});
+  EXPECT_EQ(stopped.code, 130);
+  EXPECT_EQ(stopped.out, "got it\ngot it\n");
+  const auto killed = hosts.launch(where, 2, "exec sleep 600.375",
+                                   {.meanwhile = [](pid_t front) { kill(front, SIGKILL); }, .after = 1});
+  EXPECT_EQ(killed.code, 137);
+  EXPECT_TRUE(all_gone("600.375"));
+}
+
+/// Whether this machine lets a test have namespaces of its own.
+bool may_unshare() { return run_process({"unshare", "-m", "-n", "-u", "true"}).code == 0; }
+
+// Hides mpirun in a mount namespace.
+TEST(Launch, TrainStartsItsRanksWithoutMpirun) {
+  if (!may_unshare())
+    GTEST_SKIP() << "NOT TESTED: this machine allows no namespaces (unshare), so mpirun stays visible";
+  const FrontBeside front([](const std::string&, const std::string&) {
+    return std::string(
+        "[ -n \"$RANK\" ] || exit 0\necho $RANK/$WORLD_SIZE $TRIREME_LAUNCHER $1\n[ $RANK = 0 ] || kill -9 $$\n");
+  });
+  const auto config = front.folder().write("good.toml", "[data]\nname = \"leaves\"\n");
+  const auto result = run_process({"unshare", "-m", "sh", "-c",
+                                   "for each in " TRIREME_TEST_MPIRUN
+                                   " $(command -v mpirun); do mount --bind /dev/null $(readlink -f $each); done\n"
+                                   "exec " +
+                                       front.command() + " train " + config + " --ranks 2"});
+  expect_refusal(result, 137, "trireme: rank 1 was killed by signal 9, most often because");
+  EXPECT_EQ(sorted_lines(result.out), (Lines{"0/2 launch train", "1/2 launch train"}));
+}
+
+// Two machines with names and addresses of their own, joined by a cable: network and UTS namespaces.
+TEST(Launch, RanksOfTwoMachinesReachRank0) {
+  if (!may_unshare() || run_process({"ip", "-V"}).code != 0)
+    GTEST_SKIP() << "NOT TESTED: this machine allows no namespaces (unshare), or has no ip, so there is no second host";
+  const TemporaryFolder folder;
+  const auto shell = folder.write(
+      "rsh", "#!/bin/sh\nshift\nexec nsenter -t $(cat " + folder.path() + "/machine) -n -u sh -c \"$*\"\n");
+  fs::permissions(shell, fs::perms::owner_all);
+  const auto script =
+      folder.write("script",
+                   "hostname first\nip link set lo up\n"
+                   "unshare -n -u sh -c 'hostname second; exec sleep 600.0625' &\n"
+                   "echo $! >" +
+                       folder.path() +
+                       "/machine\nsleep 0.3\n"
+                       "ip link add cable type veth peer name other netns $!\n"
+                       "ip addr add 10.77.0.1/24 dev cable && ip link set cable up\n"
+                       "nsenter -t $! -n ip addr add 10.77.0.2/24 dev other\n"
+                       "nsenter -t $! -n ip link set other up && nsenter -t $! -n ip link set lo up\n" TRIREME_COMMAND
+                       " launch -n 2 --rsh " +
+                       shell +
+                       " --hosts $1 bash -c "
+                       "'[ $RANK = 0 ] && { echo 0 on $(hostname); sleep 1; exit; }; "
+                       "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && echo 1 on $(hostname) to "
+                       "$MASTER_ADDR'\ncode=$?\nkill $!\nexit $code\n");
+  for (const auto& [hosts, expected] :
+       {std::pair{"10.77.0.1,10.77.0.2", Lines{"0 on first", "1 on second to 10.77.0.1"}},
+        {"10.77.0.2,10.77.0.1", Lines{"0 on second", "1 on first to 10.77.0.2"}},
+        {"localhost,10.77.0.2", Lines{"0 on first", "1 on second to 10.77.0.1"}}}) {
+    const auto result = run_process({"unshare", "-n", "-u", "sh", script, hosts});
+    EXPECT_EQ(result.code, 0) << hosts << "\n" << result.err;
+    EXPECT_EQ(sorted_lines(result.out), expected) << hosts;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests

@@ -1,0 +1,110 @@
+// spawn() from a program of its own: what ranks see, results, errors, and that nothing is left. The number of calls in
+// the test for leaks is 20, or what SPAWN_TEST_CALLS says.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "tests/failure/refusal.h"
+
+namespace trireme::tests {
+namespace {
+
+ProcessResult run(std::vector<std::string> arguments, const ProcessOptions& options = {}) {
+  arguments.insert(arguments.begin(), SPAWN_PROGRAM);
+  return run_process(arguments, options);
+}
+
+bool no_rank_is_left() {
+  for (int tries = 0; tries < 200; ++tries) {
+    if (processes_with(SPAWN_PROGRAM).empty()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+TEST(Spawn, RunsTheFunctionOnEachRank) {
+  const auto result = run({"work"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  auto lines = lines_of(result.out);
+  std::sort(lines.begin(), lines.end());
+  EXPECT_EQ(lines,
+            (std::vector<std::string>{"between, changed 1", "first 0/2 0/2 a capture", "first 1/2 1/2 a capture",
+                                      "main", "result 100001 0", "result 100001 1", "result 100001 2", "world of 1"}))
+      << result.out;
+}
+
+TEST(Spawn, ARankStartsAsTheProgramDid) {
+  const auto result = run({"start", "", "an argument  with spaces"}, {.environment = {"SPAWN_TEST_VARIABLE=original"}});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, "an argument  with spaces original\nan argument  with spaces changed 0 spawn\n");
+}
+
+TEST(Spawn, LeavesNothing) {
+  const char* wanted = std::getenv("SPAWN_TEST_CALLS");
+  for (const auto& [program, calls] : {std::pair{"", wanted == nullptr ? "20" : wanted}, {"trap '' CHLD; ", "2"}}) {
+    const auto command = std::string(program) + "exec " SPAWN_PROGRAM " leak " + calls;
+    const auto result = run_process({"bash", "-c", command}, {.time_limit = 3600});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.out, "rank error\ndescriptors +0 threads +0 children 0\n") << result.err;
+    EXPECT_TRUE(no_rank_is_left());
+  }
+}
+
+TEST(Spawn, TheErrorOfARankIsThrown) {
+  struct Case {
+    std::string how;
+    int code;
+    std::string message;
+  };
+  const std::vector<Case> cases{
+      {"throw", 3, "RankError of rank 1, code 3: rank 1: sample 7 is missing"},
+      {"foreign", 1, "rank 1: of the program"},
+      {"kill", 137, "RankError of rank 1, code 137: rank 1 was killed by signal 9"},
+      {"crash", 134, "rank 1 was ended by signal 6 (Aborted)"},
+      {"exit", 3, "rank 1 ended with exit code 3 before the function of spawn() returned"},
+      {"nested", 2, "rank 1: spawn() is called by a function that spawn() runs"},
+      {"comm", 5, "rank 1: the network is gone"},
+      {"lost", 137, "RankError of rank 1, code 137: rank 1 was killed by signal 9"},
+      {"stubborn", 3, "rank 0: stop"},
+  };
+  for (const auto& [how, code, message] : cases) {
+    SCOPED_TRACE(how);
+    const auto result = run({"fail", how});
+    EXPECT_FALSE(result.hung);
+    EXPECT_EQ(result.code, code);
+    EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
+    EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+    EXPECT_LT(result.seconds, 30);
+    EXPECT_TRUE(no_rank_is_left());
+  }
+  for (const auto* ranks : {"0", "-1", "4097"})
+    EXPECT_NE(run({"ranks", ranks}).err.find("the number of ranks must be from 1 to 4096"), std::string::npos);
+}
+
+TEST(Spawn, MainMustComeToTheSameCall) {
+  const TemporaryFolder folder;
+  const auto result = run({"turn", folder.path() + "/once"});
+  EXPECT_EQ(result.code, 9);
+  EXPECT_NE(result.err.find("rank 0 ended with exit code 9 before it came to the call of spawn() at "),
+            std::string::npos)
+      << result.err;
+  EXPECT_NE(result.err.find("spawn_program.cpp:"), std::string::npos) << result.err;
+}
+
+TEST(Spawn, RanksDoNotOutliveTheProgram) {
+  const auto result = run({"sleep"}, {.meanwhile = [](pid_t program) {
+                            for (int i = 0; i < 500 && processes_with(SPAWN_PROGRAM).size() < 3; ++i)
+                              std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                            std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                            EXPECT_EQ(processes_with(SPAWN_PROGRAM).size(), 3U);
+                            kill(program, SIGKILL);
+                          }});
+  EXPECT_EQ(result.code, 137);
+  EXPECT_TRUE(no_rank_is_left());
+}
+
+}  // namespace
+}  // namespace trireme::tests
