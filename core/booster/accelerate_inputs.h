@@ -1,12 +1,13 @@
 // What a program passes to Accelerator::prepare(), as plain descriptions.
 #pragma once
 
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/pimpl.h>
+
 #include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/pimpl.h>
 #include <type_traits>
 #include <utility>
 
@@ -47,7 +48,7 @@ namespace detail {
 
 template <class Module, std::size_t... I>
 constexpr bool takes_tensors(std::index_sequence<I...>) {
-  return requires(Module& module, const nn::Tensors& inputs) { module.forward(inputs[I]...); };
+  return requires(Module & module, const nn::Tensors& inputs) { module.forward(inputs[I]...); };
 }
 
 /// Calls module.forward(first, second, ...) for `Count` or more tensors.
@@ -55,16 +56,16 @@ template <std::size_t Count, class Module>
 nn::Tensors call_with_tensors(Module& module, const nn::Tensors& inputs) {
   constexpr std::size_t kMost = 6;
   if constexpr (takes_tensors<Module>(std::make_index_sequence<Count>())) {
-    if (inputs.size() == Count)
-      return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    if (inputs.size() == Count) return [&]<std::size_t... I>(std::index_sequence<I...>) {
         return nn::tensors_in(module.forward(inputs[I]...));
-      }(std::make_index_sequence<Count>());
+      }
+    (std::make_index_sequence<Count>());
   }
   if constexpr (Count < kMost) return call_with_tensors<Count + 1>(module, inputs);
-  throw UsageError(
-      fmt::format("the module's forward() does not take the {} inputs of the data; pass nn::adapt(module, forward) with "
-                  "a function that selects them",
-                  inputs.size()));
+  throw UsageError(fmt::format(
+      "the module's forward() does not take the {} inputs of the data; pass nn::adapt(module, forward) with "
+      "a function that selects them",
+      inputs.size()));
 }
 
 /// Calls the user's forward(): of tensors, or with the context that Trireme's own layers need (dropout).
@@ -96,8 +97,8 @@ ModelSource model_source(std::unique_ptr<Model> model) {
 inline ModelSource model_source(const torch::nn::Sequential& sequential) { return {.model = nn::adapt(sequential)}; }
 /// A user's module, by its own type: one block, whose forward() takes the data's inputs in their order.
 template <class Module>
-  requires(std::derived_from<Module, torch::nn::Module> && !std::derived_from<Module, nn::Model>)
-ModelSource model_source(std::shared_ptr<Module> module) {
+requires(std::derived_from<Module, torch::nn::Module> && !std::derived_from<Module, nn::Model>) ModelSource
+    model_source(std::shared_ptr<Module> module) {
   auto* typed = module.get();  // the block owns the module
   return {.model = nn::adapt(std::move(module), [typed](nn::Tensors inputs, const nn::Context& context) {
             return detail::call_forward(*typed, inputs, context);

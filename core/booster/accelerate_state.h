@@ -38,8 +38,8 @@ struct LoaderState {
   std::unique_ptr<data::Loader> loader;
   std::int64_t steps_of_accumulation;
 
-  Position at{};        ///< of the loop
-  Position stepped{};   ///< after the last optimizer step, for a checkpoint
+  Position at{};       ///< of the loop
+  Position stepped{};  ///< after the last optimizer step, for a checkpoint
   bool running = false;
   data::Batch batch{};             ///< current
   std::int64_t local_samples = 0;  ///< of this rank in the current batch; 0 when it stands in for none

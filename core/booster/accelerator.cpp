@@ -16,9 +16,9 @@ namespace {
 std::shared_ptr<AcceleratorState> make_state(std::unique_ptr<comm::World> own, comm::World& world,
                                              AcceleratorOptions options) {
   if (options.gradient_accumulation_steps < 1)
-    throw ConfigError(
-        fmt::format("AcceleratorOptions::gradient_accumulation_steps = {}: it must be at least 1; 1 accumulates nothing",
-                    options.gradient_accumulation_steps));
+    throw ConfigError(fmt::format(
+        "AcceleratorOptions::gradient_accumulation_steps = {}: it must be at least 1; 1 accumulates nothing",
+        options.gradient_accumulation_steps));
   return std::make_shared<AcceleratorState>(std::move(own), world, std::move(options));
 }
 

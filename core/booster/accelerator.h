@@ -48,12 +48,12 @@ struct AcceleratorOptions {
   std::string mixed_precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16 | fp64
   optim::LossScaleOptions loss_scale{};  ///< of fp16
   std::int64_t gradient_accumulation_steps = 1;
-  std::uint64_t seed = 42;       ///< of weights drawn by name, sample order, augmentation and dropout
-  bool split_batches = false;    ///< true: a loader's batch size is that of all ranks together, not of one
+  std::uint64_t seed = 42;        ///< of weights drawn by name, sample order, augmentation and dropout
+  bool split_batches = false;     ///< true: a loader's batch size is that of all ranks together, not of one
   bool dispatch_batches = false;  ///< rank 0 reads all samples and sends each rank its part
-  bool shard_data = false;       ///< each sample is read by one rank, so the set is in memory once over all ranks
-  comm::WorldOptions world{};    ///< for an accelerator that starts the world itself
-  const Log* log = nullptr;      ///< null: messages go to standard error
+  bool shard_data = false;        ///< each sample is read by one rank, so the set is in memory once over all ranks
+  comm::WorldOptions world{};     ///< for an accelerator that starts the world itself
+  const Log* log = nullptr;       ///< null: messages go to standard error
 };
 
 namespace detail {
@@ -70,20 +70,24 @@ struct ToPrepare {
 enum class Kind { model, optimizer, loader, scheduler, unknown };
 template <class T>
 constexpr Kind kind_of() {
-  if constexpr (std::same_as<T, DataLoaderOptions>) return Kind::loader;
-  else if constexpr (std::same_as<T, LrSchedulerOptions>) return Kind::scheduler;
+  if constexpr (std::same_as<T, DataLoaderOptions>)
+    return Kind::loader;
+  else if constexpr (std::same_as<T, LrSchedulerOptions>)
+    return Kind::scheduler;
   else if constexpr (std::same_as<T, optim::OptimizerOptions> || std::derived_from<T, torch::optim::Optimizer>)
     return Kind::optimizer;
-  else if constexpr (requires(T& object) { model_source(std::move(object)); }) return Kind::model;
-  else return Kind::unknown;
+  else if constexpr (requires(T & object) { model_source(std::move(object)); })
+    return Kind::model;
+  else
+    return Kind::unknown;
 }
 
 }  // namespace detail
 
 class Accelerator {
  public:
-  /// Detects how this process was started and starts its world. An exception on one rank then leaves the others waiting;
-  /// run_program() ends them, and gives the world for the other constructor. Collective.
+  /// Detects how this process was started and starts its world. An exception on one rank then leaves the others
+  /// waiting; run_program() ends them, and gives the world for the other constructor. Collective.
   explicit Accelerator(AcceleratorOptions options = {});
   /// @throws ConfigError for invalid options, or a plugin that cannot be loaded
   Accelerator(comm::World& world, AcceleratorOptions options = {});
@@ -125,8 +129,7 @@ class Accelerator {
   /// batch, which without shuffling is that of the data set. Collective.
   [[nodiscard]] at::Tensor gather_for_metrics(const at::Tensor& values);
   template <std::same_as<at::Tensor>... Values>
-    requires(sizeof...(Values) > 1)
-  [[nodiscard]] auto gather_for_metrics(const Values&... values) {
+  requires(sizeof...(Values) > 1) [[nodiscard]] auto gather_for_metrics(const Values&... values) {
     return std::tuple{gather_for_metrics(values)...};
   }
   /// The sum, or another reduction, over the data-parallel ranks, on every rank. Without graph. Collective.
@@ -187,10 +190,11 @@ void Accelerator::sort(detail::ToPrepare& wanted, T& object) {
   static_assert(!std::derived_from<Plain, torch::optim::LRScheduler>,
                 "prepare() cannot read the options of torch's LR schedulers; pass LrSchedulerOptions with a curve of "
                 "core/optim/curves.h: step_drops() is StepLR, cosine() is CosineAnnealingLR");
-  static_assert(kind != detail::Kind::unknown,
-                "prepare() takes a model (ModuleHolder, shared_ptr to a module, ModelSource), an optimizer "
-                "(optim::OptimizerOptions, torch::optim::AdamW, Adam, SGD), DataLoaderOptions and LrSchedulerOptions; a "
-                "module of another form becomes a model by nn::adapt(module, forward)");
+  static_assert(
+      kind != detail::Kind::unknown,
+      "prepare() takes a model (ModuleHolder, shared_ptr to a module, ModelSource), an optimizer "
+      "(optim::OptimizerOptions, torch::optim::AdamW, Adam, SGD), DataLoaderOptions and LrSchedulerOptions; a "
+      "module of another form becomes a model by nn::adapt(module, forward)");
   if constexpr (kind == detail::Kind::loader) {
     wanted.loaders.push_back(object);
   } else if constexpr (kind == detail::Kind::scheduler) {
@@ -214,10 +218,14 @@ void Accelerator::sort(detail::ToPrepare& wanted, T& object) {
 template <class T>
 auto Accelerator::handle(const std::vector<PreparedLoader>& loaders, std::size_t& next) const {
   constexpr auto kind = detail::kind_of<T>();
-  if constexpr (kind == detail::Kind::loader) return loaders[next++];
-  else if constexpr (kind == detail::Kind::scheduler) return PreparedScheduler(state_);
-  else if constexpr (kind == detail::Kind::optimizer) return PreparedOptimizer(state_);
-  else return PreparedModel(state_);
+  if constexpr (kind == detail::Kind::loader)
+    return loaders[next++];
+  else if constexpr (kind == detail::Kind::scheduler)
+    return PreparedScheduler(state_);
+  else if constexpr (kind == detail::Kind::optimizer)
+    return PreparedOptimizer(state_);
+  else
+    return PreparedModel(state_);
 }
 
 }  // namespace trireme

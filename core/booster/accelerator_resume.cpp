@@ -19,7 +19,9 @@ nlohmann::json settings_of(const AcceleratorState& state) {
                           {"schedule", state.schedule ? state.schedule->describe() : "none"}};
   for (std::size_t i = 0; i < state.loaders.size(); ++i) {
     const auto& loader = *state.loaders[i]->loader;
-    const auto set = [&](const char* what, auto value) { settings[fmt::format("{} of loader {}", what, i + 1)] = value; };
+    const auto set = [&](const char* what, auto value) {
+      settings[fmt::format("{} of loader {}", what, i + 1)] = value;
+    };
     set("samples", loader.size());
     set("batch size over all ranks", loader.options().global_batch);
     set("shuffle", loader.options().shuffle);

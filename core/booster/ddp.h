@@ -13,8 +13,9 @@
 // batches have different sizes, scale each rank's loss by ranks x local samples / global samples.
 #pragma once
 
-#include <memory>
 #include <torch/nn/module.h>
+
+#include <memory>
 #include <utility>
 
 #include "core/booster/gradient_reducer.h"

@@ -82,7 +82,7 @@ void GradientReducer::watch_gradients() {
 }
 
 void GradientReducer::make_reducer(const std::vector<at::Tensor>& parameters,
-                            const std::vector<std::string>& parameter_names) {
+                                   const std::vector<std::string>& parameter_names) {
   const auto cap = static_cast<std::size_t>(options_.bucket_cap_mb) * kMiB;
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(parameters, {std::min(kFirstBucket, cap), cap});
   // A backward pass ends with the first parameters, so their bucket comes last.
@@ -91,8 +91,9 @@ void GradientReducer::make_reducer(const std::vector<at::Tensor>& parameters,
   for (std::size_t i = 0; i < parameter_names.size(); ++i) names[i] = parameter_names[i];
   reducer_ = std::make_shared<c10d::Reducer>(
       parameters, std::move(buckets), group_.process_group(), std::vector<bool>(parameters.size(), false),
-      static_cast<std::int64_t>(cap), options_.find_unused_parameters, options_.gradient_as_bucket_view, std::move(names),
-      static_cast<std::int64_t>(kFirstBucket), /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+      static_cast<std::int64_t>(cap), options_.find_unused_parameters, options_.gradient_as_bucket_view,
+      std::move(names), static_cast<std::int64_t>(kFirstBucket), /*skip_all_reduce_unused_params=*/false,
+      /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
   reducer_->register_comm_hook(std::make_unique<ReduceHook>(group_, use_.op));
   logger_ = std::make_shared<c10d::Logger>(reducer_);
@@ -137,13 +138,12 @@ void GradientReducer::prepare_backward(const nn::Tensors& outputs) {
   if (reducer_) reducer_->prepare_for_backward(options_.find_unused_parameters ? outputs : nn::Tensors{});
   for (const auto& output : outputs)
     if (output.requires_grad())
-      output.register_hook(
-          [weak = weak_from_this(), queued = std::make_shared<bool>(false)](const at::Tensor&) {
-            if (std::exchange(*queued, true)) return;
-            torch::autograd::Engine::get_default_engine().queue_callback([weak] {
-              if (const auto reducer = weak.lock()) reducer->backward_ended();
-            });
-          });
+      output.register_hook([weak = weak_from_this(), queued = std::make_shared<bool>(false)](const at::Tensor&) {
+        if (std::exchange(*queued, true)) return;
+        torch::autograd::Engine::get_default_engine().queue_callback([weak] {
+          if (const auto reducer = weak.lock()) reducer->backward_ended();
+        });
+      });
 }
 
 void GradientReducer::backward_ended() {

@@ -27,8 +27,8 @@ class PreparedModel {
   nn::Tensors forward(const data::Batch& batch);
   /// The same for a model with one output.
   at::Tensor operator()(const data::Batch& batch);
-  /// The same for a model with one input, such as one that the program has changed. Dim 0 has the samples of the current
-  /// batch.
+  /// The same for a model with one input, such as one that the program has changed. Dim 0 has the samples of the
+  /// current batch.
   at::Tensor operator()(const at::Tensor& input);
   /// Selects training (dropout, gradients) or evaluation. A new model trains.
   void train(bool on = true);

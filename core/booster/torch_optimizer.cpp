@@ -28,8 +28,9 @@ struct TorchGroup {
 
 template <class Options>
 void read_adam(const Options& options, bool adamw, TorchGroup& group) {
-  TRIREME_REQUIRE(!options.amsgrad(),
-                  "Accelerator::prepare(): the optimizer has amsgrad = true, which no plugin supports; set it to false");
+  TRIREME_REQUIRE(
+      !options.amsgrad(),
+      "Accelerator::prepare(): the optimizer has amsgrad = true, which no plugin supports; set it to false");
   const auto [first, second] = options.betas();
   group.lr = options.lr();
   group.weight_decay = options.weight_decay();
@@ -42,8 +43,8 @@ void read_sgd(const torch::optim::SGDOptions& options, TorchGroup& group) {
   group.weight_decay = options.weight_decay();
   group.method_text = fmt::format("momentum {}, dampening {}, nesterov {}", options.momentum(), options.dampening(),
                                   options.nesterov());
-  group.method = optim::sgd(
-      {.momentum = options.momentum(), .nesterov = options.nesterov(), .dampening = options.dampening()});
+  group.method =
+      optim::sgd({.momentum = options.momentum(), .nesterov = options.nesterov(), .dampening = options.dampening()});
 }
 
 TorchGroup read_group(const torch::optim::Optimizer& optimizer, const torch::optim::OptimizerOptions& options) {
@@ -69,9 +70,10 @@ std::string exact_pattern(const std::string& name, const std::vector<nn::Declara
     for (const auto& other : all) only = only && (other.name == name || !text::matches(other.name, pattern));
     if (only) return pattern;
   }
-  throw UsageError(fmt::format("Accelerator::prepare(): no pattern matches the parameter \"{}\" alone; pass "
-                               "optim::OptimizerOptions with groups of your own",
-                               name));
+  throw UsageError(
+      fmt::format("Accelerator::prepare(): no pattern matches the parameter \"{}\" alone; pass "
+                  "optim::OptimizerOptions with groups of your own",
+                  name));
 }
 
 std::vector<std::string> exact_patterns(const std::set<std::string>& names, const std::vector<nn::Declaration>& all) {

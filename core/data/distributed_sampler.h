@@ -29,7 +29,7 @@ struct DistributedSamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;
   bool drop_last = false;  ///< leaves out the last samples of the order that do not give each rank one more
-  bool even = false;       ///< repeats the first samples of the order until all ranks have equally many, as PyTorch does
+  bool even = false;  ///< repeats the first samples of the order until all ranks have equally many, as PyTorch does
 };
 
 class DistributedSampler {

@@ -63,7 +63,8 @@ TEST_P(Ddp, EqualsOneProcess) {
       const auto batch = batch_of(*data, indices);
       const auto loss_of = [&](std::int64_t from, std::int64_t to) {
         const auto logits = model(batch.inputs.front().slice(0, from, to));
-        const auto each = at::cross_entropy_loss(logits, batch.targets["labels"].slice(0, from, to), {}, at::Reduction::None);
+        const auto each =
+            at::cross_entropy_loss(logits, batch.targets["labels"].slice(0, from, to), {}, at::Reduction::None);
         const auto weighed = each.slice(0, 0, std::max<std::int64_t>(0, counted - from)).sum() + 0 * each.sum();
         return weighed * ranks / global;
       };

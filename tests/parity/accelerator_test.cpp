@@ -1,4 +1,6 @@
 // A user's loop with Accelerator equals one process, under every plugin and on any number of ranks.
+#include "core/booster/accelerator.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -12,7 +14,6 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/booster/accelerator.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/comm/text.h"
 #include "core/nn/block.h"
