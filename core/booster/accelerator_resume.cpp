@@ -61,7 +61,8 @@ bool Accelerator::load_state(const std::string& dir) {
                     "ModelSource{{.weights = \"{}/weights.safetensors\"}} to prepare()",
                     folder, folder));
   const auto& saved = extra.at(kSection);
-  for (const auto& [what, now] : settings_of(state).items()) {
+  const auto settings = settings_of(state);
+  for (const auto& [what, now] : settings.items()) {
     const auto before = saved.at("settings").value(what, nlohmann::json());
     if (before != now)
       throw CheckpointError(
