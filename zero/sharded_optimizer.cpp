@@ -18,10 +18,10 @@ namespace trireme::zero {
 ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh)
     : model_(model),
       options_(options.optimizer),
-      max_norm_(options.train.max_norm),
       norm_(std::move(norm)),
       mesh_(mesh),
       scaler_(Precision::parse(options.train.precision).loss_scale, options.train.loss_scale, mesh.world().device()) {
+  set_max_norm(options.train.max_norm);
   auto& weights = model_.flat();
   slice_axes_ = norm_.axes;
   if (const auto stages = model.module().stage_blocks()) std::erase(slice_axes_, stages->axis);
@@ -98,7 +98,7 @@ StepResult ShardedOptimizer::apply_gradients(double lr) {
   const auto skip = at::isfinite(result.grad_norm).logical_not().to(at::kFloat);
   if (scaler_.enabled()) result.found_inf = skip;
   at::Tensor factor;
-  if (max_norm_ > 0) factor = shard::clip_factor(result.grad_norm, max_norm_);
+  if (max_norm() > 0) factor = shard::clip_factor(result.grad_norm, max_norm());
   if (scaler_.enabled()) factor = factor.defined() ? factor * scaler_.inverse() : scaler_.inverse();
   const Decision on_device{factor, skip};
   Decision on_host;  // read once, before the all-gathers of new weights are launched, since the read would wait for

@@ -57,7 +57,6 @@ class ShardedOptimizer : public BoostedOptimizer {
 
   ShardedModel& model_;
   optim::OptimizerOptions options_;
-  double max_norm_;
   Norm norm_;
   comm::Mesh& mesh_;
   std::vector<std::string> slice_axes_;          ///< along which ranks may hold other slices of the same parameters

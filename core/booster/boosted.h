@@ -117,6 +117,9 @@ class BoostedOptimizer {
   virtual std::vector<shard::Slice> state() = 0;
   [[nodiscard]] virtual optim::LossScaler& scaler() = 0;
   [[nodiscard]] virtual OptimizerReport report() const = 0;
+  /// The gradients of the next steps are clipped to this norm; 0: they are not. TrainOptions::max_norm is the first.
+  void set_max_norm(double max_norm) { max_norm_ = max_norm; }
+  [[nodiscard]] double max_norm() const { return max_norm_; }
   /// Set by the Booster.
   void set_buffer_sync(std::shared_ptr<BufferSync> sync) { buffer_sync_ = std::move(sync); }
 
@@ -126,6 +129,7 @@ class BoostedOptimizer {
 
  private:
   std::shared_ptr<BufferSync> buffer_sync_;
+  double max_norm_ = 0;
 };
 
 }  // namespace trireme

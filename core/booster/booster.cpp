@@ -161,8 +161,6 @@ Boosted Booster::boost(BoostInputs inputs) {
   const auto& ranks = data_group();
   data::check_shares(train.global_batch, ranks.size());
   for (const auto& name : inputs.source.model->side_input_names()) side_inputs_.push_back(name);
-  // Random draws of a user's own modules: repeatable, and with a different stream for each part of the data.
-  at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(ranks.rank())));
   Boosted run;
   run.task = std::move(inputs.task);
   check_combined(*run.task, inputs.data->combined_targets());
@@ -176,7 +174,29 @@ Boosted Booster::boost(BoostInputs inputs) {
   const auto steps = train.epochs * data::steps_per_epoch(*inputs.data, training_options(run.task));
   run.lr_schedule = std::make_unique<optim::LrSchedule>(options_.lr_schedule, options_.optimizer.lr,
                                                         std::min(steps, train.max_steps.value_or(steps)));
-  auto result = plugin_->boost(std::move(inputs.source), options_, *mesh_, log_);
+  boost_model(std::move(inputs.source), run);
+  run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run.task));
+  if (train.ema_decay) run.average = std::make_unique<WeightAverage>(*run.model, *train.ema_decay);
+  const auto& parallel = run.sharded_logits.cross_entropy;
+  run.criterion = parallel ? of_sharded_logits(run.task, parallel)
+                           : [task = run.task](const nn::Tensors& outputs, const data::Batch& batch) {
+                               return task->loss(outputs, batch, {});
+                             };
+  return run;
+}
+
+Boosted Booster::boost(ModelSource source) {
+  TRIREME_REQUIRE(source.model, "Booster::boost() needs a model, but ModelSource::model is not set");
+  for (const auto& name : source.model->side_input_names()) side_inputs_.push_back(name);
+  Boosted run;
+  boost_model(std::move(source), run);
+  return run;
+}
+
+void Booster::boost_model(ModelSource source, Boosted& run) {
+  // Random draws of a user's own modules: repeatable, and with a different stream for each part of the data.
+  at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(data_group().rank())));
+  auto result = plugin_->boost(std::move(source), options_, *mesh_, log_);
   TRIREME_REQUIRE(result.model && result.optimizer, "the plugin \"{}\" returned no model or no optimizer",
                   plugin_->name());
   run.model = std::move(result.model);
@@ -185,18 +205,10 @@ Boosted Booster::boost(BoostInputs inputs) {
   all_read_inputs_ = least_of(world_, {reads_inputs_ ? 1 : 0, 0}).front() != 0;
   // Only now is it known which inputs this rank reads.
   sample_exchange_ = make_sample_exchange(options_.loading, *mesh_, reads_inputs_);
-  run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run.task));
   synchronise_norms(run.model->module());
   run.optimizer->set_buffer_sync(std::make_shared<BufferSync>(run.model->module(), *mesh_, result.broadcasts_buffers));
-  if (train.ema_decay) run.average = std::make_unique<WeightAverage>(*run.model, *train.ema_decay);
   run.sharded_logits = std::move(result.sharded_logits);
-  const auto& parallel = run.sharded_logits.cross_entropy;
-  run.criterion = parallel ? of_sharded_logits(run.task, parallel)
-                           : [task = run.task](const nn::Tensors& outputs, const data::Batch& batch) {
-                               return task->loss(outputs, batch, {});
-                             };
   run.model->train(true);
-  return run;
 }
 
 data::LoaderOptions Booster::training_options(std::shared_ptr<const Task> task) const {

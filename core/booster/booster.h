@@ -87,6 +87,11 @@ class Booster {
 
   /// Collective. @throws ConfigError, DataError, CheckpointError
   Boosted boost(BoostInputs inputs);
+  /// For a program with losses and loaders of its own, such as the Accelerator's: the result has only the model and the
+  /// optimizer. Collective. @throws as above
+  Boosted boost(ModelSource source);
+  /// The options that all loaders of this rank share, after boost(). A training loader also has a global batch.
+  [[nodiscard]] data::LoaderOptions loader_options() const;
   /// Runs forward and backward of every microbatch and reduces the gradients, which are then ready for the step.
   /// Returns this rank's part of the loss over the global batch, 0-dim, on the device; the loss is the sum of the parts
   /// over loss_group(). `outputs`: if given, receives the model's outputs for each microbatch, without graph; in a
@@ -140,8 +145,7 @@ class Booster {
  private:
   void synchronise_norms(nn::Model& model);
   [[nodiscard]] data::LoaderOptions training_options(std::shared_ptr<const Task> task) const;
-  /// The options that all loaders of this rank share.
-  [[nodiscard]] data::LoaderOptions loader_options() const;
+  void boost_model(ModelSource source, Boosted& run);
   comm::World& world_;
   std::unique_ptr<Plugin> plugin_;
   BoostOptions options_;

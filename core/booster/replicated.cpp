@@ -146,9 +146,9 @@ ModelReport ReplicatedModel::report() const {
 ReplicatedOptimizer::ReplicatedOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options,
                                          comm::Mesh& mesh)
     : parameters_(parameters),
-      max_norm_(options.train.max_norm),
       mesh_(mesh),
       scaler_(Precision::parse(options.train.precision).loss_scale, options.train.loss_scale, mesh.world().device()) {
+  set_max_norm(options.train.max_norm);
   optimizer_ = optim::make(options.optimizer, optim::make_groups(options.optimizer, named_tensors(parameters_)));
 }
 
@@ -172,8 +172,8 @@ StepResult ReplicatedOptimizer::apply_gradients(double lr) {
   // Without a loss scale nothing has checked the gradients; if the norm is not finite, the weights do not change.
   const auto skip =
       result.found_inf.defined() ? result.found_inf : at::isfinite(result.grad_norm).logical_not().to(at::kFloat);
-  if (max_norm_ > 0 && !gradients.empty())
-    at::_foreach_mul_(gradients, shard::clip_factor(result.grad_norm, max_norm_));
+  if (max_norm() > 0 && !gradients.empty())
+    at::_foreach_mul_(gradients, shard::clip_factor(result.grad_norm, max_norm()));
   for (auto& group : optimizer_->groups())
     for (auto& slot : group.slots) slot.grad = slot.value.grad();
   optimizer_->step(lr, skip);

@@ -88,7 +88,6 @@ class ReplicatedOptimizer : public BoostedOptimizer {
 
  private:
   std::vector<nn::Parameter>& parameters_;
-  double max_norm_;
   comm::Mesh& mesh_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::LossScaler scaler_;

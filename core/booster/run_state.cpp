@@ -55,7 +55,17 @@ nlohmann::json order_before(const checkpoint::TrainRecord& record) {
   return order;
 }
 
-/// The newest intact checkpoint according to rank 0; if rank 0 fails, every rank throws its error.
+/// The names of the parameters that only other ranks hold.
+std::set<std::string> remote_parameters(Boosted& run) {
+  std::set<std::string> names;
+  for (const auto& parameter : nn::remote_declarations(run.model->module())) names.insert(parameter.name);
+  return names;
+}
+
+constexpr const char* kLossScale = "loss_scale";  ///< in the metadata of an optimizer's file
+
+}  // namespace
+
 std::string newest_checkpoint(const comm::World& world, const std::string& dir, const Log& log) {
   std::string found, failed;
   try {
@@ -67,17 +77,6 @@ std::string newest_checkpoint(const comm::World& world, const std::string& dir, 
   if (!failed.empty()) throw CheckpointError(failed);
   return comm::broadcast_text(world.group(), world.device(), found);
 }
-
-/// The names of the parameters that only other ranks hold.
-std::set<std::string> remote_parameters(Boosted& run) {
-  std::set<std::string> names;
-  for (const auto& parameter : nn::remote_declarations(run.model->module())) names.insert(parameter.name);
-  return names;
-}
-
-constexpr const char* kLossScale = "loss_scale";  ///< in the metadata of an optimizer's file
-
-}  // namespace
 
 checkpoint::CheckpointContents contents_of(Boosted& run) {
   TRIREME_REQUIRE(

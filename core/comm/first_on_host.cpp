@@ -7,9 +7,10 @@
 #include "core/base/error.h"
 
 namespace trireme::comm {
+namespace {
 
-void first_on_host(const World& world, const std::function<void()>& body) {
-  const bool first = world.info().local_rank == 0;
+/// Calls body() on the first ranks, then on the others. `name`: of the caller's function, for errors.
+void run_first(const World& world, bool first, const char* name, const std::function<void()>& body) {
   std::exception_ptr error;
   try {
     if (first) body();
@@ -21,8 +22,18 @@ void first_on_host(const World& world, const std::function<void()>& body) {
   world.group().all_reduce(failed, ReduceOp::max);
   if (error) std::rethrow_exception(error);
   if (failed.item<int>() != 0)
-    throw CommError("the first rank of a host failed in first_on_host(); see that rank's error");
+    throw CommError(fmt::format("a rank that runs first failed in {}(); see that rank's error", name));
   if (!first) body();
+}
+
+}  // namespace
+
+void first_on_host(const World& world, const std::function<void()>& body) {
+  run_first(world, world.info().local_rank == 0, "first_on_host", body);
+}
+
+void first_on_rank_0(const World& world, const std::function<void()>& body) {
+  run_first(world, world.rank() == 0, "first_on_rank_0", body);
 }
 
 }  // namespace trireme::comm

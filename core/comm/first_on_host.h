@@ -12,5 +12,7 @@ namespace trireme::comm {
 /// @throws what body() throws; CommError on the other ranks when it threw on the first rank of a host, without calling
 /// it there
 void first_on_host(const World& world, const std::function<void()>& body);
+/// The same with rank 0 as the only first rank, for ranks that share a file system over all hosts. Collective.
+void first_on_rank_0(const World& world, const std::function<void()>& body);
 
 }  // namespace trireme::comm

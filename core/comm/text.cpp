@@ -20,6 +20,11 @@ at::Tensor bytes_of(const std::string& text) {
   return bytes;
 }
 
+std::string text_of(const at::Tensor& bytes, std::int64_t length) {
+  const auto host = bytes.to(at::kCPU).contiguous();
+  return {static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(length)};
+}
+
 /// Gathers every rank's tensor on rank 0; `sizes`: their numbers of elements, on rank 0.
 std::vector<at::Tensor> gather(const Group& group, const at::Tensor& mine, const std::vector<std::int64_t>& sizes) {
   std::vector<at::Tensor> all;
@@ -46,21 +51,32 @@ std::vector<std::string> gather_text(const Group& group, c10::Device device, con
   }
   std::vector<std::string> out;
   const auto all = gather(group, bytes, sizes);
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    const auto host = all[r].to(at::kCPU);
-    out.emplace_back(static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(lengths[r]));
-  }
+  for (std::size_t r = 0; r < all.size(); ++r) out.push_back(text_of(all[r], lengths[r]));
   return out;
 }
 
-std::string broadcast_text(const Group& group, c10::Device device, const std::string& text) {
+std::vector<std::string> all_gather_text(const Group& group, c10::Device device, const std::string& text) {
+  const auto ranks = group.size();
+  const auto length = static_cast<std::int64_t>(text.size());
+  auto lengths = at::empty({ranks}, at::TensorOptions(at::kLong).device(device));
+  group.all_gather_into(lengths, number(length, device));
+  lengths = lengths.cpu();
+  const auto longest = lengths.max().item<std::int64_t>();
+  auto all = at::empty({ranks, longest}, at::TensorOptions(at::kByte).device(device));
+  group.all_gather_into(all, at::constant_pad_nd(bytes_of(text), {0, longest - length}).to(device));
+  std::vector<std::string> out;
+  for (std::int64_t r = 0; r < ranks; ++r) out.push_back(text_of(all[r], lengths[r].item<std::int64_t>()));
+  return out;
+}
+
+std::string broadcast_text(const Group& group, c10::Device device, const std::string& text, int root) {
   auto size = number(static_cast<std::int64_t>(text.size()), device);
-  group.broadcast(size, 0);
-  auto bytes = group.rank() == 0 ? bytes_of(text).to(device)
-                                 : at::empty({size.item<std::int64_t>()}, at::TensorOptions(at::kByte).device(device));
-  group.broadcast(bytes, 0);
-  const auto host = bytes.to(at::kCPU);
-  return {static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(host.numel())};
+  group.broadcast(size, root);
+  auto bytes = group.rank() == root
+                   ? bytes_of(text).to(device)
+                   : at::empty({size.item<std::int64_t>()}, at::TensorOptions(at::kByte).device(device));
+  group.broadcast(bytes, root);
+  return text_of(bytes, bytes.numel());
 }
 
 }  // namespace trireme::comm

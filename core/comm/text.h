@@ -1,4 +1,4 @@
-// Text messages between ranks. `device`: the device of the group's tensors.
+// Text messages between ranks; objects travel as text too, such as JSON. `device`: the device of the group's tensors.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,7 +14,10 @@ namespace trireme::comm {
 /// over NCCL each is as long as the longest.
 std::vector<std::string> gather_text(const Group& group, c10::Device device, const std::string& text);
 
-/// Returns the text of the group's rank 0 on every rank. Collective.
-std::string broadcast_text(const Group& group, c10::Device device, const std::string& text);
+/// Returns every rank's text, by rank, on every rank. Collective. Each message is as long as the longest text.
+std::vector<std::string> all_gather_text(const Group& group, c10::Device device, const std::string& text);
+
+/// Returns the text of the group's rank `root` on every rank. Collective.
+std::string broadcast_text(const Group& group, c10::Device device, const std::string& text, int root = 0);
 
 }  // namespace trireme::comm

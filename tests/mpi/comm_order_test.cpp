@@ -228,16 +228,18 @@ TEST(Transport, rank_0_receives_all_texts_and_answers_all) {
   EXPECT_EQ(transport->name(), comm::mpi_built_with());
 }
 
-TEST(Text, is_gathered_to_rank_0_and_broadcast_from_it) {
+TEST(Text, is_gathered_to_one_rank_or_all_and_broadcast_from_any) {
   for (const auto& [name, group] : groups()) {
     SCOPED_TRACE(name);
     const auto said = [](int world_rank) { return std::string(static_cast<std::size_t>(world_rank * 7), 'y'); };
-    std::vector<std::string> expected;
-    if (group.rank() == 0)
-      for (const int r : group.ranks()) expected.push_back(said(r));
-    EXPECT_EQ(comm::gather_text(group, world().device(), said(world().rank())), expected);
-    EXPECT_EQ(comm::broadcast_text(group, world().device(), "from " + std::to_string(world().rank())),
-              "from " + std::to_string(group.ranks()[0]));
+    std::vector<std::string> all;
+    for (const int r : group.ranks()) all.push_back(said(r));
+    EXPECT_EQ(comm::all_gather_text(group, world().device(), said(world().rank())), all);
+    EXPECT_EQ(comm::gather_text(group, world().device(), said(world().rank())),
+              group.rank() == 0 ? all : std::vector<std::string>());
+    for (int root = 0; root < group.size(); ++root)
+      EXPECT_EQ(comm::broadcast_text(group, world().device(), "from " + std::to_string(world().rank()), root),
+                "from " + std::to_string(group.ranks()[static_cast<std::size_t>(root)]));
     EXPECT_EQ(comm::broadcast_text(group, world().device(), ""), "");
   }
 }

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/data/distributed_sampler.h"
 
 namespace trireme::data {
 namespace {
@@ -90,6 +93,49 @@ TEST(Sampler, AnEpochHoldsEachSampleOnceInItsOwnOrder) {
   outside[7] = 133;
   for (const auto& wrong : {std::vector<std::int64_t>(132), twice, outside})
     EXPECT_THROW(epoch_order(Counted(wrong), true, 5, 0), UsageError);
+}
+
+// The k-th batches of all ranks together are the k-th global batch of a loader, and no sample is missing or repeated.
+TEST(DistributedSampler, HasTheOrderOfTheLoaders) {
+  constexpr std::int64_t kSamples = 22, kLocal = 2;
+  for (const int ranks : {1, 2, 3, 5}) {
+    const auto global_batch = static_cast<std::size_t>(kLocal * ranks);
+    for (const std::int64_t epoch : {0, 1}) {
+      DistributedSampler whole(kSamples, 1, 0, {.seed = 9});
+      whole.set_epoch(epoch);
+      const auto& order = whole.indices();
+      EXPECT_EQ(std::set(order.begin(), order.end()).size(), static_cast<std::size_t>(kSamples));
+      std::vector<std::set<std::int64_t>> batches((order.size() + global_batch - 1) / global_batch), expected(batches);
+      std::int64_t count = 0;
+      for (std::size_t at = 0; at < order.size(); ++at) expected[at / global_batch].insert(order[at]);
+      for (int rank = 0; rank < ranks; ++rank) {
+        DistributedSampler sampler(kSamples, ranks, rank, {.seed = 9});
+        sampler.set_epoch(epoch);
+        EXPECT_LE(std::abs(sampler.size() * ranks - kSamples), ranks - 1);
+        count += sampler.size();
+        for (std::int64_t i = 0; i < sampler.size(); ++i)
+          batches[static_cast<std::size_t>(i / kLocal)].insert(sampler.indices()[static_cast<std::size_t>(i)]);
+      }
+      EXPECT_EQ(count, kSamples);
+      EXPECT_EQ(batches, expected) << ranks << " ranks";
+    }
+  }
+}
+
+TEST(DistributedSampler, GivesAllRanksTheSameSizeOnRequest) {
+  std::map<std::int64_t, int> even, dropped;
+  for (int rank = 0; rank < 4; ++rank) {
+    const DistributedSampler of_even(6, 4, rank, {.even = true}), of_dropped(6, 4, rank, {.drop_last = true});
+    EXPECT_EQ(of_even.size(), 2);
+    EXPECT_EQ(of_dropped.size(), 1);
+    for (const auto index : of_even) ++even[index];
+    for (const auto index : of_dropped) ++dropped[index];
+  }
+  EXPECT_EQ(even.size(), 6U) << "no sample is missing";
+  EXPECT_EQ(dropped.size(), 4U) << "no sample is repeated";
+  EXPECT_EQ(DistributedSampler(1, 4, 3, {.even = true}).size(), 1) << "fewer samples than ranks";
+  EXPECT_THROW(DistributedSampler(6, 4, 4), UsageError);
+  EXPECT_THROW(DistributedSampler(6, 4, 0, {.drop_last = true, .even = true}), UsageError);
 }
 
 }  // namespace

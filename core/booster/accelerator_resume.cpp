@@ -1,0 +1,90 @@
+// Accelerator: checkpoints.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/booster/accelerate_state.h"
+#include "core/booster/run_state.h"
+
+namespace trireme {
+namespace {
+
+/// What must be the same in a resumed run, so that it gets the batches that follow.
+nlohmann::json settings_of(const AcceleratorState& state) {
+  nlohmann::json settings{{"seed", state.options.seed},
+                          {"gradient_accumulation_steps", state.options.gradient_accumulation_steps},
+                          {"loaders", state.loaders.size()},
+                          {"schedule", state.schedule ? state.schedule->describe() : "none"}};
+  for (std::size_t i = 0; i < state.loaders.size(); ++i) {
+    const auto& loader = *state.loaders[i]->loader;
+    const auto set = [&](const char* what, auto value) {
+      settings[fmt::format("{} of loader {}", what, i + 1)] = value;
+    };
+    set("samples", loader.size());
+    set("batch size over all ranks", loader.options().global_batch);
+    set("shuffle", loader.options().shuffle);
+    set("drop_last", loader.options().drop_last);
+  }
+  return settings;
+}
+
+constexpr const char* kSection = "accelerator";  ///< in TrainRecord::extra
+
+}  // namespace
+
+void Accelerator::save_state(const std::string& dir, std::int64_t keep) {
+  auto& state = *state_;
+  TRIREME_REQUIRE(keep >= 1, "Accelerator::save_state: keep = {}, but at least one checkpoint is kept", keep);
+  auto contents = contents_of(state.prepared());
+  contents.record.seed = static_cast<std::int64_t>(state.options.seed);
+  contents.record.progress.global_step = state.run.step;
+  auto positions = nlohmann::json::array();
+  for (const auto& loader : state.loaders)
+    positions.push_back({{"epoch", loader->stepped.epoch}, {"batch", loader->stepped.batch}});
+  contents.record.extra[kSection] = {
+      {"settings", settings_of(state)}, {"schedule_step", state.schedule_step}, {"loaders", positions}};
+  checkpoint::save_checkpoint(dir, contents, keep, state.booster->mesh());
+}
+
+bool Accelerator::load_state(const std::string& dir) {
+  auto& state = *state_;
+  auto& run = state.prepared();
+  const auto folder = newest_checkpoint(state.world, dir, state.log);
+  if (folder.empty()) return false;
+  const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
+  const auto& extra = stored.record().extra;
+  if (!extra.contains(kSection))
+    throw CheckpointError(
+        fmt::format("{}: was not saved by Accelerator::save_state(); to start from its weights, pass "
+                    "ModelSource{{.weights = \"{}/weights.safetensors\"}} to prepare()",
+                    folder, folder));
+  const auto& saved = extra.at(kSection);
+  const auto settings = settings_of(state);
+  for (const auto& [what, now] : settings.items()) {
+    const auto before = saved.at("settings").value(what, nlohmann::json());
+    if (before != now)
+      throw CheckpointError(
+          fmt::format("{}: {} is {}, but {} in the checkpoint; restore it, and prepare the same objects in the same "
+                      "order (with split_batches, the batches do not depend on the number of ranks)",
+                      folder, what, json_text(now), json_text(before)));
+  }
+  restore(run, stored, state.log);
+  state.drop_accumulated();
+  state.schedule_step = saved.at("schedule_step").get<std::int64_t>();
+  for (std::size_t i = 0; i < state.loaders.size(); ++i) {
+    const auto& position = saved.at("loaders").at(i);
+    auto& loader = *state.loaders[i];
+    loader.running = false;
+    loader.stepped = loader.at = {.epoch = position.at("epoch"), .batch = position.at("batch")};
+  }
+  if (state.world.rank() == 0) checkpoint::set_aside_after(dir, run.step);  // later checkpoints, which are damaged
+  return true;
+}
+
+void Accelerator::save_model(const PreparedModel& /*model*/, const std::string& dir) {
+  state_->booster->save_model(state_->prepared(), dir);
+}
+
+}  // namespace trireme
