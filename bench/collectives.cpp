@@ -3,6 +3,9 @@
 //
 //   mpirun -n 2 --bind-to none build/release/bench/bench_collectives [ROUNDS]
 //
+// Under torchrun or `trireme launch` it measures our own transport, without the raw column; bench/collectives.py runs
+// both and puts them side by side.
+//
 // Columns: our all-reduce waited for at once, ours waited for through its future (as c10d::Reducer does), and raw, as
 // medians and 10th percentiles over the rounds, of the slowest rank in each round. "overlap" gives the times of some
 // matrix products, of an all-reduce waited for at once, and of both with the all-reduce started first; hidden is
@@ -85,8 +88,9 @@ int main(int argc, char** argv) {
   const auto info = trireme::comm::detect();
   const auto world = trireme::comm::World::start(info, {.device = "cpu"});
   const auto& group = world->group();
+  const bool mpi = world->transport().starts_with("Open MPI");
   if (group.size() < 2) {
-    fmt::print(stderr, "start it with mpirun -n 2 or more\n");
+    fmt::print(stderr, "start it with mpirun -n 2 or more, or trireme launch -n 2\n");
     return 2;
   }
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 200;
@@ -96,39 +100,44 @@ int main(int argc, char** argv) {
     auto tensor = at::full({bytes / 4}, 1.0f);
     const int count = static_cast<int>(bytes / 4);
     // Every round starts from ones, so that its repeated sums stay finite.
-    const std::map<std::string, std::function<void()>> ways{
+    std::map<std::string, std::function<void()>> ways{
         {"ours", [&] { group.all_reduce(tensor, ReduceOp::sum); }},
         {"ours_future",
          [&] {
            std::vector<at::Tensor> tensors{tensor};
            group.process_group()->allreduce(tensors)->getFuture()->wait();
          }},
-        {"raw", [&] { MPI_Allreduce(MPI_IN_PLACE, tensor.data_ptr(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
     };
+    if (mpi)
+      ways["raw"] = [&] { MPI_Allreduce(MPI_IN_PLACE, tensor.data_ptr(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); };
     std::map<std::string, std::vector<double>> times;
     const int repeats = bytes > (1 << 20) ? std::max(10, rounds / 4) : rounds;
     for (int round = -5; round < repeats; ++round) {
       for (const auto& [name, run] : ways) {
         tensor.fill_(1.0f);
         // Several small calls are timed together, because one lasts no longer than the clock's noise.
-        const int repeats = bytes <= (64 << 10) && name != "ours_future" ? 20 : 1;
-        MPI_Barrier(MPI_COMM_WORLD);
+        const int calls = bytes <= (64 << 10) && name != "ours_future" ? 20 : 1;
+        group.barrier();
         const double start = now_us();
-        for (int i = 0; i < repeats; ++i) run();
-        double time = (now_us() - start) / repeats, slowest = 0;
-        MPI_Allreduce(&time, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-        if (round >= 0) times[name].push_back(slowest);
+        for (int i = 0; i < calls; ++i) run();
+        auto slowest = at::full({1}, (now_us() - start) / calls, at::kDouble);
+        group.all_reduce(slowest, ReduceOp::max);
+        if (round >= 0) times[name].push_back(slowest.item<double>());
       }
     }
     if (world->rank() != 0) continue;
-    const double ours = percentile(times["ours"], 0.5), raw = percentile(times["raw"], 0.5);
+    const double ours = percentile(times["ours"], 0.5);
     fmt::print(
         "{{\"bench\": \"all_reduce\", \"ranks\": {}, \"bytes\": {}, \"rounds\": {}, \"transport\": \"{}\", "
-        "\"ours_us\": {:.2f}, "
-        "\"ours_p10_us\": {:.2f}, \"future_us\": {:.2f}, \"raw_us\": {:.2f}, \"raw_p10_us\": {:.2f}, "
-        "\"of_raw_bandwidth\": {:.3f}}}\n",
+        "\"ours_us\": {:.2f}, \"ours_p10_us\": {:.2f}, \"future_us\": {:.2f}",
         group.size(), bytes, repeats, world->transport(), ours, percentile(times["ours"], 0.1),
-        percentile(times["ours_future"], 0.5), raw, percentile(times["raw"], 0.1), raw / ours);
+        percentile(times["ours_future"], 0.5));
+    if (mpi) {
+      const double raw = percentile(times["raw"], 0.5);
+      fmt::print(", \"raw_us\": {:.2f}, \"raw_p10_us\": {:.2f}, \"of_raw_bandwidth\": {:.3f}", raw,
+                 percentile(times["raw"], 0.1), raw / ours);
+    }
+    fmt::print("}}\n");
     std::fflush(stdout);
   }
   overlap(group, std::int64_t{25} << 20, std::max(5, rounds / 10));

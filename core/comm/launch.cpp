@@ -79,11 +79,30 @@ LaunchInfo from_mpirun() {
   return info;
 }
 
-LaunchInfo from_torchrun() {
-  constexpr const char* kName = "torchrun";
-  LaunchInfo info{.launcher = Launcher::torchrun, .rank = number(kName, "RANK"), .size = number(kName, "WORLD_SIZE")};
-  info.local_rank = number_or(kName, "LOCAL_RANK", info.rank);
-  info.local_size = number_or(kName, "LOCAL_WORLD_SIZE", info.size);
+const char* launcher_name(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::mpirun:
+      return "mpirun";
+    case Launcher::srun:
+      return "srun";
+    case Launcher::torchrun:
+      return "torchrun";
+    case Launcher::launch:
+      return "trireme launch";
+    case Launcher::spawn:
+      return "trireme::spawn";
+    case Launcher::alone:
+      break;
+  }
+  return "alone";
+}
+
+/// Our own launchers set torchrun's variables, and TRIREME_LAUNCHER.
+LaunchInfo from_torchrun(Launcher launcher) {
+  const char* name = launcher_name(launcher);
+  LaunchInfo info{.launcher = launcher, .rank = number(name, "RANK"), .size = number(name, "WORLD_SIZE")};
+  info.local_rank = number_or(name, "LOCAL_RANK", info.rank);
+  info.local_size = number_or(name, "LOCAL_WORLD_SIZE", info.size);
   info.job = job_of({"MASTER_PORT", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"});
   return info;
 }
@@ -113,31 +132,31 @@ void refuse_other_mpi() {
                     kName, size, size, mpi_built_with(), size));
 }
 
-const char* launcher_name(Launcher launcher) {
-  switch (launcher) {
-    case Launcher::mpirun:
-      return "mpirun";
-    case Launcher::srun:
-      return "srun";
-    case Launcher::torchrun:
-      return "torchrun";
-    case Launcher::alone:
-      break;
-  }
-  return "alone";
+/// The value of TRIREME_LAUNCHER. @throws ConfigError when it is unknown.
+std::optional<Launcher> own_launcher() {
+  const auto name = variable("TRIREME_LAUNCHER");
+  if (!name) return std::nullopt;
+  if (*name == "launch") return Launcher::launch;
+  if (*name == "spawn") return Launcher::spawn;
+  throw ConfigError(
+      fmt::format("TRIREME_LAUNCHER={}: must be launch or spawn, which `trireme launch` and trireme::spawn set; unset "
+                  "it to start with another launcher",
+                  *name));
 }
 
 }  // namespace
 
-// The innermost launcher counts: mpirun or torchrun may run inside an srun step, never around one. A batch script of
+// The innermost launcher counts: our own may run inside any other; mpirun or torchrun may run inside an srun step, never around one. A batch script of
 // Slurm also has SLURM_PROCID, but no step.
 LaunchInfo detect() {
   LaunchInfo info;
-  if (variable("OMPI_COMM_WORLD_SIZE") || variable("OMPI_COMM_WORLD_RANK")) {
+  if (const auto own = own_launcher()) {
+    info = from_torchrun(*own);
+  } else if (variable("OMPI_COMM_WORLD_SIZE") || variable("OMPI_COMM_WORLD_RANK")) {
     info = from_mpirun();
   } else if (variable("TORCHELASTIC_RUN_ID") ||
              (variable("RANK") && variable("WORLD_SIZE") && variable("MASTER_ADDR"))) {
-    info = from_torchrun();
+    info = from_torchrun(Launcher::torchrun);
   } else if (variable("SLURM_STEP_ID") && variable("SLURM_PROCID") && !variable("MPI_LOCALNRANKS")) {
     info = from_srun();  // srun may set PMI's variables too; Hydra, inside a step of its own, sets MPI_LOCALNRANKS
   } else {

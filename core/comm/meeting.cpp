@@ -1,6 +1,7 @@
 #include "core/comm/meeting.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -32,8 +33,18 @@ Address address_of_rank_0(const LaunchInfo& info) {
   return address;
 }
 
-std::string decide_by_store(c10d::Store& store, int rank, int size, const std::string& key, const std::string& mine,
-                            const Answer& answer) {
+namespace {
+
+/// For rank 0, when waiting for the others' texts failed.
+std::string absent_ranks(c10d::Store& store, int size, const std::string& key) {
+  std::vector<int> absent;
+  for (int other = 1; other < size; ++other)
+    if (!store.check({key + std::to_string(other)})) absent.push_back(other);
+  return absent.empty() ? "a rank" : fmt::format("rank {}", fmt::join(absent, ", rank "));
+}
+
+std::string decide_in(c10d::Store& store, int rank, int size, const std::string& key, const std::string& mine,
+                      const Answer& answer) {
   const auto bytes = [](const std::string& text) { return std::vector<std::uint8_t>(text.begin(), text.end()); };
   const auto read = [&](const std::string& name) {
     const auto value = store.get(key + name);
@@ -52,6 +63,29 @@ std::string decide_by_store(c10d::Store& store, int rank, int size, const std::s
   if (store.add(key + "read", 1) == size) store.set(key + "all", std::vector<std::uint8_t>{1});
   if (rank == 0) store.wait({key + "all"});
   return decided;
+}
+
+}  // namespace
+
+std::string decide_by_store(c10d::Store& store, int rank, int size, const std::string& key, const std::string& mine,
+                            const Answer& answer) {
+  try {
+    return decide_in(store, rank, size, key, mine, answer);
+  } catch (const c10::Error& error) {
+    if (rank != 0)
+      throw CommError(fmt::format("the ranks did not all meet: rank 0 did not answer, perhaps because another rank is "
+                                  "missing ({})",
+                                  error.what_without_backtrace()));
+    std::string who = "a rank";
+    try {
+      who = absent_ranks(store, size, key);
+    } catch (const c10::Error&) {
+      // The store is gone; the first error says why.
+    }
+    throw CommError(fmt::format("the ranks did not all meet: {} of {} did not arrive within {:.3g} s ({})", who, size,
+                                static_cast<double>(store.getTimeout().count()) / 1000,
+                                error.what_without_backtrace()));
+  }
 }
 
 }  // namespace trireme::comm

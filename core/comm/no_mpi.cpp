@@ -6,11 +6,11 @@
 
 namespace trireme::comm {
 
-std::unique_ptr<Transport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds) {
+std::unique_ptr<HostTransport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds) {
   throw ConfigError(
-      fmt::format("{}: this Trireme was built without MPI; build it with -DTRIREME_WITH_MPI=ON, run one "
-                  "process, or use torchrun with one GPU a rank",
-                  info.text()));
+      fmt::format("{}: this Trireme was built without MPI; start the ranks with: trireme launch -n {}, or with "
+                  "torchrun, or build with -DTRIREME_WITH_MPI=ON",
+                  info.text(), info.size));
 }
 
 std::string mpi_built_with() { return "no MPI"; }

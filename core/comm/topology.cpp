@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 
 namespace trireme::comm {
@@ -29,6 +30,7 @@ Topology Topology::parse(const std::string& text) {
 }
 
 std::string host_identity() {
+  if (const auto given = environment("TRIREME_HOST_IDENTITY"); !given.empty()) return given;
   char name[256] = {};
   if (gethostname(name, sizeof name - 1) != 0) name[0] = '\0';
   std::string boot;

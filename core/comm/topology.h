@@ -15,10 +15,11 @@ struct RankLocation {
   static RankLocation parse(const std::string& text);
 };
 
-/// Identifies this machine as NCCL does: by host name and boot id.
+/// Identifies this machine as NCCL does: by host name and boot id. The environment variable TRIREME_HOST_IDENTITY
+/// replaces it: ranks with different ones communicate over TCP (for tests, and for containers that share no processes).
 std::string host_identity();
 
-/// staged: CUDA tensors are copied through host memory and sent by Open MPI.
+/// staged: CUDA tensors are copied through host memory and sent by the transport of CPU ranks.
 enum class Backend { cpu, nccl, staged };
 
 struct Topology {

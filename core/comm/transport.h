@@ -1,12 +1,12 @@
-// Transport: the interface to a library that executes collectives. World owns at most two: Open MPI (CPU tensors, and
-// CUDA tensors by host staging) and NCCL (CUDA tensors). Private to core/comm.
+// Transport: the interface to what executes collectives. World owns at most two: one of host tensors (Open MPI, or our
+// own over shared memory and TCP), which also stages CUDA tensors through the host, and NCCL for CUDA tensors.
+// Private to core/comm.
 #pragma once
 
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +16,7 @@
 
 namespace c10d {
 class ProcessGroup;
+class Store;
 }  // namespace c10d
 
 namespace trireme::comm {
@@ -28,18 +29,27 @@ class Transport {
   /// world. `ranks`: world ranks in group order. On a rank that is in no group, `group` is null and `ranks` empty.
   /// @throws CommError.
   virtual void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) = 0;
+  /// Ends all ranks, if this transport is able to.
+  virtual void abort(int exit_code) noexcept = 0;
+};
+
+/// A transport of host tensors.
+class HostTransport : public Transport {
+ public:
   /// Returns rank 0's answer to the texts `mine` of all ranks, of less than 512 bytes each. Collective over the world.
   /// @throws CommError.
   virtual std::string decide(const std::string& mine, const Answer& answer) = 0;
   /// Makes groups that are joined from now on serve CUDA tensors of this device too, through the host. Used when NCCL
   /// does not serve them.
   virtual void stage_cuda(c10::Device device) = 0;
-  /// Ends all ranks, if this transport is able to.
-  virtual void abort(int exit_code) noexcept = 0;
 };
 
 /// Starts Open MPI. Throws ConfigError when Trireme is built without it. @throws CommError.
-std::unique_ptr<Transport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds timeout);
+std::unique_ptr<HostTransport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds timeout);
+/// Starts our own transport: shared memory between the ranks of a host, TCP between hosts. The ranks meet in the store,
+/// which is used only during the start. @throws CommError.
+std::unique_ptr<HostTransport> start_native(const LaunchInfo& info, c10d::Store& store,
+                                            std::chrono::milliseconds timeout);
 /// "Open MPI 4.1.4", or "no MPI".
 std::string mpi_built_with();
 
@@ -52,8 +62,7 @@ void set_cuda_environment(int ranks);
 struct NcclOptions {
   std::chrono::milliseconds timeout;
   c10::Device device;
-  /// Shares rank 0's address with all ranks; empty under torchrun, which sets MASTER_ADDR and MASTER_PORT.
-  std::function<Address(const Address&)> share_address;
+  c10::intrusive_ptr<c10d::Store> store;  ///< in which the ranks meet
 };
 
 /// libtrireme_cuda.so, loaded only when CUDA is used, because it loads LibTorch's CUDA library. It is never unloaded.
@@ -64,12 +73,12 @@ class CudaLibrary {
   /// Makes a device the calling thread's current one. Returns its PCI address, by which NCCL distinguishes devices.
   std::string use(c10::Device device) const;
   /// @throws CommError.
-  std::unique_ptr<Transport> start_nccl(const LaunchInfo& info, const NcclOptions& options) const;
+  std::unique_ptr<Transport> start_nccl(const NcclOptions& options) const;
 
   /// The functions that the library exports through one C symbol.
   struct Entry {
     std::string (*use)(c10::Device);
-    std::unique_ptr<Transport> (*start_nccl)(const LaunchInfo&, const NcclOptions&);
+    std::unique_ptr<Transport> (*start_nccl)(const NcclOptions&);
   };
 
  private:

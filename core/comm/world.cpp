@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "core/base/error.h"
+#include "core/comm/store.h"
 #include "core/comm/topology.h"
 #include "core/comm/transport.h"
 
@@ -20,9 +23,9 @@ namespace {
 class RunningWorld final : public World {
  public:
   /// Either transport may be null; a world of one rank has none.
-  RunningWorld(const LaunchInfo& info, c10::Device device, std::string transport, std::unique_ptr<Transport> mpi,
+  RunningWorld(const LaunchInfo& info, c10::Device device, std::string transport, std::unique_ptr<Transport> host,
                std::unique_ptr<Transport> nccl, int ranks_per_device = 1)
-      : World(info, device, std::move(transport)), mpi_(std::move(mpi)), nccl_(std::move(nccl)) {
+      : World(info, device, std::move(transport)), host_(std::move(host)), nccl_(std::move(nccl)) {
     ranks_per_device_ = ranks_per_device;
     std::vector<int> all(static_cast<std::size_t>(size()));
     std::iota(all.begin(), all.end(), 0);
@@ -32,7 +35,7 @@ class RunningWorld final : public World {
   ~RunningWorld() override {
     group_ = Group();
     nccl_.reset();
-    mpi_.reset();
+    host_.reset();
   }
 
   Group make_group(const std::vector<int>& ranks, const std::string& axis) override {
@@ -57,13 +60,13 @@ class RunningWorld final : public World {
   }
 
   [[noreturn]] void abort(int exit_code) override {
-    if (mpi_) mpi_->abort(exit_code);
+    if (host_) host_->abort(exit_code);
     if (nccl_) nccl_->abort(exit_code);
     std::_Exit(exit_code);
   }
 
  private:
-  /// Uses only NCCL if it runs: its groups need no MPI communicator, and CPU tensors are copied through the device.
+  /// Uses only NCCL if it runs: its groups need no channel of the other, and CPU tensors are copied through the device.
   Group join(const std::vector<int>& ranks, const std::string& axis) {
     c10::intrusive_ptr<c10d::ProcessGroup> group;
     const auto at = std::find(ranks.begin(), ranks.end(), rank());
@@ -72,36 +75,25 @@ class RunningWorld final : public World {
           c10::make_intrusive<c10d::ProcessGroup>(static_cast<int>(at - ranks.begin()), static_cast<int>(ranks.size()));
     if (nccl_)
       nccl_->join(group.get(), ranks, axis);
-    else if (mpi_)
-      mpi_->join(group.get(), ranks, axis);
+    else if (host_)
+      host_->join(group.get(), ranks, axis);
     if (!group) return {};
     group->setGroupName(fmt::format("{}_{}", axis, groups_++));
     group->setGroupDesc(axis);
     return {group, ranks, axis, comm_stats_};
   }
 
-  std::unique_ptr<Transport> mpi_, nccl_;
+  std::unique_ptr<Transport> host_, nccl_;
   int groups_ = 0;
 };
 
-/// Starts NCCL over all ranks; MPI, if it runs, shares rank 0's address.
-std::unique_ptr<Transport> start_nccl(const CudaLibrary& library, const LaunchInfo& info, const WorldOptions& options,
-                                      c10::Device device, Transport* mpi) {
-  NcclOptions nccl{.timeout = options.timeout, .device = device, .share_address = {}};
-  if (mpi != nullptr)
-    nccl.share_address = [mpi](const Address& mine) {
-      const auto of_rank_0 = mpi->decide(fmt::format("{} {}", mine.port, mine.host),
-                                         [](const std::vector<std::string>& said) { return said[0]; });
-      const auto space = of_rank_0.find(' ');
-      return Address{of_rank_0.substr(space + 1), std::atoi(of_rank_0.c_str())};
-    };
-  return library.start_nccl(info, nccl);
-}
+/// Returns rank 0's answer to the texts of all ranks.
+using Decide = std::function<std::string(const std::string& mine, const Answer& answer)>;
 
 /// @throws ConfigError on every rank.
-Topology agree_on_topology(Transport& transport, const RankLocation& mine) {
+Topology agree_on_topology(const Decide& decide, const RankLocation& mine) {
   const std::string refused = "refused: ";
-  const auto answer = transport.decide(mine.text(), [&](const std::vector<std::string>& said) {
+  const auto answer = decide(mine.text(), [&](const std::vector<std::string>& said) {
     std::vector<RankLocation> locations;
     for (const auto& text : said) locations.push_back(RankLocation::parse(text));
     try {
@@ -114,22 +106,15 @@ Topology agree_on_topology(Transport& transport, const RankLocation& mine) {
   return Topology::parse(answer);
 }
 
-std::unique_ptr<World> start_torchrun(const CudaLibrary* library, const LaunchInfo& info, const WorldOptions& options,
-                                      c10::Device device, const RankLocation& location) {
-  if (library == nullptr)
-    throw ConfigError(
-        fmt::format("torchrun started {} CPU ranks, but CPU ranks communicate over MPI, which torchrun does not set "
-                    "up; start them with: trireme train ... --ranks {}, or mpirun -n {}",
-                    info.size, info.size, info.size));
-  auto nccl = start_nccl(*library, info, options, device, nullptr);
-  const auto topology = agree_on_topology(*nccl, location);
-  if (topology.backend != Backend::nccl)
-    throw ConfigError(
-        fmt::format("{} under torchrun, but NCCL needs one GPU per rank; start one rank per GPU, or use mpirun "
-                    "(communication then goes through host memory)",
-                    topology.shared));
-  auto name = nccl->name();
-  return std::make_unique<RunningWorld>(info, device, std::move(name), nullptr, std::move(nccl));
+/// Under mpirun and srun, MPI shares rank 0's address.
+c10::intrusive_ptr<c10d::Store> store_by(HostTransport& host, const LaunchInfo& info,
+                                         std::chrono::milliseconds timeout) {
+  return shared_store(info, timeout, [&host](const Address& mine) {
+    const auto of_rank_0 = host.decide(fmt::format("{} {}", mine.port, mine.host),
+                                       [](const std::vector<std::string>& said) { return said[0]; });
+    const auto space = of_rank_0.find(' ');
+    return Address{of_rank_0.substr(space + 1), std::atoi(of_rank_0.c_str())};
+  });
 }
 
 }  // namespace
@@ -147,21 +132,36 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
     location.device = library->use(device);  // needed for every backend
   }
   if (info.size == 1) return std::make_unique<RunningWorld>(info, device, "none", nullptr, nullptr);
-  if (info.launcher == Launcher::torchrun)
-    return start_torchrun(library ? &*library : nullptr, info, options, device, location);
-
-  auto mpi = start_mpi(info, options.timeout);
-  const auto topology = options.device == "cpu" ? Topology() : agree_on_topology(*mpi, location);
-  auto name = mpi->name();
+  const bool uses_mpi = info.launcher == Launcher::mpirun || info.launcher == Launcher::srun;
+  c10::intrusive_ptr<c10d::Store> store;
+  std::unique_ptr<HostTransport> host;
+  if (uses_mpi)
+    host = start_mpi(info, options.timeout);
+  else
+    store = launcher_store(info, options.timeout);
+  Topology topology;
+  if (options.device != "cpu")
+    topology = agree_on_topology(
+        [&](const std::string& mine, const Answer& answer) {
+          return host ? host->decide(mine, answer)
+                      : decide_by_store(*store, info.rank, info.size, "topology/", mine, answer);
+        },
+        location);
   std::unique_ptr<Transport> nccl;
+  std::string name;
+  if (topology.backend == Backend::nccl) {
+    if (!store) store = store_by(*host, info, options.timeout);
+    nccl = library->start_nccl({.timeout = options.timeout, .device = device, .store = store});
+    name = nccl->name();
+  } else {
+    if (!host) host = start_native(info, *store, options.timeout);
+    name = host->name();
+  }
   if (topology.backend == Backend::staged) {
     name += fmt::format(" through host memory: {}", topology.shared);
-    mpi->stage_cuda(device);
-  } else if (topology.backend == Backend::nccl) {
-    nccl = start_nccl(*library, info, options, device, mpi.get());
-    name = nccl->name();
+    host->stage_cuda(device);
   }
-  return std::make_unique<RunningWorld>(info, device, std::move(name), std::move(mpi), std::move(nccl),
+  return std::make_unique<RunningWorld>(info, device, std::move(name), std::move(host), std::move(nccl),
                                         topology.ranks_per_device);
 }
 

@@ -1,7 +1,8 @@
 // World: the ranks of this run, how they were started, and the device each one uses.
 //
 // detect() only reads the environment: it returns rank and size before any process group exists, so that a bad config
-// is rejected first. start() then starts the transport (Open MPI, NCCL, or none for a single process).
+// is rejected first. start() then starts the transport: NCCL when each rank has a GPU, else Open MPI under mpirun and
+// srun, and our own over shared memory and TCP under the other launchers. A single process has none.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,7 +16,8 @@
 
 namespace trireme::comm {
 
-enum class Launcher { alone, mpirun, srun, torchrun };
+/// launch: `trireme launch`; spawn: trireme::spawn.
+enum class Launcher { alone, mpirun, srun, torchrun, launch, spawn };
 
 /// The launcher and the ranks, according to the environment.
 struct LaunchInfo {
@@ -39,7 +41,7 @@ bool wants_cuda(const std::string& device, int available);
 /// One per process; not copyable. The destructor shuts the transport down in order (collective over all ranks).
 class World {
  public:
-  /// Collective over all ranks. @throws ConfigError (cuda requested but not available; torchrun with CPU ranks),
+  /// Collective over all ranks. @throws ConfigError (cuda requested but not available),
   /// CommError (the transport cannot start; the launcher and the transport disagree on the number of ranks).
   static std::unique_ptr<World> start(const LaunchInfo& info, const WorldOptions& options);
   virtual ~World() = default;
@@ -48,9 +50,8 @@ class World {
   [[nodiscard]] int size() const { return info_.size; }
   [[nodiscard]] const LaunchInfo& info() const { return info_; }
   [[nodiscard]] c10::Device device() const { return device_; }
-  [[nodiscard]] const std::string& transport() const {
-    return transport_;
-  }  ///< "Open MPI 4.1.4", "NCCL 2.28.9", "none"
+  /// "Open MPI 4.1.4", "shared memory", "TCP", "shared memory and TCP", "NCCL 2.28.9", "none"
+  [[nodiscard]] const std::string& transport() const { return transport_; }
   /// The maximum number of ranks that use one GPU: each may fill that fraction of its memory. 1 on the CPU.
   [[nodiscard]] int ranks_per_device() const { return ranks_per_device_; }
   /// The group of all ranks, axis name "world".

@@ -3,7 +3,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
-#include <mpi.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,9 +13,10 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "core/comm/mpi/engine.h"
+#include "core/comm/host/engine.h"
 #include "core/comm/text.h"
 #include "core/comm/transport.h"
+#include "tests/mpi/own_wire.h"
 #include "tests/mpi/comm_test.h"
 #include "tests/mpi/world.h"
 
@@ -25,7 +25,7 @@ namespace {
 
 using comm::Group;
 using comm::Work;
-namespace mpi = comm::mpi;
+namespace host = comm::host;
 using Tensors = std::vector<at::Tensor>;
 using Order = std::vector<std::size_t>;
 
@@ -145,40 +145,36 @@ TEST(Order, receives_from_any_source_do_not_wait_for_silent_ranks) {
   group.barrier();
 }
 
-/// A separate engine and communicator, with which the test decides when operations are ready. The world's engine is
+/// A separate engine and wire, with which the test decides when operations are ready. The world's engine is
 /// idle meanwhile, because only one thread at a time may call MPI.
 struct OwnEngine {
   OwnEngine() {
     world().group().barrier();
     channel->axis = "own";
-    channel->ranks.resize(static_cast<std::size_t>(world().size()));
-    std::iota(channel->ranks.begin(), channel->ranks.end(), 0);
+    channel->ranks = everyone();
     channel->rank = world().rank();
     channel->size = world().size();
-    MPI_Comm_dup(MPI_COMM_WORLD, &channel->comm);
   }
-  ~OwnEngine() {
-    engine->stop();
-    MPI_Comm_free(&channel->comm);
-  }
-  c10::intrusive_ptr<mpi::Operation> start(c10d::OpType type, const at::Tensor& tensor, int peer,
+  ~OwnEngine() { engine->stop(); }
+  c10::intrusive_ptr<host::Operation> start(c10d::OpType type, const at::Tensor& tensor, int peer,
                                            std::function<bool()> ready) const {
     const bool sends = type == c10d::OpType::SEND;
-    mpi::Program program;
+    host::Program program;
     program.name = sends ? "send" : "recv";
     program.tag = 4;
     program.timeout = std::chrono::seconds(60);
-    mpi::Round round;
+    host::Round round;
     (sends ? round.sends : round.receives).push_back({tensor.data_ptr(), tensor.nbytes(), peer});
     program.rounds.push_back(std::move(round));
     program.tensors.push_back(tensor);
     program.ready = std::move(ready);
-    auto operation = c10::make_intrusive<mpi::Operation>(engine, channel, type, std::move(program));
+    auto operation = c10::make_intrusive<host::Operation>(engine, channel, type, std::move(program));
     engine->start(operation);
     return operation;
   }
-  std::shared_ptr<mpi::Engine> engine = std::make_shared<mpi::Engine>();
-  std::shared_ptr<mpi::Channel> channel = std::make_shared<mpi::Channel>();
+  std::shared_ptr<host::Channel> channel = std::make_shared<host::Channel>();
+  OwnWire wire{*channel};
+  std::shared_ptr<host::Engine> engine = std::make_shared<host::Engine>(wire.wire);
 };
 
 TEST(Order, operations_that_are_ready_late_keep_their_places) {
@@ -192,7 +188,7 @@ TEST(Order, operations_that_are_ready_late_keep_their_places) {
   for (const bool sends_late : {true, false})
     for (const std::size_t late : {std::size_t{1}, kMessages - 1}) {
       SCOPED_TRACE(std::string(sends_late ? "sends" : "receives") + " late: " + std::to_string(late));
-      std::vector<c10::intrusive_ptr<mpi::Operation>> works;
+      std::vector<c10::intrusive_ptr<host::Operation>> works;
       std::atomic<bool> copied{false};
       Tensors received;
       for (std::size_t i = 0; i < kMessages; ++i) {
@@ -213,7 +209,7 @@ TEST(Order, operations_that_are_ready_late_keep_their_places) {
 TEST(Transport, rank_0_receives_all_texts_and_answers_all) {
   if (world().size() == 1) GTEST_SKIP() << "a world of one starts no transport";
   world().group().barrier();  // the world's engine is idle: only this transport calls MPI
-  const auto transport = comm::start_mpi(world().info(), std::chrono::seconds(60));
+  const auto transport = own_transport();
   const auto said = [](int rank) {
     return std::string(static_cast<std::size_t>(rank * 60), 'x') + std::to_string(rank);
   };
@@ -225,7 +221,7 @@ TEST(Transport, rank_0_receives_all_texts_and_answers_all) {
   });
   EXPECT_EQ(heard, world().rank() == 0 ? expected : std::vector<std::string>());
   EXPECT_EQ(answer, std::string(511, 'a'));
-  EXPECT_EQ(transport->name(), comm::mpi_built_with());
+  EXPECT_EQ(transport->name(), world().transport().substr(0, transport->name().size()));
 }
 
 TEST(Text, is_gathered_to_one_rank_or_all_and_broadcast_from_any) {

@@ -28,8 +28,8 @@ CudaLibrary CudaLibrary::load() {
 
 std::string CudaLibrary::use(c10::Device device) const { return entry_->use(device); }
 
-std::unique_ptr<Transport> CudaLibrary::start_nccl(const LaunchInfo& info, const NcclOptions& options) const {
-  return entry_->start_nccl(info, options);
+std::unique_ptr<Transport> CudaLibrary::start_nccl(const NcclOptions& options) const {
+  return entry_->start_nccl(options);
 }
 
 }  // namespace trireme::comm

@@ -1,5 +1,5 @@
 // The arithmetic of reductions, on values that expose a wrong type or order.
-#include "core/comm/mpi/combine.h"
+#include "core/comm/host/combine.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>

@@ -44,6 +44,7 @@ class Environment {
                              "MASTER_ADDR",
                              "MASTER_PORT",
                              "TORCHELASTIC_RUN_ID",
+                             "TRIREME_LAUNCHER",
                              "TORCHELASTIC_RESTART_COUNT",
                              "SLURM_JOB_ID",
                              "PMIX_RANK",
@@ -104,6 +105,11 @@ TEST(Detect, reads_each_launcher) {
       {kTorchrun, Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts", "29500.h.none.."},
       {without(kTorchrun, "TORCHELASTIC_RUN_ID"), Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts",
        "29500.h..."},
+      {with(kTorchrun, {{"TRIREME_LAUNCHER", "launch"}}), Launcher::launch, 5, 8, 1, 4,
+       "trireme launch, 8 ranks on 2 hosts", "29500.h.none.."},
+      // Our own launchers may run inside any other.
+      {with(with(kTorchrun, {{"TRIREME_LAUNCHER", "spawn"}}), kMpirun), Launcher::spawn, 5, 8, 1, 4,
+       "trireme::spawn, 8 ranks on 2 hosts", "29500.h.none.."},
       {with(kSrun, {{"SLURM_JOB_ID", "9"}}), Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts", "9.0."},
       {kSrun, Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts"},
       // A batch script has a Slurm rank, but runs once.
@@ -252,7 +258,7 @@ void expect_start_refuses(const LaunchInfo& info, const std::string& device, con
 TEST(World, refuses_what_has_no_transport) {
   const Environment environment({});
   const LaunchInfo torchrun{Launcher::torchrun, 1, 4, 1, 4};
-  expect_start_refuses<ConfigError>(torchrun, "cpu", "mpirun -n 4");
+  expect_start_refuses<ConfigError>(torchrun, "cpu", "MASTER_ADDR");
   expect_start_refuses<ConfigError>({}, "gpu", "auto, cpu or cuda");
   if (cuda_device_count() == 0) expect_start_refuses<ConfigError>({}, "cuda", "no device");
 }

@@ -1,9 +1,11 @@
-// Engine: progresses all operations of this process on Open MPI. There is one per process, shared by its groups.
+// Engine: progresses all operations of this process on its wire. There is one per process, shared by its groups.
 //
-// MPI is called under one lock (MPI_THREAD_SERIALIZED suffices; a lock in Trireme costs less than Open MPI's). A thread
-// that waits for an operation drives the engine itself. While operations are outstanding and no thread waits, a
-// background thread drives it, in short polls with sleeps between, so that the core is free for computation. Starting
-// an operation never waits for the lock: the operation is put into a queue that the holder of the lock empties.
+// The wire is called under one lock. A thread that waits for an operation drives the engine itself. While operations are
+// outstanding and no thread waits, a background thread drives it, so that the core is free for computation. Starting an
+// operation never waits for the lock: the operation is put into a queue that the holder of the lock empties.
+//
+// A thread that finds nothing to do polls for a short time, then sleeps until a peer wakes it. Where the wire cannot
+// wake a thread (Open MPI), it polls between short sleeps, and so does it while a device copies a tensor to the host.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,15 +20,16 @@
 #include <thread>
 #include <vector>
 
-#include "core/comm/mpi/message_queue.h"
-#include "core/comm/mpi/operation.h"
-#include "core/comm/mpi/scratch.h"
+#include "core/comm/host/message_queue.h"
+#include "core/comm/host/operation.h"
+#include "core/comm/host/scratch.h"
+#include "core/comm/host/wire.h"
 
-namespace trireme::comm::mpi {
+namespace trireme::comm::host {
 
 class Engine {
  public:
-  Engine();
+  explicit Engine(std::shared_ptr<Wire> wire);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -37,7 +40,9 @@ class Engine {
   bool drive(const Operation& operation, std::optional<Clock::time_point> until);
   /// Wakes the background thread, because a thread waits on a future.
   void wake();
-  /// Calls body, which may call MPI, under the lock.
+  /// For the lock's holder, and for the wire's names.
+  [[nodiscard]] Wire& wire() const { return *wire_; }
+  /// Calls body, which may call the wire, under the lock.
   template <class Body>
   auto exclusively(Body&& body) {
     const std::lock_guard lock(mutex_);
@@ -47,9 +52,9 @@ class Engine {
   /// The device whose tensors operations copy. The background thread makes it its current device; otherwise it would
   /// create a context of its own on the first GPU.
   void use(c10::Device device);
-  /// To be called before MPI_Finalize: ends the thread; outstanding operations fail.
+  /// To be called before the wire is shut down: ends the thread; outstanding operations fail.
   void stop();
-  /// To be called after MPI_Finalize, when no late message can arrive: frees the buffers of failed operations.
+  /// To be called after the wire was shut down, when no late message can arrive: frees the buffers of failed operations.
   void release();
 
  private:
@@ -59,13 +64,22 @@ class Engine {
   void take_queue();
   void check_deadlines(Operations& finished);
   void retire(std::size_t index, Operations& finished);
+  void complete(const Operations& finished);  // without the lock
+  /// Looks for messages and for deadlines once more, then sleeps until woken; returns whether there was anything.
+  bool sleep(const Operation* waits_for, std::optional<Clock::time_point> until);
+  void drive_by_polling(const Operation& operation, std::optional<Clock::time_point> until);
+  void drive_by_sleeping(const Operation& operation, std::optional<Clock::time_point> until,
+                         std::chrono::nanoseconds spin);
   void background();
 
-  std::mutex mutex_;      // MPI and active_
+  std::shared_ptr<Wire> wire_;
+  std::mutex mutex_;      // the wire and active_
   Operations active_;     // in the order of their starts
   MessageQueues queues_;  // of the active operations
   Operations broken_;     // failed operations with transfers in progress, whose buffers must stay valid until release()
   unsigned polls_ = 0;
+  Clock::time_point checked_;               // when deadlines and peers were last looked at
+  std::atomic<bool> device_copies_{false};  // an active operation waits for a device, which wakes nobody
 
   std::mutex queue_mutex_;
   Operations queue_;
@@ -82,4 +96,4 @@ class Engine {
   std::thread thread_;
 };
 
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

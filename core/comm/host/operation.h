@@ -1,24 +1,23 @@
-// Operation: one running collective or point-to-point call on the Open MPI transport, as a small program.
+// Operation: one running collective or point-to-point call, as a small program.
 //
 // A program is a list of rounds. A round posts all its receives and sends; when they are complete it runs its local
 // step (a reduction, a copy), and the next round begins. No step blocks, so any number of operations on any groups
 // progress concurrently, and different orders of different groups on different ranks cannot deadlock.
 //
 // Matching: all messages of one collective have one tag, derived from its sequence number in the group; sends and
-// receives have the caller's tag. MPI keeps the order of messages between two ranks under one tag, so both sides must
+// receives have the caller's tag. A wire keeps the order of messages between two ranks under one tag, so both sides must
 // process the messages of a pair in the same order: a round lists them in that order, and operations of one group and
 // tag are ordered by a MessageQueue: an operation matches a peer's messages, or sends to it, only after all earlier
 // operations are done with that peer. If a receive fails before its message has arrived, the message goes to the next
 // receive.
-// A receive is not posted ahead: the message is matched first (MPI_Improbe), its size is compared, and then it is
-// received. So ranks that disagree on a shape get an error with both sizes. A receive posted with too small a buffer
-// would not be safe, because Open MPI's single-copy path writes a long message past its end. Matching first costs a
-// fraction of a microsecond.
+// A receive is not posted ahead: the message is matched first, its size is compared, and then it is received. So ranks
+// that disagree on a shape get an error with both sizes. A receive posted with too small a buffer would not be safe,
+// because Open MPI's single-copy path writes a long message past its end. Matching first costs a fraction of a
+// microsecond.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
-#include <mpi.h>
 
 #include <atomic>
 #include <chrono>
@@ -30,31 +29,17 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-namespace trireme::comm::mpi {
+#include "core/comm/host/wire.h"
 
-using Clock = std::chrono::steady_clock;
+namespace trireme::comm::host {
+
 class Engine;
 struct MessageQueue;
-
-/// The number of messages of one communicator on this rank since it was created.
-struct Traffic {
-  std::atomic<std::int64_t> sent{0}, received{0};
-};
-
-/// The communicator of one group on this rank.
-struct Channel {
-  MPI_Comm comm = MPI_COMM_NULL;
-  int rank = 0, size = 1;
-  std::vector<int> ranks;  ///< world ranks, in group order
-  std::string axis;
-  int tag_half = 0;  ///< smaller tags belong to the callers; collectives use tags from here on
-  std::shared_ptr<Traffic> traffic = std::make_shared<Traffic>();
-};
 
 struct Transfer {
   void* data;
   std::size_t bytes;
-  int peer;  ///< group rank; MPI_ANY_SOURCE in a receive
+  int peer;  ///< group rank; kAnySource in a receive
 };
 
 struct Round {
@@ -110,8 +95,10 @@ class Operation final : public c10d::Work {
     std::size_t bytes;
     int peer;
   };
+  [[nodiscard]] bool waits_for_device() const { return program_.ready != nullptr; }
   Step advance();  // one poll of this operation
   Step go_on();    // the part of advance() that makes progress
+  void check_ended() const;  // @throws CommError when a message that this round waits for can never come
   bool may_post(const Round& round) const;
   void post(Round& round);  // starts the sends of a round and lists its arrivals
   bool match_arrivals();    // receives the messages that have arrived; returns whether there were any
@@ -120,7 +107,9 @@ class Operation final : public c10d::Work {
   void hold_what_is_left();  // against younger operations of the queue
   bool collect_requests();   // returns whether any completed
   void fail(std::exception_ptr error);
-  [[nodiscard]] bool has_requests() const;
+  void add_request(Request request, int peer);
+  [[nodiscard]] bool exchanging() const { return !arrivals_.empty() || open_requests_ > 0; }
+  [[nodiscard]] bool has_requests() const { return open_requests_ > 0; }
   [[nodiscard]] std::string peer_text(int peer) const;
   [[nodiscard]] std::string pending_peers() const;
   // Without the lock, once:
@@ -133,11 +122,9 @@ class Operation final : public c10d::Work {
   std::size_t round_ = 0;
   bool posted_ = false;
   std::vector<Arrival> arrivals_;  // not yet matched
-  std::vector<MPI_Request> requests_;
+  std::vector<Request> requests_;
   std::vector<int> request_peers_;
-  std::vector<int> indices_;
-  std::vector<MPI_Status> statuses_;
-  std::size_t pending_ = 0;  // remaining arrivals and requests of the round
+  std::size_t open_requests_ = 0;  // those of requests_ that are not complete
   Clock::time_point deadline_;
   int source_ = -1;
   std::exception_ptr error_;
@@ -145,4 +132,4 @@ class Operation final : public c10d::Work {
   std::atomic<bool> done_{false};
 };
 
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/mpi/backend.h"
+#include "core/comm/host/backend.h"
 
-namespace trireme::comm::mpi {
+namespace trireme::comm::host {
 
 /// Raw memory of a host tensor or of a part of it.
 struct Piece {
@@ -89,4 +89,4 @@ struct Backend::Call {
   void reduce_by_doubling(const Piece& tensor, c10::ScalarType type, c10d::ReduceOp::RedOpType op);
 };
 
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

@@ -1,12 +1,10 @@
 // MessageQueue: the order of one group's operations under one tag, on this rank. Private to the engine.
 //
-// MPI delivers the messages between two ranks under one tag in the order of their sends, so this rank must match them,
+// A wire delivers the messages between two ranks under one tag in the order of their sends, so this rank must match them,
 // and send its own, in the order of its calls. The engine polls operations oldest first. An operation that still has
 // messages of a peer outstanding holds that peer against the younger operations of its queue, for the rest of the poll.
 // Everything here is under the engine's lock.
 #pragma once
-
-#include <mpi.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -14,10 +12,12 @@
 #include <utility>
 #include <vector>
 
-namespace trireme::comm::mpi {
+#include "core/comm/host/wire.h"
+
+namespace trireme::comm::host {
 
 /// PeerOrder: the peers that older operations hold in one direction during a poll. Peers are group ranks;
-/// MPI_ANY_SOURCE is allowed too.
+/// kAnySource is allowed too.
 class PeerOrder {
  public:
   explicit PeerOrder(int size) : held_(static_cast<std::size_t>(size), 0) {}
@@ -27,14 +27,14 @@ class PeerOrder {
   }
   void hold(int peer) {
     some_ = true;
-    if (peer == MPI_ANY_SOURCE)
+    if (peer == kAnySource)
       any_ = true;
     else
       held_[static_cast<std::size_t>(peer)] = 1;
   }
-  /// For MPI_ANY_SOURCE: whether any source may be free; the caller has to find out which.
+  /// For kAnySource: whether any source may be free; the caller has to find out which.
   [[nodiscard]] bool free(int peer) const {
-    return !any_ && (peer == MPI_ANY_SOURCE || held_[static_cast<std::size_t>(peer)] == 0);
+    return !any_ && (peer == kAnySource || held_[static_cast<std::size_t>(peer)] == 0);
   }
   [[nodiscard]] bool all_free() const { return !some_; }
 
@@ -78,4 +78,4 @@ class MessageQueues {
   std::map<std::pair<const void*, int>, MessageQueue> queues_;
 };
 
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

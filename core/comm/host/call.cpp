@@ -1,4 +1,4 @@
-#include "core/comm/mpi/call.h"
+#include "core/comm/host/call.h"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/comm/mpi/combine.h"
+#include "core/comm/host/combine.h"
 
-namespace trireme::comm::mpi {
+namespace trireme::comm::host {
 namespace {
 
 // Up to this many received bytes, an all-reduce of a few ranks is one round in which every rank receives everything.
@@ -242,4 +242,4 @@ Backend::WorkPtr Backend::Call::start() {
   return operation;
 }
 
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

@@ -1,4 +1,4 @@
-// The Open MPI transport as a c10d backend, called by c10d's process groups, and through them by c10d::Reducer.
+// The transport of host tensors as a c10d backend, called by c10d's process groups, and through them by c10d::Reducer.
 //
 // A collective is a direct exchange in one or two rounds (see Operation). In a group of more than a few ranks, small
 // messages go along trees instead, log2(N) of them per rank (see small_messages.cpp). Floating-point reductions always
@@ -12,10 +12,10 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "core/comm/mpi/engine.h"
-#include "core/comm/mpi/staging.h"
+#include "core/comm/host/engine.h"
+#include "core/comm/host/staging.h"
 
-namespace trireme::comm::mpi {
+namespace trireme::comm::host {
 
 class Backend final : public c10d::Backend {
  public:
@@ -24,7 +24,7 @@ class Backend final : public c10d::Backend {
 
   Backend(std::shared_ptr<Engine> engine, std::shared_ptr<const Channel> channel, std::chrono::milliseconds timeout);
 
-  const std::string getBackendName() const override { return "mpi"; }
+  const std::string getBackendName() const override { return engine_->wire().name(); }
   c10::intrusive_ptr<Options> getBackendOptions() override;
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   void setSequenceNumberForGroup() override {}
@@ -67,4 +67,4 @@ class Backend final : public c10d::Backend {
   std::atomic<std::uint64_t> messages_{0};  // number of sends and receives so far
 };
 
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

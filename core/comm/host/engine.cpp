@@ -1,4 +1,4 @@
-#include "core/comm/mpi/engine.h"
+#include "core/comm/host/engine.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -9,13 +9,14 @@
 
 #include "core/base/error.h"
 
-namespace trireme::comm::mpi {
+namespace trireme::comm::host {
 namespace {
 
 using std::chrono::microseconds;
 
-// A waiting thread polls without pause for some microseconds, then yields its core between polls, and sleeps after a
-// long time without progress, when the rank it waits for must be busy with something else.
+// A waiting thread polls without pause for some microseconds, then yields its core between polls. Where no peer can wake
+// it, it sleeps between polls after a long time without progress, when the rank it waits for must be busy with something
+// else.
 constexpr int kEagerLooks = 32;
 constexpr auto kPatience = std::chrono::milliseconds(20);
 constexpr microseconds kPatientSleep{50};
@@ -25,10 +26,14 @@ constexpr microseconds kAlert{30};
 constexpr microseconds kShortestSleep{20};
 constexpr microseconds kLongestSleep{500};
 constexpr unsigned kDeadlineEvery = 256;  // polls between two readings of the clock
+// A sleep that peers end lasts no longer than this, so that deadlines and ended processes are noticed.
+constexpr std::chrono::milliseconds kLongestWait{100};
+constexpr microseconds kDeviceWait{50};  // nobody wakes a thread when a device has copied a tensor
 
 }  // namespace
 
-Engine::Engine() : thread_([this] { background(); }) {}
+Engine::Engine(std::shared_ptr<Wire> wire)
+    : wire_(std::move(wire)), checked_(Clock::now()), thread_([this] { background(); }) {}
 
 Engine::~Engine() { stop(); }
 
@@ -42,6 +47,7 @@ void Engine::start(const c10::intrusive_ptr<Operation>& operation) {
   }
   if (!operation->program_.asynchronous) return;  // its waiter follows at once
   try_poll();                                     // posts it now, if the lock is free
+  if (queued_.load()) wire_->wake();              // the lock's holder may be about to sleep
   wake();
 }
 
@@ -65,7 +71,8 @@ void Engine::take_queue() {
 bool Engine::poll(Operations& finished) {
   if (queued_.load(std::memory_order_acquire)) take_queue();
   ++polls_;
-  bool moved = false;
+  wire_->progress();
+  bool moved = false, device_copies = false;
   for (std::size_t i = 0; i < active_.size();) {
     auto& operation = *active_[i];
     auto step = Operation::Step::waiting;
@@ -78,11 +85,13 @@ bool Engine::poll(Operations& finished) {
       step = Operation::Step::finished;
     }
     moved |= step != Operation::Step::waiting;
+    device_copies |= operation.waits_for_device();
     if (step == Operation::Step::finished)
       retire(i, finished);
     else
       ++i;
   }
+  device_copies_.store(device_copies, std::memory_order_relaxed);
   if (polls_ % kDeadlineEvery == 0) check_deadlines(finished);
   return moved;
 }
@@ -98,6 +107,10 @@ void Engine::retire(std::size_t index, Operations& finished) {
 
 void Engine::check_deadlines(Operations& finished) {
   const auto now = Clock::now();
+  if (now - checked_ >= kLongestWait) {
+    checked_ = now;
+    wire_->check_peers();
+  }
   for (std::size_t i = 0; i < active_.size();) {
     auto& operation = *active_[i];
     if (now < operation.deadline_) {
@@ -120,17 +133,53 @@ bool Engine::try_poll() {
     if (!lock) return false;
     moved = poll(finished);
   }
-  // Copies back and callbacks of futures may take long or start operations, so they run without the lock.
+  complete(finished);
+  return moved;
+}
+
+// Copies back and callbacks of futures may take long or start operations, so they run without the lock.
+void Engine::complete(const Operations& finished) {
+  if (finished.empty()) return;
   for (const auto& operation : finished) {
     operation->complete();
     outstanding_.fetch_sub(1);
   }
-  return moved;
+  wire_->wake();  // other threads may wait for these operations
+}
+
+bool Engine::sleep(const Operation* waits_for, std::optional<Clock::time_point> until) {
+  const auto ticket = wire_->prepare_sleep();
+  Operations finished;
+  bool moved = false;
+  {
+    const std::lock_guard lock(mutex_);  // not just tried: nothing may be overlooked now
+    moved = poll(finished);
+    if (!moved) check_deadlines(finished);
+  }
+  complete(finished);
+  if (moved || !finished.empty() || stopping_ || (waits_for != nullptr && waits_for->done())) {
+    wire_->cancel_sleep();
+    return true;
+  }
+  Clock::duration at_most = device_copies_ ? Clock::duration(kDeviceWait) : Clock::duration(kLongestWait);
+  if (until) at_most = std::clamp(*until - Clock::now(), Clock::duration(0), at_most);
+  wire_->sleep(ticket, at_most);
+  return false;
 }
 
 bool Engine::drive(const Operation& operation, std::optional<Clock::time_point> until) {
   if (operation.done()) return true;
   drivers_.fetch_add(1);
+  if (const auto spin = wire_->spin_time())
+    drive_by_sleeping(operation, until, *spin);
+  else
+    drive_by_polling(operation, until);
+  drivers_.fetch_sub(1);
+  wake();  // the background thread continues what is left
+  return operation.done();
+}
+
+void Engine::drive_by_polling(const Operation& operation, std::optional<Clock::time_point> until) {
   int looks = 0;
   bool patient = false;
   Clock::time_point silent_since;
@@ -151,10 +200,26 @@ bool Engine::drive(const Operation& operation, std::optional<Clock::time_point> 
     patient = now - silent_since > kPatience;
     if (until && now >= *until) break;
   }
-  drivers_.fetch_sub(1);
-  if (operation.done()) return true;
-  wake();  // the background thread continues it
-  return false;
+}
+
+void Engine::drive_by_sleeping(const Operation& operation, std::optional<Clock::time_point> until,
+                               std::chrono::nanoseconds spin) {
+  int looks = 0;
+  Clock::time_point silent_since;
+  while (!operation.done()) {
+    if (try_poll()) {
+      looks = 0;
+      continue;
+    }
+    if (++looks < kEagerLooks) continue;
+    const auto now = Clock::now();
+    if (looks == kEagerLooks) silent_since = now;
+    if (until && now >= *until) break;
+    if (now - silent_since < spin)
+      std::this_thread::yield();
+    else if (sleep(&operation, until))
+      looks = 0;
+  }
 }
 
 void Engine::use(c10::Device device) {
@@ -164,13 +229,16 @@ void Engine::use(c10::Device device) {
 void Engine::background() {
   pthread_setname_np(pthread_self(), "trireme-comm");
   prctl(PR_SET_TIMERSLACK, 1);  // in ns: the kernel's default of 50 us would triple the short sleeps
+  const bool woken = wire_->spin_time().has_value();
   auto pause = kShortestSleep;
   auto last_move = Clock::now();
+  // A thread that drives the engine leaves nothing to do here, and tells when it stops.
+  const auto has_work = [&] { return outstanding_.load() > 0 && (!woken || drivers_.load() == 0); };
   while (!stopping_) {
-    if (outstanding_.load() == 0) {
+    if (!has_work()) {
       std::unique_lock lock(sleep_mutex_);
       idle_.store(true);
-      wake_.wait(lock, [this] { return stopping_ || outstanding_.load() > 0; });
+      wake_.wait(lock, [&] { return stopping_ || has_work(); });
       idle_.store(false);
       pause = kShortestSleep;
       last_move = Clock::now();
@@ -187,6 +255,10 @@ void Engine::background() {
       }
       if (now - last_move < kAlert) continue;
     }
+    if (woken) {
+      if (sleep(nullptr, std::nullopt)) last_move = Clock::now();
+      continue;
+    }
     // Does not wait on the condition variable: a start needs no notification while this thread polls.
     std::this_thread::sleep_for(pause);
     pause = std::min(pause + pause / 4, kLongestSleep);
@@ -199,6 +271,7 @@ void Engine::stop() {
     const std::lock_guard lock(sleep_mutex_);
     wake_.notify_one();
   }
+  wire_->wake();
   thread_.join();
   Operations left;
   {
@@ -217,4 +290,4 @@ void Engine::stop() {
 
 void Engine::release() { broken_.clear(); }
 
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace trireme::comm::mpi {
+namespace trireme::comm::host {
 
 class Staging {
  public:
@@ -34,4 +34,4 @@ class Staging {
   std::vector<c10::Device> devices_;                     // devices whose work must be waited for
 };
 
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

@@ -1,4 +1,4 @@
-#include "core/comm/mpi/communicators.h"
+#include "core/comm/host/channels.h"
 
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -9,22 +9,24 @@
 
 #include "core/base/error.h"
 
-namespace trireme::comm::mpi {
+namespace trireme::comm::host {
 
-Communicators::Communicators(std::shared_ptr<Engine> engine, const Channel& world,
-                             c10::intrusive_ptr<Backend> agreement)
+Channels::Channels(std::shared_ptr<Engine> engine, const Channel& world, c10::intrusive_ptr<Backend> agreement)
     : engine_(std::move(engine)), world_(world), agreement_(std::move(agreement)) {}
 
-std::shared_ptr<const Channel> Communicators::take(const std::vector<int>& ranks, const std::string& axis) {
-  auto& slot = agree(ranks, axis);
+std::shared_ptr<const Channel> Channels::take(const std::vector<int>& ranks, const std::string& axis) {
+  const auto index = agree(ranks, axis);
+  auto& slot = slots_[index];
   if (ranks.empty()) return nullptr;
-  if (slot.comm == MPI_COMM_NULL) {
+  if (!slot.context) {
     slot.spoiled = true;
-    slot.comm = create(ranks, axis);
+    // By the agreement all members are here, and use the wire for nothing else, so this cannot wait for long.
+    slot.context =
+        engine_->exclusively([&] { return engine_->wire().open(world_, ranks, axis, static_cast<std::uint64_t>(index) + 1); });
     slot.spoiled = false;
   }
   auto channel = std::make_shared<Channel>(world_);
-  channel->comm = slot.comm;
+  channel->context = *slot.context;
   channel->rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), world_.rank) - ranks.begin());
   channel->size = static_cast<int>(ranks.size());
   channel->ranks = ranks;
@@ -36,7 +38,7 @@ std::shared_ptr<const Channel> Communicators::take(const std::vector<int>& ranks
 
 /// If all members of a group pass the same list, their marks add up to zero. So a wrong list becomes an error on every
 /// rank instead of a hang.
-std::int64_t Communicators::mark(const std::vector<int>& ranks, const std::string& axis) const {
+std::int64_t Channels::mark(const std::vector<int>& ranks, const std::string& axis) const {
   if (ranks.empty()) return 0;
   std::uint64_t hash = 1469598103934665603;  // FNV-1a
   const auto add = [&hash](std::uint64_t value) { hash = (hash ^ value) * 1099511628211; };
@@ -49,13 +51,13 @@ std::int64_t Communicators::mark(const std::vector<int>& ranks, const std::strin
 /// Summed over the world, this is zero when the slot can be reused for a partition in which this rank is in the group
 /// `ranks`. When no rank uses the slot any more, nothing is being sent or received, so a difference between all that
 /// was sent and received is a message that was never received.
-std::int64_t Communicators::claim(const Slot& slot, const std::vector<int>& ranks) {
+std::int64_t Channels::claim(const Slot& slot, const std::vector<int>& ranks) {
   constexpr std::int64_t kTaken = std::int64_t{1} << 40;
   if (slot.spoiled || slot.ranks != ranks || !slot.user.expired()) return kTaken;
   return slot.traffic->sent - slot.traffic->received;
 }
 
-Communicators::Slot& Communicators::agree(const std::vector<int>& ranks, const std::string& axis) {
+std::size_t Channels::agree(const std::vector<int>& ranks, const std::string& axis) {
   auto sums = at::zeros({1 + static_cast<std::int64_t>(slots_.size())}, at::kLong);
   auto* const sum = sums.mutable_data_ptr<std::int64_t>();
   sum[0] = mark(ranks, axis);
@@ -68,27 +70,9 @@ Communicators::Slot& Communicators::agree(const std::vector<int>& ranks, const s
     throw CommError(fmt::format("group {}: the ranks passed different lists of members; this rank passed [{}]", axis,
                                 fmt::join(ranks, ", ")));
   for (std::size_t i = 0; i < slots_.size(); ++i)
-    if (sum[1 + i] == 0) return slots_[i];
-  auto& made = slots_.emplace_back();
-  made.ranks = ranks;
-  return made;
+    if (sum[1 + i] == 0) return i;
+  slots_.emplace_back().ranks = ranks;
+  return slots_.size() - 1;
 }
 
-/// By the agreement all members are here, and call no other MPI function, so these blocking calls cannot wait for long.
-MPI_Comm Communicators::create(const std::vector<int>& ranks, const std::string& axis) {
-  MPI_Comm comm = MPI_COMM_NULL;
-  engine_->exclusively([&] {
-    MPI_Group everyone = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
-    MPI_Comm_group(world_.comm, &everyone);
-    MPI_Group_incl(everyone, static_cast<int>(ranks.size()), ranks.data(), &members);
-    const int code = MPI_Comm_create_group(world_.comm, members, 0, &comm);
-    MPI_Group_free(&members);
-    MPI_Group_free(&everyone);
-    if (code != MPI_SUCCESS)
-      throw CommError(fmt::format("cannot create a communicator for group {}: MPI error {}", axis, code));
-    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-  });
-  return comm;
-}
-
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

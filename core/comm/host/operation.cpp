@@ -1,4 +1,4 @@
-#include "core/comm/mpi/operation.h"
+#include "core/comm/host/operation.h"
 
 #include <ATen/core/ivalue_inl.h>
 #include <ATen/core/jit_type.h>
@@ -9,23 +9,10 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/comm/mpi/engine.h"
-#include "core/comm/mpi/message_queue.h"
+#include "core/comm/host/engine.h"
+#include "core/comm/host/message_queue.h"
 
-namespace trireme::comm::mpi {
-namespace {
-
-constexpr std::size_t kLargestMessage = 1u << 30;  // MPI counts are ints
-
-std::string mpi_text(int code) {
-  char text[MPI_MAX_ERROR_STRING] = {};
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  return {text, static_cast<std::size_t>(length)};
-}
-
-}  // namespace
-
+namespace trireme::comm::host {
 Operation::Operation(std::shared_ptr<Engine> engine, std::shared_ptr<const Channel> channel, c10d::OpType type,
                      Program program)
     : c10d::Work(channel->rank, type),
@@ -53,11 +40,13 @@ bool Operation::may_post(const Round& round) const {
 void Operation::post(Round& round) {
   requests_.clear();
   request_peers_.clear();
+  open_requests_ = 0;
   // Messages of zero bytes are sent too, because the receiver checks the size.
-  const auto each_message = [](const Transfer& transfer, auto&& body) {
+  auto& wire = engine_->wire();
+  const auto each_message = [longest = wire.longest_message()](const Transfer& transfer, auto&& body) {
     std::size_t at = 0;
     do {
-      const auto bytes = std::min(kLargestMessage, transfer.bytes - at);
+      const auto bytes = std::min(longest, transfer.bytes - at);
       body(static_cast<std::byte*>(transfer.data) + at, bytes);
       at += bytes;
     } while (at < transfer.bytes);
@@ -68,21 +57,23 @@ void Operation::post(Round& round) {
     });
   for (const auto& transfer : round.sends)
     each_message(transfer, [&](const std::byte* data, std::size_t bytes) {
-      request_peers_.push_back(transfer.peer);
-      const int code = MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, transfer.peer, program_.tag, channel_->comm,
-                                 &requests_.emplace_back(MPI_REQUEST_NULL));
-      if (code != MPI_SUCCESS)
-        throw CommError(fmt::format("{}: sending to {}: {}", text(), peer_text(transfer.peer), mpi_text(code)));
+      add_request(wire.send(*channel_, program_.tag, transfer.peer, data, bytes), transfer.peer);
       ++channel_->traffic->sent;
     });
-  pending_ = arrivals_.size() + requests_.size();
   posted_ = true;
+}
+
+void Operation::add_request(Request request, int peer) {
+  if (request == kNoRequest) return;
+  requests_.push_back(request);
+  request_peers_.push_back(peer);
+  ++open_requests_;
 }
 
 bool Operation::match(const Arrival& arrival) {
   const auto& receive_order = queue_->receives;
   if (!receive_order.free(arrival.peer)) return false;
-  if (arrival.peer != MPI_ANY_SOURCE || receive_order.all_free()) return match_from(arrival.peer, arrival);
+  if (arrival.peer != kAnySource || receive_order.all_free()) return match_from(arrival.peer, arrival);
   for (int peer = 0; peer < channel_->size; ++peer)  // any peer except those whose next message belongs to an older
                                                      // receive
     if (receive_order.free(peer) && match_from(peer, arrival)) return true;
@@ -90,28 +81,21 @@ bool Operation::match(const Arrival& arrival) {
 }
 
 bool Operation::match_from(int peer, const Arrival& arrival) {
-  int found = 0, bytes = 0;
-  MPI_Message message = MPI_MESSAGE_NULL;
-  MPI_Status status;
-  int code = MPI_Improbe(peer, program_.tag, channel_->comm, &found, &message, &status);
-  if (code != MPI_SUCCESS) throw CommError(fmt::format("{}: looking for messages: {}", text(), mpi_text(code)));
-  if (found == 0) return false;
+  auto& wire = engine_->wire();
+  const auto matched = wire.match(*channel_, program_.tag, peer);
+  if (!matched) return false;
   ++channel_->traffic->received;
-  source_ = status.MPI_SOURCE;
-  MPI_Get_count(&status, MPI_BYTE, &bytes);
-  const bool fits = static_cast<std::size_t>(bytes) == arrival.bytes;
+  source_ = matched->source;
+  const bool fits = matched->bytes == arrival.bytes;
   auto* data = arrival.data;
   // A message of the wrong size is still received, into scratch memory, because its sender waits for that.
-  if (!fits) data = program_.scratch.emplace_back(engine_->scratch(static_cast<std::size_t>(bytes))).get();
-  request_peers_.push_back(source_);
-  code = MPI_Imrecv(data, bytes, MPI_BYTE, &message, &requests_.emplace_back(MPI_REQUEST_NULL));
-  if (code != MPI_SUCCESS)
-    throw CommError(fmt::format("{}: receiving from {}: {}", text(), peer_text(source_), mpi_text(code)));
+  if (!fits) data = program_.scratch.emplace_back(engine_->scratch(matched->bytes)).get();
+  add_request(wire.receive(*channel_, *matched, data), source_);
   if (!fits)
     throw CommError(
         fmt::format("{}: {} sent {} bytes, this rank expects {}; do all ranks make the same calls in the same order, "
                     "with the same shapes and dtypes?",
-                    text(), peer_text(source_), bytes, arrival.bytes));
+                    text(), peer_text(source_), matched->bytes, arrival.bytes));
   return true;
 }
 
@@ -122,7 +106,7 @@ bool Operation::match_arrivals() {
     const auto arrival = arrivals_[i];
     if (match(arrival)) {
       // The rest of a long message comes from the same source.
-      if (arrival.peer == MPI_ANY_SOURCE)
+      if (arrival.peer == kAnySource)
         for (auto rest = i + 1; rest < arrivals_.size(); ++rest) arrivals_[rest].peer = source_;
       continue;
     }
@@ -143,29 +127,27 @@ void Operation::hold_what_is_left() {
 }
 
 bool Operation::collect_requests() {
-  const auto count = requests_.size();
-  if (count == 0) return false;
-  indices_.resize(count);
-  statuses_.resize(count);
-  int completed = 0;
-  const int code =
-      MPI_Testsome(static_cast<int>(count), requests_.data(), &completed, indices_.data(), statuses_.data());
-  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) throw CommError(fmt::format("{}: {}", text(), mpi_text(code)));
-  if (completed == MPI_UNDEFINED || completed == 0) return false;
-  pending_ -= static_cast<std::size_t>(completed);
-  if (code == MPI_SUCCESS) return true;
-  for (int i = 0; i < completed; ++i) {
-    const int error = statuses_[static_cast<std::size_t>(i)].MPI_ERROR;
-    if (error != MPI_SUCCESS)
-      throw CommError(fmt::format(
-          "{}: exchanging with {}: {}", text(),
-          peer_text(request_peers_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])]), mpi_text(error)));
-  }
-  return true;
+  if (open_requests_ == 0) return false;
+  const auto completed = engine_->wire().test(requests_, request_peers_);
+  open_requests_ -= completed;
+  return completed > 0;
+}
+
+void Operation::check_ended() const {
+  for (const auto& arrival : arrivals_)
+    if (engine_->wire().ended(*channel_, program_.tag, arrival.peer))
+      throw CommError(arrival.peer == kAnySource
+                          ? fmt::format("{}: all other ranks have ended", text())
+                          : fmt::format("{}: {} has ended", text(), peer_text(arrival.peer)));
 }
 
 Operation::Step Operation::advance() {
-  const auto step = go_on();
+  auto step = Step::waiting;
+  try {
+    step = go_on();
+  } catch (const WireError& error) {
+    throw CommError(fmt::format("{}: {} {}", text(), peer_text(error.peer), error.text));
+  }
   if (step != Step::finished && queue_->users > 1) hold_what_is_left();
   return step;
 }
@@ -178,10 +160,13 @@ Operation::Step Operation::go_on() {
     if (!may_post(program_.rounds[round_])) return Step::waiting;
     post(program_.rounds[round_]);
   }
-  if (pending_ > 0) {
+  if (exchanging()) {
     bool moved = !arrivals_.empty() && match_arrivals();
     moved |= collect_requests();
-    if (pending_ > 0) return moved ? Step::moved : Step::waiting;
+    if (exchanging()) {
+      if (!moved) check_ended();
+      return moved ? Step::moved : Step::waiting;
+    }
   }
   if (auto& then = program_.rounds[round_].then) then();
   posted_ = false;
@@ -190,17 +175,12 @@ Operation::Step Operation::go_on() {
   return Step::moved;
 }
 
-bool Operation::has_requests() const {
-  return std::any_of(requests_.begin(), requests_.end(),
-                     [](MPI_Request request) { return request != MPI_REQUEST_NULL; });
-}
-
 std::string Operation::pending_peers() const {
   std::set<int> silent;
   for (const auto& arrival : arrivals_) silent.insert(arrival.peer);
   for (std::size_t i = 0; i < requests_.size(); ++i)
-    if (requests_[i] != MPI_REQUEST_NULL) silent.insert(request_peers_[i]);
-  if (silent.contains(MPI_ANY_SOURCE)) return "any rank";
+    if (requests_[i] != kNoRequest) silent.insert(request_peers_[i]);
+  if (silent.contains(kAnySource)) return "any rank";
   std::vector<std::string> names;
   for (const int peer : silent) names.push_back(peer_text(peer));
   if (names.empty()) return program_.ready ? "the device" : "an earlier operation with the same tag";
@@ -272,4 +252,4 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
   return future;
 }
 
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

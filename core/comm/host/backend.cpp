@@ -1,13 +1,13 @@
-#include "core/comm/mpi/backend.h"
+#include "core/comm/host/backend.h"
 
 #include <fmt/format.h>
 
 #include <numeric>
 
 #include "core/base/error.h"
-#include "core/comm/mpi/call.h"
+#include "core/comm/host/call.h"
 
-namespace trireme::comm::mpi {
+namespace trireme::comm::host {
 namespace {
 
 /// Splits the rows of a tensor into consecutive parts, by the given counts or evenly.
@@ -45,7 +45,7 @@ Backend::Backend(std::shared_ptr<Engine> engine, std::shared_ptr<const Channel> 
       timeout_(timeout) {}
 
 c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions() {
-  return c10::make_intrusive<Options>("mpi", timeout_.load());
+  return c10::make_intrusive<Options>(getBackendName(), timeout_.load());
 }
 
 Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -242,7 +242,7 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
 Backend::WorkPtr Backend::point_to_point(c10d::OpType type, const char* name, Tensors& tensors, int peer, int tag) {
   Call call(*this, type, name, std::chrono::milliseconds(-1), true);
   call.check_one(tensors, "tensors");
-  if (peer != MPI_ANY_SOURCE) call.check_root(peer);
+  if (peer != kAnySource) call.check_root(peer);
   if (tag < 0 || tag >= channel_->tag_half)
     call.refuse(fmt::format("tag {}; tags are 0 to {}", tag, channel_->tag_half - 1));
   call.program.sequence = messages_.fetch_add(1) + 1;
@@ -269,7 +269,7 @@ Backend::WorkPtr Backend::recv(Tensors& tensors, int peer, int tag) {
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
-  return point_to_point(c10d::OpType::RECVANYSOURCE, "recv", tensors, MPI_ANY_SOURCE, tag);
+  return point_to_point(c10d::OpType::RECVANYSOURCE, "recv", tensors, kAnySource, tag);
 }
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
@@ -278,4 +278,4 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   return call.start();
 }
 
-}  // namespace trireme::comm::mpi
+}  // namespace trireme::comm::host

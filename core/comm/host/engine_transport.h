@@ -1,0 +1,38 @@
+// EngineTransport: what the transports of host tensors have in common: an engine on a wire, and a backend for each group.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/host/channels.h"
+#include "core/comm/transport.h"
+
+namespace trireme::comm::host {
+
+/// A transport calls open() when its wire runs, and close() before it shuts its wire down.
+class EngineTransport : public HostTransport {
+ public:
+  void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) override;
+  std::string decide(const std::string& mine, const Answer& answer) override;
+  void stage_cuda(c10::Device device) override;
+
+ protected:
+  explicit EngineTransport(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+  /// @param world the channel of all ranks, of which the caller has set the context, the rank, the size and tag_half.
+  void open(std::shared_ptr<Wire> wire, Channel world);
+  void close();
+  /// To be called when the wire is shut down.
+  void release() { engine_->release(); }
+
+ private:
+  std::chrono::milliseconds timeout_;
+  bool stage_cuda_ = false;
+  Channel world_;
+  std::shared_ptr<Engine> engine_;
+  c10::intrusive_ptr<Backend> agreement_;  // over all ranks, for creating groups
+  std::unique_ptr<Channels> channels_;
+};
+
+}  // namespace trireme::comm::host

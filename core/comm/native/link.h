@@ -1,0 +1,84 @@
+// Link: the frames to and from one other rank, over a pipe.
+//
+// What is written waits in two queues: frames (messages that are announced or short, and answers) keep their order, and
+// long messages that the other rank has asked for are written in pieces whenever no frame waits, so that they delay
+// nothing.
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "core/comm/native/frame.h"
+#include "core/comm/native/pipe.h"
+
+namespace trireme::comm::native {
+
+class Link;
+
+/// Receives what a link reads.
+class FrameSink {
+ public:
+  /// Where the bytes that follow an eager or data frame go; called when the frame has arrived.
+  virtual std::byte* place(Link& link, const Frame& frame) = 0;
+  /// The frame and the bytes that follow it have arrived.
+  virtual void arrived(Link& link, const Frame& frame) = 0;
+  /// All bytes of this transfer's message have been written.
+  virtual void written(std::uint64_t transfer) = 0;
+
+ protected:
+  ~FrameSink() = default;
+};
+
+class Link {
+ public:
+  Link(int rank, FrameSink& sink) : rank_(rank), sink_(&sink) {}
+  void open(std::unique_ptr<Pipe> pipe) { pipe_ = std::move(pipe); }
+
+  [[nodiscard]] int rank() const { return rank_; }  ///< the other world rank
+  [[nodiscard]] bool is_open() const { return pipe_ != nullptr; }
+  [[nodiscard]] bool readable() const { return pipe_->readable(); }
+  [[nodiscard]] bool closed() const { return pipe_->closed(); }
+  [[nodiscard]] bool idle() const { return !writing_ && frames_.empty() && streams_.empty(); }
+
+  /// Writes a frame and `data` now, or in flush(). Returns whether everything has been written; else the memory must
+  /// stay valid until FrameSink::written(transfer).
+  bool write(const Frame& frame, const std::byte* data = nullptr, std::size_t bytes = 0, std::uint64_t transfer = 0);
+  /// Writes a long message in data frames, in flush(). `receiver`: the transfer that it belongs to there.
+  void stream(std::uint64_t receiver, const std::byte* data, std::size_t bytes, std::uint64_t transfer);
+  /// Writes what there is room for.
+  void flush();
+  /// Reads what has arrived; returns whether there was anything.
+  bool read();
+
+ private:
+  struct Item {
+    Frame frame;
+    const std::byte* data;
+    std::size_t bytes;
+    std::uint64_t transfer;  // 0: nobody waits for it
+  };
+  struct Stream {
+    std::uint64_t receiver;
+    const std::byte* data;
+    std::size_t bytes;
+    std::uint64_t transfer;
+  };
+  bool next();           // chooses current_
+  bool write_current();  // false: no room
+  int rank_;
+  FrameSink* sink_;
+  std::unique_ptr<Pipe> pipe_;
+
+  std::deque<Item> frames_;
+  std::deque<Stream> streams_;
+  Item current_{};
+  bool writing_ = false;      // current_ is valid
+  std::size_t written_ = 0;   // bytes of current_
+
+  Frame frame_;               // being read
+  std::size_t frame_read_ = 0;
+  std::byte* place_ = nullptr;
+  std::size_t place_left_ = 0;
+};
+
+}  // namespace trireme::comm::native

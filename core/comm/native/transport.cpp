@@ -1,0 +1,49 @@
+// Start and end of our own transport.
+#include "core/comm/host/engine_transport.h"
+#include "core/comm/native/wire.h"
+
+#include <exception>
+
+namespace trireme::comm {
+namespace {
+
+class NativeTransport final : public host::EngineTransport {
+ public:
+  NativeTransport(const LaunchInfo& info, c10d::Store& store, std::chrono::milliseconds timeout)
+      : EngineTransport(timeout), goodbye_(timeout) {
+    auto connections = native::connect_ranks(info, store, timeout);
+    name_ = !connections.any_tcp ? "shared memory" : connections.any_shared ? "shared memory and TCP" : "TCP";
+    wire_ = std::make_shared<native::NativeWire>(std::move(connections));
+    host::Channel world;
+    world.rank = info.rank;
+    world.size = info.size;
+    world.tag_half = 1 << 30;
+    open(wire_, std::move(world));
+  }
+
+  ~NativeTransport() override {
+    close();
+    // While an error unwinds this rank, the others may never reach this point.
+    wire_->say_goodbye(std::uncaught_exceptions() <= exceptions_at_start_, goodbye_);
+    release();
+  }
+
+  [[nodiscard]] std::string name() const override { return name_; }
+
+  void abort(int) noexcept override {}  // the other ranks notice that this process has ended
+
+ private:
+  std::chrono::milliseconds goodbye_;
+  int exceptions_at_start_ = std::uncaught_exceptions();
+  std::string name_;
+  std::shared_ptr<native::NativeWire> wire_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostTransport> start_native(const LaunchInfo& info, c10d::Store& store,
+                                            std::chrono::milliseconds timeout) {
+  return std::make_unique<NativeTransport>(info, store, timeout);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,313 @@
+#include "core/comm/native/wire.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/comm/native/ring_pipe.h"
+
+namespace trireme::comm::native {
+namespace {
+
+using host::kAnySource;
+using host::kNoRequest;
+
+// Up to this many bytes, the two or three copies of an eager message cost less than an announcement and the system call
+// that copies once.
+constexpr std::size_t kEager = 32u << 10;
+// A message is copied in pieces, so that other operations proceed in between.
+constexpr std::size_t kPiece = 1u << 20;
+// A rank that sleeps is woken some tens of microseconds late. With fewer cores than ranks, the rank that it waits for
+// needs the core.
+constexpr std::chrono::microseconds kSpin{50}, kCrowdedSpin{5};
+
+/// Whether a process has ended, also when its parent has not asked for its exit code.
+bool has_ended(const Connection& connection) {
+  if (!connection.process) return kill(connection.pid, 0) != 0 && errno == ESRCH;
+  pollfd ended{connection.process.get(), POLLIN, 0};
+  return poll(&ended, 1, 0) > 0;
+}
+
+}  // namespace
+
+NativeWire::NativeWire(Connections connections)
+    : connections_(std::move(connections)),
+      epoll_(connections_.wake_reads ? epoll_create1(EPOLL_CLOEXEC) : -1),
+      bell_(connections_.own->bell()),
+      spin_(connections_.on_this_host <= static_cast<int>(std::thread::hardware_concurrency()) ? kSpin : kCrowdedSpin) {
+  if (epoll_) {
+    epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connections_.wake_reads.get(), &event);
+    bell_.also_write(connections_.wake_writes.get());
+  }
+  for (int rank = 0; rank < connections_.size; ++rank) {
+    auto& peer = *peers_.emplace_back(
+        std::make_unique<Peer>(rank, *this, std::move(connections_.others[static_cast<std::size_t>(rank)])));
+    if (rank == connections_.rank) continue;
+    open_.push_back(&peer);
+    if (auto& segment = peer.connection.segment) {
+      Doorbell bell(segment->bell());
+      if (peer.connection.wake) bell.also_write(peer.connection.wake.get());
+      peer.link.open(std::make_unique<RingPipe>(*connections_.own, connections_.rank, *segment, rank, bell));
+    } else {
+      auto pipe = std::make_unique<SocketPipe>(std::move(peer.connection.socket), epoll_.get(), &peer);
+      peer.socket = pipe.get();
+      peer.link.open(std::move(pipe));
+    }
+  }
+}
+
+NativeWire::~NativeWire() = default;
+
+void NativeWire::read_events() {
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    if (auto* peer = static_cast<Peer*>(events[static_cast<std::size_t>(i)].data.ptr)) {
+      peer->socket->notice();
+      continue;
+    }
+    std::array<char, 256> rings;
+    (void)!::read(connections_.wake_reads.get(), rings.data(), rings.size());
+  }
+}
+
+void NativeWire::read(Peer& peer) {
+  if (peer.gone) return;
+  if (peer.link.readable()) peer.link.read();
+  if (!peer.link.closed()) return;
+  peer.gone = true;
+  end(peer);
+}
+
+void NativeWire::end(Peer& peer) {
+  if (peer.ended) return;
+  peer.ended = true;
+  ++ended_;
+  bell_.ring();  // operations that wait for it fail now
+}
+
+void NativeWire::progress() {
+  if (epoll_) read_events();
+  for (auto* peer : open_) {
+    read(*peer);
+    if (!peer->link.idle() && !peer->gone) peer->link.flush();
+  }
+  for (std::size_t i = 0; i < copies_.size();) {
+    if (copy_piece(transfers_.at(copies_[i])))
+      copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
+    else
+      ++i;
+  }
+}
+
+host::Request NativeWire::send(const host::Channel& channel, int tag, int peer, const std::byte* data,
+                               std::size_t bytes) {
+  auto& to = peer_at(channel.ranks[static_cast<std::size_t>(peer)]);
+  if (!to.link.is_open()) {  // to itself
+    auto copy = scratch_->take(bytes);
+    if (bytes > 0) std::memcpy(copy.get(), data, bytes);
+    to.incoming.push_back({channel.context, tag, ++last_order_, bytes, std::move(copy), 0, 0});
+    return kNoRequest;
+  }
+  const auto id = ++last_transfer_;
+  Frame frame{.kind = Frame::Kind::eager, .tag = tag, .context = channel.context, .bytes = bytes};
+  if (to.ended) {
+    // The request never completes, and its test reports the end.
+  } else if (bytes <= kEager) {
+    if (to.link.write(frame, data, bytes, id)) return kNoRequest;
+  } else {
+    frame.kind = Frame::Kind::request;
+    frame.sender = id;
+    frame.address = reinterpret_cast<std::uintptr_t>(data);
+    to.link.write(frame);
+  }
+  transfers_.emplace(id, Transfer{&to, const_cast<std::byte*>(data), bytes});  // only read from
+  return id;
+}
+
+std::byte* NativeWire::place(Link& link, const Frame& frame) {
+  if (frame.kind == Frame::Kind::eager) {
+    auto& arriving = peer_at(link.rank()).arriving;
+    arriving = scratch_->take(frame.bytes);
+    return arriving.get();
+  }
+  const auto& transfer = transfers_.at(frame.receiver);
+  TRIREME_CHECK(frame.bytes <= transfer.bytes - transfer.moved, "rank {} sent more than it announced", link.rank());
+  return transfer.data + transfer.moved;
+}
+
+void NativeWire::arrived(Link& link, const Frame& frame) {
+  auto& peer = peer_at(link.rank());
+  switch (frame.kind) {
+    case Frame::Kind::eager:
+    case Frame::Kind::request:
+      peer.incoming.push_back({frame.context, frame.tag, ++last_order_, frame.bytes,
+                               frame.kind == Frame::Kind::eager && !peer.arriving ? scratch_->take(0)
+                                                                                  : std::move(peer.arriving),
+                               frame.sender, frame.address});
+      peer.arriving = nullptr;
+      break;
+    case Frame::Kind::done:
+      transfers_.at(frame.sender).done = true;
+      break;
+    case Frame::Kind::clear: {
+      const auto& transfer = transfers_.at(frame.sender);
+      link.stream(frame.receiver, transfer.data, transfer.bytes, frame.sender);
+      break;
+    }
+    case Frame::Kind::data: {
+      auto& transfer = transfers_.at(frame.receiver);
+      transfer.moved += frame.bytes;
+      transfer.done = transfer.moved == transfer.bytes;
+      break;
+    }
+    case Frame::Kind::goodbye:
+      end(peer);
+      break;
+  }
+}
+
+const NativeWire::Incoming* NativeWire::oldest(const Peer& peer, std::uint64_t context, int tag) const {
+  const auto found = std::find_if(peer.incoming.begin(), peer.incoming.end(), [&](const Incoming& message) {
+    return message.tag == tag && message.context == context;
+  });
+  return found == peer.incoming.end() ? nullptr : &*found;
+}
+
+std::optional<host::Matched> NativeWire::match(const host::Channel& channel, int tag, int peer) {
+  const Incoming* best = nullptr;
+  int source = peer;
+  if (peer != kAnySource) {
+    best = oldest(peer_at(channel.ranks[static_cast<std::size_t>(peer)]), channel.context, tag);
+  } else {
+    for (int r = 0; r < channel.size; ++r) {
+      const auto* candidate = oldest(peer_at(channel.ranks[static_cast<std::size_t>(r)]), channel.context, tag);
+      if (candidate == nullptr || (best != nullptr && candidate->order > best->order)) continue;
+      best = candidate;
+      source = r;
+    }
+  }
+  if (best == nullptr) return std::nullopt;
+  auto& incoming = peer_at(channel.ranks[static_cast<std::size_t>(source)]).incoming;
+  const auto at = std::find_if(incoming.begin(), incoming.end(), [&](const Incoming& one) { return &one == best; });
+  matched_ = std::move(*at);
+  incoming.erase(at);
+  return host::Matched{source, matched_.bytes, 0};
+}
+
+host::Request NativeWire::receive(const host::Channel& channel, const host::Matched& matched, std::byte* data) {
+  auto& peer = peer_at(channel.ranks[static_cast<std::size_t>(matched.source)]);
+  if (matched_.data) {
+    if (matched_.bytes > 0) std::memcpy(data, matched_.data.get(), matched_.bytes);
+    matched_.data = nullptr;
+    return kNoRequest;
+  }
+  Transfer transfer{&peer, data, matched_.bytes};
+  transfer.sender = matched_.sender;
+  transfer.address = matched_.address;
+  const bool copies = peer.connection.reads_memory;
+  if (copies && copy_piece(transfer) && transfer.done) return kNoRequest;
+  const auto id = ++last_transfer_;
+  if (!copies)
+    peer.link.write({.kind = Frame::Kind::clear, .sender = transfer.sender, .receiver = id});
+  else if (!transfer.failed)
+    copies_.push_back(id);
+  transfers_.emplace(id, transfer);
+  return id;
+}
+
+bool NativeWire::copy_piece(Transfer& transfer) {
+  const auto bytes = std::min(kPiece, transfer.bytes - transfer.moved);
+  const iovec local{transfer.data + transfer.moved, bytes};
+  const iovec remote{reinterpret_cast<void*>(transfer.address + transfer.moved), bytes};
+  const auto copied = process_vm_readv(transfer.peer->connection.pid, &local, 1, &remote, 1, 0);
+  if (copied <= 0) {
+    transfer.failed = true;
+    return true;
+  }
+  transfer.moved += static_cast<std::size_t>(copied);
+  if (transfer.moved < transfer.bytes) return false;
+  transfer.done = true;
+  transfer.peer->link.write({.kind = Frame::Kind::done, .sender = transfer.sender});
+  return true;
+}
+
+std::size_t NativeWire::test(std::span<host::Request> requests, std::span<const int> peers) {
+  std::size_t completed = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i] == kNoRequest) continue;
+    const auto found = transfers_.find(requests[i]);
+    if (found->second.done) {
+      transfers_.erase(found);
+      requests[i] = kNoRequest;
+      ++completed;
+    } else if (found->second.failed || found->second.peer->ended) {
+      throw host::WireError(peers[i], "has ended");
+    }
+  }
+  return completed;
+}
+
+bool NativeWire::ended(const host::Channel& channel, int tag, int peer) const {
+  if (ended_ == 0) return false;
+  const auto gone = [&](int r) {
+    const auto& other = *peers_[static_cast<std::size_t>(channel.ranks[static_cast<std::size_t>(r)])];
+    return other.ended && oldest(other, channel.context, tag) == nullptr;
+  };
+  if (peer != kAnySource) return gone(peer);
+  for (int r = 0; r < channel.size; ++r)
+    if (r != channel.rank && !gone(r)) return false;
+  return true;
+}
+
+void NativeWire::check_peers() {
+  for (auto* peer : open_) {
+    if (peer->gone || peer->socket != nullptr || !has_ended(peer->connection)) continue;
+    read(*peer);  // what it wrote before
+    peer->gone = true;
+    end(*peer);
+  }
+}
+
+void NativeWire::sleep(std::uint32_t ticket, host::Clock::duration at_most) {
+  std::unique_lock watch(watch_, std::defer_lock);
+  if (!epoll_ || !watch.try_lock()) {
+    bell_.wait(ticket, at_most);
+    bell_.cancel();
+    return;
+  }
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
+  const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = (at_most - seconds).count()};
+  pollfd events{epoll_.get(), POLLIN, 0};
+  if (!bell_.rang_since(ticket)) ppoll(&events, 1, &timeout, nullptr);
+  watch.unlock();
+  bell_.cancel();
+  Doorbell(connections_.own->bell()).ring();  // another sleeping thread watches the sockets from now on
+}
+
+void NativeWire::say_goodbye(bool wait, std::chrono::milliseconds at_most) {
+  for (auto* peer : open_)
+    if (!peer->gone) peer->link.write({});
+  const auto until = host::Clock::now() + at_most;
+  for (;;) {
+    const auto ticket = prepare_sleep();
+    progress();
+    check_peers();
+    const bool over = std::all_of(open_.begin(), open_.end(), [](const Peer* peer) {
+      return peer->gone || (peer->ended && peer->link.idle());
+    });
+    if (!wait || over || host::Clock::now() >= until) return cancel_sleep();
+    sleep(ticket, std::chrono::milliseconds(100));
+  }
+}
+
+}  // namespace trireme::comm::native

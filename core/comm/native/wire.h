@@ -1,0 +1,110 @@
+// The native wire: shared memory between the ranks of a host, TCP between hosts, and no library in between.
+//
+// Messages of up to kEager bytes travel with their frame. Longer ones are announced: see frame.h. A rank that waits
+// sleeps on its doorbell. A peer has ended when its process has (asked from the kernel), or it said goodbye, or its
+// connection closed, and everything that it wrote before has been read.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "core/comm/host/scratch.h"
+#include "core/comm/host/wire.h"
+#include "core/comm/native/connections.h"
+#include "core/comm/native/link.h"
+#include "core/comm/native/socket_pipe.h"
+
+namespace trireme::comm::native {
+
+class NativeWire final : public host::Wire, private FrameSink {
+ public:
+  explicit NativeWire(Connections connections);
+  ~NativeWire() override;
+
+  [[nodiscard]] const char* name() const override { return "native"; }
+  [[nodiscard]] std::size_t longest_message() const override { return std::size_t{1} << 40; }
+  std::uint64_t open(const host::Channel&, const std::vector<int>&, const std::string&, std::uint64_t number) override {
+    return number;
+  }
+  void progress() override;
+  host::Request send(const host::Channel& channel, int tag, int peer, const std::byte* data,
+                     std::size_t bytes) override;
+  std::optional<host::Matched> match(const host::Channel& channel, int tag, int peer) override;
+  host::Request receive(const host::Channel& channel, const host::Matched& matched, std::byte* data) override;
+  std::size_t test(std::span<host::Request> requests, std::span<const int> peers) override;
+  [[nodiscard]] bool ended(const host::Channel& channel, int tag, int peer) const override;
+  void check_peers() override;
+
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> spin_time() const override { return spin_; }
+  std::uint32_t prepare_sleep() override { return bell_.prepare(); }
+  void sleep(std::uint32_t ticket, host::Clock::duration at_most) override;
+  void cancel_sleep() override { bell_.cancel(); }
+  void wake() override { bell_.ring(); }
+
+  /// Tells all others that this rank will send nothing more. With `wait`, returns when all others have said so too, or
+  /// have ended, or the time has passed, so that what was written reaches them.
+  void say_goodbye(bool wait, std::chrono::milliseconds at_most);
+
+ private:
+  /// A message that has arrived or was announced, and is not matched.
+  struct Incoming {
+    std::uint64_t context;
+    int tag;
+    std::uint64_t order;  // among the messages of all ranks
+    std::size_t bytes;
+    std::shared_ptr<std::byte> data;  // null if only announced
+    std::uint64_t sender, address;    // if only announced
+  };
+  struct Peer {
+    Peer(int rank, NativeWire& wire, Connection made)
+        : link(rank, static_cast<FrameSink&>(wire)), connection(std::move(made)) {}
+    Link link;
+    Connection connection;
+    SocketPipe* socket = nullptr;          // the link's pipe, if it is one
+    std::shared_ptr<std::byte> arriving;   // the eager message that is being read
+    std::deque<Incoming> incoming;         // oldest first
+    bool ended = false;                    // it sends no more messages
+    bool gone = false;                     // its process or its connection has ended: nothing reaches it either
+  };
+  /// A message in progress. Requests are the keys of transfers_.
+  struct Transfer {
+    Peer* peer;
+    std::byte* data;
+    std::size_t bytes;
+    std::size_t moved = 0;
+    std::uint64_t sender = 0, address = 0;  // of a message that this rank copies from the other's memory
+    bool done = false, failed = false;
+  };
+
+  // FrameSink:
+  std::byte* place(Link& link, const Frame& frame) override;
+  void arrived(Link& link, const Frame& frame) override;
+  void written(std::uint64_t transfer) override { transfers_.at(transfer).done = true; }
+
+  Peer& peer_at(int world_rank) { return *peers_[static_cast<std::size_t>(world_rank)]; }
+  const Incoming* oldest(const Peer& peer, std::uint64_t context, int tag) const;
+  void read(Peer& peer);
+  void end(Peer& peer);
+  void read_events();
+  /// Copies the next piece of a message from the other rank's memory; returns whether the transfer is over.
+  bool copy_piece(Transfer& transfer);
+
+  Connections connections_;
+  FileDescriptor epoll_;  // sockets and the own pipe; none on a single host
+  Doorbell bell_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // by world rank; its own has no open link
+  std::vector<Peer*> open_;
+  std::shared_ptr<host::Scratch> scratch_ = std::make_shared<host::Scratch>();
+  std::unordered_map<host::Request, Transfer> transfers_;
+  std::vector<host::Request> copies_;  // transfers that this rank copies
+  std::uint64_t last_transfer_ = 0, last_order_ = 0;
+  Incoming matched_{};  // by the last match()
+  int ended_ = 0;       // number of peers
+  std::chrono::nanoseconds spin_;
+  std::mutex watch_;  // held by the one thread that sleeps on epoll_
+};
+
+}  // namespace trireme::comm::native

@@ -1,0 +1,96 @@
+#include "core/comm/store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "core/base/environment.h"
+#include "core/base/error.h"
+
+namespace trireme::comm {
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+StorePtr tcp_store(const Address& address, const c10d::TCPStoreOptions& options) {
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(address.host, options);
+  } catch (const c10::Error& error) {
+    throw CommError(fmt::format("the ranks could not meet at {}:{} within {:.3g} s; does rank 0 run, and is this address "
+                                "its own? ({})",
+                                address.host, address.port, static_cast<double>(options.timeout.count()) / 1000,
+                                error.what_without_backtrace()));
+  }
+}
+
+/// @throws ConfigError.
+Address launcher_address() {
+  const auto host = environment("MASTER_ADDR"), port = environment("MASTER_PORT");
+  const int number = std::atoi(port.c_str());
+  if (host.empty() || number < 1 || number > 65535)
+    throw ConfigError(
+        fmt::format("MASTER_ADDR=\"{}\", MASTER_PORT=\"{}\": the launcher sets both to rank 0's address; start with "
+                    "torchrun or `trireme launch`",
+                    host, port));
+  return {host, number};
+}
+
+/// The listening socket that rank 0's launcher passed, if any. Processes that this one starts do not inherit it.
+/// @throws ConfigError.
+std::optional<int> passed_socket() {
+  const auto text = environment("TRIREME_STORE_FD");
+  if (text.empty()) return std::nullopt;
+  const int fd = std::atoi(text.c_str());
+  if (fd < 3 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+    throw ConfigError(
+        fmt::format("TRIREME_STORE_FD={}: not an open socket; only the launcher sets it, so unset it", text));
+  return fd;
+}
+
+/// Serves the store until the process ends: when this rank's World is gone, others may already start their next one.
+StorePtr serve_launcher_store(const Address& address, c10d::TCPStoreOptions options) {
+  static const StorePtr served = [&] {
+    options.isServer = true;
+    options.masterListenFd = passed_socket();
+    return tcp_store(address, options);
+  }();
+  return served;
+}
+
+}  // namespace
+
+StorePtr launcher_store(const LaunchInfo& info, std::chrono::milliseconds timeout) {
+  static std::atomic<int> calls{0};
+  const auto address = launcher_address();
+  const c10d::TCPStoreOptions options{
+      .port = static_cast<std::uint16_t>(address.port), .waitWorkers = false, .timeout = timeout};
+  const bool serves = info.rank == 0 && environment("TORCHELASTIC_USE_AGENT_STORE") != "True";
+  auto store = serves ? serve_launcher_store(address, options) : tcp_store(address, options);
+  // A restart of the same job must not read the keys of the previous run.
+  auto restarts = environment("TORCHELASTIC_RESTART_COUNT");
+  if (restarts.empty()) restarts = "0";
+  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("trireme/{}/{}", restarts, calls++), std::move(store));
+}
+
+StorePtr shared_store(const LaunchInfo& info, std::chrono::milliseconds timeout,
+                      const std::function<Address(const Address&)>& share_address) {
+  c10d::TCPStoreOptions options{.isServer = info.rank == 0, .waitWorkers = false, .timeout = timeout};
+  if (info.rank == 0) {
+    auto address = address_of_rank_0(info);
+    options.port = static_cast<std::uint16_t>(address.port);
+    auto served = tcp_store({"127.0.0.1", address.port}, options);
+    address.port = static_cast<c10d::TCPStore&>(*served).getPort();
+    share_address(address);
+    return served;
+  }
+  const auto address = share_address({});
+  options.port = static_cast<std::uint16_t>(address.port);
+  return tcp_store(address, options);
+}
+
+}  // namespace trireme::comm
