@@ -86,7 +86,8 @@ std::string resolved(train::RunConfig config) {
   std::optional<TaskKind> task;
   if (config.train.task) task = train::select_task(config, *config.train.task);
   const auto plugin = train::configured_plugin(config);
-  return train::resolved_toml(config, task ? &*task : nullptr, *plugin, *kind, options.get());
+  return train::resolved_toml(config, task ? &*task : nullptr, *plugin,
+                              config::print_rows(kind->fields(), options.get()));
 }
 
 }  // namespace

@@ -12,12 +12,10 @@
 #include "core/checkpoint/weights.h"
 #include "core/comm/world.h"
 #include "core/config/location.h"
-#include "core/data/dataset_around.h"
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
-#include "core/nn/side_inputs.h"
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/evaluate.h"
@@ -26,22 +24,6 @@
 
 namespace trireme::train {
 namespace {
-
-/// A data set with a program's collator.
-class CollatedDataset final : public data::DatasetAround {
- public:
-  CollatedDataset(std::shared_ptr<data::Dataset> of, DataCollator collator)
-      : DatasetAround(std::move(of)), collator_(std::move(collator)) {}
-  [[nodiscard]] data::Sample collate(std::vector<data::Sample> samples,
-                                     const std::vector<std::int64_t>& indices) override {
-    return collator_(std::move(samples), indices);
-  }
-  /// Rows are batches already.
-  [[nodiscard]] data::RowSamples* rows() override { return nullptr; }
-
- private:
-  DataCollator collator_;
-};
 
 int data_parallel_size(const Plugin& plugin, int world_size) {
   int size = 1;
@@ -267,52 +249,6 @@ void check_prepared(Prepared& p, bool trains) {
   if (trains) check_combined(*p.task, p.data.train->combined_targets());
   check_batch(p, trains);
   check_training(p, trains);
-}
-
-std::shared_ptr<data::Dataset> RunPlan::collated(std::shared_ptr<data::Dataset> data) const {
-  if (!collator || !data) return data;
-  return std::make_shared<CollatedDataset>(std::move(data), collator);
-}
-
-ModelSource model_source(const Prepared& p) {
-  ModelSource source{.model = p.kind->make(p.model_options.get()),
-                     .weights = p.weights,
-                     .head_prefix = p.kind->head_prefix(),
-                     .policy = p.kind->policy(p.model_options.get())};
-  if (const auto problem = nn::unread_side_input(*source.model, p.data.info.spec); !problem.empty())
-    config::fail(p.config.root.table("model"), "name", problem);
-  for (const auto& field : p.kind->fields().fields)
-    source.options["model." + field.key] = config::to_toml(field.get(p.model_options.get()));
-  source.make = [kind = p.kind, options = p.model_options] { return kind->make(options.get()); };
-  source.options["model.name"] = p.config.model.name;
-  source.options["train.task"] = p.task_kind.name();
-  for (const auto& field : p.task_kind.make.fields().fields)
-    source.options["train." + field.key] = config::to_toml(field.get(p.task_kind.make.options()));
-  return source;
-}
-
-BoostOptions booster_options(const Prepared& p) {
-  return {.train = p.config.train,
-          .optimizer = p.config.optimizer,
-          .lr_schedule = p.config.schedule,
-          .loading = p.config.data,
-          .seed = static_cast<std::uint64_t>(p.config.run.seed)};
-}
-
-BoostInputs training_inputs(const Prepared& p) {
-  return {.source = model_source(p), .task = p.task, .data = p.data.train};
-}
-
-std::string resolved_toml(RunConfig c, const TaskKind* task, const Plugin& plugin, const nn::ModelKind& kind,
-                          const void* model_options) {
-  // The plugin's section contains these settings in full.
-  auto& parallel = c.parallel;
-  for (auto& [key, size] : parallel.sizes)
-    if (key != "dp") size.reset();
-  parallel.zero.reset();
-  for (auto* name : {&parallel.schedule, &parallel.sp_mode}) name->reset();
-  return print(c, task, config::print_rows(kind.fields(), model_options),
-               config::print_section(plugin.fields(), plugin.options()));
 }
 
 }  // namespace trireme::train

@@ -25,6 +25,8 @@ struct RunPlan {
   bool loads_best_at_end = false;
   /// Makes batches of a data set's samples in the program's way; null: in the data set's own.
   DataCollator collator{};
+  /// Makes the program's model; null: the file names a kind of model.
+  std::function<ModelSource()> source{};
   /// The data set with the collator.
   [[nodiscard]] std::shared_ptr<data::Dataset> collated(std::shared_ptr<data::Dataset> data) const;
 };
@@ -37,7 +39,7 @@ struct Prepared {
   std::unique_ptr<Plugin> plugin;
   data::Datasets data;
   std::vector<std::string> files;  ///< of a prediction: the samples of data.validation, by index
-  std::shared_ptr<nn::ModelKind> kind;
+  std::shared_ptr<nn::ModelKind> kind;  ///< null in a program's run
   std::shared_ptr<void> model_options;  ///< resolved
   std::string weights;                  ///< the weights that the model starts from, or ""
   TaskKind task_kind;                   ///< with its options
@@ -68,7 +70,7 @@ BoostOptions booster_options(const Prepared& prepared);
 BoostInputs training_inputs(const Prepared& prepared);
 
 /// The complete configuration with all defaults, as TOML that can be run again. `task`: null if it is not known yet.
-std::string resolved_toml(RunConfig config, const TaskKind* task, const Plugin& plugin, const nn::ModelKind& kind,
-                          const void* model_options);
+/// `model_rows`: the model's own keys.
+std::string resolved_toml(RunConfig config, const TaskKind* task, const Plugin& plugin, const std::string& model_rows);
 
 }  // namespace trireme::train

@@ -89,9 +89,10 @@ std::vector<std::string> classes_of_weights(const std::string& weights) {
 }
 
 std::map<std::string, std::string> model_texts(const Prepared& p) {
+  auto texts = p.data.info.files;
+  if (!p.kind) return texts;  // a program's model has no config.json
   auto model = p.kind->to_hf(p.model_options.get());
   if (const auto problem = p.task->problem_type(); !problem.empty()) model["problem_type"] = problem;
-  auto texts = p.data.info.files;
   texts[checkpoint::kModelConfig] = json_text(model, 2) + "\n";
   return texts;
 }

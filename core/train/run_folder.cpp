@@ -181,8 +181,12 @@ static RunConfig from_anywhere(const Prepared& p) {
 }
 
 static std::string toml_of(const Prepared& p) {
-  config::make_paths_absolute(p.kind->fields(), p.model_options.get());
-  return resolved_toml(from_anywhere(p), &p.task_kind, *p.plugin, *p.kind, p.model_options.get());
+  std::string model_rows;
+  if (p.kind) {
+    config::make_paths_absolute(p.kind->fields(), p.model_options.get());
+    model_rows = config::print_rows(p.kind->fields(), p.model_options.get());
+  }
+  return resolved_toml(from_anywhere(p), &p.task_kind, *p.plugin, model_rows);
 }
 
 void check_run(const Prepared& p) {

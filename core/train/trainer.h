@@ -2,7 +2,7 @@
 // command's own callbacks (run.h), and a program makes one of a model, a task and data sets:
 //
 //   train::Trainer trainer(world, {.output_dir = "runs/digits", .num_train_epochs = 1},
-//                          {.model = [] { return nn::adapt(make_net()); }, .task = task, .train = images, .eval =
+//                          {.model = [] { return model_source(Net()); }, .task = task, .train = images, .eval =
 //                          test});
 //   trainer.train();
 //

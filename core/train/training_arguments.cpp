@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -16,29 +15,6 @@ namespace {
 
 /// What stands for the program's parts where a file has the name of a kind.
 constexpr const char* kProgram = "program";
-
-/// A program's model in the place of a kind that a file selects: it has no options.
-class ProgramModel final : public nn::ModelKind {
- public:
-  explicit ProgramModel(const TrainerInputs& inputs) : make_(inputs.model), policy_(inputs.policy) {}
-  [[nodiscard]] const FieldTable& fields() const override {
-    static const FieldTable none{"model", "", {}};
-    return none;
-  }
-  [[nodiscard]] std::shared_ptr<void> default_options() const override { return std::make_shared<NoOptions>(); }
-  bool from_hf(void* /*options*/, const nlohmann::json& /*config*/, const std::string& /*file*/) const override {
-    return true;
-  }
-  void resolve(void* /*options*/, const nn::DataSpec& /*data*/) const override {}
-  [[nodiscard]] std::unique_ptr<nn::Model> make(const void* /*options*/) const override { return make_(); }
-  [[nodiscard]] nlohmann::json to_hf(const void* /*options*/) const override { return {{"model_type", kProgram}}; }
-  [[nodiscard]] nn::Policy policy(const void* /*options*/) const override { return policy_; }
-  [[nodiscard]] std::string default_task() const override { return kProgram; }
-
- private:
-  std::function<std::unique_ptr<nn::Model>()> make_;
-  nn::Policy policy_;
-};
 
 /// A task with further metrics.
 class WithMetrics final : public TaskAround {
@@ -136,10 +112,10 @@ Prepared prepare_program(comm::World& world, const TrainingArguments& a, const T
   p.plan = {.evaluates_epochs = evaluates && a.eval_strategy == Strategy::epoch,
             .saves_epochs = a.save_strategy == Strategy::epoch,
             .loads_best_at_end = a.load_best_model_at_end,
-            .collator = inputs.data_collator};
+            .collator = inputs.data_collator,
+            .source = inputs.model};
   p.launch = world.info();
   p.log = Log(world.rank());
-  p.weights = inputs.weights;
   p.config.run.device = world.device().is_cpu() ? "cpu" : "cuda";
   p.plugin = load_plugin(a.plugin, a.plugin_options);
   copy_shared_options(*p.plugin, train_section_fields(), &p.config.train);
@@ -150,8 +126,7 @@ Prepared prepare_program(comm::World& world, const TrainingArguments& a, const T
   p.data.test = p.plan.collated(inputs.test);
   p.data.info.spec = inputs.train->spec();
   p.data.info.source = kProgram;
-  p.kind = std::make_shared<ProgramModel>(inputs);
-  p.model_options = p.kind->default_options();
+  p.weights = inputs.model().weights;
   p.task = inputs.metrics.empty() ? inputs.task : std::make_shared<WithMetrics>(inputs.task, inputs.metrics);
   p.task_kind.make = TaskFactory(kProgram, [task = p.task](const nn::DataSpec&) { return task; });
   choose_metrics(p);

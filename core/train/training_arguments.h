@@ -64,10 +64,9 @@ struct AddedMetric {
 };
 
 struct TrainerInputs {
-  /// Makes the model, from new modules each time: it is called more than once, and one of the models is trained.
-  std::function<std::unique_ptr<nn::Model>()> model{};
-  nn::Policy policy{};    ///< how tensor and sequence parallelism shard the model; empty: they do not
-  std::string weights{};  ///< a file or folder in Hugging Face's layout to start from; "": as the model draws them
+  /// Makes the model, from new modules each time: it is called more than once, and one of the models is trained. Such as
+  /// [] { return model_source(Net()); }
+  std::function<ModelSource()> model{};
   std::shared_ptr<const Task> task{};
   std::shared_ptr<data::Dataset> train{}, eval{}, test{};  ///< `eval` and `test` may be null
   DataCollator data_collator{};

@@ -2,7 +2,7 @@
 //
 //   mnist_level_1 FOLDER [fp32|fp64]      mpirun --allow-run-as-root --oversubscribe -n 2 mnist_level_1 FOLDER
 //
-// FOLDER has MNIST's four files.
+// FOLDER has MNIST's four files. The weights are written to runs/mnist_level_1.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -42,6 +42,13 @@ double evaluate(BasicNet& net, data::Dataset& test_set, const comm::World& world
   return hits.item<double>() / static_cast<double>(test_set.size());
 }
 
+void save(const torch::nn::Module& net, const std::string& folder) {
+  std::vector<trireme::checkpoint::NamedValue> weights;
+  for (const auto& item : net.named_parameters()) weights.push_back({item.key(), item.value().detach()});
+  trireme::checkpoint::make_folder(folder);
+  trireme::checkpoint::write_safetensors(folder + "/model.safetensors", weights);
+}
+
 int train(const comm::World& world, const std::string& folder, at::ScalarType dtype) {
   const auto options = at::TensorOptions(dtype).device(world.device());
   const auto mnist = open_mnist(folder);
@@ -75,6 +82,7 @@ int train(const comm::World& world, const std::string& folder, at::ScalarType dt
     const auto loss = loss_sum.item<double>() / static_cast<double>(mnist.train->size());
     if (world.rank() == 0) fmt::print("{}\n", result(epoch, loss, accuracy));
   }
+  if (world.rank() == 0) save(*net, "runs/mnist_level_1");
   return 0;
 }
 

@@ -1,9 +1,10 @@
 // Level 2: the loop is the program's, and Accelerator runs it on one process or on many, under any plugin.
 //
-//   mnist_level_2 FOLDER [fp32|bf16|fp64] [PLUGIN]
+//   mnist_level_2 FOLDER [fp32|bf16|fp64] [PLUGIN] [RANKS]
 //   mpirun --allow-run-as-root --oversubscribe -n 2 mnist_level_2 FOLDER bf16 low_level_zero
 //
-// FOLDER has MNIST's four files.
+// FOLDER has MNIST's four files. With RANKS, the program starts the ranks itself; else a launcher does, or it is alone.
+// The weights are written to runs/mnist_level_2.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/adamw.h>
@@ -43,12 +44,22 @@ int train(trireme::comm::World& world, const std::string& folder, const std::str
     accelerator.print("{}",
                       result(epoch, loss, static_cast<double>(hits) / static_cast<double>(test_loader.samples())));
   }
+  accelerator.save_model(model, "runs/mnist_level_2");
   return 0;
 }
 
 int main(int argc, char** argv) {
-  return trireme::run_program("mnist_level_2", [&](trireme::comm::World& world) {
-    if (argc < 2 || argc > 4) throw trireme::ConfigError("usage: mnist_level_2 FOLDER [fp32|bf16|fp64] [PLUGIN]");
+  const auto run = [&](trireme::comm::World& world) {
+    if (argc < 2 || argc > 5)
+      throw trireme::ConfigError("usage: mnist_level_2 FOLDER [fp32|bf16|fp64] [PLUGIN] [RANKS]");
     return train(world, argv[1], argc > 2 ? argv[2] : "fp32", argc > 3 ? argv[3] : "torch_ddp");
-  });
+  };
+  if (argc != 5) return trireme::run_program("mnist_level_2", run);
+  try {
+    trireme::spawn(std::stoi(argv[4]), [&](trireme::comm::World& world) { run(world); });
+  } catch (const trireme::RankError& error) {
+    fmt::print(stderr, "mnist_level_2: {}\n", error.what());
+    return static_cast<int>(error.code());
+  }
+  return 0;
 }

@@ -8,13 +8,6 @@
 
 namespace train = trireme::train;
 
-std::unique_ptr<nn::Model> make_model() {
-  BasicNet net;
-  return nn::adapt(net.ptr(), [net](nn::Tensors inputs, const nn::Context& context) mutable -> nn::Tensors {
-    return {net->forward(inputs[0], context)};
-  });
-}
-
 int run(trireme::comm::World& world, const std::string& folder, const std::string& precision,
         const std::string& plugin) {
   const auto mnist = open_mnist(folder);
@@ -31,7 +24,7 @@ int run(trireme::comm::World& world, const std::string& folder, const std::strin
                           .lr_scheduler = trireme::optim::constant(),
                           .save_strategy = train::Strategy::no,
                           .seed = static_cast<std::int64_t>(kSeed)},
-                         {.model = make_model,
+                         {.model = [] { return trireme::model_source(BasicNet()); },
                           .task = trireme::tasks::classification({.data = mnist.info.spec, .topk = 1}),
                           .train = mnist.train,
                           .eval = mnist.validation});

@@ -100,8 +100,7 @@ class SmallVit {
     options_.patch_size = 4;
     kind_->resolve(&options_, data.spec());
   }
-  [[nodiscard]] std::unique_ptr<nn::Model> make() const { return kind_->make(&options_); }
-  [[nodiscard]] nn::Policy policy() const { return kind_->policy(&options_); }
+  [[nodiscard]] ModelSource source() const { return {.model = kind_->make(&options_), .policy = kind_->policy(&options_)}; }
 
  private:
   std::shared_ptr<const nn::ModelKind> kind_;
@@ -126,8 +125,7 @@ Trained train_as(comm::World& world, const Layout& layout, const std::string& di
              .weight_decay = 0.1,
              .save_strategy = train::Strategy::no,
              .seed = static_cast<std::int64_t>(kSeed)},
-            {.model = [&] { return vit.make(); },
-             .policy = vit.policy(),
+            {.model = [&] { return vit.source(); },
              .task = tasks::classification(),
              .train = data,
              .eval = data,

@@ -68,7 +68,7 @@ struct Program {
     kind->resolve(&vit, data.info.spec);
   }
   [[nodiscard]] TrainerInputs inputs(Callbacks callbacks = {}) const {
-    return {.model = [this] { return kind->make(&vit); },
+    return {.model = [this] { return ModelSource{.model = kind->make(&vit)}; },
             .task = tasks::classification({.data = data.info.spec}),
             .train = data.train,
             .eval = data.validation,

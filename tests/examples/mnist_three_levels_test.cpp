@@ -1,0 +1,167 @@
+// examples/mnist_three_levels: the three programs and the TOML file train the same weights, and so does one of the
+// programs on any number of ranks, under every plugin and every launcher.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/failure/process.h"
+
+namespace trireme::tests {
+namespace {
+
+std::string big_endian(std::uint32_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<char>(value >> shift));
+  return bytes;
+}
+
+/// MNIST's files with `count` images: noise, and a bright row whose place is the label.
+void write_images(const TemporaryFolder& folder, const std::string& split, std::uint32_t count) {
+  auto images = big_endian(0x803) + big_endian(count) + big_endian(28) + big_endian(28);
+  auto labels = big_endian(0x801) + big_endian(count);
+  std::uint32_t state = count;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto label = i % 10;
+    labels.push_back(static_cast<char>(label));
+    for (std::uint32_t pixel = 0; pixel < 28 * 28; ++pixel) {
+      state = state * 1664525 + 1013904223;
+      const auto noise = (state >> 24) / 2;
+      images.push_back(static_cast<char>(pixel / 28 == 2 * label + 4 ? 255 : noise));
+    }
+  }
+  (void)folder.write(split + "-images-idx3-ubyte", images);
+  (void)folder.write(split + "-labels-idx1-ubyte", labels);
+}
+
+using Weights = std::map<std::string, std::vector<double>>;
+
+/// A safetensors file of float64 tensors.
+Weights read_weights(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  if (bytes.size() < 8) throw std::runtime_error("no weights in " + path);
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  Weights weights;
+  for (const auto& [name, tensor] : nlohmann::json::parse(bytes.substr(8, length)).items()) {
+    if (name == "__metadata__") continue;
+    EXPECT_EQ(tensor.at("dtype"), "F64") << name;
+    const auto begin = tensor.at("data_offsets")[0].get<std::size_t>(), end = tensor.at("data_offsets")[1].get<std::size_t>();
+    auto& values = weights[name];
+    values.resize((end - begin) / 8);
+    std::memcpy(values.data(), bytes.data() + 8 + length + begin, end - begin);
+  }
+  return weights;
+}
+
+/// The largest relative distance of a tensor, by 2-norms.
+double distance(const Weights& got, const Weights& expected) {
+  double largest = got.size() == expected.size() ? 0 : INFINITY;
+  for (const auto& [name, want] : expected) {
+    const auto found = got.find(name);
+    if (found == got.end() || found->second.size() != want.size()) return INFINITY;
+    double off = 0, norm = 0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      off += std::pow(found->second[i] - want[i], 2);
+      norm += want[i] * want[i];
+    }
+    largest = std::max(largest, std::sqrt(off / norm));
+  }
+  return largest;
+}
+
+class ThreeLevels : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_images(folder_, "train", 192);
+    write_images(folder_, "t10k", 40);
+  }
+  /// Runs the command in a folder of its own, and returns the weights that it wrote there.
+  Weights trained_by(const std::string& name, const std::vector<std::string>& command, const std::string& weights) {
+    const auto dir = folder_.path() + "/" + name;
+    std::filesystem::create_directories(dir);
+    const auto result =
+        run_process(command, {.environment = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                              "OMP_NUM_THREADS=1", "TRIREME_PLUGIN_PATH=" TRIREME_TEST_PLUGINS},
+                              .folder = dir,
+                              .time_limit = 200});
+    EXPECT_EQ(result.code, 0) << name << ": " << result.out << result.err;
+    if (result.code != 0) return {};
+    out_ = result.out;
+    return read_weights(dir + "/" + weights);
+  }
+  [[nodiscard]] static std::vector<std::string> joined(std::vector<std::string> first,
+                                                       const std::vector<std::string>& rest) {
+    first.insert(first.end(), rest.begin(), rest.end());
+    return first;
+  }
+  [[nodiscard]] static std::vector<std::string> mpirun(int ranks) {
+    return {TRIREME_TEST_MPIRUN, "--oversubscribe", "--quiet", "--bind-to", "none", "-n", std::to_string(ranks)};
+  }
+  TemporaryFolder folder_;
+  std::string out_;
+};
+
+TEST_F(ThreeLevels, GiveTheSameWeights) {
+  const auto one =
+      trained_by("one", joined(mpirun(2), {MNIST_LEVEL_1, folder_.path(), "fp64"}), "runs/mnist_level_1/model.safetensors");
+  ASSERT_EQ(one.size(), 8U);
+  const auto result = out_;
+  const auto two = trained_by("two", joined(mpirun(2), {MNIST_LEVEL_2, folder_.path(), "fp64"}),
+                              "runs/mnist_level_2/model.safetensors");
+  EXPECT_EQ(out_.substr(0, 42), result.substr(0, 42));  // the training loss, to some digits
+  const auto three = trained_by("three", joined(mpirun(2), {MNIST_LEVEL_3, folder_.path(), "fp64"}),
+                                "runs/mnist_level_3/model/model.safetensors");
+  EXPECT_NE(out_.find("training loss   validation loss"), std::string::npos) << out_;
+  const auto toml = trained_by(
+      "toml",
+      {TRIREME_COMMAND, "train", TRIREME_SOURCE_DIR "/configs/mnist_basic_net.toml", "--ranks", "2", "--set",
+       "data.path=" + folder_.path(), "--set", "train.precision=fp64", "--set", "run.device=cpu"},
+      "runs/mnist_basic_net/model/model.safetensors");
+  EXPECT_LE(distance(two, one), 1e-12);
+  EXPECT_LE(distance(three, one), 1e-12);
+  EXPECT_LE(distance(toml, one), 1e-12);
+}
+
+/// Starts the rest of the command line on 4 ranks with torchrun's variables.
+constexpr const char* kAsTorchrun = R"(
+port=$1; shift
+for rank in 1 2 3 0; do
+  MASTER_ADDR=127.0.0.1 MASTER_PORT=$port WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 RANK=$rank LOCAL_RANK=$rank "$@" &
+done
+code=0
+for job in $(jobs -p); do wait $job || code=$?; done
+exit $code
+)";
+
+TEST_F(ThreeLevels, TheSameProgramRunsEverywhere) {
+  const auto program = [&](const std::string& plugin) {
+    return std::vector<std::string>{MNIST_LEVEL_2, folder_.path(), "fp64", plugin};
+  };
+  const std::string weights = "runs/mnist_level_2/model.safetensors";
+  const auto alone = trained_by("alone", program("torch_ddp"), weights);
+  ASSERT_EQ(alone.size(), 8U);
+  for (const char* plugin : {"torch_ddp", "low_level_zero", "gemini", "hybrid_parallel"})
+    EXPECT_LE(distance(trained_by(plugin, joined(mpirun(4), program(plugin)), weights), alone), 1e-9) << plugin;
+  const auto port = std::to_string(20000 + getpid() % 20000);
+  const std::pair<const char*, std::vector<std::string>> launchers[]{
+      {"launch", joined({TRIREME_COMMAND, "launch", "-n", "4"}, program("low_level_zero"))},
+      {"torchrun", joined({"bash", "-c", kAsTorchrun, "torchrun", port}, program("gemini"))},
+      {"spawn", joined(program("torch_ddp"), {"4"})}};
+  for (const auto& [name, command] : launchers) EXPECT_LE(distance(trained_by(name, command, weights), alone), 1e-9) << name;
+}
+
+}  // namespace
+}  // namespace trireme::tests
