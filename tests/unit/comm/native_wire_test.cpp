@@ -1,0 +1,162 @@
+// The native wire between two ranks that are threads of this process: every way in which a message can travel, matching,
+// and the meeting in a store.
+#include "core/comm/native/wire.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/version.h"
+#include "core/comm/meeting.h"
+
+namespace trireme::comm::native {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+constexpr std::chrono::seconds kPatience{20};
+
+LaunchInfo two_ranks(int rank) { return {Launcher::spawn, rank, 2, rank, 2}; }
+
+host::Channel world_of(int rank) {
+  host::Channel channel;
+  channel.rank = rank;
+  channel.size = 2;
+  channel.ranks = {0, 1};
+  return channel;
+}
+
+/// Two connected wires. `reads_memory`: false as in containers that forbid process_vm_readv.
+struct Pair {
+  explicit Pair(bool reads_memory) {
+    c10d::HashStore store;
+    Connections made[2];
+    std::thread other([&] { made[1] = connect_ranks(two_ranks(1), store, kPatience); });
+    made[0] = connect_ranks(two_ranks(0), store, kPatience);
+    other.join();
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      made[rank].others[1 - rank].reads_memory &= reads_memory;
+      wires[rank] = std::make_unique<NativeWire>(std::move(made[rank]));
+    }
+  }
+  std::unique_ptr<NativeWire> wires[2];
+  host::Channel channels[2]{world_of(0), world_of(1)};
+};
+
+Bytes message_of(std::size_t bytes, int salt) {
+  Bytes message(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) message[i] = static_cast<std::byte>(i * 31 + i / 251 + static_cast<std::size_t>(salt));
+  return message;
+}
+
+/// Moves both wires until the condition holds.
+template <class Condition>
+bool eventually(Pair& pair, Condition&& condition) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    for (auto& wire : pair.wires) wire->progress();
+    if (std::chrono::steady_clock::now() > until) return false;
+  }
+  return true;
+}
+
+bool complete(NativeWire& wire, host::Request& request, int peer) {
+  return request == host::kNoRequest || (wire.test({&request, 1}, {&peer, 1}) == 1 && request == host::kNoRequest);
+}
+
+TEST(NativeWire, delivers_messages_of_every_size) {
+  for (const bool reads_memory : {true, false}) {
+    Pair pair(reads_memory);
+    for (const std::size_t bytes : {0ul, 1ul, 47ul, 4096ul, 32768ul, 32769ul, kRingBytes - 1, 3 * kRingBytes + 5, 5ul << 20}) {
+      SCOPED_TRACE(std::to_string(bytes) + (reads_memory ? " bytes" : " bytes through the ring"));
+      const auto sent = message_of(bytes, 3);
+      Bytes received(bytes);
+      auto sending = pair.wires[0]->send(pair.channels[0], 5, 1, sent.data(), bytes);
+      std::optional<host::Matched> found;
+      ASSERT_TRUE(eventually(pair, [&] { return (found = pair.wires[1]->match(pair.channels[1], 5, 0)).has_value(); }));
+      EXPECT_EQ(found->bytes, bytes);
+      auto receiving = pair.wires[1]->receive(pair.channels[1], *found, received.data());
+      ASSERT_TRUE(eventually(pair, [&] {
+        return complete(*pair.wires[0], sending, 1) && complete(*pair.wires[1], receiving, 0);
+      }));
+      EXPECT_EQ(received, sent);
+    }
+  }
+}
+
+TEST(NativeWire, matches_by_channel_and_tag_in_order) {
+  Pair pair(true);
+  auto& [from, to] = pair.wires;
+  auto other = pair.channels[0];
+  other.context = 7;
+  struct Sent {
+    const host::Channel* channel;
+    int tag, salt;
+    std::size_t bytes;
+  };
+  const std::vector<Sent> all{{&pair.channels[0], 1, 10, 8}, {&pair.channels[0], 2, 11, 8}, {&other, 1, 12, 8},
+                              {&pair.channels[0], 1, 13, 100'000}, {&pair.channels[0], 1, 14, 8}};
+  std::vector<Bytes> texts;
+  for (const auto& one : all) texts.push_back(message_of(one.bytes, one.salt));
+  std::vector<host::Request> requests;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    requests.push_back(from->send(*all[i].channel, all[i].tag, 1, texts[i].data(), all[i].bytes));
+  // In this order they are asked for: another channel first, then any source under tag 1, then tag 2.
+  for (const std::size_t expected : {2, 0, 3, 4, 1}) {
+    auto channel = pair.channels[1];
+    channel.context = all[expected].channel->context;
+    std::optional<host::Matched> found;
+    const int peer = expected == 3 ? host::kAnySource : 0;
+    ASSERT_TRUE(eventually(pair, [&] { return (found = to->match(channel, all[expected].tag, peer)).has_value(); }));
+    EXPECT_EQ(found->source, 0);
+    ASSERT_EQ(found->bytes, all[expected].bytes);
+    Bytes received(found->bytes);
+    auto receiving = to->receive(channel, *found, received.data());
+    ASSERT_TRUE(eventually(pair, [&] { return complete(*to, receiving, 0); }));
+    EXPECT_EQ(received, texts[expected]) << expected;
+  }
+  EXPECT_TRUE(eventually(pair, [&] {
+    return std::all_of(requests.begin(), requests.end(), [&](auto& request) { return complete(*from, request, 1); });
+  }));
+}
+
+TEST(NativeWire, wakes_a_sleeping_rank) {
+  Pair pair(true);
+  const Bytes message(64);
+  const auto start = std::chrono::steady_clock::now();
+  std::thread sender([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    (void)pair.wires[0]->send(pair.channels[0], 1, 1, message.data(), message.size());
+  });
+  auto& wire = *pair.wires[1];
+  const auto ticket = wire.prepare_sleep();
+  wire.progress();
+  wire.sleep(ticket, kPatience);
+  wire.progress();
+  EXPECT_TRUE(wire.match(pair.channels[1], 1, 0).has_value());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kPatience / 2);
+  sender.join();
+}
+
+TEST(NativeWire, refuses_ranks_of_another_version) {
+  c10d::HashStore store;
+  std::thread other([&] {
+    (void)decide_by_store(store, 1, 2, "cards/", "9.9.9\nanything", [](const auto&) { return std::string(); });
+  });
+  try {
+    (void)connect_ranks(two_ranks(0), store, kPatience);
+    ADD_FAILURE() << "connected";
+  } catch (const CommError& error) {
+    for (const std::string word : {"rank 1 runs Trireme 9.9.9", "rank 0 runs " TRIREME_VERSION})
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+  }
+  other.join();
+}
+
+}  // namespace
+}  // namespace trireme::comm::native
