@@ -2,9 +2,7 @@
 // Private to core/booster.
 #pragma once
 
-#include <fcntl.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <optional>
