@@ -25,7 +25,9 @@ struct Pipe {
   int read_end = -1, write_end = -1;
   Pipe() {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw ConfigError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+    if (pipe2(ends, O_CLOEXEC) != 0)
+      throw ConfigError(fmt::format("cannot make a pipe: {}; start fewer ranks, or allow more open files (ulimit -n)",
+                                    std::strerror(errno)));
     read_end = ends[0];
     write_end = ends[1];
   }

@@ -3,24 +3,17 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <string_view>
-#include <thread>
-#include <utility>
 
 #include "core/base/verdict.h"
+#include "core/booster/rank_process.h"
 #include "core/booster/spawned_process.h"
 
 namespace trireme {
@@ -39,201 +32,6 @@ std::string next_call(const std::source_location& where) {
   const std::scoped_lock lock(mutex);
   const auto place = fmt::format("{}:{}:{}", where.file_name(), where.line(), where.column());
   return fmt::format("{}#{}", place, ++calls[place]);
-}
-
-/// A pipe whose ends are not inherited, with numbers above those that a rank's process gets.
-struct ReportPipe {
-  int read_end = -1, write_end = -1;
-  ReportPipe() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
-      throw ConfigError(
-          fmt::format("spawn: cannot make a pipe: {}; allow more open files (ulimit -n)", std::strerror(errno)));
-    read_end = ends[0];
-    write_end = fcntl(ends[1], F_DUPFD_CLOEXEC, 10);
-    close(ends[1]);
-    fcntl(read_end, F_SETFL, O_NONBLOCK);
-  }
-  ~ReportPipe() {
-    close(read_end);
-    close_write_end();
-  }
-  ReportPipe(const ReportPipe&) = delete;
-  ReportPipe& operator=(const ReportPipe&) = delete;
-  void close_write_end() {
-    if (write_end >= 0) close(std::exchange(write_end, -1));
-  }
-};
-
-std::vector<char*> as_pointers(std::vector<std::string>& texts) {
-  std::vector<char*> out;
-  for (auto& text : texts) out.push_back(text.data());
-  out.push_back(nullptr);
-  return out;
-}
-
-/// What all ranks of a call have in common.
-struct SpawnCall {
-  std::string place;
-  int ranks;
-  bool on_cpu;
-  int port, store_socket;
-};
-
-/// This program's environment at its start, and what tells a rank's process its place.
-std::vector<std::string> environment_of_rank(const SpawnCall& call, int rank) {
-  std::vector<std::string> environment;
-  for (const auto& variable : program_start().environment)
-    if (!variable.starts_with(fmt::format("{}=", kSpawnCall)) && !variable.starts_with(fmt::format("{}=", kSpawnRank)))
-      environment.push_back(variable);
-  for (const auto& [name, value] : comm::thread_variables(call.ranks, call.on_cpu, environment))
-    environment.push_back(fmt::format("{}={}", name, value));
-  environment.push_back(fmt::format("{}={}", kSpawnCall, call.place));
-  environment.push_back(fmt::format("{}={} {} {} {}", kSpawnRank, getpid(), rank, call.ranks, call.port));
-  return environment;
-}
-
-/// How a rank has failed.
-struct RankFailure {
-  int rank, code;
-  std::string message;
-};
-
-/// One rank's process, from its start to its end.
-class RankProcess {
- public:
-  RankProcess(const SpawnCall& call, int rank);
-  ~RankProcess();
-  RankProcess(const RankProcess&) = delete;
-  RankProcess& operator=(const RankProcess&) = delete;
-  /// Reads what it has reported and whether it has ended.
-  void look();
-  void send(int signal) const {
-    if (process_ > 0) kill(process_, signal);
-  }
-  [[nodiscard]] bool ended() const { return process_ <= 0; }
-  [[nodiscard]] int descriptor() const { return at_end_ ? -1 : pipe_.read_end; }
-  [[nodiscard]] const std::optional<RankFailure>& failure() const { return failure_; }
-  [[nodiscard]] std::string take_text() { return std::move(text_); }
-
- private:
-  void parse();
-  void on_end(int status);
-
-  int rank_;
-  ReportPipe pipe_;
-  pid_t process_ = -1;
-  bool at_end_ = false, reached_ = false, done_ = false;
-  std::string bytes_, text_, place_;
-  std::optional<RankFailure> failure_;
-};
-
-/// The settings of posix_spawn(), which does not copy this process, however large it is.
-class SpawnSettings {
- public:
-  SpawnSettings(int report, int store_socket) {
-    posix_spawn_file_actions_init(&actions_);
-    posix_spawnattr_init(&attributes_);
-    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions_, report, kReportDescriptor);
-    if (store_socket >= 0) posix_spawn_file_actions_adddup2(&actions_, store_socket, kStoreDescriptor);
-    posix_spawn_file_actions_addclosefrom_np(&actions_,
-                                             store_socket >= 0 ? kStoreDescriptor + 1 : kReportDescriptor + 1);
-    posix_spawn_file_actions_addchdir_np(&actions_, program_start().folder.c_str());
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes_, &none);
-    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK);
-  }
-  ~SpawnSettings() {
-    posix_spawn_file_actions_destroy(&actions_);
-    posix_spawnattr_destroy(&attributes_);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-  [[nodiscard]] int start(pid_t* process, std::vector<std::string> arguments,
-                          std::vector<std::string> environment) const {
-    return posix_spawn(process, "/proc/self/exe", &actions_, &attributes_, as_pointers(arguments).data(),
-                       as_pointers(environment).data());
-  }
-
- private:
-  posix_spawn_file_actions_t actions_;
-  posix_spawnattr_t attributes_;
-};
-
-RankProcess::RankProcess(const SpawnCall& call, int rank) : rank_(rank), place_(call.place) {
-  const SpawnSettings settings(pipe_.write_end, rank == 0 ? call.store_socket : -1);
-  const int error = settings.start(&process_, program_start().arguments, environment_of_rank(call, rank));
-  pipe_.close_write_end();
-  if (error == 0) return;
-  process_ = -1;
-  throw ConfigError(fmt::format("spawn: cannot start rank {} of {}: {}", rank, call.ranks, std::strerror(error)));
-}
-
-RankProcess::~RankProcess() {
-  if (process_ <= 0) return;
-  send(SIGKILL);
-  while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
-  }
-}
-
-void RankProcess::look() {
-  std::array<char, 65536> part{};
-  while (!at_end_) {
-    const auto length = read(pipe_.read_end, part.data(), part.size());
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) break;
-    at_end_ = length == 0;
-    bytes_.append(part.data(), static_cast<std::size_t>(length));
-    parse();
-  }
-  if (process_ <= 0) return;
-  int status = 0;
-  const pid_t ended = waitpid(process_, &status, WNOHANG);
-  if (ended == 0 || (ended < 0 && errno == EINTR)) return;
-  const bool unread = ended == process_ && !at_end_;
-  process_ = -1;
-  if (unread) look();  // what it wrote since the last read
-  // Where the program ignores SIGCHLD, or waits for all children itself, only the report is known.
-  on_end(ended < 0 ? 0 : status);
-}
-
-void RankProcess::parse() {
-  ReportHeader header{};
-  while (bytes_.size() >= sizeof header) {
-    std::memcpy(&header, bytes_.data(), sizeof header);
-    if (bytes_.size() < sizeof header + header.length) return;
-    auto text = bytes_.substr(sizeof header, header.length);
-    bytes_.erase(0, sizeof header + header.length);
-    if (header.kind == ReportKind::reached) reached_ = true;
-    if (header.kind == ReportKind::done) {
-      done_ = true;
-      text_ = std::move(text);
-    } else if (header.kind == ReportKind::failed) {
-      failure_ = {rank_, header.value, fmt::format("rank {}: {}", rank_, text)};
-    }
-  }
-}
-
-void RankProcess::on_end(int status) {
-  if (done_ || failure_) return;
-  const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) {
-    const int signal = WTERMSIG(status);
-    failure_ = {rank_, code,
-                signal == SIGKILL
-                    ? fmt::format("rank {} was killed by signal 9", rank_)
-                    : fmt::format("rank {} was ended by signal {} ({})", rank_, signal, strsignal(signal))};
-  } else if (reached_) {
-    failure_ = {rank_, code == 0 ? 1 : code,
-                fmt::format("rank {} ended with exit code {} before the function of spawn() returned", rank_, code)};
-  } else {
-    failure_ = {rank_, code == 0 ? static_cast<int>(ExitCode::config) : code,
-                fmt::format("rank {} ended with exit code {} before it came to the call of spawn() at {}: a rank runs "
-                            "the program again from main() on, which must come to the same call",
-                            rank_, code, place_.substr(0, place_.rfind('#')))};
-  }
 }
 
 using RankProcesses = std::vector<std::unique_ptr<RankProcess>>;
@@ -262,13 +60,15 @@ void stop(const RankProcesses& ranks) {
   while (!all_ended(ranks)) wait_for_news(ranks);
 }
 
+bool is_consequence(const RankFailure& failure) { return failure.code == static_cast<int>(ExitCode::communication); }
+
 /// The failure to report, of those that are known: one that is no communication error if there is one, because losing
 /// a peer is a consequence.
 const RankFailure* cause_of(const RankProcesses& ranks) {
   const RankFailure* cause = nullptr;
   for (const auto& rank : ranks) {
     const auto& failure = rank->failure();
-    if (failure && (cause == nullptr || cause->code == static_cast<int>(ExitCode::communication))) cause = &*failure;
+    if (failure && (cause == nullptr || (is_consequence(*cause) && !is_consequence(*failure)))) cause = &*failure;
   }
   return cause;
 }
@@ -281,8 +81,7 @@ std::optional<RankFailure> wait_for_all(const RankProcesses& ranks) {
     const auto* cause = cause_of(ranks);
     if (cause == nullptr) continue;
     if (!since) since = SpawnClock::now();
-    const bool final = cause->code != static_cast<int>(ExitCode::communication);
-    if (final || SpawnClock::now() - *since > kForTheCause) return *cause;
+    if (!is_consequence(*cause) || SpawnClock::now() - *since > kForTheCause) return *cause;
   }
   const auto* cause = cause_of(ranks);
   return cause == nullptr ? std::nullopt : std::optional(*cause);
