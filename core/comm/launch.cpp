@@ -146,8 +146,8 @@ std::optional<Launcher> own_launcher() {
 
 }  // namespace
 
-// The innermost launcher counts: our own may run inside any other; mpirun or torchrun may run inside an srun step, never around one. A batch script of
-// Slurm also has SLURM_PROCID, but no step.
+// The innermost launcher counts: our own may run inside any other; mpirun or torchrun may run inside an srun step,
+// never around one. A batch script of Slurm also has SLURM_PROCID, but no step.
 LaunchInfo detect() {
   LaunchInfo info;
   if (const auto own = own_launcher()) {

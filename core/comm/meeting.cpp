@@ -73,9 +73,10 @@ std::string decide_by_store(c10d::Store& store, int rank, int size, const std::s
     return decide_in(store, rank, size, key, mine, answer);
   } catch (const c10::Error& error) {
     if (rank != 0)
-      throw CommError(fmt::format("the ranks did not all meet: rank 0 did not answer, perhaps because another rank is "
-                                  "missing ({})",
-                                  error.what_without_backtrace()));
+      throw CommError(
+          fmt::format("the ranks did not all meet: rank 0 did not answer, perhaps because another rank is "
+                      "missing ({})",
+                      error.what_without_backtrace()));
     std::string who = "a rank";
     try {
       who = absent_ranks(store, size, key);

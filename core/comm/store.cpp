@@ -21,10 +21,11 @@ StorePtr tcp_store(const Address& address, const c10d::TCPStoreOptions& options)
   try {
     return c10::make_intrusive<c10d::TCPStore>(address.host, options);
   } catch (const c10::Error& error) {
-    throw CommError(fmt::format("the ranks could not meet at {}:{} within {:.3g} s; does rank 0 run, and is this address "
-                                "its own? ({})",
-                                address.host, address.port, static_cast<double>(options.timeout.count()) / 1000,
-                                error.what_without_backtrace()));
+    throw CommError(
+        fmt::format("the ranks could not meet at {}:{} within {:.3g} s; does rank 0 run, and is this address "
+                    "its own? ({})",
+                    address.host, address.port, static_cast<double>(options.timeout.count()) / 1000,
+                    error.what_without_backtrace()));
   }
 }
 

@@ -59,7 +59,7 @@ TEST(CommGroups, reuse_the_communicators_of_released_groups) {
     while (!groups.empty()) groups.pop_back();
     if (round == 0) made = communicators_made;
   }
-  EXPECT_EQ(made > 0, over_mpi());  // our own transport makes no communicators
+  EXPECT_EQ(made > 0, over_mpi());          // our own transport makes no communicators
   EXPECT_LE(communicators_made, made + 2);  // an operation may outlive its group by a moment
 }
 

@@ -61,7 +61,8 @@ int killed(comm::World& world) {
     }
   });
   const auto took = seconds_since(last);
-  if (text.find("all_reduce (sequence") == std::string::npos || text.find(" (world rank 1) has ended") == std::string::npos)
+  if (text.find("all_reduce (sequence") == std::string::npos ||
+      text.find(" (world rank 1) has ended") == std::string::npos)
     return fail(world, text);
   return took < 1 ? 0 : fail(world, fmt::format("noticed the end after {:.2f} s", took));
 }
@@ -176,9 +177,9 @@ TEST(NativeRanks, end_and_wait_as_they_should) {
     std::string role;
     int ranks, hosts;
   };
-  const std::vector<Case> cases{{"killed", 2, 1}, {"killed", 3, 1}, {"killed", 4, 2},   {"leaves", 2, 1},
-                                {"leaves", 2, 2}, {"finishes", 2, 1}, {"finishes", 2, 2}, {"waits", 2, 1},
-                                {"waits", 2, 2}};
+  const std::vector<Case> cases{{"killed", 2, 1},   {"killed", 3, 1}, {"killed", 4, 2},
+                                {"leaves", 2, 1},   {"leaves", 2, 2}, {"finishes", 2, 1},
+                                {"finishes", 2, 2}, {"waits", 2, 1},  {"waits", 2, 2}};
   for (const auto& [role, ranks, hosts] : cases) {
     const auto statuses = run(role, ranks, hosts);
     for (std::size_t rank = 0; rank < statuses.size(); ++rank) {

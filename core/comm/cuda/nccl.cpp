@@ -52,8 +52,8 @@ class NcclTransport final : public Transport {
     settings->group_desc = axis;
     settings->global_ranks_in_group.assign(ranks.begin(), ranks.end());
     try {
-      auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>(prefix, options_.store),
-                                                                 group->getRank(), group->getSize(), settings);
+      auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+          c10::make_intrusive<c10d::PrefixStore>(prefix, options_.store), group->getRank(), group->getSize(), settings);
       group->setBoundDeviceId(options_.device);
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::BackendType::NCCL, backend);
       group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);

@@ -21,8 +21,8 @@ std::shared_ptr<const Channel> Channels::take(const std::vector<int>& ranks, con
   if (!slot.context) {
     slot.spoiled = true;
     // By the agreement all members are here, and use the wire for nothing else, so this cannot wait for long.
-    slot.context =
-        engine_->exclusively([&] { return engine_->wire().open(world_, ranks, axis, static_cast<std::uint64_t>(index) + 1); });
+    slot.context = engine_->exclusively(
+        [&] { return engine_->wire().open(world_, ranks, axis, static_cast<std::uint64_t>(index) + 1); });
     slot.spoiled = false;
   }
   auto channel = std::make_shared<Channel>(world_);

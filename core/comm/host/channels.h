@@ -6,9 +6,9 @@
 // A wire's contexts are never closed (MPI's call for that is collective, and ranks release their groups in different
 // orders). A program that boosts many models one after another would therefore accumulate them. So when a partition is
 // made, the ranks of the world agree on the first earlier partition into the same groups whose channels are all unused.
-// A channel is in use while its Channel lives (a backend or a running operation holds it), and for ever if a message was
-// sent in it and never received: a later group must not receive that message. (NCCL communicators live until the world
-// ends.)
+// A channel is in use while its Channel lives (a backend or a running operation holds it), and for ever if a message
+// was sent in it and never received: a later group must not receive that message. (NCCL communicators live until the
+// world ends.)
 #pragma once
 
 #include <cstdint>

@@ -14,9 +14,9 @@ namespace {
 
 using std::chrono::microseconds;
 
-// A waiting thread polls without pause for some microseconds, then yields its core between polls. Where no peer can wake
-// it, it sleeps between polls after a long time without progress, when the rank it waits for must be busy with something
-// else.
+// A waiting thread polls without pause for some microseconds, then yields its core between polls. Where no peer can
+// wake it, it sleeps between polls after a long time without progress, when the rank it waits for must be busy with
+// something else.
 constexpr int kEagerLooks = 32;
 constexpr auto kPatience = std::chrono::milliseconds(20);
 constexpr microseconds kPatientSleep{50};
@@ -71,8 +71,7 @@ void Engine::take_queue() {
 bool Engine::poll(Operations& finished) {
   if (queued_.load(std::memory_order_acquire)) take_queue();
   ++polls_;
-  wire_->progress();
-  bool moved = false, device_copies = false;
+  bool moved = wire_->progress(), device_copies = false;
   for (std::size_t i = 0; i < active_.size();) {
     auto& operation = *active_[i];
     auto step = Operation::Step::waiting;

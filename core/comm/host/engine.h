@@ -1,8 +1,9 @@
 // Engine: progresses all operations of this process on its wire. There is one per process, shared by its groups.
 //
-// The wire is called under one lock. A thread that waits for an operation drives the engine itself. While operations are
-// outstanding and no thread waits, a background thread drives it, so that the core is free for computation. Starting an
-// operation never waits for the lock: the operation is put into a queue that the holder of the lock empties.
+// The wire is called under one lock. A thread that waits for an operation drives the engine itself. While operations
+// are outstanding and no thread waits, a background thread drives it, so that the core is free for computation.
+// Starting an operation never waits for the lock: the operation is put into a queue that the holder of the lock
+// empties.
 //
 // A thread that finds nothing to do polls for a short time, then sleeps until a peer wakes it. Where the wire cannot
 // wake a thread (Open MPI), it polls between short sleeps, and so does it while a device copies a tensor to the host.
@@ -54,7 +55,8 @@ class Engine {
   void use(c10::Device device);
   /// To be called before the wire is shut down: ends the thread; outstanding operations fail.
   void stop();
-  /// To be called after the wire was shut down, when no late message can arrive: frees the buffers of failed operations.
+  /// To be called after the wire was shut down, when no late message can arrive: frees the buffers of failed
+  /// operations.
   void release();
 
  private:

@@ -1,4 +1,5 @@
-// EngineTransport: what the transports of host tensors have in common: an engine on a wire, and a backend for each group.
+// EngineTransport: what the transports of host tensors have in common: an engine on a wire, and a backend for each
+// group.
 #pragma once
 
 #include <chrono>

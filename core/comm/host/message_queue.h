@@ -1,9 +1,9 @@
 // MessageQueue: the order of one group's operations under one tag, on this rank. Private to the engine.
 //
-// A wire delivers the messages between two ranks under one tag in the order of their sends, so this rank must match them,
-// and send its own, in the order of its calls. The engine polls operations oldest first. An operation that still has
-// messages of a peer outstanding holds that peer against the younger operations of its queue, for the rest of the poll.
-// Everything here is under the engine's lock.
+// A wire delivers the messages between two ranks under one tag in the order of their sends, so this rank must match
+// them, and send its own, in the order of its calls. The engine polls operations oldest first. An operation that still
+// has messages of a peer outstanding holds that peer against the younger operations of its queue, for the rest of the
+// poll. Everything here is under the engine's lock.
 #pragma once
 
 #include <algorithm>

@@ -136,9 +136,8 @@ bool Operation::collect_requests() {
 void Operation::check_ended() const {
   for (const auto& arrival : arrivals_)
     if (engine_->wire().ended(*channel_, program_.tag, arrival.peer))
-      throw CommError(arrival.peer == kAnySource
-                          ? fmt::format("{}: all other ranks have ended", text())
-                          : fmt::format("{}: {} has ended", text(), peer_text(arrival.peer)));
+      throw CommError(arrival.peer == kAnySource ? fmt::format("{}: all other ranks have ended", text())
+                                                 : fmt::format("{}: {} has ended", text(), peer_text(arrival.peer)));
 }
 
 Operation::Step Operation::advance() {

@@ -5,9 +5,9 @@
 // progress concurrently, and different orders of different groups on different ranks cannot deadlock.
 //
 // Matching: all messages of one collective have one tag, derived from its sequence number in the group; sends and
-// receives have the caller's tag. A wire keeps the order of messages between two ranks under one tag, so both sides must
-// process the messages of a pair in the same order: a round lists them in that order, and operations of one group and
-// tag are ordered by a MessageQueue: an operation matches a peer's messages, or sends to it, only after all earlier
+// receives have the caller's tag. A wire keeps the order of messages between two ranks under one tag, so both sides
+// must process the messages of a pair in the same order: a round lists them in that order, and operations of one group
+// and tag are ordered by a MessageQueue: an operation matches a peer's messages, or sends to it, only after all earlier
 // operations are done with that peer. If a receive fails before its message has arrived, the message goes to the next
 // receive.
 // A receive is not posted ahead: the message is matched first, its size is compared, and then it is received. So ranks
@@ -96,8 +96,8 @@ class Operation final : public c10d::Work {
     int peer;
   };
   [[nodiscard]] bool waits_for_device() const { return program_.ready != nullptr; }
-  Step advance();  // one poll of this operation
-  Step go_on();    // the part of advance() that makes progress
+  Step advance();            // one poll of this operation
+  Step go_on();              // the part of advance() that makes progress
   void check_ended() const;  // @throws CommError when a message that this round waits for can never come
   bool may_post(const Round& round) const;
   void post(Round& round);  // starts the sends of a round and lists its arrivals

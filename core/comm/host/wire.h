@@ -58,8 +58,8 @@ class Wire {
   virtual std::uint64_t open(const Channel& world, const std::vector<int>& ranks, const std::string& axis,
                              std::uint64_t number) = 0;
 
-  /// To be called before matching and testing: lets bytes move.
-  virtual void progress() {}
+  /// To be called before matching and testing: lets bytes move. Returns whether to call it once more before a sleep.
+  virtual bool progress() { return false; }
   /// Starts to send; the memory must stay valid until the request is complete. @throws WireError.
   virtual Request send(const Channel& channel, int tag, int peer, const std::byte* data, std::size_t bytes) = 0;
   /// The oldest message that has arrived from this peer (or kAnySource) and was not matched. @throws WireError.

@@ -51,8 +51,7 @@ std::uint64_t MpiWire::open(const host::Channel& world, const std::vector<int>& 
 
 host::Request MpiWire::send(const host::Channel& channel, int tag, int peer, const std::byte* data, std::size_t bytes) {
   MPI_Request request = MPI_REQUEST_NULL;
-  const int code =
-      MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, tag, communicator(channel), &request);
+  const int code = MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, tag, communicator(channel), &request);
   if (code != MPI_SUCCESS) throw host::WireError(peer, reason("cannot be sent to", code));
   return std::bit_cast<host::Request>(request);
 }
@@ -83,8 +82,8 @@ std::size_t MpiWire::test(std::span<host::Request> requests, std::span<const int
   indices_.resize(requests.size());
   statuses_.resize(requests.size());
   int completed = 0;
-  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &completed, indices_.data(),
-                                statuses_.data());
+  const int code =
+      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &completed, indices_.data(), statuses_.data());
   if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) throw host::WireError(peers[0], reason("failed", code));
   if (completed == MPI_UNDEFINED) return 0;
   for (int i = 0; i < completed; ++i)

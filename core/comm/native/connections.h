@@ -20,18 +20,18 @@ namespace trireme::comm::native {
 struct Connection {
   std::optional<Segment> segment;
   pid_t pid = 0;
-  FileDescriptor process;      ///< pidfd; none where the kernel has none
-  bool reads_memory = false;   ///< this rank may read that one's memory
-  FileDescriptor wake;         ///< the writing end of its pipe, when there are several hosts
+  FileDescriptor process;     ///< pidfd; none where the kernel has none
+  bool reads_memory = false;  ///< this rank may read that one's memory
+  FileDescriptor wake;        ///< the writing end of its pipe, when there are several hosts
   FileDescriptor socket;
 };
 
 struct Connections {
   int rank = 0, size = 1;
   std::optional<Segment> own;
-  std::vector<Connection> others;  ///< by world rank; this rank's own is empty
-  FileDescriptor wake_reads, wake_writes;  ///< this rank's pipe, when there are several hosts
-  int on_this_host = 1;            ///< ranks, with this one
+  std::vector<Connection> others;            ///< by world rank; this rank's own is empty
+  FileDescriptor wake_reads, wake_writes;    ///< this rank's pipe, when there are several hosts
+  int on_this_host = 1;                      ///< ranks, with this one
   bool any_shared = false, any_tcp = false;  ///< whether any two ranks of the world communicate in this way
 };
 

@@ -4,8 +4,8 @@
 // bell has rung since. Whoever gives it something to do rings after that is visible; the bell makes a system call only
 // when a thread sleeps or is about to. Sequentially consistent fences on both sides make one of them see the other.
 //
-// A rank with peers on other hosts sleeps on its sockets instead, together with the reading end of a pipe; the bell then
-// also writes a byte to that pipe, which other processes open by /proc/PID/fd.
+// A rank with peers on other hosts sleeps on its sockets instead, together with the reading end of a pipe; the bell
+// then also writes a byte to that pipe, which other processes open by /proc/PID/fd.
 #pragma once
 
 #include <atomic>

@@ -38,7 +38,9 @@ bool Link::next() {
   auto& stream = streams_.front();
   const auto bytes = std::min(stream.bytes, kDataFrame);
   const bool last = bytes == stream.bytes;
-  current_ = {{.kind = Frame::Kind::data, .bytes = bytes, .receiver = stream.receiver}, stream.data, bytes,
+  current_ = {{.kind = Frame::Kind::data, .bytes = bytes, .receiver = stream.receiver},
+              stream.data,
+              bytes,
               last ? stream.transfer : 0};
   stream.data += bytes;
   stream.bytes -= bytes;
@@ -70,17 +72,18 @@ bool Link::read() {
   bool any = false;
   for (;;) {
     if (frame_read_ < sizeof(Frame)) {
-      const auto got =
-          pipe_->get(reinterpret_cast<std::byte*>(&frame_) + frame_read_, sizeof(Frame) - frame_read_);
+      const auto got = pipe_->get(reinterpret_cast<std::byte*>(&frame_) + frame_read_, sizeof(Frame) - frame_read_);
       if (got == 0) return any;
       any = true;
       frame_read_ += got;
       if (frame_read_ < sizeof(Frame)) continue;
       const bool carries = frame_.kind == Frame::Kind::eager || frame_.kind == Frame::Kind::data;
       place_left_ = carries ? frame_.bytes : 0;
-      place_ = place_left_ > 0 ? sink_->place(*this, frame_) : nullptr;
+      place_ = nullptr;
     }
     if (place_left_ > 0) {
+      if (place_ == nullptr) place_ = sink_->place(*this, frame_);
+      if (place_ == nullptr) return any;
       const auto got = pipe_->get(place_, place_left_);
       if (got == 0) return any;
       any = true;
@@ -91,6 +94,16 @@ bool Link::read() {
     frame_read_ = 0;
     sink_->arrived(*this, frame_);
   }
+}
+
+bool Link::take(std::byte* to) {
+  const auto got = pipe_->get(to, place_left_);
+  place_ = to + got;
+  place_left_ -= got;
+  if (place_left_ > 0) return false;
+  frame_read_ = 0;
+  sink_->arrived(*this, frame_);
+  return true;
 }
 
 }  // namespace trireme::comm::native

@@ -18,7 +18,8 @@ class Link;
 /// Receives what a link reads.
 class FrameSink {
  public:
-  /// Where the bytes that follow an eager or data frame go; called when the frame has arrived.
+  /// Where the bytes that follow an eager or data frame go; called when the frame has arrived. Null: not known yet; the
+  /// link stops reading, and the next read() asks again, unless Link::take() has told in between.
   virtual std::byte* place(Link& link, const Frame& frame) = 0;
   /// The frame and the bytes that follow it have arrived.
   virtual void arrived(Link& link, const Frame& frame) = 0;
@@ -49,6 +50,11 @@ class Link {
   void flush();
   /// Reads what has arrived; returns whether there was anything.
   bool read();
+  /// The frame at which the link stopped because the place of its bytes was not known.
+  [[nodiscard]] const Frame& stopped_at() const { return frame_; }
+  /// Reads its bytes to this place. Returns whether all have arrived; else the next read() continues. Then
+  /// FrameSink::arrived() is called, from here or from there.
+  bool take(std::byte* to);
 
  private:
   struct Item {
@@ -72,10 +78,10 @@ class Link {
   std::deque<Item> frames_;
   std::deque<Stream> streams_;
   Item current_{};
-  bool writing_ = false;      // current_ is valid
-  std::size_t written_ = 0;   // bytes of current_
+  bool writing_ = false;     // current_ is valid
+  std::size_t written_ = 0;  // bytes of current_
 
-  Frame frame_;               // being read
+  Frame frame_;  // being read
   std::size_t frame_read_ = 0;
   std::byte* place_ = nullptr;
   std::size_t place_left_ = 0;

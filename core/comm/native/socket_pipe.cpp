@@ -50,8 +50,7 @@ std::size_t SocketPipe::put(std::span<const iovec> parts) {
   message.msg_iov = const_cast<iovec*>(parts.data());  // sendmsg does not write to it
   message.msg_iovlen = parts.size();
   ssize_t sent = -1;
-  do
-    sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  do sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (sent < 0 && errno == EINTR);
   // A broken connection is reported by get(), after what had arrived.
   const bool full = sent >= 0 ? static_cast<std::size_t>(sent) < wanted : errno == EAGAIN;

@@ -60,9 +60,10 @@ std::string address_towards_master(bool beside_rank_0) {
     // Rank 0's host may know its own name as a loopback address, but the other ranks reach it by MASTER_ADDR.
     return beside_rank_0 && is_loopback(own) ? master : text;
   }
-  throw CommError(fmt::format("MASTER_ADDR={}: no way to that host; set TRIREME_ADDRESS to the address at which the "
-                              "other hosts reach this one",
-                              master));
+  throw CommError(
+      fmt::format("MASTER_ADDR={}: no way to that host; set TRIREME_ADDRESS to the address at which the "
+                  "other hosts reach this one",
+                  master));
 }
 
 int milliseconds_until(Clock::time_point until) {
@@ -73,8 +74,7 @@ int milliseconds_until(Clock::time_point until) {
 bool wait_for(int fd, short events, Clock::time_point until) {
   pollfd waiting{fd, events, 0};
   int ready = 0;
-  do
-    ready = poll(&waiting, 1, milliseconds_until(until));
+  do ready = poll(&waiting, 1, milliseconds_until(until));
   while (ready < 0 && errno == EINTR);
   return ready > 0;
 }
@@ -104,9 +104,10 @@ FileDescriptor connect_to(const RemoteRank& to, int own_rank, Clock::time_point 
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   } while (Clock::now() < until);
-  throw CommError(fmt::format("cannot connect to rank {} on host {} at {}:{}: {}; is the port blocked, or is this the "
-                              "wrong network (TRIREME_ADDRESS sets the address on that host)?",
-                              to.rank, to.host, host, port, std::strerror(error)));
+  throw CommError(
+      fmt::format("cannot connect to rank {} on host {} at {}:{}: {}; is the port blocked, or is this the "
+                  "wrong network (TRIREME_ADDRESS sets the address on that host)?",
+                  to.rank, to.host, host, port, std::strerror(error)));
 }
 
 /// The rank at the other end of an accepted connection; -1 when it is none of ours.

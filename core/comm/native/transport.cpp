@@ -1,8 +1,8 @@
 // Start and end of our own transport.
+#include <exception>
+
 #include "core/comm/host/engine_transport.h"
 #include "core/comm/native/wire.h"
-
-#include <exception>
 
 namespace trireme::comm {
 namespace {

@@ -20,9 +20,9 @@ namespace {
 using host::kAnySource;
 using host::kNoRequest;
 
-// Up to this many bytes, the two or three copies of an eager message cost less than an announcement and the system call
+// Up to this many bytes, the two copies of an eager message cost less than an announcement and the system call
 // that copies once.
-constexpr std::size_t kEager = 32u << 10;
+constexpr std::size_t kEager = 64u << 10;
 // A message is copied in pieces, so that other operations proceed in between.
 constexpr std::size_t kPiece = 1u << 20;
 // A rank that sleeps is woken some tens of microseconds late. With fewer cores than ranks, the rank that it waits for
@@ -80,12 +80,13 @@ void NativeWire::read_events() {
   }
 }
 
-void NativeWire::read(Peer& peer) {
-  if (peer.gone) return;
-  if (peer.link.readable()) peer.link.read();
-  if (!peer.link.closed()) return;
+bool NativeWire::read(Peer& peer) {
+  if (peer.gone) return false;
+  const bool any = peer.link.readable() && peer.link.read();
+  if (!peer.link.closed()) return any;
   peer.gone = true;
   end(peer);
+  return true;
 }
 
 void NativeWire::end(Peer& peer) {
@@ -95,10 +96,11 @@ void NativeWire::end(Peer& peer) {
   bell_.ring();  // operations that wait for it fail now
 }
 
-void NativeWire::progress() {
+bool NativeWire::progress() {
   if (epoll_) read_events();
+  bool any = !copies_.empty();
   for (auto* peer : open_) {
-    read(*peer);
+    any |= read(*peer);
     if (!peer->link.idle() && !peer->gone) peer->link.flush();
   }
   for (std::size_t i = 0; i < copies_.size();) {
@@ -107,6 +109,7 @@ void NativeWire::progress() {
     else
       ++i;
   }
+  return any;
 }
 
 host::Request NativeWire::send(const host::Channel& channel, int tag, int peer, const std::byte* data,
@@ -136,9 +139,14 @@ host::Request NativeWire::send(const host::Channel& channel, int tag, int peer, 
 
 std::byte* NativeWire::place(Link& link, const Frame& frame) {
   if (frame.kind == Frame::Kind::eager) {
-    auto& arriving = peer_at(link.rank()).arriving;
-    arriving = scratch_->take(frame.bytes);
-    return arriving.get();
+    auto& peer = peer_at(link.rank());
+    peer.offered = !peer.offered;
+    if (peer.offered) {
+      peer.offered_order = ++last_order_;
+      return nullptr;
+    }
+    peer.arriving = scratch_->take(frame.bytes);
+    return peer.arriving.get();
   }
   const auto& transfer = transfers_.at(frame.receiver);
   TRIREME_CHECK(frame.bytes <= transfer.bytes - transfer.moved, "rank {} sent more than it announced", link.rank());
@@ -149,12 +157,15 @@ void NativeWire::arrived(Link& link, const Frame& frame) {
   auto& peer = peer_at(link.rank());
   switch (frame.kind) {
     case Frame::Kind::eager:
+      if (peer.receives_offered != kNoRequest) {
+        transfers_.at(std::exchange(peer.receives_offered, kNoRequest)).done = true;
+        break;
+      }
+      if (!peer.arriving) peer.arriving = scratch_->take(0);
+      [[fallthrough]];
     case Frame::Kind::request:
-      peer.incoming.push_back({frame.context, frame.tag, ++last_order_, frame.bytes,
-                               frame.kind == Frame::Kind::eager && !peer.arriving ? scratch_->take(0)
-                                                                                  : std::move(peer.arriving),
+      peer.incoming.push_back({frame.context, frame.tag, ++last_order_, frame.bytes, std::move(peer.arriving),
                                frame.sender, frame.address});
-      peer.arriving = nullptr;
       break;
     case Frame::Kind::done:
       transfers_.at(frame.sender).done = true;
@@ -176,31 +187,38 @@ void NativeWire::arrived(Link& link, const Frame& frame) {
   }
 }
 
-const NativeWire::Incoming* NativeWire::oldest(const Peer& peer, std::uint64_t context, int tag) const {
-  const auto found = std::find_if(peer.incoming.begin(), peer.incoming.end(), [&](const Incoming& message) {
+std::optional<std::uint64_t> NativeWire::oldest(const Peer& peer, std::uint64_t context, int tag) {
+  for (const auto& message : peer.incoming)
+    if (message.tag == tag && message.context == context) return message.order;
+  const auto& offered = peer.link.stopped_at();
+  if (peer.offered && offered.tag == tag && offered.context == context) return peer.offered_order;
+  return std::nullopt;
+}
+
+/// There is one.
+NativeWire::Incoming NativeWire::take_oldest(Peer& peer, std::uint64_t context, int tag) {
+  const auto at = std::find_if(peer.incoming.begin(), peer.incoming.end(), [&](const Incoming& message) {
     return message.tag == tag && message.context == context;
   });
-  return found == peer.incoming.end() ? nullptr : &*found;
+  if (at == peer.incoming.end())
+    return {context, tag, peer.offered_order, peer.link.stopped_at().bytes, nullptr, 0, 0, /*offered=*/true};
+  auto taken = std::move(*at);
+  peer.incoming.erase(at);
+  return taken;
 }
 
 std::optional<host::Matched> NativeWire::match(const host::Channel& channel, int tag, int peer) {
-  const Incoming* best = nullptr;
+  const auto at = [&](int r) -> Peer& { return peer_at(channel.ranks[static_cast<std::size_t>(r)]); };
+  std::optional<std::uint64_t> best;
   int source = peer;
-  if (peer != kAnySource) {
-    best = oldest(peer_at(channel.ranks[static_cast<std::size_t>(peer)]), channel.context, tag);
-  } else {
-    for (int r = 0; r < channel.size; ++r) {
-      const auto* candidate = oldest(peer_at(channel.ranks[static_cast<std::size_t>(r)]), channel.context, tag);
-      if (candidate == nullptr || (best != nullptr && candidate->order > best->order)) continue;
-      best = candidate;
-      source = r;
-    }
+  for (int r = peer == kAnySource ? 0 : peer; r < (peer == kAnySource ? channel.size : peer + 1); ++r) {
+    const auto order = oldest(at(r), channel.context, tag);
+    if (!order || (best && *order > *best)) continue;
+    best = order;
+    source = r;
   }
-  if (best == nullptr) return std::nullopt;
-  auto& incoming = peer_at(channel.ranks[static_cast<std::size_t>(source)]).incoming;
-  const auto at = std::find_if(incoming.begin(), incoming.end(), [&](const Incoming& one) { return &one == best; });
-  matched_ = std::move(*at);
-  incoming.erase(at);
+  if (!best) return std::nullopt;
+  matched_ = take_oldest(at(source), channel.context, tag);
   return host::Matched{source, matched_.bytes, 0};
 }
 
@@ -211,6 +229,7 @@ host::Request NativeWire::receive(const host::Channel& channel, const host::Matc
     matched_.data = nullptr;
     return kNoRequest;
   }
+  if (matched_.offered) return receive_offered(peer, data);
   Transfer transfer{&peer, data, matched_.bytes};
   transfer.sender = matched_.sender;
   transfer.address = matched_.address;
@@ -223,6 +242,17 @@ host::Request NativeWire::receive(const host::Channel& channel, const host::Matc
     copies_.push_back(id);
   transfers_.emplace(id, transfer);
   return id;
+}
+
+host::Request NativeWire::receive_offered(Peer& peer, std::byte* data) {
+  const auto id = ++last_transfer_;
+  auto& transfer = transfers_.emplace(id, Transfer{&peer, data, matched_.bytes}).first->second;
+  peer.offered = false;
+  peer.receives_offered = id;
+  if (!peer.link.take(data)) return id;
+  TRIREME_CHECK(transfer.done, "rank {}: a message has arrived and is not done", peer.link.rank());
+  transfers_.erase(id);
+  return kNoRequest;
 }
 
 bool NativeWire::copy_piece(Transfer& transfer) {
@@ -261,7 +291,7 @@ bool NativeWire::ended(const host::Channel& channel, int tag, int peer) const {
   if (ended_ == 0) return false;
   const auto gone = [&](int r) {
     const auto& other = *peers_[static_cast<std::size_t>(channel.ranks[static_cast<std::size_t>(r)])];
-    return other.ended && oldest(other, channel.context, tag) == nullptr;
+    return other.ended && !oldest(other, channel.context, tag);
   };
   if (peer != kAnySource) return gone(peer);
   for (int r = 0; r < channel.size; ++r)
@@ -272,7 +302,8 @@ bool NativeWire::ended(const host::Channel& channel, int tag, int peer) const {
 void NativeWire::check_peers() {
   for (auto* peer : open_) {
     if (peer->gone || peer->socket != nullptr || !has_ended(peer->connection)) continue;
-    read(*peer);  // what it wrote before
+    while (peer->offered || peer->link.readable())  // what it wrote before
+      if (!peer->link.read() && !peer->offered) break;
     peer->gone = true;
     end(*peer);
   }
@@ -302,9 +333,8 @@ void NativeWire::say_goodbye(bool wait, std::chrono::milliseconds at_most) {
     const auto ticket = prepare_sleep();
     progress();
     check_peers();
-    const bool over = std::all_of(open_.begin(), open_.end(), [](const Peer* peer) {
-      return peer->gone || (peer->ended && peer->link.idle());
-    });
+    const bool over = std::all_of(open_.begin(), open_.end(),
+                                  [](const Peer* peer) { return peer->gone || (peer->ended && peer->link.idle()); });
     if (!wait || over || host::Clock::now() >= until) return cancel_sleep();
     sleep(ticket, std::chrono::milliseconds(100));
   }

@@ -29,7 +29,7 @@ class NativeWire final : public host::Wire, private FrameSink {
   std::uint64_t open(const host::Channel&, const std::vector<int>&, const std::string&, std::uint64_t number) override {
     return number;
   }
-  void progress() override;
+  bool progress() override;
   host::Request send(const host::Channel& channel, int tag, int peer, const std::byte* data,
                      std::size_t bytes) override;
   std::optional<host::Matched> match(const host::Channel& channel, int tag, int peer) override;
@@ -55,19 +55,25 @@ class NativeWire final : public host::Wire, private FrameSink {
     int tag;
     std::uint64_t order;  // among the messages of all ranks
     std::size_t bytes;
-    std::shared_ptr<std::byte> data;  // null if only announced
+    std::shared_ptr<std::byte> data;  // null if only announced, or offered
     std::uint64_t sender, address;    // if only announced
+    bool offered = false;             // by the peer's link
   };
   struct Peer {
     Peer(int rank, NativeWire& wire, Connection made)
         : link(rank, static_cast<FrameSink&>(wire)), connection(std::move(made)) {}
     Link link;
     Connection connection;
-    SocketPipe* socket = nullptr;          // the link's pipe, if it is one
-    std::shared_ptr<std::byte> arriving;   // the eager message that is being read
-    std::deque<Incoming> incoming;         // oldest first
-    bool ended = false;                    // it sends no more messages
-    bool gone = false;                     // its process or its connection has ended: nothing reaches it either
+    SocketPipe* socket = nullptr;  // the link's pipe, if it is one
+    // The eager message at which the link stopped: it goes where a receive that matches it wants it, or into memory of
+    // the wire's own if none has come when the link is read again.
+    bool offered = false;
+    std::uint64_t offered_order = 0;
+    host::Request receives_offered = host::kNoRequest;  // the transfer that matched it
+    std::shared_ptr<std::byte> arriving;                // the wire's own memory for it
+    std::deque<Incoming> incoming;                      // oldest first
+    bool ended = false;                                 // it sends no more messages
+    bool gone = false;  // its process or its connection has ended: nothing reaches it either
   };
   /// A message in progress. Requests are the keys of transfers_.
   struct Transfer {
@@ -85,10 +91,13 @@ class NativeWire final : public host::Wire, private FrameSink {
   void written(std::uint64_t transfer) override { transfers_.at(transfer).done = true; }
 
   Peer& peer_at(int world_rank) { return *peers_[static_cast<std::size_t>(world_rank)]; }
-  const Incoming* oldest(const Peer& peer, std::uint64_t context, int tag) const;
-  void read(Peer& peer);
+  /// The order of the oldest message under this tag; none if there is no message.
+  static std::optional<std::uint64_t> oldest(const Peer& peer, std::uint64_t context, int tag);
+  static Incoming take_oldest(Peer& peer, std::uint64_t context, int tag);
+  bool read(Peer& peer);
   void end(Peer& peer);
   void read_events();
+  host::Request receive_offered(Peer& peer, std::byte* data);
   /// Copies the next piece of a message from the other rank's memory; returns whether the transfer is over.
   bool copy_piece(Transfer& transfer);
 

@@ -1,7 +1,5 @@
-// The native wire between two ranks that are threads of this process: every way in which a message can travel, matching,
-// and the meeting in a store.
-#include "core/comm/native/wire.h"
-
+// The native wire between two ranks that are threads of this process: every way in which a message can travel,
+// matching, and the meeting in a store.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/version.h"
 #include "core/comm/meeting.h"
+#include "core/comm/native/wire.h"
 
 namespace trireme::comm::native {
 namespace {
@@ -50,7 +49,8 @@ struct Pair {
 
 Bytes message_of(std::size_t bytes, int salt) {
   Bytes message(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) message[i] = static_cast<std::byte>(i * 31 + i / 251 + static_cast<std::size_t>(salt));
+  for (std::size_t i = 0; i < bytes; ++i)
+    message[i] = static_cast<std::byte>(i * 31 + i / 251 + static_cast<std::size_t>(salt));
   return message;
 }
 
@@ -72,7 +72,8 @@ bool complete(NativeWire& wire, host::Request& request, int peer) {
 TEST(NativeWire, delivers_messages_of_every_size) {
   for (const bool reads_memory : {true, false}) {
     Pair pair(reads_memory);
-    for (const std::size_t bytes : {0ul, 1ul, 47ul, 4096ul, 32768ul, 32769ul, kRingBytes - 1, 3 * kRingBytes + 5, 5ul << 20}) {
+    for (const std::size_t bytes :
+         {0ul, 1ul, 47ul, 4096ul, 65536ul, 65537ul, kRingBytes - 1, 3 * kRingBytes + 5, 5ul << 20}) {
       SCOPED_TRACE(std::to_string(bytes) + (reads_memory ? " bytes" : " bytes through the ring"));
       const auto sent = message_of(bytes, 3);
       Bytes received(bytes);
@@ -81,9 +82,8 @@ TEST(NativeWire, delivers_messages_of_every_size) {
       ASSERT_TRUE(eventually(pair, [&] { return (found = pair.wires[1]->match(pair.channels[1], 5, 0)).has_value(); }));
       EXPECT_EQ(found->bytes, bytes);
       auto receiving = pair.wires[1]->receive(pair.channels[1], *found, received.data());
-      ASSERT_TRUE(eventually(pair, [&] {
-        return complete(*pair.wires[0], sending, 1) && complete(*pair.wires[1], receiving, 0);
-      }));
+      ASSERT_TRUE(eventually(
+          pair, [&] { return complete(*pair.wires[0], sending, 1) && complete(*pair.wires[1], receiving, 0); }));
       EXPECT_EQ(received, sent);
     }
   }
@@ -99,8 +99,11 @@ TEST(NativeWire, matches_by_channel_and_tag_in_order) {
     int tag, salt;
     std::size_t bytes;
   };
-  const std::vector<Sent> all{{&pair.channels[0], 1, 10, 8}, {&pair.channels[0], 2, 11, 8}, {&other, 1, 12, 8},
-                              {&pair.channels[0], 1, 13, 100'000}, {&pair.channels[0], 1, 14, 8}};
+  const std::vector<Sent> all{{&pair.channels[0], 1, 10, 8},
+                              {&pair.channels[0], 2, 11, 8},
+                              {&other, 1, 12, 8},
+                              {&pair.channels[0], 1, 13, 100'000},
+                              {&pair.channels[0], 1, 14, 8}};
   std::vector<Bytes> texts;
   for (const auto& one : all) texts.push_back(message_of(one.bytes, one.salt));
   std::vector<host::Request> requests;
