@@ -72,6 +72,7 @@ bool LoaderState::advance() {
     running = false;
     stepped = at = {.epoch = at.epoch + 1, .batch = 0};
     batch = {};
+    local_samples = 0;
     return false;
   }
   TRIREME_CHECK(step->micro.size() == 1, "a prepared loader made {} microbatches", step->micro.size());

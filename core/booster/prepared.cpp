@@ -89,6 +89,7 @@ PreparedLoader::Iterator PreparedLoader::begin() {
 
 std::int64_t PreparedLoader::size() const { return loader_->prepared().steps_per_epoch(); }
 std::int64_t PreparedLoader::samples() const { return loader_->prepared().size(); }
+std::int64_t PreparedLoader::local_samples() const { return loader_->local_samples; }
 std::int64_t PreparedLoader::total_batch_size() const { return loader_->prepared().options().global_batch; }
 std::int64_t PreparedLoader::epoch() const { return loader_->at.epoch; }
 

@@ -67,7 +67,8 @@ class PreparedOptimizer {
 
 class PreparedScheduler {
  public:
-  /// Goes on to the next learning rate, after optimizer.step(). Does nothing while gradients are accumulated.
+  /// Goes on to the next learning rate, after optimizer.step(), also when that was skipped. Does nothing while
+  /// gradients are accumulated.
   void step();
   /// The learning rate of the next step.
   [[nodiscard]] double lr() const;
@@ -113,6 +114,8 @@ class PreparedLoader {
   [[nodiscard]] std::int64_t size() const;
   /// Samples of the data set.
   [[nodiscard]] std::int64_t samples() const;
+  /// Samples of this rank in the current batch: 0 when it has one that stands in for none, or outside a loop.
+  [[nodiscard]] std::int64_t local_samples() const;
   /// Samples of a full batch over all ranks.
   [[nodiscard]] std::int64_t total_batch_size() const;
   /// The epoch that runs now, or that the next loop runs; it counts from 0.

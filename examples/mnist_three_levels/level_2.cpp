@@ -30,7 +30,7 @@ int train(trireme::comm::World& world, const std::string& folder, const std::str
       accelerator.backward(loss);
       optimizer.step();
       optimizer.zero_grad();
-      loss_sum += loss.detach() * batch.size();
+      loss_sum += loss.detach() * train_loader.local_samples();
     }
 
     std::int64_t hits = 0;

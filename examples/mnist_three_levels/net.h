@@ -36,8 +36,7 @@ struct BasicNetImpl : torch::nn::Module {
 
  private:
   std::shared_ptr<nn::Conv2d> convolution(const char* name, std::int64_t in, std::int64_t out) {
-    return register_module(name,
-                           std::make_shared<nn::Conv2d>(nn::Conv2d::Options{.in = in, .out = out, .kernel = 3}));
+    return register_module(name, std::make_shared<nn::Conv2d>(nn::Conv2d::Options{.in = in, .out = out, .kernel = 3}));
   }
   std::shared_ptr<nn::Linear> linear(const char* name, std::int64_t in, std::int64_t out) {
     return register_module(name,

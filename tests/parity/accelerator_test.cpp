@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/comm/text.h"
+#include "core/data/rows.h"
 #include "core/nn/block.h"
 #include "core/optim/curves.h"
 #include "tests/parity/accelerator_net.h"
@@ -31,6 +32,31 @@ struct AcceleratorCase {
   PluginOptions keys{};
   int inner = 1;                  ///< the number of ranks is a multiple of it
   std::int64_t accumulation = 1;  ///< the case's global batch is divided by it
+  enum class Reader { each_its_own, by_index, first } reader = Reader::each_its_own;
+};
+
+/// The case's samples as rows, which ranks can send to each other.
+class InRows : public data::RowDataset {
+ public:
+  explicit InRows(const Case& c, AcceleratorCase::Reader reader) : samples_(make_data(c)), reader_(reader) {}
+  std::int64_t size() const override { return samples_->size(); }
+  nn::DataSpec spec() override { return samples_->spec(); }
+  data::RowSpec row_spec(const std::vector<std::string>&, bool) const override {
+    const auto all = samples_->spec();
+    return {all.inputs, all.targets};
+  }
+  std::optional<data::Sample> read(const std::vector<std::string>&, std::int64_t index, std::int64_t epoch,
+                                   bool augment) override {
+    using Reader = AcceleratorCase::Reader;
+    const auto reader = reader_ == Reader::first ? 0 : index % world().size();
+    EXPECT_TRUE(reader_ == Reader::each_its_own || world().rank() == reader) << "reads another rank's sample " << index;
+    return samples_->get(index, epoch, augment);
+  }
+  data::Sample transform_batch(data::Sample batch, bool) const override { return batch; }
+
+ private:
+  std::shared_ptr<data::Dataset> samples_;
+  AcceleratorCase::Reader reader_;
 };
 
 /// A folder that all ranks use, removed at the end.
@@ -56,7 +82,9 @@ Accelerator make_accelerator(const AcceleratorCase& layout) {
                                .mixed_precision = "fp64",
                                .gradient_accumulation_steps = layout.accumulation,
                                .seed = kSeed,
-                               .split_batches = true});
+                               .split_batches = true,
+                               .dispatch_batches = layout.reader == AcceleratorCase::Reader::first,
+                               .shard_data = layout.reader == AcceleratorCase::Reader::by_index});
 }
 
 /// One run of a program: the loop of a user who stops at a time limit and is started again.
@@ -68,7 +96,7 @@ struct Program {
   /// Stops after `most` batches of this start. Returns whether the training is done.
   template <class Model, class Optimizer>
   bool run(Model&& net, Optimizer&& adamw, const std::string& dir, std::int64_t most) {
-    const auto data = make_data(c);
+    const auto data = std::make_shared<InRows>(c, layout.reader);
     auto [test, model, train, scheduler, optimizer] = accelerator.prepare(
         DataLoaderOptions{.dataset = data, .batch_size = 6}, std::forward<Model>(net),
         DataLoaderOptions{.dataset = data, .batch_size = c.global_batch / layout.accumulation, .shuffle = true},
@@ -108,10 +136,13 @@ struct Program {
     const at::NoGradGuard no_grad;
     std::int64_t seen = 0;
     for (const auto& batch : test) {
-      const auto predictions = model(batch).argmax(-1);
+      const auto logits = model(batch);
+      EXPECT_TRUE(at::equal(model(batch.inputs.front()), logits));
+      const auto predictions = logits.argmax(-1);
       const auto [ids, classes] = accelerator.gather_for_metrics(batch.sample_ids, predictions);
       EXPECT_TRUE(at::equal(ids, at::arange(seen, std::min(seen + 6, samples))));
       EXPECT_EQ(classes.size(0), ids.size(0));
+      EXPECT_EQ(accelerator.reduce(at::full({}, test.local_samples())).item<std::int64_t>(), ids.size(0));
       seen += ids.size(0);
     }
     EXPECT_EQ(seen, samples);
@@ -164,6 +195,14 @@ INSTANTIATE_TEST_SUITE_P(
                     AcceleratorCase{"zero2", "low_level_zero", {{"stage", 2}}},
                     AcceleratorCase{"zero2_accumulate", "low_level_zero", {{"stage", 2}}, 1, 2},
                     AcceleratorCase{.name = "gemini", .plugin = "gemini", .accumulation = 2},
+                    AcceleratorCase{.name = "shard_data",
+                                    .plugin = "torch_ddp",
+                                    .accumulation = 2,
+                                    .reader = AcceleratorCase::Reader::by_index},
+                    AcceleratorCase{.name = "dispatch",
+                                    .plugin = "low_level_zero",
+                                    .accumulation = 2,
+                                    .reader = AcceleratorCase::Reader::first},
                     AcceleratorCase{"hybrid", "hybrid_parallel", {{"zero_stage", 1}}},
                     AcceleratorCase{"hybrid_tp2", "hybrid_parallel", {{"tp_size", 2}, {"zero_stage", 0}}, 2, 2}),
     [](const auto& value) { return value.param.name; });
