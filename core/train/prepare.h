@@ -38,7 +38,7 @@ struct Prepared {
   Log log;  ///< of this rank; its file is opened when the run folder exists
   std::unique_ptr<Plugin> plugin;
   data::Datasets data;
-  std::vector<std::string> files;  ///< of a prediction: the samples of data.validation, by index
+  std::vector<std::string> files;       ///< of a prediction: the samples of data.validation, by index
   std::shared_ptr<nn::ModelKind> kind;  ///< null in a program's run
   std::shared_ptr<void> model_options;  ///< resolved
   std::string weights;                  ///< the weights that the model starts from, or ""

@@ -64,7 +64,8 @@ struct AddedMetric {
 };
 
 struct TrainerInputs {
-  /// Makes the model, from new modules each time: it is called more than once, and one of the models is trained. Such as
+  /// Makes the model, from new modules each time: it is called more than once, and one of the models is trained. Such
+  /// as
   /// [] { return model_source(Net()); }
   std::function<ModelSource()> model{};
   std::shared_ptr<const Task> task{};

@@ -144,8 +144,10 @@ void DataParallelModel::add_replica(const ModelSource& source, const BoostOption
                   "{}",
                   own.size(), values.size());
   for (auto& p : own) {
-    TRIREME_REQUIRE(!p.value.is_same(value_of(p.name)), "ModelSource::make() must make new modules for each replica, but "
-                    "the parameter \"{}\" is the first model's own", p.name);
+    TRIREME_REQUIRE(!p.value.is_same(value_of(p.name)),
+                    "ModelSource::make() must make new modules for each replica, but "
+                    "the parameter \"{}\" is the first model's own",
+                    p.name);
     p.value.set_requires_grad(value_of(p.name).requires_grad());
   }
   buffers_.push_back(buffer_values(*model));

@@ -58,7 +58,8 @@ Weights read_weights(const std::string& path) {
   for (const auto& [name, tensor] : nlohmann::json::parse(bytes.substr(8, length)).items()) {
     if (name == "__metadata__") continue;
     EXPECT_EQ(tensor.at("dtype"), "F64") << name;
-    const auto begin = tensor.at("data_offsets")[0].get<std::size_t>(), end = tensor.at("data_offsets")[1].get<std::size_t>();
+    const auto begin = tensor.at("data_offsets")[0].get<std::size_t>(),
+               end = tensor.at("data_offsets")[1].get<std::size_t>();
     auto& values = weights[name];
     values.resize((end - begin) / 8);
     std::memcpy(values.data(), bytes.data() + 8 + length + begin, end - begin);
@@ -115,8 +116,8 @@ class ThreeLevels : public testing::Test {
 };
 
 TEST_F(ThreeLevels, GiveTheSameWeights) {
-  const auto one =
-      trained_by("one", joined(mpirun(2), {MNIST_LEVEL_1, folder_.path(), "fp64"}), "runs/mnist_level_1/model.safetensors");
+  const auto one = trained_by("one", joined(mpirun(2), {MNIST_LEVEL_1, folder_.path(), "fp64"}),
+                              "runs/mnist_level_1/model.safetensors");
   ASSERT_EQ(one.size(), 8U);
   const auto result = out_;
   const auto two = trained_by("two", joined(mpirun(2), {MNIST_LEVEL_2, folder_.path(), "fp64"}),
@@ -125,11 +126,11 @@ TEST_F(ThreeLevels, GiveTheSameWeights) {
   const auto three = trained_by("three", joined(mpirun(2), {MNIST_LEVEL_3, folder_.path(), "fp64"}),
                                 "runs/mnist_level_3/model/model.safetensors");
   EXPECT_NE(out_.find("training loss   validation loss"), std::string::npos) << out_;
-  const auto toml = trained_by(
-      "toml",
-      {TRIREME_COMMAND, "train", TRIREME_SOURCE_DIR "/configs/mnist_basic_net.toml", "--ranks", "2", "--set",
-       "data.path=" + folder_.path(), "--set", "train.precision=fp64", "--set", "run.device=cpu"},
-      "runs/mnist_basic_net/model/model.safetensors");
+  const auto toml =
+      trained_by("toml",
+                 {TRIREME_COMMAND, "train", TRIREME_SOURCE_DIR "/configs/mnist_basic_net.toml", "--ranks", "2", "--set",
+                  "data.path=" + folder_.path(), "--set", "train.precision=fp64", "--set", "run.device=cpu"},
+                 "runs/mnist_basic_net/model/model.safetensors");
   EXPECT_LE(distance(two, one), 1e-12);
   EXPECT_LE(distance(three, one), 1e-12);
   EXPECT_LE(distance(toml, one), 1e-12);
@@ -160,7 +161,8 @@ TEST_F(ThreeLevels, TheSameProgramRunsEverywhere) {
       {"launch", joined({TRIREME_COMMAND, "launch", "-n", "4"}, program("low_level_zero"))},
       {"torchrun", joined({"bash", "-c", kAsTorchrun, "torchrun", port}, program("gemini"))},
       {"spawn", joined(program("torch_ddp"), {"4"})}};
-  for (const auto& [name, command] : launchers) EXPECT_LE(distance(trained_by(name, command, weights), alone), 1e-9) << name;
+  for (const auto& [name, command] : launchers)
+    EXPECT_LE(distance(trained_by(name, command, weights), alone), 1e-9) << name;
 }
 
 }  // namespace

@@ -100,7 +100,9 @@ class SmallVit {
     options_.patch_size = 4;
     kind_->resolve(&options_, data.spec());
   }
-  [[nodiscard]] ModelSource source() const { return {.model = kind_->make(&options_), .policy = kind_->policy(&options_)}; }
+  [[nodiscard]] ModelSource source() const {
+    return {.model = kind_->make(&options_), .policy = kind_->policy(&options_)};
+  }
 
  private:
   std::shared_ptr<const nn::ModelKind> kind_;
