@@ -53,7 +53,8 @@ constexpr std::uint64_t kStart = 1;
 }  // namespace of_session_log
 
 std::string event(std::int64_t step, const std::string& content) {
-  return field(of_event::kWallTime, unix_seconds()) + field(of_event::kStep, static_cast<std::uint64_t>(step)) + content;
+  return field(of_event::kWallTime, unix_seconds()) + field(of_event::kStep, static_cast<std::uint64_t>(step)) +
+         content;
 }
 
 /// The masked checksum of a record: a checksum of data that contains checksums would be weak.
@@ -70,8 +71,8 @@ std::string host_name() {
 }  // namespace
 
 EventFile::EventFile(const std::string& folder)
-    : path_(fmt::format("{}/events.out.tfevents.{:010}.{}.{}.0", folder, static_cast<std::int64_t>(unix_seconds()), host_name(),
-                        getpid())) {
+    : path_(fmt::format("{}/events.out.tfevents.{:010}.{}.{}.0", folder, static_cast<std::int64_t>(unix_seconds()),
+                        host_name(), getpid())) {
   checkpoint::make_folder(folder);
   file_.reset(std::fopen(path_.c_str(), "ae"));
   if (!file_) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path_, std::strerror(errno)));
