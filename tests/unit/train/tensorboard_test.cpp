@@ -13,7 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/train/run_folder.h"
-#include "core/train/session.h"
+#include "core/train/run.h"
 #include "tests/unit/data/folder.h"
 #include "trireme.h"
 
