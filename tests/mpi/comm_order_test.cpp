@@ -16,8 +16,8 @@
 #include "core/comm/host/engine.h"
 #include "core/comm/text.h"
 #include "core/comm/transport.h"
-#include "tests/mpi/own_wire.h"
 #include "tests/mpi/comm_test.h"
+#include "tests/mpi/own_wire.h"
 #include "tests/mpi/world.h"
 
 namespace trireme::tests {
@@ -157,7 +157,7 @@ struct OwnEngine {
   }
   ~OwnEngine() { engine->stop(); }
   c10::intrusive_ptr<host::Operation> start(c10d::OpType type, const at::Tensor& tensor, int peer,
-                                           std::function<bool()> ready) const {
+                                            std::function<bool()> ready) const {
     const bool sends = type == c10d::OpType::SEND;
     host::Program program;
     program.name = sends ? "send" : "recv";
