@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <ostream>
 #include <string>
 
 #include "core/base/error.h"
@@ -34,6 +35,8 @@ struct AcceleratorCase {
   std::int64_t accumulation = 1;  ///< the case's global batch is divided by it
   enum class Reader { each_its_own, by_index, first } reader = Reader::each_its_own;
 };
+
+void PrintTo(const AcceleratorCase& c, std::ostream* out) { *out << c.name; }
 
 /// The case's samples as rows, which ranks can send to each other.
 class InRows : public data::RowDataset {
