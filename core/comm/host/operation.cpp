@@ -134,10 +134,17 @@ bool Operation::collect_requests() {
 }
 
 void Operation::check_ended() const {
+  std::optional<int> first;
+  int peer = kAnySource;
   for (const auto& arrival : arrivals_)
-    if (engine_->wire().ended(*channel_, program_.tag, arrival.peer))
-      throw CommError(arrival.peer == kAnySource ? fmt::format("{}: all other ranks have ended", text())
-                                                 : fmt::format("{}: {} has ended", text(), peer_text(arrival.peer)));
+    if (const auto order = engine_->wire().ended(*channel_, program_.tag, arrival.peer);
+        order && (!first || *order < *first)) {
+      first = order;
+      peer = arrival.peer;
+    }
+  if (!first) return;
+  throw CommError(peer == kAnySource ? fmt::format("{}: all other ranks have ended", text())
+                                     : fmt::format("{}: {} has ended", text(), peer_text(peer)));
 }
 
 Operation::Step Operation::advance() {

@@ -70,9 +70,12 @@ class Wire {
   /// requests[i]. @throws WireError.
   virtual std::size_t test(std::span<Request> requests, std::span<const int> peers) = 0;
 
-  /// Whether no message under this tag can come from this peer any more, because its process has ended, and none is
-  /// there to be matched. kAnySource: from any of the others.
-  [[nodiscard]] virtual bool ended(const Channel& /*channel*/, int /*tag*/, int /*peer*/) const { return false; }
+  /// Says that no message under this tag can come from this peer any more, because its process has ended, and none is
+  /// there to be matched; kAnySource: from any of the others. The number orders the ends, because one rank's end often
+  /// makes others end.
+  [[nodiscard]] virtual std::optional<int> ended(const Channel& /*channel*/, int /*tag*/, int /*peer*/) const {
+    return std::nullopt;
+  }
   /// Looks for processes that have ended; called when a wait has lasted for some time.
   virtual void check_peers() {}
 

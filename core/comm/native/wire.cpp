@@ -1,18 +1,11 @@
 #include "core/comm/native/wire.h"
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/epoll.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstring>
-#include <thread>
 
 #include "core/base/error.h"
-#include "core/comm/native/ring_pipe.h"
 
 namespace trireme::comm::native {
 namespace {
@@ -25,76 +18,8 @@ using host::kNoRequest;
 constexpr std::size_t kEager = 64u << 10;
 // A message is copied in pieces, so that other operations proceed in between.
 constexpr std::size_t kPiece = 1u << 20;
-// A rank that sleeps is woken some tens of microseconds late. With fewer cores than ranks, the rank that it waits for
-// needs the core.
-constexpr std::chrono::microseconds kSpin{50}, kCrowdedSpin{5};
-
-/// Whether a process has ended, also when its parent has not asked for its exit code.
-bool has_ended(const Connection& connection) {
-  if (!connection.process) return kill(connection.pid, 0) != 0 && errno == ESRCH;
-  pollfd ended{connection.process.get(), POLLIN, 0};
-  return poll(&ended, 1, 0) > 0;
-}
 
 }  // namespace
-
-NativeWire::NativeWire(Connections connections)
-    : connections_(std::move(connections)),
-      epoll_(connections_.wake_reads ? epoll_create1(EPOLL_CLOEXEC) : -1),
-      bell_(connections_.own->bell()),
-      spin_(connections_.on_this_host <= static_cast<int>(std::thread::hardware_concurrency()) ? kSpin : kCrowdedSpin) {
-  if (epoll_) {
-    epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connections_.wake_reads.get(), &event);
-    bell_.also_write(connections_.wake_writes.get());
-  }
-  for (int rank = 0; rank < connections_.size; ++rank) {
-    auto& peer = *peers_.emplace_back(
-        std::make_unique<Peer>(rank, *this, std::move(connections_.others[static_cast<std::size_t>(rank)])));
-    if (rank == connections_.rank) continue;
-    open_.push_back(&peer);
-    if (auto& segment = peer.connection.segment) {
-      Doorbell bell(segment->bell());
-      if (peer.connection.wake) bell.also_write(peer.connection.wake.get());
-      peer.link.open(std::make_unique<RingPipe>(*connections_.own, connections_.rank, *segment, rank, bell));
-    } else {
-      auto pipe = std::make_unique<SocketPipe>(std::move(peer.connection.socket), epoll_.get(), &peer);
-      peer.socket = pipe.get();
-      peer.link.open(std::move(pipe));
-    }
-  }
-}
-
-NativeWire::~NativeWire() = default;
-
-void NativeWire::read_events() {
-  std::array<epoll_event, 64> events;
-  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) {
-    if (auto* peer = static_cast<Peer*>(events[static_cast<std::size_t>(i)].data.ptr)) {
-      peer->socket->notice();
-      continue;
-    }
-    std::array<char, 256> rings;
-    (void)!::read(connections_.wake_reads.get(), rings.data(), rings.size());
-  }
-}
-
-bool NativeWire::read(Peer& peer) {
-  if (peer.gone) return false;
-  const bool any = peer.link.readable() && peer.link.read();
-  if (!peer.link.closed()) return any;
-  peer.gone = true;
-  end(peer);
-  return true;
-}
-
-void NativeWire::end(Peer& peer) {
-  if (peer.ended) return;
-  peer.ended = true;
-  ++ended_;
-  bell_.ring();  // operations that wait for it fail now
-}
 
 bool NativeWire::progress() {
   if (epoll_) read_events();
@@ -103,6 +28,7 @@ bool NativeWire::progress() {
     any |= read(*peer);
     if (!peer->link.idle() && !peer->gone) peer->link.flush();
   }
+  if (goodbyes_ > 0) end_politely();
   for (std::size_t i = 0; i < copies_.size();) {
     if (copy_piece(transfers_.at(copies_[i])))
       copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -123,7 +49,7 @@ host::Request NativeWire::send(const host::Channel& channel, int tag, int peer, 
   }
   const auto id = ++last_transfer_;
   Frame frame{.kind = Frame::Kind::eager, .tag = tag, .context = channel.context, .bytes = bytes};
-  if (to.ended) {
+  if (to.ended != 0) {
     // The request never completes, and its test reports the end.
   } else if (bytes <= kEager) {
     if (to.link.write(frame, data, bytes, id)) return kNoRequest;
@@ -182,7 +108,8 @@ void NativeWire::arrived(Link& link, const Frame& frame) {
       break;
     }
     case Frame::Kind::goodbye:
-      end(peer);
+      peer.said_goodbye = true;
+      ++goodbyes_;
       break;
   }
 }
@@ -273,71 +200,36 @@ bool NativeWire::copy_piece(Transfer& transfer) {
 
 std::size_t NativeWire::test(std::span<host::Request> requests, std::span<const int> peers) {
   std::size_t completed = 0;
+  std::optional<std::size_t> broken;  // the request of the peer that ended first
+  int first = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (requests[i] == kNoRequest) continue;
     const auto found = transfers_.find(requests[i]);
-    if (found->second.done) {
+    const auto& transfer = found->second;
+    if (transfer.done) {
       transfers_.erase(found);
       requests[i] = kNoRequest;
       ++completed;
-    } else if (found->second.failed || found->second.peer->ended) {
-      throw host::WireError(peers[i], "has ended");
+    } else if ((transfer.failed || transfer.peer->ended != 0) && (!broken || transfer.peer->ended < first)) {
+      broken = i;
+      first = transfer.peer->ended;
     }
   }
+  if (broken) throw host::WireError(peers[*broken], "has ended");
   return completed;
 }
 
-bool NativeWire::ended(const host::Channel& channel, int tag, int peer) const {
-  if (ended_ == 0) return false;
-  const auto gone = [&](int r) {
+std::optional<int> NativeWire::ended(const host::Channel& channel, int tag, int peer) const {
+  if (ended_ == 0) return std::nullopt;
+  const auto order = [&](int r) -> std::optional<int> {
     const auto& other = *peers_[static_cast<std::size_t>(channel.ranks[static_cast<std::size_t>(r)])];
-    return other.ended && !oldest(other, channel.context, tag);
+    if (other.ended == 0 || oldest(other, channel.context, tag)) return std::nullopt;
+    return other.ended;
   };
-  if (peer != kAnySource) return gone(peer);
+  if (peer != kAnySource) return order(peer);
   for (int r = 0; r < channel.size; ++r)
-    if (r != channel.rank && !gone(r)) return false;
-  return true;
-}
-
-void NativeWire::check_peers() {
-  for (auto* peer : open_) {
-    if (peer->gone || peer->socket != nullptr || !has_ended(peer->connection)) continue;
-    while (peer->offered || peer->link.readable())  // what it wrote before
-      if (!peer->link.read() && !peer->offered) break;
-    peer->gone = true;
-    end(*peer);
-  }
-}
-
-void NativeWire::sleep(std::uint32_t ticket, host::Clock::duration at_most) {
-  std::unique_lock watch(watch_, std::defer_lock);
-  if (!epoll_ || !watch.try_lock()) {
-    bell_.wait(ticket, at_most);
-    bell_.cancel();
-    return;
-  }
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
-  const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = (at_most - seconds).count()};
-  pollfd events{epoll_.get(), POLLIN, 0};
-  if (!bell_.rang_since(ticket)) ppoll(&events, 1, &timeout, nullptr);
-  watch.unlock();
-  bell_.cancel();
-  Doorbell(connections_.own->bell()).ring();  // another sleeping thread watches the sockets from now on
-}
-
-void NativeWire::say_goodbye(bool wait, std::chrono::milliseconds at_most) {
-  for (auto* peer : open_)
-    if (!peer->gone) peer->link.write({});
-  const auto until = host::Clock::now() + at_most;
-  for (;;) {
-    const auto ticket = prepare_sleep();
-    progress();
-    check_peers();
-    const bool over = std::all_of(open_.begin(), open_.end(),
-                                  [](const Peer* peer) { return peer->gone || (peer->ended && peer->link.idle()); });
-    if (!wait || over || host::Clock::now() >= until) return cancel_sleep();
-    sleep(ticket, std::chrono::milliseconds(100));
-  }
+    if (r != channel.rank && !order(r)) return std::nullopt;
+  return ended_;
 }
 
 }  // namespace trireme::comm::native

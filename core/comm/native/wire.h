@@ -29,13 +29,14 @@ class NativeWire final : public host::Wire, private FrameSink {
   std::uint64_t open(const host::Channel&, const std::vector<int>&, const std::string&, std::uint64_t number) override {
     return number;
   }
+  // Those defined in wire_peers.cpp are about processes: connections, sleep, the ends of the others.
   bool progress() override;
   host::Request send(const host::Channel& channel, int tag, int peer, const std::byte* data,
                      std::size_t bytes) override;
   std::optional<host::Matched> match(const host::Channel& channel, int tag, int peer) override;
   host::Request receive(const host::Channel& channel, const host::Matched& matched, std::byte* data) override;
   std::size_t test(std::span<host::Request> requests, std::span<const int> peers) override;
-  [[nodiscard]] bool ended(const host::Channel& channel, int tag, int peer) const override;
+  [[nodiscard]] std::optional<int> ended(const host::Channel& channel, int tag, int peer) const override;
   void check_peers() override;
 
   [[nodiscard]] std::optional<std::chrono::nanoseconds> spin_time() const override { return spin_; }
@@ -72,7 +73,8 @@ class NativeWire final : public host::Wire, private FrameSink {
     host::Request receives_offered = host::kNoRequest;  // the transfer that matched it
     std::shared_ptr<std::byte> arriving;                // the wire's own memory for it
     std::deque<Incoming> incoming;                      // oldest first
-    bool ended = false;                                 // it sends no more messages
+    int ended = 0;  // the order of its end: it sends no more messages; 0: it has not ended
+    bool said_goodbye = false;
     bool gone = false;  // its process or its connection has ended: nothing reaches it either
   };
   /// A message in progress. Requests are the keys of transfers_.
@@ -95,6 +97,8 @@ class NativeWire final : public host::Wire, private FrameSink {
   static std::optional<std::uint64_t> oldest(const Peer& peer, std::uint64_t context, int tag);
   static Incoming take_oldest(Peer& peer, std::uint64_t context, int tag);
   bool read(Peer& peer);
+  /// Ends the peers that have said goodbye, after those that the others may have ended for.
+  void end_politely();
   void end(Peer& peer);
   void read_events();
   host::Request receive_offered(Peer& peer, std::byte* data);
@@ -112,6 +116,7 @@ class NativeWire final : public host::Wire, private FrameSink {
   std::uint64_t last_transfer_ = 0, last_order_ = 0;
   Incoming matched_{};  // by the last match()
   int ended_ = 0;       // number of peers
+  int goodbyes_ = 0;    // peers that said it and have not been ended
   std::chrono::nanoseconds spin_;
   std::mutex watch_;  // held by the one thread that sleeps on epoll_
 };
