@@ -54,8 +54,9 @@ Weights read_weights(const std::string& path) {
   if (bytes.size() < 8) throw std::runtime_error("no weights in " + path);
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
+  const auto header = nlohmann::json::parse(bytes.substr(8, length));
   Weights weights;
-  for (const auto& [name, tensor] : nlohmann::json::parse(bytes.substr(8, length)).items()) {
+  for (const auto& [name, tensor] : header.items()) {
     if (name == "__metadata__") continue;
     EXPECT_EQ(tensor.at("dtype"), "F64") << name;
     const auto begin = tensor.at("data_offsets")[0].get<std::size_t>(),
