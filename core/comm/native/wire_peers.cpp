@@ -16,7 +16,7 @@ namespace {
 
 // A rank that sleeps is woken some tens of microseconds late. With fewer cores than ranks, the rank that it waits for
 // needs the core.
-constexpr std::chrono::microseconds kSpin{50}, kCrowdedSpin{5};
+constexpr std::chrono::microseconds kSpin{50}, kCrowdedSpin{20};
 
 /// Whether a process has ended, also when its parent has not asked for its exit code.
 bool has_ended(const Connection& connection) {
