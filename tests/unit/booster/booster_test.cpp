@@ -189,7 +189,8 @@ TEST(Booster, ReportsWrongCalls) {
   const auto world = launch();
   EXPECT_NE(usage_error([&] { Booster(*world, nullptr, {}); }).find("the plugin is null"), std::string::npos);
   Booster booster(*world, std::make_unique<Bare>(), {.train = {.global_batch = 4}});
-  EXPECT_NE(usage_error([&] { booster.boost(BoostInputs{}); }).find("needs a model, a task and data"), std::string::npos);
+  EXPECT_NE(usage_error([&] { booster.boost(BoostInputs{}); }).find("needs a model, a task and data"),
+            std::string::npos);
   Booster with_forgetful(*world, std::make_unique<Forgetful>(), {.train = {.global_batch = 4}});
   EXPECT_NE(usage_error([&] { with_forgetful.boost(zero_inputs()); }).find("returned no model or no optimizer"),
             std::string::npos);

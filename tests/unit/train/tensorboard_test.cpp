@@ -12,8 +12,8 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/train/run_folder.h"
 #include "core/train/run.h"
+#include "core/train/run_folder.h"
 #include "tests/unit/data/folder.h"
 #include "trireme.h"
 

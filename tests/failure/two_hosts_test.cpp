@@ -1,0 +1,68 @@
+// A training on two hosts with two ranks each, which network and UTS namespaces of this machine play: over TCP and
+// shared memory, and over Open MPI.
+#include "tests/failure/launch.h"
+#include "tests/failure/metrics.h"
+
+namespace trireme::tests {
+namespace {
+
+const std::string kTwoHosts = TRIREME_SOURCE_DIR "/examples/resnet_imagefolder/two_hosts.sh";
+
+/// Whether this machine can play two hosts.
+bool has_two_hosts() { return run_process({kTwoHosts, "true"}).code == 0; }
+#define TRIREME_NEEDS_TWO_HOSTS() \
+  if (!has_two_hosts()) GTEST_SKIP() << "NOT TESTED: " << run_process({kTwoHosts, "true"}).err
+
+std::vector<double> losses_of(const SmallRun& run) {
+  std::vector<double> losses;
+  for (const auto& line : metrics_of(run.dir(), "step")) losses.push_back(line.at("loss"));
+  return losses;
+}
+
+ProcessResult on_two_hosts(const std::vector<std::string>& options, const std::vector<std::string>& program) {
+  std::vector<std::string> command{kTwoHosts, TRIREME_COMMAND, "launch", "-n", "4", "--hosts", "a:2,b:2"};
+  command.insert(command.end(), options.begin(), options.end());
+  command.insert(command.end(), program.begin(), program.end());
+  return run_process(command, {.time_limit = 120});
+}
+
+TEST(TwoHosts, TrainAsOneProcessDoes) {
+  TRIREME_NEEDS_TWO_HOSTS();
+  const std::vector<std::string> in_fp64{"--set", "train.precision=fp64"};
+  const SmallRun alone;
+  ASSERT_EQ(alone.train(1, in_fp64).code, 0);
+  const auto expected = losses_of(alone);
+  ASSERT_EQ(expected.size(), 6U);
+  const struct {
+    std::vector<std::string> options;
+    const char* header;
+  } cases[]{{{}, "shared memory and TCP · trireme launch, 4 ranks on 2 hosts"},
+            {{"--mpi"}, "mpirun, 4 ranks on 2 hosts"}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.header);
+    const SmallRun run;
+    const auto result = on_two_hosts(c.options, {TRIREME_COMMAND, "train", run.config, "--set", "train.precision=fp64",
+                                                 "--set", "parallel.zero=1", "--set", "parallel.tp=2"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find(c.header), std::string::npos) << result.out;
+    const auto losses = losses_of(run);
+    ASSERT_EQ(losses.size(), expected.size());
+    for (std::size_t step = 0; step < losses.size(); ++step) EXPECT_NEAR(losses[step], expected[step], 1e-9);
+  }
+}
+
+TEST(TwoHosts, ADeadRankEndsTheRunWithOneMessage) {
+  TRIREME_NEEDS_TWO_HOSTS();
+  const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
+  const auto script = "[ $RANK != 3 ] || { me=$$; (until [ -s " + run.dir() +
+                      "/metrics.jsonl ]; do sleep 0.1; done; kill -9 $me) & }; exec " TRIREME_COMMAND " train " +
+                      run.config;
+  const auto result = on_two_hosts({}, {"sh", "-c", script});
+  EXPECT_EQ(result.code, 137) << result.out << result.err;
+  EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+  EXPECT_NE(result.err.find("rank 3 on host b was killed by signal 9"), std::string::npos) << result.err;
+  EXPECT_TRUE(all_gone(run.config));
+}
+
+}  // namespace
+}  // namespace trireme::tests
