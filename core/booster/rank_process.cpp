@@ -123,7 +123,7 @@ void RankProcess::look() {
   int status = 0;
   const pid_t ended = waitpid(process_, &status, WNOHANG);
   if (ended == 0 || (ended < 0 && errno == EINTR)) return;
-  const bool unread = ended == process_ && !at_end_;
+  const bool unread = !at_end_;
   process_ = -1;
   if (unread) look();  // what it wrote since the last read
   // Where the program ignores SIGCHLD, or waits for all children itself, only the report is known.
@@ -149,22 +149,21 @@ void RankProcess::parse() {
 
 void RankProcess::on_end(int status) {
   if (done_ || failure_) return;
-  const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) {
-    const int signal = WTERMSIG(status);
-    failure_ = {rank_, code,
-                signal == SIGKILL
-                    ? fmt::format("rank {} was killed by signal 9", rank_)
-                    : fmt::format("rank {} was ended by signal {} ({})", rank_, signal, strsignal(signal))};
-  } else if (reached_) {
-    failure_ = {rank_, code == 0 ? 1 : code,
-                fmt::format("rank {} ended with exit code {} before the function of spawn() returned", rank_, code)};
-  } else {
-    failure_ = {rank_, code == 0 ? static_cast<int>(ExitCode::config) : code,
-                fmt::format("rank {} ended with exit code {} before it came to the call of spawn() at {}: a rank runs "
-                            "the program again from main() on, which must come to the same call",
-                            rank_, code, place_.substr(0, place_.rfind('#')))};
-  }
+  const bool by_signal = WIFSIGNALED(status);
+  int code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  auto end = fmt::format("rank {} ended with exit code {}", rank_, code);
+  if (by_signal && WTERMSIG(status) == SIGKILL)
+    end = fmt::format("rank {} was killed by signal 9", rank_);
+  else if (by_signal)
+    end = fmt::format("rank {} was ended by signal {} ({})", rank_, WTERMSIG(status), strsignal(WTERMSIG(status)));
+  if (!reached_)
+    end += fmt::format(" before it came to the call of spawn() at {}: a rank runs the program again from main() on, which "
+                       "must come to the same call",
+                       place_.substr(0, place_.rfind('#')));
+  else if (!by_signal)
+    end += " before the function of spawn() returned";
+  if (code == 0) code = reached_ ? 1 : static_cast<int>(ExitCode::config);
+  failure_ = {rank_, code, end};
 }
 
 }  // namespace trireme

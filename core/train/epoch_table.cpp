@@ -25,7 +25,7 @@ void print_line(const RunContext& run, const std::string& text) {
 /// The columns of the table after the epoch, the step and the training loss.
 std::vector<std::string> headings(const RunContext& run) {
   std::vector<std::string> columns{"epoch", "step", "training loss"};
-  if (!run.prepared.data.validation) return columns;
+  if (!run.prepared.plan.evaluates_epochs && !run.prepared.config.train.eval_every) return columns;
   columns.emplace_back("validation loss");
   for (const auto& metric : run.prepared.task->metrics()) columns.push_back(metric.label);
   return columns;
@@ -55,7 +55,7 @@ void EpochTable::on_start(RunContext& run) {
       {"total batch size", text::thousands(train.global_batch)},
       {"accumulation steps", text::thousands(loader.micro_per_step())},
       {"optimization steps", text::thousands(p.total_steps)},
-      {"trainable parameters", text::thousands(nn::parameter_count(run.run.model->module()))}};
+      {"parameters", text::thousands(nn::parameter_count(run.run.model->module()))}};
   for (const auto& [name, value] : rows) print_line(run, fmt::format("  {:<24}{:>10}", name, value));
   if (const auto& from = run.resumed_from; !from.empty())
     print_line(run, fmt::format("  resumed after step {} from {}", run.resumed_at, from));
@@ -70,12 +70,14 @@ void EpochTable::on_log(RunContext& run, const StepLog& log) {
     print_line(run, fmt::format("step {}   loss {:.4f}   lr {:.3e}", log.at.global_step, log.loss, log.lr));
 }
 
-void EpochTable::row(RunContext& run, std::int64_t epoch, const std::vector<std::string>& values) {
+void EpochTable::row(RunContext& run, std::int64_t epoch, const std::optional<EpochEnd>& end,
+                     const std::vector<std::string>& values) {
   const auto columns = headings(run);
   if (!std::exchange(has_heading_, true)) print_line(run, cells(columns, columns));
   const auto step = run.state.at.global_step;
-  const double loss = loss_count_ == 0 ? 0 : loss_sum_ / static_cast<double>(loss_count_);
-  std::vector<std::string> all{std::to_string(epoch), std::to_string(step), fmt::format("{:.4f}", loss)};
+  const double loss = end ? end->train_loss : loss_sum_ / static_cast<double>(loss_count_);
+  std::vector<std::string> all{std::to_string(epoch), std::to_string(step),
+                               loss_count_ == 0 ? "-" : fmt::format("{:.4f}", loss)};
   all.insert(all.end(), values.begin(), values.end());
   print_line(run, cells(columns, all));
   shown_step_ = step;
@@ -87,7 +89,7 @@ void EpochTable::on_evaluate(RunContext& run, const Evaluation& evaluation) {
   const auto& result = evaluation.result;
   std::vector<std::string> values{fmt::format("{:.4f}", result.loss)};
   for (const auto& [metric, value] : result.metrics) values.push_back(metric_text(metric, value));
-  if (evaluation.split == std::string_view("validation")) return row(run, evaluation.of.epoch, values);
+  if (evaluation.split == std::string_view("validation")) return row(run, evaluation.of.epoch, evaluation.epoch, values);
   std::string line = fmt::format("test ({} weights)   loss {:.4f}", evaluation.weights, result.loss);
   for (const auto& [metric, value] : result.metrics)
     line += fmt::format("   {} {}", metric.label, metric_text(metric, value));
@@ -95,7 +97,7 @@ void EpochTable::on_evaluate(RunContext& run, const Evaluation& evaluation) {
 }
 
 void EpochTable::on_epoch_end(RunContext& run, const EpochEnd& epoch) {
-  if (shown_step_ != run.state.at.global_step) row(run, epoch.epoch, {});
+  if (shown_step_ != run.state.at.global_step) row(run, epoch.epoch, epoch, {});
 }
 
 void EpochTable::on_message(RunContext& run, const std::string& line) { print_line(run, line); }

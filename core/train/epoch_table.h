@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/train/callback.h"
 #include "core/train/console.h"
@@ -24,7 +25,9 @@ class EpochTable final : public RunCallback {
   void on_finish(RunContext& run, const RunResult& result) override;
 
  private:
-  void row(RunContext& run, std::int64_t epoch, const std::vector<std::string>& values);
+  /// `end`: set at the end of an epoch, whose training loss is then shown; else the mean since the last row is.
+  void row(RunContext& run, std::int64_t epoch, const std::optional<EpochEnd>& end,
+           const std::vector<std::string>& values);
   std::int64_t logging_steps_;
   double loss_sum_ = 0;  ///< since the last row
   std::int64_t loss_count_ = 0;

@@ -18,7 +18,9 @@ namespace {
 void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
   const auto loader = run.booster.evaluation_loader(run.prepared.data.test, run.prepared.eval_batch);
   result.test = evaluate(run.booster, run.run, *loader);
-  inputs.report({.split = "test", .result = *result.test, .of = run.state.last, .weights = "last"});
+  const auto& at = run.state.at;
+  const Evaluated last{at.epoch + (at.step_in_epoch > 0 ? 1 : 0), at.global_step, {}};
+  inputs.report({.split = "test", .result = *result.test, .of = last, .weights = "last"});
   if (result.best_is_last() || !run.best.load(run.booster, run.run)) return;
   result.best_test = evaluate(run.booster, run.run, *loader);
   inputs.report({.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
@@ -42,7 +44,7 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   const auto& p = run.prepared;
   // Save before the test, so that an error in the test samples does not lose the training.
   const auto model = fmt::format("{}/{}", run.folder.dir(), kExportedModel);
-  const bool exports_best = p.config.run.export_weights == "best";
+  const bool exports_best = p.config.run.export_weights == "best" && run.state.best.epoch > 0;
   if (exports_best)
     run.best.export_to(model);
   else

@@ -181,9 +181,9 @@ ResumePoint find_resume_point(const Prepared& p, const std::string& config_toml)
   return resume_point;
 }
 
-std::string resume(const RunConfig& config, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
+std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
                    BestModel& best) {
-  if (config.run.resume.empty()) return "";
+  if (prepared.config.run.resume.empty()) return "";
   const auto& world = booster.mesh().world();
   const auto from = comm::broadcast_text(world.group(), world.device(), folder.resume_point().from);
   if (from.empty()) return "";
@@ -193,7 +193,7 @@ std::string resume(const RunConfig& config, RunFolder& folder, Booster& booster,
   state = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
            record.extra.at("skipped"), record.extra.value("evaluations_since_best", std::int64_t{0})};
   // A checkpoint without best weights: the search for the best ones starts again.
-  if (stored.best().empty()) {
+  if (stored.best().empty() && prepared.plan.keeps_best) {
     state.best = state.last = {};
     state.evaluations_since_best = 0;
   }

@@ -57,7 +57,7 @@ void check_resume_point(const Prepared& prepared, const std::string& config_toml
 /// Restores the run from the folder's checkpoint, including its best weights, and removes later steps from the folder.
 /// Returns the checkpoint, or "" for a new run. Collective: every rank uses what rank 0 found.
 /// @throws CheckpointError
-std::string resume(const RunConfig& config, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
+std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
                    BestModel& best);
 
 }  // namespace trireme::train

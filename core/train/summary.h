@@ -48,8 +48,8 @@ struct RunResult {
     return flops_per_s && peak_flops ? std::optional(*flops_per_s / *peak_flops) : std::nullopt;
   }
 
-  /// Whether the last weights are those of the best epoch.
-  [[nodiscard]] bool best_is_last() const { return state.best.step == state.last.step; }
+  /// Whether the last weights are those of the best evaluation.
+  [[nodiscard]] bool best_is_last() const { return state.best.step == state.at.global_step; }
 };
 /// The last lines on the screen: the time, the samples that each rank skipped, then the exported weights with their
 /// metric.

@@ -70,15 +70,16 @@ void Trainer::run_all() {
       ++state_.at.epoch;
       state_.at.step_in_epoch = 0;
     }
-    if (p_.plan.saves_epochs || !context_.stopped_by.empty()) save();
+    if (p_.plan.saves_epochs || is_over() || is_due(p_.config.run.checkpoint_every)) save();
   }
   result_ = end();
-  if (p_.plan.loads_best_at_end && !result_->best_is_last()) best_model_.load(booster_, run_);
+  if (p_.plan.loads_best_at_end && !result_->best_is_last() && !best_model_.load(booster_, run_))
+    context_.say("the model keeps the last weights, because there are no best ones that every rank can read");
 }
 
 void Trainer::start() {
   boost();
-  context_.resumed_from = resume(p_.config, *folder_, booster_, run_, state_, best_model_);
+  context_.resumed_from = resume(p_, *folder_, booster_, run_, state_, best_model_);
   context_.resumed_at = state_.at.global_step;
   context_.peak_flops = peak_of_all();
   call(&RunCallback::on_start);
@@ -99,7 +100,9 @@ void Trainer::train_epoch() {
   }
   readback_.drain();
   flop_rate_.add_wait(since(last_step_));
-  if (p_.plan.evaluates_epochs && state_.last.step != state_.at.global_step) validate(epoch_begin);
+  if ((p_.plan.evaluates_epochs || is_due(p_.config.train.eval_every.value_or(0))) &&
+      state_.last.step != state_.at.global_step)
+    validate(epoch_begin);
   call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
 }
 
@@ -142,7 +145,11 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
                   loss_sum_ += log.loss * weight;
                   weight_sum_ += weight;
                   if (log.flops) flop_rate_.add(*log.flops, log.seconds);
+                  const bool stopped = !context_.stopped_by.empty();
                   call(&RunCallback::on_log, log);
+                  TRIREME_REQUIRE(stopped || context_.stopped_by.empty() || world_.device().is_cpu(),
+                                  "a callback has set stopped_by in on_log(), to which GPU ranks come at different "
+                                  "steps; set it in on_step_end() or on_evaluate()");
                 });
 }
 

@@ -65,7 +65,7 @@ class Trainer {
                                                 const Task::LossOptions& options) const;
 
  private:
-  class OwnLoss;
+  class OverriddenLoss;
   using Clock = std::chrono::steady_clock;
 
   // The run, in the order of its parts.

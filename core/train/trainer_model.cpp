@@ -15,9 +15,9 @@
 namespace trireme::train {
 
 /// The task of a run, with the trainer's loss.
-class Trainer::OwnLoss final : public TaskAround {
+class Trainer::OverriddenLoss final : public TaskAround {
  public:
-  OwnLoss(std::shared_ptr<const Task> task, const Trainer& trainer) : TaskAround(std::move(task)), trainer_(trainer) {}
+  OverriddenLoss(std::shared_ptr<const Task> task, const Trainer& trainer) : TaskAround(std::move(task)), trainer_(trainer) {}
   [[nodiscard]] at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch,
                                 const LossOptions& options) const override {
     return trainer_.compute_loss(outputs, batch, options);
@@ -37,7 +37,7 @@ at::Tensor Trainer::compute_loss(const nn::Tensors& outputs, const data::Batch& 
 void Trainer::boost() {
   if (run_.model) return;
   auto inputs = training_inputs(p_);
-  if (typeid(*this) != typeid(Trainer)) inputs.task = std::make_shared<OwnLoss>(p_.task, *this);
+  if (typeid(*this) != typeid(Trainer)) inputs.task = std::make_shared<OverriddenLoss>(p_.task, *this);
   run_ = booster_.boost(std::move(inputs));
 }
 

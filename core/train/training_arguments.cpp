@@ -58,6 +58,18 @@ void check_arguments(const TrainingArguments& a, const TrainerInputs& inputs) {
     refuse("load_best_model_at_end", "needs evaluations: pass TrainerInputs::eval and an eval_strategy");
   if (a.early_stopping_patience && !a.load_best_model_at_end)
     refuse("early_stopping_patience", "needs load_best_model_at_end = true, which keeps the best weights");
+  for (const auto& added : inputs.metrics) {
+    const auto& name = added.metric.name;
+    TRIREME_REQUIRE(added.measure != nullptr, "TrainerInputs::metrics: \"{}\" has no measure function", name);
+    const auto taken = inputs.task ? inputs.task->metrics() : std::vector<Metric>();
+    if (name == kLoss || std::any_of(taken.begin(), taken.end(), [&](const Metric& of) { return of.name == name; }))
+      throw ConfigError(fmt::format("TrainerInputs::metrics: the task has a metric \"{}\" already; choose another name",
+                                    name));
+  }
+  if (inputs.data_collator && inputs.train && !inputs.train->combined_targets().empty())
+    throw ConfigError(
+        "TrainerInputs::data_collator: the data set combines samples itself (mixup, cutmix), which needs its own "
+        "batches; turn that off, or combine samples in the collator");
   TRIREME_REQUIRE(inputs.model && inputs.task && inputs.train,
                   "a Trainer needs a model, a task and training data, but one of them is not set in TrainerInputs");
 }
@@ -111,6 +123,7 @@ Prepared prepare_program(comm::World& world, const TrainingArguments& a, const T
   p.config = config_of(a, evaluates);
   p.plan = {.evaluates_epochs = evaluates && a.eval_strategy == Strategy::epoch,
             .saves_epochs = a.save_strategy == Strategy::epoch,
+            .keeps_best = a.load_best_model_at_end,
             .loads_best_at_end = a.load_best_model_at_end,
             .collator = inputs.data_collator,
             .source = inputs.model};

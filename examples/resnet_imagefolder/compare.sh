@@ -71,7 +71,7 @@ way one_device "one device" 1 "$trireme" "${words[@]}"
 
 train_in data_parallel
 way data_parallel "data_parallel, 1 process with 2 replicas" 2 "$trireme" "${words[@]}" \
-  --set parallel.plugin=data_parallel --set plugin.data_parallel.replicas=2
+  --set parallel.plugin=data_parallel --set plugin.data_parallel.replicas=2 --set model.sync_batch_norm=false
 
 for ranks in 2 4; do
   train_in ddp_$ranks

@@ -126,8 +126,8 @@ TEST(Trainer, EvaluatesAndSavesByItsStrategies) {
     const char* events;
   } cases[]{{Strategy::no, Strategy::no, ""},
             {Strategy::epoch, Strategy::no, "eval6 eval12"},
-            {Strategy::steps, Strategy::epoch, "eval4 save6 eval8 save12"},
-            {Strategy::no, Strategy::steps, "save5 save10"}};
+            {Strategy::steps, Strategy::epoch, "eval4 save6 eval8 eval12 save12"},
+            {Strategy::no, Strategy::steps, "save5 save10 save12"}};
   const Program program;
   for (const auto& c : cases) {
     const Folder folder;
