@@ -115,10 +115,10 @@ TEST(Train, KeepsAnEarlierRunUntilAllChecksPass) {
   };
   for (const int ranks : {1, 2})
     for (const auto& [set, says] : cases) expect_only_refusal(run.train(ranks, {"--set", set}), 2, says);
-  // A launcher without a transport is detected when the world starts.
+  // A rank that never arrives is noticed when the world starts.
   const ProcessOptions torchrun{.environment = {"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
                                                 "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29412"}};
-  expect_only_refusal(run.train(1, {}, torchrun), 2, "torchrun");
+  expect_only_refusal(run.train(1, {"--set", "run.timeout_s=1"}, torchrun), 5, "rank 1 of 2 did not arrive within 1 s");
   EXPECT_TRUE(fs::exists(run.dir() + "/metrics.jsonl"));
   EXPECT_FALSE(fs::exists(run.dir() + ".1"));
 }
@@ -233,7 +233,7 @@ TEST(Train, OneMessageUnderTheUsersOwnLauncher) {
                       2, "--set train.epohcs=1: no key");
   const ProcessOptions torchrun{.environment = {"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
                                                 "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29411"}};
-  expect_only_refusal(run.train(1, {}, torchrun), 2, "torchrun");
+  expect_only_refusal(run.train(1, {"--set", "run.timeout_s=1"}, torchrun), 5, "rank 1 of 2 did not arrive within 1 s");
 }
 
 int threads_of(pid_t id) {
