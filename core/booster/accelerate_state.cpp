@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/nn/batch_norm.h"
+#include "core/nn/block.h"
 
 namespace trireme {
 namespace {
@@ -23,7 +26,31 @@ data::Batch stand_in(data::Batch batch) {
   return batch;
 }
 
+/// A stand-in would be one of the samples whose mean and variance a synchronised layer takes.
+void check_norms(nn::Model& model, const data::Loader& loader) {
+  const auto& options = loader.options();
+  const auto last = options.drop_last ? 0 : loader.size() % options.global_batch;
+  if (last == 0 || last >= options.dp_size) return;
+  model.apply([&](torch::nn::Module& module) {
+    const auto* norm = dynamic_cast<nn::BatchNorm*>(&module);
+    if (norm != nullptr && norm->options().synchronised)
+      throw ConfigError(
+          fmt::format("Accelerator::prepare(): the last batch of a loader has {} samples for {} data-parallel ranks, "
+                      "but the model's synchronised batch normalisation needs one on each of them; set drop_last = "
+                      "true, or another batch size (that of all ranks together is {}, the data set has {} samples)",
+                      last, options.dp_size, options.global_batch, loader.size()));
+  });
+}
+
 }  // namespace
+
+LoaderLoop::LoaderLoop(std::shared_ptr<LoaderState> over) : loader(std::move(over)) { loader->start(*this); }
+
+LoaderLoop::~LoaderLoop() {
+  if (loader->loop == this) loader->end();
+}
+
+bool LoaderLoop::advance() { return loader->loop == this && loader->advance(); }
 
 LoaderState::LoaderState(AcceleratorState& state, const DataLoaderOptions& wanted)
     : accelerator(&state), steps_of_accumulation(state.options.gradient_accumulation_steps) {
@@ -46,6 +73,7 @@ LoaderState::LoaderState(AcceleratorState& state, const DataLoaderOptions& wante
   if (wanted.workers) options.workers = *wanted.workers;
   options.prefetch = wanted.prefetch;
   loader = std::make_unique<data::Loader>(wanted.dataset, options);
+  check_norms(state.run.model->module(), *loader);
 }
 
 data::Loader& LoaderState::prepared() const {
@@ -53,26 +81,32 @@ data::Loader& LoaderState::prepared() const {
   return *loader;
 }
 
-void LoaderState::start() {
+void LoaderState::start(const LoaderLoop& by) {
   (void)prepared();
-  if (running) {  // the program left the last loop before its end
-    at = {.epoch = at.epoch + 1, .batch = 0};
-    accelerator->drop_accumulated();
-  }
-  running = true;
+  end();
+  accelerator->drop_unfinished();
   loader->start_epoch(at.epoch, at.batch);
+  loop = &by;
+}
+
+void LoaderState::end() {
+  if (loop != nullptr) set_position({.epoch = at.epoch + 1, .batch = 0});
+}
+
+void LoaderState::set_position(Position next) {
+  loop = nullptr;
+  if (accelerator != nullptr) std::erase(accelerator->running, this);
+  stepped = at = next;
+  batch = {};
+  local_samples = 0;
 }
 
 bool LoaderState::advance() {
   auto& open = accelerator->running;
-  // Loops inside this one that the program has left end here.
-  open.erase(std::find(open.begin(), open.end(), this), open.end());
+  std::erase(open, this);
   auto step = loader->next();
   if (!step) {
-    running = false;
-    stepped = at = {.epoch = at.epoch + 1, .batch = 0};
-    batch = {};
-    local_samples = 0;
+    end();
     return false;
   }
   TRIREME_CHECK(step->micro.size() == 1, "a prepared loader made {} microbatches", step->micro.size());
@@ -83,6 +117,7 @@ bool LoaderState::advance() {
   const auto groups = (loader->steps_per_epoch() + steps_of_accumulation - 1) / steps_of_accumulation;
   batch.step = at.epoch * groups + at.batch / steps_of_accumulation;
   if (local_samples == 0) batch = stand_in(std::move(batch));
+  asked = false;
   sync = true;
   weight = samples_of(at.batch, at.batch + 1);
   ++at.batch;
@@ -98,6 +133,7 @@ bool LoaderState::accumulate() {
   const auto begin = (at.batch - 1) / steps_of_accumulation * steps_of_accumulation;
   const auto end = std::min(begin + steps_of_accumulation, loader->steps_per_epoch());
   weight = samples_of(begin, end);
+  asked = true;
   sync = at.batch == end;
   return sync;
 }
@@ -116,13 +152,14 @@ Boosted& AcceleratorState::prepared() {
   return run;
 }
 
-void AcceleratorState::drop_accumulated() {
-  if (std::exchange(accumulated, false)) run.optimizer->zero_grad();
+void AcceleratorState::drop_unfinished() {
+  if (!accumulates() && std::exchange(accumulating, nullptr) != nullptr) run.optimizer->zero_grad();
 }
 
 void AcceleratorState::release() {
   running.clear();
   for (auto& loader : loaders) {
+    loader->loop = nullptr;
     loader->loader.reset();
     loader->accelerator = nullptr;
   }
@@ -134,7 +171,7 @@ void AcceleratorState::release() {
   schedule_step = 0;
   clip.reset();
   last_step = {};
-  accumulated = false;
+  accumulating = nullptr;
 }
 
 }  // namespace trireme

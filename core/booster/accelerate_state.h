@@ -1,7 +1,7 @@
 // The state behind an Accelerator and the handles that its prepare() returns. Internal to core/booster.
 //
 // The batch in progress is that of the loader whose loop runs. Loops may nest: an evaluation inside the training loop
-// hides the training batch until it ends.
+// hides the training batch until it ends, by itself or because the program leaves it (break, return, an exception).
 #pragma once
 
 #include <memory>
@@ -15,6 +15,19 @@
 
 namespace trireme {
 
+struct LoaderState;
+
+/// One loop over a loader, shared by the copies of its iterator. It ends when they are gone, or when the epoch ends.
+struct LoaderLoop {
+  explicit LoaderLoop(std::shared_ptr<LoaderState> over);
+  ~LoaderLoop();
+  LoaderLoop(const LoaderLoop&) = delete;
+  /// Gets the next batch; false at the end, also when something else has ended the loop.
+  bool advance();
+
+  std::shared_ptr<LoaderState> loader;
+};
+
 struct LoaderState {
   /// Where a loop stands.
   struct Position {
@@ -26,9 +39,13 @@ struct LoaderState {
 
   /// @throws UsageError after free_memory()
   [[nodiscard]] data::Loader& prepared() const;
-  void start();
+  void start(const LoaderLoop& by);
   /// Gets the next batch; false at the end of the epoch.
   bool advance();
+  /// Ends the loop, if there is one: the next one runs the next epoch.
+  void end();
+  /// Selects where the next loop starts, and ends the one that runs.
+  void set_position(Position next);
   /// The samples of batches [begin, end) over all ranks.
   [[nodiscard]] std::int64_t samples_of(std::int64_t begin, std::int64_t end) const;
   /// Begins to accumulate: returns whether the current batch ends its group.
@@ -38,13 +55,14 @@ struct LoaderState {
   std::unique_ptr<data::Loader> loader;
   std::int64_t steps_of_accumulation;
 
-  Position at{};       ///< of the loop
-  Position stepped{};  ///< after the last optimizer step, for a checkpoint
-  bool running = false;
-  data::Batch batch{};             ///< current
-  std::int64_t local_samples = 0;  ///< of this rank in the current batch; 0 when it stands in for none
-  bool sync = true;                ///< whether the current batch's gradients are reduced and the optimizer steps
-  std::int64_t weight = 1;         ///< samples over which the loss of the current step is the mean
+  Position at{};                     ///< of the loop
+  Position stepped{};                ///< after the last optimizer step, for a checkpoint
+  const LoaderLoop* loop = nullptr;  ///< that runs
+  data::Batch batch{};               ///< current
+  std::int64_t local_samples = 0;    ///< of this rank in the current batch; 0 when it stands in for none
+  bool asked = false;                ///< whether the program has called accumulate() for the current batch
+  bool sync = true;                  ///< whether the current batch's gradients are reduced and the optimizer steps
+  std::int64_t weight = 1;           ///< samples over which the loss of the current step is the mean
 };
 
 struct AcceleratorState {
@@ -55,11 +73,13 @@ struct AcceleratorState {
   Boosted& prepared();
   /// The loader whose loop runs; null between loops.
   [[nodiscard]] LoaderState* active() const { return running.empty() ? nullptr : running.back(); }
-  [[nodiscard]] bool syncs() const { return active() == nullptr || active()->sync; }
+  [[nodiscard]] bool syncs() const { return active() != nullptr ? active()->sync : accumulating == nullptr; }
+  /// Whether gradients of an accumulation exist that the program can still finish.
+  [[nodiscard]] bool accumulates() const { return accumulating != nullptr && accumulating->loop != nullptr; }
   [[nodiscard]] const comm::Group& data_group() const { return booster->data_group(); }
   [[nodiscard]] double lr() const { return schedule ? schedule->lr(schedule_step) : base_lr; }
-  /// Forgets the gradients of an accumulation that will not be finished.
-  void drop_accumulated();
+  /// Forgets the gradients of an accumulation whose loop has ended before it.
+  void drop_unfinished();
   /// Ends everything that was prepared.
   void release();
 
@@ -76,7 +96,7 @@ struct AcceleratorState {
   double base_lr = 0;
   std::optional<double> clip;  ///< of the next step
   StepResult last_step{};
-  bool accumulated = false;  ///< gradients of an unfinished accumulation exist
+  const LoaderState* accumulating = nullptr;  ///< the loader of whose batches an accumulation has gradients
 };
 
 }  // namespace trireme

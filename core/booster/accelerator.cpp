@@ -113,11 +113,12 @@ void Accelerator::backward(const at::Tensor& loss) {
   auto& run = state_->prepared();
   TRIREME_REQUIRE(loss.dim() == 0, "Accelerator::backward(): the loss has {} dimensions; pass its mean over the batch",
                   loss.dim());
+  state_->drop_unfinished();
   const auto* active = state_->active();
   const auto samples = active != nullptr ? active->local_samples : 1;
   const auto weight = active != nullptr ? active->weight : state_->data_group().size();
   run.optimizer->backward(loss * samples, at::scalar_tensor(static_cast<double>(weight), at::kDouble));
-  state_->accumulated = !state_->syncs();
+  state_->accumulating = state_->syncs() ? nullptr : active;
 }
 
 void Accelerator::clip_grad_norm(const PreparedModel& /*model*/, double max_norm) {
@@ -155,10 +156,10 @@ comm::World& Accelerator::world() const { return state_->world; }
 std::int64_t Accelerator::gradient_accumulation_steps() const { return state_->options.gradient_accumulation_steps; }
 void Accelerator::wait_for_everyone() const { state_->world.group().barrier(); }
 void Accelerator::main_process_first(const std::function<void()>& body) const {
-  comm::first_on_rank_0(state_->world, body);
+  comm::first_on_rank_0(state_->world, body, "Accelerator::main_process_first");
 }
 void Accelerator::local_main_process_first(const std::function<void()>& body) const {
-  comm::first_on_host(state_->world, body);
+  comm::first_on_host(state_->world, body, "Accelerator::local_main_process_first");
 }
 void Accelerator::free_memory() { state_->release(); }
 

@@ -115,7 +115,8 @@ class Accelerator {
   void clip_grad_norm(const PreparedModel& model, double max_norm);
   /// While the guard exists, forward and backward passes add to the gradients of the batches before. In the last of
   /// gradient_accumulation_steps batches and in the last batch of an epoch, gradients are reduced and optimizer and
-  /// scheduler make a step; in the others these do nothing. Call it first for each batch.
+  /// scheduler make a step; in the others these do nothing. Call it first for each batch, which with
+  /// gradient_accumulation_steps = 1 is not needed.
   ScopeGuard accumulate(const PreparedModel& model);
   /// While the guard exists, backward passes reduce no gradients. Each adds the mean over its own batch.
   ScopeGuard no_sync(const PreparedModel& model);
@@ -158,7 +159,8 @@ class Accelerator {
   /// Writes a checkpoint with everything that a run needs to continue as if it had not stopped, as
   /// DIR/checkpoints/step-N: weights, optimizer, loss scale, schedule, and the position in each loader after the last
   /// optimizer step (batches that are accumulated since then are read again). Keeps the newest `keep`. Collective.
-  /// @throws CheckpointError
+  /// @throws CheckpointError; UsageError while batches are accumulated, for a model with buffers, which they have
+  /// already changed
   void save_state(const std::string& dir, std::int64_t keep = 2);
   /// Loads the newest checkpoint of DIR, saved under any plugin, into what has just been prepared in the same order.
   /// False if there is none. The loaders' next loops continue in the middle of their epochs. Collective.

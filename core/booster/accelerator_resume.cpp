@@ -7,6 +7,7 @@
 #include "core/base/json_text.h"
 #include "core/booster/accelerate_state.h"
 #include "core/booster/run_state.h"
+#include "core/nn/block.h"
 
 namespace trireme {
 namespace {
@@ -37,9 +38,14 @@ constexpr const char* kSection = "accelerator";  ///< in TrainRecord::extra
 void Accelerator::save_state(const std::string& dir, std::int64_t keep) {
   auto& state = *state_;
   TRIREME_REQUIRE(keep >= 1, "Accelerator::save_state: keep = {}, but at least one checkpoint is kept", keep);
-  auto contents = contents_of(state.prepared());
+  auto& run = state.prepared();
+  TRIREME_REQUIRE(!state.accumulates() || run.model->module().buffers().empty(),
+                  "Accelerator::save_state() while gradients are accumulated: the batches since the last step have "
+                  "changed the model's buffers (running statistics), and a resumed run would read them again; call it "
+                  "after an optimizer.step() that makes a step, when sync_gradients() is true");
+  auto contents = contents_of(run);
   contents.record.seed = static_cast<std::int64_t>(state.options.seed);
-  contents.record.progress.global_step = state.run.step;
+  contents.record.progress.global_step = run.step;
   auto positions = nlohmann::json::array();
   for (const auto& loader : state.loaders)
     positions.push_back({{"epoch", loader->stepped.epoch}, {"batch", loader->stepped.batch}});
@@ -71,14 +77,12 @@ bool Accelerator::load_state(const std::string& dir) {
                       folder, what, json_text(now), json_text(before)));
   }
   restore(run, stored, state.log);
-  state.drop_accumulated();
   state.schedule_step = saved.at("schedule_step").get<std::int64_t>();
   for (std::size_t i = 0; i < state.loaders.size(); ++i) {
     const auto& position = saved.at("loaders").at(i);
-    auto& loader = *state.loaders[i];
-    loader.running = false;
-    loader.stepped = loader.at = {.epoch = position.at("epoch"), .batch = position.at("batch")};
+    state.loaders[i]->set_position({.epoch = position.at("epoch"), .batch = position.at("batch")});
   }
+  state.drop_unfinished();
   if (state.world.rank() == 0) checkpoint::set_aside_after(dir, run.step);  // later checkpoints, which are damaged
   return true;
 }

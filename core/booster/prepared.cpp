@@ -25,7 +25,7 @@ at::Tensor PreparedModel::operator()(const data::Batch& batch) { return only_out
 
 at::Tensor PreparedModel::operator()(const at::Tensor& input) {
   const auto names = module().input_names();
-  TRIREME_REQUIRE(names.size() <= 1, "the model has the {} inputs; pass a batch", names.size());
+  TRIREME_REQUIRE(names.size() <= 1, "the model has {} inputs; pass a batch", names.size());
   const auto* active = state_->active();
   data::Batch batch;
   if (active != nullptr && active->batch.size() == input.size(0)) {
@@ -42,20 +42,27 @@ nn::Model& PreparedModel::module() const { return state_->prepared().model->modu
 
 void PreparedOptimizer::step() {
   auto& run = state_->prepared();
+  auto* active = state_->active();
+  TRIREME_REQUIRE(active == nullptr || active->asked || active->steps_of_accumulation == 1,
+                  "optimizer.step() for a batch without Accelerator::accumulate(), but gradient_accumulation_steps is "
+                  "{}; call accumulate(model) first for each batch, or set gradient_accumulation_steps = 1",
+                  active->steps_of_accumulation);
   if (!state_->syncs()) return;
   const auto usual = run.optimizer->max_norm();
   if (state_->clip) run.optimizer->set_max_norm(*std::exchange(state_->clip, std::nullopt));
   state_->last_step = run.optimizer->step(state_->lr());
   run.optimizer->set_max_norm(usual);
   ++run.step;
-  state_->accumulated = false;
-  if (auto* active = state_->active()) active->stepped = active->at;
+  state_->accumulating = nullptr;
+  if (active != nullptr) active->stepped = active->at;
 }
 
 void PreparedOptimizer::zero_grad() {
   auto& run = state_->prepared();
   // At the start of a loop's body, too: the gradients of the group's earlier batches must stay.
-  if (!state_->accumulated) run.optimizer->zero_grad();
+  if (state_->accumulates()) return;
+  state_->accumulating = nullptr;
+  run.optimizer->zero_grad();
 }
 
 bool PreparedOptimizer::step_was_skipped() const {
@@ -75,17 +82,14 @@ void PreparedScheduler::step() {
 
 double PreparedScheduler::lr() const { return state_->lr(); }
 
-PreparedLoader::Iterator::reference PreparedLoader::Iterator::operator*() const { return loader_->batch; }
+PreparedLoader::Iterator::reference PreparedLoader::Iterator::operator*() const { return loop_->loader->batch; }
 
 PreparedLoader::Iterator& PreparedLoader::Iterator::operator++() {
-  if (!loader_->advance()) loader_ = nullptr;
+  if (!loop_->advance()) loop_ = nullptr;
   return *this;
 }
 
-PreparedLoader::Iterator PreparedLoader::begin() {
-  loader_->start();
-  return ++Iterator(loader_);
-}
+PreparedLoader::Iterator PreparedLoader::begin() { return ++Iterator(std::make_shared<LoaderLoop>(loader_)); }
 
 std::int64_t PreparedLoader::size() const { return loader_->prepared().steps_per_epoch(); }
 std::int64_t PreparedLoader::samples() const { return loader_->prepared().size(); }
@@ -95,8 +99,7 @@ std::int64_t PreparedLoader::epoch() const { return loader_->at.epoch; }
 
 void PreparedLoader::set_epoch(std::int64_t epoch) {
   TRIREME_REQUIRE(epoch >= 0, "PreparedLoader::set_epoch({}): epochs count from 0", epoch);
-  loader_->running = false;
-  loader_->stepped = loader_->at = {.epoch = epoch, .batch = 0};
+  loader_->set_position({.epoch = epoch, .batch = 0});
 }
 
 }  // namespace trireme

@@ -19,6 +19,7 @@ class Model;
 namespace trireme {
 
 struct AcceleratorState;
+struct LoaderLoop;
 struct LoaderState;
 
 class PreparedModel {
@@ -46,6 +47,7 @@ class PreparedOptimizer {
  public:
   /// Unscales the gradients, clips them if Accelerator::clip_grad_norm() was called for this step, and updates. Does
   /// nothing while gradients are accumulated (Accelerator::accumulate()). Collective.
+  /// @throws UsageError with gradient_accumulation_steps > 1, unless accumulate() was called for the batch
   void step();
   /// Forgets the gradients. Does nothing while gradients are accumulated.
   void zero_grad();
@@ -80,7 +82,8 @@ class PreparedScheduler {
 };
 
 /// This rank's part of each global batch, on the device: for (const auto& batch : loader). Each such loop is one epoch,
-/// with an order of its own if the loader shuffles; after load_state() the first loop continues in the middle.
+/// with an order of its own if the loader shuffles; after load_state() the first loop continues in the middle. A loop
+/// that the program leaves ends its epoch, and an accumulation in it.
 ///
 /// When a global batch has fewer samples than there are ranks, a rank without one gets a batch with one sample of ones,
 /// so that it runs the same code as the others. Accelerator::backward() gives it no weight, and gather_for_metrics()
@@ -99,12 +102,12 @@ class PreparedLoader {
     pointer operator->() const { return &**this; }
     Iterator& operator++();
     void operator++(int) { ++*this; }
-    bool operator==(std::default_sentinel_t) const { return loader_ == nullptr; }
+    bool operator==(std::default_sentinel_t) const { return loop_ == nullptr; }
 
    private:
     friend class PreparedLoader;
-    explicit Iterator(std::shared_ptr<LoaderState> loader) : loader_(std::move(loader)) {}
-    std::shared_ptr<LoaderState> loader_;  ///< null at the end of the epoch
+    explicit Iterator(std::shared_ptr<LoaderLoop> loop) : loop_(std::move(loop)) {}
+    std::shared_ptr<LoaderLoop> loop_;  ///< null at the end of the epoch
   };
 
   /// Starts an epoch. All ranks must do it.
@@ -120,7 +123,8 @@ class PreparedLoader {
   [[nodiscard]] std::int64_t total_batch_size() const;
   /// The epoch that runs now, or that the next loop runs; it counts from 0.
   [[nodiscard]] std::int64_t epoch() const;
-  /// Selects the epoch of the next loop. Loops count epochs themselves, so most programs need not call it.
+  /// Selects the epoch of the next loop, and ends the one that runs. Loops count epochs themselves, so most programs
+  /// need not call it.
   void set_epoch(std::int64_t epoch);
 
  private:

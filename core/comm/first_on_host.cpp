@@ -28,12 +28,12 @@ void run_first(const World& world, bool first, const char* name, const std::func
 
 }  // namespace
 
-void first_on_host(const World& world, const std::function<void()>& body) {
-  run_first(world, world.info().local_rank == 0, "first_on_host", body);
+void first_on_host(const World& world, const std::function<void()>& body, const char* name) {
+  run_first(world, world.info().local_rank == 0, name, body);
 }
 
-void first_on_rank_0(const World& world, const std::function<void()>& body) {
-  run_first(world, world.rank() == 0, "first_on_rank_0", body);
+void first_on_rank_0(const World& world, const std::function<void()>& body, const char* name) {
+  run_first(world, world.rank() == 0, name, body);
 }
 
 }  // namespace trireme::comm

@@ -7,6 +7,8 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/rmsprop.h>
 #include <unistd.h>
 
@@ -152,11 +154,15 @@ struct Program {
   }
 };
 
-void expect_weights(const Case& c, const std::string& dir) {
+Named saved_weights(const std::string& dir) {
   const checkpoint::SafeTensors file(dir + "/model/model.safetensors");
   Named weights;
   for (const auto& [name, entry] : file.tensors()) weights[name] = file.read(name);
-  const auto [worst, name] = distance(weights, reference(c).weights, kBound);
+  return weights;
+}
+
+void expect_weights(const Case& c, const std::string& dir) {
+  const auto [worst, name] = distance(saved_weights(dir), reference(c).weights, kBound);
   EXPECT_LE(worst, 1) << "weight " << name;
 }
 
@@ -270,6 +276,82 @@ TEST(AcceleratorRules, ACheckpointOfOtherBatchesIsRefused) {
     else
       EXPECT_THROW(accelerator.load_state(folder.path()), CheckpointError);
   }
+}
+
+/// Runs two epochs of 5 batches in steps of 2, and returns the weights. The first epoch is left after 3 batches, and a
+/// checkpoint stored. `looks`: evaluations that are left at once stand everywhere in the loop.
+Named leave_loops(const std::string& dir, bool looks) {
+  const auto c = user_case();
+  UserNet net(c);
+  auto adamw = user_adamw(net);
+  Accelerator accelerator(
+      world(), {.mixed_precision = "fp64", .gradient_accumulation_steps = 2, .seed = kSeed, .split_batches = true});
+  const auto data = make_data(c);
+  auto [model, optimizer, train, test] =
+      accelerator.prepare(net, adamw, DataLoaderOptions{.dataset = data, .batch_size = 4, .shuffle = true},
+                          DataLoaderOptions{.dataset = data, .batch_size = 6});
+  const auto look = [&, &model = model, &test = test] {
+    if (!looks) return;
+    const at::NoGradGuard no_grad;
+    model.eval();
+    for (const auto& batch : test) {
+      EXPECT_EQ(accelerator.gather_for_metrics(model(batch)).size(0), 6);
+      break;
+    }
+    model.train();
+  };
+  accelerator.load_state(dir);
+  while (train.epoch() < 2) {
+    const auto most = train.epoch() == 0 ? 3 : 5;
+    std::int64_t batches = 0;
+    for (const auto& batch : train) {
+      look();
+      const auto guard = accelerator.accumulate(model);
+      look();
+      accelerator.backward(at::cross_entropy_loss(model(batch), batch.targets["labels"]));
+      look();
+      optimizer.step();
+      optimizer.zero_grad();
+      EXPECT_EQ(accelerator.sync_gradients(), ++batches % 2 == 0 || batches == 5);
+      if (batches == most) break;
+    }
+    if (train.epoch() != 1) continue;
+    optimizer.step();  // does nothing: an accumulation was left
+    accelerator.save_state(dir);
+  }
+  EXPECT_EQ(optimizer.steps(), 4);
+  accelerator.save_model(model, dir + "/model");
+  accelerator.wait_for_everyone();
+  return saved_weights(dir);
+}
+
+TEST(AcceleratorRules, ALeftLoopEndsItsEpochAndNoOther) {
+  const SharedFolder folder;
+  const auto plain = leave_loops(folder.path() + "/plain", false);
+  for (const auto* start : {"new", "resumed"}) {
+    const auto [worst, name] = distance(leave_loops(folder.path() + "/looks", true), plain, kBound);
+    EXPECT_LE(worst, 1) << start << ": weight " << name;
+  }
+}
+
+TEST(AcceleratorRules, BuffersAreNotStoredInTheMiddleOfAnAccumulation) {
+  const auto c = user_case();
+  const auto features = 3 * c.pixels * c.pixels;
+  const SharedFolder folder;
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::BatchNorm1d(features), torch::nn::Linear(features, 5));
+  Accelerator accelerator(world(), {.mixed_precision = "fp64", .gradient_accumulation_steps = 2});
+  auto [model, optimizer, train] =
+      accelerator.prepare(net, optim::OptimizerOptions{}, DataLoaderOptions{.dataset = make_data(c), .batch_size = 2});
+  for (const auto& batch : train) {
+    EXPECT_THROW(optimizer.step(), UsageError) << "without accumulate()";
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(at::cross_entropy_loss(model(batch), batch.targets["labels"]));
+    optimizer.step();
+    optimizer.zero_grad();
+    if (accelerator.sync_gradients()) break;
+    EXPECT_THROW(accelerator.save_state(folder.path()), UsageError);
+  }
+  EXPECT_NO_THROW(accelerator.save_state(folder.path()));
 }
 
 }  // namespace
