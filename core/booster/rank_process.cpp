@@ -157,9 +157,10 @@ void RankProcess::on_end(int status) {
   else if (by_signal)
     end = fmt::format("rank {} was ended by signal {} ({})", rank_, WTERMSIG(status), strsignal(WTERMSIG(status)));
   if (!reached_)
-    end += fmt::format(" before it came to the call of spawn() at {}: a rank runs the program again from main() on, which "
-                       "must come to the same call",
-                       place_.substr(0, place_.rfind('#')));
+    end += fmt::format(
+        " before it came to the call of spawn() at {}: a rank runs the program again from main() on, which "
+        "must come to the same call",
+        place_.substr(0, place_.rfind('#')));
   else if (!by_signal)
     end += " before the function of spawn() returned";
   if (code == 0) code = reached_ ? 1 : static_cast<int>(ExitCode::config);

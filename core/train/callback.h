@@ -90,8 +90,8 @@ class RunCallback {
   /// After a step's work is launched and counted in RunContext::state. Reading a tensor of the step here would wait for
   /// the device in every step.
   virtual void on_step_end(RunContext& /*run*/, const StepEnd& /*step*/) {}
-  /// Once for each step, in order. Not collective: ranks get here at different times, and on GPUs at different steps, so
-  /// that a callback must not set stopped_by here.
+  /// Once for each step, in order. Not collective: ranks get here at different times, and on GPUs at different steps,
+  /// so that a callback must not set stopped_by here.
   virtual void on_log(RunContext& /*run*/, const StepLog& /*log*/) {}
   /// With train.ema_decay the model has its averaged weights here.
   virtual void on_evaluate(RunContext& /*run*/, const Evaluation& /*evaluation*/) {}

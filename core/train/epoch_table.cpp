@@ -89,7 +89,8 @@ void EpochTable::on_evaluate(RunContext& run, const Evaluation& evaluation) {
   const auto& result = evaluation.result;
   std::vector<std::string> values{fmt::format("{:.4f}", result.loss)};
   for (const auto& [metric, value] : result.metrics) values.push_back(metric_text(metric, value));
-  if (evaluation.split == std::string_view("validation")) return row(run, evaluation.of.epoch, evaluation.epoch, values);
+  if (evaluation.split == std::string_view("validation"))
+    return row(run, evaluation.of.epoch, evaluation.epoch, values);
   std::string line = fmt::format("test ({} weights)   loss {:.4f}", evaluation.weights, result.loss);
   for (const auto& [metric, value] : result.metrics)
     line += fmt::format("   {} {}", metric.label, metric_text(metric, value));

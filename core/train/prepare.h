@@ -22,7 +22,7 @@ using DataCollator = std::function<data::Sample(std::vector<data::Sample>, const
 /// What a program's run can have and a file's cannot.
 struct RunPlan {
   bool evaluates_epochs = true, saves_epochs = true;  ///< at the end of each epoch
-  bool keeps_best = true;  ///< the weights of the best evaluation, in RUN/model-best
+  bool keeps_best = true;                             ///< the weights of the best evaluation, in RUN/model-best
   bool loads_best_at_end = false;
   /// Makes batches of a data set's samples in the program's way; null: in the data set's own.
   DataCollator collator{};

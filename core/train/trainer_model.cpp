@@ -17,7 +17,8 @@ namespace trireme::train {
 /// The task of a run, with the trainer's loss.
 class Trainer::OverriddenLoss final : public TaskAround {
  public:
-  OverriddenLoss(std::shared_ptr<const Task> task, const Trainer& trainer) : TaskAround(std::move(task)), trainer_(trainer) {}
+  OverriddenLoss(std::shared_ptr<const Task> task, const Trainer& trainer)
+      : TaskAround(std::move(task)), trainer_(trainer) {}
   [[nodiscard]] at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch,
                                 const LossOptions& options) const override {
     return trainer_.compute_loss(outputs, batch, options);

@@ -63,8 +63,8 @@ void check_arguments(const TrainingArguments& a, const TrainerInputs& inputs) {
     TRIREME_REQUIRE(added.measure != nullptr, "TrainerInputs::metrics: \"{}\" has no measure function", name);
     const auto taken = inputs.task ? inputs.task->metrics() : std::vector<Metric>();
     if (name == kLoss || std::any_of(taken.begin(), taken.end(), [&](const Metric& of) { return of.name == name; }))
-      throw ConfigError(fmt::format("TrainerInputs::metrics: the task has a metric \"{}\" already; choose another name",
-                                    name));
+      throw ConfigError(
+          fmt::format("TrainerInputs::metrics: the task has a metric \"{}\" already; choose another name", name));
   }
   if (inputs.data_collator && inputs.train && !inputs.train->combined_targets().empty())
     throw ConfigError(

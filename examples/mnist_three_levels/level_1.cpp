@@ -54,8 +54,9 @@ int train(const comm::World& world, const std::string& folder, at::ScalarType dt
   const auto mnist = open_mnist(folder);
   const std::int64_t ranks = world.size(), local_batch = kBatch / ranks;
   if (kBatch % ranks != 0 || mnist.train->size() % ranks != 0)
-    throw trireme::ConfigError("the ranks must have batches of one size, because their mean gradients are averaged: start "
-                               "1, 2 or 4 of them");
+    throw trireme::ConfigError(
+        "the ranks must have batches of one size, because their mean gradients are averaged: start "
+        "1, 2 or 4 of them");
 
   BasicNet net;
   // Trireme's layers get their memory, and their weights by name, here.

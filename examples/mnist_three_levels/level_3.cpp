@@ -10,7 +10,8 @@ namespace train = trireme::train;
 
 int run(trireme::comm::World& world, const std::string& folder, const std::string& precision,
         const std::string& plugin) {
-  if (kBatch % world.size() != 0) throw trireme::ConfigError("the batch of 64 must divide evenly: start 1, 2 or 4 ranks");
+  if (kBatch % world.size() != 0)
+    throw trireme::ConfigError("the batch of 64 must divide evenly: start 1, 2 or 4 ranks");
   const auto mnist = open_mnist(folder);
   train::Trainer trainer(world,
                          {.output_dir = "runs/mnist_level_3",
