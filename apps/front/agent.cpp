@@ -1,6 +1,5 @@
 #include "apps/front/agent.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -109,10 +108,7 @@ int Agent::run() {
   try {
     while (ranks_ ? ranks_->busy() : !closed_) {
       (void)loop_.run_once(200);
-      if (kill_at_ && std::chrono::steady_clock::now() >= *kill_at_) {
-        ranks_->send(SIGKILL);
-        kill_at_.reset();
-      }
+      if (kill_at_ && std::chrono::steady_clock::now() >= *kill_at_) ranks_->send(SIGKILL);
     }
   } catch (const Error& error) {
     (void)write_frame(kToLauncher, FrameKind::error, 0, static_cast<int>(error.code()), error.what());
@@ -125,8 +121,8 @@ int Agent::run() {
 
 int run_agent() {
   signal(SIGPIPE, SIG_IGN);
-  for (const int number : {SIGINT, SIGQUIT, SIGHUP, SIGTERM}) signal(number, SIG_DFL);  // a test's shell ignores some
-  fcntl(kFromLauncher, F_SETFL, O_NONBLOCK);
+  // A test's shell ignores some.
+  for (const int number : {SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGTSTP}) signal(number, SIG_DFL);
   return Agent().run();
 }
 

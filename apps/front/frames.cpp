@@ -26,6 +26,11 @@ bool write_frame(int descriptor, FrameKind kind, int rank, int value, std::strin
   for (std::size_t done = 0; done < bytes.size();) {
     const auto length = write(descriptor, bytes.data() + done, bytes.size() - done);
     if (length < 0 && errno == EINTR) continue;
+    if (length < 0 && errno == EAGAIN) {  // who started this process may have made the descriptor non-blocking
+      pollfd ready{descriptor, POLLOUT, 0};
+      (void)poll(&ready, 1, -1);
+      continue;
+    }
     if (length < 0) return false;
     done += static_cast<std::size_t>(length);
   }

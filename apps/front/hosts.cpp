@@ -85,7 +85,8 @@ std::vector<std::string> own_addresses() {
   return own;
 }
 
-bool is_this_machine(const std::string& host) {
+bool is_this_machine(const std::string& name) {
+  const auto host = address_name(name);
   const auto own = own_host_name();
   if (host == "localhost" || host == own || host == own.substr(0, own.find('.'))) return true;
   const auto mine = own_addresses();
@@ -156,6 +157,10 @@ std::string own_host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
+
+std::string address_name(const std::string& host) { return host.substr(host.rfind('@') + 1); }
+
+bool has_address(const std::string& host) { return addresses_of(host) != nullptr; }
 
 std::string own_address_towards(const std::string& other) {
   const auto addresses = addresses_of(other);

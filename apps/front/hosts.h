@@ -34,6 +34,12 @@ std::vector<HostShare> share_ranks(int ranks, const std::vector<Host>& hosts);
 /// This machine's name, as messages have it.
 std::string own_host_name();
 
+/// The name without the user's, as in "user@node1", which is for the remote shell alone.
+std::string address_name(const std::string& host);
+
+/// Whether the name, or the address, is one that this machine finds.
+bool has_address(const std::string& host);
+
 /// An address of this machine that `other` can reach: the one from which packets to it leave. This machine's name if
 /// `other` has no address here.
 std::string own_address_towards(const std::string& other);

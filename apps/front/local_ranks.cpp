@@ -149,25 +149,38 @@ void LocalRanks::kill_all() {
 void LocalRanks::send(int signal) {
   // Processes that a rank has started end with it, but a notice is for the rank alone.
   const bool notice = signal == SIGUSR1 || signal == SIGUSR2;
-  for (const auto& rank : ranks_)
+  if (!notice && signal != SIGTSTP && signal != SIGCONT && !std::exchange(ending_, true))
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // what ranks leave behind from now on is waited for here
+  for (auto& rank : ranks_) {
     if (rank.process > 0) kill(notice ? rank.process : -rank.process, signal);
+    if (rank.left > 0 && !notice) kill(-rank.left, signal);
+    if (signal == SIGKILL) rank.left = -1;
+  }
 }
 
 bool LocalRanks::busy() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.process > 0; });
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return rank.process > 0 || (rank.awaits_left && rank.left > 0 && kill(-rank.left, 0) == 0);
+  });
 }
 
 void LocalRanks::collect() {
   for (auto& rank : ranks_) {
     int status = 0;
+    while (rank.left > 0 && waitpid(-rank.left, nullptr, WNOHANG) > 0) continue;
+    if (rank.left > 0 && kill(-rank.left, 0) != 0) rank.left = -1;
     if (rank.process <= 0 || waitpid(rank.process, &status, WNOHANG) != rank.process) continue;
     // What it wrote is read before its end is reported. Processes that it left behind may still hold the pipes.
     for (int i = 0; i < 2; ++i) {
       read_output(rank, i);
       close_output(rank, i);
     }
-    rank.process = -1;
+    // No new group gets the number while a process is in this one.
+    const pid_t group = std::exchange(rank.process, -1);
+    rank.left = kill(-group, 0) == 0 ? group : -1;
+    rank.awaits_left = ending_;  // otherwise init has got them, and in a container it may not reap them
     events_.ended({rank.rank, status});
+    if (!ending_) rank.left = -1;  // a run that goes on leaves them alone
   }
 }
 

@@ -53,8 +53,8 @@ class HostRanks {
 std::string find_program(const std::string& name);
 
 /// Ranks of this machine, each in a process group of its own, which gets the signals (the rank alone gets SIGUSR1 and
-/// SIGUSR2). They end with this process, even
-/// if it is killed. Their standard input is /dev/null.
+/// SIGUSR2). A signal that is to end the run also ends what a rank has left behind in its group. All end with this
+/// process; if it is killed, only the ranks' own processes do. Their standard input is /dev/null.
 class LocalRanks final : public HostRanks {
  public:
   /// Starts the ranks. `store_socket`: rank 0 inherits it; -1: none. @throws ConfigError when the program cannot run;
@@ -71,6 +71,8 @@ class LocalRanks final : public HostRanks {
   struct Rank {
     int rank = 0;
     pid_t process = -1;             ///< -1: has ended
+    pid_t left = -1;                ///< its group, if processes of it run on while the run is being ended; -1: none
+    bool awaits_left = false;       ///< busy() until they have ended
     int descriptors[2] = {-1, -1};  ///< its standard output and error
   };
   void start(Rank& rank, const RankJob& job, int store_socket);
@@ -81,6 +83,7 @@ class LocalRanks final : public HostRanks {
   EventLoop& loop_;
   RankEvents events_;
   std::vector<Rank> ranks_;  // fixed after the start: the loop refers to its elements
+  bool ending_ = false;      // the ranks got a signal that is to end them
 };
 
 }  // namespace trireme::apps

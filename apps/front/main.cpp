@@ -75,8 +75,7 @@ void refuse_beside_launcher(const Command& command) {
   if (std::holds_alternative<LaunchCommand>(command))
     throw ConfigError(
         "launch starts ranks, and a launcher (mpirun, srun, torchrun or trireme launch) already started this process "
-        "as "
-        "one; use only one of them");
+        "as one; use only one of them");
 }
 
 int fail(const char* what, int code) {

@@ -45,14 +45,15 @@ void RankOutput::add(int rank, std::string_view text) {
     if (!waiting.text.empty()) write(rank, std::exchange(waiting.text, ""));
     return;
   }
+  if (waiting.text.empty()) waiting.since = Clock::now();
   waiting.text += text;
-  waiting.since = Clock::now();
   std::size_t complete = 0;
   while (const auto length = first_line(std::string_view(waiting.text).substr(complete))) complete += length;
   if (waiting.text.size() - complete > kLongestLine) complete = waiting.text.size();
   if (complete == 0) return;
   write(rank, std::string_view(waiting.text).substr(0, complete));
   waiting.text.erase(0, complete);
+  waiting.since = Clock::now();
 }
 
 void RankOutput::write_waiting() {

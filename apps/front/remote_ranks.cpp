@@ -36,7 +36,8 @@ void close_end(int& descriptor) {
   if (descriptor >= 0) close(std::exchange(descriptor, -1));
 }
 
-[[noreturn]] void become_shell(char* const* command, int in, int out, int err, pid_t parent) {
+/// `failure` gets errno when the shell cannot be executed, and is closed by exec().
+[[noreturn]] void become_shell(char* const* command, int in, int out, int err, int failure, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
   dup2(in, STDIN_FILENO);
@@ -45,11 +46,11 @@ void close_end(int& descriptor) {
   signal(SIGPIPE, SIG_DFL);
   // A key on the terminal is for the launcher, which sends the signal on. The shell stays in the terminal's process
   // group, because it may ask for a password there.
-  for (const int number : {SIGINT, SIGQUIT, SIGHUP}) signal(number, SIG_IGN);
+  for (const int number : {SIGINT, SIGQUIT, SIGHUP, SIGTSTP}) signal(number, SIG_IGN);
   SignalQueue::restore();
   execvp(command[0], command);
-  const auto text = fmt::format("{}: {}\n", command[0], std::strerror(errno));
-  (void)!write(STDERR_FILENO, text.data(), text.size());
+  const int error = errno;
+  (void)!write(failure, &error, sizeof error);
   _exit(127);
 }
 
@@ -68,6 +69,8 @@ std::vector<std::string> environment_for_hosts() {
   std::vector<std::string> out;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
+    const auto name = text.substr(0, text.find('='));
+    if (name == "TRIREME_ADDRESS" || name == "TRIREME_HOST_IDENTITY" || name == "TRIREME_STORE_FD") continue;
     for (const std::string_view prefix : {"TRIREME_", "OMP_", "NCCL_", "CUDA_", "MASTER_", "LD_LIBRARY_PATH=", "PATH="})
       if (text.starts_with(prefix)) out.emplace_back(text);
   }
@@ -91,20 +94,28 @@ void RemoteRanks::start_shell(const std::vector<std::string>& shell) {
   words.push_back(name_);
   words.push_back(fmt::format("exec {} {}", quoted(own_program()), kStartAgent));
   const auto command = pointers(words);
-  int ends[3][2];
+  int ends[4][2];
   for (auto& pair : ends)
     if (pipe2(pair, O_CLOEXEC) != 0) throw ConfigError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
   const pid_t parent = getpid();
   shell_ = fork();
-  if (shell_ == 0) become_shell(command.data(), ends[0][0], ends[1][1], ends[2][1], parent);
+  if (shell_ == 0) become_shell(command.data(), ends[0][0], ends[1][1], ends[2][1], ends[3][1], parent);
   close(ends[0][0]);
   close(ends[1][1]);
   close(ends[2][1]);
+  close(ends[3][1]);
   to_agent_ = ends[0][1];
   from_agent_ = ends[1][0];
   complaints_ = ends[2][0];
   for (const int descriptor : {from_agent_, complaints_}) fcntl(descriptor, F_SETFL, O_NONBLOCK);
   if (shell_ < 0) throw ConfigError(fmt::format("cannot start {}: {}", words[0], std::strerror(errno)));
+  int reason = 0;
+  const bool failed = read(ends[3][0], &reason, sizeof reason) == sizeof reason;
+  close(ends[3][0]);
+  if (!failed) return;
+  (void)end_shell();
+  throw ConfigError(fmt::format("{}: {}; install this remote shell, or name another one by --rsh or TRIREME_RSH",
+                                words[0], std::strerror(reason)));
 }
 
 RemoteRanks::~RemoteRanks() { (void)end_shell(); }

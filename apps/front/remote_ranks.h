@@ -55,7 +55,7 @@ class RemoteRanks final : public HostRanks {
 };
 
 /// The variables of this process that ranks on another host get: those of Trireme, OpenMP, NCCL and CUDA, the address
-/// of rank 0, and search paths.
+/// of rank 0, and search paths. Not those that are about this host alone.
 std::vector<std::string> environment_for_hosts();
 
 }  // namespace trireme::apps

@@ -87,8 +87,15 @@ class Run {
 comm::StoreAddress Run::store_address() const {
   if (options_.hosts.size() == 1 && options_.hosts[0].here) return {};
   if (const auto set = environment("MASTER_ADDR"); !set.empty()) return {set, 0};
+  if (options_.hosts.size() == 1) return {};
   const auto& first = options_.hosts[0];
-  return {first.here ? own_address_towards(options_.hosts[1].name) : first.name, 0};
+  if (first.here) return {own_address_towards(address_name(options_.hosts[1].name)), 0};
+  const auto name = address_name(first.name);
+  // The remote shell may know a name that nothing else does.
+  if (!has_address(name))
+    throw ConfigError(fmt::format(
+        "host {}: no address has this name; set MASTER_ADDR to the address at which the ranks reach this host", name));
+  return {name, 0};
 }
 
 int Run::until_end() {
@@ -231,8 +238,10 @@ void Run::on_end(const RankEnd& end) {
 void Run::fail(const Cause& cause) {
   if (stop_ != 0) return;
   const bool sent = cause.code == 128 + SIGTERM || (killed_ && cause.code == 128 + SIGKILL);
+  const bool of_peer =
+      cause_ && cause_->code == static_cast<int>(ExitCode::communication) && cause.code != cause_->code;
   const bool is_earlier =
-      cause_ && !cause_->by_signal && cause.by_signal && !sent && cause.when - cause_->when < kSameTime;
+      cause_ && !cause_->by_signal && (cause.by_signal || of_peer) && !sent && cause.when - cause_->when < kSameTime;
   if (!cause_ || is_earlier) cause_ = cause;
   if (!deadline_) end_all(SIGTERM, kAfterFailure);
 }

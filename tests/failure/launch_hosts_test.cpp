@@ -17,12 +17,12 @@ const std::string kB = "192.0.2.1", kC = "192.0.2.2", kDown = "192.0.2.3", kBare
 class FakeHosts {
  public:
   FakeHosts() {
-    const auto script =
-        folder_.write("rsh", "#!/bin/sh\nFAKE_HOST=$1; shift\ncase $FAKE_HOST in\n" + kDown +
-                                 ") echo 'ssh: connect to host: No route to host' >&2; exit 255;;\n" + kBare +
-                                 ") exec sh -c 'exec /nowhere/trireme start-agent';;\n" + kOld +
-                                 ") printf '\\000trireme-agent 0.0.1\\n'; exec sleep 600.125;;\nesac\n"
-                                 "echo 'Welcome to this host!'\ncd /\nexport FAKE_HOST\nexec sh -c \"$*\"\n");
+    const auto script = folder_.write(
+        "rsh", "#!/bin/sh\nFAKE_HOST=$1; shift\ncase $FAKE_HOST in\n" + kDown +
+                   ") echo 'ssh: connect to host: No route to host' >&2; exit 255;;\n" + kBare +
+                   ") exec sh -c 'exec /nowhere/trireme start-agent';;\n" + kOld +
+                   ") printf '\\000trireme-agent 0.0.1\\n'; exec sleep 600.125;;\nesac\n"
+                   "echo 'Welcome to this host!'\ncd /\nunset TRIREME_ADDRESS\nexport FAKE_HOST\nexec sh -c \"$*\"\n");
     fs::permissions(script, fs::perms::owner_all);
     shell_ = script;
   }
@@ -40,16 +40,18 @@ class FakeHosts {
 
 TEST(Launch, StartsRanksOnOtherHosts) {
   const FakeHosts hosts;
-  const std::string show = "echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK ${FAKE_HOST-here} $TRIREME_X $(pwd)";
+  const std::string show =
+      "echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK ${FAKE_HOST-here$TRIREME_ADDRESS} $TRIREME_X $(pwd)"
+      "${FAKE_HOST+$TRIREME_ADDRESS}";
   const auto all = hosts.launch("localhost:2," + kB + ":2," + kC + ":4", 5, show,
-                                {.environment = {"TRIREME_X=x y"}, .folder = hosts.folder()});
+                                {.environment = {"TRIREME_X=x y", "TRIREME_ADDRESS=1"}, .folder = hosts.folder()});
   EXPECT_EQ(all.code, 0) << all.err;
   EXPECT_EQ(all.err, "");
   const auto end = " x y " + hosts.folder();
-  EXPECT_EQ(sorted_lines(all.out), (Lines{"0 0/2 0 here" + end, "1 1/2 0 here" + end, "2 0/2 1 " + kB + end,
+  EXPECT_EQ(sorted_lines(all.out), (Lines{"0 0/2 0 here1" + end, "1 1/2 0 here1" + end, "2 0/2 1 " + kB + end,
                                           "3 1/2 1 " + kB + end, "4 0/1 2 " + kC + end}));
   // All ranks have one address, and rank 0 the socket, on whichever host it is.
-  for (const auto& first : {std::string("localhost"), kB}) {
+  for (const auto& first : {std::string("user@localhost"), "user@" + kB}) {
     const auto address =
         hosts.launch(first + "," + kC, 2,
                      "[ -z \"$TRIREME_STORE_FD\" ] || readlink /proc/self/fd/$TRIREME_STORE_FD | cut -c 1-6; "
@@ -58,7 +60,8 @@ TEST(Launch, StartsRanksOnOtherHosts) {
     ASSERT_EQ(lines.size(), 3U) << address.out << address.err;
     EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()).size(), 2U) << address.out;
     EXPECT_EQ(std::count(lines.begin(), lines.end(), "socket"), 1);
-    if (first == kB) {
+    EXPECT_EQ(address.out.find("user@"), std::string::npos) << address.out;
+    if (first == "user@" + kB) {
       EXPECT_EQ(address.out.find("127.0.0.1"), std::string::npos) << address.out;
       EXPECT_NE(address.out.find(kB + " "), std::string::npos) << address.out;
     }
@@ -94,7 +97,10 @@ TEST(Launch, ReportsWhatHappensOnOtherHosts) {
   }
   expect_only_refusal(
       run_process({TRIREME_COMMAND, "launch", "-n", "1", "--rsh", "no-such-shell", "--hosts", kB, "true"}), 2,
-      "no-such-shell: No such file");
+      "trireme: no-such-shell: No such file");
+  // No server is asked for a name with an empty part.
+  expect_only_refusal(hosts.launch("user@a..b," + kB, 2, wait), 2,
+                      "host a..b: no address has this name; set MASTER_ADDR");
   const auto rsh = std::string("--rsh=") + hosts.folder() + "/rsh";
   expect_only_refusal(launch({"-n", "1", rsh, "--hosts", kB, "no-such-program"}), 2,
                       "host " + kB + ": no-such-program: no such program");

@@ -63,6 +63,9 @@ TEST(Launch, ForwardsWholeLines) {
   EXPECT_EQ(
       launch_script(2, "[ $RANK = 0 ] && { printf begin; sleep 1; printf end; exit; }; sleep 0.6; echo whole").out,
       "begin\nwhole\nend");
+  const auto dripping = launch_script(
+      2, "[ $RANK = 1 ] && { sleep 0.9; echo whole; exit; }; for i in $(seq 15); do printf .; sleep 0.1; done");
+  EXPECT_NE(dripping.out.find(".\nwhole\n."), std::string::npos) << dripping.out;
   EXPECT_EQ(launch_script(2, "yes | head -c 300000").out.size(), 600000U);
 }
 
@@ -84,6 +87,9 @@ TEST(Launch, EndsAllRanksWhenOneFails) {
        "rank 0 on host " + host + " crashed with signal 11 (Segmentation fault)"},
       // These are not ended by SIGTERM.
       {"trap '' TERM; [ $RANK = 0 ] && exit 4; sleep 600.25", 4, "rank 0 on host " + host + " ended with exit code 4"},
+      // Neither is a process that outlives the rank which started it.
+      {"[ $RANK = 1 ] && { sleep 0.3; exit 3; }; (trap '' TERM; sleep 600.25); echo", 3,
+       "rank 1 on host " + host + " ended with exit code 3"},
       // Losing a peer is the consequence, not the cause: rank 0 ends first, and rank 1 just after it.
       {"trap '' TERM; await() { until [ -e " + at +
            "/$1 ]; do sleep 0.01; done; }\n"
@@ -93,6 +99,14 @@ TEST(Launch, EndsAllRanksWhenOneFails) {
            "1) : >" +
            at + "/ready; await lost; sleep 0.05; kill -9 $$;; esac",
        137, "rank 1 on host " + host},
+      {"trap '' TERM; await() { until [ -e " + at +
+           "/b$1 ]; do sleep 0.01; done; }\n"
+           "case $RANK in 0) await ready; : >" +
+           at +
+           "/blost; exit 5;; "
+           "1) : >" +
+           at + "/bready; await lost; sleep 0.05; exit 4;; esac",
+       4, "rank 1 on host " + host + " ended with exit code 4"},
   };
   for (const auto& [script, code, message] : cases) {
     SCOPED_TRACE(script);
