@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <cstdint>
@@ -41,15 +43,30 @@ Address launcher_address() {
   return {host, number};
 }
 
+/// Whether a descriptor is a socket that listens on this port.
+bool listens_on(int fd, int port) {
+  int listens = 0;
+  sockaddr_storage own{};
+  socklen_t flag = sizeof listens, length = sizeof own;
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &flag) != 0 || listens == 0 ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0)
+    return false;
+  const auto found = own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
+                                               : reinterpret_cast<const sockaddr_in&>(own).sin_port;
+  return ntohs(found) == port;
+}
+
 /// The listening socket that rank 0's launcher passed, if any. Processes that this one starts do not inherit it.
 /// @throws ConfigError.
-std::optional<int> passed_socket() {
+std::optional<int> passed_socket(int port) {
   const auto text = environment("TRIREME_STORE_FD");
   if (text.empty()) return std::nullopt;
   const int fd = std::atoi(text.c_str());
-  if (fd < 3 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+  if (fd < 3 || !listens_on(fd, port) || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
     throw ConfigError(
-        fmt::format("TRIREME_STORE_FD={}: not an open socket; only the launcher sets it, so unset it", text));
+        fmt::format("TRIREME_STORE_FD={}: no socket that listens on port {}; only the launcher sets it. A wrapper "
+                    "program that starts the rank must pass the descriptor on; elsewhere, unset the variable",
+                    text, port));
   return fd;
 }
 
@@ -57,7 +74,7 @@ std::optional<int> passed_socket() {
 StorePtr serve_launcher_store(const Address& address, c10d::TCPStoreOptions options) {
   static const StorePtr served = [&] {
     options.isServer = true;
-    options.masterListenFd = passed_socket();
+    options.masterListenFd = passed_socket(address.port);
     return tcp_store(address, options);
   }();
   return served;
@@ -70,10 +87,13 @@ StorePtr launcher_store(const LaunchInfo& info, std::chrono::milliseconds timeou
   const auto address = launcher_address();
   const c10d::TCPStoreOptions options{
       .port = static_cast<std::uint16_t>(address.port), .waitWorkers = false, .timeout = timeout};
-  const bool serves = info.rank == 0 && environment("TORCHELASTIC_USE_AGENT_STORE") != "True";
+  // Ranks that were started below torchrun, by another launcher, inherit its variables.
+  const bool torchrun = info.launcher == Launcher::torchrun;
+  const bool agent_serves = torchrun && environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  const bool serves = info.rank == 0 && !agent_serves;
   auto store = serves ? serve_launcher_store(address, options) : tcp_store(address, options);
   // A restart of the same job must not read the keys of the previous run.
-  auto restarts = environment("TORCHELASTIC_RESTART_COUNT");
+  auto restarts = torchrun ? environment("TORCHELASTIC_RESTART_COUNT") : "";
   if (restarts.empty()) restarts = "0";
   return c10::make_intrusive<c10d::PrefixStore>(fmt::format("trireme/{}/{}", restarts, calls++), std::move(store));
 }

@@ -1,6 +1,7 @@
 #include "core/comm/host/engine.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sys/prctl.h>
@@ -71,7 +72,16 @@ void Engine::take_queue() {
 bool Engine::poll(Operations& finished) {
   if (queued_.load(std::memory_order_acquire)) take_queue();
   ++polls_;
-  bool moved = wire_->progress(), device_copies = false;
+  bool moved = false, device_copies = false;
+  try {
+    if (!failure_) moved = wire_->progress();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  if (failure_) {
+    fail_all(finished);
+    return !finished.empty();
+  }
   for (std::size_t i = 0; i < active_.size();) {
     auto& operation = *active_[i];
     auto step = Operation::Step::waiting;
@@ -95,6 +105,18 @@ bool Engine::poll(Operations& finished) {
   return moved;
 }
 
+void Engine::fail_at(std::size_t index, std::exception_ptr error, Operations& finished) {
+  auto& operation = *active_[index];
+  operation.fail(std::move(error));
+  if (operation.has_requests()) broken_.push_back(active_[index]);
+  retire(index, finished);
+}
+
+void Engine::fail_all(Operations& finished) {
+  while (!active_.empty()) fail_at(0, failure_, finished);
+  device_copies_.store(false, std::memory_order_relaxed);
+}
+
 void Engine::retire(std::size_t index, Operations& finished) {
   auto& operation = *active_[index];
   queues_.leave(operation.channel_.get(), operation.program_.tag);
@@ -106,9 +128,14 @@ void Engine::retire(std::size_t index, Operations& finished) {
 
 void Engine::check_deadlines(Operations& finished) {
   const auto now = Clock::now();
-  if (now - checked_ >= kLongestWait) {
+  if (!failure_ && now - checked_ >= kLongestWait) {
     checked_ = now;
-    wire_->check_peers();
+    try {
+      wire_->check_peers();
+    } catch (...) {
+      failure_ = std::current_exception();
+      fail_all(finished);
+    }
   }
   for (std::size_t i = 0; i < active_.size();) {
     auto& operation = *active_[i];
@@ -116,11 +143,10 @@ void Engine::check_deadlines(Operations& finished) {
       ++i;
       continue;
     }
-    operation.fail(std::make_exception_ptr(CommError(fmt::format(
+    const CommError error(fmt::format(
         "{}: nothing received from {} within {:.3g} s; that rank is slow, stuck or gone, or made other calls",
-        operation.text(), operation.pending_peers(), static_cast<double>(operation.program_.timeout.count()) / 1000))));
-    if (operation.has_requests()) broken_.push_back(active_[i]);
-    retire(i, finished);
+        operation.text(), operation.pending_peers(), static_cast<double>(operation.program_.timeout.count()) / 1000));
+    fail_at(i, std::make_exception_ptr(error), finished);
   }
 }
 
@@ -169,12 +195,14 @@ bool Engine::sleep(const Operation* waits_for, std::optional<Clock::time_point> 
 bool Engine::drive(const Operation& operation, std::optional<Clock::time_point> until) {
   if (operation.done()) return true;
   drivers_.fetch_add(1);
+  const auto leave = c10::make_scope_exit([this] {
+    drivers_.fetch_sub(1);
+    wake();  // the background thread continues what is left
+  });
   if (const auto spin = wire_->spin_time())
     drive_by_sleeping(operation, until, *spin);
   else
     drive_by_polling(operation, until);
-  drivers_.fetch_sub(1);
-  wake();  // the background thread continues what is left
   return operation.done();
 }
 

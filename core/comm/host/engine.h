@@ -65,6 +65,8 @@ class Engine {
   bool poll(Operations& finished);  // under mutex_
   void take_queue();
   void check_deadlines(Operations& finished);
+  void fail_at(std::size_t index, std::exception_ptr error, Operations& finished);
+  void fail_all(Operations& finished);  // with the wire's failure
   void retire(std::size_t index, Operations& finished);
   void complete(const Operations& finished);  // without the lock
   /// Looks for messages and for deadlines once more, then sleeps until woken; returns whether there was anything.
@@ -79,6 +81,7 @@ class Engine {
   Operations active_;     // in the order of their starts
   MessageQueues queues_;  // of the active operations
   Operations broken_;     // failed operations with transfers in progress, whose buffers must stay valid until release()
+  std::exception_ptr failure_;  // of the wire, which is not called any more: all operations fail with it
   unsigned polls_ = 0;
   Clock::time_point checked_;               // when deadlines and peers were last looked at
   std::atomic<bool> device_copies_{false};  // an active operation waits for a device, which wakes nobody

@@ -22,12 +22,15 @@ struct Connection {
   pid_t pid = 0;
   FileDescriptor process;     ///< pidfd; none where the kernel has none
   bool reads_memory = false;  ///< this rank may read that one's memory
-  FileDescriptor wake;        ///< the writing end of its pipe, when there are several hosts
+  FileDescriptor wake;        ///< its pipe, when there are several hosts
   FileDescriptor socket;
+  /// Whether the process of a rank on this host has ended, also when its parent has not asked for its exit code.
+  [[nodiscard]] bool has_ended() const;
 };
 
 struct Connections {
   int rank = 0, size = 1;
+  std::chrono::milliseconds timeout{};  ///< the World's
   std::optional<Segment> own;
   std::vector<Connection> others;            ///< by world rank; this rank's own is empty
   FileDescriptor wake_reads, wake_writes;    ///< this rank's pipe, when there are several hosts

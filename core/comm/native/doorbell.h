@@ -31,7 +31,9 @@ class Doorbell {
   // For the owner:
   std::uint32_t prepare() const {
     state_->sleepers.fetch_add(1, std::memory_order_seq_cst);
-    return state_->rings.load(std::memory_order_seq_cst);
+    const auto ticket = state_->rings.load(std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return ticket;
   }
   void cancel() const { state_->sleepers.fetch_sub(1, std::memory_order_seq_cst); }
   /// Waits until the bell has rung since prepare() returned `ticket`, or the time has passed. cancel() must follow.

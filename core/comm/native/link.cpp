@@ -7,6 +7,7 @@ namespace trireme::comm::native {
 namespace {
 
 constexpr std::size_t kDataFrame = 128u << 10;  // after so many bytes of a long message, frames come first
+constexpr std::size_t kTurn = 1u << 20;         // then other ranks and operations have their turn
 
 }  // namespace
 
@@ -60,22 +61,28 @@ bool Link::write_current() {
   return written_ == sizeof(Frame) + current_.bytes;
 }
 
-void Link::flush() {
-  while (writing_ || next()) {
+bool Link::flush() {
+  std::size_t moved = 0;
+  while (moved < kTurn) {
+    if (!writing_ && !next()) return false;
+    const auto before = written_;
     writing_ = !write_current();
-    if (writing_) return;
+    if (writing_) return false;
+    moved += written_ - before;
     if (current_.transfer != 0) sink_->written(current_.transfer);
   }
+  return !idle();
 }
 
 bool Link::read() {
   bool any = false;
-  for (;;) {
+  for (std::size_t moved = 0; moved < kTurn;) {
     if (frame_read_ < sizeof(Frame)) {
       const auto got = pipe_->get(reinterpret_cast<std::byte*>(&frame_) + frame_read_, sizeof(Frame) - frame_read_);
       if (got == 0) return any;
       any = true;
       frame_read_ += got;
+      moved += got;
       if (frame_read_ < sizeof(Frame)) continue;
       const bool carries = frame_.kind == Frame::Kind::eager || frame_.kind == Frame::Kind::data;
       place_left_ = carries ? frame_.bytes : 0;
@@ -89,11 +96,13 @@ bool Link::read() {
       any = true;
       place_ += got;
       place_left_ -= got;
+      moved += got;
       if (place_left_ > 0) continue;
     }
     frame_read_ = 0;
     sink_->arrived(*this, frame_);
   }
+  return true;
 }
 
 bool Link::take(std::byte* to) {

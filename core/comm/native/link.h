@@ -46,9 +46,9 @@ class Link {
   bool write(const Frame& frame, const std::byte* data = nullptr, std::size_t bytes = 0, std::uint64_t transfer = 0);
   /// Writes a long message in data frames, in flush(). `receiver`: the transfer that it belongs to there.
   void stream(std::uint64_t receiver, const std::byte* data, std::size_t bytes, std::uint64_t transfer);
-  /// Writes what there is room for.
-  void flush();
-  /// Reads what has arrived; returns whether there was anything.
+  /// Writes what there is room for, about 1 MiB at most. Returns whether it stopped at that, so that there may be room.
+  bool flush();
+  /// Reads what has arrived, about 1 MiB at most; returns whether there was anything.
   bool read();
   /// The frame at which the link stopped because the place of its bytes was not known.
   [[nodiscard]] const Frame& stopped_at() const { return frame_; }

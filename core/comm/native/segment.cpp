@@ -48,7 +48,7 @@ Segment Segment::create(int ranks) {
 
 Segment Segment::map(pid_t pid, int fd, const Token& token, int ranks) {
   const auto path = fmt::format("/proc/{}/fd/{}", pid, fd);
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (file < 0) throw CommError(fmt::format("{}: {}", path, std::strerror(errno)));
   Segment made(file, ranks);
   void* base = mmap(nullptr, made.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

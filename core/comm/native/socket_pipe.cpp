@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 namespace trireme::comm::native {
 namespace {
@@ -17,17 +18,18 @@ void set_option(int socket, int level, int name, int value) { setsockopt(socket,
 
 }  // namespace
 
-SocketPipe::SocketPipe(FileDescriptor socket, int epoll, void* tag)
+SocketPipe::SocketPipe(FileDescriptor socket, int epoll, void* tag, std::chrono::milliseconds patience)
     : socket_(std::move(socket)), epoll_(epoll), tag_(tag), buffer_(new std::byte[kBuffer]) {
   const int fd = socket_.get();
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  // A host that has gone without closing its connections is noticed within half a minute.
+  // A host that has gone without closing its connections is noticed by this time limit, which the kernel applies to a
+  // stopped process that reads nothing as well, and to unanswered keepalive probes instead of their number.
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
+  const auto limit = std::clamp<std::chrono::milliseconds::rep>(patience.count(), 1, std::numeric_limits<int>::max());
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(limit));
   epoll_event event{.events = EPOLLIN, .data = {.ptr = tag_}};
   epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
 }

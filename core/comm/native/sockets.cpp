@@ -98,7 +98,8 @@ FileDescriptor connect_to(const RemoteRank& to, int own_rank, Clock::time_point 
     const auto addresses = resolve(host, port, SOCK_STREAM);
     for (const auto* at = addresses.get(); at != nullptr; at = at->ai_next) {
       FileDescriptor made(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      error = try_connect(made, *at, until);
+      error = made ? try_connect(made, *at, until) : errno;
+      if (error == EMFILE || error == ENFILE) throw CommError(no_descriptor("cannot open a socket", error));
       const Hello hello{to.token, own_rank};
       if (error == 0 && send(made.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello) return made;
     }
@@ -138,6 +139,7 @@ Listener::Listener(int backlog, bool beside_rank_0) : address_(address_towards_m
     socket_ = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     any.ss_family = AF_INET;
   }
+  if (!socket_) throw CommError(no_descriptor("cannot open a socket", errno));
   socklen_t length = any.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&any), length) != 0 ||
       listen(socket_.get(), std::max(16, backlog)) != 0 ||
@@ -162,12 +164,19 @@ std::vector<std::pair<int, FileDescriptor>> connect_remote_ranks(const Listener&
       missing.push_back(rank);
   }
   while (!missing.empty()) {
-    if (!wait_for(listener.socket(), POLLIN, until))
+    // Strangers that keep connecting must not prolong the wait.
+    if (Clock::now() >= until || !wait_for(listener.socket(), POLLIN, until))
       throw CommError(fmt::format("rank {} on host {} did not connect within {:.3g} s; can that host reach {}?",
                                   missing[0].rank, missing[0].host, static_cast<double>(timeout.count()) / 1000,
                                   listener.address()));
     FileDescriptor accepted(accept4(listener.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!accepted) continue;
+    if (!accepted) {
+      // Other errors are those of the one connection.
+      const int error = errno;
+      if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
+        throw CommError(no_descriptor("cannot accept a connection", error));
+      continue;
+    }
     const int rank = read_hello(accepted, own_token, until);
     const auto found =
         std::find_if(missing.begin(), missing.end(), [rank](const RemoteRank& one) { return one.rank == rank; });

@@ -23,9 +23,13 @@ class NativeTransport final : public host::EngineTransport {
 
   ~NativeTransport() override {
     close();
-    // While an error unwinds this rank, the others may never reach this point.
-    wire_->say_goodbye(std::uncaught_exceptions() <= exceptions_at_start_, goodbye_);
-    release();
+    try {
+      // While an error unwinds this rank, the others may never reach this point. A rank that has not ended may still
+      // read messages from this one's memory, which therefore stays.
+      if (wire_->say_goodbye(std::uncaught_exceptions() <= exceptions_at_start_, goodbye_)) release();
+    } catch (const std::exception&) {
+      // The wire is broken; the operations have failed with the reason.
+    }
   }
 
   [[nodiscard]] std::string name() const override { return name_; }

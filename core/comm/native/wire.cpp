@@ -3,6 +3,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "core/base/error.h"
@@ -26,14 +27,17 @@ bool NativeWire::progress() {
   bool any = !copies_.empty();
   for (auto* peer : open_) {
     any |= read(*peer);
-    if (!peer->link.idle() && !peer->gone) peer->link.flush();
+    if (!peer->link.idle() && !peer->gone) any |= peer->link.flush();
   }
   if (goodbyes_ > 0) end_politely();
   for (std::size_t i = 0; i < copies_.size();) {
-    if (copy_piece(transfers_.at(copies_[i])))
-      copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
-    else
+    auto& transfer = transfers_.at(copies_[i]);
+    if (!copy_piece(transfer)) {
       ++i;
+      continue;
+    }
+    if (!transfer.done && !transfer.failed) ask_for(transfer, copies_[i]);
+    copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return any;
 }
@@ -160,13 +164,13 @@ host::Request NativeWire::receive(const host::Channel& channel, const host::Matc
   Transfer transfer{&peer, data, matched_.bytes};
   transfer.sender = matched_.sender;
   transfer.address = matched_.address;
-  const bool copies = peer.connection.reads_memory;
-  if (copies && copy_piece(transfer) && transfer.done) return kNoRequest;
+  const bool copies = peer.connection.reads_memory && !copy_piece(transfer);
+  if (transfer.done) return kNoRequest;
   const auto id = ++last_transfer_;
-  if (!copies)
-    peer.link.write({.kind = Frame::Kind::clear, .sender = transfer.sender, .receiver = id});
-  else if (!transfer.failed)
+  if (copies)
     copies_.push_back(id);
+  else if (!transfer.failed)
+    ask_for(transfer, id);
   transfers_.emplace(id, transfer);
   return id;
 }
@@ -182,17 +186,31 @@ host::Request NativeWire::receive_offered(Peer& peer, std::byte* data) {
   return kNoRequest;
 }
 
+void NativeWire::ask_for(const Transfer& transfer, host::Request id) {
+  transfer.peer->link.write({.kind = Frame::Kind::clear, .sender = transfer.sender, .receiver = id});
+}
+
 bool NativeWire::copy_piece(Transfer& transfer) {
+  auto& connection = transfer.peer->connection;
   const auto bytes = std::min(kPiece, transfer.bytes - transfer.moved);
   const iovec local{transfer.data + transfer.moved, bytes};
   const iovec remote{reinterpret_cast<void*>(transfer.address + transfer.moved), bytes};
-  const auto copied = process_vm_readv(transfer.peer->connection.pid, &local, 1, &remote, 1, 0);
+  const auto copied = process_vm_readv(connection.pid, &local, 1, &remote, 1, 0);
   if (copied <= 0) {
-    transfer.failed = true;
+    const bool refused = copied < 0 && (errno == EPERM || errno == EFAULT);
+    if (refused && !connection.has_ended()) {
+      connection.reads_memory = false;
+      transfer.moved = 0;  // all of it is sent then
+    } else {
+      transfer.failed = true;
+    }
     return true;
   }
   transfer.moved += static_cast<std::size_t>(copied);
   if (transfer.moved < transfer.bytes) return false;
+  // If that process has ended, another one may have got its number and been read.
+  transfer.failed = connection.has_ended();
+  if (transfer.failed) return true;
   transfer.done = true;
   transfer.peer->link.write({.kind = Frame::Kind::done, .sender = transfer.sender});
   return true;

@@ -46,8 +46,9 @@ class NativeWire final : public host::Wire, private FrameSink {
   void wake() override { bell_.ring(); }
 
   /// Tells all others that this rank will send nothing more. With `wait`, returns when all others have said so too, or
-  /// have ended, or the time has passed, so that what was written reaches them.
-  void say_goodbye(bool wait, std::chrono::milliseconds at_most);
+  /// have ended, or the time has passed, so that what was written reaches them. Returns whether all have: then none of
+  /// them needs this rank's memory any more.
+  bool say_goodbye(bool wait, std::chrono::milliseconds at_most);
 
  private:
   /// A message that has arrived or was announced, and is not matched.
@@ -102,8 +103,11 @@ class NativeWire final : public host::Wire, private FrameSink {
   void end(Peer& peer);
   void read_events();
   host::Request receive_offered(Peer& peer, std::byte* data);
-  /// Copies the next piece of a message from the other rank's memory; returns whether the transfer is over.
+  /// Copies the next piece of a message from the other rank's memory; returns whether no more is to be copied: the
+  /// transfer is done or failed, or the memory cannot be read, and the bytes must be asked for.
   bool copy_piece(Transfer& transfer);
+  /// Asks for the bytes of an announced message.
+  static void ask_for(const Transfer& transfer, host::Request id);
 
   Connections connections_;
   FileDescriptor epoll_;  // sockets and the own pipe; none on a single host

@@ -1,6 +1,5 @@
 // The other ranks' processes: connections, sleeping until one of them has something, and their ends.
 #include <poll.h>
-#include <signal.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "core/base/error.h"
 #include "core/comm/native/ring_pipe.h"
 #include "core/comm/native/wire.h"
 
@@ -18,13 +18,6 @@ namespace {
 // needs the core.
 constexpr std::chrono::microseconds kSpin{50}, kCrowdedSpin{20};
 
-/// Whether a process has ended, also when its parent has not asked for its exit code.
-bool has_ended(const Connection& connection) {
-  if (!connection.process) return kill(connection.pid, 0) != 0 && errno == ESRCH;
-  pollfd ended{connection.process.get(), POLLIN, 0};
-  return poll(&ended, 1, 0) > 0;
-}
-
 }  // namespace
 
 NativeWire::NativeWire(Connections connections)
@@ -32,7 +25,8 @@ NativeWire::NativeWire(Connections connections)
       epoll_(connections_.wake_reads ? epoll_create1(EPOLL_CLOEXEC) : -1),
       bell_(connections_.own->bell()),
       spin_(connections_.on_this_host <= static_cast<int>(std::thread::hardware_concurrency()) ? kSpin : kCrowdedSpin) {
-  if (epoll_) {
+  if (connections_.wake_reads) {
+    if (!epoll_) throw CommError(no_descriptor("cannot create an epoll", errno));
     epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connections_.wake_reads.get(), &event);
     bell_.also_write(connections_.wake_writes.get());
@@ -47,7 +41,8 @@ NativeWire::NativeWire(Connections connections)
       if (peer.connection.wake) bell.also_write(peer.connection.wake.get());
       peer.link.open(std::make_unique<RingPipe>(*connections_.own, connections_.rank, *segment, rank, bell));
     } else {
-      auto pipe = std::make_unique<SocketPipe>(std::move(peer.connection.socket), epoll_.get(), &peer);
+      auto pipe =
+          std::make_unique<SocketPipe>(std::move(peer.connection.socket), epoll_.get(), &peer, connections_.timeout);
       peer.socket = pipe.get();
       peer.link.open(std::move(pipe));
     }
@@ -93,7 +88,7 @@ void NativeWire::end(Peer& peer) {
 
 void NativeWire::check_peers() {
   for (auto* peer : open_) {
-    if (peer->gone || peer->socket != nullptr || !has_ended(peer->connection)) continue;
+    if (peer->gone || peer->socket != nullptr || !peer->connection.has_ended()) continue;
     while (peer->offered || peer->link.readable())  // what it wrote before
       if (!peer->link.read() && !peer->offered) break;
     peer->gone = true;
@@ -117,19 +112,23 @@ void NativeWire::sleep(std::uint32_t ticket, host::Clock::duration at_most) {
   Doorbell(connections_.own->bell()).ring();  // another sleeping thread watches the sockets from now on
 }
 
-void NativeWire::say_goodbye(bool wait, std::chrono::milliseconds at_most) {
+bool NativeWire::say_goodbye(bool wait, std::chrono::milliseconds at_most) {
   for (auto* peer : open_)
     if (!peer->gone) peer->link.write({});
   const auto until = host::Clock::now() + at_most;
   for (;;) {
     const auto ticket = prepare_sleep();
-    progress();
+    const bool more = progress();
     check_peers();
     const bool over = std::all_of(open_.begin(), open_.end(), [](const Peer* peer) {
       return peer->gone || (peer->ended != 0 && peer->link.idle());
     });
-    if (!wait || over || host::Clock::now() >= until) return cancel_sleep();
-    sleep(ticket, std::chrono::milliseconds(100));
+    const bool leave = !wait || over || host::Clock::now() >= until;
+    if (leave || more)
+      cancel_sleep();
+    else
+      sleep(ticket, std::chrono::milliseconds(100));
+    if (leave) return over;
   }
 }
 

@@ -146,19 +146,28 @@ TEST(NativeWire, wakes_a_sleeping_rank) {
   sender.join();
 }
 
-TEST(NativeWire, refuses_ranks_of_another_version) {
-  c10d::HashStore store;
-  std::thread other([&] {
-    (void)decide_by_store(store, 1, 2, "cards/", "9.9.9\nanything", [](const auto&) { return std::string(); });
-  });
-  try {
-    (void)connect_ranks(two_ranks(0), store, kPatience);
-    ADD_FAILURE() << "connected";
-  } catch (const CommError& error) {
-    for (const std::string word : {"rank 1 runs Trireme 9.9.9", "rank 0 runs " TRIREME_VERSION})
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+TEST(NativeWire, refuses_ranks_that_failed_or_have_another_version) {
+  struct Case {
+    std::string says;
+    std::vector<std::string> words;
+  };
+  const std::vector<Case> cases{
+      {"9.9.9\nanything", {"rank 1 runs Trireme 9.9.9", "rank 0 runs " TRIREME_VERSION}},
+      {"failed: cannot create shared memory", {"rank 1: cannot create shared memory"}},
+  };
+  for (const auto& [says, words] : cases) {
+    c10d::HashStore store;
+    std::string answer;
+    std::thread other([&] { answer = decide_by_store(store, 1, 2, "cards/", says, [](const auto&) { return ""; }); });
+    try {
+      (void)connect_ranks(two_ranks(0), store, kPatience);
+      ADD_FAILURE() << "connected";
+    } catch (const CommError& error) {
+      for (const auto& word : words) EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+    other.join();
+    EXPECT_NE(answer.find(words[0]), std::string::npos) << answer;  // the other rank learns it as well
   }
-  other.join();
 }
 
 }  // namespace
