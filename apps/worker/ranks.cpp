@@ -19,7 +19,10 @@ namespace {
 
 // Waits so that rank 0 can report the same error and end all ranks, but not too long for the user. When ranks share
 // cores, more of them means a later start.
-void let_lower_ranks_speak(const comm::LaunchInfo& info) {
+void let_others_speak(const comm::LaunchInfo& info, int exit_code) {
+  // Our launcher ends the ranks that have lost a peer, and reports why that one ended.
+  if (info.launcher == comm::Launcher::launch && exit_code == static_cast<int>(ExitCode::communication))
+    std::this_thread::sleep_for(std::chrono::seconds(2));
   if (info.rank == 0) return;
   const auto cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const auto wait = std::chrono::milliseconds(3000 + 100 * std::min(info.rank, 50));
@@ -30,7 +33,7 @@ void let_lower_ranks_speak(const comm::LaunchInfo& info) {
 int say(const Verdict& verdict, const comm::LaunchInfo& info) {
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
-  let_lower_ranks_speak(info);
+  let_others_speak(info, verdict.exit_code);
   say_error(message_of(verdict), info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "");
   return verdict.exit_code;
 }

@@ -217,7 +217,6 @@ Connections connect_ranks(const LaunchInfo& info, c10d::Store& store, std::chron
   Connections made;
   made.rank = info.rank;
   made.size = info.size;
-  made.timeout = timeout;
   made.others.resize(static_cast<std::size_t>(info.size));
 #ifdef PR_SET_PTRACER
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // where the kernel lets only ancestors read a process's memory

@@ -30,7 +30,6 @@ struct Connection {
 
 struct Connections {
   int rank = 0, size = 1;
-  std::chrono::milliseconds timeout{};  ///< the World's
   std::optional<Segment> own;
   std::vector<Connection> others;            ///< by world rank; this rank's own is empty
   FileDescriptor wake_reads, wake_writes;    ///< this rank's pipe, when there are several hosts

@@ -1,7 +1,6 @@
 // SocketPipe: a pipe to a rank of another host, over a TCP connection.
 #pragma once
 
-#include <chrono>
 #include <memory>
 
 #include "core/comm/native/file_descriptor.h"
@@ -14,8 +13,7 @@ class SocketPipe final : public Pipe {
   /// @param socket a connected socket.
   /// @param epoll watches the socket, with `tag` as its data: for arriving bytes, and for room after a put() that could
   /// not write everything. It must outlive the pipe.
-  /// @param patience the connection breaks when the other host has not answered for so long.
-  SocketPipe(FileDescriptor socket, int epoll, void* tag, std::chrono::milliseconds patience);
+  SocketPipe(FileDescriptor socket, int epoll, void* tag);
   ~SocketPipe() override;
   std::size_t put(std::span<const iovec> parts) override;
   std::size_t get(void* data, std::size_t bytes) override;

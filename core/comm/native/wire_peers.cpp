@@ -41,8 +41,7 @@ NativeWire::NativeWire(Connections connections)
       if (peer.connection.wake) bell.also_write(peer.connection.wake.get());
       peer.link.open(std::make_unique<RingPipe>(*connections_.own, connections_.rank, *segment, rank, bell));
     } else {
-      auto pipe =
-          std::make_unique<SocketPipe>(std::move(peer.connection.socket), epoll_.get(), &peer, connections_.timeout);
+      auto pipe = std::make_unique<SocketPipe>(std::move(peer.connection.socket), epoll_.get(), &peer);
       peer.socket = pipe.get();
       peer.link.open(std::move(pipe));
     }
