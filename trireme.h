@@ -34,6 +34,7 @@
 #include "core/nn/rms_norm.h"
 #include "core/nn/tokens.h"
 #include "core/optim/curves.h"
+#include "core/optim/fused_adamw.h"
 #include "core/optim/hybrid_adam.h"
 #include "core/optim/sgd.h"
 #include "core/optim/slotwise.h"

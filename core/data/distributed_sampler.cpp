@@ -1,10 +1,12 @@
 #include "core/data/distributed_sampler.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/data/sampler.h"
+#include "core/shard/placement.h"
 
 namespace trireme::data {
 namespace {
@@ -34,6 +36,8 @@ DistributedSampler::DistributedSampler(std::shared_ptr<const Dataset> dataset, i
                   dataset ? dataset->size() : 0, ranks, rank);
   TRIREME_REQUIRE(!(options.drop_last && options.even),
                   "DistributedSampler: drop_last leaves out samples, and even repeats some; set only one of the two");
+  TRIREME_REQUIRE(options.global_batch >= 0, "DistributedSampler: global_batch = {} must be at least 0",
+                  options.global_batch);
   order_ = [set = std::move(dataset), options](std::int64_t epoch) {
     return epoch_order(*set, options.shuffle, options.seed, epoch);
   };
@@ -48,8 +52,13 @@ void DistributedSampler::set_epoch(std::int64_t epoch) {
   if (options_.drop_last) end = samples / ranks_ * ranks_;
   if (options_.even) end = (samples + ranks_ - 1) / ranks_ * ranks_;
   indices_.clear();
-  for (std::int64_t at = rank_; at < end; at += ranks_)
-    indices_.push_back(order[static_cast<std::size_t>(at % samples)]);
+  const auto add = [&](std::int64_t at) { indices_.push_back(order[static_cast<std::size_t>(at % samples)]); };
+  const auto batch = options_.global_batch;
+  for (std::int64_t at = rank_; batch == 0 && at < end; at += ranks_) add(at);
+  for (std::int64_t begin = 0; batch > 0 && begin < end; begin += batch) {
+    const auto part = shard::split(std::min(batch, end - begin), ranks_, rank_);
+    for (auto at = begin + part.begin; at < begin + part.end; ++at) add(at);
+  }
   epoch_ = epoch;
 }
 

@@ -29,6 +29,9 @@ struct DistributedSamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;
   bool drop_last = false;  ///< leaves out the last samples of the order that do not give each rank one more
+  /// 0: rank r has every N-th position, as with PyTorch. Else it has the r-th part of each batch of so many positions,
+  /// as in Trireme's loaders: the ranks then add up the same samples, and the results are equal in every bit.
+  std::int64_t global_batch = 0;
   bool even = false;  ///< repeats the first samples of the order until all ranks have equally many, as PyTorch does
 };
 

@@ -6,7 +6,6 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <torch/optim/adamw.h>
 
 #include <algorithm>
 #include <vector>
@@ -62,9 +61,10 @@ int train(const comm::World& world, const std::string& folder, at::ScalarType dt
   // Trireme's layers get their memory, and their weights by name, here.
   nn::materialize(*trireme::model_source(net).model, kSeed, dtype, world.device());
   auto model = trireme::ddp(net, world.group());
-  torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.01));
+  // torch::optim::AdamW in one kernel, as the other levels have it: in fp32 the weights are then equal, too.
+  trireme::optim::FusedAdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.01));
 
-  trireme::DistributedSampler sampler(mnist.train, world.size(), world.rank(), {.seed = kSeed});
+  trireme::DistributedSampler sampler(mnist.train, world.size(), world.rank(), {.seed = kSeed, .global_batch = kBatch});
   std::int64_t step = 0;
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
     sampler.set_epoch(epoch);

@@ -122,6 +122,25 @@ TEST(DistributedSampler, HasTheOrderOfTheLoaders) {
   }
 }
 
+TEST(DistributedSampler, DividesGlobalBatchesAsTheLoadersDo) {
+  constexpr std::int64_t kSamples = 22, kGlobal = 7;
+  for (const int ranks : {1, 2, 3}) {
+    const DistributedSampler whole(kSamples, 1, 0, {.seed = 9});
+    std::vector<DistributedSampler> samplers;
+    for (int rank = 0; rank < ranks; ++rank)
+      samplers.emplace_back(kSamples, ranks, rank, DistributedSamplerOptions{.seed = 9, .global_batch = kGlobal});
+    std::vector<std::int64_t> joined;
+    std::vector<std::size_t> next(static_cast<std::size_t>(ranks), 0);
+    for (std::int64_t begin = 0; begin < kSamples; begin += kGlobal)
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto share = shard::split(std::min(kGlobal, kSamples - begin), ranks, rank).size();
+        const auto r = static_cast<std::size_t>(rank);
+        for (std::int64_t i = 0; i < share; ++i) joined.push_back(samplers[r].indices().at(next[r]++));
+      }
+    EXPECT_EQ(joined, whole.indices()) << ranks << " ranks";
+  }
+}
+
 TEST(DistributedSampler, GivesAllRanksTheSameSizeOnRequest) {
   std::map<std::int64_t, int> even, dropped;
   for (int rank = 0; rank < 4; ++rank) {

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/optim/fused_adamw.h"
 #include "core/optim/hybrid_adam.h"
 #include "core/optim/lion.h"
 #include "core/optim/sgd.h"
@@ -280,6 +281,36 @@ TEST(Optimizer, CudaEqualsCpu) {
                 1e-13)
           << name;
   }
+}
+
+TEST(FusedAdamW, UpdatesAsHybridAdamBitForBit) {
+  const auto make = [] {
+    std::vector<at::Tensor> all;
+    for (auto& [name, value] : start_tensors(at::kFloat)) all.push_back(value);
+    return all;
+  };
+  const auto values = make(), expected = make();
+  FusedAdamW fused(values, torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
+  OptimizerOptions options{.lr = 1e-2, .weight_decay = 0.1};
+  std::vector<NamedTensor> named;
+  for (std::size_t i = 0; i < expected.size(); ++i) named.push_back({std::to_string(i), expected[i]});
+  const auto hybrid = optim::make(options, make_groups(options, named));
+  for (int step = 0; step < 4; ++step) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      // The first tensor has no gradient in the first step, so its count of steps is another one.
+      const bool has_grad = i > 0 || step > 0;
+      const auto grad =
+          has_grad ? at::full_like(values[i].detach(), 0.1 * static_cast<double>(step + 1)) * values[i].detach()
+                   : at::Tensor();
+      values[i].mutable_grad() = grad;
+      hybrid->groups()[0].slots[i].grad = has_grad ? grad.clone() : at::Tensor();
+    }
+    fused.step();
+    hybrid->step(1e-2);
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_TRUE(at::equal(values[i], expected[i])) << i;
+  FusedAdamW with_amsgrad(values, torch::optim::AdamWOptions(1e-2).amsgrad(true));
+  EXPECT_THROW(with_amsgrad.step(), UsageError);
 }
 
 }  // namespace
