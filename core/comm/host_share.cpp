@@ -17,31 +17,15 @@
 #include <thread>
 #include <utility>
 
+#include "core/comm/file_descriptor.h"
+
 namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kServed = std::chrono::minutes(1);
 
-/// A file descriptor that the destructor closes.
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-  [[nodiscard]] int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-Socket open_socket() { return Socket(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+FileDescriptor open_socket() { return FileDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
 /// An address in the abstract namespace, which leaves no file behind.
 std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
@@ -52,16 +36,16 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
 }
 
-bool same_user(const Socket& peer) {
+bool same_user(const FileDescriptor& peer) {
   ucred who{};
   socklen_t length = sizeof who;
-  return getsockopt(peer.fd(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
+  return getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
 }
 
-bool send_all(const Socket& to, const void* data, std::size_t bytes) {
+bool send_all(const FileDescriptor& to, const void* data, std::size_t bytes) {
   const auto* at = static_cast<const char*>(data);
   while (bytes > 0) {
-    const auto sent = send(to.fd(), at, bytes, MSG_NOSIGNAL);
+    const auto sent = send(to.get(), at, bytes, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) return false;
     at += sent;
@@ -70,10 +54,10 @@ bool send_all(const Socket& to, const void* data, std::size_t bytes) {
   return true;
 }
 
-bool receive_all(const Socket& from, void* data, std::size_t bytes) {
+bool receive_all(const FileDescriptor& from, void* data, std::size_t bytes) {
   auto* at = static_cast<char*>(data);
   while (bytes > 0) {
-    const auto got = recv(from.fd(), at, bytes, 0);
+    const auto got = recv(from.get(), at, bytes, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return false;
     at += got;
@@ -83,19 +67,19 @@ bool receive_all(const Socket& from, void* data, std::size_t bytes) {
 }
 
 /// Sends the text to `others` ranks, then returns.
-void serve(Socket listening, const std::string& text, int others) {
+void serve(FileDescriptor listening, const std::string& text, int others) {
   const auto until = Clock::now() + kServed;
   while (others > 0) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
-    pollfd waiting{listening.fd(), POLLIN, 0};
+    pollfd waiting{listening.get(), POLLIN, 0};
     if (left <= 0) return;
     const int ready = poll(&waiting, 1, static_cast<int>(left));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return;
-    const Socket other(accept4(listening.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (other.fd() < 0 || !same_user(other)) continue;
+    const FileDescriptor other(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (other.get() < 0 || !same_user(other)) continue;
     // The last rank may ask for another text of this name as soon as it has received this one.
-    if (--others == 0) listening = Socket();
+    if (--others == 0) listening = FileDescriptor();
     const std::uint64_t size = text.size();
     if (send_all(other, &size, sizeof size)) send_all(other, text.data(), text.size());
   }
@@ -106,7 +90,7 @@ std::optional<std::string> read_key(const std::string& name, std::chrono::millis
   const auto until = Clock::now() + patience;
   do {
     const auto first = open_socket();
-    if (connect(first.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {  // not listening yet
+    if (connect(first.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {  // not listening yet
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       continue;
     }
@@ -132,8 +116,8 @@ std::string share_on_host(const LaunchInfo& info, const std::string& name, const
   // Listens before make() is called, so that the other ranks wait for it instead of calling it too.
   auto listening = open_socket();
   const auto [address, length] = address_of(key);
-  if (bind(listening.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      listen(listening.fd(), info.local_size) != 0)
+  if (bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(listening.get(), info.local_size) != 0)
     return make();
   auto text = make();
   std::thread(serve, std::move(listening), text, info.local_size - 1).detach();

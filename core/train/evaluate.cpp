@@ -79,23 +79,29 @@ class Sums {
 EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, const Task& task,
                        const TaskReport* report) {
   const auto begin = std::chrono::steady_clock::now();
-  const at::NoGradGuard no_grad;
-  run.model->train(false);
   Sums sums(task.metrics(), report, booster.mesh().world().device());
-  loader.start_epoch(0);
-  while (auto step = loader.next())
-    for (const auto& batch : step->micro) {
-      // This also runs on a rank without samples: all-gathers of a model's weights need every rank.
-      const auto outputs = run.model->forward(batch);
-      if (batch.size() > 0 && !outputs.empty()) sums.add(task, outputs, batch);
-    }
-  run.model->train(true);
+  forward_all(run, loader,
+              [&](const nn::Tensors& outputs, const data::Batch& batch) { sums.add(task, outputs, batch); });
   auto result = sums.total(booster.loss_group());
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
 
 }  // namespace
+
+void forward_all(Boosted& run, data::Loader& loader,
+                 const std::function<void(const nn::Tensors& outputs, const data::Batch& batch)>& use) {
+  const at::NoGradGuard no_grad;
+  run.model->train(false);
+  loader.start_epoch(0);
+  while (auto step = loader.next())
+    for (const auto& batch : step->micro) {
+      // This also runs on a rank without samples: all-gathers of a model's weights need every rank.
+      const auto outputs = run.model->forward(batch);
+      if (batch.size() > 0 && !outputs.empty()) use(outputs, batch);
+    }
+  run.model->train(true);
+}
 
 double EvalResult::value(const std::string& name) const {
   if (name == kLoss) return loss;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -30,7 +31,12 @@ std::string metric_text(const Metric& metric, double value);
 /// {"loss": ..., "accuracy": ..., "top_k": ..., "k": 5, ...}
 nlohmann::json to_json(const EvalResult& result);
 
-/// Collective over the data-parallel ranks; leaves the model in evaluation mode. `task`: null for the one that the
+/// Calls `use` with the model's outputs for each batch that has samples on this rank, without graph. Collective over
+/// the data-parallel ranks; leaves the model in training mode.
+void forward_all(Boosted& run, data::Loader& loader,
+                 const std::function<void(const nn::Tensors& outputs, const data::Batch& batch)>& use);
+
+/// Collective over the data-parallel ranks; leaves the model in training mode. `task`: null for the one that the
 /// model is trained for. `report`: also measured, unless it is null.
 /// @throws DataError (no sample could be read, or no label counts), OutOfMemoryError
 EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task = nullptr,

@@ -1,6 +1,5 @@
 #include "core/train/predict.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -14,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/text.h"
+#include "core/train/evaluate.h"
 #include "core/train/out_of_memory.h"
 
 namespace trireme::train {
@@ -54,16 +54,9 @@ Rows joined_rows(const std::vector<Rows>& parts) {
 
 /// This rank's samples; nothing on a rank that has no outputs.
 Rows own_rows(Boosted& run, data::Loader& loader) {
-  const at::NoGradGuard no_grad;
-  run.model->train(false);
   std::vector<Rows> parts;
-  loader.start_epoch(0);
-  while (auto step = loader.next())
-    for (const auto& batch : step->micro) {
-      const auto outputs = run.model->forward(batch);
-      if (batch.size() > 0 && !outputs.empty()) parts.push_back(rows_of(outputs, batch));
-    }
-  run.model->train(true);
+  forward_all(run, loader,
+              [&](const nn::Tensors& outputs, const data::Batch& batch) { parts.push_back(rows_of(outputs, batch)); });
   return joined_rows(parts);
 }
 

@@ -70,7 +70,7 @@ void Trainer::run_all() {
       ++state_.at.epoch;
       state_.at.step_in_epoch = 0;
     }
-    if (p_.plan.saves_epochs || is_over() || is_due(p_.config.run.checkpoint_every)) save();
+    if (p_.plan.saves_epochs || is_over() || is_save_due()) save();
   }
   result_ = end();
   if (p_.plan.loads_best_at_end && !result_->best_is_last() && !best_model_.load(booster_, run_))
@@ -94,14 +94,13 @@ void Trainer::train_epoch() {
   while (auto batch = run_.loader->next()) {
     train_step(*batch);
     if (is_over() || is_epoch_done()) break;  // the end of an epoch has its own evaluation and checkpoint
-    if (is_due(p_.config.train.eval_every.value_or(0))) validate(std::nullopt);
+    if (is_evaluation_due()) validate(std::nullopt);
     if (is_over()) break;
-    if (is_due(p_.config.run.checkpoint_every)) save();
+    if (is_save_due()) save();
   }
   readback_.drain();
   flop_rate_.add_wait(since(last_step_));
-  if ((p_.plan.evaluates_epochs || is_due(p_.config.train.eval_every.value_or(0))) &&
-      state_.last.step != state_.at.global_step)
+  if ((p_.plan.evaluates_epochs || is_evaluation_due()) && state_.last.step != state_.at.global_step)
     validate(epoch_begin);
   call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
 }
@@ -175,7 +174,7 @@ void Trainer::validated(const EvalResult& eval, const std::optional<EpochEnd>& e
   if (is_best) {
     state_.best = state_.last;
     state_.evaluations_since_best = 0;
-  } else if (is_epoch_done() || is_due(p_.config.train.eval_every.value_or(0))) {
+  } else if (is_epoch_done() || is_evaluation_due()) {
     // A stop has an evaluation that the training without it has not; a resumed run must count the same ones.
     ++state_.evaluations_since_best;
   }

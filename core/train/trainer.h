@@ -81,6 +81,8 @@ class Trainer {
 
   void boost();
   [[nodiscard]] EpochEnd epoch_end(Clock::time_point begin) const;
+  [[nodiscard]] bool is_evaluation_due() const { return is_due(p_.config.train.eval_every.value_or(0)); }
+  [[nodiscard]] bool is_save_due() const { return is_due(p_.config.run.checkpoint_every); }
   [[nodiscard]] bool is_due(std::int64_t every) const { return every > 0 && state_.at.global_step % every == 0; }
   [[nodiscard]] bool is_epoch_done() const { return state_.at.step_in_epoch == run_.loader->steps_per_epoch(); }
   [[nodiscard]] bool is_over() const;

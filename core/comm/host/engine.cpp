@@ -89,9 +89,9 @@ bool Engine::poll(Operations& finished) {
     try {
       step = operation.advance();
     } catch (...) {
-      operation.fail(std::current_exception());
-      if (operation.has_requests()) broken_.push_back(active_[i]);
-      step = Operation::Step::finished;
+      moved = true;
+      fail_at(i, std::current_exception(), finished);
+      continue;
     }
     moved |= step != Operation::Step::waiting;
     device_copies |= operation.waits_for_device();

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/comm/native/file_descriptor.h"
+#include "core/comm/file_descriptor.h"
 #include "core/comm/native/segment.h"
 #include "core/comm/world.h"
 

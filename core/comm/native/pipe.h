@@ -18,7 +18,7 @@ class Pipe {
   virtual std::size_t get(void* data, std::size_t bytes) = 0;
   /// Whether the other side closed it, or it broke; what has arrived before has been read then.
   [[nodiscard]] virtual bool closed() const { return false; }
-  /// Whether get() may find something, at less cost than asking it.
+  /// Whether get() may find something, at less cost than calling it.
   [[nodiscard]] virtual bool readable() const = 0;
 };
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "core/comm/native/file_descriptor.h"
+#include "core/comm/file_descriptor.h"
 #include "core/comm/native/pipe.h"
 
 namespace trireme::comm::native {

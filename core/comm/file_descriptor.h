@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace trireme::comm::native {
+namespace trireme::comm {
 
 class FileDescriptor {
  public:
@@ -35,4 +35,4 @@ inline std::string no_descriptor(const char* what, int error) {
   return fmt::format("{}: {}{}", what, std::strerror(error), exhausted ? "; raise the limit with `ulimit -n`" : "");
 }
 
-}  // namespace trireme::comm::native
+}  // namespace trireme::comm
