@@ -14,9 +14,9 @@ ImageDataset::ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions
 
 std::vector<nn::SampleTensor> ImageDataset::combined_targets() const { return transform_.combined_targets(); }
 
-std::vector<std::int64_t> ImageDataset::order(std::uint64_t seed, std::int64_t epoch) const {
-  auto of_source = source_->order(seed, epoch);
-  return of_source ? *std::move(of_source) : Dataset::order(seed, epoch);
+std::vector<std::int64_t> ImageDataset::order(const data::Shuffle& shuffle) const {
+  auto of_source = source_->order(shuffle);
+  return of_source ? *std::move(of_source) : Dataset::order(shuffle);
 }
 
 nn::DataSpec ImageDataset::spec() {

@@ -26,7 +26,7 @@ class ImageDataset : public data::RowDataset {
 
   [[nodiscard]] std::int64_t size() const override { return source_->size(); }
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override;
-  [[nodiscard]] std::vector<std::int64_t> order(std::uint64_t seed, std::int64_t epoch) const override;
+  [[nodiscard]] std::vector<std::int64_t> order(const data::Shuffle& shuffle) const override;
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
   [[nodiscard]] nn::DataSpec spec() override;
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/data/dataset.h"
+
 namespace trireme::datasets {
 
 /// Thread-safe; the same index always gives the same pixels.
@@ -18,8 +20,7 @@ class PixelSource {
   [[nodiscard]] virtual std::int64_t label(std::int64_t index) const = 0;
   [[nodiscard]] virtual std::int64_t channels() const { return 3; }
   /// An order of a shuffled epoch in which this source is read faster; nullopt: data::Dataset's default.
-  [[nodiscard]] virtual std::optional<std::vector<std::int64_t>> order(std::uint64_t /*seed*/,
-                                                                       std::int64_t /*epoch*/) const {
+  [[nodiscard]] virtual std::optional<std::vector<std::int64_t>> order(const data::Shuffle& /*shuffle*/) const {
     return std::nullopt;
   }
   /// uint8 [H, W, channels]. @throws DataError that names the file.

@@ -47,8 +47,8 @@ class TarSource : public PixelSource {
   }
   [[nodiscard]] std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   [[nodiscard]] std::int64_t label(std::int64_t index) const override { return find(index).second.label; }
-  [[nodiscard]] std::optional<std::vector<std::int64_t>> order(std::uint64_t seed, std::int64_t epoch) const override {
-    return shard_order(sizes_, buffer_, seed, epoch);
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> order(const data::Shuffle& shuffle) const override {
+    return shard_order(sizes_, buffer_, shuffle.seed, shuffle.epoch);
   }
   [[nodiscard]] at::Tensor load(std::int64_t index) const override {
     const auto& [shard, image] = find(index);

@@ -44,6 +44,16 @@ inline void check_one_output(const nn::DataSpec& data, const std::string& model)
                     model, labels == nullptr ? "labels" : labels->text()));
 }
 
+/// The number of token ids: that of the data's tokenizer unless it is set. @throws ConfigError when the data have more
+inline void fill_vocabulary(std::optional<std::int64_t>& vocab_size, const nn::DataSpec& data, std::int64_t fallback) {
+  fill(vocab_size, data.vocabulary > 0 ? data.vocabulary : fallback);
+  if (*vocab_size < data.vocabulary)
+    throw ConfigError(fmt::format(
+        "model.vocab_size: {} is fewer than the {} tokens of the data's tokenizer; leave it out, or choose the "
+        "tokenizer of the weights",
+        *vocab_size, data.vocabulary));
+}
+
 /// For models of text: the data have input_ids [tokens], no more than the model's positions. @throws ConfigError
 inline void check_token_ids(const nn::DataSpec& data, const std::string& model, std::int64_t max_positions) {
   const auto& ids = data.required_input("input_ids", fmt::format("model \"{}\"", model));

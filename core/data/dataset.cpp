@@ -70,9 +70,10 @@ nn::DataSpec Dataset::spec() {
   throw DataError("the data set has no sample that can be read");
 }
 
-std::vector<std::int64_t> Dataset::order(std::uint64_t seed, std::int64_t epoch) const {
-  return random::permutation(random::mix(random::mix(seed, random::hash("shuffle")), static_cast<std::uint64_t>(epoch)),
-                             size());
+std::vector<std::int64_t> Dataset::order(const Shuffle& shuffle) const {
+  return random::permutation(
+      random::mix(random::mix(shuffle.seed, random::hash("shuffle")), static_cast<std::uint64_t>(shuffle.epoch)),
+      size());
 }
 
 Sample Dataset::collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) {

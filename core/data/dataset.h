@@ -28,6 +28,13 @@ nn::NamedTensors class_label(std::int64_t label);
 
 class RowSamples;
 
+/// An epoch in shuffled order.
+struct Shuffle {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;
+  std::int64_t global_batch = 0;  ///< consecutive samples that a step takes, of all ranks; 0: unknown
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -52,8 +59,8 @@ class Dataset {
   [[nodiscard]] virtual std::vector<nn::SampleTensor> combined_targets() const { return {}; }
   /// The sample indices of a shuffled epoch, in order: a permutation of 0 to size() - 1 that depends on its arguments
   /// alone. By default each permutation is equally likely; override it for samples that are read faster in another
-  /// order.
-  [[nodiscard]] virtual std::vector<std::int64_t> order(std::uint64_t seed, std::int64_t epoch) const;
+  /// order, or that are of like lengths in each step.
+  [[nodiscard]] virtual std::vector<std::int64_t> order(const Shuffle& shuffle) const;
   /// The indices of the samples that get() has found unreadable so far.
   [[nodiscard]] virtual std::vector<std::int64_t> skipped() const { return {}; }
 };

@@ -29,9 +29,7 @@ class DatasetAround : public Dataset {
   }
   [[nodiscard]] RowSamples* rows() override { return of_->rows(); }
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override { return of_->combined_targets(); }
-  [[nodiscard]] std::vector<std::int64_t> order(std::uint64_t seed, std::int64_t epoch) const override {
-    return of_->order(seed, epoch);
-  }
+  [[nodiscard]] std::vector<std::int64_t> order(const Shuffle& shuffle) const override { return of_->order(shuffle); }
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return of_->skipped(); }
 
  protected:

@@ -39,7 +39,8 @@ DistributedSampler::DistributedSampler(std::shared_ptr<const Dataset> dataset, i
   TRIREME_REQUIRE(options.global_batch >= 0, "DistributedSampler: global_batch = {} must be at least 0",
                   options.global_batch);
   order_ = [set = std::move(dataset), options](std::int64_t epoch) {
-    return epoch_order(*set, options.shuffle, options.seed, epoch);
+    return epoch_order(
+        *set, options.shuffle ? std::optional(Shuffle{options.seed, epoch, options.global_batch}) : std::nullopt);
   };
   set_epoch(0);
 }

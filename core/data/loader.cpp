@@ -127,7 +127,9 @@ void Loader::start_epoch(std::int64_t epoch, std::int64_t first_step) {
   TRIREME_REQUIRE(epoch >= 0 && first_step >= 0 && first_step <= steps_per_epoch(),
                   "Loader::start_epoch({}, {}): epochs count from 0, and this one has {} steps", epoch, first_step,
                   steps_per_epoch());
-  s.order = epoch_order(*s.dataset, s.options.shuffle, s.options.seed, epoch);
+  s.order =
+      epoch_order(*s.dataset, s.options.shuffle ? std::optional(Shuffle{s.options.seed, epoch, s.options.global_batch})
+                                                : std::nullopt);
   s.started = true;
   s.epoch = epoch;
   s.scheduled = first_step;

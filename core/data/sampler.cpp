@@ -34,14 +34,14 @@ StepPlan Sampler::step(std::int64_t step, int dp_rank) const {
   return plan;
 }
 
-std::vector<std::int64_t> epoch_order(const Dataset& dataset, bool shuffle, std::uint64_t seed, std::int64_t epoch) {
+std::vector<std::int64_t> epoch_order(const Dataset& dataset, const std::optional<Shuffle>& shuffle) {
   const auto samples = static_cast<std::size_t>(dataset.size());
   if (!shuffle) {
     std::vector<std::int64_t> order(samples);
     std::iota(order.begin(), order.end(), 0);
     return order;
   }
-  auto order = dataset.order(seed, epoch);
+  auto order = dataset.order(*shuffle);
   std::vector<bool> found(samples);
   for (const auto index : order)
     if (index >= 0 && index < dataset.size()) found[static_cast<std::size_t>(index)] = true;

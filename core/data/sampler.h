@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/data/dataset.h"
@@ -39,8 +40,8 @@ class Sampler {
   SamplerOptions options_;
 };
 
-/// Maps position to sample index for a whole epoch: Dataset::order(), or 0, 1, ... without shuffle.
+/// Maps position to sample index for a whole epoch: Dataset::order(), or 0, 1, ... if `shuffle` is unset.
 /// @throws UsageError when a data set's own order is no permutation of its samples
-std::vector<std::int64_t> epoch_order(const Dataset& dataset, bool shuffle, std::uint64_t seed, std::int64_t epoch);
+std::vector<std::int64_t> epoch_order(const Dataset& dataset, const std::optional<Shuffle>& shuffle);
 
 }  // namespace trireme::data

@@ -29,6 +29,7 @@ struct SampleTensor {
 struct DataSpec {
   std::vector<SampleTensor> inputs{}, targets{};
   std::int64_t classes = 0;                ///< labels are 0 to classes - 1; 0: there are no such labels
+  std::int64_t vocabulary = 0;             ///< token ids are 0 to vocabulary - 1; 0: unknown
   bool ignored_labels = true;              ///< some labels may be -100, which do not count; false: none is
   std::vector<std::string> class_names{};  ///< empty, or one per class
 

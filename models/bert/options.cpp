@@ -52,7 +52,9 @@ const Fields<Options>& fields() {
           .add("num_heads", &O::num_heads, "Number of attention heads; must divide hidden_size.",
                {.min = 1, .max = 1048576})
           .add("intermediate_size", &O::intermediate_size, "Hidden size of the MLP.", {.min = 1, .max = 1e12})
-          .add("vocab_size", &O::vocab_size, "Number of token ids. Unset: that of the loaded weights, else 30522.",
+          .add("vocab_size", &O::vocab_size,
+               "Number of token ids. Unset: that of the loaded weights, else of the data's "
+               "tokenizer, else 30522.",
                {.min = 1, .max = 1e9})
           .add("max_positions", &O::max_positions,
                "The longest sample, in tokens. Unset: that of the loaded weights, else 512.", {.min = 1, .max = 1e9})
@@ -75,7 +77,7 @@ const Fields<Options>& fields() {
 
 void resolve(Options& o, const nn::DataSpec& data) {
   fill_sizes(o);
-  fill<std::int64_t>(o.vocab_size, 30522);
+  fill_vocabulary(o.vocab_size, data, 30522);
   fill<std::int64_t>(o.max_positions, 512);
   fill<std::int64_t>(o.type_vocab_size, 2);
   fill<std::string>(o.hidden_act, "gelu");

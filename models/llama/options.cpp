@@ -55,7 +55,9 @@ const Fields<Options>& fields() {
                "Size of a head; even. Unset: that of the loaded weights or of the size, else hidden_size / num_heads.",
                {.min = 2, .max = 1048576})
           .add("intermediate_size", &O::intermediate_size, "Hidden size of the MLP.", {.min = 1, .max = 1e12})
-          .add("vocab_size", &O::vocab_size, "Number of token ids. Unset: that of the loaded weights, else 32000.",
+          .add("vocab_size", &O::vocab_size,
+               "Number of token ids. Unset: that of the loaded weights, else of the data's "
+               "tokenizer, else 32000.",
                {.min = 1, .max = 1e9})
           .add("max_positions", &O::max_positions,
                "The longest sample, in tokens. Unset: that of the loaded weights, else 2048.", {.min = 1, .max = 1e9})
@@ -89,7 +91,7 @@ void resolve(Options& o, const nn::DataSpec& data) {
                       *o.hidden_size, *o.num_heads));
     o.head_size = *o.hidden_size / *o.num_heads;
   }
-  fill<std::int64_t>(o.vocab_size, 32000);
+  fill_vocabulary(o.vocab_size, data, 32000);
   fill<std::int64_t>(o.max_positions, 2048);
   fill<std::string>(o.hidden_act, "silu");
   for (auto* flag : {&o.tied, &o.attention_bias, &o.mlp_bias}) fill(*flag, false);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <semaphore>
 #include <stdexcept>
 #include <string>
@@ -46,19 +47,34 @@ void work() {
   trireme::spawn(1, [](trireme::comm::World& world) { std::printf("world of %d\n", world.size()); });
 }
 
-/// Nothing is left after many calls, in a program that has threads and ignores the ends of children.
-void leak(int calls) {
+/// Pages that this process holds in memory.
+long resident_pages() {
+  long all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident;
+}
+
+/// Nothing is left after many calls, in a program that has threads and ignores the ends of children. `worlds`: the
+/// ranks meet in each call.
+void leak(int calls, bool worlds) {
   std::binary_semaphore finished(0);
   std::thread other([&] { finished.acquire(); });
   std::size_t descriptors = 0, threads = 0;
+  long pages = 0;
   for (int i = 0; i < calls; ++i) {
-    const auto texts = trireme::spawn(2, [](const LaunchInfo&) { return std::string("done"); });
-    if (texts != std::vector<std::string>{"done", "done"}) std::printf("call %d has lost its results\n", i);
+    if (worlds) {
+      trireme::spawn(2, [](trireme::comm::World& world) { world.group().barrier(); });
+    } else {
+      const auto texts = trireme::spawn(2, [](const LaunchInfo&) { return std::string("done"); });
+      if (texts != std::vector<std::string>{"done", "done"}) std::printf("call %d has lost its results\n", i);
+    }
     if (i == 0) {
       descriptors = entries_of("/proc/self/fd");
       threads = entries_of("/proc/self/task");
+      pages = resident_pages();
     }
   }
+  std::printf("resident pages after the first call %ld, since then %+ld\n", pages, resident_pages() - pages);
   const auto failing = [](const LaunchInfo& info) {
     if (info.rank == 1) throw trireme::ConfigError("wrong");
     std::this_thread::sleep_for(std::chrono::minutes(10));
@@ -102,7 +118,8 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "", how = argc > 2 ? argv[2] : "";
   try {
     if (what == "work") work();
-    if (what == "leak") leak(std::atoi(how.c_str()));
+    if (what == "leak") leak(std::atoi(how.c_str()), false);
+    if (what == "leak_worlds") leak(std::atoi(how.c_str()), true);
     if (what == "fail") fail(how);
     if (what == "sleep")
       trireme::spawn(2, [](const LaunchInfo&) { std::this_thread::sleep_for(std::chrono::minutes(10)); });

@@ -69,8 +69,8 @@ class Counted : public Dataset {
   explicit Counted(std::vector<std::int64_t> own = {}) : own_(std::move(own)) {}
   [[nodiscard]] std::int64_t size() const override { return 133; }
   std::optional<Sample> get(std::int64_t, std::int64_t, bool) override { return std::nullopt; }
-  [[nodiscard]] std::vector<std::int64_t> order(std::uint64_t seed, std::int64_t epoch) const override {
-    return own_.empty() ? Dataset::order(seed, epoch) : own_;
+  [[nodiscard]] std::vector<std::int64_t> order(const Shuffle& shuffle) const override {
+    return own_.empty() ? Dataset::order(shuffle) : own_;
   }
 
  private:
@@ -78,21 +78,21 @@ class Counted : public Dataset {
 };
 
 TEST(Sampler, AnEpochHoldsEachSampleOnceInItsOwnOrder) {
-  const auto a = epoch_order(Counted(), true, 5, 0), b = epoch_order(Counted(), true, 5, 1);
+  const auto a = epoch_order(Counted(), Shuffle{5, 0}), b = epoch_order(Counted(), Shuffle{5, 1});
   EXPECT_EQ(std::set<std::int64_t>(a.begin(), a.end()).size(), 133U);
   EXPECT_NE(a, b);
   EXPECT_EQ(b, random::permutation(random::mix(random::mix(5, random::hash("shuffle")), 1), 133))
       << "checkpoints rely on this order";
-  EXPECT_NE(a, epoch_order(Counted(), true, 6, 0)) << "another seed";
+  EXPECT_NE(a, epoch_order(Counted(), Shuffle{6, 0})) << "another seed";
   std::vector<std::int64_t> counting(133);
   std::iota(counting.begin(), counting.end(), 0);
-  EXPECT_EQ(epoch_order(Counted(b), false, 5, 3), counting);
-  EXPECT_EQ(epoch_order(Counted(b), true, 7, 3), b) << "a data set's own order";
+  EXPECT_EQ(epoch_order(Counted(b), std::nullopt), counting);
+  EXPECT_EQ(epoch_order(Counted(b), Shuffle{7, 3}), b) << "a data set's own order";
   auto twice = counting, outside = counting;
   twice[7] = 8;
   outside[7] = 133;
   for (const auto& wrong : {std::vector<std::int64_t>(132), twice, outside})
-    EXPECT_THROW(epoch_order(Counted(wrong), true, 5, 0), UsageError);
+    EXPECT_THROW(epoch_order(Counted(wrong), Shuffle{5, 0}), UsageError);
 }
 
 // The k-th batches of all ranks together are the k-th global batch of a loader, and no sample is missing or repeated.
