@@ -2,10 +2,12 @@
 """Compares the speed of Trireme's models besides the ViT with a PyTorch program, in turn on one machine: JSON.
 
     bench/models_vs_pytorch.py --model resnet18 --image 160 --batch 8 [--rounds 5] [--out FILE]
+    bench/models_vs_pytorch.py --model bert|gpt2|llama --seq 128 --batch 4
 
 The peer is a Python program given by --peer (or the variable PEER), by default ../shared/bench/model_ddp.py beside the
-project: torchvision's model under DDP over gloo, AdamW, random pixels. Trireme trains on a tensors data set of random
-pixels with as many classes. Both have 2 ranks of one thread. What is measured: vs_pytorch.py.
+project: torchvision's or transformers' model under DDP over gloo, AdamW, random pixels or tokens. Trireme trains on a
+tensors data set of random pixels or tokens with as many classes. Both have 2 ranks of one thread. What is measured:
+vs_pytorch.py.
 """
 import argparse
 import json
@@ -21,14 +23,24 @@ from pathlib import Path
 import vs_pytorch as base
 
 CLASSES, SAMPLES = 1000, 96
+VOCABULARY = 30522
+TEXT = """hidden_size = 256
+num_layers = 4
+num_heads = 4
+vocab_size = 30522
+"""
+# The keys of [model]: the peer's sizes.
+MODELS = {f"resnet{depth}": f'name = "resnet"\ndepth = {depth}' for depth in (18, 34, 50, 101, 152)}
+MODELS["bert"] = f'name = "bert"\n{TEXT}intermediate_size = 1024'
+MODELS["gpt2"] = f'name = "gpt2"\n{TEXT}dropout = 0.0\nattention_dropout = 0.0\nembedding_dropout = 0.0'
+MODELS["llama"] = f'name = "llama"\n{TEXT}num_key_value_heads = 2\nintermediate_size = 682\nmax_positions = 1024'
 CONFIG = """
 [run]
 dir = "{dir}"
 device = "cpu"
 keep_checkpoints = 0
 [model]
-name = "resnet"
-depth = {depth}
+{model}
 [data]
 name = "tensors"
 path = "{data}"
@@ -45,8 +57,9 @@ lr = 1e-4
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--model", choices=[f"resnet{depth}" for depth in (18, 34, 50, 101, 152)], default="resnet18")
+    p.add_argument("--model", choices=MODELS, default="resnet18")
     p.add_argument("--image", type=int, default=160)
+    p.add_argument("--seq", type=int, default=128, help="tokens a sample")
     p.add_argument("--batch", type=int, default=8, help="samples per rank and step")
     p.add_argument("--peer", default=os.environ.get("PEER", base.ROOT.parent / "shared/bench/model_ddp.py"), type=Path)
     p.add_argument("--python", default=sys.executable, help="interpreter of the peer")
@@ -58,24 +71,37 @@ def arguments():
     return p.parse_args()
 
 
-def write_samples(path, side):
-    """A safetensors file of random pixels and labels; the last class occurs."""
+def write_tensors(path, tensors):
+    """A safetensors file; tensors: name -> (dtype, shape, bytes)."""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
+
+
+def write_samples(path, a):
+    """Random pixels and labels, of which the last class occurs; or random tokens."""
     rows = random.Random(1)
-    pixels = b"".join(struct.pack("<f", rows.gauss(0, 1)) for _ in range(4096)) * (SAMPLES * 3 * side * side // 4096 + 1)
-    pixels = pixels[:SAMPLES * 3 * side * side * 4]
-    labels = struct.pack(f"<{SAMPLES}q", *[rows.randrange(CLASSES) for _ in range(SAMPLES - 1)], CLASSES - 1)
-    header = json.dumps({
-        "pixel_values": {"dtype": "F32", "shape": [SAMPLES, 3, side, side], "data_offsets": [0, len(pixels)]},
-        "labels": {"dtype": "I64", "shape": [SAMPLES], "data_offsets": [len(pixels), len(pixels) + len(labels)]}}).encode()
-    header += b" " * (-len(header) % 8)
-    path.write_bytes(struct.pack("<Q", len(header)) + header + pixels + labels)
+    integers = lambda values: struct.pack(f"<{len(values)}q", *values)
+    if a.model.startswith("resnet"):
+        size = SAMPLES * 3 * a.image * a.image
+        pixels = b"".join(struct.pack("<f", rows.gauss(0, 1)) for _ in range(4096)) * (size // 4096 + 1)
+        labels = [rows.randrange(CLASSES) for _ in range(SAMPLES - 1)] + [CLASSES - 1]
+        return write_tensors(path, {"pixel_values": ("F32", [SAMPLES, 3, a.image, a.image], pixels[:size * 4]),
+                                    "labels": ("I64", [SAMPLES], integers(labels))})
+    tokens = ("I64", [SAMPLES, a.seq], integers([rows.randrange(3, VOCABULARY) for _ in range(SAMPLES * a.seq)]))
+    labels = ("I64", [SAMPLES], integers([i % 2 for i in range(SAMPLES)])) if a.model == "bert" else tokens
+    return write_tensors(path, {"input_ids": tokens, "labels": labels})
 
 
 def trireme(a, folder):
     for split in ("train", "validation"):
-        write_samples(Path(folder, f"{split}.safetensors"), a.image)
+        write_samples(Path(folder, f"{split}.safetensors"), a)
     config = Path(folder, "config.toml")
-    config.write_text(CONFIG.format(dir=Path(folder, "run"), depth=a.model[len("resnet"):], data=folder, steps=a.steps,
+    config.write_text(CONFIG.format(dir=Path(folder, "run"), model=MODELS[a.model], data=folder, steps=a.steps,
                                     global_batch=a.batch * a.ranks, batch=a.batch))
     start = time.time()
     base.run([a.trireme, "train", config, "--ranks", a.ranks])
@@ -89,14 +115,14 @@ def trireme(a, folder):
 
 def peer(a):
     out, _ = base.run([a.python, "-m", "torch.distributed.run", "--nproc-per-node", a.ranks, a.peer, "--model", a.model,
-                       "--image", a.image, "--batch", a.batch, "--steps", a.steps], T0=str(time.time()))
+                       "--image", a.image, "--seq", a.seq, "--batch", a.batch, "--steps", a.steps], T0=str(time.time()))
     said = base.lines_of(out)[-1]
     return {"step_s": said["step_s"], "first_s": said["first_step_s"], "rss_mb": said["rss_mb"]}
 
 
 def main():
     a = arguments()
-    result = {"settings": {"model": a.model, "image": a.image, "batch": a.batch, "ranks": a.ranks, "steps": a.steps},
+    result = {"settings": {"model": a.model, "image": a.image, "seq": a.seq, "batch": a.batch, "ranks": a.ranks, "steps": a.steps},
               "machine": base.machine(a), "rounds": []}
     for _ in range(a.rounds):
         with tempfile.TemporaryDirectory() as folder:

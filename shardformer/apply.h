@@ -4,7 +4,7 @@
 //   row_parallel                   y = sum_r (x_r W_r^T) + b  x is sharded like the outputs of the layer before
 //   sharded_dropout                y_r = dropout(x_r)         with the part of the full mask that belongs to x_r
 //   column_parallel_gather_output  y = [y_0, y_1, ...]
-//   classifier_head                the same, or only y_r for a loss of sharded logits (shardformer/label_loss.h)
+//   classifier_head                the same, or only y_r for a loss of sharded logits (core/nn/chunked_cross_entropy.h)
 //   vocab_parallel_embedding       shardformer/vocabulary.h; also a classifier_head that is an embedding
 //
 // The roles of sequence parallelism are in shardformer/sequence.h. Shards consist of whole units (such as attention

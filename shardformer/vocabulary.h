@@ -2,7 +2,8 @@
 // "Megatron-LM", 2019, section 3.
 //
 //   look-up   y = sum_r y_r            y_r: the embeddings of the token ids that rank r holds, zeros for the others
-//   scores    [x W_0^T, x W_1^T, ...]  or only this rank's part, for a loss of sharded logits (label_loss.h)
+//   scores    [x W_0^T, x W_1^T, ...]  or only this rank's part, for a loss of sharded logits
+//   (core/nn/chunked_cross_entropy.h)
 //
 // Communication: an all-reduce of the embeddings in the forward pass, an all-reduce of x's gradient in the backward
 // pass of the scores, and an all-gather of the scores if they are gathered.

@@ -66,6 +66,21 @@ Criterion of_sharded_logits(std::shared_ptr<const Task> task, nn::CrossEntropy p
       };
 }
 
+/// The task's loss in training. `overwrite`: see nn::CrossEntropyOptions.
+Criterion criterion_of(const Boosted& run, bool overwrite) {
+  const bool sharded = run.sharded_logits.cross_entropy != nullptr;
+  const nn::CrossEntropy cross_entropy = [compute = sharded ? run.sharded_logits.cross_entropy : nn::cross_entropy,
+                                          overwrite](const at::Tensor& logits, const at::Tensor& labels,
+                                                     nn::CrossEntropyOptions options) {
+    options.overwrite = overwrite;
+    return compute(logits, labels, options);
+  };
+  if (sharded) return of_sharded_logits(run.task, cross_entropy);
+  return [task = run.task, cross_entropy](const nn::Tensors& outputs, const data::Batch& batch) {
+    return task->loss(outputs, batch, {.cross_entropy = cross_entropy});
+  };
+}
+
 /// The minimum of each value over all ranks. Collective.
 std::array<std::int64_t, 2> least_of(const comm::World& world, std::array<std::int64_t, 2> values) {
   auto least = at::tensor({values[0], values[1]}).to(world.device());
@@ -177,11 +192,8 @@ Boosted Booster::boost(BoostInputs inputs) {
   boost_model(std::move(inputs.source), run);
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run.task));
   if (train.ema_decay) run.average = std::make_unique<WeightAverage>(*run.model, *train.ema_decay);
-  const auto& parallel = run.sharded_logits.cross_entropy;
-  run.criterion = parallel ? of_sharded_logits(run.task, parallel)
-                           : [task = run.task](const nn::Tensors& outputs, const data::Batch& batch) {
-                               return task->loss(outputs, batch, {});
-                             };
+  run.criterion = criterion_of(run, false);
+  run.step_criterion = criterion_of(run, run.task->takes_sharded_logits() && run.model->module().releases_outputs());
   return run;
 }
 
@@ -240,7 +252,8 @@ void Booster::synchronise_norms(nn::Model& model) {
 
 at::Tensor Booster::forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs) {
   run.model->train(true);
-  return run.model->forward_backward(batch, run.criterion, *run.optimizer, outputs);
+  const auto& criterion = outputs == nullptr && run.step_criterion ? run.step_criterion : run.criterion;
+  return run.model->forward_backward(batch, criterion, *run.optimizer, outputs);
 }
 
 Executed Booster::execute_pipeline(Boosted& run, const data::StepBatch& batch, ExecuteOptions what) {

@@ -52,6 +52,9 @@ class Model : public Layer {
                                               at::IntArrayRef /*to*/) const {
     return {};
   }
+  /// Whether nothing reads the outputs once forward() has made them, so that a loss may overwrite them. A last layer
+  /// whose gradient is computed from its output, such as tanh, reads it in the backward pass.
+  [[nodiscard]] virtual bool releases_outputs() const { return false; }
   /// Other libraries' names of the parameters, by which stored ones are found too.
   [[nodiscard]] virtual std::vector<Naming> namings() const { return {}; }
   /// Runs the blocks one after the other, each through `run` if it is set.

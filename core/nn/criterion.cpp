@@ -7,10 +7,14 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/nn/chunked_cross_entropy.h"
 #include "core/nn/index_checks.h"
 
 namespace trireme::nn {
 namespace {
+
+/// Above so many logits chunked_cross_entropy() computes the loss; below, LibTorch does, in fewer steps.
+constexpr std::int64_t kManyLogits = 1 << 20;
 
 /// Checks the shapes. @throws UsageError
 void check_shapes(const at::Tensor& logits, const at::Tensor& labels, std::int64_t classes,
@@ -67,7 +71,8 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, con
   const auto dtype = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   // LibTorch's sum over no rows is an empty sum too, but its label smoothing divides by the number of rows.
   if (labels.numel() == 0) return logits.to(dtype).sum();
-  const auto& [smoothing, weights, shares] = options;
+  if (logits.numel() >= kManyLogits) return chunked_cross_entropy(logits, labels, options, classes);
+  const auto& [smoothing, weights, shares, overwrite] = options;
   const auto wide = logits.to(dtype).reshape({-1, classes});
   if (!shares.defined()) {
     if (labels.is_cpu()) check_labels(labels, classes);  // LibTorch's own error does not mention the data

@@ -16,6 +16,9 @@ struct CrossEntropyOptions {
   /// Floating point [..., K] for labels [..., K]: a position's target is a mixture of K classes, of which the k-th has
   /// this share. Undefined: each position has one label.
   at::Tensor shares{};
+  /// Whether the backward pass may write the gradient into the logits' memory, if there are many. Then nothing else may
+  /// read them after the forward pass, the layer that made them included.
+  bool overwrite = false;
 };
 
 /// The sum of the cross-entropies of logits [..., classes] to the classes `labels`, int64 [...]: of images [B], of

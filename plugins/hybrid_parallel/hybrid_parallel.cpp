@@ -6,11 +6,11 @@
 #include "core/booster/plugin_entry.h"
 #include "core/booster/precision.h"
 #include "core/nn/block.h"
+#include "core/nn/chunked_cross_entropy.h"
 #include "pipeline/block_costs.h"
 #include "plugins/hybrid_parallel/pipelined.h"
 #include "shardformer/apply.h"
 #include "shardformer/collectives.h"
-#include "shardformer/label_loss.h"
 #include "shardformer/validate.h"
 
 namespace trireme::plugins {
@@ -190,7 +190,7 @@ static ShardedLogits sharded_logits_of(const ModelSource& source, const comm::Gr
   return {
       .cross_entropy =
           [classes, tp](const at::Tensor& logits, const at::Tensor& labels, const nn::CrossEntropyOptions& options) {
-            return logits.size(-1) != classes ? shardformer::label_parallel_loss(logits, labels, options, classes, tp)
+            return logits.size(-1) != classes ? nn::chunked_cross_entropy(logits, labels, options, classes, &tp)
                                               : nn::cross_entropy(logits, labels, options);
           },
       .gather =

@@ -7,8 +7,8 @@
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
+#include "core/nn/chunked_cross_entropy.h"
 #include "core/shard/placement.h"
-#include "shardformer/label_loss.h"
 #include "tests/mpi/world.h"
 
 namespace trireme::tests {
@@ -49,7 +49,7 @@ TEST(LabelLoss, IsCrossEntropy) {
 
         const auto mine = shard::split(classes, group.size(), group.rank());
         const auto part = whole.detach().narrow(1, mine.begin, mine.size()).clone().set_requires_grad(true);
-        const auto got = shardformer::label_parallel_loss(part, labels, options, classes, group);
+        const auto got = nn::chunked_cross_entropy(part, labels, options, classes, &group);
         (got * 0.7).backward();
         EXPECT_NEAR(got.item<double>(), expected.item<double>(), 1e-12 * std::abs(expected.item<double>()) + 1e-12);
         EXPECT_TRUE(part.grad().allclose(whole.grad().narrow(1, mine.begin, mine.size()), 1e-12, 1e-12));
