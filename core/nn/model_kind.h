@@ -39,8 +39,9 @@ class ModelKind {
   [[nodiscard]] virtual nlohmann::json to_hf(const void* options) const;
   /// How tensor and sequence parallelism shard the model's layers; empty: they do not. @pre `options` is resolved
   [[nodiscard]] virtual Policy policy(const void* /*options*/) const { return {}; }
-  /// The name of the task that the model is trained for, unless the user or the loaded weights say otherwise.
-  [[nodiscard]] virtual std::string default_task() const = 0;
+  /// The name of the task that the model is trained for on these data, unless the user or the loaded weights say
+  /// otherwise.
+  [[nodiscard]] virtual std::string default_task(const DataSpec& data) const = 0;
   /// Prefix of the parameters whose shapes depend on the classes, such as "classifier."; loaded weights may lack them.
   [[nodiscard]] virtual std::string head_prefix() const { return ""; }
 };

@@ -168,10 +168,23 @@ Metric best_metric(const Prepared& p) {
                            text::did_you_mean(*p.config.train.best, known)));
 }
 
+/// The task of the loaded weights if it fits the data, else the model's for these data.
+std::string usual_task(const Prepared& p) {
+  const auto& spec = p.data.info.spec;
+  const auto of_weights = task_of_weights(p.weights, p.config.kinds.tasks);
+  if (of_weights.empty()) return p.kind->default_task(spec);
+  try {
+    static_cast<void>(select_task(p.config, of_weights).make(spec));
+  } catch (const ConfigError&) {  // such as an encoder with a head for masked tokens, and labels of classes
+    return p.kind->default_task(spec);
+  } catch (const DataError&) {  // choose_task() reports it
+  }
+  return of_weights;
+}
+
 void choose_task(Prepared& p) {
   auto& name = p.config.train.task;
-  if (!name) name = task_of_weights(p.weights, p.config.kinds.tasks);
-  if (name->empty()) name = p.kind->default_task();
+  if (!name || name->empty()) name = usual_task(p);
   p.task_kind = select_task(p.config, *name);
   try {
     p.task = p.task_kind.make(p.data.info.spec);

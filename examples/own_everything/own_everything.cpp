@@ -141,7 +141,7 @@ class WaveNetKind : public nn::ModelKindOf<NetOptions> {
     return {
         .tensor = {{"hidden*.up", nn::TensorRole::column_parallel}, {"hidden*.down", nn::TensorRole::row_parallel}}};
   }
-  std::string default_task() const override { return "robust_regression"; }
+  std::string default_task(const nn::DataSpec&) const override { return "robust_regression"; }
 
  protected:
   void resolve_for(NetOptions& options, const nn::DataSpec& spec) const override {

@@ -81,6 +81,10 @@ nlohmann::json Kind::to_hf(const void* options) const {
   return config;
 }
 
+std::string Kind::default_task(const nn::DataSpec& data) const {
+  return data.classes > 0 ? "classification" : "masked_lm";
+}
+
 nn::Policy Kind::policy(const void* options) const { return bert::policy(static_cast<const Options*>(options)->head); }
 
 std::unique_ptr<nn::Model> Kind::make_model(const Options& options) const { return std::make_unique<Bert>(options); }
