@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// In the order of preference.
-constexpr std::array kWeightFiles{kModelTensors, "model.safetensors.index.json", "pytorch_model.bin",
+constexpr std::array kWeightFiles{kModelTensors, kModelIndex, "pytorch_model.bin",
                                   "pytorch_model.bin.index.json"};
 
 std::unique_ptr<WeightsFile> open_file(const std::string& path) {

@@ -22,6 +22,10 @@ class Bert : public nn::Model {
     return {"attention_mask", "token_type_ids", "position_ids"};
   }
   [[nodiscard]] std::int64_t tokens(const nn::Tensors& inputs) const override { return inputs.at(0).size(1); }
+  [[nodiscard]] std::vector<nn::RedundantTensor> redundant_tensors() const override;
+
+ private:
+  Head head_;
 };
 
 /// How tensor and sequence parallelism shard the layers.
