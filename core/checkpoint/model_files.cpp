@@ -94,7 +94,8 @@ void export_file(const std::string& file, const std::string& folder, const Expor
   const SafeTensors stored(file);
   std::vector<StoredEntry> entries;
   for (const auto& [name, entry] : stored.tensors())
-    entries.push_back({name, entry.shape, format.dtype && c10::isFloatingType(entry.dtype) ? *format.dtype : entry.dtype});
+    entries.push_back(
+        {name, entry.shape, format.dtype && c10::isFloatingType(entry.dtype) ? *format.dtype : entry.dtype});
   write_model(
       folder, entries, [&](std::size_t i) { return converted(stored.read(entries[i].name), entries[i]); }, format,
       texts);

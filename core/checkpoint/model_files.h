@@ -20,14 +20,14 @@ inline constexpr const char* kModelTensors = "model.safetensors";
 inline constexpr const char* kModelIndex = "model.safetensors.index.json";
 
 struct ExportFormat {
-  std::int64_t shard_mb = 0;  ///< MiB of tensors in a file, but for a tensor that is larger; 0: one file
+  std::int64_t shard_mb = 0;              ///< MiB of tensors in a file, but for a tensor that is larger; 0: one file
   std::optional<at::ScalarType> dtype{};  ///< of floating tensors; unset: as they are
   /// Whether every tensor is written as it is, to one file.
   [[nodiscard]] bool is_plain() const { return shard_mb == 0 && !dtype; }
 };
 
-/// Writes the tensors, and texts by their file names, to the folder. `value`: see write_tensors(). Returns the digest of
-/// the file of tensors; that of several is empty. @throws CheckpointError
+/// Writes the tensors, and texts by their file names, to the folder. `value`: see write_tensors(). Returns the digest
+/// of the file of tensors; that of several is empty. @throws CheckpointError
 FileDigest write_model(const std::string& folder, const std::vector<StoredEntry>& entries,
                        const std::function<at::Tensor(std::size_t)>& value, const ExportFormat& format,
                        const std::map<std::string, std::string>& texts);

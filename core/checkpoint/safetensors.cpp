@@ -173,8 +173,7 @@ at::Tensor converted(const at::Tensor& value, const StoredEntry& entry) {
   return out;
 }
 
-SliceSource::SliceSource(const std::vector<shard::Slice>& slices, comm::Mesh& mesh,
-                         std::optional<at::ScalarType> dtype)
+SliceSource::SliceSource(const std::vector<shard::Slice>& slices, comm::Mesh& mesh, std::optional<at::ScalarType> dtype)
     : assembly_(slices, mesh) {
   for (const auto& [name, shape, own, transposed] : assembly_.entries())
     entries_.push_back({name, transposed ? std::vector<std::int64_t>(shape.rbegin(), shape.rend()) : shape,

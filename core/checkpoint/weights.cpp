@@ -197,7 +197,8 @@ bool is_redundant(const std::string& name, const WeightsSource& source, const St
     return file.read(tensor, shard::Placement::whole(tensor, file.info(tensor).shape));
   };
   const auto& file = *source.file_of(name);
-  if (file.info(name).shape != original.info().shape || !at::equal(all_of(file, name), all_of(*original.file, original.name)))
+  if (file.info(name).shape != original.info().shape ||
+      !at::equal(all_of(file, name), all_of(*original.file, original.name)))
     log.warn("{}: the tensor \"{}\" is ignored, and differs from \"{}\", which this model uses in its place",
              file.path(), name, original.name);
   return true;
@@ -283,8 +284,7 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
 }
 
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
-                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
-                        const ExportFormat& format) {
+                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh, const ExportFormat& format) {
   const SliceSource source(weights, mesh, format.dtype);
   if (mesh.world().rank() == 0)
     return write_model(

@@ -24,8 +24,8 @@ std::shared_ptr<nn::LayerNorm> norm(const Options& o) {
   return std::make_shared<nn::LayerNorm>(*o.hidden_size, *o.layer_norm_eps);
 }
 std::shared_ptr<nn::Embedding> embedding(const Options& o, std::int64_t vocabulary) {
-  return std::make_shared<nn::Embedding>(nn::Embedding::Options{
-      .vocabulary = vocabulary, .features = *o.hidden_size, .init_std = *o.initializer_range});
+  return std::make_shared<nn::Embedding>(
+      nn::Embedding::Options{.vocabulary = vocabulary, .features = *o.hidden_size, .init_std = *o.initializer_range});
 }
 
 /// A layer before a residual sum. Its initial weights are the smaller the more of these sums there are, so that the
@@ -53,8 +53,8 @@ class EmbedBlock : public nn::Block {
     check_length(ids, positions_->options().vocabulary);
     const auto* given = context.side.find("position_ids");
     const auto positions = given == nullptr ? at::arange(ids.size(1), ids.options()).unsqueeze(0) : *given;
-    return {dropout_->forward(token_embedding_->forward(ids, context) + positions_->forward(positions, context),
-                              context)};
+    return {
+        dropout_->forward(token_embedding_->forward(ids, context) + positions_->forward(positions, context), context)};
   }
 
  private:
@@ -67,14 +67,14 @@ class DecoderLayer : public nn::Block {
   explicit DecoderLayer(const Options& o) {
     const auto hidden = *o.hidden_size, inner = *o.intermediate_size;
     norm_before_ = register_module("ln_1", norm(o));
-    attention_ = register_module("attn", std::make_shared<nn::SelfAttention>(
-                                             nn::SelfAttention::Options{.hidden = hidden,
-                                                                        .heads = *o.num_heads,
-                                                                        .dropout = *o.attention_dropout,
-                                                                        .init_std = *o.initializer_range,
-                                                                        .causal = true,
-                                                                        .names = {"c_attn"},
-                                                                        .stored_transposed = true}));
+    attention_ = register_module(
+        "attn", std::make_shared<nn::SelfAttention>(nn::SelfAttention::Options{.hidden = hidden,
+                                                                               .heads = *o.num_heads,
+                                                                               .dropout = *o.attention_dropout,
+                                                                               .init_std = *o.initializer_range,
+                                                                               .causal = true,
+                                                                               .names = {"c_attn"},
+                                                                               .stored_transposed = true}));
     attention_out_ = attention_->register_module("c_proj", to_residual(o, hidden, hidden / *o.num_heads));
     attention_dropout_ = attention_->register_module("resid_dropout", std::make_shared<nn::Dropout>(*o.dropout));
     norm_after_ = register_module("ln_2", norm(o));
@@ -91,7 +91,8 @@ class DecoderLayer : public nn::Block {
 
   Tensors forward(Tensors inputs, const Context& context) override {
     const auto& x = inputs.at(0);
-    const auto mixed = attention_out_->forward(attention_->forward(norm_before_->forward(x, context), context), context);
+    const auto mixed =
+        attention_out_->forward(attention_->forward(norm_before_->forward(x, context), context), context);
     const auto h = norm_after_->of_sum(x, mixed, *attention_dropout_, context);
     const auto y = mlp_out_->forward(mlp_in_->forward(h.norm, context), context);
     return {mlp_dropout_->add_to(h.sum, y, context)};

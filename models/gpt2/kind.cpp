@@ -10,11 +10,20 @@ namespace {
 
 /// The values that a config.json implies for missing keys.
 nlohmann::json implied_values() {
-  return {{"n_embd", 768},          {"n_layer", 12},           {"n_head", 12},
-          {"n_inner", nullptr},     {"vocab_size", 50257},     {"n_positions", 1024},
-          {"resid_pdrop", 0.1},     {"embd_pdrop", 0.1},       {"attn_pdrop", 0.1},
-          {"bos_token_id", 50256},  {"eos_token_id", 50256},   {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", 1e-5}, {"initializer_range", 0.02}};
+  return {{"n_embd", 768},
+          {"n_layer", 12},
+          {"n_head", 12},
+          {"n_inner", nullptr},
+          {"vocab_size", 50257},
+          {"n_positions", 1024},
+          {"resid_pdrop", 0.1},
+          {"embd_pdrop", 0.1},
+          {"attn_pdrop", 0.1},
+          {"bos_token_id", 50256},
+          {"eos_token_id", 50256},
+          {"activation_function", "gelu_new"},
+          {"layer_norm_epsilon", 1e-5},
+          {"initializer_range", 0.02}};
 }
 
 /// A token's id in `config`; -1 where it is null, or a list, which only generation reads.
