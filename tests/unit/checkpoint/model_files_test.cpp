@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kRows = 800, kColumns = 300;  // 938 KiB in float32
 
 /// "a", "b" (stored transposed), "c" and "count", which no dtype of an export changes.
-std::vector<shard::Slice> tensors() {
+std::vector<shard::Slice> model_tensors() {
   std::vector<shard::Slice> out;
   for (const auto* name : {"a", "b", "c"}) {
     auto placement = shard::Placement::whole(name, {kRows, kColumns});
@@ -30,11 +30,11 @@ std::vector<shard::Slice> tensors() {
   return out;
 }
 
-/// Expects that the folder's model is tensors(), converted.
+/// Expects that the folder's model is model_tensors(), converted.
 void expect_model(const std::string& folder, at::ScalarType dtype) {
   const WeightsSource source(find_weights(folder));
   EXPECT_EQ(source.names().size(), 4U);
-  for (const auto& [placement, value] : tensors()) {
+  for (const auto& [placement, value] : model_tensors()) {
     const auto* file = source.file_of(placement.name);
     ASSERT_NE(file, nullptr) << placement.name;
     const auto got = file->read(placement.name, placement);
@@ -59,7 +59,7 @@ struct Export {
 TEST(ModelFiles, AnExportReplacesTheOneBefore) {
   const TestFolder scratch;
   const auto source = scratch / "all.safetensors";
-  write_slices(source, tensors(), alone());
+  write_slices(source, model_tensors(), alone());
   const std::vector<Export> rows{{0, {}, kWhole},        {1, {}, kThree},          {1, at::kBFloat16, kTwo},
                                  {2, at::kHalf, kWhole}, {2, at::kDouble, kThree}, {100, {}, kWhole}};
   for (const bool from_file : {false, true}) {
@@ -70,7 +70,7 @@ TEST(ModelFiles, AnExportReplacesTheOneBefore) {
       if (from_file)
         export_file(source, folder, format, {{kModelConfig, "{}"}});
       else
-        save_weights(folder, tensors(), {{kModelConfig, "{}"}}, alone(), format);
+        save_weights(folder, model_tensors(), {{kModelConfig, "{}"}}, alone(), format);
       EXPECT_EQ(names_in(folder), row.files);
       expect_model(folder, row.dtype.value_or(at::kFloat));
     }
@@ -79,7 +79,7 @@ TEST(ModelFiles, AnExportReplacesTheOneBefore) {
 
 TEST(ModelFiles, TheIndexIsAsTransformersWritesIt) {
   const TestFolder folder;
-  save_weights(folder.path(), tensors(), {}, alone(), {.shard_mb = 1});
+  save_weights(folder.path(), model_tensors(), {}, alone(), {.shard_mb = 1});
   const auto index = read_json(folder / kModelIndex);
   EXPECT_EQ(index.at("metadata").at("total_size"), 3 * 4 * kRows * kColumns + 8);
   // The widest dtype comes first.
