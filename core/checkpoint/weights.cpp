@@ -184,7 +184,7 @@ void fill_parameters(const std::vector<Fit>& fits, const nn::Parameter* end, con
   }
 }
 
-/// Whether the model needs no tensor of this name. A copy that differs is not used either, but said to.
+/// Whether the model needs no tensor of this name. A copy whose values differ is ignored as well, with a warning.
 bool is_redundant(const std::string& name, const WeightsSource& source, const StoredNames& names,
                   const std::vector<nn::RedundantTensor>& redundant, const Log& log) {
   const auto found =
