@@ -1,6 +1,7 @@
 #include "core/checkpoint/safetensors.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/isinf.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
@@ -63,26 +64,8 @@ const char* dtype_name(at::ScalarType dtype) {
   }
 }
 
-using Entry = shard::Assembly::Entry;
-
-std::uint64_t bytes_of(const Entry& entry) {
-  return static_cast<std::uint64_t>(shard::Placement::whole(entry.name, entry.shape).full_numel()) *
-         c10::elementSize(entry.dtype);
-}
-
-/// Indices of the entries in the order of the file.
-std::vector<std::size_t> file_order(const std::vector<Entry>& entries) {
-  std::vector<std::size_t> order(entries.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const auto width_a = c10::elementSize(entries[a].dtype), width_b = c10::elementSize(entries[b].dtype);
-    return width_a != width_b ? width_a > width_b : entries[a].name < entries[b].name;
-  });
-  return order;
-}
-
 /// The header, preceded by its length and padded so that the data begin at a multiple of 8.
-std::string make_header(const std::string& path, const std::vector<Entry>& entries,
+std::string make_header(const std::string& path, const std::vector<StoredEntry>& entries,
                         const std::vector<std::size_t>& order, const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
@@ -106,24 +89,39 @@ std::string make_header(const std::string& path, const std::vector<Entry>& entri
   return out + text;
 }
 
-/// Writes the tensors that `value` returns; it is called in the order of the file.
-FileDigest write(const std::string& path, const std::vector<Entry>& entries,
-                 const std::function<at::Tensor(std::size_t)>& value,
-                 const std::map<std::string, std::string>& metadata) {
-  const auto order = file_order(entries);
-  const auto header = make_header(path, entries, order, metadata);
+}  // namespace
+
+std::uint64_t bytes_of(const StoredEntry& entry) {
+  return static_cast<std::uint64_t>(shard::Placement::whole(entry.name, entry.shape).full_numel()) *
+         c10::elementSize(entry.dtype);
+}
+
+std::vector<std::size_t> file_order(const std::vector<StoredEntry>& entries) {
+  std::vector<std::size_t> order(entries.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const auto width_a = c10::elementSize(entries[a].dtype), width_b = c10::elementSize(entries[b].dtype);
+    return width_a != width_b ? width_a > width_b : entries[a].name < entries[b].name;
+  });
+  return order;
+}
+
+FileDigest write_tensors(const std::string& path, const std::vector<StoredEntry>& entries,
+                         const std::vector<std::size_t>& indices, const std::function<at::Tensor(std::size_t)>& value,
+                         const std::map<std::string, std::string>& metadata) {
+  const auto header = make_header(path, entries, indices, metadata);
   std::uint64_t total = header.size();
-  for (const auto& entry : entries) total += bytes_of(entry);
+  for (const auto index : indices) total += bytes_of(entries[index]);
   FileWriter file(path, total);
   file.write(header.data(), header.size());
-  for (const auto index : order) {
+  for (const auto index : indices) {
     const auto plain = value(index).detach().cpu().contiguous();
+    TRIREME_CHECK(plain.nbytes() == bytes_of(entries[index]), "{}: tensor \"{}\" is not that of its entry", path,
+                  entries[index].name);
     if (plain.nbytes() > 0) file.write(plain.const_data_ptr(), plain.nbytes());
   }
   return file.commit();
 }
-
-}  // namespace
 
 SafeTensors::SafeTensors(const std::string& path) : file_(checked([&] { return SafeTensorsFile(path); })) {}
 
@@ -157,22 +155,47 @@ at::Tensor SafeTensors::read_slice(const std::string& name, const shard::Placeme
 
 FileDigest write_safetensors(const std::string& path, const std::vector<NamedValue>& tensors,
                              const std::map<std::string, std::string>& metadata) {
-  std::vector<Entry> entries;
+  std::vector<StoredEntry> entries;
   for (const auto& [name, value] : tensors) {
     TRIREME_CHECK(value.defined(), "{}: tensor \"{}\" is undefined", path, name);
     entries.push_back({name, value.sizes().vec(), value.scalar_type()});
   }
-  return write(
-      path, entries, [&](std::size_t i) { return tensors[i].value; }, metadata);
+  return write_tensors(
+      path, entries, file_order(entries), [&](std::size_t i) { return tensors[i].value; }, metadata);
+}
+
+at::Tensor converted(const at::Tensor& value, const StoredEntry& entry) {
+  if (value.scalar_type() == entry.dtype) return value;
+  const auto out = value.to(entry.dtype);
+  if (at::isinf(out).any().item<bool>() && !at::isinf(value).any().item<bool>())
+    throw CheckpointError(fmt::format("{}: holds values beyond the range of {}; choose another dtype to export in",
+                                      entry.name, c10::getDtypeNames(entry.dtype).first));
+  return out;
+}
+
+SliceSource::SliceSource(const std::vector<shard::Slice>& slices, comm::Mesh& mesh, std::optional<at::ScalarType> dtype)
+    : assembly_(slices, mesh) {
+  for (const auto& [name, shape, own, transposed] : assembly_.entries())
+    entries_.push_back({name, transposed ? std::vector<std::int64_t>(shape.rbegin(), shape.rend()) : shape,
+                        dtype && c10::isFloatingType(own) ? *dtype : own});
+}
+
+at::Tensor SliceSource::value(std::size_t entry) const {
+  const auto full = assembly_.collect(entry);
+  return converted(assembly_.entries()[entry].stored_transposed ? full.t() : full, entries_[entry]);
+}
+
+void SliceSource::serve() const {
+  for (const auto index : file_order(entries_)) static_cast<void>(assembly_.collect(index));
 }
 
 FileDigest write_slices(const std::string& path, const std::vector<shard::Slice>& slices, comm::Mesh& mesh,
                         const std::map<std::string, std::string>& metadata) {
-  const shard::Assembly assembly(slices, mesh);
+  const SliceSource source(slices, mesh);
   if (mesh.world().rank() == 0)
-    return write(
-        path, assembly.entries(), [&](std::size_t i) { return assembly.collect(i); }, metadata);
-  for (const auto index : file_order(assembly.entries())) static_cast<void>(assembly.collect(index));
+    return write_tensors(
+        path, source.entries(), file_order(source.entries()), [&](std::size_t i) { return source.value(i); }, metadata);
+  source.serve();
   return {};
 }
 

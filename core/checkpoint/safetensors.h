@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,19 +40,53 @@ class SafeTensors : public WeightsFile {
   SafeTensorsFile file_;
 };
 
+/// A tensor of a file, as the file has it.
+struct StoredEntry {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  at::ScalarType dtype;
+};
+std::uint64_t bytes_of(const StoredEntry& entry);
+/// Indices of the entries in the order of a file: widest dtype first, then by name, which keeps every tensor aligned.
+std::vector<std::size_t> file_order(const std::vector<StoredEntry>& entries);
+
+/// Writes the entries at these indices, which are in file_order(), to `path` atomically (FileWriter). `value` is called
+/// for one index after the other and returns its tensor, of the entry's shape and dtype. @throws CheckpointError
+FileDigest write_tensors(const std::string& path, const std::vector<StoredEntry>& entries,
+                         const std::vector<std::size_t>& indices, const std::function<at::Tensor(std::size_t)>& value,
+                         const std::map<std::string, std::string>& metadata = {});
+
 struct NamedValue {
   std::string name;
   at::Tensor value;
 };
 
-/// Writes all tensors to `path` atomically (FileWriter). Only one tensor at a time is copied to the CPU. Order in the
-/// file: widest dtype first, then by name, which keeps every tensor aligned.
-/// @throws CheckpointError
+/// Writes all tensors to `path` as they are. Only one tensor at a time is copied to the CPU. @throws CheckpointError
 FileDigest write_safetensors(const std::string& path, const std::vector<NamedValue>& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 
-/// Writes the full tensors in the same way from all ranks' slices; rank 0 writes and holds one full tensor at a time.
-/// Returns the digest of rank 0's file, and an empty one on other ranks. Collective over the mesh's world.
+/// The tensor in the entry's dtype. @throws CheckpointError for values that are beyond the range of the dtype
+at::Tensor converted(const at::Tensor& value, const StoredEntry& entry);
+
+/// The full tensors of all ranks' slices, in the layout and the dtypes of a file.
+class SliceSource {
+ public:
+  /// Collective over the mesh's world. `dtype`: of floating tensors; unset: that of the slices.
+  SliceSource(const std::vector<shard::Slice>& slices, comm::Mesh& mesh, std::optional<at::ScalarType> dtype = {});
+  /// On rank 0 all of them; on other ranks those for which rank 0 needs this rank.
+  [[nodiscard]] const std::vector<StoredEntry>& entries() const { return entries_; }
+  /// On rank 0: the tensor, in host memory. Rank 0 must ask for each once, in file_order(), while the other ranks
+  /// serve(). @throws CheckpointError as converted()
+  [[nodiscard]] at::Tensor value(std::size_t entry) const;
+  void serve() const;
+
+ private:
+  shard::Assembly assembly_;
+  std::vector<StoredEntry> entries_;
+};
+
+/// Writes the full tensors from all ranks' slices; rank 0 writes and holds one full tensor at a time. Returns the
+/// digest of rank 0's file, and an empty one on other ranks. Collective over the mesh's world.
 FileDigest write_slices(const std::string& path, const std::vector<shard::Slice>& slices, comm::Mesh& mesh,
                         const std::map<std::string, std::string>& metadata = {});
 

@@ -27,16 +27,16 @@ std::string next_common_part(const WeightsSource& source, const std::string& wra
 
 }  // namespace
 
-std::vector<std::int64_t> StoredTensor::shape_for(std::vector<std::int64_t> shape) const {
-  if (!shape.empty()) shape.front() *= parts;
-  return shape;
+std::vector<std::int64_t> StoredTensor::shape_for(shard::Placement placement) const {
+  if (!placement.shape.empty()) placement.shape.front() *= parts;
+  return placement.stored_shape();
 }
 
 at::Tensor StoredTensor::read(const shard::Placement& placement) const {
   if (parts == 1) return file->read(name, placement);
   const auto rows = placement.shape.at(0), first = part * rows;
   auto fused = placement;
-  fused.shape = shape_for(placement.shape);
+  fused.shape[0] = parts * rows;
   if (placement.ranges.empty() || placement.dim != 0) {
     fused.dim = 0;
     fused.ranges = {{first, first + rows}};

@@ -288,9 +288,10 @@ void restore_slices(const SafeTensors& file, std::vector<shard::Slice> values, c
     const auto found = file.tensors().find(placement.name);
     if (found == file.tensors().end())
       wrong.push_back(fmt::format("{} is not in the checkpoint", placement.name));
-    else if (found->second.shape != placement.shape || found->second.dtype != value.scalar_type())
+    else if (found->second.shape != placement.stored_shape() || found->second.dtype != value.scalar_type())
       wrong.push_back(fmt::format("{} is {} [{}] here and {} [{}] in the checkpoint", placement.name,
-                                  c10::getDtypeNames(value.scalar_type()).first, fmt::join(placement.shape, ", "),
+                                  c10::getDtypeNames(value.scalar_type()).first,
+                                  fmt::join(placement.stored_shape(), ", "),
                                   c10::getDtypeNames(found->second.dtype).first, fmt::join(found->second.shape, ", ")));
   }
   // The name of a parameter or of its optimizer state ("<parameter>.exp_avg").

@@ -1,6 +1,7 @@
 #include "core/checkpoint/weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/isfinite.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/ranges.h>
@@ -23,6 +24,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The whole stored tensor, whatever its shape, oriented as the parameter with this placement is.
+shard::Placement whole(const StoredTensor& stored, const shard::Placement& placement) {
+  auto out = shard::Placement::whole(placement.name, stored.info().shape);
+  if (placement.stored_transposed && out.shape.size() == 2) {
+    std::swap(out.shape[0], out.shape[1]);
+    out.stored_transposed = true;
+  }
+  return out;
+}
+
 /// A parameter and its tensor in the file.
 struct Fit {
   const nn::Parameter* parameter;
@@ -32,8 +43,7 @@ struct Fit {
   [[nodiscard]] at::Tensor values() const {
     const auto& placement = parameter->placement;
     if (!conversion) return stored.read(placement);
-    const auto whole = shard::Placement::whole(placement.name, stored.info().shape);
-    return placement.slice(conversion.apply(stored.file->read(stored.name, whole)).contiguous());
+    return placement.slice(conversion.apply(stored.file->read(stored.name, whole(stored, placement))).contiguous());
   }
 };
 
@@ -53,12 +63,11 @@ bool all_finite(const at::Tensor& values) {
 /// Describes why the file's tensor does not fit this parameter; "" if it fits.
 std::string misfit(const StoredTensor& stored, const nn::Parameter& parameter) {
   const auto info = stored.info();
-  const auto& shape = parameter.placement.shape;
   const auto own_name = parameter.name.ends_with(stored.name) || stored.name.ends_with(parameter.name);
   const auto name = own_name ? "" : stored.name + " ";
-  if (info.shape != stored.shape_for(shape))
-    return fmt::format("{} [{}] (the file has {}[{}]{})", parameter.name, fmt::join(shape, ", "), name,
-                       fmt::join(info.shape, ", "),
+  if (info.shape != stored.shape_for(parameter.placement))
+    return fmt::format("{} [{}] (the file has {}[{}]{})", parameter.name,
+                       fmt::join(parameter.placement.stored_shape(), ", "), name, fmt::join(info.shape, ", "),
                        stored.parts == 1 ? "" : fmt::format(" for {} such tensors", stored.parts));
   if (!c10::isFloatingType(info.dtype))
     return fmt::format("{} (the file has {}dtype {})", parameter.name, name, c10::getDtypeNames(info.dtype).first);
@@ -81,7 +90,7 @@ Fits fit(const std::vector<nn::Parameter>& parameters, const StoredNames& names,
     }
     const auto info = found.stored.info();
     if (found.stored.parts == 1 && c10::isFloatingType(info.dtype) && others.conversion)
-      found.conversion = others.conversion(parameter.name, info.shape, shape);
+      found.conversion = others.conversion(parameter.name, whole(found.stored, parameter.placement).shape, shape);
     if (found.conversion)
       out.converted[found.conversion.done].push_back(
           info.shape == shape ? parameter.name
@@ -175,6 +184,26 @@ void fill_parameters(const std::vector<Fit>& fits, const nn::Parameter* end, con
   }
 }
 
+/// Whether the model needs no tensor of this name. A copy whose values differ is ignored as well, with a warning.
+bool is_redundant(const std::string& name, const WeightsSource& source, const StoredNames& names,
+                  const std::vector<nn::RedundantTensor>& redundant, const Log& log) {
+  const auto found =
+      std::find_if(redundant.begin(), redundant.end(), [&](const auto& row) { return row.matches(name); });
+  if (found == redundant.end()) return false;
+  if (found->copy_of.empty()) return true;
+  const auto original = names.find(found->copy_of);
+  if (original.file == nullptr) return false;
+  const auto all_of = [](const WeightsFile& file, const std::string& tensor) {
+    return file.read(tensor, shard::Placement::whole(tensor, file.info(tensor).shape));
+  };
+  const auto& file = *source.file_of(name);
+  if (file.info(name).shape != original.info().shape ||
+      !at::equal(all_of(file, name), all_of(*original.file, original.name)))
+    log.warn("{}: the tensor \"{}\" is ignored, and differs from \"{}\", which this model uses in its place",
+             file.path(), name, original.name);
+  return true;
+}
+
 /// Says how the weights were read where that is not plain.
 void describe(const Fits& found, const StoredNames& names, const std::vector<std::string>& unused,
               const std::string& path, const Log& log) {
@@ -195,6 +224,7 @@ OtherTensors other_tensors(nn::Model& model) {
   OtherTensors out{.conversion = [&model](const std::string& name, at::IntArrayRef from,
                                           at::IntArrayRef to) { return model.conversion(name, from, to); },
                    .namings = model.namings(),
+                   .redundant = model.redundant_tensors(),
                    .remote = nn::remote_declarations(model),
                    .buffers = nn::buffers(model)};
   for (auto& buffer : nn::remote_buffers(model)) out.buffers.push_back(std::move(buffer));
@@ -243,7 +273,8 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
   }
   std::vector<std::string> unused;
   for (auto& name : source.names())
-    if (found.known.count(name) == 0) unused.push_back(std::move(name));
+    if (found.known.count(name) == 0 && !is_redundant(name, source, names, others.redundant, log))
+      unused.push_back(std::move(name));
   check_depth(unused, kinds, path);
 
   const at::NoGradGuard no_grad;
@@ -253,13 +284,13 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
 }
 
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
-                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh) {
-  const bool writes = mesh.world().rank() == 0;
-  if (writes) make_folder(folder);
-  const auto digest = write_slices((fs::path(folder) / kModelTensors).string(), weights, mesh, {{"format", "pt"}});
-  if (writes)
-    for (const auto& [name, text] : texts) write_file((fs::path(folder) / name).string(), text);
-  return digest;
+                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh, const ExportFormat& format) {
+  const SliceSource source(weights, mesh, format.dtype);
+  if (mesh.world().rank() == 0)
+    return write_model(
+        folder, source.entries(), [&](std::size_t i) { return source.value(i); }, format, texts);
+  source.serve();
+  return {};
 }
 
 }  // namespace trireme::checkpoint

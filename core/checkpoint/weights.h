@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/log.h"
-#include "core/checkpoint/files.h"
+#include "core/checkpoint/model_files.h"
 #include "core/nn/conversion.h"
 #include "core/nn/naming.h"
 #include "core/nn/parameters.h"
@@ -22,8 +22,6 @@
 
 namespace trireme::checkpoint {
 
-/// The file that holds a model's tensors, in its folder.
-inline constexpr const char* kModelTensors = "model.safetensors";
 inline constexpr const char* kModelConfig = "config.json";
 /// How images are preprocessed for the model, in the format of transformers' image processors.
 inline constexpr const char* kPreprocessorConfig = "preprocessor_config.json";
@@ -41,7 +39,8 @@ bool has_head(const std::string& folder_or_file, nn::Model& model, const std::st
 struct OtherTensors {
   /// nn::Model::conversion(); null: every tensor must have its parameter's shape.
   std::function<nn::Conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to)> conversion{};
-  std::vector<nn::Naming> namings{};      ///< nn::Model::namings()
+  std::vector<nn::Naming> namings{};             ///< nn::Model::namings()
+  std::vector<nn::RedundantTensor> redundant{};  ///< nn::Model::redundant_tensors()
   std::vector<nn::Declaration> remote{};  ///< held by other ranks only; every rank reports the same about the file
   std::vector<shard::Slice> buffers{};    ///< of all blocks
 };
@@ -50,18 +49,19 @@ OtherTensors other_tensors(nn::Model& model);
 /// Fills the parameters, which must be materialised, with their slices of the file's tensors, converted to their dtype.
 /// A tensor that the model needs but the file lacks is an error, as is a shape that the model does not convert. Under
 /// `head_prefix` ("classifier."; "" for none) such a parameter instead keeps its random initialisation, which is
-/// logged. Tensors of the file that the model lacks are counted in a warning; they are an error if they are those of
-/// further layers, because the model then has another depth than the weights. Buffers of `others` that the file lacks
-/// keep their values, with a warning.
+/// logged. Tensors of the file that the model lacks are counted in a warning, except redundant ones; they are an error
+/// if they are those of further layers, because the model then has another depth than the weights. Buffers of `others`
+/// that the file lacks keep their values, with a warning.
 /// @throws CheckpointError that lists what is missing or does not fit; no parameter has changed then. NonFiniteError
 /// that names a tensor whose slice on this rank has a NaN or an infinity.
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters,
                   const std::string& head_prefix, const Log& log, const OtherTensors& others = {});
 
-/// Writes folder/model.safetensors and, next to it, `texts` by their names (config.json), each atomically. Collective
-/// over the mesh's world: each rank provides its slices, rank 0 writes. Returns the digest of rank 0's tensors, and an
-/// empty one on other ranks.
+/// Writes folder/model.safetensors, or several files, and, next to it, `texts` by their names (config.json), each
+/// atomically. Collective over the mesh's world: each rank provides its slices, rank 0 writes. Returns the digest of
+/// rank 0's file, and an empty one on other ranks.
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
-                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh);
+                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
+                        const ExportFormat& format = {});
 
 }  // namespace trireme::checkpoint

@@ -7,10 +7,18 @@
 namespace trireme::checkpoint {
 
 at::Tensor WeightsFile::read(const std::string& name, const shard::Placement& placement) const {
-  if (const auto shape = info(name).shape; shape != placement.shape)
+  const auto needed = placement.stored_shape();
+  if (const auto shape = info(name).shape; shape != needed)
     throw CheckpointError(fmt::format("{}: tensor \"{}\" has shape [{}], but [{}] is needed", path(), name,
-                                      fmt::join(shape, ", "), fmt::join(placement.shape, ", ")));
-  return read_slice(name, placement);
+                                      fmt::join(shape, ", "), fmt::join(needed, ", ")));
+  if (!placement.stored_transposed) return read_slice(name, placement);
+  // A flat range is not one in the file, so it is taken from the tensor shard.
+  auto in_file = placement;
+  in_file.shape = needed;
+  in_file.dim = 1 - placement.dim;
+  in_file.flat.reset();
+  const auto shard = read_slice(name, in_file).t().contiguous();
+  return placement.flat ? shard.view(-1).narrow(0, placement.flat->begin, placement.flat->size()) : shard;
 }
 
 }  // namespace trireme::checkpoint

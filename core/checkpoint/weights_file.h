@@ -30,12 +30,12 @@ class WeightsFile {
   [[nodiscard]] virtual std::vector<std::string> names() const = 0;
   /// @throws CheckpointError for an unknown name.
   [[nodiscard]] virtual TensorInfo info(const std::string& name) const = 0;
-  /// Returns a copy of this rank's slice according to `placement`, whose shape must be the file's, on the CPU.
+  /// Returns a copy of this rank's slice according to `placement`, whose stored_shape() must be the file's, on the CPU.
   /// @throws CheckpointError for an unknown name, another shape, or bytes that cannot be read.
   [[nodiscard]] at::Tensor read(const std::string& name, const shard::Placement& placement) const;
 
  protected:
-  /// As read(), whose checks have passed.
+  /// As read(), whose checks have passed, for a placement of the tensor as the file has it.
   [[nodiscard]] virtual at::Tensor read_slice(const std::string& name, const shard::Placement& placement) const = 0;
 };
 

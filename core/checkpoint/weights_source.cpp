@@ -20,8 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// In the order of preference.
-constexpr std::array kWeightFiles{kModelTensors, "model.safetensors.index.json", "pytorch_model.bin",
-                                  "pytorch_model.bin.index.json"};
+constexpr std::array kWeightFiles{kModelTensors, kModelIndex, "pytorch_model.bin", "pytorch_model.bin.index.json"};
 
 std::unique_ptr<WeightsFile> open_file(const std::string& path) {
   if (is_torch_file(path)) return std::make_unique<StateDict>(path);

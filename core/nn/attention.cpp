@@ -26,8 +26,12 @@ namespace {
 constexpr double kMasked = -1e4;
 
 std::shared_ptr<Linear> projection(const SelfAttention::Options& o, std::int64_t heads) {
-  return std::make_shared<Linear>(Linear::Options{
-      .in = o.hidden, .out = heads * o.head_size, .bias = o.bias, .init_std = o.init_std, .out_unit = o.head_size});
+  return std::make_shared<Linear>(Linear::Options{.in = o.hidden,
+                                                  .out = heads * o.head_size,
+                                                  .bias = o.bias,
+                                                  .init_std = o.init_std,
+                                                  .out_unit = o.head_size,
+                                                  .stored_transposed = o.stored_transposed});
 }
 
 /// The options with what follows from others. @throws ConfigError

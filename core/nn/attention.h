@@ -62,6 +62,7 @@ class SelfAttention : public Layer {
     /// Of the projections. One name: they are fused in one layer, whose features are first all queries', then all
     /// keys', then all values'; each part is ordered by head.
     std::vector<std::string> names{"query", "key", "value"};
+    bool stored_transposed = false;          ///< the projections' weights in files; see Linear
     std::shared_ptr<const Rotary> rotary{};  ///< null: no rotary position embedding
   };
   /// @throws ConfigError when the numbers of heads do not divide each other, or there are neither one nor three names

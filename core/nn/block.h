@@ -57,6 +57,8 @@ class Model : public Layer {
   [[nodiscard]] virtual bool releases_outputs() const { return false; }
   /// Other libraries' names of the parameters, by which stored ones are found too.
   [[nodiscard]] virtual std::vector<Naming> namings() const { return {}; }
+  /// Tensors that files of weights may have and the model does not need.
+  [[nodiscard]] virtual std::vector<RedundantTensor> redundant_tensors() const { return {}; }
   /// Runs the blocks one after the other, each through `run` if it is set.
   Tensors forward(Tensors inputs, const Context& context, const RunBlock& run = {});
 

@@ -15,6 +15,8 @@ void Layer::declare(const std::string& name, at::Tensor& member, std::vector<std
   declared_.push_back({name, init, &member, shard::Placement::whole("", std::move(shape)), format});
 }
 
+void Layer::store_transposed(const std::string& name) { find(name).placement.stored_transposed = true; }
+
 Layer::Declared& Layer::find(const std::string& name) {
   const auto found = std::find_if(declared_.begin(), declared_.end(), [&](const auto& d) { return d.name == name; });
   TRIREME_CHECK(found != declared_.end(), "layer \"{}\" declares no parameter \"{}\"", path_, name);

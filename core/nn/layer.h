@@ -53,6 +53,9 @@ class Layer : public torch::nn::Module {
   void declare(const std::string& name, at::Tensor& member, std::vector<std::int64_t> shape, shard::Init init,
                at::MemoryFormat format = at::MemoryFormat::Contiguous);
 
+  /// For constructors: files hold the transpose of the declared parameter `name`, which has two dims.
+  void store_transposed(const std::string& name);
+
  private:
   Declared& find(const std::string& name);
   std::vector<Declared> declared_;

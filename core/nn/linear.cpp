@@ -19,6 +19,7 @@ Linear::Linear(const Options& options) : options_(options) {
   const auto within_bound = Init::uniform(-bound, bound);
   declare("weight", weight, {options.out, options.in},
           options.uniform ? within_bound : Init::normal(0, options.init_std));
+  if (options.stored_transposed) store_transposed("weight");
   if (options.bias) declare("bias", bias, {options.out}, options.uniform ? within_bound : Init::zeros());
 }
 

@@ -19,6 +19,7 @@ class Linear : public Unary {
     /// A shard boundary must be a multiple of this many features, such as the size of a head.
     std::int64_t in_unit = 1, out_unit = 1;
     Activation activation = Activation::none;  ///< applied after the bias
+    bool stored_transposed = false;            ///< files hold the weight as [in, out]: Hugging Face's Conv1D
   };
   explicit Linear(const Options& options);
   [[nodiscard]] const Options& options() const { return options_; }

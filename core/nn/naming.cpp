@@ -47,6 +47,13 @@ std::string filled(std::string_view pattern, const NameParts& stars) {
 
 }  // namespace
 
+bool RedundantTensor::matches(const std::string& name) const {
+  const auto further = std::count(name.begin(), name.end(), '.') - std::count(stored.begin(), stored.end(), '.');
+  std::string_view last_parts = name;
+  for (auto i = further; i > 0; --i) last_parts.remove_prefix(last_parts.find('.') + 1);
+  return match(stored, last_parts).has_value();
+}
+
 std::optional<StoredName> Naming::find(const std::string& parameter) const {
   for (const auto& row : names)
     if (const auto stars = match(row.parameter, parameter))

@@ -19,6 +19,13 @@ struct StoredName {
   std::int64_t part = 0, parts = 1;  ///< the parameter is this one of `parts` equal parts of the stored tensor
 };
 
+/// A stored tensor that a model does not need: a buffer of earlier versions of a library, or a copy of another tensor.
+struct RedundantTensor {
+  std::string stored;     ///< a pattern for the last parts of its name
+  std::string copy_of{};  ///< the parameter of which it is a copy; "": its values do not matter
+  [[nodiscard]] bool matches(const std::string& name) const;
+};
+
 struct Naming {
   std::string library;  ///< "timm"
   std::vector<StoredName> names;

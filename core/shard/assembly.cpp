@@ -21,6 +21,7 @@ json to_json(const Slice& slice) {
   json out{{"name", p.name}, {"shape", p.shape}, {"dtype", static_cast<int>(slice.value.scalar_type())}};
   if (!p.ranges.empty()) out.update({{"dim", p.dim}, {"ranges", ranges}});
   if (p.flat) out["flat"] = {p.flat->begin, p.flat->end};
+  if (p.stored_transposed) out["stored_transposed"] = true;
   return out;
 }
 
@@ -31,6 +32,7 @@ Placement to_placement(const json& from) {
     for (const auto& r : from.at("ranges")) p.ranges.push_back({r.at(0), r.at(1)});
   }
   if (from.contains("flat")) p.flat = Range{from.at("flat").at(0), from.at("flat").at(1)};
+  p.stored_transposed = from.contains("stored_transposed");
   return p;
 }
 
@@ -55,13 +57,15 @@ Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.worl
   std::map<std::string, std::pair<Entry, std::vector<Piece>>> found;
   for (const auto& slice : mine)
     if (held.count(slice.placement.name) != 0)
-      found[slice.placement.name].first = {slice.placement.name, slice.placement.shape, slice.value.scalar_type()};
+      found[slice.placement.name].first = {slice.placement.name, slice.placement.shape, slice.value.scalar_type(),
+                                           slice.placement.stored_transposed};
   int rank = 0;
   for (const auto& text : comm::gather_text(world_.group(), world_.device(), local_slices.dump())) {
     for (const auto& item : json::parse(text)) {
       auto placement = to_placement(item);
       auto& [entry, pieces] = found[placement.name];
-      entry = {placement.name, placement.shape, static_cast<at::ScalarType>(item.at("dtype").get<int>())};
+      entry = {placement.name, placement.shape, static_cast<at::ScalarType>(item.at("dtype").get<int>()),
+               placement.stored_transposed};
       if (placement.local_numel() > 0) pieces.push_back({rank, std::move(placement)});
     }
     ++rank;
@@ -81,7 +85,7 @@ Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.worl
 }
 
 at::Tensor Assembly::collect(std::size_t entry) const {
-  const auto& [name, shape, dtype] = entries_.at(entry);
+  const auto& [name, shape, dtype, stored_transposed] = entries_.at(entry);
   const auto& mine = mine_[entry];
   if (world_.rank() != 0) {
     if (mine.numel() > 0) world_.group().send(mine.detach().to(world_.device()).contiguous(), 0);

@@ -22,6 +22,7 @@ class Assembly {
     std::string name;
     std::vector<std::int64_t> shape;  ///< of the full tensor
     at::ScalarType dtype;
+    bool stored_transposed = false;  ///< see Placement; collect() returns the tensor as it is in memory
   };
   /// Sorted by name: on rank 0 the tensors of all ranks; on other ranks those of which they hold a slice that counts.
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }

@@ -52,6 +52,12 @@ bool Placement::differs_along(const std::string& axis) const {
 
 std::int64_t Placement::full_numel() const { return product(shape); }
 
+std::vector<std::int64_t> Placement::stored_shape() const {
+  if (!stored_transposed) return shape;
+  TRIREME_CHECK(shape.size() == 2, "{}: only a tensor of two dims can be stored transposed", name);
+  return {shape[1], shape[0]};
+}
+
 std::vector<std::int64_t> Placement::cut_shape() const {
   auto cut = shape;
   if (!ranges.empty()) {

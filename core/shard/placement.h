@@ -39,11 +39,17 @@ struct Placement {
   /// The mesh axis along which some ranks lack the tensor entirely (pipeline stages); "" if there is none.
   std::string stage_axis{};
   bool copy = false;  ///< another stage owns this tensor and this rank holds a copy: a weight that two stages share
+  /// Files hold the transpose of the full tensor, which has two dims: the layout of its model's other implementations.
+  /// Only the readers and writers of files transpose (WeightsFile::read, write_tensors); `shape` and `dim` are those of
+  /// the tensor in memory.
+  bool stored_transposed = false;
 
   /// A placement with the whole tensor on every rank.
   static Placement whole(std::string name, std::vector<std::int64_t> shape);
 
   [[nodiscard]] std::int64_t full_numel() const;
+  /// The shape of the full tensor in a file.
+  [[nodiscard]] std::vector<std::int64_t> stored_shape() const;
   /// The shape after the tensor shard.
   [[nodiscard]] std::vector<std::int64_t> cut_shape() const;
   /// The shape of the rank's slice: cut_shape(), or one dim of flat.size().

@@ -6,12 +6,30 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/booster/precision.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/weights.h"
 
 namespace trireme::train {
 
 namespace fs = std::filesystem;
+
+/// Makes the file the model of a folder, without a copy, and returns its path there.
+static std::string link_model(const std::string& dir, const std::string& file,
+                              const std::map<std::string, std::string>& texts) {
+  checkpoint::make_folder(dir);
+  auto linked = (fs::path(dir) / checkpoint::kModelTensors).string();
+  checkpoint::link_file(file, linked);
+  checkpoint::remove_other_models(dir, {checkpoint::kModelTensors});
+  for (const auto& [name, text] : texts) checkpoint::write_file((fs::path(dir) / name).string(), text);
+  return linked;
+}
+
+checkpoint::ExportFormat export_format(const RunSection& run) {
+  checkpoint::ExportFormat format{.shard_mb = run.export_shard_mb};
+  if (run.export_dtype) format.dtype = Precision::pure(*run.export_dtype).parameters;
+  return format;
+}
 
 BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::string> texts)
     : dir_((fs::path(run_dir) / kBestModel).string()), texts_(std::move(texts)) {}
@@ -28,20 +46,17 @@ void BestModel::take(Booster& booster, const std::string& file) {
     fs::remove_all(dir_, ignored);
     return;
   }
-  file_ = link_to(dir_, file);
+  file_ = link_model(dir_, file, texts_);
   digest_ = checkpoint::digest_file(file_);
 }
 
-std::string BestModel::link_to(const std::string& dir, const std::string& file) const {
-  checkpoint::make_folder(dir);
-  auto linked = (fs::path(dir) / checkpoint::kModelTensors).string();
-  checkpoint::link_file(file, linked);
-  for (const auto& [name, text] : texts_) checkpoint::write_file((fs::path(dir) / name).string(), text);
-  return linked;
-}
-
-void BestModel::export_to(const std::string& dir) const {
-  if (!file_.empty()) link_to(dir, file_);
+void BestModel::export_to(const std::string& dir, const checkpoint::ExportFormat& format,
+                          const std::map<std::string, std::string>& texts) const {
+  if (file_.empty()) return;
+  if (format.is_plain())
+    link_model(dir, file_, texts);
+  else
+    checkpoint::export_file(file_, dir, format, texts);
 }
 
 bool BestModel::load(Booster& booster, Boosted& run) const {

@@ -1,17 +1,22 @@
 // The weights that a run exports, in Hugging Face's layout. RUN/model-best holds those of the best validation, by the
-// metric of train.best, and RUN/model the last weights, or these, by run.export. Each file is written atomically.
+// metric of train.best, in one file and as they are trained. RUN/model holds the last weights, or these, by run.export,
+// in the files and the dtype that run.export_shard_mb and run.export_dtype say. Each file is written atomically.
 #pragma once
 
 #include <map>
 #include <string>
 
 #include "core/booster/booster.h"
-#include "core/checkpoint/files.h"
+#include "core/checkpoint/model_files.h"
+#include "core/train/run_config.h"
 
 namespace trireme::train {
 
 inline constexpr const char* kExportedModel = "model";
 inline constexpr const char* kBestModel = "model-best";
+
+/// The format of RUN/model.
+checkpoint::ExportFormat export_format(const RunSection& run);
 
 /// RUN/model-best. All members are collective over the world; rank 0 writes. @throws CheckpointError
 class BestModel {
@@ -23,8 +28,9 @@ class BestModel {
   /// Sets the best weights so far to the file of a checkpoint. If `file` is "", there are none, and what a later epoch
   /// saved is removed.
   void take(Booster& booster, const std::string& file);
-  /// Writes them to another folder, too. Not collective: only rank 0 does anything.
-  void export_to(const std::string& dir) const;
+  /// Writes them to another folder in the format, with `texts`. Not collective: only rank 0 does anything.
+  void export_to(const std::string& dir, const checkpoint::ExportFormat& format,
+                 const std::map<std::string, std::string>& texts) const;
   /// Loads the best weights into the model. Returns false, without changing anything, when a rank cannot read them, for
   /// example because it has another disk.
   bool load(Booster& booster, Boosted& run) const;
@@ -34,7 +40,6 @@ class BestModel {
   [[nodiscard]] const checkpoint::FileDigest& digest() const { return digest_; }
 
  private:
-  std::string link_to(const std::string& dir, const std::string& file) const;
   std::string dir_, file_;
   std::map<std::string, std::string> texts_;
   checkpoint::FileDigest digest_;

@@ -44,11 +44,13 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   const auto& p = run.prepared;
   // Save before the test, so that an error in the test samples does not lose the training.
   const auto model = fmt::format("{}/{}", run.folder.dir(), kExportedModel);
+  const auto format = export_format(p.config.run);
+  const auto texts = model_texts(p, format.dtype);
   const bool exports_best = p.config.run.export_weights == "best" && run.state.best.epoch > 0;
   if (exports_best)
-    run.best.export_to(model);
+    run.best.export_to(model, format, texts);
   else
-    checkpoint::save_weights(model, run.run.model->state_dict(), model_texts(p), run.booster.mesh());
+    checkpoint::save_weights(model, run.run.model->state_dict(), texts, run.booster.mesh(), format);
   RunResult result{.state = run.state,
                    .run_dir = run.folder.dir(),
                    .shown = p.shown,

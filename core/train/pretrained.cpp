@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
+#include "core/booster/precision.h"
 #include "core/checkpoint/weights.h"
 #include "core/data/relabel.h"
 
@@ -43,6 +44,19 @@ std::string numbered(const std::vector<std::string>& classes) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < classes.size(); ++i) out.push_back(fmt::format("{} {}", i, classes[i]));
   return text::first_few(out);
+}
+
+const char* torch_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return "float64";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    default:
+      return "float32";
+  }
 }
 
 }  // namespace
@@ -88,10 +102,11 @@ std::vector<std::string> classes_of_weights(const std::string& weights) {
                   path));
 }
 
-std::map<std::string, std::string> model_texts(const Prepared& p) {
+std::map<std::string, std::string> model_texts(const Prepared& p, std::optional<at::ScalarType> dtype) {
   auto texts = p.data.info.files;
   if (!p.kind) return texts;  // a program's model has no config.json
   auto model = p.kind->to_hf(p.model_options.get());
+  model["dtype"] = torch_name(dtype.value_or(Precision::parse(p.config.train.precision).parameters));
   if (const auto problem = p.task->problem_type(); !problem.empty()) model["problem_type"] = problem;
   texts[checkpoint::kModelConfig] = json_text(model, 2) + "\n";
   return texts;

@@ -2,8 +2,11 @@
 // are read where weights are loaded and written where weights are exported.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +28,7 @@ bool has_only_labels(const nlohmann::json& stored);
 /// @throws CheckpointError when they have none
 std::vector<std::string> classes_of_weights(const std::string& weights);
 
-/// The files next to an exported model's tensors, by name.
-std::map<std::string, std::string> model_texts(const Prepared& prepared);
+/// The files next to an exported model's tensors, by name. `dtype`: of these; unset: that of the training.
+std::map<std::string, std::string> model_texts(const Prepared& prepared, std::optional<at::ScalarType> dtype = {});
 
 }  // namespace trireme::train

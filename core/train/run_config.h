@@ -31,8 +31,10 @@ struct RunSection {
   std::optional<double> peak_tflops;  // of one rank; unset: known for some GPUs
   bool rank_logs = false;             // RUN/logs/rank-N.log
   bool tensorboard = false;           // RUN/tensorboard
-  std::string export_weights = "last";    // last | best
-  std::vector<std::string> extensions{};  // shared objects that add kinds
+  std::string export_weights = "last";      // last | best
+  std::int64_t export_shard_mb = 0;         // of a file in RUN/model; 0: one file
+  std::optional<std::string> export_dtype;  // of RUN/model; unset: that of the training's weights
+  std::vector<std::string> extensions{};    // shared objects that add kinds
 };
 
 /// The keys that [model] has for all models.

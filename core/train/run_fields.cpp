@@ -36,6 +36,15 @@ const Fields<RunSection>& run_fields() {
                "The weights that RUN/model holds at the end: those of the last step, or the best ones (train.best), "
                "which RUN/model-best holds in any case.",
                {.choices = {"last", "best"}})
+          .add("export_shard_mb", &O::export_shard_mb,
+               "Largest size in MiB of a file of tensors in RUN/model. A larger model is written as several files with "
+               "an index, as Hugging Face's libraries read them; a tensor that is larger has a file for itself. 0: one "
+               "file.",
+               {.min = 0, .max = 1e9})
+          .add("export_dtype", &O::export_dtype,
+               "Data type of the weights in RUN/model, also in its config.json. Unset: that of the training's weights, "
+               "which is fp32 except with train.precision = \"fp64\". RUN/model-best and checkpoints keep that one.",
+               {.choices = {"fp32", "bf16", "fp16"}})
           .add("extensions", &O::extensions,
                "Shared objects that add models, data sets, tasks, optimizers and schedules to those that this file can "
                "select, such as ./libmine.so.",

@@ -156,7 +156,7 @@ std::shared_ptr<nn::Block> class_head(const Options& o, torch::nn::Module& model
 
 }  // namespace
 
-Bert::Bert(const Options& o) {
+Bert::Bert(const Options& o) : head_(o.head) {
   auto& bert = submodule(*this, "bert");
   const auto embeddings = bert.register_module("embeddings", std::make_shared<Embeddings>(o));
   add_block(embeddings);
@@ -165,6 +165,15 @@ Bert::Bert(const Options& o) {
     add_block(layers.register_module(std::to_string(i), std::make_shared<EncoderLayer>(o)));
   add_block(o.head == Head::masked_lm ? lm_head(o, *this, embeddings->word_embeddings) : class_head(o, *this, bert));
   finish();
+}
+
+std::vector<nn::RedundantTensor> Bert::redundant_tensors() const {
+  std::vector<nn::RedundantTensor> out{{"embeddings.position_ids"}};
+  if (head_ == Head::masked_lm) {
+    out.push_back({"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"});
+    out.push_back({"cls.predictions.decoder.bias", "cls.predictions.bias"});
+  }
+  return out;
 }
 
 nn::Policy policy(Head head) {

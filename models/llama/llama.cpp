@@ -110,7 +110,7 @@ class ScoresBlock : public nn::Block {
 
 }  // namespace
 
-Llama::Llama(const Options& o) {
+Llama::Llama(const Options& o) : tied_(*o.tied) {
   auto& model = submodule(*this, "model");
   const auto token_embedding = model.register_module(
       "embed_tokens", std::make_shared<nn::Embedding>(nn::Embedding::Options{
@@ -127,6 +127,12 @@ Llama::Llama(const Options& o) {
   if (!*o.tied) own = register_module("lm_head", projection(o, *o.hidden_size, *o.vocab_size, false));
   add_block(std::make_shared<ScoresBlock>(norm, last, own, token_embedding));
   finish();
+}
+
+std::vector<nn::RedundantTensor> Llama::redundant_tensors() const {
+  std::vector<nn::RedundantTensor> out{{"layers.*.self_attn.rotary_emb.inv_freq"}};
+  if (tied_) out.push_back({"lm_head.weight", "model.embed_tokens.weight"});
+  return out;
 }
 
 nn::Policy policy(bool tied) {

@@ -22,6 +22,10 @@ class Llama : public nn::Model {
   }
   [[nodiscard]] bool releases_outputs() const override { return true; }
   [[nodiscard]] std::int64_t tokens(const nn::Tensors& inputs) const override { return inputs.at(0).size(1); }
+  [[nodiscard]] std::vector<nn::RedundantTensor> redundant_tensors() const override;
+
+ private:
+  bool tied_;
 };
 
 /// How tensor and sequence parallelism shard the layers.

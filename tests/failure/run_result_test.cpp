@@ -126,6 +126,26 @@ std::string closing(const nlohmann::json& of) {
   return text;
 }
 
+// RUN/model obeys the options of an export, from the model's slices and from RUN/model-best, which does not.
+TEST(RunResult, ExportsSeveralFilesInAnotherDtype) {
+  for (const std::string which : {"last", "best"}) {
+    const SmallRun run(kLeaves, "epochs = 2\nglobal_batch = 8\n");
+    train_well(run, 2,
+               sets({"optimizer.lr=0", "model.intermediate_size=20000", "run.export=" + which, "run.export_shard_mb=1",
+                     "run.export_dtype=bf16"}));
+    const auto model = run.dir() + "/model", best = run.dir() + "/model-best";
+    EXPECT_EQ(json_of(model + "/config.json")["dtype"], "bfloat16");
+    EXPECT_EQ(json_of(best + "/config.json")["dtype"], "float32");
+    EXPECT_FALSE(fs::exists(model + "/model.safetensors"));
+    EXPECT_TRUE(fs::exists(best + "/model.safetensors"));
+    const auto weights = json_of(model + "/model.safetensors.index.json")["weight_map"];
+    EXPECT_NE(weights["vit.encoder.layer.0.intermediate.dense.weight"],
+              weights["vit.encoder.layer.0.output.dense.weight"]);
+    for (const auto& [name, file] : weights.items()) EXPECT_TRUE(fs::exists(model + "/" + file.get<std::string>()));
+    EXPECT_FALSE(evaluated(model, 1).empty());
+  }
+}
+
 // In every layout the weights of the two folders give the scores that the summary reports for them.
 TEST(RunResult, ScoresOfLastAndBestMatchTheirWeights) {
   const std::vector<std::pair<int, Arguments>> layouts{

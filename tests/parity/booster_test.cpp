@@ -1,6 +1,7 @@
 // A user's training loop, saving and loading by the Booster's calls equal train_step() in every layout.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/safetensors.h"
 #include "core/nn/block.h"
 #include "models/registry.h"
 #include "tests/parity/sentences.h"
@@ -19,14 +21,17 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kBatch = 8, kSteps = 4;
 
-/// A Llama whose logits are sharded over the tensor-parallel ranks.
+/// A Llama or a GPT-2, whose logits are sharded over the tensor-parallel ranks.
 class Decoder {
  public:
-  Decoder() : kind_(models::all_models().at("llama")), options_(kind_->default_options()) {
-    const std::vector<std::pair<std::string, FieldValue>> values{
-        {"hidden_size", std::int64_t{16}},        {"num_layers", std::int64_t{3}}, {"num_heads", std::int64_t{4}},
-        {"num_key_value_heads", std::int64_t{2}}, {"vocab_size", kTokenIds},       {"max_positions", kLongest},
-        {"intermediate_size", std::int64_t{10}},  {"initializer_range", 0.4}};
+  explicit Decoder(const std::string& model = "llama")
+      : kind_(models::all_models().at(model)), options_(kind_->default_options()) {
+    std::vector<std::pair<std::string, FieldValue>> values{
+        {"hidden_size", std::int64_t{16}}, {"num_layers", std::int64_t{3}},
+        {"num_heads", std::int64_t{4}},    {"vocab_size", kTokenIds},
+        {"max_positions", kLongest},       {"initializer_range", 0.4},
+        {"attention_dropout", 0.0},        {"intermediate_size", std::int64_t{10}}};
+    if (model == "llama") values.emplace_back("num_key_value_heads", std::int64_t{2});
     for (const auto& [key, value] : values) kind_->fields().find(key)->set(options_.get(), value);
     kind_->resolve(options_.get(), data()->spec());
   }
@@ -102,8 +107,9 @@ class ParityBooster : public testing::TestWithParam<TaskLayout> {
     if (world().size() % GetParam().inner != 0) GTEST_SKIP() << "needs more ranks";
   }
   /// The weights after kSteps calls of train_step().
-  Named expected() {
-    InLayout run(GetParam(), decoder);
+  Named expected(const Decoder& of) {
+    InLayout run(GetParam(), of);
+    losses.clear();
     for (std::int64_t step = 0; step < kSteps; ++step)
       losses.push_back(run.booster.train_step(run.boosted, run.batch(step)).loss.item<double>());
     return run.weights();
@@ -117,7 +123,7 @@ class ParityBooster : public testing::TestWithParam<TaskLayout> {
 };
 
 TEST_P(ParityBooster, ExecutesASchedule) {
-  const auto wanted = expected();
+  const auto wanted = expected(decoder);
   InLayout run(GetParam(), decoder);
   for (std::int64_t step = 0; step < kSteps; ++step) {
     const auto batch = run.batch(step);
@@ -145,7 +151,7 @@ TEST_P(ParityBooster, ExecutesASchedule) {
 }
 
 TEST_P(ParityBooster, RunsMicrobatchesOneByOne) {
-  const auto wanted = expected();
+  const auto wanted = expected(decoder);
   InLayout run(GetParam(), decoder);
   for (std::int64_t step = 0; step < kSteps; ++step) {
     const auto batch = run.batch(step);
@@ -165,27 +171,42 @@ TEST_P(ParityBooster, RunsMicrobatchesOneByOne) {
   expect_equal(run.weights(), wanted);
 }
 
+/// Expects that DIR/model.safetensors holds these weights, those of a GPT-2's Conv1D layers transposed.
+void expect_layout_of_hugging_face(const std::string& dir, const Named& weights) {
+  const checkpoint::SafeTensors file(dir + "/model.safetensors");
+  for (const auto& [name, value] : weights) {
+    const bool transposed = value.dim() == 2 && name.starts_with("transformer.h.");
+    EXPECT_TRUE(at::equal(file.read(name), transposed ? value.t() : value)) << name;
+  }
+}
+
 /// A run that one layout saved after two steps continues in another layout.
 TEST_P(ParityBooster, SavesAndLoadsModelAndOptimizer) {
-  const auto wanted = expected();
   const auto dir = (fs::temp_directory_path() / ("trireme_booster_" + std::to_string(world().size()))).string();
   const std::string optimizer = dir + "/optimizer.safetensors";
   const TaskLayout plain{"torch_ddp", "torch_ddp", ""};
-  for (const auto& [from, to] : {std::pair{GetParam(), plain}, std::pair{plain, GetParam()}}) {
-    {
-      InLayout run(from, decoder);
-      for (std::int64_t step = 0; step < 2; ++step) run.booster.train_step(run.boosted, run.batch(step));
-      run.booster.save_model(run.boosted, dir, {{"note.txt", "saved"}});
-      run.booster.save_optimizer(run.boosted, optimizer);
+  for (const auto* model : {"llama", "gpt2"}) {
+    SCOPED_TRACE(model);
+    const Decoder of(model);
+    const auto wanted = expected(of);
+    for (const auto& [from, to] : {std::pair{GetParam(), plain}, std::pair{plain, GetParam()}}) {
+      {
+        InLayout run(from, of);
+        for (std::int64_t step = 0; step < 2; ++step) run.booster.train_step(run.boosted, run.batch(step));
+        run.booster.save_model(run.boosted, dir, {{"note.txt", "saved"}});
+        run.booster.save_optimizer(run.boosted, optimizer);
+        const auto weights = run.weights();
+        world().group().barrier();
+        expect_layout_of_hugging_face(dir, weights);
+      }
+      InLayout run(to, of);
+      run.booster.load_model(run.boosted, dir);
+      run.booster.load_optimizer(run.boosted, optimizer);
+      for (run.boosted.step = 2; run.boosted.step < kSteps;)
+        run.booster.train_step(run.boosted, run.batch(run.boosted.step));
+      expect_equal(run.weights(), wanted);
       world().group().barrier();
     }
-    InLayout run(to, decoder);
-    run.booster.load_model(run.boosted, dir);
-    run.booster.load_optimizer(run.boosted, optimizer);
-    for (run.boosted.step = 2; run.boosted.step < kSteps;)
-      run.booster.train_step(run.boosted, run.batch(run.boosted.step));
-    expect_equal(run.weights(), wanted);
-    world().group().barrier();
   }
   if (world().rank() == 0) {
     EXPECT_TRUE(fs::exists(dir + "/note.txt"));

@@ -96,7 +96,7 @@ Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
   Named out;
   auto list = nlohmann::json::array();
   for (std::size_t i = 0; i < assembly.entries().size(); ++i) {
-    const auto& [name, shape, dtype] = assembly.entries()[i];
+    const auto& [name, shape, dtype, transposed] = assembly.entries()[i];
     if (auto full = assembly.collect(i); full.defined()) out[name] = full;
     list.push_back({name, shape, static_cast<int>(dtype)});
   }

@@ -220,6 +220,13 @@ std::vector<Trained> all_trained() {
     all.push_back({kind.name, kind.task, [&kind] { return std::make_shared<Transformer>(kind); }, policy_of(kind)});
   all.push_back(selected("bert_masked_lm", "bert", "masked_lm", {{"dropout", 0.2}, {"attention_dropout", 0.1}}));
   all.push_back(selected("bert_sequence", "bert", "classification", {{"dropout", 0.2}}));
+  all.push_back(selected("gpt2", "gpt2", "causal_lm",
+                         {{"dropout", 0.2}, {"embedding_dropout", 0.1}, {"attention_dropout", 0.1}}));
+  all.push_back(selected("gpt2_uneven", "gpt2", "causal_lm",
+                         {{"hidden_size", std::int64_t{24}},
+                          {"num_heads", std::int64_t{6}},
+                          {"dropout", 0.2},
+                          {"embedding_dropout", 0.0}}));
   all.push_back(selected("llama_untied", "llama", "causal_lm",
                          {{"num_key_value_heads", std::int64_t{2}}, {"attention_dropout", 0.1}}));
   all.push_back(selected("llama_tied", "llama", "causal_lm",

@@ -10,7 +10,7 @@
 #include <ostream>
 #include <string>
 
-#include "core/base/safetensors_file.h"
+#include "core/checkpoint/safetensors.h"
 #include "core/nn/parameters.h"
 #include "core/nn/recompute.h"
 #include "trireme.h"
@@ -34,7 +34,7 @@ class GoldenModels : public testing::TestWithParam<Golden> {
     std::ifstream(path("config.json")) >> config;
     options = kind->default_options();
     EXPECT_TRUE(kind->from_hf(options.get(), config, "config.json"));
-    const auto labels = expected.entry("labels").shape;
+    const auto labels = expected.info("labels").shape;
     spec.inputs = {{"input_ids", at::kLong, {-1}}};
     spec.targets = {{nn::kLabels, at::kLong, {labels.begin() + 1, labels.end()}}};
     if (!spec.targets[0].shape.empty()) spec.targets[0].shape = {-1};
@@ -47,7 +47,7 @@ class GoldenModels : public testing::TestWithParam<Golden> {
   }
   static double size(const at::Tensor& t) { return t.norm().item<double>(); }
 
-  SafeTensorsFile weights, expected;
+  checkpoint::SafeTensors weights, expected;
   std::shared_ptr<nn::ModelKind> kind;
   nlohmann::json config;
   std::shared_ptr<void> options;
@@ -61,7 +61,7 @@ TEST_P(GoldenModels, LogitsLossAndGradientsEqualHuggingFace) {
     nn::materialize(*model, 1, at::kDouble, at::kCPU);
     auto parameters = nn::parameters(*model);
     ASSERT_EQ(parameters.size(), weights.tensors().size());
-    for (auto& p : parameters) p.value.data().copy_(weights.read(p.name));
+    for (auto& p : parameters) p.value.data().copy_(weights.read(p.name, p.placement));
     data::Batch batch;
     for (const auto& [name, entry] : expected.tensors())
       if (name != "labels" && name != "logits" && name != "loss" && !name.starts_with("grad."))
@@ -84,7 +84,7 @@ TEST_P(GoldenModels, LogitsLossAndGradientsEqualHuggingFace) {
     double squares = 0;
     for (const auto& p : parameters) squares += std::pow(size(expected.read("grad." + p.name)), 2);
     for (const auto& p : parameters) {
-      const auto want = expected.read("grad." + p.name);
+      const auto want = expected.read("grad." + p.name, p.placement);
       ASSERT_TRUE(p.value.grad().defined()) << p.name;
       EXPECT_LE(size(p.value.grad() - want), kGoldenBound * std::max(size(want), 1e-6 * std::sqrt(squares))) << p.name;
     }
@@ -106,13 +106,12 @@ TEST_P(GoldenModels, ConfigJsonRoundTrip) {
   EXPECT_FALSE(kind->from_hf(again.get(), {{"model_type", "other"}}, "config.json"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, GoldenModels,
-                         testing::Values(Golden{"bert_masked_lm", "bert", "masked_lm"},
-                                         Golden{"bert_sequence", "bert", "classification", 4},
-                                         Golden{"bert_token", "bert", "classification", 4},
-                                         Golden{"llama_untied", "llama", "causal_lm"},
-                                         Golden{"llama_tied", "llama", "causal_lm"}),
-                         [](const auto& value) { return value.param.folder; });
+INSTANTIATE_TEST_SUITE_P(
+    Folders, GoldenModels,
+    testing::Values(Golden{"bert_masked_lm", "bert", "masked_lm"}, Golden{"bert_sequence", "bert", "classification", 4},
+                    Golden{"bert_token", "bert", "classification", 4}, Golden{"gpt2", "gpt2", "causal_lm"},
+                    Golden{"llama_untied", "llama", "causal_lm"}, Golden{"llama_tied", "llama", "causal_lm"}),
+    [](const auto& value) { return value.param.folder; });
 
 }  // namespace
 }  // namespace trireme

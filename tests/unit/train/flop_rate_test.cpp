@@ -53,6 +53,10 @@ const std::vector<Case>& cases() {
        {.inputs = {{"input_ids", at::kLong, {-1}}, {"attention_mask", at::kLong, {-1}}}},
        "hidden_size = 16\nnum_layers = 2\nnum_heads = 2\nintermediate_size = 32\nvocab_size = 64",
        {{"input_ids", ids}, {"attention_mask", ids}}},
+      {"gpt2",
+       {.inputs = {{"input_ids", at::kLong, {-1}}}},
+       "hidden_size = 16\nnum_layers = 2\nnum_heads = 2\nvocab_size = 64",
+       {{"input_ids", ids}}},
       {"llama",
        {.inputs = {{"input_ids", at::kLong, {-1}}}},
        "hidden_size = 16\nnum_layers = 2\nnum_heads = 4\nnum_key_value_heads = 2\nintermediate_size = 32\nvocab_size = "

@@ -1,0 +1,104 @@
+#include "core/checkpoint/model_files.h"
+
+#include <c10/core/ScalarType.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/base/json_text.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kBytesOfMb = std::uint64_t{1} << 20;
+const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
+
+/// The entries of each file, in file_order().
+std::vector<std::vector<std::size_t>> files_of(const std::vector<StoredEntry>& entries, const ExportFormat& format) {
+  const auto order = file_order(entries);
+  if (format.shard_mb == 0) return {order};
+  const auto most = static_cast<std::uint64_t>(format.shard_mb) * kBytesOfMb;
+  std::vector<std::vector<std::size_t>> files(1);
+  std::uint64_t bytes = 0;  // of the last file
+  for (const auto index : order) {
+    const auto more = bytes_of(entries[index]);
+    if (bytes + more > most && !files.back().empty()) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    files.back().push_back(index);
+    bytes += more;
+  }
+  return files;
+}
+
+/// Whether the name is that of one of several files: "model-00001-of-00003.safetensors".
+bool is_shard(const std::string& name) { return name.starts_with("model-") && name.ends_with(".safetensors"); }
+
+}  // namespace
+
+void remove_other_models(const std::string& folder, const std::vector<std::string>& current) {
+  std::error_code ignored;
+  std::vector<fs::path> others;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const auto name = entry.path().filename().string();
+    const bool of_a_model = name == kModelTensors || name == kModelIndex || is_shard(name);
+    if (of_a_model && std::find(current.begin(), current.end(), name) == current.end()) others.push_back(entry.path());
+  }
+  // The index first: without its files it would be a damaged model.
+  std::sort(others.begin(), others.end(),
+            [](const auto& a, const auto& b) { return (a.extension() == ".json") > (b.extension() == ".json"); });
+  for (const auto& path : others) fs::remove(path, ignored);
+}
+
+FileDigest write_model(const std::string& folder, const std::vector<StoredEntry>& entries,
+                       const std::function<at::Tensor(std::size_t)>& value, const ExportFormat& format,
+                       const std::map<std::string, std::string>& texts) {
+  const auto path = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
+  make_folder(folder);
+  const auto files = files_of(entries, format);
+  FileDigest digest;
+  std::vector<std::string> names;
+  if (files.size() == 1) {
+    digest = write_tensors(path(kModelTensors), entries, files[0], value, kMetadata);
+    names.emplace_back(kModelTensors);
+  } else {
+    // An earlier index may name files that are about to be replaced one by one.
+    std::error_code ignored;
+    fs::remove(path(kModelIndex), ignored);
+    std::uint64_t total = 0;
+    auto where = nlohmann::json::object();
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      names.push_back(fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, files.size()));
+      write_tensors(path(names.back()), entries, files[i], value, kMetadata);
+      for (const auto index : files[i]) {
+        where[entries[index].name] = names.back();
+        total += bytes_of(entries[index]);
+      }
+    }
+    names.emplace_back(kModelIndex);
+    write_file(path(kModelIndex),
+               json_text({{"metadata", {{"total_size", total}}}, {"weight_map", std::move(where)}}, 2) + "\n");
+  }
+  remove_other_models(folder, names);
+  for (const auto& [name, text] : texts) write_file(path(name), text);
+  return digest;
+}
+
+void export_file(const std::string& file, const std::string& folder, const ExportFormat& format,
+                 const std::map<std::string, std::string>& texts) {
+  const SafeTensors stored(file);
+  std::vector<StoredEntry> entries;
+  for (const auto& [name, entry] : stored.tensors())
+    entries.push_back(
+        {name, entry.shape, format.dtype && c10::isFloatingType(entry.dtype) ? *format.dtype : entry.dtype});
+  write_model(
+      folder, entries, [&](std::size_t i) { return converted(stored.read(entries[i].name), entries[i]); }, format,
+      texts);
+}
+
+}  // namespace trireme::checkpoint

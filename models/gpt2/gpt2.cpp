@@ -1,0 +1,167 @@
+#include "models/gpt2/gpt2.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/nn/attention.h"
+#include "core/nn/embedding.h"
+#include "core/nn/linear.h"
+#include "core/nn/tokens.h"
+#include "models/parts.h"
+
+namespace trireme::models::gpt2 {
+namespace {
+
+using nn::Context;
+using nn::Tensors;
+
+std::shared_ptr<nn::LayerNorm> norm(const Options& o) {
+  return std::make_shared<nn::LayerNorm>(*o.hidden_size, *o.layer_norm_eps);
+}
+std::shared_ptr<nn::Embedding> embedding(const Options& o, std::int64_t vocabulary) {
+  return std::make_shared<nn::Embedding>(
+      nn::Embedding::Options{.vocabulary = vocabulary, .features = *o.hidden_size, .init_std = *o.initializer_range});
+}
+
+/// A layer before a residual sum. Its initial weights are the smaller the more of these sums there are, so that the
+/// sums' variance does not grow with the depth.
+std::shared_ptr<nn::Linear> to_residual(const Options& o, std::int64_t in, std::int64_t in_unit = 1) {
+  const auto sums = static_cast<double>(2 * *o.num_layers);
+  return std::make_shared<nn::Linear>(nn::Linear::Options{.in = in,
+                                                          .out = *o.hidden_size,
+                                                          .init_std = *o.initializer_range / std::sqrt(sums),
+                                                          .in_unit = in_unit,
+                                                          .stored_transposed = true});
+}
+
+class EmbedBlock : public nn::Block {
+ public:
+  EmbedBlock(std::shared_ptr<nn::Embedding> token_embedding, std::shared_ptr<nn::Embedding> positions,
+             std::shared_ptr<nn::Dropout> dropout)
+      : token_embedding_(register_module("words", std::move(token_embedding))),
+        positions_(register_module("positions", std::move(positions))),
+        dropout_(register_module("dropout", std::move(dropout))) {
+    set_path("embed");
+  }
+  Tensors forward(Tensors inputs, const Context& context) override {
+    const auto& ids = inputs.at(0);
+    check_length(ids, positions_->options().vocabulary);
+    const auto* given = context.side.find("position_ids");
+    const auto positions = given == nullptr ? at::arange(ids.size(1), ids.options()).unsqueeze(0) : *given;
+    return {
+        dropout_->forward(token_embedding_->forward(ids, context) + positions_->forward(positions, context), context)};
+  }
+
+ private:
+  std::shared_ptr<nn::Embedding> token_embedding_, positions_;
+  std::shared_ptr<nn::Unary> dropout_;
+};
+
+class DecoderLayer : public nn::Block {
+ public:
+  explicit DecoderLayer(const Options& o) {
+    const auto hidden = *o.hidden_size, inner = *o.intermediate_size;
+    norm_before_ = register_module("ln_1", norm(o));
+    attention_ = register_module(
+        "attn", std::make_shared<nn::SelfAttention>(nn::SelfAttention::Options{.hidden = hidden,
+                                                                               .heads = *o.num_heads,
+                                                                               .dropout = *o.attention_dropout,
+                                                                               .init_std = *o.initializer_range,
+                                                                               .causal = true,
+                                                                               .names = {"c_attn"},
+                                                                               .stored_transposed = true}));
+    attention_out_ = attention_->register_module("c_proj", to_residual(o, hidden, hidden / *o.num_heads));
+    attention_dropout_ = attention_->register_module("resid_dropout", std::make_shared<nn::Dropout>(*o.dropout));
+    norm_after_ = register_module("ln_2", norm(o));
+    auto& mlp = submodule(*this, "mlp");
+    mlp_in_ = mlp.register_module(
+        "c_fc", std::make_shared<nn::Linear>(nn::Linear::Options{.in = hidden,
+                                                                 .out = inner,
+                                                                 .init_std = *o.initializer_range,
+                                                                 .activation = nn::activation_of(*o.hidden_act),
+                                                                 .stored_transposed = true}));
+    mlp_out_ = mlp.register_module("c_proj", to_residual(o, inner));
+    mlp_dropout_ = mlp.register_module("dropout", std::make_shared<nn::Dropout>(*o.dropout));
+  }
+
+  Tensors forward(Tensors inputs, const Context& context) override {
+    const auto& x = inputs.at(0);
+    const auto mixed =
+        attention_out_->forward(attention_->forward(norm_before_->forward(x, context), context), context);
+    const auto h = norm_after_->of_sum(x, mixed, *attention_dropout_, context);
+    const auto y = mlp_out_->forward(mlp_in_->forward(h.norm, context), context);
+    return {mlp_dropout_->add_to(h.sum, y, context)};
+  }
+
+ private:
+  std::shared_ptr<nn::SelfAttention> attention_;
+  std::shared_ptr<nn::Unary> norm_before_, attention_out_, mlp_in_, mlp_out_;
+  std::shared_ptr<nn::LayerNorm> norm_after_;
+  std::shared_ptr<nn::Dropout> attention_dropout_, mlp_dropout_;
+};
+
+/// Scores of every token id for each token, by the embedding.
+class ScoresBlock : public nn::Block {
+ public:
+  ScoresBlock(std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> tokens,
+              std::shared_ptr<nn::Embedding> token_embedding)
+      : norm_(register_module("norm", std::move(norm))),
+        tokens_(register_module("tokens", std::move(tokens))),
+        token_embedding_(register_module("words", std::move(token_embedding))) {
+    set_path("head");
+  }
+  Tensors forward(Tensors inputs, const Context& context) override {
+    const auto x = tokens_->forward(norm_->forward(inputs.at(0), context), context);
+    return {token_embedding_->scores(x, context, {})};
+  }
+
+ private:
+  std::shared_ptr<nn::Unary> norm_, tokens_;
+  std::shared_ptr<nn::Embedding> token_embedding_;
+};
+
+}  // namespace
+
+Gpt2::Gpt2(const Options& o) {
+  auto& model = submodule(*this, "transformer");
+  const auto token_embedding = model.register_module("wte", embedding(o, *o.vocab_size));
+  const auto positions = model.register_module("wpe", embedding(o, *o.max_positions));
+  const auto dropout = model.register_module("drop", std::make_shared<nn::Dropout>(*o.embedding_dropout));
+  add_block(std::make_shared<EmbedBlock>(token_embedding, positions, dropout));
+  auto& layers = submodule(model, "h");
+  for (std::int64_t i = 0; i < *o.num_layers; ++i)
+    add_block(layers.register_module(std::to_string(i), std::make_shared<DecoderLayer>(o)));
+  const auto last_norm = model.register_module("ln_f", norm(o));
+  const auto last = model.register_module("scored_tokens", std::make_shared<nn::AllTokens>());
+  add_block(std::make_shared<ScoresBlock>(last_norm, last, token_embedding));
+  finish();
+}
+
+std::vector<nn::RedundantTensor> Gpt2::redundant_tensors() const {
+  return {{"lm_head.weight", "transformer.wte.weight"}, {"h.*.attn.bias"}, {"h.*.attn.masked_bias"}};
+}
+
+nn::Policy policy() {
+  using nn::SequenceRole, nn::TensorRole;
+  const std::string layer = "transformer.h.*.";
+  return {.tensor = {{"transformer.wte", TensorRole::classifier_head},
+                     {layer + "attn", TensorRole::attention},
+                     {layer + "attn.c_proj", TensorRole::row_parallel},
+                     {layer + "mlp.c_fc", TensorRole::column_parallel},
+                     {layer + "mlp.c_proj", TensorRole::row_parallel}},
+          .sequence = {{"transformer.wpe", SequenceRole::whole},
+                       {"transformer.drop", SequenceRole::scatter_tokens},
+                       {layer + "ln_1", SequenceRole::token_wise},
+                       {layer + "attn.resid_dropout", SequenceRole::token_wise},
+                       {layer + "ln_2", SequenceRole::token_wise},
+                       {layer + "mlp.dropout", SequenceRole::token_wise},
+                       {"transformer.ln_f", SequenceRole::token_wise},
+                       {"transformer.scored_tokens", SequenceRole::gather_tokens}}};
+}
+
+}  // namespace trireme::models::gpt2

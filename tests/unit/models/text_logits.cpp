@@ -1,0 +1,62 @@
+// text_logits MODEL_FOLDER INPUTS OUT: reads the folder of a model of text as `trireme` does, and writes the logits of
+// INPUTS' "input_ids" and side inputs (safetensors) to OUT, in float64. For tests/golden/check_text_export.py.
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/weights.h"
+#include "core/nn/block.h"
+#include "core/nn/parameters.h"
+#include "models/registry.h"
+
+using namespace trireme;
+
+namespace {
+
+/// What the model is for, by its architecture: classes of a sample, of its tokens, or token ids.
+nn::DataSpec spec_of(const nlohmann::json& config) {
+  const auto architecture = config.at("architectures").at(0).get<std::string>();
+  nn::DataSpec spec{.inputs = {{"input_ids", at::kLong, {-1}}}, .targets = {{nn::kLabels, at::kLong, {-1}}}};
+  if (architecture.find("Classification") != std::string::npos)
+    spec.classes = static_cast<std::int64_t>(config.at("id2label").size());
+  if (architecture.find("SequenceClassification") != std::string::npos) spec.targets[0].shape.clear();
+  return spec;
+}
+
+void run(const std::string& folder, const std::string& inputs, const std::string& out) {
+  const at::NoGradGuard no_grad;
+  const auto config = checkpoint::read_beside_weights(folder);
+  if (config.is_null()) throw CheckpointError(folder + " holds no config.json");
+  const auto kind = models::all_models().at(config.at("model_type").get<std::string>());
+  const auto options = kind->default_options();
+  if (!kind->from_hf(options.get(), config, folder)) throw CheckpointError(folder + " holds no model of text");
+  kind->resolve(options.get(), spec_of(config));
+  const auto model = kind->make(options.get());
+  nn::materialize(*model, 0, at::kDouble, at::kCPU);
+  checkpoint::load_weights(folder, nn::parameters(*model), "", Log(), checkpoint::other_tensors(*model));
+  const SafeTensorsFile file(inputs);
+  nn::NamedTensors tensors;
+  for (const auto& [name, entry] : file.tensors()) tensors.set(name, file.read(name));
+  const nn::Context context{.tokens = tensors["input_ids"].size(1), .side = model->side_inputs(tensors)};
+  checkpoint::write_safetensors(out, {{"logits", model->forward(model->first_inputs(tensors), context).at(0)}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    fmt::print(stderr, "usage: text_logits MODEL_FOLDER INPUTS OUT\n");
+    return 2;
+  }
+  try {
+    run(argv[1], argv[2], argv[3]);
+    return 0;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "{}\n", e.what());
+    return 1;
+  }
+}
