@@ -21,6 +21,7 @@ class Gpt2 : public nn::Model {
   [[nodiscard]] std::vector<std::string> side_input_names() const override {
     return {"attention_mask", "position_ids"};
   }
+  [[nodiscard]] bool releases_outputs() const override { return true; }
   [[nodiscard]] std::int64_t tokens(const nn::Tensors& inputs) const override { return inputs.at(0).size(1); }
   [[nodiscard]] std::vector<nn::RedundantTensor> redundant_tensors() const override;
 };

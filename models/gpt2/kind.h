@@ -12,7 +12,7 @@ class Kind : public nn::ModelKindOf<Options> {
   bool from_hf(void* options, const nlohmann::json& config, const std::string& file) const override;
   [[nodiscard]] nlohmann::json to_hf(const void* options) const override;
   [[nodiscard]] nn::Policy policy(const void* options) const override;
-  [[nodiscard]] std::string default_task() const override { return "causal_lm"; }
+  [[nodiscard]] std::string default_task(const nn::DataSpec& /*data*/) const override { return "causal_lm"; }
 
  protected:
   void resolve_for(Options& options, const nn::DataSpec& data) const override { gpt2::resolve(options, data); }
