@@ -91,8 +91,8 @@ std::vector<nn::Layer*> recomputed_layers(nn::Model& model, const TrainOptions& 
   }
   if (chosen.empty())
     throw ConfigError(
-        "train.recompute_modules: has no effect: the layers that it names are in blocks that train.recompute "
-        "recomputes whole; remove it, or recompute fewer blocks");
+        "train.recompute_modules: has no effect: train.recompute recomputes all blocks that have these layers; remove "
+        "one of the two, or recompute fewer blocks (train.recompute_ratio)");
   return chosen;
 }
 

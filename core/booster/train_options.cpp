@@ -73,10 +73,6 @@ static void check_recompute(const TrainOptions& train, const CheckedSection& sec
       section.fail(key, "has no effect without recompute; remove it, or set train.recompute = true");
   if (ratio && counts)
     section.fail("recompute_ratio", "conflicts with recompute_layers_per_stage; set only one of them");
-  if (!train.recompute_modules.empty() && train.recompute && !ratio && !counts)
-    section.fail("recompute_modules",
-                 "has no effect: recompute = true recomputes every block whole; remove one of them, or set "
-                 "recompute_ratio or recompute_layers_per_stage to recompute some blocks whole");
 }
 
 static void check_train(const TrainOptions& train, const CheckedSection& section) {
