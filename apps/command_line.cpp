@@ -81,9 +81,8 @@ std::vector<std::string> commands_of(CLI::App& app) {
 // Reports arguments that no command knows: a misspelt command or option, or an extra argument.
 [[noreturn]] void refuse_extra(CLI::App& app, const Parsed& parsed, const std::string& word) {
   if (!word.starts_with("-"))
-    for (const auto* set :
-         {&parsed.train.set, &parsed.eval.set, &parsed.predict.set, &parsed.generate.set, &parsed.verify.set,
-          &parsed.config.set})
+    for (const auto* set : {&parsed.train.set, &parsed.eval.set, &parsed.predict.set, &parsed.generate.set,
+                            &parsed.verify.set, &parsed.config.set})
       for (const auto& assignment : *set)
         if (assignment.find('=') == std::string::npos || assignment.back() == '=')
           refuse(app, fmt::format("--set {0}: write it without spaces: --set {1}={2}", assignment,

@@ -86,8 +86,9 @@ struct Answer {
   std::string text;
 };
 
-using Command = std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
-                             CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand, LaunchCommand>;
+using Command =
+    std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
+                 CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

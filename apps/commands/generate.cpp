@@ -1,4 +1,6 @@
 // trireme generate
+#include "core/train/generate.h"
+
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -18,7 +20,6 @@
 #include "core/base/text.h"
 #include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
-#include "core/train/generate.h"
 #include "core/train/prepare.h"
 #include "tokenizers/tokenizer.h"
 #include "trireme.h"
@@ -48,7 +49,8 @@ train::RunConfig config_of(const GenerateCommand& command) {
   if (!command.config.empty()) return single_process_config(command);
   const auto kinds = builtin_kinds();
   config::Table root;
-  config::apply_override(root, fmt::format("model.name={}", kind_of(kinds, checkpoint::locate_weights(command.weights))));
+  config::apply_override(root,
+                         fmt::format("model.name={}", kind_of(kinds, checkpoint::locate_weights(command.weights))));
   for (const auto& assignment : command.set) config::apply_override(root, assignment);
   return train::from_table(std::move(root), kinds);
 }

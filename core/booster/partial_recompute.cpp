@@ -45,11 +45,11 @@ bool names(const std::string& pattern, const nn::Layer& layer) {
   for (const auto* layer : layers) paths.push_back(layer->path());
   const std::size_t shown = std::min<std::size_t>(paths.size(), 4), rest = paths.size() - shown;
   paths.resize(shown);
-  throw ConfigError(
-      fmt::format("train.recompute_modules: \"{}\" matches no layer that can be recomputed by itself; {}", pattern,
-                  shown == 0 ? std::string("this model has none, set train.recompute = true instead")
-                             : fmt::format("this model has {}{}", text::join(paths),
-                                           rest == 0 ? "" : fmt::format(" and {} more", rest))));
+  throw ConfigError(fmt::format(
+      "train.recompute_modules: \"{}\" matches no layer that can be recomputed by itself; {}", pattern,
+      shown == 0
+          ? std::string("this model has none, set train.recompute = true instead")
+          : fmt::format("this model has {}{}", text::join(paths), rest == 0 ? "" : fmt::format(" and {} more", rest))));
 }
 
 }  // namespace

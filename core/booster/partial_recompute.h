@@ -24,8 +24,8 @@ struct RunSettings;
 std::vector<bool> recomputed_blocks(const TrainOptions& train, const std::vector<std::int64_t>& stages);
 
 /// The layers that train.recompute_modules names, each once: those of the blocks that are not recomputed themselves
-/// (`blocks`, as recomputed_blocks() returns them), and none inside another of them. @throws ConfigError for a name that
-/// matches no layer that can be recomputed, and when none is left
+/// (`blocks`, as recomputed_blocks() returns them), and none inside another of them. @throws ConfigError for a name
+/// that matches no layer that can be recomputed, and when none is left
 std::vector<nn::Layer*> recomputed_layers(nn::Model& model, const TrainOptions& train, const std::vector<bool>& blocks);
 
 /// Checks all keys about recomputation. `stages`: empty when they are not known yet. @throws ConfigError

@@ -75,8 +75,8 @@ std::shared_ptr<ActivationOffload::Saved> ActivationOffload::save(const std::vec
     const c10::OptionalStreamGuard on_it(to_host_);
     for (const auto& input : inputs) {
       const auto& counter = torch::autograd::impl::version_counter(input);
-      auto& entry = saved->inputs.emplace_back(
-          Saved::Input{input.detach(), {}, {}, counter, counter.current_version()});
+      auto& entry =
+          saved->inputs.emplace_back(Saved::Input{input.detach(), {}, {}, counter, counter.current_version()});
       if (!input.is_floating_point() || input.device() != device_) continue;
       entry.host = host_memory_like(input);
       entry.host.copy_(entry.source, /*non_blocking=*/true);

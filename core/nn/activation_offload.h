@@ -1,7 +1,7 @@
 // ActivationOffload: the inputs that recomputation saves (core/nn/recompute.h) lie in host memory between a block's
-// forward and backward pass. Ren et al., "ZeRO-Offload", 2021, and Rajbhandari et al., "ZeRO: Memory Optimizations", 2020
-// (checkpoints on the CPU). Only these inputs are moved, not all that autograd saves: they are few, large and known, and
-// everything else is dropped by recomputation already.
+// forward and backward pass. Ren et al., "ZeRO-Offload", 2021, and Rajbhandari et al., "ZeRO: Memory Optimizations",
+// 2020 (checkpoints on the CPU). Only these inputs are moved, not all that autograd saves: they are few, large and
+// known, and everything else is dropped by recomputation already.
 //
 // On a GPU, copies go through pinned memory on streams of their own, and neither the host nor the computation waits for
 // them longer than it must:

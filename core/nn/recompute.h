@@ -1,7 +1,7 @@
-// Recomputation (activation checkpointing): the forward pass of a function saves only its inputs; the backward pass runs
-// the function again to restore the activations. The function is a block (Chen et al., "Training Deep Nets with Sublinear
-// Memory Cost", 2016) or one layer inside a block whose activations are large and cheap to compute, such as attention
-// (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022).
+// Recomputation (activation checkpointing): the forward pass of a function saves only its inputs; the backward pass
+// runs the function again to restore the activations. The function is a block (Chen et al., "Training Deep Nets with
+// Sublinear Memory Cost", 2016) or one layer inside a block whose activations are large and cheap to compute, such as
+// attention (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022).
 #pragma once
 
 #include <functional>

@@ -25,8 +25,7 @@ namespace {
 void read_last_token(nn::Model& model) {
   for (const auto& module : model.modules())
     if (auto* tokens = dynamic_cast<nn::AllTokens*>(module.get()))
-      tokens->forward.replace(
-          [](const at::Tensor& x, const nn::Context&) { return x.narrow(1, x.size(1) - 1, 1); });
+      tokens->forward.replace([](const at::Tensor& x, const nn::Context&) { return x.narrow(1, x.size(1) - 1, 1); });
 }
 
 /// The model's option of this name, if it has one and it is a number; else 0.
@@ -63,9 +62,8 @@ std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& optio
   std::iota(ids.begin(), ids.end(), 0);
   if (options.top_k > 0 && options.top_k < count) {
     const auto end = ids.begin() + options.top_k;
-    std::partial_sort(ids.begin(), end, ids.end(), [score](auto a, auto b) {
-      return score[a] != score[b] ? score[a] > score[b] : a < b;
-    });
+    std::partial_sort(ids.begin(), end, ids.end(),
+                      [score](auto a, auto b) { return score[a] != score[b] ? score[a] > score[b] : a < b; });
     ids.erase(end, ids.end());
   }
   std::vector<double> sums;  // of the probabilities up to each token, times a constant

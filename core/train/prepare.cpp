@@ -212,8 +212,7 @@ void resolve_model(Prepared& p, bool evaluation) {
 
 }  // namespace
 
-static Prepared located(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights,
-                        const Log& log) {
+static Prepared located(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log) {
   Prepared p;
   p.config = std::move(config);
   p.launch = launch;

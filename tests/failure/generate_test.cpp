@@ -59,15 +59,16 @@ TEST(Generate, ContinuesWhatTheModelHasLearnt) {
     EXPECT_EQ(result.err, "") << weights;
   }
   // A text with more tokens than the model has positions.
-  EXPECT_EQ(generate({mere, "--prompt", "xxxxxxxxxxxxxxabcdabcdabcdabcda", "--tokens", "20", "--tokenizer", "bytes"}).out,
-            "xxxxxxxxxxxxxxabcdabcdabcdabcdabcdabcdabcdabcdabcda\n");
+  EXPECT_EQ(
+      generate({mere, "--prompt", "xxxxxxxxxxxxxxabcdabcdabcdabcda", "--tokens", "20", "--tokenizer", "bytes"}).out,
+      "xxxxxxxxxxxxxxabcdabcdabcdabcdabcdabcdabcdabcdabcda\n");
 }
 
 TEST(Generate, TheSameSeedDrawsTheSameText) {
   const RunOnLetters run;
   const auto text = [&](const std::string& seed) {
-    const auto result = generate({run.dir(), "--prompt", "a", "--tokens", "32", "--temperature", "30", "--seed", seed,
-                                  "--tokenizer", "bytes"});
+    const auto result = generate(
+        {run.dir(), "--prompt", "a", "--tokens", "32", "--temperature", "30", "--seed", seed, "--tokenizer", "bytes"});
     EXPECT_EQ(result.code, 0) << result.err;
     return result.out;
   };
@@ -94,9 +95,8 @@ TEST(Generate, SaysWhatItCannotDo) {
            {{mere, "--prompt", "a", "--tokens", "0"}, 2, "--tokens 0: must be at least 1 and at most 1000000"},
            {{mere, "--prompt", "a"},
             2,
-            mere +
-                ": there is no tokenizer beside these weights (tokenizer.json, vocab.json with merges.txt, or "
-                "vocab.txt); name the one that the model was trained with (--tokenizer PATH)"},
+            mere + ": there is no tokenizer beside these weights (tokenizer.json, vocab.json with merges.txt, or "
+                   "vocab.txt); name the one that the model was trained with (--tokenizer PATH)"},
            {{mere, "--prompt", "a", "--stop-at-end", "--tokenizer", "bytes"},
             2,
             "--stop-at-end: this model's tokenizer has no token for the end of a text; remove it"},
@@ -108,8 +108,9 @@ TEST(Generate, SaysWhatItCannotDo) {
     expect_only_refusal(generate(arguments), code, says);
   fs::remove(mere + "/config.json");
   expect_only_refusal(generate({mere, "--prompt", "a"}), 2,
-                      mere + ": nothing says which model has these weights; name a run folder or a checkpoint, put "
-                             "config.json beside them, or give the TOML file (--config FILE)");
+                      mere +
+                          ": nothing says which model has these weights; name a run folder or a checkpoint, put "
+                          "config.json beside them, or give the TOML file (--config FILE)");
 }
 
 TEST(Generate, NeedsACausalModel) {

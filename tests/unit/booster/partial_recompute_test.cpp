@@ -18,8 +18,8 @@ namespace {
 
 struct Inner : nn::Unary {
   Inner() {
-    attention = register_module("attention", std::make_shared<nn::SelfAttention>(
-                                                 nn::SelfAttention::Options{.hidden = 4, .heads = 2}));
+    attention = register_module(
+        "attention", std::make_shared<nn::SelfAttention>(nn::SelfAttention::Options{.hidden = 4, .heads = 2}));
   }
   [[nodiscard]] bool can_recompute() const override { return true; }
   at::Tensor compute(const at::Tensor& x, const nn::Context& context) override {
@@ -32,8 +32,8 @@ struct Layered : nn::Block {
   Layered() {
     register_module("self", std::make_shared<nn::SelfAttention>(nn::SelfAttention::Options{.hidden = 4, .heads = 2}));
     register_module("mlp", std::make_shared<nn::GatedLinear>(nn::GatedLinear::Options{.in = 4, .out = 8}));
-    register_module("up", std::make_shared<nn::Linear>(
-                              nn::Linear::Options{.in = 4, .out = 8, .activation = nn::Activation::gelu}));
+    register_module(
+        "up", std::make_shared<nn::Linear>(nn::Linear::Options{.in = 4, .out = 8, .activation = nn::Activation::gelu}));
     register_module("down", std::make_shared<nn::Linear>(nn::Linear::Options{.in = 8, .out = 4}));
     register_module("mix", std::make_shared<Inner>());
   }
@@ -71,8 +71,7 @@ using Names = std::vector<std::string>;
 
 TEST(RecomputedLayers, AreThoseThatTheNamesMatch) {
   EXPECT_EQ(chosen(selects({})), Names());
-  EXPECT_EQ(chosen(selects({"attention"})),
-            (Names{"l0.mix.attention", "l0.self", "l1.mix.attention", "l1.self"}));
+  EXPECT_EQ(chosen(selects({"attention"})), (Names{"l0.mix.attention", "l0.self", "l1.mix.attention", "l1.self"}));
   EXPECT_EQ(chosen(selects({"*.mlp", "l1.up"})), (Names{"l0.mlp", "l1.mlp", "l1.up"}));
   EXPECT_EQ(chosen(selects({"l0.*"})), (Names{"l0.mix", "l0.mlp", "l0.self", "l0.up"})) << "none inside another";
 }

@@ -21,7 +21,7 @@ namespace {
 
 /// Passes on an integer tensor besides.
 struct Tanh : Block {
-  explicit Tanh(bool in_place) : in_place(in_place) {
+  explicit Tanh(bool changes) : in_place(changes) {
     linear = register_module("linear", std::make_shared<Linear>(Linear::Options{.in = 8, .out = 8, .init_std = 0.5}));
   }
   Tensors forward(Tensors in, const Context& context) override {

@@ -38,8 +38,7 @@ struct LayerRow {
 };
 
 std::shared_ptr<SelfAttention> attention_with(double dropout, bool causal = false, bool fused = false) {
-  SelfAttention::Options options{
-      .hidden = kHidden, .heads = 4, .dropout = dropout, .init_std = 0.4, .causal = causal};
+  SelfAttention::Options options{.hidden = kHidden, .heads = 4, .dropout = dropout, .init_std = 0.4, .causal = causal};
   if (fused) options.names = {"qkv"};
   return std::make_shared<SelfAttention>(options);
 }
@@ -52,13 +51,13 @@ const std::vector<LayerRow>& layer_rows() {
       {"attention_first_token", [] { return attention_with(0.2); }, 1},
       {"linear",
        [] {
-         return std::make_shared<Linear>(Linear::Options{
-             .in = kHidden, .out = 2 * kHidden, .init_std = 0.4, .activation = Activation::gelu});
+         return std::make_shared<Linear>(
+             Linear::Options{.in = kHidden, .out = 2 * kHidden, .init_std = 0.4, .activation = Activation::gelu});
        }},
       {"gated",
        [] {
-         auto layer = std::make_shared<GatedLinear>(
-             GatedLinear::Options{.in = kHidden, .out = 2 * kHidden, .init_std = 0.4});
+         auto layer =
+             std::make_shared<GatedLinear>(GatedLinear::Options{.in = kHidden, .out = 2 * kHidden, .init_std = 0.4});
          // As in Llama, a child that the layer itself does not use.
          layer->register_module("down", std::make_shared<Linear>(Linear::Options{.in = kHidden, .out = kHidden}));
          return layer;
