@@ -107,7 +107,8 @@ std::vector<std::string> commands_of(CLI::App& app) {
 std::string reworded(const std::string& what) {
   std::smatch found;
   if (std::regex_search(what, found, std::regex("Could not convert: (\\S+) = (.*)")))
-    return fmt::format("{} {}: must be an integer", found.str(1), found.str(2));
+    return fmt::format("{} {}: must be {}", found.str(1), found.str(2),
+                       found.str(1) == "--temperature" ? "a number" : "an integer");
   if (std::regex_search(what, found, std::regex("^(\\S+): [0-9]+ required .* missing")))
     return fmt::format("{} needs a value", found.str(1));
   if (std::regex_search(what, found, std::regex("^(\\S+): At Most 1 required")))

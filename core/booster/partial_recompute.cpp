@@ -35,7 +35,7 @@ std::vector<nn::Layer*> recomputable_layers(nn::Model& model, const std::vector<
   return layers;
 }
 
-bool names(const std::string& pattern, const nn::Layer& layer) {
+bool matches_layer(const std::string& pattern, const nn::Layer& layer) {
   return pattern == "attention" ? dynamic_cast<const nn::SelfAttention*>(&layer) != nullptr
                                 : text::matches(layer.path(), pattern);
 }
@@ -79,11 +79,11 @@ std::vector<nn::Layer*> recomputed_layers(nn::Model& model, const TrainOptions& 
   if (train.recompute_modules.empty()) return chosen;
   const auto all = recomputable_layers(model, {});
   for (const auto& pattern : train.recompute_modules)
-    if (std::none_of(all.begin(), all.end(), [&](const auto* layer) { return names(pattern, *layer); }))
+    if (std::none_of(all.begin(), all.end(), [&](const auto* layer) { return matches_layer(pattern, *layer); }))
       fail_unmatched(pattern, all);
   std::set<const torch::nn::Module*> inside;  // children of chosen layers: modules() lists a parent before them
   for (auto* layer : recomputable_layers(model, train.recompute ? blocks : std::vector<bool>())) {
-    const auto named = [&](const std::string& pattern) { return names(pattern, *layer); };
+    const auto named = [&](const std::string& pattern) { return matches_layer(pattern, *layer); };
     if (inside.count(layer) != 0 || std::none_of(train.recompute_modules.begin(), train.recompute_modules.end(), named))
       continue;
     chosen.push_back(layer);
@@ -100,7 +100,10 @@ void check_recompute(nn::Model& model, const RunSettings& run, const std::vector
   if (run.train.offload_activations && runs_on_cpu(run))
     throw ConfigError(
         "train.offload_activations: moves what a GPU saves to host memory, but this run computes on CPUs; remove it");
-  const auto blocks = stages.empty() ? std::vector<bool>() : recomputed_blocks(run.train, stages);
+  // Whatever the stages are, all blocks may be recomputed whole.
+  const bool all = run.train.recompute_ratio == 1 && run.train.recompute_layers_per_stage.empty();
+  const auto blocks =
+      stages.empty() ? std::vector<bool>(model.blocks().size(), all) : recomputed_blocks(run.train, stages);
   recomputed_layers(model, run.train, blocks);
 }
 

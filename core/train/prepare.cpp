@@ -50,6 +50,7 @@ void check_batch(Prepared& p, bool trains) {
   if (!trains) {
     train.global_batch = std::max<std::int64_t>(train.global_batch, dp);
     train.drop_last = false;
+    train.offload_activations = false;  // nothing is saved, and the run may have been on another device
   }
   data::check_shares(train.global_batch, dp);
   if (train.drop_last && p.data.train->size() < train.global_batch)

@@ -20,8 +20,8 @@ namespace trireme::nn {
 namespace {
 
 /// Passes on an integer tensor besides.
-struct Tanh : Block {
-  explicit Tanh(bool changes) : in_place(changes) {
+struct TanhBlock : Block {
+  explicit TanhBlock(bool changes) : in_place(changes) {
     linear = register_module("linear", std::make_shared<Linear>(Linear::Options{.in = 8, .out = 8, .init_std = 0.5}));
   }
   Tensors forward(Tensors in, const Context& context) override {
@@ -36,7 +36,7 @@ struct Tanh : Block {
 struct ThreeBlocks : Model {
   explicit ThreeBlocks(bool in_place = false) {
     for (const auto* name : {"a", "b", "c"})
-      add_block(register_module(name, std::make_shared<Tanh>(in_place && *name == 'b')));
+      add_block(register_module(name, std::make_shared<TanhBlock>(in_place && *name == 'b')));
     finish();
     materialize(*this, 3, at::kDouble, at::kCPU);
   }
@@ -58,7 +58,7 @@ struct Watched {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> seen;
 };
 
-Tensors sample(const at::Tensor& x) { return {x + 1, at::tensor(std::vector<std::int64_t>{2})}; }
+Tensors inputs_of(const at::Tensor& x) { return {x + 1, at::tensor(std::vector<std::int64_t>{2})}; }
 
 std::vector<at::Tensor> gradients_of(ThreeBlocks& model) {
   std::vector<at::Tensor> out;
@@ -69,12 +69,12 @@ std::vector<at::Tensor> gradients_of(ThreeBlocks& model) {
 TEST(ActivationOffload, HasTheGradientsOfThePlainPassInEveryOrderOfMicrobatches) {
   const std::vector<at::Tensor> x{at::rand({4, 8}, at::kDouble), at::rand({4, 8}, at::kDouble)};
   ThreeBlocks plain;
-  for (const auto& each : x) plain.forward(sample(each), {}).at(0).square().sum().backward();
+  for (const auto& each : x) plain.forward(inputs_of(each), {}).at(0).square().sum().backward();
   for (const std::vector<int>& order : {std::vector{0, 1}, {1, 0}}) {
     ThreeBlocks model;
     Watched run(std::make_shared<ActivationOffload>(at::kCPU));
     std::vector<at::Tensor> losses;
-    for (const auto& each : x) losses.push_back(model.forward(sample(each), {}, std::ref(run)).at(0).square().sum());
+    for (const auto& each : x) losses.push_back(model.forward(inputs_of(each), {}, std::ref(run)).at(0).square().sum());
     for (const int i : order) losses[static_cast<std::size_t>(i)].backward();
     const auto expected = gradients_of(plain), got = gradients_of(model);
     ASSERT_EQ(got.size(), expected.size());
@@ -88,7 +88,7 @@ TEST(ActivationOffload, ReleasesAllInputsButTheLast) {
   const auto x = at::rand({4, 8}, at::kDouble);
   for (const bool moves : {false, true}) {
     Watched run(moves ? std::make_shared<ActivationOffload>(at::kCPU) : nullptr);
-    const auto loss = model.forward(sample(x), {}, std::ref(run)).at(0).sum();
+    const auto loss = model.forward(inputs_of(x), {}, std::ref(run)).at(0).sum();
     EXPECT_EQ(run.alive(), moves ? 1 : 3);
     loss.backward({}, /*retain_graph=*/true);
     const auto once = gradients_of(model);
@@ -103,7 +103,7 @@ TEST(ActivationOffload, ReleasesAllInputsButTheLast) {
 TEST(ActivationOffload, AChangedInputIsRefused) {
   ThreeBlocks model(/*in_place=*/true);
   Watched run(std::make_shared<ActivationOffload>(at::kCPU));
-  const auto loss = model.forward(sample(at::rand({4, 8}, at::kDouble)), {}, std::ref(run)).at(0).sum();
+  const auto loss = model.forward(inputs_of(at::rand({4, 8}, at::kDouble)), {}, std::ref(run)).at(0).sum();
   try {
     loss.backward();
     ADD_FAILURE() << "accepted";

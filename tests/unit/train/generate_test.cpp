@@ -24,7 +24,7 @@ at::Tensor scores_of(std::vector<double> values, at::ScalarType dtype = at::kDou
 }
 
 /// How often each token is drawn.
-std::map<std::int64_t, double> shares(const at::Tensor& logits, const SamplingOptions& options) {
+std::map<std::int64_t, double> draw_shares(const at::Tensor& logits, const SamplingOptions& options) {
   constexpr int kDraws = 20000;
   std::map<std::int64_t, double> out;
   for (int draw = 0; draw < kDraws; ++draw) out[sample_token(logits, options, draw)] += 1.0 / kDraws;
@@ -41,7 +41,7 @@ TEST(SampleToken, GreedyTakesTheBestAndOfEqualOnesTheFirst) {
 TEST(SampleToken, DrawsByTheProbabilitiesOfTheTemperature) {
   const auto logits = scores_of({0, std::log(2.0), std::log(5.0), -std::numeric_limits<double>::infinity()});
   for (const double temperature : {0.5, 1.0, 2.0}) {
-    const auto got = shares(logits, {.temperature = temperature});
+    const auto got = draw_shares(logits, {.temperature = temperature});
     std::vector<double> expected;
     double total = 0;
     for (const double odds : {1.0, 2.0, 5.0}) {
@@ -55,12 +55,13 @@ TEST(SampleToken, DrawsByTheProbabilitiesOfTheTemperature) {
 }
 
 TEST(SampleToken, TopKDrawsAmongTheBestOnly) {
-  const auto got = shares(scores_of({1, 4, 1, 4 + std::log(3.0), 1}), {.temperature = 1, .top_k = 2});
+  const auto got = draw_shares(scores_of({1, 4, 1, 4 + std::log(3.0), 1}), {.temperature = 1, .top_k = 2});
   ASSERT_EQ(got.size(), 2U);
   EXPECT_NEAR(got.at(1), 0.25, 0.015);
   EXPECT_NEAR(got.at(3), 0.75, 0.015);
-  EXPECT_EQ(shares(scores_of({1, 1, 1}), {.temperature = 1, .top_k = 2}).size(), 2U) << "exactly two of three equals";
-  EXPECT_EQ(shares(scores_of({1, 1, 1}), {.temperature = 1, .top_k = 9}).size(), 3U);
+  EXPECT_EQ(draw_shares(scores_of({1, 1, 1}), {.temperature = 1, .top_k = 2}).size(), 2U)
+      << "exactly two of three equals";
+  EXPECT_EQ(draw_shares(scores_of({1, 1, 1}), {.temperature = 1, .top_k = 9}).size(), 3U);
 }
 
 TEST(SampleToken, DependsOnSeedAndDrawAlone) {
