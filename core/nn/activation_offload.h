@@ -8,8 +8,8 @@
 //   save(i)      the copy of i to the host begins; the computation is ordered after the copy of i - 1, whose memory on
 //                the device is then released
 //   restore(i)   the copy of i - 1 back to the device begins, so that it overlaps with block i's backward pass
-// So the inputs of at most two blocks are on the device at a time: the last saved one, which is used as it is if its
-// backward pass comes first, and a prefetched one. Memory is released in the order of the computation's stream, so a
+// Besides the inputs of the block that runs, those of at most two blocks are on the device: the last saved ones, which
+// are used as they are if their backward pass comes first, and the prefetched ones. Memory is released in the order of the computation's stream, so a
 // host that runs ahead of the device does not need more of it. On the CPU, which tests use, copies are synchronous.
 #pragma once
 
