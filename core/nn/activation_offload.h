@@ -9,8 +9,9 @@
 //                the device is then released
 //   restore(i)   the copy of i - 1 back to the device begins, so that it overlaps with block i's backward pass
 // Besides the inputs of the block that runs, those of at most two blocks are on the device: the last saved ones, which
-// are used as they are if their backward pass comes first, and the prefetched ones. Memory is released in the order of the computation's stream, so a
-// host that runs ahead of the device does not need more of it. On the CPU, which tests use, copies are synchronous.
+// are used as they are if their backward pass comes first, and the prefetched ones. Memory is released in the order of
+// the computation's stream, so a host that runs ahead of the device does not need more of it. On the CPU, which tests
+// use, copies are synchronous.
 #pragma once
 
 #include <ATen/core/Tensor.h>
