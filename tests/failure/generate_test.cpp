@@ -41,7 +41,7 @@ struct RunOnLetters : SmallRun {
                      "\"\ndevice = \"cpu\"\n[model]\nname = \"llama\"\nhidden_size = 32\nnum_layers = 2\nnum_heads = "
                      "4\nintermediate_size = 64\nvocab_size = 128\nmax_positions = 16\n[data]\nname = \"tensors\"\n"
                      "path = \"" +
-                     folder.path() + "/data\"\n[train]\nepochs = 4\nglobal_batch = 4\n[optimizer]\nlr = 1e-2\n");
+                     folder.path() + "/data\"\n[train]\nepochs = 8\nglobal_batch = 4\n[optimizer]\nlr = 1e-2\n");
     const auto result = train(1);
     EXPECT_EQ(result.code, 0) << result.err << result.out;
   }
@@ -52,7 +52,7 @@ TEST(Generate, ContinuesWhatTheModelHasLearnt) {
   fs::remove_all(run.folder.path() + "/data");  // it does without the data set
   const auto mere = run.folder.path() + "/mere";
   fs::copy(run.dir() + "/model", mere);  // with config.json, but no config.toml
-  for (const auto& weights : {run.dir(), run.dir() + "/model", run.dir() + "/checkpoints/step-00000040", mere}) {
+  for (const auto& weights : {run.dir(), run.dir() + "/model", run.dir() + "/checkpoints/step-00000080", mere}) {
     const auto result = generate({weights, "--prompt", "cda", "--tokens", "6", "--tokenizer", "bytes"});
     EXPECT_EQ(result.code, 0) << weights << "\n" << result.err;
     EXPECT_EQ(result.out, "cdabcdabc\n") << weights;
