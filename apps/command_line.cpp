@@ -24,6 +24,7 @@ constexpr const char* kFooter = R"(Examples:
   trireme train configs/leaves_vit.toml --resume auto
   trireme eval runs/leaves_vit
   trireme predict runs/leaves_vit photos/ --csv
+  trireme generate runs/llama --prompt "Once upon a time" --temperature 0.8
   trireme verify configs/leaves_vit.toml --layouts "dp=1; dp=2; tp=2; dp=2,tp=2,zero=2"
   trireme launch -n 8 --hosts node1:4,node2:4 trireme train configs/leaves_vit.toml
   trireme config configs/leaves_vit.toml --print
@@ -80,8 +81,8 @@ std::vector<std::string> commands_of(CLI::App& app) {
 // Reports arguments that no command knows: a misspelt command or option, or an extra argument.
 [[noreturn]] void refuse_extra(CLI::App& app, const Parsed& parsed, const std::string& word) {
   if (!word.starts_with("-"))
-    for (const auto* set :
-         {&parsed.train.set, &parsed.eval.set, &parsed.predict.set, &parsed.verify.set, &parsed.config.set})
+    for (const auto* set : {&parsed.train.set, &parsed.eval.set, &parsed.predict.set, &parsed.generate.set,
+                            &parsed.verify.set, &parsed.config.set})
       for (const auto& assignment : *set)
         if (assignment.find('=') == std::string::npos || assignment.back() == '=')
           refuse(app, fmt::format("--set {0}: write it without spaces: --set {1}={2}", assignment,
@@ -106,7 +107,8 @@ std::vector<std::string> commands_of(CLI::App& app) {
 std::string reworded(const std::string& what) {
   std::smatch found;
   if (std::regex_search(what, found, std::regex("Could not convert: (\\S+) = (.*)")))
-    return fmt::format("{} {}: must be an integer", found.str(1), found.str(2));
+    return fmt::format("{} {}: must be {}", found.str(1), found.str(2),
+                       found.str(1) == "--temperature" ? "a number" : "an integer");
   if (std::regex_search(what, found, std::regex("^(\\S+): [0-9]+ required .* missing")))
     return fmt::format("{} needs a value", found.str(1));
   if (std::regex_search(what, found, std::regex("^(\\S+): At Most 1 required")))
@@ -125,12 +127,13 @@ void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) 
     refuse(app, fmt::format("--ranks {}: must be at least 1 and at most 4096", *ranks));
 }
 
-/// Finds the weights and, if no file is given, their configuration.
+/// Finds the weights and, if no file is given, their configuration. A model that generates text needs no data, and its
+/// config.json may describe it as well.
 void resolve_weights(const CLI::App& app, WeightsArgument& eval) {
   check_eval_settings(eval.set);
   const auto target = find_eval_target(eval.weights);
   eval.own_config = eval.config.empty();
-  if (eval.own_config && target.config.empty()) {
+  if (eval.own_config && target.config.empty() && !app.got_subcommand("generate")) {
     std::error_code error;
     const auto status = std::filesystem::status(target.weights, error);
     const auto* problem =
@@ -175,6 +178,25 @@ LaunchCommand finish_launch(CLI::App& app, LaunchCommand& launch) {
   return launch;
 }
 
+Command finish_generate(CLI::App& app, GenerateCommand& generate) {
+  if (generate.prompt.empty()) refuse(app, "--prompt \"\": the text to continue is empty; give at least one character");
+  if (generate.tokens < 1 || generate.tokens > 1'000'000)
+    refuse(app, fmt::format("--tokens {}: must be at least 1 and at most 1000000", generate.tokens));
+  if (!(generate.temperature >= 0 && generate.temperature <= 100))
+    refuse(app, fmt::format("--temperature {}: must be at least 0 and at most 100", generate.temperature));
+  if (generate.top_k < 0 || generate.top_k > 1'000'000'000)
+    refuse(app, fmt::format("--top-k {}: must be at least 0 and at most 1000000000", generate.top_k));
+  if (generate.seed < 0) refuse(app, fmt::format("--seed {}: must be at least 0", generate.seed));
+  const auto* options = app.get_subcommand("generate");
+  for (const auto* name : {"--top-k", "--seed"})
+    if (generate.temperature == 0 && options->count(name) > 0)
+      refuse(app, fmt::format("{} has no effect with temperature 0, which always takes the most probable token; add "
+                              "--temperature 1, or remove it",
+                              name));
+  resolve_weights(app, generate);
+  return generate;
+}
+
 Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("train")) {
     check_ranks(app, parsed.train.ranks);
@@ -202,6 +224,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
     resolve_weights(app, predict);
     return predict;
   }
+  if (app.got_subcommand("generate")) return finish_generate(app, parsed.generate);
   if (app.got_subcommand("verify")) {
     const auto& precision = parsed.verify.precision;
     const std::vector<std::string> known{"fp64", "fp32", "tf32", "bf16", "fp16"};

@@ -34,6 +34,13 @@ struct PredictCommand : WeightsArgument {
   std::int64_t top = 1;               ///< classes for each image
   std::optional<std::int64_t> batch;  ///< images of a forward pass; unset: as in an evaluation
 };
+struct GenerateCommand : WeightsArgument {
+  std::string prompt;
+  std::string tokenizer;  ///< "": the one that belongs to the weights
+  std::int64_t tokens = 64, top_k = 0, seed = 42;
+  double temperature = 0;
+  bool stop_at_end = false;
+};
 struct VerifyCommand {
   std::string config, layouts;
   std::vector<std::string> set;
@@ -79,8 +86,9 @@ struct Answer {
   std::string text;
 };
 
-using Command = std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, VerifyCommand, RecordCommand,
-                             CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand, LaunchCommand>;
+using Command =
+    std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
+                 CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

@@ -65,6 +65,38 @@ void add_predict(CLI::App& app, Parsed& out) {
       ->type_name("N");
 }
 
+void add_generate(CLI::App& app, Parsed& out) {
+  auto& generate = out.generate;
+  auto& command = *app.add_subcommand("generate", "Continue a text with a causal language model");
+  command.add_option("WEIGHTS", generate.weights, kWeightsHelp)->type_name("")->required();
+  command.add_option("--prompt", generate.prompt, "The text to continue")->type_name("TEXT")->required();
+  command.add_option("--tokens", generate.tokens, "Tokens to add, at most")->type_name("N")->capture_default_str();
+  command
+      .add_option("--temperature", generate.temperature,
+                  "0: always the most probable token; above 0: tokens are drawn by the model's probabilities, which 1 "
+                  "leaves as they are, less makes sharper and more makes flatter")
+      ->type_name("T")
+      ->capture_default_str();
+  command
+      .add_option("--top-k", generate.top_k, "With a temperature: draw from the K most probable tokens only; 0: all")
+      ->type_name("K")
+      ->capture_default_str();
+  command.add_option("--seed", generate.seed, "With a temperature: another seed draws other tokens")
+      ->type_name("S")
+      ->capture_default_str();
+  command.add_flag("--stop-at-end", generate.stop_at_end, "Stop where the model ends the text");
+  command
+      .add_option("--tokenizer", generate.tokenizer,
+                  "bytes, or a tokenizer's file or folder; without it, the files beside the weights, else the run's "
+                  "data.tokenizer")
+      ->type_name("PATH");
+  command
+      .add_option("--config", generate.config,
+                  "The TOML file; without it, the run's or checkpoint's own, or the config.json beside the weights")
+      ->type_name("FILE");
+  add_set(command, generate.set);
+}
+
 void add_verify(CLI::App& app, Parsed& out) {
   auto& command = *app.add_subcommand("verify", "Prove that layouts compute the same: losses, gradients, weights");
   command.add_option("CONFIG", out.verify.config, "The TOML file")->type_name("")->required();
@@ -163,6 +195,7 @@ void add_commands(CLI::App& app, Parsed& out) {
   add_train(app, out);
   add_eval(app, out);
   add_predict(app, out);
+  add_generate(app, out);
   add_verify(app, out);
   add_record(app, out);
   add_check(app, out);

@@ -15,6 +15,7 @@ struct Parsed {
   EvalCommand eval;
   std::string report;
   PredictCommand predict;
+  GenerateCommand generate;
   VerifyCommand verify;
   RecordCommand record;
   CheckCommand check;

@@ -100,6 +100,8 @@ void check_eval_settings(const std::vector<std::string>& set) {
                                          "train.drop_last=",
                                          "train.max_norm=",
                                          "train.recompute=",
+                                         "train.recompute_modules=",
+                                         "train.offload_activations=",
                                          "train.label_smoothing="};
   for (const auto& assignment : set) {
     if (assignment.starts_with("model.weights="))

@@ -103,9 +103,10 @@ static zero::RunKeys figures_hold_for(const Measured& of, const std::vector<std:
   };
   say("data-parallel ranks", std::int64_t{of.data_ranks});
   say("train.micro_batch", of.plugin.micro_batch(train.micro_batch, share));
-  for (const char* key : {"precision", "global_batch", "recompute", "recompute_ratio", "recompute_layers_per_stage",
-                          "enable_all_optimization", "enable_flash_attention", "attention_kernel",
-                          "enable_fused_normalization", "enable_jit_fused"})
+  for (const char* key :
+       {"precision", "global_batch", "recompute", "recompute_ratio", "recompute_layers_per_stage", "recompute_modules",
+        "offload_activations", "enable_all_optimization", "enable_flash_attention", "attention_kernel",
+        "enable_fused_normalization", "enable_jit_fused"})
     say_field(train_fields(), key, &train);
   say("optimizer.name", optimizer.method.name());
   for (const auto& field : optimizer.method.fields().fields)  // such as a momentum, which needs state

@@ -8,6 +8,7 @@ namespace trireme::apps {
 int run(const TrainCommand& command);
 int run(const EvalCommand& command);
 int run(const PredictCommand& command);
+int run(const GenerateCommand& command);
 int run(const RecordCommand& command);
 int run(const CheckCommand& command);
 int run(const LeavesCommand& command);

@@ -6,31 +6,17 @@
 #include <cstdio>
 
 #include "apps/commands/commands.h"
-#include "apps/commands/load_config.h"
 #include "apps/commands/process.h"
 #include "apps/commands/weights.h"
-#include "apps/config_file.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/train/prepare.h"
 #include "core/train/run.h"
-#include "trireme.h"
 
 namespace trireme::apps {
 namespace {
-
-/// The configuration without the training's layout: one process predicts.
-train::RunConfig predict_config(const PredictCommand& command) {
-  auto root = read_config(command.config);
-  drop_layout(root);
-  if (command.own_config)
-    override_resolved(root, command.set);
-  else
-    for (const auto& assignment : command.set) config::apply_override(root, assignment);
-  return train::from_table(std::move(root), builtin_kinds());
-}
 
 /// A field of a CSV line, quoted where RFC 4180 says so.
 std::string csv_field(const std::string& text) {
@@ -86,7 +72,7 @@ class Printer {
 
 int run(const PredictCommand& command) {
   if (command.is_checkpoint) open_checkpoint(command.weights, checkpoint::Verify::content);
-  auto config = predict_config(command);
+  auto config = single_process_config(command);
   const auto options = world_options(config);
   const comm::LaunchInfo alone;  // also under mpirun, where only the first process gets here
   tune_process(config, alone);

@@ -1,10 +1,12 @@
-// What the commands that take weights share: eval and predict.
+// What the commands that take weights share: eval, predict and generate.
 #pragma once
 
 #include <string>
 
+#include "apps/command_line.h"
 #include "core/checkpoint/train_state.h"
 #include "core/config/table.h"
+#include "core/train/run_config.h"
 
 namespace trireme::apps {
 
@@ -13,5 +15,9 @@ checkpoint::Checkpoint open_checkpoint(const std::string& folder, checkpoint::Ve
 
 /// Removes the layout of the training, which was for its ranks; weights do not depend on it.
 void drop_layout(config::Table& root);
+
+/// The configuration that belongs to the weights, for a command that runs in one process: without the layout.
+/// @throws ConfigError
+train::RunConfig single_process_config(const WeightsArgument& command);
 
 }  // namespace trireme::apps

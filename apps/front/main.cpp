@@ -54,6 +54,8 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   signal(SIGPIPE, SIG_DFL);
   if (const auto* predict = std::get_if<PredictCommand>(&command))
     return start(predict->config, predict->set, std::nullopt, arguments);
+  if (const auto* generate = std::get_if<GenerateCommand>(&command); generate != nullptr && !generate->config.empty())
+    return start(generate->config, generate->set, std::nullopt, arguments);
   become_worker(arguments);
 }
 

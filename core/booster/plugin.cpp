@@ -17,7 +17,7 @@ void PluginBase::check_model(const ModelSource& source, const RunSettings& run) 
   auto own = run;
   own.train = with_own_options(*this, run.train);
   check_kernels(*source.model, own);
-  recomputed_blocks(own.train, {static_cast<std::int64_t>(source.model->blocks().size())});
+  check_recompute(*source.model, own, {static_cast<std::int64_t>(source.model->blocks().size())});
 }
 
 void copy_shared_options(const Plugin& plugin, const FieldTable& fields, void* to) {

@@ -49,9 +49,10 @@ ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<n
     : model_(std::move(model)),
       parameters_(std::move(parameters)),
       precision_(precision),
-      recompute_(options.train.recompute),
+      train_options_(options.train),
       seed_(options.seed),
       device_(device) {
+  if (options.train.offload_activations) offload_ = std::make_shared<nn::ActivationOffload>(device_);
   if (model_->stage_blocks()) return;
   if (auto line = choose_kernels(*model_, options.train, device_); !line.empty()) note(std::move(line));
   recompute_only(recomputed_blocks(options.train, {static_cast<std::int64_t>(model_->blocks().size())}));
@@ -104,9 +105,11 @@ nn::Tensors ReplicatedModel::as_outputs(nn::Tensors made) const {
 
 nn::Tensors ReplicatedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
                                  const nn::Context& context) {
-  return recompute_ && training_ && not_recomputed_.count(block.get()) == 0
-             ? nn::recompute(block, std::move(inputs), context)
-             : block->forward(std::move(inputs), context);
+  if (!train_options_.recompute || !training_ || not_recomputed_.count(block.get()) != 0)
+    return block->forward(std::move(inputs), context);
+  auto function = nn::recomputable(block, context);
+  function.offload = offload_;
+  return nn::run_recomputable(std::move(function), std::move(inputs));
 }
 
 void ReplicatedModel::recompute_only(const std::vector<bool>& blocks) {
@@ -118,6 +121,7 @@ void ReplicatedModel::recompute_only(const std::vector<bool>& blocks) {
   // A block that appears twice in the list recomputes if either entry says so.
   for (std::size_t i = 0; i < blocks.size(); ++i)
     if (blocks[i]) not_recomputed_.erase(model_->blocks()[i].get());
+  for (auto* layer : recomputed_layers(*model_, train_options_, blocks)) layer->set_recompute(true);
 }
 
 void ReplicatedModel::train(bool on) {

@@ -14,8 +14,9 @@
 #include "core/comm/mesh.h"
 
 namespace trireme::nn {
+class ActivationOffload;
 class Block;
-}
+}  // namespace trireme::nn
 
 namespace trireme {
 
@@ -41,7 +42,8 @@ class ReplicatedModel : public BoostedModel {
   virtual nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch);
   /// Converts the last block's outputs to the dtype that a criterion gets.
   [[nodiscard]] nn::Tensors as_outputs(nn::Tensors made) const;
-  /// Restricts recomputation, if it is enabled, to the blocks of the model with true.
+  /// Restricts recomputation, if it is enabled, to the blocks of the model with true, and recomputes the layers of the
+  /// others that [train] chooses.
   void recompute_only(const std::vector<bool>& blocks);
   void note(std::string line) { notes_.push_back(std::move(line)); }
   ScopeGuard no_sync() override { return ScopeGuard({}); }
@@ -62,9 +64,11 @@ class ReplicatedModel : public BoostedModel {
   std::shared_ptr<nn::Model> model_;
   std::vector<nn::Parameter> parameters_;
   Precision precision_;
-  bool recompute_, training_ = false;
+  TrainOptions train_options_;
+  bool training_ = false;
   std::vector<std::string> notes_;
-  std::unordered_set<const nn::Block*> not_recomputed_;  ///< blocks that do not recompute; they keep all activations
+  std::unordered_set<const nn::Block*> not_recomputed_;  ///< blocks that are not recomputed whole
+  std::shared_ptr<nn::ActivationOffload> offload_;       ///< of the recomputed blocks' inputs, or null
   std::uint64_t seed_;
   c10::Device device_;
 };

@@ -66,7 +66,9 @@ static Fields<KernelOptions> kernel_fields() {
 
 static void check_recompute(const TrainOptions& train, const CheckedSection& section) {
   const bool ratio = train.recompute_ratio < 1, counts = !train.recompute_layers_per_stage.empty();
-  for (const auto& [set, key] : {std::pair{ratio, "recompute_ratio"}, {counts, "recompute_layers_per_stage"}})
+  for (const auto& [set, key] : {std::pair{ratio, "recompute_ratio"},
+                                 {counts, "recompute_layers_per_stage"},
+                                 {train.offload_activations, "offload_activations"}})
     if (set && !train.recompute)
       section.fail(key, "has no effect without recompute; remove it, or set train.recompute = true");
   if (ratio && counts)
@@ -132,6 +134,14 @@ const Fields<TrainOptions>& train_fields() {
                "number per stage, as in num_layers_per_stage of a pipeline, and one without a pipeline (Colossal-AI: "
                "num_ckpt_layers_per_stage).",
                {.min = 0, .max = 1e6})
+          .add("recompute_modules", &O::recompute_modules,
+               "Selective recompute: the names of layers that keep only their inputs and are computed again in the "
+               "backward pass, where their block is not recomputed whole. \"attention\" is every self-attention layer; "
+               "other names are patterns, such as \"*.mlp\". Layers with an activation function and gated layers can "
+               "be named too.")
+          .add("offload_activations", &O::offload_activations,
+               "With recompute, on GPUs: what recomputed blocks keep, their inputs, lies in pinned host memory between "
+               "the forward and the backward pass. Copies overlap with computation.")
           .add_all(&O::kernels, kernel_fields())
           .add_all(&O::loss_scale, loss_scale_fields())
           .rule(check_train)

@@ -34,6 +34,8 @@ struct TrainOptions {
   bool recompute = false;
   double recompute_ratio = 1;
   std::vector<std::int64_t> recompute_layers_per_stage{};  ///< empty: by recompute_ratio
+  std::vector<std::string> recompute_modules{};            ///< layers to recompute by themselves, by name
+  bool offload_activations = false;
   KernelOptions kernels{};
   optim::LossScaleOptions loss_scale{};
 };

@@ -21,6 +21,8 @@ inline constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"grad_clip", "train.max_norm"},
     {"activation_checkpointing", "train.recompute"},
     {"gradient_checkpointing", "train.recompute"},
+    {"selective_recompute", "train.recompute_modules"},
+    {"cpu_checkpointing", "train.offload_activations"},
     {"mixed_precision", "train.precision"},
     {"output_dir", "run.dir"},
     {"tensor_parallel", "parallel.tp"},

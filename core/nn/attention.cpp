@@ -17,6 +17,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/attention_dropout.h"
+#include "core/nn/recompute.h"
 
 namespace trireme::nn {
 namespace {
@@ -195,6 +196,14 @@ at::Tensor SelfAttention::by_head(const at::Tensor& y) const {
 }
 
 at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, std::int64_t query_tokens) {
+  if (!recompute_) return compute(x, context, query_tokens);
+  auto run = [this, self = shared_from_this(), context, query_tokens](const Tensors& in) {
+    return Tensors{compute(in[0], context, query_tokens)};
+  };
+  return run_recomputable({.run = std::move(run), .parameters = projections.parameters()}, {x}).front();
+}
+
+at::Tensor SelfAttention::compute(const at::Tensor& x, const Context& context, std::int64_t query_tokens) {
   const auto mix = [&] {
     auto parts = projections.forward(x, context, query_tokens);
     auto q = by_head(parts[0]), k = by_head(parts[1]);

@@ -103,12 +103,16 @@ class SelfAttention : public Layer {
   /// a rank that holds every key-value head but only some query heads replaces it.
   Replaceable<at::Tensor(const at::Tensor& x)> expand_key_value_heads;
 
+  [[nodiscard]] bool can_recompute() const override { return true; }
+  void set_recompute(bool on) override { recompute_ = on; }
+
  private:
+  at::Tensor compute(const at::Tensor& x, const Context& context, std::int64_t query_tokens);
   [[nodiscard]] AttentionPattern pattern(const Context& context) const;
   [[nodiscard]] at::Tensor by_head(const at::Tensor& y) const;
 
   AttentionKernel kernel_ = AttentionKernel::fastest;
-  bool uses_kernel_ = true;
+  bool uses_kernel_ = true, recompute_ = false;
 };
 
 }  // namespace trireme::nn

@@ -20,9 +20,13 @@ class GatedLinear : public Unary {
   };
   explicit GatedLinear(const Options& options);
 
+  [[nodiscard]] bool can_recompute() const override { return true; }
+
   LinearGroup projections;  ///< gate and up
 
  protected:
+  /// Without those of children that a model has added.
+  [[nodiscard]] std::vector<at::Tensor> forward_parameters() const override { return projections.parameters(); }
   at::Tensor compute(const at::Tensor& x, const Context& context) override;
 };
 

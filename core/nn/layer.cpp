@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/recompute.h"
 
 namespace trireme::nn {
 
@@ -41,6 +42,19 @@ void Layer::set_storage(const std::string& name, at::Tensor value) {
   value.set_requires_grad(declared.member->requires_grad());
   *declared.member = value;
   parameters_[name] = std::move(value);
+}
+
+void Layer::set_recompute(bool on) { TRIREME_CHECK(!on, "layer \"{}\" cannot be recomputed by itself", path_); }
+
+void Unary::set_recompute(bool on) {
+  if (!on) return forward.run_through({});
+  forward.run_through([this](const auto& compute, const at::Tensor& x, const Context& context) {
+    auto run = [self = shared_from_this(), compute, context](const Tensors& in) {
+      return Tensors{compute(in[0], context)};
+    };
+    return run_recomputable({.run = std::move(run), .parameters = forward_parameters(), .buffers = buffers()}, {x})
+        .front();
+  });
 }
 
 }  // namespace trireme::nn

@@ -48,6 +48,13 @@ class Layer : public torch::nn::Module {
   [[nodiscard]] const std::string& path() const { return path_; }
   void set_path(std::string path) { path_ = std::move(path); }
 
+  /// Whether it saves memory to recompute this layer by itself: its forward pass saves large activations besides its
+  /// input. It must not draw from LibTorch's generators, whose state only blocks restore.
+  [[nodiscard]] virtual bool can_recompute() const { return false; }
+  /// Whether the forward pass saves only its input, and the backward pass runs it again (core/nn/recompute.h).
+  /// @pre can_recompute()
+  virtual void set_recompute(bool on);
+
  protected:
   /// For constructors: `member` is the layer's own handle to the tensor.
   void declare(const std::string& name, at::Tensor& member, std::vector<std::int64_t> shape, shard::Init init,
@@ -68,8 +75,11 @@ class Unary : public Layer {
   Unary() : forward([this](const at::Tensor& x, const Context& context) { return compute(x, context); }) {}
   /// layer.forward(x, context): the layer's output.
   Replaceable<at::Tensor(const at::Tensor& x, const Context& context)> forward;
+  void set_recompute(bool on) override;
 
  protected:
+  /// The parameters that forward() reads, those of children included: all.
+  [[nodiscard]] virtual std::vector<at::Tensor> forward_parameters() const { return parameters(); }
   virtual at::Tensor compute(const at::Tensor& x, const Context& context) = 0;
 };
 

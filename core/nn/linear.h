@@ -23,6 +23,8 @@ class Linear : public Unary {
   };
   explicit Linear(const Options& options);
   [[nodiscard]] const Options& options() const { return options_; }
+  /// With an activation: its input is dropped.
+  [[nodiscard]] bool can_recompute() const override { return options_.activation != Activation::none; }
 
   /// For a policy that computes x W^T itself. Returns the bias that must be left to finish() for input `x`; if it is
   /// undefined, the policy adds the bias itself.

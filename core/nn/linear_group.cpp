@@ -64,6 +64,13 @@ std::vector<LinearGroup::Weights> LinearGroup::weights() const {
   return out;
 }
 
+std::vector<at::Tensor> LinearGroup::parameters() const {
+  std::vector<at::Tensor> out;
+  for (const auto& part : parts_)
+    for (auto& parameter : part->parameters()) out.push_back(std::move(parameter));
+  return out;
+}
+
 std::vector<at::Tensor> LinearGroup::split(const at::Tensor& y) const { return y.split_with_sizes(sizes_, -1); }
 
 std::vector<at::Tensor> LinearGroup::compute(const at::Tensor& x, const Context& context, std::int64_t leading) const {

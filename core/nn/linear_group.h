@@ -34,6 +34,7 @@ class LinearGroup {
   };
   /// The local weight and bias of each output.
   [[nodiscard]] std::vector<Weights> weights() const;
+  [[nodiscard]] std::vector<at::Tensor> parameters() const;
   /// Splits y [..., local features of all outputs] along its last dim into one tensor for each output.
   [[nodiscard]] std::vector<at::Tensor> split(const at::Tensor& y) const;
 

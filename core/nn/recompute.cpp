@@ -62,11 +62,11 @@ void set_generator_state(c10::Device device, const at::Tensor& state) {
   generator.set_state(state);
 }
 
-/// Restores a block's buffers: the second run must not update running statistics again.
+/// Restores buffers: the second run must not update running statistics again.
 class SavedBuffers {
  public:
-  explicit SavedBuffers(const Block& block) {
-    for (const auto& buffer : block.buffers())
+  explicit SavedBuffers(const Tensors& buffers) {
+    for (const auto& buffer : buffers)
       if (buffer.defined()) saved_.emplace_back(buffer.variable_data(), buffer.detach().clone());
   }
   void restore() {
@@ -78,45 +78,54 @@ class SavedBuffers {
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  ///< the buffer's own memory, and its values
 };
 
-/// Everything that the second run needs besides the inputs.
-struct SavedBlockCall {
-  std::shared_ptr<Block> block;
-  Context context;
+/// Everything that the second run needs besides inputs and parameters.
+struct SavedCall {
+  Recomputable function;
   c10::Device device = at::kCPU;
   Autocast::State autocast{};
-  std::vector<bool> requires_grad;     ///< for each input of the block
-  at::Tensor generator;                ///< undefined when the block does not use LibTorch's generators
-  std::optional<SplitBackward> begun;  ///< between the two parts of a split backward pass
+  std::vector<bool> requires_grad;                  ///< for each input
+  at::Tensor generator;                             ///< undefined when LibTorch's generators are not used
+  std::shared_ptr<ActivationOffload::Saved> moved;  ///< the inputs, if they are offloaded
+  std::optional<SplitBackward> begun;               ///< between the two parts of a split backward pass
 };
 
 struct Recompute : torch::autograd::Function<Recompute> {
   // TensorList is the only list type whose tensors become inputs of the node.
-  static variable_list forward(AutogradContext* ctx, const std::shared_ptr<SavedBlockCall>& saved_call,
+  static variable_list forward(AutogradContext* ctx, const std::shared_ptr<SavedCall>& saved_call,
                                at::TensorList inputs, at::TensorList parameters) {
     ctx->set_materialize_grads(false);
     save_state(ctx, saved_call);
-    variable_list saved = inputs.vec();
+    const auto& function = saved_call->function;
+    variable_list saved;
+    if (function.offload)
+      saved_call->moved = function.offload->save(inputs.vec());
+    else
+      saved = inputs.vec();
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(std::move(saved));
     const Autocast scope(saved_call->autocast);
-    return saved_call->block->forward(inputs.vec(), saved_call->context);
+    return function.run(inputs.vec());
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto saved_call = saved_state<SavedBlockCall>(ctx);
+    const auto saved_call = saved_state<SavedCall>(ctx);
     const auto saved = ctx->get_saved_variables();
-    const std::size_t count = saved_call->requires_grad.size();
-    variable_list inputs;
-    for (std::size_t i = 0; i < count; ++i)
-      inputs.push_back(saved[i].detach().set_requires_grad(saved_call->requires_grad[i]));
-    const variable_list parameters(saved.begin() + static_cast<std::ptrdiff_t>(count), saved.end());
-    variable_list result(1 + saved.size());  // the first entry belongs to saved_call, which has no gradient
+    const std::size_t count = saved_call->requires_grad.size(), kept = saved_call->moved ? 0 : count;
+    const variable_list parameters(saved.begin() + static_cast<std::ptrdiff_t>(kept), saved.end());
+    variable_list result(1 + count + parameters.size());  // the first belongs to saved_call, which has no gradient
     // In a split backward pass, the first part asks for gradients of inputs, the second for those of parameters.
-    const bool wants_parameters = wants(*ctx, count, saved.size());
-    if (wants_parameters && !saved_call->begun) {
-      whole(run_again(*saved_call, inputs, grads), inputs, parameters, result);
-    } else if (wants_parameters) {
+    const bool wants_parameters = wants(*ctx, count, count + parameters.size());
+    if (wants_parameters && saved_call->begun) {
       second_part(*std::exchange(saved_call->begun, std::nullopt), parameters, result);
+      return result;
+    }
+    variable_list inputs = saved_call->moved ? saved_call->function.offload->restore(*saved_call->moved) : saved;
+    inputs.resize(count);
+    for (std::size_t i = 0; i < count; ++i)
+      inputs[i] = inputs[i].detach().set_requires_grad(saved_call->requires_grad[i]);
+    // Without parameters there is no second part.
+    if (wants_parameters || parameters.empty()) {
+      whole(run_again(*saved_call, inputs, grads), inputs, parameters, result);
     } else {
       saved_call->begun.emplace(run_again(*saved_call, inputs, grads), wanted_of(inputs));
       auto next = saved_call->begun->input_gradients().begin();
@@ -165,8 +174,8 @@ struct Recompute : torch::autograd::Function<Recompute> {
     return gradient.defined() && gradient.storage().use_count() > 1 ? gradient.clone() : gradient;
   }
 
-  /// Runs the block again. Returns the roots of its backward pass: the outputs that have an incoming gradient.
-  static std::vector<SplitBackward::Root> run_again(const SavedBlockCall& saved_call, const variable_list& inputs,
+  /// Runs the function again. Returns the roots of its backward pass: the outputs that have an incoming gradient.
+  static std::vector<SplitBackward::Root> run_again(const SavedCall& saved_call, const variable_list& inputs,
                                                     const variable_list& grads) {
     const at::AutoGradMode enable(true);
     const Autocast scope(saved_call.autocast);
@@ -175,8 +184,8 @@ struct Recompute : torch::autograd::Function<Recompute> {
       generator_now = generator_state(saved_call.device);
       set_generator_state(saved_call.device, saved_call.generator);
     }
-    SavedBuffers buffers(*saved_call.block);
-    const Tensors outputs = saved_call.block->forward(inputs, saved_call.context);
+    SavedBuffers buffers(saved_call.function.buffers);
+    const Tensors outputs = saved_call.function.run(inputs);
     buffers.restore();
     if (generator_now.defined()) set_generator_state(saved_call.device, generator_now);
     std::vector<SplitBackward::Root> roots;
@@ -189,23 +198,32 @@ struct Recompute : torch::autograd::Function<Recompute> {
 
 }  // namespace
 
-Tensors recompute(const std::shared_ptr<Block>& block, Tensors inputs, const Context& context) {
-  variable_list parameters;
-  for (auto& parameter : block->parameters())
-    if (parameter.requires_grad()) parameters.push_back(std::move(parameter));
-  auto saved_call = std::make_shared<SavedBlockCall>();
-  bool wanted = !parameters.empty();
+Tensors run_recomputable(Recomputable function, Tensors inputs) {
+  std::erase_if(function.parameters, [](const at::Tensor& parameter) { return !parameter.requires_grad(); });
+  auto saved_call = std::make_shared<SavedCall>();
+  bool wanted = !function.parameters.empty();
   for (const auto& input : inputs) {
     saved_call->requires_grad.push_back(input.requires_grad());
     wanted = wanted || saved_call->requires_grad.back();
     saved_call->device = input.device();
   }
-  if (!wanted || !at::GradMode::is_enabled()) return block->forward(std::move(inputs), context);
-  saved_call->block = block;
-  saved_call->context = context;
+  if (!wanted || !at::GradMode::is_enabled()) return function.run(inputs);
   saved_call->autocast = Autocast::current(saved_call->device.type());
-  if (block->uses_torch_generators()) saved_call->generator = generator_state(saved_call->device);
+  if (function.uses_torch_generators) saved_call->generator = generator_state(saved_call->device);
+  const auto parameters = std::exchange(function.parameters, {});  // autograd saves these
+  saved_call->function = std::move(function);
   return Recompute::apply(saved_call, at::TensorList(inputs), at::TensorList(parameters));
+}
+
+Recomputable recomputable(const std::shared_ptr<Block>& block, const Context& context) {
+  return {.run = [block, context](const Tensors& inputs) { return block->forward(inputs, context); },
+          .parameters = block->parameters(),
+          .buffers = block->buffers(),
+          .uses_torch_generators = block->uses_torch_generators()};
+}
+
+Tensors recompute(const std::shared_ptr<Block>& block, Tensors inputs, const Context& context) {
+  return run_recomputable(recomputable(block, context), std::move(inputs));
 }
 
 }  // namespace trireme::nn

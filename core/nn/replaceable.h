@@ -21,14 +21,9 @@ class Replaceable<R(Args...)> {
   Replaceable& operator=(const Replaceable&) = delete;
 
   R operator()(Args... args) const {
-    if (!wrapper_) return function_(std::forward<Args>(args)...);
-    if constexpr (std::is_void_v<R>) {
-      wrapper_([&] { function_(std::forward<Args>(args)...); });
-    } else {
-      R result;
-      wrapper_([&] { result = function_(std::forward<Args>(args)...); });
-      return result;
-    }
+    if (!runner_) return compute(std::forward<Args>(args)...);
+    return runner_([this](Args... again) { return compute(std::forward<Args>(again)...); },
+                   std::forward<Args>(args)...);
   }
 
   void replace(Function by) {
@@ -45,9 +40,26 @@ class Replaceable<R(Args...)> {
   /// Runs another computation of the same layer inside the wrapper.
   void run_wrapped(const std::function<void()>& compute) const { wrapper_ ? wrapper_(compute) : compute(); }
 
+  /// `runner` gets every call and the computation, wrapper included, which it may run again later, as recomputation
+  /// does. Null: calls compute at once.
+  using Runner = std::function<R(const Function& compute, Args... args)>;
+  void run_through(Runner runner) { runner_ = std::move(runner); }
+
  private:
+  R compute(Args... args) const {
+    if (!wrapper_) return function_(std::forward<Args>(args)...);
+    if constexpr (std::is_void_v<R>) {
+      wrapper_([&] { function_(std::forward<Args>(args)...); });
+    } else {
+      R result;
+      wrapper_([&] { result = function_(std::forward<Args>(args)...); });
+      return result;
+    }
+  }
+
   Function function_;
   Wrapper wrapper_;
+  Runner runner_;
   bool replaced_ = false;
 };
 

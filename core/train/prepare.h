@@ -64,6 +64,11 @@ void check_prepared(Prepared& prepared, bool trains);
 Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log,
                  const std::vector<std::string>& inputs = {});
 
+/// The model of weights, without data, for text that is made from given token ids (core/train/generate.h).
+/// @throws ConfigError when it is not a model for the task causal_lm; CheckpointError
+Prepared prepare_generation(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights,
+                            const Log& log);
+
 /// The model, without memory yet, and its initial weights.
 ModelSource model_source(const Prepared& prepared);
 BoostOptions booster_options(const Prepared& prepared);

@@ -43,6 +43,8 @@ const std::vector<Section>& rules() {
         {"recompute", Rule::free},
         {"recompute_ratio", Rule::free},
         {"recompute_layers_per_stage", Rule::free},
+        {"recompute_modules", Rule::free},
+        {"offload_activations", Rule::free},
         {"enable_all_optimization", Rule::free},
         {"enable_flash_attention", Rule::free},
         {"attention_kernel", Rule::free},

@@ -99,7 +99,10 @@ std::string Trainer::memory_remedy() const {
     return ": choose a smaller model, or partition it over more ranks (parallel.tp, parallel.pp, parallel.zero = 3)";
   std::vector<std::string> ways;
   if (p_.micro_batch > 1) ways.push_back(fmt::format("use a train.micro_batch below {}", p_.micro_batch));
-  if (!p_.config.train.recompute) ways.emplace_back("set train.recompute = true");
+  if (!p_.config.train.recompute)
+    ways.emplace_back("set train.recompute = true");
+  else if (!p_.config.train.offload_activations && world_.device().is_cuda())
+    ways.emplace_back("set train.offload_activations = true");
   for (auto& way : run_.model->report().memory_advice) ways.push_back(std::move(way));
   return ways.empty() ? ": use more ranks" : fmt::format(": {}, or use more ranks", text::join(ways));
 }

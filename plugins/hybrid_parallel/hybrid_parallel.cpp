@@ -141,7 +141,7 @@ void HybridParallel::check_model(const ModelSource& source, const RunSettings& r
     const char* key = o.num_model_chunks ? "num_model_chunks" : "pp_size";
     config::fail(section, o.num_layers_per_stage.empty() ? key : "num_layers_per_stage", error.what());
   }
-  if (o.knows_stages()) recomputed_blocks(own.train, sizes_of(stages));
+  check_recompute(*source.model, own, o.knows_stages() ? sizes_of(stages) : std::vector<std::int64_t>());
 }
 
 std::int64_t HybridParallel::microbatches_of_all(const TrainOptions& train) const {

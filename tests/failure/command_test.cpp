@@ -19,8 +19,8 @@ TEST(Command, AnswersHelpAndVersion) {
   const auto help = trireme({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_EQ(help.err, "");
-  for (const auto* word :
-       {"train", "eval", "predict", "data", "plugins", "config", "env", "launch", "Examples:", "Exit codes:"})
+  for (const auto* word : {"train", "eval", "predict", "generate", "data", "plugins", "config", "env", "launch",
+                           "Examples:", "Exit codes:"})
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
   EXPECT_EQ(trireme({}).out, help.out);
   EXPECT_NE(trireme({"train", "--help"}).out.find("--resume"), std::string::npos);
@@ -38,7 +38,8 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
   const auto good = folder.write("good.toml", kGood);
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"trian", "a.toml"},
-       "no command \"trian\" (known: train, eval, predict, verify, data, plugins, config, env, launch); did you mean "
+       "no command \"trian\" (known: train, eval, predict, generate, verify, data, plugins, config, env, launch); did "
+       "you mean "
        "\"train\"?  "
        "(trireme "
        "--help)"},

@@ -50,6 +50,13 @@ TEST_F(Refusals, OfTheFile) {
       rule({"train.recompute=true", "train.recompute_layers_per_stage=[1, 1]"},
            "train.recompute_layers_per_stage=[1, 1]: 2 numbers for 1 stages; give one per stage"),
       rule({"train.recompute=true", "train.recompute_layers_per_stage=[4]"}, "stage 0 has 3 blocks; choose at most 3"),
+      rule({"train.recompute_modules=[\"*.output\"]"},
+           "train.recompute_modules=[\"*.output\"]: \"*.output\" matches no layer that can be recomputed by itself; "
+           "this model has vit.encoder.layer.0.attention.attention, vit.encoder.layer.0.intermediate.dense"),
+      rule({"train.recompute=true", "train.recompute_modules=[\"attention\"]"},
+           "has no effect: train.recompute recomputes all blocks that have these layers"),
+      rule({"train.offload_activations=true"}, "train.offload_activations=true: has no effect without recompute"),
+      rule({"train.recompute=true", "train.offload_activations=true"}, "but this run computes on CPUs; remove it"),
       rule({"train.enable_all_optimization=true", "train.enable_fused_normalization=false"},
            "enable_fused_normalization=false: is false, but enable_all_optimization = true turns it on"),
       rule({"train.attention_kernel=flash", "train.enable_flash_attention=true"},

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kWarmUp = 3, kSteps = 5;
 
 struct Row {
-  const char *plugin, *keys;
+  const char *plugin, *keys, *train = "";
 };
 constexpr Row kRows[] = {{"torch_ddp", ""},
                          {"low_level_zero", "stage = 1"},
@@ -29,7 +29,9 @@ constexpr Row kRows[] = {{"torch_ddp", ""},
                          {"hybrid_parallel", ""},
                          {"hybrid_parallel", "enable_fused_normalization = true\nenable_jit_fused = true"},
                          {"hybrid_parallel", "zero_stage = 1"},
-                         {"hybrid_parallel", "zero_stage = 3"}};
+                         {"hybrid_parallel", "zero_stage = 3"},
+                         {"torch_ddp", "", "recompute_modules = [\"attention\"]"},
+                         {"torch_ddp", "", "recompute = true\noffload_activations = true"}};
 
 /// While it lives, every call that makes the host wait for the device throws.
 class NoSynchronisation {
@@ -47,7 +49,7 @@ TEST(HostSync, DoesNotHappenInAStep) {
   }
   for (const auto& row : kRows)
     for (const char* precision : {"fp32", "bf16", "fp16"}) {
-      SCOPED_TRACE(testing::Message() << row.plugin << " " << row.keys << " " << precision);
+      SCOPED_TRACE(testing::Message() << row.plugin << " " << row.keys << " " << row.train << " " << precision);
       const Case c{.name = "sync",
                    .samples = 8 * static_cast<std::int64_t>(kWarmUp + kSteps),
                    .micro_batch = 4,
@@ -56,7 +58,8 @@ TEST(HostSync, DoesNotHappenInAStep) {
                    .max_norm = 0.5,
                    .plugin = row.keys,
                    .precision = precision,
-                   .plugin_name = row.plugin};
+                   .plugin_name = row.plugin,
+                   .train = row.train};
       Booster booster(world(), make_plugin(c), make_options(c));
       auto run = booster.boost(make_inputs(c));
       std::vector<data::StepBatch> batches;

@@ -203,6 +203,22 @@ constexpr Rung kLadder[] = {
     {"pp=2,schedule=zb_h1,some_again", "micro=1 recompute"},
     {"pp=3,schedule=interleaved,chunks=2,half_again", "micro=3 layers=10 recompute"},
     {"dp=2,pp=2,zero=2,half_again", "micro=1 layers=4 recompute clip"},
+    // Selective recompute.
+    {"dp=2", "modules dropout clip"},
+    {"dp=3,zero=2", "sgd micro=2 modules"},
+    {"tp=2", "modules dropout"},
+    {"tp=3,optimized", "sgd micro=3 modules"},
+    {"tp=2,sp_mode=split_gather", "modules dropout"},
+    {"tp=3,sp_mode=ring", "micro=2 modules"},
+    {"sp=2,sp_mode=all_to_all", "modules dropout"},
+    {"sp=3,sp_mode=ring_attn", "sgd modules dropout"},
+    {"pp=2", "micro=2 modules dropout"},
+    {"pp=2,schedule=zb_h1", "micro=1 modules dropout"},
+    {"pp=2,schedule=zbv", "sgd micro=2 modules layers=6"},
+    {"pp=2,some_again", "micro=2 recompute modules layers=5"},
+    {"dp=2,zero=3", "modules dropout"},
+    {"dp=2,pp=2,zero=3,schedule=zb_h1", "micro=1 modules ahead"},
+    {"dp=2,pp=2,tp=2,zero=3,sp_mode=ring,schedule=zbv", "sgd micro=1 modules"},
 };
 
 /// Parses "a=1,b" or "a=1 b" into word -> value, "" for none.
@@ -235,6 +251,7 @@ void train_as(std::map<std::string, std::string> how, Case& c) {
   c.max_norm = take(how, "clip", 0) != 0 ? 0.3 : 0;
   c.dropout = take(how, "dropout", 0) != 0 ? 0.2 : 0;
   c.recompute = take(how, "recompute", 0) != 0;
+  if (take(how, "modules", 0) != 0) c.train += "recompute_modules = [\"attention\", \"*.intermediate.dense\"]\n";
   c.twice = take(how, "twice", 0) != 0;
   c.rare = take(how, "rare", 0) != 0;
   if (take(how, "tied", 0) != 0) c.vocabulary = Case::Vocabulary::tied;

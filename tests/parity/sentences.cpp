@@ -124,6 +124,7 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   options.train.micro_batch = layout.micro_batch;
   options.train.precision = "fp64";
   options.train.recompute = layout.recompute;
+  options.train.recompute_modules = layout.recompute_modules;
   options.train.epochs = kTrainSteps;
   options.optimizer.method = optim::sgd();
   options.optimizer.lr = kRate;

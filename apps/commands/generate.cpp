@@ -1,0 +1,115 @@
+// trireme generate
+#include "core/train/generate.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "apps/commands/commands.h"
+#include "apps/commands/process.h"
+#include "apps/commands/weights.h"
+#include "apps/report.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
+#include "core/checkpoint/hub_cache.h"
+#include "core/checkpoint/weights.h"
+#include "core/train/prepare.h"
+#include "tokenizers/tokenizer.h"
+#include "trireme.h"
+
+namespace trireme::apps {
+namespace {
+
+/// The name of the model kind that a config.json describes. @throws ConfigError
+std::string kind_of(const train::Kinds& kinds, const std::string& weights) {
+  const auto file = checkpoint::beside_weights(weights, checkpoint::kModelConfig);
+  const auto stored = checkpoint::read_beside_weights(weights);
+  if (stored.is_null())
+    throw ConfigError(
+        fmt::format("{}: nothing says which model has these weights; name a run folder or a checkpoint, put {} beside "
+                    "them, or give the TOML file (--config FILE)",
+                    weights, checkpoint::kModelConfig));
+  for (const auto& name : kinds.models.names()) {
+    const auto kind = kinds.models.at(name);
+    if (kind->from_hf(kind->default_options().get(), stored, file)) return name;
+  }
+  throw ConfigError(fmt::format("{}: model_type is {}, which is no model that Trireme has (known: {})", file,
+                                stored.is_object() ? stored.value("model_type", nlohmann::json("")).dump() : "missing",
+                                text::join(kinds.models.names())));
+}
+
+train::RunConfig config_of(const GenerateCommand& command) {
+  if (!command.config.empty()) return single_process_config(command);
+  const auto kinds = builtin_kinds();
+  config::Table root;
+  config::apply_override(root,
+                         fmt::format("model.name={}", kind_of(kinds, checkpoint::locate_weights(command.weights))));
+  for (const auto& assignment : command.set) config::apply_override(root, assignment);
+  return train::from_table(std::move(root), kinds);
+}
+
+/// What the file says about the tokenizer of its text, if anything.
+std::string tokenizer_of_data(const config::Table& root) {
+  const auto* data = root.table("data");
+  const auto* entry = data == nullptr ? nullptr : data->find("tokenizer");
+  const auto* path = entry == nullptr ? nullptr : std::get_if<std::string>(&entry->value);
+  return path == nullptr ? "" : *path;
+}
+
+/// The tokenizer of the command line, else the one beside the weights, else that of the run's data. @throws ConfigError
+std::shared_ptr<const tokenizers::Tokenizer> tokenizer_for(const GenerateCommand& command,
+                                                           const train::Prepared& prepared) {
+  if (!command.tokenizer.empty()) return tokenizers::load_tokenizer(command.tokenizer);
+  for (const auto* name : {"tokenizer.json", "vocab.json", "vocab.txt"}) {
+    const std::filesystem::path file = checkpoint::beside_weights(prepared.weights, name);
+    if (std::filesystem::exists(file)) return tokenizers::load_tokenizer(file.parent_path().string());
+  }
+  if (const auto path = tokenizer_of_data(prepared.config.root); !path.empty()) return tokenizers::load_tokenizer(path);
+  throw ConfigError(
+      fmt::format("{}: there is no tokenizer beside these weights (tokenizer.json, vocab.json with merges.txt, or "
+                  "vocab.txt); name the one that the model was trained with (--tokenizer PATH)",
+                  command.weights));
+}
+
+/// The end token, if the generation stops at it. @throws ConfigError when the tokenizer has none
+std::optional<std::int64_t> end_of(const GenerateCommand& command, const tokenizers::Tokenizer& tokenizer) {
+  if (!command.stop_at_end) return std::nullopt;
+  const auto& end = tokenizer.special().end;
+  if (!end) throw ConfigError("--stop-at-end: this model's tokenizer has no token for the end of a text; remove it");
+  return *end;
+}
+
+}  // namespace
+
+int run(const GenerateCommand& command) {
+  if (command.is_checkpoint) open_checkpoint(command.weights, checkpoint::Verify::content);
+  auto config = config_of(command);
+  const auto options = world_options(config);
+  const comm::LaunchInfo alone;  // also under mpirun, where only the first process gets here
+  tune_process(config, alone);
+  const auto prepared = train::prepare_generation(std::move(config), alone, command.weights, Log());
+  const auto tokenizer = tokenizer_for(command, prepared);
+  const train::GenerateOptions how{.tokens = command.tokens,
+                                   .sampling = {.temperature = command.temperature,
+                                                .top_k = command.top_k,
+                                                .seed = static_cast<std::uint64_t>(command.seed)},
+                                   .end = end_of(command, *tokenizer),
+                                   .vocabulary = tokenizer->vocabulary()};
+  // No limit: generate() shortens the text at its beginning, for what follows depends most on its end.
+  auto ids = tokenizer->encode_sample(command.prompt, std::nullopt, std::numeric_limits<std::int64_t>::max()).ids;
+  const auto world = comm::World::start(alone, options);
+  const auto model = train::open_language_model(prepared, world->device());
+  for (const auto id : train::generate(model, {ids.begin(), ids.end()}, how))
+    ids.push_back(static_cast<std::int32_t>(id));
+  put(tokenizer->decode(ids) + "\n");
+  return 0;
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,117 @@
+#include "core/train/generate.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "core/booster/replicated.h"
+#include "core/nn/block.h"
+#include "core/nn/tokens.h"
+#include "core/train/out_of_memory.h"
+
+namespace trireme::train {
+namespace {
+
+/// Lets the model's head read the last token only: the scores of the others are not used.
+void read_last_token(nn::Model& model) {
+  for (const auto& module : model.modules())
+    if (auto* tokens = dynamic_cast<nn::AllTokens*>(module.get()))
+      tokens->forward.replace([](const at::Tensor& x, const nn::Context&) { return x.narrow(1, x.size(1) - 1, 1); });
+}
+
+/// The model's option of this name, if it has one and it is a number; else 0.
+std::int64_t number_option(const Prepared& p, const char* key) {
+  const auto* field = p.kind->fields().find(key);
+  const auto value = field == nullptr ? FieldValue() : field->get(p.model_options.get());
+  const auto* number = std::get_if<std::int64_t>(&value);
+  return number == nullptr ? 0 : *number;
+}
+
+void check_prompt(const std::vector<std::int64_t>& ids, std::int64_t vocabulary) {
+  if (ids.empty()) throw DataError("the prompt has no tokens; give one with some text");
+  if (vocabulary == 0) return;
+  for (const auto id : ids)
+    if (id < 0 || id >= vocabulary)
+      throw DataError(
+          fmt::format("the prompt has the token id {}, but the model's vocabulary has {} tokens (0 to {}); use the "
+                      "tokenizer that the model was trained with",
+                      id, vocabulary, vocabulary - 1));
+}
+
+}  // namespace
+
+std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, std::int64_t draw) {
+  const auto scores = logits.to(at::TensorOptions(at::kCPU).dtype(at::kDouble)).contiguous();
+  const auto* score = scores.const_data_ptr<double>();
+  const auto count = scores.numel();
+  TRIREME_REQUIRE(scores.dim() == 1 && count > 0, "sample_token() needs the scores of one position, [V]");
+  const auto* best = std::max_element(score, score + count);
+  if (!std::isfinite(*best) || std::any_of(score, score + count, [](double s) { return std::isnan(s); }))
+    throw NonFiniteError("the model's scores are not finite, so no token can be chosen; check its weights");
+  if (options.temperature == 0) return best - score;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+  std::iota(ids.begin(), ids.end(), 0);
+  if (options.top_k > 0 && options.top_k < count) {
+    const auto end = ids.begin() + options.top_k;
+    std::partial_sort(ids.begin(), end, ids.end(),
+                      [score](auto a, auto b) { return score[a] != score[b] ? score[a] > score[b] : a < b; });
+    ids.erase(end, ids.end());
+  }
+  std::vector<double> sums;  // of the probabilities up to each token, times a constant
+  for (const auto id : ids)
+    sums.push_back((sums.empty() ? 0 : sums.back()) + std::exp((score[id] - *best) / options.temperature));
+  const auto key = random::mix(options.seed, random::hash("generate"));
+  const auto at = random::uniform(key, static_cast<std::uint64_t>(draw)) * sums.back();
+  const auto found = std::upper_bound(sums.begin(), sums.end() - 1, at);
+  return ids[static_cast<std::size_t>(found - sums.begin())];
+}
+
+LanguageModel open_language_model(const Prepared& p, c10::Device device) {
+  auto source = model_source(p);
+  const auto options = booster_options(p);
+  auto parameters = materialize_whole(source, options, device, p.log);
+  read_last_token(*source.model);
+  const auto model = std::make_shared<ReplicatedModel>(source.model, std::move(parameters), options, device);
+  model->train(false);
+  auto next_logits = [model, device](const std::vector<std::int64_t>& ids) {
+    const at::NoGradGuard no_grad;
+    data::Batch batch;
+    batch.inputs.set("input_ids", at::tensor(ids).unsqueeze(0).to(device));
+    batch.sample_ids = at::tensor(std::vector<std::int64_t>{0});
+    at::Tensor logits;
+    with_memory_remedy([&] { logits = model->forward(batch).at(0).select(0, 0).select(0, -1); },
+                       [] { return std::string(" in a generation: use a device with more memory"); });
+    return logits;
+  };
+  return {.next_logits = std::move(next_logits),
+          .vocabulary = number_option(p, "vocab_size"),
+          .positions = number_option(p, "max_positions")};
+}
+
+std::vector<std::int64_t> generate(const LanguageModel& model, std::vector<std::int64_t> prompt,
+                                   const GenerateOptions& options) {
+  check_prompt(prompt, model.vocabulary);
+  std::vector<std::int64_t> text = std::move(prompt), made;
+  for (std::int64_t draw = 0; draw < options.tokens; ++draw) {
+    const auto size = static_cast<std::int64_t>(text.size());
+    const auto seen = model.positions == 0 ? size : std::min(size, model.positions);
+    auto logits = model.next_logits({text.end() - seen, text.end()});
+    if (options.vocabulary > 0) logits = logits.narrow(0, 0, std::min(logits.size(0), options.vocabulary));
+    const auto id = sample_token(logits, options.sampling, draw);
+    if (id == options.end) break;
+    text.push_back(id);
+    made.push_back(id);
+  }
+  return made;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,53 @@
+// Text generation with a causal language model: token ids in, token ids out. Each token is drawn from the model's
+// scores of the token after the last one, and is then part of the text that the next one follows. Greedy, with a
+// temperature (Ackley, Hinton and Sejnowski, "A learning algorithm for Boltzmann machines", 1985), and from the k most
+// probable tokens (Fan, Lewis and Dauphin, "Hierarchical Neural Story Generation", 2018).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/train/prepare.h"
+
+namespace trireme::train {
+
+struct SamplingOptions {
+  double temperature = 0;   ///< scores are divided by it; 0: the most probable token is taken
+  std::int64_t top_k = 0;   ///< only the k most probable tokens are drawn; 0: all
+  std::uint64_t seed = 42;  ///< with the number of a draw, determines the token
+};
+
+/// Chooses a token by its scores: logits [V], of any floating-point dtype. `draw`: the number of this draw. Of tokens
+/// with equal scores, the one with the smaller id comes first. @throws NonFiniteError when a score is not a number, or
+/// none is finite
+std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, std::int64_t draw);
+
+/// A causal language model that is ready to run.
+struct LanguageModel {
+  /// The scores of the token that follows these ids: [V].
+  std::function<at::Tensor(const std::vector<std::int64_t>& ids)> next_logits;
+  std::int64_t vocabulary = 0;  ///< ids are 0 to vocabulary - 1; 0: unknown
+  std::int64_t positions = 0;   ///< the number of ids that next_logits() takes at most; 0: any
+};
+/// Loads the weights of prepare_generation() onto a device. @throws CheckpointError, NonFiniteError
+LanguageModel open_language_model(const Prepared& prepared, c10::Device device);
+
+struct GenerateOptions {
+  std::int64_t tokens = 64;  ///< to generate, at most
+  SamplingOptions sampling{};
+  std::optional<std::int64_t> end{};  ///< the token after which nothing is generated
+  /// The ids that may be generated are 0 to this - 1, for a tokenizer with fewer tokens than the model; 0: all.
+  std::int64_t vocabulary = 0;
+};
+/// Returns the tokens that follow `prompt`, without the end token. The model sees the last tokens that it has positions
+/// for. @throws DataError when the prompt is empty or has an id outside the vocabulary; as sample_token()
+std::vector<std::int64_t> generate(const LanguageModel& model, std::vector<std::int64_t> prompt,
+                                   const GenerateOptions& options);
+
+}  // namespace trireme::train
