@@ -46,7 +46,7 @@ const Fields<TextOptions>& text_fields() {
              {.above = 0, .below = 1})
         .add("documents", &O::documents,
              "Documents of a .txt file: the file, its lines, or what is between blank lines. An end token follows each "
-             "document, if the tokenizer has one, else a line break.",
+             "document, if the tokenizer has one; else a line break is between them.",
              {.choices = {"file", "lines", "blank_lines"}})
         .add("text_key", &O::text_key, "Key of the text in the lines of a .jsonl file, each of which is a document.")
         .add("tokenizer", &O::tokenizer, fmt::format("{}, else \"bytes\".", kTokenizerText))
@@ -83,31 +83,37 @@ class DocumentTokeniser {
   DocumentTokeniser(const tokenizers::Tokenizer& tokenizer, TokenWriter& writer)
       : tokenizer_(tokenizer), writer_(writer) {
     const auto& special = tokenizer.special();
-    if (special.end || special.sep)
-      end_ = {special.end ? *special.end : *special.sep};
+    if (const auto end = special.end ? special.end : special.sep)
+      end_ = {*end};
     else
-      end_ = tokenizer.encode("\n");
+      line_break_ = tokenizer.encode("\n");
   }
   void add(DocumentPiece piece) {
     bytes_ += piece.text.size();
     pieces_.push_back(std::move(piece));
-    if (bytes_ >= kBytesAtOnce) write();
+    if (bytes_ >= kBytesAtOnce) write(pieces_.size() - 1);  // what follows the last one is not known yet
   }
-  void write() {
-    auto encoded = encode_all(pieces_.size(), [&](std::size_t i) { return tokenizer_.encode(pieces_[i].text); });
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      if (pieces_[i].ends) encoded[i].insert(encoded[i].end(), end_.begin(), end_.end());
+  void finish() { write(pieces_.size()); }
+
+ private:
+  void write(std::size_t count) {
+    auto encoded = encode_all(count, [&](std::size_t i) { return tokenizer_.encode(pieces_[i].text); });
+    for (std::size_t i = 0; i < count; ++i) {
+      if (pieces_[i].ends) {
+        const auto& behind = i + 1 < pieces_.size() && end_.empty() ? line_break_ : end_;
+        encoded[i].insert(encoded[i].end(), behind.begin(), behind.end());
+      }
       writer_.add_sequence(encoded[i]);
       if (pieces_[i].ends) writer_.end_document();
     }
-    pieces_.clear();
-    bytes_ = 0;
+    pieces_.erase(pieces_.begin(), pieces_.begin() + static_cast<std::ptrdiff_t>(count));
+    bytes_ = pieces_.empty() ? 0 : pieces_.front().text.size();
   }
 
- private:
   const tokenizers::Tokenizer& tokenizer_;
   TokenWriter& writer_;
-  tokenizers::Ids end_;
+  tokenizers::Ids end_;         ///< behind each document
+  tokenizers::Ids line_break_;  ///< between documents, without an end token
   std::vector<DocumentPiece> pieces_;
   std::size_t bytes_ = 0;
 };
@@ -141,7 +147,7 @@ SplitTokens tokens_of(const std::string& named, const TextOptions& options, cons
       [&](TokenWriter& writer) {
         DocumentTokeniser tokeniser(tokenizer, writer);
         read_documents(recipe.sources, how, [&](DocumentPiece piece) { tokeniser.add(std::move(piece)); });
-        tokeniser.write();
+        tokeniser.finish();
         return writer.digest();
       },
       context);

