@@ -77,10 +77,10 @@ struct SplitOptions {
 };
 
 struct TextClassificationOptions : SplitOptions {
-  std::optional<std::string> text{};         ///< column; unset: "sentence" or "text"
-  std::string text_pair = "";                ///< column; "": samples are single texts
-  std::string label = "label";               ///< column
-  std::optional<std::string> tokenizer{};    ///< tokenizers::load_tokenizer(); unset: that beside the weights
+  std::optional<std::string> text{};       ///< column; unset: "sentence" or "text"
+  std::string text_pair = "";              ///< column; "": samples are single texts
+  std::string label = "label";             ///< column
+  std::optional<std::string> tokenizer{};  ///< tokenizers::load_tokenizer(); unset: that beside the weights
   std::int64_t max_tokens = 128;
   bool length_buckets = false;
   std::int64_t pad_multiple = 1;

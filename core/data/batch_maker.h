@@ -39,8 +39,8 @@ inline constexpr std::int64_t kLeftOut = -1;
 struct RawBatch {
   std::vector<std::int64_t> ids{};
   Sample tensors{};
-  at::Tensor rows{};                 ///< with BatchMaker::combines(), one more than ids
-  std::vector<std::int64_t> kept{};  ///< the rows that are not left out, if some are
+  at::Tensor rows{};                       ///< with BatchMaker::combines(), one more than ids
+  std::vector<std::int64_t> kept{};        ///< the rows that are not left out, if some are
   std::int64_t elements = 0, padding = 0;  ///< as of StepBatch
   PendingCopies copies{};
 };

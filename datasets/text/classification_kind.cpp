@@ -90,7 +90,7 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
     const auto labels = split == data::Split::test ? Labels::optional : Labels::required;
     auto table = tokenise_table(file, columns, labels, tokens, context);
     if (table.names.empty()) {
-      context.log.note("data: {} has no column \"{}\" and is left out", file, options.label);
+      context.log.note("data: {} has no column \"{}\": there is no test split", file, options.label);
       continue;
     }
     auto& spec = out.info.spec;

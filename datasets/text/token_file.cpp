@@ -19,9 +19,9 @@
 namespace trireme::datasets {
 namespace {
 
-constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
+constexpr std::string_view kTokenMagic("MMIDIDX\0\0", 9);
 constexpr std::int64_t kTokenFileVersion = 1;
-constexpr std::size_t kTokenHeader = kMagic.size() + sizeof kTokenFileVersion + 1 + 2 * sizeof(std::int64_t);
+constexpr std::size_t kTokenHeader = kTokenMagic.size() + sizeof kTokenFileVersion + 1 + 2 * sizeof(std::int64_t);
 constexpr std::size_t kFlushBytes = std::size_t{4} << 20;
 enum TokenType { kUint8 = 1, kInt8 = 2, kInt16 = 3, kInt32 = 4, kInt64 = 5, kUint16 = 8 };
 
@@ -98,19 +98,19 @@ T TokenFile::number(std::size_t at) const {
 TokenFile::TokenFile(Bytes index, Bytes ids, std::string name)
     : index_(std::move(index)), ids_(std::move(ids)), name_(std::move(name)) {
   const auto refuse = [&](const std::string& what) { throw DataError(fmt::format("{}.idx: {}", name_, what)); };
-  if (index_.view.size() < kTokenHeader || !index_.view.starts_with(kMagic))
+  if (index_.view.size() < kTokenHeader || !index_.view.starts_with(kTokenMagic))
     refuse("not an index of Megatron-LM's data sets: it does not begin with MMIDIDX");
-  if (const auto version = number<std::int64_t>(kMagic.size()); version != kTokenFileVersion)
+  if (const auto version = number<std::int64_t>(kTokenMagic.size()); version != kTokenFileVersion)
     refuse(fmt::format("has version {}; version {} is read", version, kTokenFileVersion));
-  type_ = number<std::uint8_t>(kMagic.size() + 8);
+  type_ = number<std::uint8_t>(kTokenMagic.size() + 8);
   bytes_each_ = size_of_type(type_);
   if (bytes_each_ == 0)
     refuse(
         fmt::format("its type of ids has number {}; integers are read (uint8 1, int8 2, int16 3, int32 4, int64 5, "
                     "uint16 8)",
                     type_));
-  sequences_ = number<std::int64_t>(kMagic.size() + 9);
-  const auto indices = number<std::int64_t>(kMagic.size() + 17);
+  sequences_ = number<std::int64_t>(kTokenMagic.size() + 9);
+  const auto indices = number<std::int64_t>(kTokenMagic.size() + 17);
   const auto most = static_cast<std::int64_t>(index_.view.size());
   const auto wanted = [&] {
     return static_cast<std::int64_t>(kTokenHeader) + sequences_ * (4 + 8) + indices * std::int64_t{8};
@@ -228,7 +228,7 @@ std::string TokenWriter::digest() const {
 }
 
 std::string TokenWriter::index() const {
-  std::string out(kMagic);
+  std::string out(kTokenMagic);
   put_numbers(out, std::vector{kTokenFileVersion});
   out += static_cast<char>(narrow_ ? kUint16 : kInt32);
   put_numbers(out, std::vector{sequences(), static_cast<std::int64_t>(documents_.size())});

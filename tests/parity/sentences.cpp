@@ -6,6 +6,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
 
 #include <utility>
 

@@ -99,7 +99,7 @@ TEST_F(TextTables, AFolderHasSplitsByTheirUsualNames) {
   std::rewind(file);
   said.resize(std::fread(said.data(), 1, said.size(), file));
   std::fclose(file);
-  EXPECT_EQ(said, "data: " + o.path + "/test.tsv has no column \"label\" and is left out\n");
+  EXPECT_EQ(said, "data: " + o.path + "/test.tsv has no column \"label\": there is no test split\n");
   static_cast<void>(write("set/validation.csv", "text,label\na,9\n"));
   EXPECT_EQ(error_of(text_classification(o)),
             "set: has validation.csv and dev.tsv, which mean the same split; name the one to use with data.train, "
