@@ -71,6 +71,34 @@ struct TarShardOptions : ImageOptions {
 /// Tar archives in WebDataset's convention (tar_index.h).
 data::DatasetFactory tar_shards(TarShardOptions options = {});
 
+/// Files of texts by split (split_files.h): a folder, or one text for each split.
+struct SplitOptions {
+  std::string path = "", train = "", validation = "", test = "";
+};
+
+struct TextClassificationOptions : SplitOptions {
+  std::optional<std::string> text{};       ///< column; unset: "sentence" or "text"
+  std::string text_pair = "";              ///< column; "": samples are single texts
+  std::string label = "label";             ///< column
+  std::optional<std::string> tokenizer{};  ///< tokenizers::load_tokenizer(); unset: that beside the weights
+  std::int64_t max_tokens = 128;
+  bool length_buckets = false;
+  std::int64_t pad_multiple = 1;
+};
+/// Tables of texts, or pairs of texts, with classes (labelled_texts.h).
+data::DatasetFactory text_classification(TextClassificationOptions options = {});
+
+struct TextOptions : SplitOptions {
+  std::optional<double> validation_share{};  ///< of the tokens of the only split; unset: 0.05
+  std::string documents = "file";            ///< of .txt: file | lines | blank_lines
+  std::string text_key = "text";             ///< of .jsonl
+  std::optional<std::string> tokenizer{};    ///< unset: that beside the weights, else "bytes"
+  std::int64_t block = 256;                  ///< tokens of a sample
+  double masking = 0;                        ///< share of the tokens that are predicted; 0: each from those before it
+};
+/// Texts for language models, in blocks of one length (token_blocks.h).
+data::DatasetFactory text(TextOptions options = {});
+
 Registry<data::DatasetFactory> all_datasets();
 
 }  // namespace trireme::datasets

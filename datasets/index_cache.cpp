@@ -18,13 +18,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kIndexVersion = "trireme index 1\n";
 constexpr std::size_t kIndexHeader = kIndexVersion.size() + sizeof(std::uint32_t);
 
-/// The folder of the indices; empty when the user has no cache folder.
-fs::path index_folder() {
-  if (const auto caches = environment("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "trireme" / "index";
-  const auto home_folder = environment("HOME");
-  return home_folder.empty() ? fs::path() : fs::path(home_folder) / ".cache" / "trireme" / "index";
-}
-
 std::string checksum_of(std::string_view content) {
   const auto crc = checkpoint::crc32(0, content.data(), content.size());
   std::string bytes(sizeof crc, '\0');
@@ -33,6 +26,12 @@ std::string checksum_of(std::string_view content) {
 }
 
 }  // namespace
+
+fs::path index_folder() {
+  if (const auto caches = environment("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "trireme" / "index";
+  const auto home_folder = environment("HOME");
+  return home_folder.empty() ? fs::path() : fs::path(home_folder) / ".cache" / "trireme" / "index";
+}
 
 std::optional<std::string> read_index(const std::string& name) {
   const auto folder = index_folder();

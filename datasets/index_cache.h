@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -14,6 +15,9 @@ namespace trireme::datasets {
 /// File systems round modification times, some of them to two seconds: a change within this time before a scan may be
 /// followed by another one with the same time.
 inline constexpr auto kStampGranularity = std::chrono::seconds(2);
+
+/// The folder of these files, which may not exist; empty when the user has no cache folder.
+std::filesystem::path index_folder();
 
 /// The content that write_index() stored under this name, or nullopt. The content must state what it was made from, so
 /// that its owner can compare that with the data.

@@ -20,8 +20,15 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostShards = 1'000'000;
 
-[[noreturn]] void refuse_pattern(const std::string& pattern, const std::string& what) {
-  throw DataError(fmt::format("{}: {}; write train-{{0000..0146}}.tar, train-*.tar, or a folder", pattern, what));
+/// What a text names, and how its files end.
+struct ShardPattern {
+  const std::string& text;
+  const std::vector<std::string>& endings;
+};
+
+[[noreturn]] void refuse_pattern(const ShardPattern& pattern, const std::string& what) {
+  throw DataError(fmt::format("{}: {}; write train-{{0000..0146}}{}, train-*{}, or a folder", pattern.text, what,
+                              pattern.endings.front(), pattern.endings.front()));
 }
 
 std::optional<std::int64_t> number_of(std::string_view digits) {
@@ -32,7 +39,7 @@ std::optional<std::int64_t> number_of(std::string_view digits) {
 }
 
 /// The alternatives in one pair of braces: "0000..0146" or "a,b".
-std::vector<std::string> alternatives(const std::string& braces, const std::string& pattern) {
+std::vector<std::string> alternatives(const std::string& braces, const ShardPattern& pattern) {
   std::vector<std::string> out;
   if (const auto dots = braces.find(".."); dots != braces.npos) {
     const auto from = std::string_view(braces).substr(0, dots), to = std::string_view(braces).substr(dots + 2);
@@ -51,7 +58,7 @@ std::vector<std::string> alternatives(const std::string& braces, const std::stri
   return out;
 }
 
-void expand_braces(const std::string& text, const std::string& pattern, std::vector<std::string>& out) {
+void expand_braces(const std::string& text, const ShardPattern& pattern, std::vector<std::string>& out) {
   const auto open = text.find('{');
   if (open == text.npos) {
     out.push_back(text);
@@ -84,26 +91,29 @@ bool is_wildcard(const std::string& path) {
 
 }  // namespace
 
-std::vector<std::string> expand_shards(const std::string& pattern) {
+std::vector<std::string> expand_shards(const std::string& pattern, const std::vector<std::string>& endings) {
+  const ShardPattern whole{pattern, endings};
   std::error_code error;
   std::vector<std::string> named;
   if (fs::exists(pattern, error))
     named = {pattern};
   else
-    expand_braces(pattern, pattern, named);
+    expand_braces(pattern, whole, named);
   std::vector<std::string> out, missing;
   for (const auto& path : named) {
     if (fs::is_directory(path, error)) {
       std::vector<std::string> shards;
       for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
-        if (it->path().extension() == ".tar") shards.push_back(it->path().string());
+        if (std::find(endings.begin(), endings.end(), it->path().extension()) != endings.end())
+          shards.push_back(it->path().string());
       if (error) throw DataError(fmt::format("{}: cannot be read: {}", path, error.message()));
-      if (shards.empty()) refuse_pattern(path, "no *.tar in this folder");
+      if (shards.empty())
+        refuse_pattern({path, endings}, fmt::format("no *{} in this folder", text::join(endings, " or *")));
       std::sort(shards.begin(), shards.end());
       out.insert(out.end(), shards.begin(), shards.end());
     } else if (is_wildcard(path)) {
       const auto shards = matching_files(path);
-      if (shards.empty()) refuse_pattern(path, "no file matches");
+      if (shards.empty()) refuse_pattern({path, endings}, "no file matches");
       out.insert(out.end(), shards.begin(), shards.end());
     } else {
       (fs::exists(path, error) ? out : missing).push_back(path);
@@ -116,7 +126,7 @@ std::vector<std::string> expand_shards(const std::string& pattern) {
   auto sorted = out;
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
-    refuse_pattern(pattern, fmt::format("names {} twice", *twice));
+    refuse_pattern(whole, fmt::format("names {} twice", *twice));
   return out;
 }
 

@@ -10,8 +10,8 @@ namespace trireme::datasets {
 /// - a file, or a pattern with braces, as in bash: "train-{0000..0146}.tar" (in the order of the numbers, with leading
 ///   zeros if the first number has some) and "{a,b}.tar"; all of these files must exist;
 /// - a pattern with `*`, `?` or `[...]`: the files that match, in byte order;
-/// - a folder: its files *.tar, in byte order.
+/// - a folder: its files with one of these endings, in byte order.
 /// @throws DataError when there is no such file, or a file is named twice
-std::vector<std::string> expand_shards(const std::string& pattern);
+std::vector<std::string> expand_shards(const std::string& pattern, const std::vector<std::string>& endings = {".tar"});
 
 }  // namespace trireme::datasets

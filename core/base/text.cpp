@@ -145,6 +145,16 @@ std::string wrap(std::string_view text, std::size_t columns, std::optional<std::
   return out;
 }
 
+std::size_t utf8_prefix(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const auto length = static_cast<unsigned char>(text[at]) < 0x80 ? 1 : utf8_length(text.substr(at));
+    if (length == 0) break;
+    at += length;
+  }
+  return at;
+}
+
 std::string printable(std::string_view text) {
   std::string out;
   while (!text.empty()) {

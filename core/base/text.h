@@ -38,6 +38,9 @@ std::string wrap(std::string_view text, std::size_t columns, std::optional<std::
 /// The number of columns of a UTF-8 text.
 std::size_t width(std::string_view text);
 
+/// The number of bytes before the first that is not UTF-8; all bytes if none is.
+std::size_t utf8_prefix(std::string_view text);
+
 /// The same text if it is UTF-8; invalid bytes become \xNN, so that a name can be printed on any terminal.
 std::string printable(std::string_view text);
 

@@ -35,6 +35,8 @@ struct StepBatch {
   std::vector<Batch> micro;
   std::int64_t global_samples = 0, local_samples = 0;
   double wait_seconds = 0;  ///< how long the training loop waited for this data
+  /// Elements of this rank's inputs whose size varies, and those of them that are padding.
+  std::int64_t elements = 0, padding = 0;
 };
 
 }  // namespace trireme::data

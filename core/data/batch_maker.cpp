@@ -125,6 +125,14 @@ RawBatch BatchMaker::rows_of(const StepSamples& step, const shard::Range& positi
   return raw;
 }
 
+/// The elements of the inputs whose size varies from sample to sample.
+std::int64_t BatchMaker::varying_elements(const nn::NamedTensors& inputs) const {
+  std::int64_t elements = 0;
+  for (const auto& input : inputs_)
+    if (const auto* tensor = input.varies() ? inputs.find(input.name) : nullptr) elements += tensor->numel();
+  return elements;
+}
+
 RawBatch BatchMaker::collate(StepSamples& step, const shard::Range& positions) const {
   RawBatch raw;
   std::vector<Sample> samples;
@@ -134,7 +142,11 @@ RawBatch BatchMaker::collate(StepSamples& step, const shard::Range& positions) c
       raw.ids.push_back(step.ids[at]);
     }
   if (samples.empty()) return raw;
+  std::int64_t unpadded = 0;
+  for (const auto& sample : samples) unpadded += varying_elements(sample.inputs);
   raw.tensors = dataset_->collate(std::move(samples), raw.ids);
+  raw.elements = varying_elements(raw.tensors.inputs);
+  raw.padding = raw.elements - unpadded;
   std::vector<at::Tensor*> copied;
   for (auto* tensors : {&raw.tensors.inputs, &raw.tensors.targets})
     for (auto& [name, tensor] : *tensors) {

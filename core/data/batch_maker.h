@@ -39,8 +39,9 @@ inline constexpr std::int64_t kLeftOut = -1;
 struct RawBatch {
   std::vector<std::int64_t> ids{};
   Sample tensors{};
-  at::Tensor rows{};                 ///< with BatchMaker::combines(), one more than ids
-  std::vector<std::int64_t> kept{};  ///< the rows that are not left out, if some are
+  at::Tensor rows{};                       ///< with BatchMaker::combines(), one more than ids
+  std::vector<std::int64_t> kept{};        ///< the rows that are not left out, if some are
+  std::int64_t elements = 0, padding = 0;  ///< as of StepBatch
   PendingCopies copies{};
 };
 
@@ -79,6 +80,7 @@ class BatchMaker {
   [[nodiscard]] bool needs(const nn::SampleTensor& input) const;
   [[nodiscard]] RawBatch rows_of(const StepSamples& step, const shard::Range& positions) const;
   [[nodiscard]] RawBatch collate(StepSamples& step, const shard::Range& positions) const;
+  [[nodiscard]] std::int64_t varying_elements(const nn::NamedTensors& inputs) const;
   [[nodiscard]] Sample transformed(const RawBatch& raw) const;
   [[nodiscard]] Sample no_samples() const;
   void check(const Sample& made, const std::vector<std::int64_t>& ids) const;

@@ -266,6 +266,8 @@ void Loader::State::finish(Job& job) {
   auto& step = job.batch;
   step.global_samples = job.plan.global_samples;
   for (auto& raw : job.raw) {
+    step.elements += raw.elements;
+    step.padding += raw.padding;
     auto batch = maker.finish(std::move(raw));
     batch.global_weight = at::scalar_tensor(static_cast<double>(job.plan.global_samples), at::kDouble);
     batch.epoch = job.epoch;

@@ -69,6 +69,8 @@ struct EpochEnd {
   std::int64_t epoch;  ///< from 1
   double train_loss;   ///< mean over the samples of its steps, those before a resume left out
   double seconds;      ///< its evaluation included
+  /// Padding in the inputs whose size varies, on this rank; unset when none does.
+  std::optional<double> padded_share = std::nullopt;
 };
 
 /// A finished evaluation. An epoch ends with one of the validation split, and train.eval_every adds others.

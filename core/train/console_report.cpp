@@ -56,6 +56,7 @@ void ConsoleReport::on_evaluate(RunContext& run, const Evaluation& evaluation) {
                     : fmt::format("step {:<19} ", evaluation.of.step);
   line += fmt::format("validation {:.4f}", result.loss);
   if (shown.name != kLoss) line += fmt::format("   {} {}", shown.label, metric_text(shown, result.value(shown.name)));
+  if (epoch && epoch->padded_share) line += fmt::format("   padding {:.1f} %", 100 * *epoch->padded_share);
   console_.line(fmt::format("{}   {:.1f} s", line, epoch ? epoch->seconds : result.seconds));
 }
 

@@ -41,6 +41,7 @@ void MetricsFile::on_evaluate(RunContext& run, const Evaluation& evaluation) {
   if (evaluation.epoch) {
     line["train_loss"] = evaluation.epoch->train_loss;
     line["epoch_seconds"] = evaluation.epoch->seconds;
+    if (evaluation.epoch->padded_share) line["padded_share"] = *evaluation.epoch->padded_share;
   }
   run.folder.metric(std::move(line));
 }

@@ -89,6 +89,7 @@ void Trainer::start() {
 void Trainer::train_epoch() {
   const auto epoch_begin = Clock::now();
   loss_sum_ = weight_sum_ = 0;
+  elements_ = padding_ = 0;
   run_.loader->start_epoch(state_.at.epoch, state_.at.step_in_epoch);
   last_step_ = Clock::now();
   while (auto batch = run_.loader->next()) {
@@ -113,6 +114,8 @@ void Trainer::train_step(const data::StepBatch& batch) {
   ++at.step_in_epoch;
   at.samples += batch.global_samples;
   local_samples_ += batch.local_samples;
+  elements_ += batch.elements;
+  padding_ += batch.padding;
   const auto flops = world_.rank() == 0 ? flop_rate_.of_step(batch) : std::nullopt;
   const double seconds = since(last_step_);
   last_step_ = Clock::now();
@@ -153,7 +156,9 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
 }
 
 EpochEnd Trainer::epoch_end(Clock::time_point begin) const {
-  return {epoch_number(), loss_sum_ / (weight_sum_ > 0 ? weight_sum_ : 1), since(begin)};
+  EpochEnd end{epoch_number(), loss_sum_ / (weight_sum_ > 0 ? weight_sum_ : 1), since(begin)};
+  if (elements_ > 0) end.padded_share = static_cast<double>(padding_) / static_cast<double>(elements_);
+  return end;
 }
 
 /// Evaluates on the validation split. `epoch_begin`: set at the end of an epoch.

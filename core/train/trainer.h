@@ -111,6 +111,7 @@ class Trainer {
   std::optional<RunResult> result_;
   std::int64_t local_samples_ = 0;
   double loss_sum_ = 0, weight_sum_ = 0;  ///< of this epoch's steps
+  std::int64_t elements_ = 0, padding_ = 0;
   Clock::time_point begin_, last_step_;
 };
 

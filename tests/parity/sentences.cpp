@@ -6,6 +6,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
 
 #include <utility>
 
@@ -78,11 +79,12 @@ std::shared_ptr<const Task> task_for(const std::string& name) {
   return tasks::all_tasks().at(name).make(Sentences(name).spec());
 }
 
-TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string& task) {
+TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string& task,
+                                 std::shared_ptr<data::Dataset> data) {
   const auto model = make_model();
   nn::materialize(*model, kSeed, at::kDouble, at::kCPU);
   auto parameters = nn::parameters(*model);
-  const auto data = std::make_shared<Sentences>(task);
+  if (!data) data = std::make_shared<Sentences>(task);
   data::LoaderOptions options{.global_batch = kPerStep, .micro_batch = kPerStep};
   options.seed = kSeed;
   options.shuffle = true;
@@ -115,7 +117,9 @@ TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string&
 void PrintTo(const TaskLayout& layout, std::ostream* out) { *out << layout.name; }
 
 void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_model, const nn::Policy& policy,
-                              const std::string& task, const TrainedOnSentences& expected) {
+                              const std::string& task, const TrainedOnSentences& expected,
+                              std::shared_ptr<data::Dataset> data) {
+  if (!data) data = std::make_shared<Sentences>(task);
   Case c;
   c.plugin_name = layout.plugin;
   c.plugin = layout.keys;
@@ -130,8 +134,7 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   options.optimizer.lr = kRate;
   options.seed = kSeed;
   Booster booster(world(), make_plugin(c), options);
-  BoostInputs inputs{
-      .source = {.model = make_model()}, .task = task_for(task), .data = std::make_shared<Sentences>(task)};
+  BoostInputs inputs{.source = {.model = make_model()}, .task = task_for(task), .data = data};
   inputs.source.make = make_model;
   inputs.source.policy = policy;
   auto run = booster.boost(std::move(inputs));
@@ -146,9 +149,9 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   EXPECT_LE(worst, 1) << "weight " << name;
 
   // An evaluation does not depend on the batch size.
-  const auto one = train::evaluate(booster, run, *booster.evaluation_loader(std::make_shared<Sentences>(task), 1));
-  const auto many = train::evaluate(booster, run, *booster.evaluation_loader(std::make_shared<Sentences>(task), 7));
-  EXPECT_EQ(one.samples, kSentences);
+  const auto one = train::evaluate(booster, run, *booster.evaluation_loader(data, 1));
+  const auto many = train::evaluate(booster, run, *booster.evaluation_loader(data, 7));
+  EXPECT_EQ(one.samples, data->size());
   EXPECT_NEAR(one.loss, many.loss, kBound * one.loss);
   ASSERT_EQ(one.metrics.size(), task_for(task)->metrics().size());
   for (const auto& [metric, value] : one.metrics)

@@ -38,8 +38,10 @@ struct TrainedOnSentences {
   std::vector<double> losses;
   Named weights;
 };
-/// Trains in one process, each global batch at once, by plain gradient descent and the loss's formula.
-TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string& task);
+/// Trains in one process, each global batch at once, by plain gradient descent and the loss's formula. `data`: in the
+/// place of Sentences, with as many classes.
+TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string& task,
+                                 std::shared_ptr<data::Dataset> data = nullptr);
 
 struct TaskLayout {
   std::string name, plugin, keys;
@@ -55,6 +57,7 @@ void PrintTo(const TaskLayout& layout, std::ostream* out);
 /// Trains in the layout on the ranks of this program: the losses and weights must be the expected ones. Evaluations
 /// with other batch sizes must give the same. Collective.
 void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_model, const nn::Policy& policy,
-                              const std::string& task, const TrainedOnSentences& expected);
+                              const std::string& task, const TrainedOnSentences& expected,
+                              std::shared_ptr<data::Dataset> data = nullptr);
 
 }  // namespace trireme::tests

@@ -1,0 +1,117 @@
+// The data set "text_classification": tables of texts with classes.
+#include <fmt/format.h>
+
+#include <iterator>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "datasets/datasets.h"
+#include "datasets/text/labelled_texts.h"
+#include "datasets/text/split_files.h"
+#include "datasets/text/tokenizer_choice.h"
+
+namespace trireme::datasets {
+namespace {
+
+const Fields<TextClassificationOptions>& text_classification_fields() {
+  using O = TextClassificationOptions;
+  static const auto table = [] {
+    Fields<O> rows("data",
+                   "Texts, or pairs of texts, with classes: a table for each split, whose ending says its format: .tsv "
+                   "(columns between tabs, as GLUE's files), .csv, or .jsonl (an object a line).");
+    rows.with("name", "text_classification");
+    add_split_fields(rows, "tables train, validation (or valid, val, dev) and, if there is one, test", "Table");
+    rows.add("text", &O::text, "Column of the text. Unset: sentence or text, whichever the files have.")
+        .add("text_pair", &O::text_pair, "Column of the second text of a pair; empty: there is none.")
+        .add("label", &O::label,
+             "Column of the class: an integer or a name. A test table without it is left out, for it has nothing to "
+             "evaluate.")
+        .add("tokenizer", &O::tokenizer, fmt::format("{}; required without one.", kTokenizerText))
+        .add("max_tokens", &O::max_tokens,
+             "Tokens of a sample at most, special tokens included; of a longer one, the end is left out.",
+             {.min = 3, .max = 1 << 20})
+        .add("length_buckets", &O::length_buckets,
+             "Train on samples of like lengths in each step, so that little is padded; the order of the steps stays "
+             "random.")
+        .add("pad_multiple", &O::pad_multiple,
+             "Samples are padded to the longest of their batch, rounded up to a multiple of this. 8 suits GPUs with "
+             "fp16 or bf16.",
+             {.min = 1, .max = 1 << 20})
+        .rule([](const O& o, const CheckedSection& section) {
+          if (o.path.empty() && o.validation.empty())
+            section.fail("validation", "is required without path: the table of the validation split");
+          if (o.max_tokens % o.pad_multiple != 0)
+            section.fail("pad_multiple", fmt::format("does not divide max_tokens = {}, so that samples could become "
+                                                     "longer than that",
+                                                     o.max_tokens));
+        });
+    return rows;
+  }();
+  return table;
+}
+
+nn::DataSpec spec_of_texts(bool types, const std::vector<std::string>& classes, std::int64_t vocabulary) {
+  nn::DataSpec spec{.inputs = {{"input_ids", at::kLong, {-1}}, {"attention_mask", at::kLong, {-1}}},
+                    .targets = {{nn::kLabels, at::kLong, {}}},
+                    .classes = static_cast<std::int64_t>(classes.size()),
+                    .vocabulary = vocabulary,
+                    .ignored_labels = false,
+                    .class_names = classes};
+  if (types) spec.inputs.push_back({"token_type_ids", at::kLong, {-1}});
+  return spec;
+}
+
+/// The table of each split. @throws DataError when one is missing
+std::map<data::Split, std::string> tables_of(const TextClassificationOptions& options) {
+  const std::vector<std::string> endings{std::begin(kTableEndings), std::end(kTableEndings)};
+  auto files = split_files(options, endings);
+  for (const auto split : {data::Split::train, data::Split::validation})
+    if (!files.contains(split))
+      throw DataError(fmt::format("{}: has no table of the {} split: {}{}", options.path, data::name_of(split),
+                                  data::name_of(split), text::join(endings, " or ")));
+  return files;
+}
+
+data::Datasets open_text_classification(TextClassificationOptions& options, const data::OpenContext& context) {
+  refuse_skipping(context);
+  const TextTokens tokens{choose_tokenizer(options.tokenizer, std::nullopt, context), options.max_tokens};
+  const auto files = tables_of(options);
+  const TableColumns columns{options.text.value_or(""), options.text_pair, options.label};
+  const auto& special = tokens.tokenizer->special();
+  const LabelledTextOptions how{.padding = special.padding.value_or(0),
+                                .pad_multiple = options.pad_multiple,
+                                .types = special.cls.has_value() || !options.text_pair.empty(),
+                                .length_buckets = options.length_buckets};
+  data::Datasets out;
+  for (const auto& [split, file] : files) {
+    const auto labels = split == data::Split::test ? Labels::optional : Labels::required;
+    auto table = tokenise_table(file, columns, labels, tokens, context);
+    if (table.names.empty()) {
+      context.log.note("data: {} has no column \"{}\": there is no test split", file, options.label);
+      continue;
+    }
+    auto& spec = out.info.spec;
+    if (split == data::Split::train) {
+      spec = spec_of_texts(how.types, classes_of_labels(table), tokens.tokenizer->vocabulary());
+      out.info.digest = table.digest;
+    }
+    number_labels(table, spec.class_names, files.at(data::Split::train));
+    out.of(split) = std::make_shared<LabelledTexts>(std::move(table), how, spec);
+  }
+  out.info.source = source_of(options);
+  out.info.about = fmt::format("{}; up to {} a sample{}", tokens.tokenizer->about(), options.max_tokens,
+                               options.length_buckets ? ", in buckets of like lengths" : "");
+  out.info.files = tokens.tokenizer->files();
+  return out;
+}
+
+}  // namespace
+
+data::DatasetFactory text_classification(TextClassificationOptions options) {
+  return {text_classification_fields(), std::move(options), open_text_classification};
+}
+
+}  // namespace trireme::datasets

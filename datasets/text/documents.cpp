@@ -1,0 +1,101 @@
+#include "datasets/text/documents.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "datasets/text/line_reader.h"
+
+namespace trireme::datasets {
+namespace {
+
+using UsePiece = std::function<void(DocumentPiece)>;
+
+/// Where to cut a text in two: behind the last line break between two lines with text, else at the end of its last
+/// whole character.
+std::size_t cut_of(const std::string& text) {
+  const auto blank = [&](std::size_t i) { return std::isspace(static_cast<unsigned char>(text[i])) != 0; };
+  for (auto at = text.rfind('\n'); at != text.npos && at > 0; at = text.rfind('\n', at - 1))
+    if (at + 1 < text.size() && !blank(at - 1) && !blank(at + 1)) return at + 1;
+  auto end = text.size();
+  while (end > 1 && (static_cast<unsigned char>(text[end - 1]) & 0xC0) == 0x80) --end;
+  return std::max<std::size_t>(end - 1, 1);
+}
+
+void read_whole(const std::string& path, std::size_t most, const UsePiece& use) {
+  auto file = open_text(path);
+  std::string text;
+  std::int64_t line = 1;
+  while (file) {
+    const auto kept = text.size();
+    text.resize(most);
+    file.read(text.data() + kept, static_cast<std::streamsize>(most - kept));
+    text.resize(kept + static_cast<std::size_t>(file.gcount()));
+    if (file.bad()) throw DataError(fmt::format("{}: cannot be read", path));
+    const bool ends = file.peek() == std::ifstream::traits_type::eof();
+    const auto end = ends ? text.size() : cut_of(text);
+    auto rest = text.substr(end);
+    text.resize(end);
+    check_utf8(text, path, line);
+    line += std::count(text.begin(), text.end(), '\n');
+    use({std::exchange(text, std::move(rest)), ends});
+    if (ends) return;
+  }
+}
+
+void read_line_documents(const std::string& path, bool blank_lines, const UsePiece& use) {
+  LineReader in(path);
+  std::string text;
+  const auto end = [&] {
+    if (!text.empty()) use({std::exchange(text, {}), true});
+  };
+  while (const auto line = in.next()) {
+    const bool blank = line->find_first_not_of(" \t") == line->npos;
+    if (blank || !blank_lines) end();
+    if (blank) continue;
+    if (!text.empty()) text += '\n';
+    text += *line;
+  }
+  end();
+}
+
+void read_json_documents(const std::string& path, const std::string& key, const UsePiece& use) {
+  LineReader in(path);
+  while (const auto line = in.next()) {
+    if (line->find_first_not_of(" \t") == line->npos) continue;
+    const auto object = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object())
+      fail_at_line(path, in.number(),
+                   fmt::format("not a JSON object; each line holds one, as {{\"{}\": \"...\"}}", key));
+    const auto found = object.find(key);
+    if (found == object.end() || !found->is_string()) {
+      std::vector<std::string> keys;
+      for (const auto& [name, value] : object.items()) keys.push_back(name);
+      fail_at_line(path, in.number(),
+                   fmt::format("there is no text under \"{}\", which data.text_key names (the keys: {}){}", key,
+                               text::join(keys), text::did_you_mean(key, keys)));
+    }
+    if (auto text = found->get<std::string>(); !text.empty()) use({std::move(text), true});
+  }
+}
+
+}  // namespace
+
+void read_documents(const std::vector<std::string>& files, const DocumentOptions& options, const UsePiece& use) {
+  for (const auto& path : files) {
+    if (path.ends_with(".jsonl"))
+      read_json_documents(path, options.text_key, use);
+    else if (options.documents == Documents::file)
+      read_whole(path, options.piece, use);
+    else
+      read_line_documents(path, options.documents == Documents::blank_lines, use);
+  }
+}
+
+}  // namespace trireme::datasets

@@ -1,0 +1,72 @@
+// LabelledTexts: one split of texts, or pairs of texts, each with a class. They are tokenised once (token_cache.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/data/datasets.h"
+#include "datasets/text/table_reader.h"
+#include "datasets/text/token_cache.h"
+#include "tokenizers/tokenizer.h"
+
+namespace trireme::datasets {
+
+/// A label as the file has it.
+struct LabelName {
+  std::string name;
+  std::int64_t line = 0;  ///< of its first sample
+};
+
+/// A file of texts, tokenised.
+struct TokenisedTable {
+  std::string path;
+  std::shared_ptr<const TokenFile> tokens;  ///< a sequence a sample
+  std::string digest;                       ///< of the ids and labels
+  std::vector<LabelName> names;             ///< in the order of the file; empty: the file has no labels
+  std::vector<std::int32_t> labels;         ///< indices into `names`
+  std::vector<std::int32_t> first_types;    ///< tokens of type 0 at the begin of each sample; the others have type 1
+};
+
+struct TextTokens {
+  std::shared_ptr<const tokenizers::Tokenizer> tokenizer;
+  std::int64_t max_tokens = 0;
+};
+
+/// @throws DataError that names file and line
+TokenisedTable tokenise_table(const std::string& path, const TableColumns& columns, Labels labels,
+                              const TextTokens& tokens, const data::OpenContext& context);
+
+/// The classes of these labels: integers in their order, other names in byte order. @throws DataError for a number
+/// with a fraction, which is no class
+std::vector<std::string> classes_of_labels(const TokenisedTable& train);
+/// Numbers the labels by `classes`. @throws DataError with the line of a label that is no class
+void number_labels(TokenisedTable& table, const std::vector<std::string>& classes, const std::string& train);
+
+struct LabelledTextOptions {
+  std::int64_t padding = 0;       ///< id
+  std::int64_t pad_multiple = 1;  ///< lengths are padded to a multiple
+  bool types = false;             ///< samples have token_type_ids
+  bool length_buckets = false;
+};
+
+/// Samples: input_ids, attention_mask and, if wanted, token_type_ids int64 [T]; labels int64 [].
+class LabelledTexts : public data::Dataset {
+ public:
+  /// @pre number_labels(table)
+  LabelledTexts(TokenisedTable table, const LabelledTextOptions& options, nn::DataSpec spec);
+  [[nodiscard]] std::int64_t size() const override { return table_.tokens->sequences(); }
+  std::optional<data::Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
+  [[nodiscard]] nn::DataSpec spec() override { return spec_; }
+  [[nodiscard]] data::Sample collate(std::vector<data::Sample> samples,
+                                     const std::vector<std::int64_t>& indices) override;
+  [[nodiscard]] std::vector<std::int64_t> order(const data::Shuffle& shuffle) const override;
+
+ private:
+  TokenisedTable table_;
+  LabelledTextOptions options_;
+  nn::DataSpec spec_;
+};
+
+}  // namespace trireme::datasets

@@ -1,0 +1,58 @@
+#include "datasets/text/split_files.h"
+
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace trireme::datasets {
+namespace {
+
+/// The names that data sets give to the files of a split.
+std::vector<std::string> usual_names(data::Split split) {
+  if (split == data::Split::validation) return {"validation", "valid", "val", "dev"};
+  return {data::name_of(split)};
+}
+
+}  // namespace
+
+const std::string& source_of(const SplitOptions& options) {
+  return options.path.empty() ? options.train : options.path;
+}
+
+std::map<data::Split, std::string> split_files(const SplitOptions& options, const std::vector<std::string>& endings) {
+  namespace fs = std::filesystem;
+  std::map<data::Split, std::string> out;
+  if (options.path.empty()) {
+    out = {{data::Split::train, options.train},
+           {data::Split::validation, options.validation},
+           {data::Split::test, options.test}};
+    std::erase_if(out, [](const auto& split) { return split.second.empty(); });
+    return out;
+  }
+  std::error_code error;
+  if (!fs::is_directory(options.path, error))
+    throw DataError(fmt::format("{}: {}; data.path names a folder, data.train a file", options.path,
+                                fs::exists(options.path, error) ? "not a folder" : "no such folder"));
+  for (const auto split : data::kSplits) {
+    std::vector<std::string> found;
+    for (const auto& name : usual_names(split))
+      for (const auto& ending : endings)
+        if (fs::exists(fs::path(options.path) / (name + ending), error)) found.push_back(name + ending);
+    if (found.size() > 1)
+      throw DataError(
+          fmt::format("{}: has {}, which mean the same split; name the one to use with data.train, "
+                      "data.validation and data.test",
+                      options.path, text::join(found, " and ")));
+    if (!found.empty()) out[split] = (fs::path(options.path) / found.front()).string();
+  }
+  return out;
+}
+
+void refuse_skipping(const data::OpenContext& context) {
+  if (context.skip_bad_samples)
+    config::fail(context.section, "on_bad_sample",
+                 "has no effect with texts, which are checked when they are opened; remove it");
+}
+
+}  // namespace trireme::datasets

@@ -1,0 +1,56 @@
+// TokenBlocks: tokens in blocks of one length, samples of a language model. An incomplete block at the end is left out.
+//
+// Causal: labels are the ids themselves, as in Hugging Face's models (the task compares each output with the next id).
+// Masked (Devlin et al., "BERT", 2018): a share of the tokens that are not special ones is chosen; 80 % of them are
+// replaced by the mask token, 10 % by a random one, 10 % stay; labels are the ids of the chosen tokens, else -100. The
+// choice depends on (seed, epoch, sample) alone, and in an evaluation on (seed, sample).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/data/rows.h"
+#include "datasets/text/token_file.h"
+#include "tokenizers/tokenizer.h"
+
+namespace trireme::datasets {
+
+struct Masking {
+  double share = 0;  ///< of the tokens; 0: causal
+  std::int64_t mask = 0;
+  std::vector<std::int64_t> special{};  ///< tokens that are never chosen
+};
+/// @pre with share > 0 the tokenizer has a mask token
+Masking masking_of(double share, const tokenizers::SpecialTokens& special);
+
+/// A range of the ids of a file.
+struct TokenRange {
+  std::shared_ptr<const TokenFile> tokens;
+  std::int64_t begin = 0, end = 0;
+};
+
+class TokenBlocks : public data::RowDataset {
+ public:
+  /// @throws DataError for fewer tokens than a block has
+  TokenBlocks(TokenRange range, std::int64_t block, std::int64_t vocabulary, Masking masking, std::uint64_t seed);
+  [[nodiscard]] std::int64_t size() const override { return (range_.end - range_.begin) / block_; }
+  [[nodiscard]] nn::DataSpec spec() override { return spec_; }
+  [[nodiscard]] data::RowSpec row_spec(const std::vector<std::string>& inputs, bool augment) const override;
+  /// @throws DataError for an id beyond the vocabulary
+  std::optional<data::Sample> read(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
+                                   bool augment) override;
+  [[nodiscard]] data::Sample transform_batch(data::Sample batch, bool /*combine*/) const override { return batch; }
+
+ private:
+  [[nodiscard]] at::Tensor mask(const at::Tensor& ids, std::int64_t index, std::int64_t epoch, bool augment) const;
+
+  TokenRange range_;
+  std::int64_t block_;
+  Masking masking_;
+  std::uint64_t seed_;
+  nn::DataSpec spec_;
+};
+
+}  // namespace trireme::datasets

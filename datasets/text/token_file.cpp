@@ -1,0 +1,255 @@
+#include "datasets/text/token_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/checkpoint/crc32.h"
+#include "core/checkpoint/files.h"
+
+namespace trireme::datasets {
+namespace {
+
+constexpr std::string_view kTokenMagic("MMIDIDX\0\0", 9);
+constexpr std::int64_t kTokenFileVersion = 1;
+constexpr std::size_t kTokenHeader = kTokenMagic.size() + sizeof kTokenFileVersion + 1 + 2 * sizeof(std::int64_t);
+constexpr std::size_t kFlushBytes = std::size_t{4} << 20;
+enum TokenType { kUint8 = 1, kInt8 = 2, kInt16 = 3, kInt32 = 4, kInt64 = 5, kUint16 = 8 };
+
+/// Bytes of an id; 0 for types that are no integers.
+std::int64_t size_of_type(int type) {
+  switch (type) {
+    case kUint8:
+    case kInt8:
+      return 1;
+    case kInt16:
+    case kUint16:
+      return 2;
+    case kInt32:
+      return 4;
+    case kInt64:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+template <class T>
+void widen(const char* from, std::span<std::int64_t> out) {
+  for (auto& id : out) {
+    T value;
+    std::memcpy(&value, from, sizeof value);  // ids need not be aligned
+    from += sizeof value;
+    id = static_cast<std::int64_t>(value);
+  }
+}
+
+template <class T>
+void put_numbers(std::string& out, const std::vector<T>& values) {
+  out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+}  // namespace
+
+TokenFile::Bytes TokenFile::map(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw DataError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  struct stat info {};
+  const bool regular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
+  const auto size = regular ? static_cast<std::size_t>(info.st_size) : 0;
+  void* mapped = size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0) : MAP_FAILED;
+  const int error = errno;
+  ::close(file);
+  if (size == 0) throw DataError(fmt::format("{}: is {}", path, regular ? "empty" : "not a regular file"));
+  if (mapped == MAP_FAILED)
+    throw DataError(fmt::format("{}: cannot be mapped into memory: {}", path, std::strerror(error)));
+  return {std::shared_ptr<const void>(mapped, [size](const void* at) { ::munmap(const_cast<void*>(at), size); }),
+          {static_cast<const char*>(mapped), size}};
+}
+
+std::shared_ptr<const TokenFile> TokenFile::open(const std::string& prefix) {
+  return std::shared_ptr<const TokenFile>(new TokenFile(map(prefix + ".idx"), map(prefix + ".bin"), prefix));
+}
+
+std::shared_ptr<const TokenFile> TokenFile::in_memory(std::string index, std::string ids, const std::string& name) {
+  const auto bytes = [](std::string content) {
+    const auto owner = std::make_shared<const std::string>(std::move(content));
+    return Bytes{owner, *owner};
+  };
+  return std::shared_ptr<const TokenFile>(new TokenFile(bytes(std::move(index)), bytes(std::move(ids)), name));
+}
+
+template <class T>
+T TokenFile::number(std::size_t at) const {
+  T value;
+  std::memcpy(&value, index_.view.data() + at, sizeof value);
+  return value;
+}
+
+TokenFile::TokenFile(Bytes index, Bytes ids, std::string name)
+    : index_(std::move(index)), ids_(std::move(ids)), name_(std::move(name)) {
+  const auto refuse = [&](const std::string& what) { throw DataError(fmt::format("{}.idx: {}", name_, what)); };
+  if (index_.view.size() < kTokenHeader || !index_.view.starts_with(kTokenMagic))
+    refuse("not an index of Megatron-LM's data sets: it does not begin with MMIDIDX");
+  if (const auto version = number<std::int64_t>(kTokenMagic.size()); version != kTokenFileVersion)
+    refuse(fmt::format("has version {}; version {} is read", version, kTokenFileVersion));
+  type_ = number<std::uint8_t>(kTokenMagic.size() + 8);
+  bytes_each_ = size_of_type(type_);
+  if (bytes_each_ == 0)
+    refuse(
+        fmt::format("its type of ids has number {}; integers are read (uint8 1, int8 2, int16 3, int32 4, int64 5, "
+                    "uint16 8)",
+                    type_));
+  sequences_ = number<std::int64_t>(kTokenMagic.size() + 9);
+  const auto indices = number<std::int64_t>(kTokenMagic.size() + 17);
+  const auto most = static_cast<std::int64_t>(index_.view.size());
+  const auto wanted = [&] {
+    return static_cast<std::int64_t>(kTokenHeader) + sequences_ * (4 + 8) + indices * std::int64_t{8};
+  };
+  if (sequences_ < 0 || indices < 1 || sequences_ > most || indices > most || wanted() > most)
+    refuse(fmt::format("its {} bytes are too few for {} sequences and {} document indices; it is damaged", most,
+                       sequences_, indices));
+  documents_ = indices - 1;
+  lengths_ = kTokenHeader;
+  pointers_ = lengths_ + 4 * static_cast<std::size_t>(sequences_);
+  document_indices_ = pointers_ + 8 * static_cast<std::size_t>(sequences_);
+  check_sequences();
+}
+
+/// The sequences must follow each other without gaps, and the documents must be ranges of them.
+void TokenFile::check_sequences() {
+  const auto total = static_cast<std::int64_t>(ids_.view.size());
+  std::int64_t at = 0, document = 0;
+  for (std::int64_t i = 0; i < sequences_; ++i) {
+    const auto ids = number<std::int32_t>(lengths_ + 4 * static_cast<std::size_t>(i));
+    const auto pointer = number<std::int64_t>(pointers_ + 8 * static_cast<std::size_t>(i));
+    if (ids < 0 || pointer != at)
+      throw DataError(
+          fmt::format("{}.idx: sequence {} has {} ids from byte {} on, where byte {} is the next; it is "
+                      "damaged",
+                      name_, i, ids, pointer, at));
+    at += ids * bytes_each_;
+  }
+  if (at != total)
+    throw DataError(
+        fmt::format("{0}.bin: has {1} bytes, but {0}.idx has sequences of {2} bytes; the two do not belong "
+                    "together, or one is damaged",
+                    name_, total, at));
+  for (std::int64_t i = 0; i <= documents_; ++i) {
+    const auto first = number<std::int64_t>(document_indices_ + 8 * static_cast<std::size_t>(i));
+    if (first < document || first > sequences_)
+      throw DataError(
+          fmt::format("{}.idx: document {} begins with sequence {} of {}; it is damaged", name_, i, first, sequences_));
+    document = first;
+  }
+  tokens_ = at / bytes_each_;
+}
+
+std::int64_t TokenFile::length(std::int64_t sequence) const {
+  return number<std::int32_t>(lengths_ + 4 * static_cast<std::size_t>(sequence));
+}
+
+std::int64_t TokenFile::begin(std::int64_t sequence) const {
+  if (sequence == sequences_) return tokens_;
+  return number<std::int64_t>(pointers_ + 8 * static_cast<std::size_t>(sequence)) / bytes_each_;
+}
+
+std::int64_t TokenFile::document_begin(std::int64_t document) const {
+  return begin(number<std::int64_t>(document_indices_ + 8 * static_cast<std::size_t>(document)));
+}
+
+void TokenFile::read(std::int64_t first, std::span<std::int64_t> out) const {
+  TRIREME_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_, "{} ids from {} of {}",
+                out.size(), first, tokens_);
+  const auto* from = ids_.view.data() + first * bytes_each_;
+  switch (type_) {
+    case kUint8:
+      return widen<std::uint8_t>(from, out);
+    case kInt8:
+      return widen<std::int8_t>(from, out);
+    case kInt16:
+      return widen<std::int16_t>(from, out);
+    case kUint16:
+      return widen<std::uint16_t>(from, out);
+    case kInt32:
+      return widen<std::int32_t>(from, out);
+    default:
+      return widen<std::int64_t>(from, out);
+  }
+}
+
+TokenWriter::TokenWriter(const std::string& prefix, std::int64_t vocabulary)
+    : prefix_(prefix), narrow_(vocabulary <= 65536) {
+  if (!prefix.empty()) file_ = std::make_unique<checkpoint::FileWriter>(prefix + ".bin");
+}
+
+TokenWriter::~TokenWriter() = default;
+
+template <class T>
+void TokenWriter::append(std::span<const std::int32_t> ids) {
+  const auto at = bytes_.size();
+  bytes_.resize(at + ids.size() * sizeof(T));
+  auto* to = bytes_.data() + at;
+  for (const auto id : ids) {
+    const auto value = static_cast<T>(id);
+    std::memcpy(to, &value, sizeof value);
+    to += sizeof value;
+  }
+  crc_ = checkpoint::crc32(crc_, bytes_.data() + at, bytes_.size() - at);
+}
+
+void TokenWriter::add_sequence(std::span<const std::int32_t> ids) {
+  narrow_ ? append<std::uint16_t>(ids) : append<std::int32_t>(ids);
+  lengths_.push_back(static_cast<std::int32_t>(ids.size()));
+  if (file_ && bytes_.size() >= kFlushBytes) flush();
+}
+
+void TokenWriter::end_document() {
+  if (documents_.back() != sequences()) documents_.push_back(sequences());
+}
+
+void TokenWriter::flush() {
+  file_->write(bytes_.data(), bytes_.size());
+  bytes_.clear();
+}
+
+std::string TokenWriter::digest() const {
+  const auto lengths = checkpoint::crc32(0, lengths_.data(), lengths_.size() * sizeof(std::int32_t));
+  return fmt::format("{:08x}{:08x}", crc_, lengths);
+}
+
+std::string TokenWriter::index() const {
+  std::string out(kTokenMagic);
+  put_numbers(out, std::vector{kTokenFileVersion});
+  out += static_cast<char>(narrow_ ? kUint16 : kInt32);
+  put_numbers(out, std::vector{sequences(), static_cast<std::int64_t>(documents_.size())});
+  put_numbers(out, lengths_);
+  std::vector<std::int64_t> pointers;
+  std::int64_t at = 0;
+  for (const auto length : lengths_) {
+    pointers.push_back(at);
+    at += length * (narrow_ ? 2 : 4);
+  }
+  put_numbers(out, pointers);
+  put_numbers(out, documents_);
+  return out;
+}
+
+std::shared_ptr<const TokenFile> TokenWriter::finish(const std::string& name) {
+  if (!file_) return TokenFile::in_memory(index(), std::move(bytes_), name);
+  flush();
+  file_->commit();
+  checkpoint::write_file(prefix_ + ".idx", index());
+  return TokenFile::open(prefix_);
+}
+
+}  // namespace trireme::datasets

@@ -1,0 +1,52 @@
+#include "datasets/text/tokenizer_choice.h"
+
+#include <filesystem>
+
+#include "core/base/environment.h"
+#include "core/base/error.h"
+#include "core/checkpoint/hub_cache.h"
+#include "core/checkpoint/weights.h"
+
+namespace trireme::datasets {
+namespace {
+
+constexpr const char* kBytes = "bytes";
+
+/// The folder of the weights, if it has a tokenizer; else "".
+std::string tokenizer_of_weights(const std::string& weights) {
+  if (weights.empty()) return "";
+  for (const auto* name : {"tokenizer.json", "vocab.json", "vocab.txt"}) {
+    const std::filesystem::path file = checkpoint::beside_weights(weights, name);
+    if (std::error_code error; std::filesystem::exists(file, error)) return file.parent_path().string();
+  }
+  return "";
+}
+
+/// The option as a path that does not depend on the current folder.
+std::string located(const std::string& named) {
+  if (named == kBytes) return named;
+  auto path = named;
+  if (const auto home = environment("HOME"); path.starts_with("~/") && !home.empty()) path.replace(0, 1, home);
+  return std::filesystem::absolute(checkpoint::locate_weights(path)).lexically_normal().string();
+}
+
+}  // namespace
+
+std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std::string>& option,
+                                                              const std::optional<std::string>& usual,
+                                                              const data::OpenContext& context) {
+  if (!option) {
+    const auto theirs = tokenizer_of_weights(context.weights);
+    if (theirs.empty() && !usual)
+      config::fail(context.section, "tokenizer",
+                   context.weights.empty()
+                       ? "is required: a folder with tokenizer.json or vocab.txt, or \"bytes\""
+                       : "is required, because there is none beside the weights: a folder with tokenizer.json or "
+                         "vocab.txt, or \"bytes\"");
+    option = theirs.empty() ? *usual : theirs;
+  }
+  option = located(*option);
+  return tokenizers::load_tokenizer(*option);
+}
+
+}  // namespace trireme::datasets

@@ -1,0 +1,26 @@
+// The tokenizer of a data set of texts: what the key data.tokenizer names, or what is beside the weights.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/data/datasets.h"
+#include "tokenizers/tokenizer.h"
+
+namespace trireme::datasets {
+
+/// What the key's text says, for its field table.
+inline constexpr const char* kTokenizerText =
+    "A folder with a tokenizer in Hugging Face's files (tokenizer.json, or vocab.json with merges.txt, or vocab.txt), "
+    "such a file, a model of the Hugging Face Hub that is on this machine, or \"bytes\": each byte is a token. Unset: "
+    "that beside the weights that the model starts from";
+
+/// Loads the tokenizer and sets an option that is unset; it holds a path from any folder then. `usual`: without the
+/// key and without one beside the weights; nullopt: the key is required.
+/// @throws ConfigError; DataError, CheckpointError as load_tokenizer() and locate_weights()
+std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std::string>& option,
+                                                              const std::optional<std::string>& usual,
+                                                              const data::OpenContext& context);
+
+}  // namespace trireme::datasets
