@@ -3,9 +3,9 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "core/train/best_weights.h"
 #include "tests/unit/data/folder.h"
@@ -20,29 +20,6 @@ using testing_tools::kFile;
 using testing_tools::prepared;
 using testing_tools::Program;
 using testing_tools::shown_by;
-
-TEST(Trainer, StopsEarlyAndHasTheBestWeights) {
-  const Folder folder;
-  const Program program;
-  auto arguments = Program::arguments(folder.path("run"));
-  arguments.num_train_epochs = 6;
-  arguments.learning_rate = 3;  // the loss grows
-  arguments.load_best_model_at_end = true;
-  arguments.metric_for_best_model = "loss";
-  arguments.early_stopping_patience = 2;
-  const auto events = std::make_shared<Events>();
-  double loss = 0;
-  RunResult result;
-  shown_by([&] {
-    Trainer trainer(*program.world, arguments, program.inputs({events}));
-    result = trainer.train();
-    loss = trainer.evaluate().loss;
-  });
-  ASSERT_EQ(result.stopped_by, "train.patience");
-  const auto best = std::min_element(events->losses.begin(), events->losses.end());
-  EXPECT_EQ(events->losses.end() - best, 3);
-  EXPECT_DOUBLE_EQ(loss, *best);
-}
 
 /// Sets the metric "score" of a program by the epoch.
 struct Scores : RunCallback {
@@ -59,11 +36,12 @@ struct Scored {
   double loss_after = 0;  ///< of the model as the training leaves it
 
   Scored(const Program& program, const std::string& dir, std::int64_t epochs, bool keeps_best,
-         const std::vector<double>& by_epoch) {
+         const std::vector<double>& by_epoch, std::optional<std::int64_t> patience = {}) {
     auto arguments = Program::arguments(dir);
     arguments.num_train_epochs = epochs;
     arguments.load_best_model_at_end = keeps_best;
     arguments.metric_for_best_model = "score";
+    arguments.early_stopping_patience = patience;
     arguments.resume_from_checkpoint = "auto";
     const auto scores = std::make_shared<Scores>(by_epoch);
     auto inputs = program.inputs({events, scores});
@@ -79,6 +57,16 @@ struct Scored {
     });
   }
 };
+
+TEST(Trainer, StopsEarlyAndHasTheBestWeights) {
+  const Folder folder;
+  const Program program;
+  const Scored run(program, folder.path("run"), 6, true, {0.1, 0.9, 0.5, 0.9, 1, 1}, 2);
+  EXPECT_EQ(run.result.stopped_by, "train.patience");
+  EXPECT_EQ(run.result.state.last.epoch, 4);
+  EXPECT_EQ(run.result.state.best.epoch, 2) << "the first of equally good ones";
+  EXPECT_DOUBLE_EQ(run.loss_after, run.events->losses.at(1));
+}
 
 // A run that does not keep the best weights has nothing to do with those that the run before it kept.
 TEST(Trainer, ResumesWithoutTheBestWeights) {
