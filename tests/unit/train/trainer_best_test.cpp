@@ -23,10 +23,11 @@ using testing_tools::shown_by;
 
 /// Sets the metric "score" of a program by the epoch.
 struct Scores : RunCallback {
-  explicit Scores(std::vector<double> scores) : by_epoch(std::move(scores)) {}
-  void on_step_begin(RunContext& run) override { now = by_epoch.at(static_cast<std::size_t>(run.state.at.epoch)); }
   std::vector<double> by_epoch;
   double now = 0;
+
+  explicit Scores(std::vector<double> scores) : by_epoch(std::move(scores)) {}
+  void on_step_begin(RunContext& run) override { now = by_epoch.at(static_cast<std::size_t>(run.state.at.epoch)); }
 };
 
 /// A training of so many epochs with these scores, of which the highest is the best, from the newest checkpoint.
