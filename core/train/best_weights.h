@@ -11,7 +11,7 @@ class BestWeights final : public RunCallback {
  public:
   /// Of equally good evaluations the first is kept.
   void on_evaluate(RunContext& run, const Evaluation& evaluation) override {
-    if (evaluation.is_best) run.best.save(run.booster, run.run);
+    if (evaluation.is_best) run.best.save(run.booster, run.boosted);
   }
 };
 

@@ -1,13 +1,14 @@
-// RunCallback: code that joins a training run at its events. Everything in a run besides the loop itself (trainer.h) is
-// a callback: the console, metrics.jsonl, the best weights, early stopping, the time limit, the timeline, the logs of
-// the ranks. A program passes its own to a Trainer, and an extension adds a maker of its own to Kinds::callbacks. They
-// are called after the built-in ones.
+// RunCallback: code that joins a training run at its events. The loop (trainer.h) trains, evaluates, decides which
+// evaluation is the best, and saves; callbacks show it, write metrics.jsonl and the best weights, stop the training
+// early or after its time limit, and write the timeline and the logs of the ranks. A program passes its own to a
+// Trainer, and an extension adds a maker of its own to Kinds::callbacks. They are called after the built-in ones.
 //
-// Every rank calls each event of all its callbacks, in the same order, so that a callback may be collective; what
-// on_log() gets is the same on every rank, except times, and FLOPs, which only rank 0 has. An error that a callback
-// throws ends the run.
+// Every rank calls each event but on_log(), on_message() and on_exception() at the same point of the run, and its
+// callbacks in the same order, so that a callback may be collective there. What on_log() gets is the same on every
+// rank, except times, and FLOPs, which only rank 0 has. An error that a callback throws ends the run.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -33,12 +34,13 @@ struct RunContext {
   comm::World& world;
   RunFolder& folder;
   Booster& booster;
-  Boosted& run;
+  Boosted& boosted;
   TrainerState& state;
   BestModel& best;
-  std::optional<double> peak_flops{};  ///< of all ranks' devices together, in FLOP/s; unset if it is unknown
-  std::string resumed_from{};          ///< the checkpoint; "" for a new run
-  std::int64_t resumed_at = 0;         ///< optimizer step; 0: from the start
+  /// Of all ranks' devices together, in FLOP/s; unset if it is unknown. Without run.peak_tflops only on rank 0.
+  std::optional<double> peak_flops{};
+  std::string resumed_from{};   ///< the checkpoint; "" for a new run
+  std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start
   /// Empty while the training continues. A callback stops the training after this step by setting it, on every rank, to
   /// the key that requested the stop.
   std::string stopped_by{};
@@ -53,10 +55,11 @@ struct StepEnd {
   double seconds;  ///< since the previous step's end, on this rank
 };
 
-/// The numbers of a step, once they are on the host: at once on the CPU, some steps later on a GPU.
+/// The numbers of a step, once they are on the host: on the CPU before its StepEnd, on a GPU some steps later.
 struct StepLog {
   checkpoint::Progress at;      ///< after the step
   double loss, lr;              ///< loss: mean over the global batch
+  double weight;                ///< of the global batch: its samples or tokens, by Task::weight()
   double grad_norm;             ///< before clipping
   bool skipped;                 ///< by the loss scale
   std::int64_t samples;         ///< of the global batch
@@ -64,16 +67,29 @@ struct StepLog {
   std::optional<double> flops;  ///< of all ranks (core/train/flop_rate.h); only on rank 0
 };
 
+/// The mean loss of some steps, weighted as the loss within a step. With a loss scale, a step's loss may overflow; such
+/// steps are left out.
+struct MeanLoss {
+  double sum = 0, weight = 0;
+  void add(const StepLog& log) {
+    if (!std::isfinite(log.loss)) return;
+    sum += log.loss * log.weight;
+    weight += log.weight;
+  }
+  [[nodiscard]] double value() const { return sum / (weight > 0 ? weight : 1); }
+};
+
 /// The end of an epoch, or of the part of it that was trained.
 struct EpochEnd {
   std::int64_t epoch;  ///< from 1
-  double train_loss;   ///< mean over the samples of its steps, those before a resume left out
+  double train_loss;   ///< MeanLoss of its steps, those before a resume left out
   double seconds;      ///< its evaluation included
   /// Padding in the inputs whose size varies, on this rank; unset when none does.
   std::optional<double> padded_share = std::nullopt;
 };
 
-/// A finished evaluation. An epoch ends with one of the validation split, and train.eval_every adds others.
+/// A finished evaluation. `trireme train` has one of the validation split at the end of each epoch and where the
+/// training stops, and train.eval_every adds others; a program chooses by TrainingArguments::eval_strategy.
 struct Evaluation {
   const char* split;  ///< "validation" or "test"
   const EvalResult& result;
@@ -92,8 +108,9 @@ class RunCallback {
   /// After a step's work is launched and counted in RunContext::state. Reading a tensor of the step here would wait for
   /// the device in every step.
   virtual void on_step_end(RunContext& /*run*/, const StepEnd& /*step*/) {}
-  /// Once for each step, in order. Not collective: ranks get here at different times, and on GPUs at different steps,
-  /// so that a callback must not set stopped_by here.
+  /// Once for each step, in order: on the CPU before the step's on_step_end(), on a GPU with a later step's, or before
+  /// the next evaluation or checkpoint. Not collective: ranks get here at different times, and on GPUs at different
+  /// steps, so that a callback must not set stopped_by here.
   virtual void on_log(RunContext& /*run*/, const StepLog& /*log*/) {}
   /// With train.ema_decay the model has its averaged weights here.
   virtual void on_evaluate(RunContext& /*run*/, const Evaluation& /*evaluation*/) {}

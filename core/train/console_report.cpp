@@ -13,7 +13,7 @@
 namespace trireme::train {
 
 void ConsoleReport::on_start(RunContext& run) {
-  print_header(console_, run.prepared, run.booster, run.run, run.prepared.total_steps);
+  print_header(console_, run.prepared, run.booster, run.boosted);
   const auto& at = run.state.at;
   if (const auto& from = run.resumed_from; !from.empty())
     console_.line(at.global_step < run.prepared.total_steps
@@ -25,22 +25,22 @@ void ConsoleReport::on_start(RunContext& run) {
 }
 
 void ConsoleReport::on_log(RunContext& run, const StepLog& log) {
-  // The first step is warm-up; after it, a moving average over about ten steps.
-  seconds_a_step_ =
-      seconds_a_step_ == 0 || log.at.step_in_epoch <= 2 ? log.seconds : 0.9 * seconds_a_step_ + 0.1 * log.seconds;
+  // The first step of the process and of an epoch is warm-up; after it, a moving average over about ten steps.
+  const bool restarts = log.at.step_in_epoch <= 2 || log.at.global_step - run.resumed_at <= 2;
+  seconds_a_step_ = restarts ? log.seconds : 0.9 * seconds_a_step_ + 0.1 * log.seconds;
   waited_ += log.data_wait;
   const auto elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   Progress progress{.epoch = log.at.epoch + 1,
                     .epochs = run.prepared.config.train.epochs,
                     .step = log.at.step_in_epoch,
-                    .steps = run.run.loader->steps_per_epoch(),
+                    .steps = run.boosted.loader->steps_per_epoch(),
                     .total_left = run.prepared.total_steps - log.at.global_step,
                     .loss = log.loss,
                     .lr = log.lr,
                     .grad_norm = log.grad_norm,
                     .samples_per_s = static_cast<double>(log.samples) / seconds_a_step_,
                     .data_wait = waited_ / std::max(1e-9, elapsed),
-                    .worker_rates = run.run.loader->worker_rates(),
+                    .worker_rates = run.boosted.loader->worker_rates(),
                     .skipped = run.state.skipped};
   if (log.flops) progress.flops_per_s = *log.flops / seconds_a_step_;
   if (log.flops && run.peak_flops) progress.mfu = *progress.flops_per_s / *run.peak_flops;

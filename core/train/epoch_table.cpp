@@ -45,7 +45,7 @@ std::string cells(const std::vector<std::string>& headings, const std::vector<st
 void EpochTable::on_start(RunContext& run) {
   const auto& p = run.prepared;
   const auto& train = p.config.train;
-  auto& loader = *run.run.loader;
+  auto& loader = *run.boosted.loader;
   print_line(run, versions_line(run.world));
   print_line(run, fmt::format("{}   {}", run.booster.mesh().formula(), plugin_line(run.booster.plugin())));
   const std::pair<const char*, std::string> rows[]{
@@ -55,7 +55,7 @@ void EpochTable::on_start(RunContext& run) {
       {"total batch size", text::thousands(train.global_batch)},
       {"accumulation steps", text::thousands(loader.micro_per_step())},
       {"optimization steps", text::thousands(p.total_steps)},
-      {"parameters", text::thousands(nn::parameter_count(run.run.model->module()))}};
+      {"parameters", text::thousands(nn::parameter_count(run.boosted.model->module()))}};
   for (const auto& [name, value] : rows) print_line(run, fmt::format("  {:<24}{:>10}", name, value));
   if (const auto& from = run.resumed_from; !from.empty())
     print_line(run, fmt::format("  resumed after step {} from {}", run.resumed_at, from));
@@ -64,8 +64,7 @@ void EpochTable::on_start(RunContext& run) {
 }
 
 void EpochTable::on_log(RunContext& run, const StepLog& log) {
-  loss_sum_ += log.loss * static_cast<double>(log.samples);
-  loss_count_ += log.samples;
+  loss_.add(log);
   if (logging_steps_ > 0 && log.at.global_step % logging_steps_ == 0)
     print_line(run, fmt::format("step {}   loss {:.4f}   lr {:.3e}", log.at.global_step, log.loss, log.lr));
 }
@@ -75,14 +74,13 @@ void EpochTable::row(RunContext& run, std::int64_t epoch, const std::optional<Ep
   const auto columns = headings(run);
   if (!std::exchange(has_heading_, true)) print_line(run, cells(columns, columns));
   const auto step = run.state.at.global_step;
-  const double loss = end ? end->train_loss : loss_sum_ / static_cast<double>(loss_count_);
+  const double loss = end ? end->train_loss : loss_.value();
   std::vector<std::string> all{std::to_string(epoch), std::to_string(step),
-                               loss_count_ == 0 ? "-" : fmt::format("{:.4f}", loss)};
+                               loss_.weight == 0 ? "-" : fmt::format("{:.4f}", loss)};
   all.insert(all.end(), values.begin(), values.end());
   print_line(run, cells(columns, all));
   shown_step_ = step;
-  loss_sum_ = 0;
-  loss_count_ = 0;
+  loss_ = {};
 }
 
 void EpochTable::on_evaluate(RunContext& run, const Evaluation& evaluation) {

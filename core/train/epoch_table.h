@@ -29,8 +29,7 @@ class EpochTable final : public RunCallback {
   void row(RunContext& run, std::int64_t epoch, const std::optional<EpochEnd>& end,
            const std::vector<std::string>& values);
   std::int64_t logging_steps_;
-  double loss_sum_ = 0;  ///< since the last row
-  std::int64_t loss_count_ = 0;
+  MeanLoss loss_;                ///< since the last row
   std::int64_t shown_step_ = 0;  ///< the last row's
   bool has_heading_ = false;
 };

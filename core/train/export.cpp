@@ -3,7 +3,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "core/booster/precision.h"
@@ -65,17 +67,20 @@ bool BestModel::load(Booster& booster, Boosted& run) const {
   auto bytes = at::full({}, static_cast<std::int64_t>(digest_.bytes), options);
   world.group().broadcast(bytes, 0);
   const auto path = (fs::path(dir_) / checkpoint::kModelTensors).string();
-  std::error_code none;
-  const auto size = fs::file_size(path, none);
-  auto readable = at::full({}, !none && static_cast<std::int64_t>(size) == bytes.item<std::int64_t>() ? 1 : 0, options);
-  world.group().all_reduce(readable, comm::ReduceOp::min);
-  if (readable.item<std::int64_t>() == 0) return false;
-  const checkpoint::SafeTensors stored(path);
   const at::NoGradGuard no_grad;
   auto state = run.model->state_dict();
-  for (const auto& slice : state)
-    if (!stored.tensors().contains(slice.placement.name)) return false;  // written before buffers were saved
-  for (auto& [placement, value] : state) value.copy_(stored.read(placement.name, placement));
+  std::error_code none;
+  const auto size = fs::file_size(path, none);
+  std::optional<checkpoint::SafeTensors> stored;
+  if (!none && static_cast<std::int64_t>(size) == bytes.item<std::int64_t>()) stored.emplace(path);
+  // A file that was written before buffers were saved lacks those of some pipeline stages only.
+  const bool has_all = stored && std::all_of(state.begin(), state.end(), [&](const shard::Slice& slice) {
+                         return stored->tensors().contains(slice.placement.name);
+                       });
+  auto readable = at::full({}, has_all ? 1 : 0, options);
+  world.group().all_reduce(readable, comm::ReduceOp::min);
+  if (readable.item<std::int64_t>() == 0) return false;
+  for (auto& [placement, value] : state) value.copy_(stored->read(placement.name, placement));
   run.model->weights_changed();
   return true;
 }

@@ -1,5 +1,6 @@
 #include "core/train/finish.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -14,16 +15,35 @@
 namespace trireme::train {
 namespace {
 
-/// Evaluates the exported weights on the test split: the last ones, and the best ones if they differ.
+/// Copies of this rank's part of the model's state, on the host.
+std::vector<at::Tensor> host_copies(BoostedModel& model) {
+  std::vector<at::Tensor> copies;
+  for (const auto& [placement, value] : model.state_dict())
+    copies.push_back(value.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
+  return copies;
+}
+
+void restore_state(BoostedModel& model, const std::vector<at::Tensor>& copies) {
+  const at::NoGradGuard no_grad;
+  auto state = model.state_dict();
+  for (std::size_t i = 0; i < copies.size(); ++i) state[i].value.copy_(copies[i]);
+  model.weights_changed();
+}
+
+/// Evaluates the exported weights on the test split: the last ones, which the model keeps, and the best ones if they
+/// differ.
 void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
   const auto loader = run.booster.evaluation_loader(run.prepared.data.test, run.prepared.eval_batch);
-  result.test = evaluate(run.booster, run.run, *loader);
+  result.test = evaluate(run.booster, run.boosted, *loader);
   const auto& at = run.state.at;
   const Evaluated last{at.epoch + (at.step_in_epoch > 0 ? 1 : 0), at.global_step, {}};
   inputs.report({.split = "test", .result = *result.test, .of = last, .weights = "last"});
-  if (result.best_is_last() || !run.best.load(run.booster, run.run)) return;
-  result.best_test = evaluate(run.booster, run.run, *loader);
+  if (result.best_is_last() || !run.prepared.plan.keeps_best) return;
+  const auto last_weights = host_copies(*run.boosted.model);
+  if (!run.best.load(run.booster, run.boosted)) return;
+  result.best_test = evaluate(run.booster, run.boosted, *loader);
   inputs.report({.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
+  restore_state(*run.boosted.model, last_weights);
 }
 
 void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
@@ -50,7 +70,7 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   if (exports_best)
     run.best.export_to(model, format, texts);
   else
-    checkpoint::save_weights(model, run.run.model->state_dict(), texts, run.booster.mesh(), format);
+    checkpoint::save_weights(model, run.boosted.model->state_dict(), texts, run.booster.mesh(), format);
   RunResult result{.state = run.state,
                    .run_dir = run.folder.dir(),
                    .shown = p.shown,
@@ -66,7 +86,7 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   result.skipped_samples = skipped.distinct;
   result.skipped_by_rank = skipped.by_rank;
   const auto reports = comm::gather_text(run.world.group(), run.world.device(),
-                                         rank_report(run.run, run.world, inputs.local_samples).dump());
+                                         rank_report(run.boosted, run.world, inputs.local_samples).dump());
   run.folder.summary(run_summary(result, run.booster, reports));
   return result;
 }

@@ -15,18 +15,15 @@ class FiniteWatch final : public RunCallback {
   static constexpr int kBadLosses = 3;  ///< consecutive, with a loss scale
   static constexpr int kSkips = 50;     ///< consecutive: enough to halve 2^32 down to 1, plus a margin
 
-  explicit FiniteWatch(bool loss_scale = false) : loss_scale_(loss_scale) {}
-  void on_start(RunContext& run) override { loss_scale_ = run.run.optimizer->scaler().enabled(); }
-  void on_log(RunContext& /*run*/, const StepLog& log) override {
-    step(log.at.global_step, log.loss, log.grad_norm, log.skipped);
+  void on_log(RunContext& run, const StepLog& log) override {
+    step(log.at.global_step, log.loss, log.grad_norm, log.skipped, run.boosted.optimizer->scaler().enabled());
   }
   /// @throws NonFiniteError
-  void step(std::int64_t number, double loss, double grad_norm, bool skipped);
+  void step(std::int64_t number, double loss, double grad_norm, bool skipped, bool has_loss_scale);
   /// @throws NonFiniteError
   static void validation(std::int64_t epoch, double loss);
 
  private:
-  bool loss_scale_;
   int bad_losses_ = 0, skips_ = 0;
 };
 

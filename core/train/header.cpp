@@ -28,7 +28,7 @@ std::string data_line(const Prepared& p) {
   return line;
 }
 
-std::string run_line(const Prepared& p, Boosted& run, std::int64_t total_steps) {
+std::string run_line(const Prepared& p, Boosted& run) {
   const auto& train = p.config.train;
   const auto micro = run.loader->micro_per_step();
   // The same configuration runs on more ranks, where a rank's share can be less than a microbatch.
@@ -36,12 +36,12 @@ std::string run_line(const Prepared& p, Boosted& run, std::int64_t total_steps) 
                        ? fmt::format("; micro_batch {} is more than a rank's share", *train.micro_batch)
                        : std::string();
   const auto examples = run.loader->size();
-  const bool ends_early = total_steps < train.epochs * run.loader->steps_per_epoch();
+  const bool ends_early = p.total_steps < train.epochs * run.loader->steps_per_epoch();
   return fmt::format("{}{} of {}, global batch {}{} ({} x {} per rank{}), {}, {}; {}, {}; seed {}; into {}",
                      ends_early ? "at most " : "", text::quantity(train.epochs, "epoch"),
                      text::quantity(examples, "example"), train.global_batch,
                      train.global_batch > examples ? ", which is more than the data set has" : "", micro, p.micro_batch,
-                     cut, text::quantity(total_steps, "step"), train.precision, run.optimizer->report().description,
+                     cut, text::quantity(p.total_steps, "step"), train.precision, run.optimizer->report().description,
                      run.lr_schedule->describe(), p.config.run.seed, p.config.run.dir);
 }
 
@@ -75,14 +75,14 @@ std::string plugin_line(const Plugin& plugin) {
   return changed.empty() ? plugin.name() : fmt::format("{}: {}", plugin.name(), text::join(changed));
 }
 
-void print_header(Console& console, const Prepared& p, Booster& booster, Boosted& run, std::int64_t total_steps) {
+void print_header(Console& console, const Prepared& p, Booster& booster, Boosted& run) {
   auto model =
       fmt::format("{}, {}", p.config.model.name, parameters_of(run.model->module(), p.config.optimizer.freeze));
   if (!p.weights.empty()) model += fmt::format("; from {}", p.weights);
   std::vector<std::pair<std::string, std::string>> lines{
       {"layout", fmt::format("{}   {}", booster.mesh().formula(), plugin_line(booster.plugin()))}};
   for (auto& note : run.model->report().notes) lines.emplace_back("", std::move(note));
-  lines.insert(lines.end(), {{"model", model}, {"data", data_line(p)}, {"run", run_line(p, run, total_steps)}});
+  lines.insert(lines.end(), {{"model", model}, {"data", data_line(p)}, {"run", run_line(p, run)}});
   if (const auto decay = p.config.train.ema_decay)
     lines.push_back({"average", fmt::format("of the weights, with decay {}: evaluated and exported", *decay)});
   console.header(versions_line(booster.mesh().world()), lines);

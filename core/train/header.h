@@ -10,6 +10,6 @@ namespace trireme::train {
 std::string versions_line(const comm::World& world);
 /// "torch_ddp: bucket_cap_mb = 50": the options that differ from their defaults.
 std::string plugin_line(const Plugin& plugin);
-void print_header(Console& console, const Prepared& prepared, Booster& booster, Boosted& run, std::int64_t total_steps);
+void print_header(Console& console, const Prepared& prepared, Booster& booster, Boosted& run);
 
 }  // namespace trireme::train

@@ -34,30 +34,40 @@ Rows rows_of(const nn::Tensors& outputs, const data::Batch& batch) {
   return rows;
 }
 
-/// One after the other, along dim 0. @throws DataError when shapes differ
+/// The name of a tensor that has different shapes in these parts; "" if there is none.
+std::string differing_shape(const std::vector<Rows>& parts) {
+  for (const auto& part : parts)
+    for (std::size_t i = 0; i < part.size(); ++i)
+      if (part[i].second.sizes().slice(1) != parts.front()[i].second.sizes().slice(1)) return part[i].first;
+  return "";
+}
+
+/// @throws DataError unless the name is ""
+void refuse_shapes(const std::string& name) {
+  if (name.empty()) return;
+  throw DataError(
+      fmt::format("a prediction needs samples of one shape, but {} has different shapes; evaluate them in a loop over "
+                  "Booster::evaluation_loader() instead",
+                  name));
+}
+
+/// One after the other, along dim 0.
 Rows joined_rows(const std::vector<Rows>& parts) {
   Rows all;
   for (std::size_t i = 0; !parts.empty() && i < parts.front().size(); ++i) {
     std::vector<at::Tensor> tensors;
-    for (const auto& part : parts) {
-      tensors.push_back(part[i].second);
-      if (tensors.back().sizes().slice(1) != tensors.front().sizes().slice(1))
-        throw DataError(
-            fmt::format("a prediction needs samples of one shape, but {} has different shapes; evaluate them "
-                        "in a loop over Booster::evaluation_loader() instead",
-                        part[i].first));
-    }
+    for (const auto& part : parts) tensors.push_back(part[i].second);
     all.emplace_back(parts.front()[i].first, at::cat(tensors));
   }
   return all;
 }
 
-/// This rank's samples; nothing on a rank that has no outputs.
-Rows own_rows(Boosted& run, data::Loader& loader) {
+/// The batches of this rank; none on a rank that has no outputs.
+std::vector<Rows> own_parts(Boosted& run, data::Loader& loader) {
   std::vector<Rows> parts;
   forward_all(run, loader,
               [&](const nn::Tensors& outputs, const data::Batch& batch) { parts.push_back(rows_of(outputs, batch)); });
-  return joined_rows(parts);
+  return parts;
 }
 
 nlohmann::json layout_of(const Rows& rows) {
@@ -70,12 +80,18 @@ nlohmann::json layout_of(const Rows& rows) {
 }
 
 /// The rows of every rank, each sample once: ranks that compute the same samples have the same ones.
-std::vector<Rows> rows_of_all(const comm::World& world, const Rows& own) {
+/// @throws DataError on every rank, when the shapes of one rank's samples differ
+std::vector<Rows> rows_of_all(const comm::World& world, const std::vector<Rows>& parts) {
   const auto& group = world.group();
+  const auto differing = differing_shape(parts);
+  const auto own = differing.empty() ? joined_rows(parts) : Rows();
+  const nlohmann::json described{{"differing", differing}, {"layout", layout_of(own)}};
   auto layouts = nlohmann::json::array();
-  for (const auto& text : comm::gather_text(group, world.device(), layout_of(own).dump()))
-    layouts.push_back(nlohmann::json::parse(text));
-  layouts = nlohmann::json::parse(comm::broadcast_text(group, world.device(), layouts.dump()));
+  for (const auto& text : comm::all_gather_text(group, world.device(), described.dump())) {
+    const auto of_rank = nlohmann::json::parse(text);
+    refuse_shapes(of_rank["differing"].get<std::string>());
+    layouts.push_back(of_rank["layout"]);
+  }
   std::vector<Rows> all;
   std::set<std::int64_t> seen;
   for (int rank = 0; rank < group.size(); ++rank) {
@@ -98,6 +114,7 @@ std::vector<Rows> rows_of_all(const comm::World& world, const Rows& own) {
 }
 
 Predictions predictions_of(const std::vector<Rows>& parts) {
+  refuse_shapes(differing_shape(parts));
   const auto rows = joined_rows(parts);
   if (rows.empty()) throw DataError("prediction: no sample could be read");
   const auto order = at::argsort(rows[0].second);
@@ -118,7 +135,7 @@ Predictions predictions_of(const std::vector<Rows>& parts) {
 
 Predictions predict(Booster& booster, Boosted& run, data::Loader& loader) {
   Predictions out;
-  with_memory_remedy([&] { out = predictions_of(rows_of_all(booster.mesh().world(), own_rows(run, loader))); },
+  with_memory_remedy([&] { out = predictions_of(rows_of_all(booster.mesh().world(), own_parts(run, loader))); },
                      [] { return std::string(" in a prediction: use a smaller evaluation batch, or more ranks"); });
   return out;
 }

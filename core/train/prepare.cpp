@@ -42,8 +42,9 @@ void check_layout(const Prepared& p) {
                     text::quantity(p.launch.size, "rank"), dp, text::quantity(p.launch.size / dp * wanted, "rank")));
 }
 
-/// `trains`: false for an evaluation, which has no global batch and uses a value that suits its ranks.
-void check_batch(Prepared& p, bool trains) {
+/// Sets the batch sizes. `trains`: false for an evaluation, which has no global batch and uses a value that suits its
+/// ranks.
+void resolve_batch(Prepared& p, bool trains) {
   const auto* section = p.config.root.table("train");
   auto& train = p.config.train;
   const int dp = data_parallel_size(*p.plugin, p.launch.size);
@@ -88,26 +89,26 @@ void check_head(const Prepared& p, nn::Model& model) {
         "{0}: no classifier head in these weights; train one first, from model.weights = \"{0}\"", p.weights));
 }
 
-/// Checks what the optimizer and the lr schedule would otherwise reject on the ranks: name patterns, warm-up, drops.
-void check_training(Prepared& p, bool trains) {
+/// Sets the number of steps, and checks what the lr schedule would otherwise reject on the ranks: warm-up, drops.
+void resolve_steps(Prepared& p, bool trains) {
   const auto& train = p.config.train;
   const data::Sampler sampler(
       {.samples = p.data.train->size(), .global_batch = train.global_batch, .drop_last = train.drop_last});
   p.total_steps = train.epochs * sampler.steps_per_epoch();
   if (train.max_steps) p.total_steps = std::min(p.total_steps, *train.max_steps);
-  if (trains) {
-    optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps);
-    // With max_steps the training may be a trial of a configuration for a longer one.
-    if (train.eval_every && !train.max_steps && *train.eval_every > p.total_steps)
-      config::fail(p.config.root.table("train"), "eval_every",
-                   fmt::format("has no effect, because the training has only {}; lower it, or remove it",
-                               text::quantity(p.total_steps, "step")));
-  }
-  const auto source = model_source(p);
-  p.plugin->check_model(source, settings_of(p.config, *p.plugin, p.launch.size));
-  if (!trains) return check_head(p, *source.model);
+  if (!trains) return;
+  optim::LrSchedule(p.config.schedule, p.config.optimizer.lr, p.total_steps);
+  // With max_steps the training may be a trial of a configuration for a longer one.
+  if (train.eval_every && !train.max_steps && *train.eval_every > p.total_steps)
+    config::fail(p.config.root.table("train"), "eval_every",
+                 fmt::format("has no effect, because the training has only {}; lower it, or remove it",
+                             text::quantity(p.total_steps, "step")));
+}
+
+/// Checks what the optimizer would otherwise reject on the ranks: name patterns.
+void check_optimizer(const Prepared& p, nn::Model& model) {
   std::vector<optim::NamedTensor> names;
-  for (const auto& parameter : nn::declarations(*source.model)) names.push_back({parameter.name, at::empty({0})});
+  for (const auto& parameter : nn::declarations(model)) names.push_back({parameter.name, at::empty({0})});
   optim::make_groups(p.config.optimizer, names);
 }
 
@@ -292,8 +293,11 @@ void check_prepared(Prepared& p, bool trains) {
   for (const auto split : data::kSplits)
     if (const auto& data = p.data.of(split)) data::check_rows(*data, p.config.data);
   if (trains) check_combined(*p.task, p.data.train->combined_targets());
-  check_batch(p, trains);
-  check_training(p, trains);
+  resolve_batch(p, trains);
+  resolve_steps(p, trains);
+  const auto source = model_source(p);
+  p.plugin->check_model(source, settings_of(p.config, *p.plugin, p.launch.size));
+  trains ? check_optimizer(p, *source.model) : check_head(p, *source.model);
 }
 
 }  // namespace trireme::train

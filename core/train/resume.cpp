@@ -18,9 +18,11 @@
 namespace trireme::train {
 namespace {
 
+/// Without values that are not finite, which JSON cannot store.
 nlohmann::json record_of(const Evaluated& e) {
   nlohmann::json out{{"epoch", e.epoch}, {"step", e.step}};
-  for (const auto& [name, value] : e.values) out[name] = value;
+  for (const auto& [name, value] : e.values)
+    if (std::isfinite(value)) out[name] = value;
   return out;
 }
 
@@ -141,9 +143,13 @@ std::string save_state(const Prepared& prepared, const RunFolder& folder, Booste
 }
 
 bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {
-  if (other.epoch == 0 || !other.values.contains(by.name)) return true;
-  const double current = values.at(by.name), there = other.values.at(by.name);
-  if (!std::isfinite(there)) return std::isfinite(current);
+  if (other.epoch == 0) return true;
+  const auto value_of = [&](const Evaluated& of) {
+    const auto found = of.values.find(by.name);
+    return found == of.values.end() ? std::nan("") : found->second;
+  };
+  const double current = value_of(*this), there = value_of(other);
+  if (!std::isfinite(current) || !std::isfinite(there)) return std::isfinite(current);
   return by.higher_is_better ? current > there : current < there;
 }
 
@@ -192,12 +198,13 @@ std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster
   restore(run, stored, booster.log());
   state = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
            record.extra.at("skipped"), record.extra.value("evaluations_since_best", std::int64_t{0})};
-  // A checkpoint without best weights: the search for the best ones starts again.
-  if (stored.best().empty() && prepared.plan.keeps_best) {
-    state.best = state.last = {};
-    state.evaluations_since_best = 0;
+  if (prepared.plan.keeps_best) {
+    if (stored.best().empty()) {  // the search for the best weights starts again
+      state.best = state.last = {};
+      state.evaluations_since_best = 0;
+    }
+    best.take(booster, stored.best());
   }
-  best.take(booster, stored.best());
   folder.go_on(state.at.global_step);
   return from;
 }

@@ -20,7 +20,8 @@ struct Evaluated {
   std::int64_t epoch = 0;                ///< from 1; 0: none yet
   std::int64_t step = 0;                 ///< number of optimizer steps before it
   std::map<std::string, double> values;  ///< of the loss and of the task's metrics
-  /// Whether this one is better than `other`, which may lack the metric, because another version saved it.
+  /// Whether this one is better than `other`. A value that is missing, because it was not finite or another version
+  /// saved it, is worse than any finite one; the first evaluation is better than none.
   [[nodiscard]] bool better_than(const Evaluated& other, const Metric& by) const;
 };
 
@@ -54,7 +55,8 @@ ResumePoint find_resume_point(const Prepared& prepared, const std::string& confi
 /// checks before the ranks start. @throws CheckpointError
 void check_resume_point(const Prepared& prepared, const std::string& config_toml);
 
-/// Restores the run from the folder's checkpoint, including its best weights, and removes later steps from the folder.
+/// Restores the run from the folder's checkpoint, including its best weights if the run keeps them, and removes later
+/// steps from the folder.
 /// Returns the checkpoint, or "" for a new run. Collective: every rank uses what rank 0 found.
 /// @throws CheckpointError
 std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,

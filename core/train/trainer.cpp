@@ -1,6 +1,8 @@
 // The training loop. What else happens in a run is in its callbacks (callback.h), and its end in finish.h.
 #include "core/train/trainer.h"
 
+#include <utility>
+
 #include "core/base/error.h"
 #include "core/train/best_weights.h"
 #include "core/train/epoch_table.h"
@@ -52,7 +54,9 @@ Trainer::Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolde
 Trainer::~Trainer() = default;
 
 RunResult Trainer::train() {
-  TRIREME_REQUIRE(!result_, "train() was called twice; make another Trainer, which may resume from this one's folder");
+  TRIREME_REQUIRE(!result_,
+                  "train() was called twice; destroy this Trainer and make another one, which may resume from its "
+                  "folder");
   try {
     with_memory_remedy([this] { run_all(); }, [this] { return memory_remedy(); });
   } catch (...) {
@@ -88,21 +92,27 @@ void Trainer::start() {
 
 void Trainer::train_epoch() {
   const auto epoch_begin = Clock::now();
-  loss_sum_ = weight_sum_ = 0;
+  const auto goes_on = [this] { return !is_over() && !is_epoch_done(); };
+  epoch_loss_ = {};
   elements_ = padding_ = 0;
   run_.loader->start_epoch(state_.at.epoch, state_.at.step_in_epoch);
   last_step_ = Clock::now();
   while (auto batch = run_.loader->next()) {
     train_step(*batch);
-    if (is_over() || is_epoch_done()) break;  // the end of an epoch has its own evaluation and checkpoint
-    if (is_evaluation_due()) validate(std::nullopt);
-    if (is_over()) break;
-    if (is_save_due()) save();
+    if (goes_on() && (is_evaluation_due() || is_save_due())) {
+      finish_steps();
+      if (is_evaluation_due()) validate(std::nullopt);
+      if (!is_over() && is_save_due()) save();
+      last_step_ = Clock::now();
+    }
+    if (!goes_on()) break;  // the end of an epoch has its own evaluation and checkpoint
   }
-  readback_.drain();
-  flop_rate_.add_wait(since(last_step_));
-  if ((p_.plan.evaluates_epochs || is_evaluation_due()) && state_.last.step != state_.at.global_step)
+  finish_steps();
+  if ((p_.plan.evaluates_epochs || is_evaluation_due()) && state_.last.step != state_.at.global_step) {
+    // An evaluation within an epoch that only the training's end causes: a run that is resumed must not know of it.
+    if (!is_epoch_done() && !is_evaluation_due()) save();
     validate(epoch_begin);
+  }
   call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
 }
 
@@ -123,6 +133,7 @@ void Trainer::train_step(const data::StepBatch& batch) {
             {.at = at,
              .loss = 0,
              .lr = step.lr,
+             .weight = 0,
              .grad_norm = 0,
              .skipped = false,
              .samples = batch.global_samples,
@@ -143,9 +154,8 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
                   log.grad_norm = values[1];
                   log.skipped = values[2] != 0;
                   state_.skipped += log.skipped ? 1 : 0;
-                  const double weight = on_host ? known : values[3];
-                  loss_sum_ += log.loss * weight;
-                  weight_sum_ += weight;
+                  log.weight = on_host ? known : values[3];
+                  epoch_loss_.add(log);
                   if (log.flops) flop_rate_.add(*log.flops, log.seconds);
                   const bool stopped = !context_.stopped_by.empty();
                   call(&RunCallback::on_log, log);
@@ -156,40 +166,40 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
 }
 
 EpochEnd Trainer::epoch_end(Clock::time_point begin) const {
-  EpochEnd end{epoch_number(), loss_sum_ / (weight_sum_ > 0 ? weight_sum_ : 1), since(begin)};
+  EpochEnd end{epoch_number(), epoch_loss_.value(), since(begin)};
   if (elements_ > 0) end.padded_share = static_cast<double>(padding_) / static_cast<double>(elements_);
   return end;
 }
 
-/// Evaluates on the validation split. `epoch_begin`: set at the end of an epoch.
-void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
+/// Waits for the steps that are launched. The wait belongs to them; what follows belongs to no step.
+void Trainer::finish_steps() {
   readback_.drain();
-  if (!epoch_begin) flop_rate_.add_wait(since(last_step_));
+  flop_rate_.add_wait(since(last_step_));
+}
+
+/// Evaluates on the validation split. `epoch_begin`: set at the end of an epoch. @pre finish_steps()
+void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
   const auto averaged = run_.use_average();
   const auto eval = train::evaluate(booster_, run_, validation_loader());
   FiniteWatch::validation(epoch_number(), eval.loss);
-  validated(eval, epoch_begin ? std::optional(epoch_end(*epoch_begin)) : std::nullopt);
-  last_step_ = Clock::now();
+  record_evaluation(eval, epoch_begin ? std::optional(epoch_end(*epoch_begin)) : std::nullopt);
 }
 
-void Trainer::validated(const EvalResult& eval, const std::optional<EpochEnd>& epoch) {
+/// Decides whether an evaluation is the best so far, counts for early stopping, and reports it.
+void Trainer::record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch) {
   state_.last = {epoch_number(), state_.at.global_step, {{kLoss, eval.loss}}};
   for (const auto& [metric, value] : eval.metrics) state_.last.values[metric.name] = value;
   const bool is_best = state_.last.better_than(state_.best, p_.best);
-  if (is_best) {
-    state_.best = state_.last;
-    state_.evaluations_since_best = 0;
-  } else if (is_epoch_done() || is_evaluation_due()) {
-    // A stop has an evaluation that the training without it has not; a resumed run must count the same ones.
-    ++state_.evaluations_since_best;
-  }
+  if (is_best) state_.best = state_.last;
+  state_.evaluations_since_best = is_best ? 0 : state_.evaluations_since_best + 1;
   call(&RunCallback::on_evaluate,
        Evaluation{.split = "validation", .result = eval, .of = state_.last, .is_best = is_best, .epoch = epoch});
 }
 
+/// Saves a checkpoint, unless this step has one. @pre finish_steps()
 void Trainer::save() {
-  readback_.drain();
-  if (p_.config.run.keep_checkpoints == 0) return;
+  const auto step = state_.at.global_step;
+  if (p_.config.run.keep_checkpoints == 0 || std::exchange(saved_step_, step) == step) return;
   const auto checkpoint = save_state(p_, *folder_, booster_, run_, state_, best_model_);
   world_.group().barrier();
   call(&RunCallback::on_save, checkpoint);
@@ -197,11 +207,12 @@ void Trainer::save() {
 
 RunResult Trainer::end() {
   const auto averaged = run_.use_average();
-  // The run was resumed with nothing left to train, in the middle of an epoch or with another metric.
-  if (p_.data.validation && p_.plan.evaluates_epochs &&
-      (state_.last.step != state_.at.global_step || !state_.last.values.contains(p_.shown.name) ||
-       !state_.last.values.contains(p_.best.name)))
-    validated(train::evaluate(booster_, run_, validation_loader()), std::nullopt);
+  // The training ended between two evaluations, or a run with nothing left to train was resumed, perhaps with another
+  // metric.
+  const bool evaluates = p_.data.validation && (p_.plan.evaluates_epochs || p_.config.train.eval_every);
+  if (evaluates && (state_.last.step != state_.at.global_step || !state_.last.values.contains(p_.shown.name) ||
+                    !state_.last.values.contains(p_.best.name)))
+    validate(std::nullopt);
   if (p_.config.run.peak_tflops && !flop_rate_.problem().empty())
     p_.log.warn("run.peak_tflops has no effect, because the FLOPs of this model cannot be counted ({}); remove it",
                 flop_rate_.problem());

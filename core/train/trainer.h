@@ -6,8 +6,9 @@
 //                          test});
 //   trainer.train();
 //
-// How a step reaches the screen: train_step() launches it and puts its numbers into a Readback; when they are on the
-// host, every callback gets them by on_log(), and one of them draws the progress line.
+// How a step reaches the screen: train_step() launches it and puts its numbers into a Readback, which passes those that
+// are on the host to every callback's on_log(). ConsoleReport draws the command's progress line from them, and
+// EpochTable prints a program's table.
 //
 // All public functions are collective over the world.
 #pragma once
@@ -74,8 +75,9 @@ class Trainer {
   void train_epoch();
   void train_step(const data::StepBatch& batch);
   void read_back(const TrainStep& step, const data::StepBatch& batch, StepLog log);
+  void finish_steps();
   void validate(const std::optional<Clock::time_point>& epoch_begin);
-  void validated(const EvalResult& eval, const std::optional<EpochEnd>& epoch);
+  void record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch);
   void save();
   RunResult end();
 
@@ -96,6 +98,7 @@ class Trainer {
     for (const auto& callback : callbacks_) (callback.get()->*event)(context_, arguments...);
   }
 
+  // In this order: the folder's resolved configuration has the plugin's options, and the booster takes p_.plugin away.
   Prepared p_;
   comm::World& world_;
   std::unique_ptr<RunFolder> folder_;
@@ -110,7 +113,8 @@ class Trainer {
   RunContext context_;
   std::optional<RunResult> result_;
   std::int64_t local_samples_ = 0;
-  double loss_sum_ = 0, weight_sum_ = 0;  ///< of this epoch's steps
+  std::int64_t saved_step_ = -1;  ///< of this object's last checkpoint
+  MeanLoss epoch_loss_;
   std::int64_t elements_ = 0, padding_ = 0;
   Clock::time_point begin_, last_step_;
 };

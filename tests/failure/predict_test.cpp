@@ -140,6 +140,7 @@ TEST(Predict, PrintsWhatItCanRead) {
   // Three classes exist, so --top 9 gives three.
   const auto csv = predict({run.dir(), photos, "/nowhere/e.png", "--csv", "--top", "9"});
   expect_refusal(csv, 3, "2 of 4 images could not be read; the lines above name them");
+  EXPECT_EQ(predict({run.dir(), photos, "/nowhere/e.png", "--csv", "--top", "9", "--batch", "1"}).out, csv.out);
   for (const auto* path : {"/c.jpg: ", "/nowhere/e.png: "}) EXPECT_NE(csv.err.find(path), std::string::npos) << csv.err;
   const auto lines = lines_of(csv.out);
   ASSERT_EQ(lines.size(), 3U) << csv.out;

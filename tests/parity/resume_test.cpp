@@ -33,6 +33,8 @@ TEST_F(Resume, SameLayoutBitForBit) {
   train("stopped", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0 --resume auto");
   train("constant", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0");
   EXPECT_TRUE(bytes_of(model("constant")) == bytes_of(model("stopped")));
+  EXPECT_EQ(summary("constant").at("best"), summary("stopped").at("best"))
+      << "the evaluation at the stop has no effect";
 }
 
 const std::string kStage1 = "--set parallel.plugin=low_level_zero --set plugin.low_level_zero.stage=1 ";

@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include <map>
 #include <string>
 
+#include "core/base/error.h"
+#include "core/data/dataset_around.h"
 #include "models/registry.h"
 #include "models/vit/vit.h"
 #include "tasks/tasks.h"
@@ -171,6 +174,44 @@ TEST(TrainerLayouts, GiveTheSameTraining) {
     const auto [off, name] = distance(got.weights, want.weights, 1e-9);
     EXPECT_LE(off, 1) << name;
   }
+  std::error_code ignored;
+  fs::remove_all(dir, ignored);
+}
+
+/// Another data set with a target whose shape is a different one in the batch of the first sample.
+class UnevenTargets final : public data::DatasetAround {
+ public:
+  explicit UnevenTargets(std::shared_ptr<data::Dataset> of) : DatasetAround(std::move(of)) {}
+  [[nodiscard]] nn::DataSpec spec() override {
+    auto spec = around().spec();
+    spec.targets.push_back({"uneven", at::kLong, {-1}});
+    return spec;
+  }
+  [[nodiscard]] data::RowSamples* rows() override { return nullptr; }
+  [[nodiscard]] data::Sample collate(std::vector<data::Sample> samples,
+                                     const std::vector<std::int64_t>& indices) override {
+    auto batch = around().collate(std::move(samples), indices);
+    batch.targets.set("uneven",
+                      at::zeros({batch.targets[nn::kLabels].size(0), indices.front() == 0 ? 2 : 1}, at::kLong));
+    return batch;
+  }
+};
+
+// Shapes that differ on one rank are refused on every rank, which can then go on.
+TEST(TrainerLayouts, RefuseAPredictionOfSeveralShapesTogether) {
+  const auto dir = fs::temp_directory_path() / fmt::format("trireme_predict_{}", getpid());
+  const auto data = make_data({.name = "trainer", .samples = kSamples});
+  const SmallVit vit(*data);
+  Trainer trainer(
+      world(), {.output_dir = dir, .per_device_train_batch_size = kMicro, .per_device_eval_batch_size = kMicro},
+      {.model = [&] { return vit.source(); }, .task = tasks::classification(), .train = data, .eval = data});
+  try {
+    trainer.predict(std::make_shared<UnevenTargets>(data));
+    ADD_FAILURE() << "the shapes were accepted";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("target uneven has different shapes"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(trainer.predict(data).samples.size(0), kSamples);
   std::error_code ignored;
   fs::remove_all(dir, ignored);
 }

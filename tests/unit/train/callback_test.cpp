@@ -4,38 +4,46 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include <chrono>
+#include <map>
+#include <regex>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/train/run.h"
-#include "core/train/run_folder.h"
 #include "core/train/summary.h"
 #include "tests/unit/data/folder.h"
-#include "trireme.h"
+#include "tests/unit/train/small_run.h"
 
 namespace trireme::train {
 namespace {
 
-using data::testing_tools::bytes_of;
 using data::testing_tools::Folder;
+using testing_tools::kFiveSteps;
+using testing_tools::prepared;
+using testing_tools::train_small;
 
-/// Records its events, and stops the run or fails at the given steps.
+/// The steps after which a recorder stops the run or fails; 0: none.
+struct Interruption {
+  std::int64_t stop_after = 0, stop_when_saved = 0, fail_at = 0;
+};
+
+/// Records its events, and interrupts the run.
 struct Recorder : RunCallback {
   std::string events;
-  std::int64_t stop_after = 0, fail_at = 0;
+  Interruption when{};
   bool speaks = false;
 
   void add(const std::string& event) { events += (events.empty() ? "" : " ") + event; }
   void on_start(RunContext& run) override { add(fmt::format("start{}", run.state.at.global_step)); }
   void on_step_begin(RunContext& run) override {
     add(fmt::format("begin{}", run.state.at.global_step));
-    if (fail_at > 0 && run.state.at.global_step == fail_at) throw DataError("a callback's error");
+    if (when.fail_at > 0 && run.state.at.global_step == when.fail_at) throw DataError("a callback's error");
   }
   void on_step_end(RunContext& run, const StepEnd& step) override {
     add(fmt::format("end{}", run.state.at.global_step));
     EXPECT_EQ(step.batch.global_samples, 8);
-    if (run.state.at.global_step == stop_after) run.stopped_by = "the recorder";
+    if (run.state.at.global_step == when.stop_after) run.stopped_by = "the recorder";
   }
   void on_log(RunContext&, const StepLog& log) override {
     add(fmt::format("log{}", log.at.global_step));
@@ -52,7 +60,10 @@ struct Recorder : RunCallback {
     if (speaks) run.say("a line");
   }
   void on_message(RunContext&, const std::string& line) override { add(line == "a line" ? "line" : "?"); }
-  void on_save(RunContext&, const std::string& checkpoint) override { add(checkpoint.substr(checkpoint.size() - 6)); }
+  void on_save(RunContext& run, const std::string& checkpoint) override {
+    add(checkpoint.substr(checkpoint.size() - 6));
+    if (run.state.at.global_step == when.stop_when_saved) run.stopped_by = "the recorder";
+  }
   void on_finish(RunContext&, const RunResult& result) override {
     add(fmt::format("finish({})", result.stopped_by));
     EXPECT_GT(result.flops_per_s.value_or(0), 0);
@@ -60,75 +71,93 @@ struct Recorder : RunCallback {
   void on_exception(const std::exception_ptr&) override { add("exception"); }
 };
 
-/// 42 samples without the last 2: five steps an epoch.
-constexpr const char* kRun = R"([run]
-device = "cpu"
-checkpoint_every = 2
-[model]
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-intermediate_size = 32
-patch_size = 8
-[data]
-name = "leaves"
-images = 60
-image_size = 16
-[train]
-epochs = 1
-global_batch = 8
-drop_last = true
-)";
-
 /// Trains with two recorders, one of them by Kinds, and returns the events of both.
-std::string events_of(const Folder& folder, std::int64_t stop_after, std::int64_t fail_at,
-                      const std::vector<std::string>& overrides = {}) {
+std::string events_of(const Folder& folder, const Interruption& when, const std::vector<std::string>& more = {}) {
   const auto recorder = std::make_shared<Recorder>(), other = std::make_shared<Recorder>();
-  recorder->stop_after = stop_after;
-  recorder->fail_at = fail_at;
+  recorder->when = when;
   recorder->speaks = true;
-  auto root = config::parse_text(kRun, "a.toml");
-  config::apply_override(root, "run.dir=" + folder.path("run"));
-  for (const auto& assignment : overrides) config::apply_override(root, assignment);
+  std::vector<std::string> assignments{"run.dir=" + folder.path("run"), "run.checkpoint_every=2"};
+  assignments.insert(assignments.end(), more.begin(), more.end());
   auto kinds = builtin_kinds();
   kinds.callbacks.emplace_back([&] { return other; });
-  const auto world = comm::World::start(comm::detect(), {.device = "cpu"});
-  auto prepared = prepare(from_table(std::move(root), std::move(kinds)), world->info(), "", Log(1));
-  auto run_folder = open_run(prepared);
-  testing::internal::CaptureStdout();
   try {
-    run_training(std::move(prepared), *world, std::move(run_folder), {.callbacks = {recorder}});
+    train_small(prepared(kFiveSteps, assignments, 1, "", std::move(kinds)), {.callbacks = {recorder}});
   } catch (const DataError&) {
     recorder->add("thrown");
     other->add("thrown");
   }
-  testing::internal::GetCapturedStdout();
-  EXPECT_TRUE(fail_at > 0 || recorder->events == other->events) << other->events;
+  EXPECT_TRUE(when.fail_at > 0 || recorder->events == other->events) << other->events;
   return recorder->events;
 }
 
 TEST(RunCallbacks, AreCalledInTheOrderOfARun) {
   const Folder folder;
-  EXPECT_EQ(events_of(folder, 0, 0),
+  EXPECT_EQ(events_of(folder, {}),
             "start0 begin0 log1 end1 begin1 log2 end2 000002 begin2 log3 end3 begin3 log4 end4 000004 begin4 log5 end5 "
             "validation*! epoch1 line 000005 testlast finish()");
 }
 
 TEST(RunCallbacks, StopARunAfterTheirStep) {
   const Folder folder;
-  EXPECT_EQ(events_of(folder, 3, 0),
-            "start0 begin0 log1 end1 begin1 log2 end2 000002 begin2 log3 end3 validation*! epoch1 line 000003 testlast "
+  // The checkpoint precedes the evaluation that only the stop causes.
+  EXPECT_EQ(events_of(folder, {.stop_after = 3}),
+            "start0 begin0 log1 end1 begin1 log2 end2 000002 begin2 log3 end3 000003 validation*! epoch1 line testlast "
             "finish(the recorder)");
-  // A resumed run continues from there, and is stopped by its own limit.
-  EXPECT_EQ(events_of(folder, 0, 0, {"run.resume=auto", "train.max_steps=4"}),
-            "start3 begin3 log4 end4 validation* epoch1 line 000004 testlast testbest "
-            "finish(train.max_steps)");
+  // A resumed run continues from there as if it had not been stopped, and is stopped by its own limit.
+  EXPECT_EQ(events_of(folder, {}, {"run.resume=auto", "train.max_steps=4"}),
+            "start3 begin3 log4 end4 000004 validation*! epoch1 line testlast finish(train.max_steps)");
+}
+
+TEST(RunCallbacks, StopARunWhenItIsSaved) {
+  const Folder folder;
+  EXPECT_EQ(events_of(folder, {.stop_when_saved = 2}),
+            "start0 begin0 log1 end1 begin1 log2 end2 000002 validation*! epoch1 line testlast finish(the recorder)");
 }
 
 TEST(RunCallbacks, EndARunWithTheirError) {
   const Folder folder;
-  EXPECT_EQ(events_of(folder, 0, 1, {"run.keep_checkpoints=0", "run.checkpoint_every=0", "run.rank_logs=false"}),
-            "start0 begin0 log1 end1 begin1 exception thrown");
+  EXPECT_EQ(
+      events_of(folder, {.fail_at = 1}, {"run.keep_checkpoints=0", "run.checkpoint_every=0", "run.rank_logs=false"}),
+      "start0 begin0 log1 end1 begin1 exception thrown");
+}
+
+/// Delays a run at some steps, and stops it.
+struct Delays : RunCallback {
+  std::map<std::int64_t, double> seconds_after;  ///< that the next step takes longer, by the steps done before it
+  double seconds_of_save = 0, third_step = 0;
+  std::int64_t stop_after = 0;
+
+  static void wait(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+  void on_step_begin(RunContext& run) override { wait(seconds_after[run.state.at.global_step]); }
+  void on_save(RunContext&, const std::string&) override { wait(seconds_of_save); }
+  void on_log(RunContext&, const StepLog& log) override {
+    if (log.at.global_step == 3) third_step = log.seconds;
+  }
+  void on_step_end(RunContext& run, const StepEnd&) override {
+    if (run.state.at.global_step == stop_after) run.stopped_by = "the test";
+  }
+};
+
+// Neither a checkpoint nor the warm-up after a resume within an epoch counts as the time of a step.
+TEST(RunCallbacks, SeeTheTimesOfStepsAlone) {
+  const Folder folder;
+  const std::vector<std::string> assignments{"run.dir=" + folder.path("run"), "run.checkpoint_every=2",
+                                             "train.epochs=100", "run.resume=auto"};
+  const auto saves = std::make_shared<Delays>(), resumes = std::make_shared<Delays>();
+  saves->stop_after = 3;
+  saves->seconds_of_save = 1;
+  train_small(prepared(kFiveSteps, assignments), {.callbacks = {saves}});
+  EXPECT_GT(saves->third_step, 0);
+  EXPECT_LT(saves->third_step, 1);
+
+  resumes->stop_after = 5;
+  resumes->seconds_after = {{3, 1.5}, {4, 0.15}};  // the bar is redrawn every 100 ms
+  const auto text =
+      train_small(prepared(kFiveSteps, assignments), {.terminal = {.columns = 120}, .callbacks = {resumes}});
+  const std::regex left("5/5 .* ([0-9]+):([0-9]+):([0-9]+) left");
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(text, found, left)) << text;
+  EXPECT_LT(60 * std::stoi(found[1]) + std::stoi(found[2]), 10) << "minutes for 495 steps: " << text;
 }
 
 }  // namespace

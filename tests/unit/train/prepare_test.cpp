@@ -8,7 +8,7 @@
 #include "core/comm/world.h"
 #include "core/train/pretrained.h"
 #include "tests/unit/data/folder.h"
-#include "trireme.h"
+#include "tests/unit/train/small_run.h"
 
 namespace trireme::train {
 namespace {
@@ -16,18 +16,10 @@ namespace {
 using data::testing_tools::bytes_of;
 using data::testing_tools::Folder;
 using data::testing_tools::message_of;
+using testing_tools::kModelAndData;
+using testing_tools::prepared;
 
-const char* const kGood = R"([model]
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-intermediate_size = 32
-patch_size = 8
-[data]
-name = "leaves"
-images = 60
-image_size = 16
-[train]
+const auto kGood = kModelAndData + R"([train]
 epochs = 2
 global_batch = 8
 [optimizer]
@@ -35,15 +27,6 @@ weight_decay = 0.1
 [schedule]
 name = "cosine"
 )";
-
-Prepared prepared(const std::string& text, const std::vector<std::string>& overrides, int ranks = 1,
-                  const std::string& weights = "") {
-  auto root = config::parse_text(text, "a.toml");
-  for (const auto& assignment : overrides) config::apply_override(root, assignment);
-  comm::LaunchInfo info;
-  info.size = ranks;
-  return prepare(from_table(std::move(root), builtin_kinds()), info, weights, Log(1));
-}
 
 /// data.mean or data.std, as the data set filled them in.
 std::vector<double> normalisation(const Prepared& prepared, const std::string& key) {
@@ -74,7 +57,7 @@ TEST(Prepare, RefusesTrainingsThatCannotRun) {
     EXPECT_NE(message.find(c.says), std::string::npos) << message;
     EXPECT_EQ(message.rfind("--set ", 0), 0U) << message;
   }
-  auto text = std::string(kGood);
+  auto text = kGood;
   text.replace(text.find("weight_decay = 0.1"), 18, "weight_decay = 0.1\nno_decay = [\"bais\"]");
   EXPECT_EQ(message_of<ConfigError>([&] { prepared(text, {}); }),
             "a.toml:16:1: optimizer.no_decay = [\"bais\"]: \"bais\" matches no parameter; did you mean \"bias\"?");
@@ -84,8 +67,8 @@ TEST(Prepare, RefusesTrainingsThatCannotRun) {
 
 TEST(Prepare, NamesTheLineOfAGroup) {
   const auto refused = [](const std::string& second) {
-    const auto text = std::string(kGood) +
-                      "[[optimizer.group]]\nparameters = [\"layernorm\"]\nlr_scale = 2\n[[optimizer.group]]\n" + second;
+    const auto text =
+        kGood + "[[optimizer.group]]\nparameters = [\"layernorm\"]\nlr_scale = 2\n[[optimizer.group]]\n" + second;
     return message_of<ConfigError>([&] { prepared(text, {}); });
   };
   EXPECT_EQ(refused("parameters = [\"clasifier\"]\n"),
@@ -281,7 +264,7 @@ TEST(Prepare, MeanAndStdAreForPixelsInBytes) {
     const Folder folder;
     for (const auto* split : {"train", "validation"})
       folder.write(std::string(split) + ".safetensors", bytes ? file("U8", 1) : file("F32", 4));
-    auto text = std::string(kGood);
+    auto text = kGood;
     text.replace(text.find("images = 60\nimage_size = 16\n"), 28, "");
     for (const std::string set : {"data.mean=[0.4, 0.5, 0.6]", "data.std=[1, 1, 1]", "data.mean=[0.5, 0.5, 0.5]"}) {
       const auto message = message_of<ConfigError>([&] {

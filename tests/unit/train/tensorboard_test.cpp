@@ -12,10 +12,8 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/train/run.h"
-#include "core/train/run_folder.h"
 #include "tests/unit/data/folder.h"
-#include "trireme.h"
+#include "tests/unit/train/small_run.h"
 
 namespace trireme::train {
 namespace {
@@ -23,6 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 using data::testing_tools::Folder;
 using data::testing_tools::message_of;
+using testing_tools::kFiveSteps;
+using testing_tools::prepared;
+using testing_tools::train_small;
 
 template <class T>
 T number_at(const std::string& bytes, std::size_t at) {
@@ -160,37 +161,8 @@ TEST(EventFile, SaysWhyItCannotBeWritten) {
   EXPECT_EQ(message, file.path() + ": cannot be written: File too large");
 }
 
-/// 42 samples without the last 2: five steps an epoch.
-constexpr const char* kTrained = R"([run]
-device = "cpu"
-tensorboard = true
-peak_tflops = 1.0
-[model]
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-intermediate_size = 32
-patch_size = 8
-[data]
-name = "leaves"
-images = 60
-image_size = 16
-[train]
-epochs = 1
-global_batch = 8
-drop_last = true
-)";
-
-void train_in(const std::string& dir, const std::vector<std::string>& overrides) {
-  auto root = config::parse_text(kTrained, "a.toml");
-  config::apply_override(root, "run.dir=" + dir);
-  for (const auto& assignment : overrides) config::apply_override(root, assignment);
-  const auto world = comm::World::start(comm::detect(), {.device = "cpu"});
-  auto prepared = prepare(from_table(std::move(root), builtin_kinds()), world->info(), "", Log(1));
-  auto run_folder = open_run(prepared);
-  testing::internal::CaptureStdout();
-  run_training(std::move(prepared), *world, std::move(run_folder), {});
-  testing::internal::GetCapturedStdout();
+void train_in(const std::string& dir, const std::string& assignment) {
+  train_small(prepared(kFiveSteps, {"run.dir=" + dir, "run.tensorboard=true", "run.peak_tflops=1.0", assignment}));
 }
 
 /// A file has the values of metrics.jsonl, in single precision.
@@ -227,7 +199,7 @@ void expect_the_values_of_metrics(const std::string& dir, const std::vector<Even
 TEST(TensorBoard, HasARunsNumbersAndDropsRepeatedStepsOfAResumedOne) {
   const Folder folder;
   const auto dir = folder.path("run"), board = dir + "/tensorboard";
-  train_in(dir, {"train.max_steps=3"});
+  train_in(dir, "train.max_steps=3");
   const auto first = files_in(board);
   ASSERT_EQ(first.size(), 1U);
   auto events = events_in(*first.begin());
@@ -235,7 +207,7 @@ TEST(TensorBoard, HasARunsNumbersAndDropsRepeatedStepsOfAResumedOne) {
 
   // The name has the time in seconds, so the resumed run's file must be another one.
   fs::rename(*first.begin(), board + "/events.out.tfevents.0000000001.earlier.1.0");
-  train_in(dir, {"run.resume=auto"});
+  train_in(dir, "run.resume=auto");
   const auto both = files_in(board);
   ASSERT_EQ(both.size(), 2U);
   const auto resumed = events_in(*both.rbegin());

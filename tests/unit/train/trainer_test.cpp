@@ -1,144 +1,60 @@
 // A program's Trainer on one rank: it is the command's training, evaluates, saves, stops and resumes as its arguments
-// say, and shows a table. Layouts are in tests/parity/trainer_test.cpp.
+// say, and shows a table. The best weights are in trainer_best_test.cpp, layouts in tests/parity/trainer_test.cpp.
 #include "core/train/trainer.h"
 
-#include <ATen/ops/full.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "core/base/error.h"
 #include "core/checkpoint/files.h"
-#include "core/train/run.h"
-#include "models/registry.h"
-#include "models/vit/options.h"
-#include "tasks/tasks.h"
 #include "tests/unit/data/folder.h"
-#include "trireme.h"
+#include "tests/unit/train/program.h"
 
 namespace trireme::train {
 namespace {
 
 using data::testing_tools::Folder;
-
-/// Images of leaves and a small ViT for them, in both ways that a run can name them.
-constexpr const char* kFile = R"([run]
-device = "cpu"
-seed = 5
-[model]
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-intermediate_size = 32
-patch_size = 8
-[data]
-name = "leaves"
-images = 60
-image_size = 16
-[train]
-epochs = 2
-global_batch = 8
-micro_batch = 4
-max_norm = 1.0
-[optimizer]
-lr = 1e-3
-[schedule]
-name = "linear"
-)";
-
-struct Program {
-  std::unique_ptr<comm::World> world = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
-  data::DatasetFactory source;
-  data::Datasets data;
-  std::shared_ptr<nn::ModelKind> kind = models::all_models().at("vit");
-  models::vit::Options vit;
-
-  Program() {
-    datasets::LeavesOptions leaves;
-    leaves.images = 60;
-    leaves.image_size = nn::ImageSize(16);
-    source = datasets::leaves(leaves);
-    data = data::open(source, {.seed = 5, .log = Log(1)});
-    vit.hidden_size = 16;
-    vit.num_layers = 1;
-    vit.num_heads = 2;
-    vit.intermediate_size = 32;
-    vit.patch_size = 8;
-    kind->resolve(&vit, data.info.spec);
-  }
-  [[nodiscard]] TrainerInputs inputs(Callbacks callbacks = {}) const {
-    return {.model = [this] { return ModelSource{.model = kind->make(&vit)}; },
-            .task = tasks::classification({.data = data.info.spec}),
-            .train = data.train,
-            .eval = data.validation,
-            .callbacks = std::move(callbacks)};
-  }
-  static TrainingArguments arguments(const std::string& dir) {
-    return {.output_dir = dir,
-            .per_device_train_batch_size = 4,
-            .gradient_accumulation_steps = 2,
-            .num_train_epochs = 2,
-            .learning_rate = 1e-3,
-            .seed = 5};
-  }
-};
-
-/// Runs `body`, and returns what it printed.
-template <class Body>
-std::string shown_by(Body&& body) {
-  testing::internal::CaptureStdout();
-  body();
-  return testing::internal::GetCapturedStdout();
-}
+using testing_tools::Events;
+using testing_tools::kFile;
+using testing_tools::prepared;
+using testing_tools::Program;
+using testing_tools::shown_by;
 
 TEST(Trainer, IsTheCommandsTraining) {
   const Folder folder;
   const Program program;
-  shown_by([&] {
-    auto root = config::parse_text(kFile, "a.toml");
-    config::apply_override(root, "run.dir=" + folder.path("file"));
-    auto prepared = prepare(from_table(std::move(root), builtin_kinds()), program.world->info(), "", Log(1));
-    auto run_folder = open_run(prepared);
-    run_training(std::move(prepared), *program.world, std::move(run_folder), {});
-    Trainer(*program.world, Program::arguments(folder.path("program")), program.inputs()).train();
-  });
+  testing_tools::train_small(prepared(kFile, {"run.dir=" + folder.path("file")}));
+  shown_by([&] { Trainer(*program.world, Program::arguments(folder.path("program")), program.inputs()).train(); });
   EXPECT_EQ(checkpoint::read_file(folder.path("file/model/model.safetensors")),
             checkpoint::read_file(folder.path("program/model/model.safetensors")));
 }
 
-/// Records when a run evaluates and saves.
-struct Events : RunCallback {
-  std::vector<std::string> all;
-  std::vector<double> losses;
-  void on_evaluate(RunContext& run, const Evaluation& evaluation) override {
-    all.push_back(fmt::format("eval{}", run.state.at.global_step));
-    losses.push_back(evaluation.result.loss);
-  }
-  void on_save(RunContext& run, const std::string& /*checkpoint*/) override {
-    all.push_back(fmt::format("save{}", run.state.at.global_step));
-  }
-};
-
 TEST(Trainer, EvaluatesAndSavesByItsStrategies) {
   const struct {
     Strategy eval, save;
+    std::int64_t eval_steps;
     const char* events;
-  } cases[]{{Strategy::no, Strategy::no, ""},
-            {Strategy::epoch, Strategy::no, "eval6 eval12"},
-            {Strategy::steps, Strategy::epoch, "eval4 save6 eval8 eval12 save12"},
-            {Strategy::no, Strategy::steps, "save5 save10 save12"}};
+  } cases[]{{Strategy::no, Strategy::no, 4, ""},
+            {Strategy::epoch, Strategy::no, 4, "eval6 eval12"},
+            {Strategy::steps, Strategy::epoch, 4, "eval4 save6 eval8 eval12 save12"},
+            {Strategy::steps, Strategy::epoch, 5, "eval5 save6 eval10 save12 eval12"},
+            {Strategy::no, Strategy::steps, 4, "save5 save10 save12"}};
   const Program program;
   for (const auto& c : cases) {
     const Folder folder;
     const auto events = std::make_shared<Events>();
     auto arguments = Program::arguments(folder.path("run"));
     arguments.eval_strategy = c.eval;
-    arguments.eval_steps = 4;
+    arguments.eval_steps = c.eval_steps;
     arguments.save_strategy = c.save;
     arguments.save_steps = 5;
-    shown_by([&] { Trainer(*program.world, arguments, program.inputs({events})).train(); });
+    RunResult result;
+    shown_by([&] { result = Trainer(*program.world, arguments, program.inputs({events})).train(); });
     EXPECT_EQ(fmt::format("{}", fmt::join(events->all, " ")), c.events);
+    EXPECT_EQ(result.state.last.step, c.eval == Strategy::no ? 0 : 12) << "the last weights' metrics";
   }
 }
 
@@ -159,27 +75,56 @@ TEST(Trainer, ShowsTheTrainingAsATable) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "\nin\n" << text;
 }
 
-TEST(Trainer, StopsEarlyAndHasTheBestWeights) {
+// A loss is weighted by the task's weight, here by the classes of the samples.
+TEST(Trainer, ShowsTheMeanLossSinceTheLastRow) {
   const Folder folder;
   const Program program;
-  auto arguments = Program::arguments(folder.path("run"));
-  arguments.num_train_epochs = 6;
-  arguments.learning_rate = 3;  // the loss grows
-  arguments.load_best_model_at_end = true;
-  arguments.metric_for_best_model = "loss";
-  arguments.early_stopping_patience = 2;
   const auto events = std::make_shared<Events>();
-  double loss = 0;
-  RunResult result;
-  shown_by([&] {
-    Trainer trainer(*program.world, arguments, program.inputs({events}));
-    result = trainer.train();
-    loss = trainer.evaluate().loss;
-  });
-  ASSERT_EQ(result.stopped_by, "train.patience");
-  const auto best = std::min_element(events->losses.begin(), events->losses.end());
-  EXPECT_EQ(events->losses.end() - best, 3);
-  EXPECT_DOUBLE_EQ(loss, *best);
+  auto arguments = Program::arguments(folder.path("run"));
+  arguments.eval_strategy = Strategy::steps;
+  arguments.eval_steps = 5;
+  auto inputs = program.inputs({events});
+  inputs.task = tasks::classification({.data = program.data.info.spec, .class_weights = {1, 9, 1}});
+  const auto text = shown_by([&] { Trainer(*program.world, arguments, inputs).train(); });
+  const auto mean = [&](const auto& weight_of) {
+    double sum = 0, weight = 0;
+    for (std::size_t i = 0; i < 5; ++i) {
+      sum += events->steps[i].loss * weight_of(events->steps[i]);
+      weight += weight_of(events->steps[i]);
+    }
+    return fmt::format("\n     1        5   {:>13.4f}   ", sum / weight);
+  };
+  const auto row = mean([](const StepLog& step) { return step.weight; });
+  ASSERT_NE(row, mean([](const StepLog& step) { return static_cast<double>(step.samples); }));
+  EXPECT_NE(text.find(row), std::string::npos) << row << "\nin\n" << text;
+}
+
+/// The loss of the second step overflows.
+class Overflowing : public Trainer {
+ public:
+  using Trainer::Trainer;
+
+ protected:
+  [[nodiscard]] at::Tensor compute_loss(const nn::Tensors& outputs, const data::Batch& batch,
+                                        const Task::LossOptions& options) const override {
+    const auto loss = Trainer::compute_loss(outputs, batch, options);
+    return options.training && batch.step == 1 ? loss * INFINITY : loss;
+  }
+};
+
+TEST(Trainer, MeansLeaveOutALossThatOverflows) {
+  const Folder folder;
+  const Program program;
+  const auto events = std::make_shared<Events>();
+  auto arguments = Program::arguments(folder.path("run"));
+  arguments.precision = "fp16";
+  arguments.eval_strategy = Strategy::steps;
+  arguments.eval_steps = 4;
+  const auto text = shown_by([&] { Overflowing(*program.world, arguments, program.inputs({events})).train(); });
+  ASSERT_FALSE(std::isfinite(events->steps.at(1).loss));
+  EXPECT_TRUE(std::isfinite(events->epochs.at(0).train_loss));
+  EXPECT_EQ(text.find("inf"), std::string::npos) << text;
+  EXPECT_EQ(text.find("nan"), std::string::npos) << text;
 }
 
 TEST(Trainer, ResumesWithTheSameWeights) {

@@ -1,5 +1,4 @@
 // `trireme eval` and `trireme predict`: given weights on the samples of a data set, or of files.
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -91,24 +90,19 @@ std::vector<std::int64_t> run_prediction(Prepared p, comm::World& world, const O
   auto booster = booster_of(p, world);
   auto run = load_model(booster, p);
   const auto loader = booster.evaluation_loader(p.data.validation, p.eval_batch);
-  const at::NoGradGuard no_grad;
-  run.model->train(false);
-  const auto predict = [&] {
-    loader->start_epoch(0);
-    while (auto step = loader->next())
-      for (const auto& batch : step->micro) {
-        if (batch.size() == 0) continue;  // no sample of it could be read
-        const auto probabilities = p.task->probabilities(run.model->forward(batch));
-        if (!probabilities.defined())
-          throw ConfigError(fmt::format(
-              "train.task: \"{}\" predicts no class of a sample; only its loss can be evaluated", p.task_kind.name()));
-        on_prediction(batch.sample_ids, probabilities.to(at::TensorOptions(at::kCPU).dtype(at::kDouble)));
-      }
+  const auto predict = [&](const nn::Tensors& outputs, const data::Batch& batch) {
+    const auto probabilities = p.task->probabilities(outputs);
+    if (!probabilities.defined())
+      throw ConfigError(fmt::format("train.task: \"{}\" predicts no class of a sample; only its loss can be evaluated",
+                                    p.task_kind.name()));
+    on_prediction(batch.sample_ids, probabilities.to(at::TensorOptions(at::kCPU).dtype(at::kDouble)));
   };
-  with_memory_remedy(predict, [&] {
-    return p.eval_batch == 1 ? std::string(" in a prediction: use a device with more memory")
-                             : fmt::format(" in a prediction: choose a --batch of less than {}", p.eval_batch);
-  });
+  with_memory_remedy([&] { forward_all(run, *loader, predict); },
+                     [&] {
+                       return p.eval_batch == 1
+                                  ? std::string(" in a prediction: use a device with more memory")
+                                  : fmt::format(" in a prediction: choose a --batch of less than {}", p.eval_batch);
+                     });
   return p.data.validation->skipped();
 }
 

@@ -1,0 +1,68 @@
+// Small runs of this folder's tests: a ViT on drawn leaves, from a file's text and assignments like those of --set.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/train/run.h"
+#include "core/train/run_folder.h"
+#include "trireme.h"
+
+namespace trireme::train::testing_tools {
+
+/// 42 of the 60 samples are for the training.
+inline const std::string kModelAndData = R"([model]
+hidden_size = 16
+num_layers = 1
+num_heads = 2
+intermediate_size = 32
+patch_size = 8
+[data]
+name = "leaves"
+images = 60
+image_size = 16
+)";
+
+/// 42 samples without the last 2: five steps an epoch.
+inline const std::string kFiveSteps = kModelAndData + R"([run]
+device = "cpu"
+[train]
+epochs = 1
+global_batch = 8
+drop_last = true
+)";
+
+inline Prepared prepared(const std::string& text, const std::vector<std::string>& assignments, int ranks = 1,
+                         const std::string& weights = "", Kinds kinds = builtin_kinds()) {
+  auto root = config::parse_text(text, "a.toml");
+  for (const auto& assignment : assignments) config::apply_override(root, assignment);
+  comm::LaunchInfo info;
+  info.size = ranks;
+  return prepare(from_table(std::move(root), std::move(kinds)), info, weights, Log(1));
+}
+
+/// What an action prints.
+template <class Action>
+std::string shown_by(Action&& action) {
+  testing::internal::CaptureStdout();
+  try {
+    action();
+  } catch (...) {
+    testing::internal::GetCapturedStdout();
+    throw;
+  }
+  return testing::internal::GetCapturedStdout();
+}
+
+/// Trains as `trireme train` does, on one rank, and returns what it prints.
+inline std::string train_small(Prepared prepared, RunOptions options = {}) {
+  const auto world = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
+  auto folder = open_run(prepared);
+  return shown_by([&] { run_training(std::move(prepared), *world, std::move(folder), std::move(options)); });
+}
+
+}  // namespace trireme::train::testing_tools
