@@ -57,5 +57,7 @@ class Tokenizer {
 /// tokenizer_config.json says do_lower_case, which is true without one).
 /// @throws DataError that names file and line, and what is not supported
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path);
+/// The same of files in memory, by name. @throws DataError
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::map<std::string, std::string>& files);
 
 }  // namespace trireme::tokenizers

@@ -1,0 +1,141 @@
+#include "tokenizers/bpe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <queue>
+#include <vector>
+
+#include "tokenizers/unicode.h"
+
+namespace trireme::tokenizers {
+namespace {
+
+constexpr std::int32_t kNone = -1;
+
+/// A merge that was possible when it was put into the queue.
+struct Candidate {
+  std::int32_t rank = 0, merged = 0;
+  std::int32_t at = 0;  // the left token's place
+  /// The lowest rank comes first, and of equal ranks the leftmost.
+  friend bool operator<(const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
+  }
+};
+
+/// The tokens of a piece as a list: merging two removes the right one.
+class TokenList {
+ public:
+  explicit TokenList(const Ids& ids) : ids_(ids), next_(ids.size()), previous_(ids.size()) {
+    const auto size = static_cast<std::int32_t>(ids.size());
+    for (std::int32_t at = 0; at < size; ++at) {
+      next_[index(at)] = at + 1 < size ? at + 1 : kNone;
+      previous_[index(at)] = at - 1;
+    }
+  }
+  [[nodiscard]] std::int32_t id(std::int32_t at) const { return ids_[index(at)]; }
+  [[nodiscard]] std::int32_t next(std::int32_t at) const { return next_[index(at)]; }
+  [[nodiscard]] std::int32_t previous(std::int32_t at) const { return previous_[index(at)]; }
+  void merge_with_next(std::int32_t at, std::int32_t merged) {
+    const auto removed = next(at), after = next(removed);
+    ids_[index(at)] = merged;
+    ids_[index(removed)] = kNone;
+    next_[index(at)] = after;
+    if (after != kNone) previous_[index(after)] = at;
+  }
+  [[nodiscard]] Ids left() const {
+    Ids out;
+    std::copy_if(ids_.begin(), ids_.end(), std::back_inserter(out), [](std::int32_t id) { return id != kNone; });
+    return out;
+  }
+
+ private:
+  static std::size_t index(std::int32_t at) { return static_cast<std::size_t>(at); }
+  Ids ids_;
+  std::vector<std::int32_t> next_, previous_;
+};
+
+}  // namespace
+
+Bpe::Bpe(Vocabulary vocabulary, MergeTable merges, Options options)
+    : TokenModel(std::move(vocabulary)), merges_(std::move(merges)), options_(options) {
+  if (options_.byte_fallback)
+    for (std::size_t byte = 0; byte < bytes_.size(); ++byte)
+      bytes_[byte] = this->vocabulary().id(fmt::format("<0x{:02X}>", byte));
+}
+
+void Bpe::encode(std::string_view piece, Ids& out) const {
+  if (options_.ignore_merges) {
+    if (const auto id = vocabulary().id(piece)) {
+      out.push_back(*id);
+      return;
+    }
+  }
+  const bool is_cached = piece.size() <= PieceCache::kLongestPiece;
+  if (is_cached && cache_.find(piece, out)) return;
+  auto ids = characters(piece);
+  merge(ids);
+  if (is_cached) cache_.add(piece, ids);
+  out.insert(out.end(), ids.begin(), ids.end());
+}
+
+bool Bpe::append_bytes(std::string_view character, Ids& out) const {
+  if (!options_.byte_fallback) return false;
+  const auto before = out.size();
+  for (const char byte : character) {
+    const auto id = bytes_[static_cast<unsigned char>(byte)];
+    if (!id) {
+      out.resize(before);
+      return false;
+    }
+    out.push_back(*id);
+  }
+  return true;
+}
+
+Ids Bpe::characters(std::string_view piece) const {
+  Ids out;
+  out.reserve(piece.size());
+  bool unknown = false;  // one is due, which the next known character puts out: bytes do not, as in Hugging Face's
+  for (std::size_t at = 0; at < piece.size();) {
+    const auto begin = at;
+    next_char(piece, at);
+    const auto character = piece.substr(begin, at - begin);
+    if (const auto id = vocabulary().id(character)) {
+      if (unknown) out.push_back(*options_.unknown);
+      unknown = false;
+      out.push_back(*id);
+    } else if (!append_bytes(character, out) && options_.unknown) {
+      if (unknown && !options_.fuse_unknown) out.push_back(*options_.unknown);
+      unknown = true;
+    }
+  }
+  if (unknown) out.push_back(*options_.unknown);
+  return out;
+}
+
+void Bpe::merge(Ids& ids) const {
+  TokenList tokens(ids);
+  std::vector<Candidate> possible;
+  const auto candidate = [&](std::int32_t at) -> std::optional<Candidate> {
+    if (at == kNone || tokens.id(at) == kNone || tokens.next(at) == kNone) return std::nullopt;
+    const auto* found = merges_.find(tokens.id(at), tokens.id(tokens.next(at)));
+    if (found == nullptr) return std::nullopt;
+    return Candidate{found->rank, found->merged, at};
+  };
+  for (std::size_t at = 0; at < ids.size(); ++at)
+    if (const auto found = candidate(static_cast<std::int32_t>(at))) possible.push_back(*found);
+  std::priority_queue queue(std::less<Candidate>(), std::move(possible));
+  while (!queue.empty()) {
+    const auto top = queue.top();
+    queue.pop();
+    // Earlier merges may have taken one of the two. As in Hugging Face's, another pair that makes the same token will do.
+    if (const auto now = candidate(top.at); !now || now->merged != top.merged) continue;
+    tokens.merge_with_next(top.at, top.merged);
+    for (const auto at : {tokens.previous(top.at), top.at})
+      if (const auto found = candidate(at)) queue.push(*found);
+  }
+  ids = tokens.left();
+}
+
+}  // namespace trireme::tokenizers

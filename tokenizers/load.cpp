@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "tokenizers/byte_tokenizer.h"
+#include "tokenizers/tokenizer_files.h"
+
+namespace trireme::tokenizers {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kLargestFile = 512ULL << 20;  // bytes
+// Any of these may belong to a tokenizer.
+constexpr std::array<const char*, 7> kNames{"tokenizer.json",        "vocab.json",              "merges.txt",       "vocab.txt",
+                                            "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
+
+std::string read_whole(const std::string& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) throw DataError(fmt::format("{}: cannot be read: {}", path, error.message()));
+  if (size > kLargestFile)
+    throw DataError(fmt::format("{}: {} are too much for a file of a tokenizer", path, text::bytes(static_cast<double>(size))));
+  std::ifstream file(path, std::ios::binary);
+  std::string out((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.good() && !file.eof()) throw DataError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  return out;
+}
+
+/// Which of kNames a file is that the user names, whatever it is called.
+std::string name_of(const fs::path& path) {
+  const auto name = path.filename().string();
+  if (path.extension() == ".txt") return name.find("merges") == name.npos ? "vocab.txt" : "merges.txt";
+  if (path.extension() != ".json")
+    throw DataError(fmt::format("{}: not a file of a tokenizer; name tokenizer.json, vocab.json, vocab.txt, their folder, "
+                                "or \"bytes\"",
+                                path.string()));
+  return name.find("vocab") == name.npos ? "tokenizer.json" : "vocab.json";
+}
+
+/// The files in a folder, and instead of one of them the file that the user names, if any.
+TokenizerFiles read_files(const fs::path& folder, const fs::path& named) {
+  TokenizerFiles out;
+  std::error_code error;
+  for (const std::string name : kNames) {
+    const auto path = (folder / name).string();
+    if (fs::exists(path, error)) out[name] = {path, read_whole(path)};
+  }
+  if (named.empty()) return out;
+  const auto name = name_of(named);
+  out[name] = {named.string(), read_whole(named.string())};
+  // The named file decides, whatever else is there.
+  if (name != "tokenizer.json") out.erase("tokenizer.json");
+  if (name == "vocab.txt") out.erase("vocab.json");
+  return out;
+}
+
+/// Leaves those that the tokenizer depends on.
+void keep_only(TokenizerFiles& files, std::initializer_list<std::string_view> names) {
+  std::erase_if(files, [&](const auto& file) {
+    const bool is_config = file.first == "tokenizer_config.json" || file.first == "special_tokens_map.json";
+    return !is_config && std::find(names.begin(), names.end(), file.first) == names.end();
+  });
+}
+
+std::shared_ptr<const Tokenizer> make(TokenizerFiles files, const std::string& where) {
+  TokenizerParts parts;
+  if (files.contains("tokenizer.json")) {
+    keep_only(files, {"tokenizer.json"});
+    parts = read_tokenizer_json(files);
+  } else if (files.contains("vocab.json") && files.contains("merges.txt")) {
+    parts = read_vocab_and_merges(files);
+    keep_only(files, {"vocab.json", "merges.txt"});
+  } else if (files.contains("vocab.txt")) {
+    parts = read_vocab_txt(files);
+    keep_only(files, {"vocab.txt"});
+  } else {
+    throw DataError(fmt::format("{}: no tokenizer here: neither tokenizer.json, nor vocab.json with merges.txt, nor "
+                                "vocab.txt; transformers' save_pretrained writes tokenizer.json",
+                                where));
+  }
+  std::map<std::string, std::string> content;
+  for (auto& [name, file] : files) content[name] = std::move(file.content);
+  return make_pipeline(std::move(parts), std::move(content));
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
+  if (path == "bytes") return make_byte_tokenizer();
+  std::error_code error;
+  if (fs::is_directory(path, error)) return make(read_files(path, {}), path);
+  if (!fs::exists(path, error)) throw DataError(fmt::format("{}: no such file or folder of a tokenizer", path));
+  return make(read_files(fs::path(path).parent_path(), path), path);
+}
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::map<std::string, std::string>& files) {
+  TokenizerFiles named;
+  for (const auto& [name, content] : files) named[name] = {name, content};
+  return make(std::move(named), "the files");
+}
+
+}  // namespace trireme::tokenizers

@@ -1,0 +1,91 @@
+#include "tokenizers/normalizer.h"
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+
+namespace trireme::tokenizers {
+namespace {
+
+bool is_line_or_tab(char32_t c) { return c == '\t' || c == '\n' || c == '\r'; }
+
+/// BERT's first two steps: what is cleaned, and spaces around ideographs.
+std::string cleaned(const std::string& text, const BertNormalizer::Options& options) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    auto c = next_char(text, at);
+    if (options.clean_text) {
+      if (c == 0 || c == 0xFFFD || (is_control(c) && !is_line_or_tab(c))) continue;
+      if (is_white_space(c)) c = ' ';
+    }
+    const bool is_separate = options.handle_chinese_chars && is_ideograph(c);
+    if (is_separate) out += ' ';
+    append_char(out, c);
+    if (is_separate) out += ' ';
+  }
+  return out;
+}
+
+std::string without_accents(const std::string& text) {
+  std::string out;
+  const auto decomposed = normal_form(text, NormalForm::nfd);
+  for (std::size_t at = 0; at < decomposed.size();)
+    if (const auto c = next_char(decomposed, at); !is_nonspacing_mark(c)) append_char(out, c);
+  return out;
+}
+
+std::string lowercased(const std::string& text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) append_lowercase(out, next_char(text, at));
+  return out;
+}
+
+}  // namespace
+
+std::string BertNormalizer::apply_ascii(const std::string& text) const {
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    const bool is_dropped = options_.clean_text && ((c >= 0 && c < ' ') || c == 0x7F) && !is_line_or_tab(static_cast<char32_t>(c));
+    if (is_dropped) continue;
+    if (options_.clean_text && c <= ' ')
+      out += ' ';
+    else if (options_.lowercase)
+      append_lowercase(out, static_cast<char32_t>(c));
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string BertNormalizer::apply(const std::string& text) const {
+  if (is_ascii(text)) return apply_ascii(text);
+  auto out = cleaned(text, options_);
+  if (options_.strip_accents) out = without_accents(out);
+  return options_.lowercase ? lowercased(out) : out;
+}
+
+std::string replaced(const std::string& text, const Pattern& pattern, const std::string& content) {
+  const auto matches = pattern.find(text);
+  if (text.size() + matches.size() * content.size() > kMostText)
+    throw DataError(fmt::format("a text of {} bytes becomes too long when the tokenizer normalizes it; split it", text.size()));
+  std::string out;
+  std::size_t done = 0;
+  for (const auto match : matches) {
+    out.append(text, done, match.begin - done).append(content);
+    done = match.end;
+  }
+  return out.append(text, done);
+}
+
+std::string ReplaceNormalizer::apply(const std::string& text) const { return replaced(text, pattern_, content_); }
+
+std::string NormalizerSequence::apply(const std::string& text) const {
+  auto out = text;
+  for (const auto& part : parts_) out = part->apply(out);
+  return out;
+}
+
+}  // namespace trireme::tokenizers

@@ -1,0 +1,129 @@
+#include "tokenizers/pattern.h"
+
+#include <fmt/format.h>
+#include <unicode/utf16.h>
+
+#include <optional>
+
+#include "core/base/error.h"
+#include "tokenizers/part_error.h"
+
+namespace trireme::tokenizers {
+namespace {
+
+constexpr std::int32_t kMostSteps = 10'000;       // ICU's unit: about a millisecond of work for one match
+constexpr std::size_t kLongestExpression = 10'000;  // bytes
+
+/// ICU's form of an escape such as \s (`letter` is its second character), or nothing if the two differ about it.
+std::optional<std::string> icu_escape(char letter) {
+  // ICU's \s lacks U+000B and U+0085.
+  if (letter == 's') return "\\p{White_Space}";
+  if (letter == 'S') return "\\P{White_Space}";
+  const std::string_view same = "pPdDrntf";
+  const bool is_symbol = letter > ' ' && letter < 0x7F && std::string_view("_<>`'").find(letter) == std::string_view::npos &&
+                         !((letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z'));
+  if (is_symbol || same.find(letter) != std::string_view::npos) return std::string{'\\', letter};
+  return std::nullopt;
+}
+
+/// Translates an expression. @throws PartError with what is not supported
+icu::UnicodeString to_icu(const std::string& expression) {
+  if (expression.empty() || expression.size() > kLongestExpression)
+    throw PartError(fmt::format("an expression has 1 to {} bytes, and this one {}", kLongestExpression, expression.size()));
+  std::string out;
+  int depth = 0;            // of brackets: [a[bc]]
+  bool is_counted = false;  // behind a quantifier such as {1,3}
+  const auto refuse = [](std::string_view what, std::size_t at) {
+    throw PartError(fmt::format("{} at byte {} of the expression is not supported", what, at));
+  };
+  for (std::size_t at = 0; at < expression.size(); ++at) {
+    const char c = expression[at];
+    if (c == '\\') {
+      const char letter = at + 1 < expression.size() ? expression[at + 1] : '\0';
+      const auto escape = icu_escape(letter);
+      if (!escape) refuse("this escape", at);
+      out += *escape;
+      ++at;
+      const bool has_name = (letter == 'p' || letter == 'P') && expression.find('}', at) != expression.npos;
+      for (; has_name && expression[at] != '}'; ++at) out += expression[at + 1];
+      is_counted = false;
+      continue;
+    }
+    const bool is_outside = depth == 0;
+    // These depend on where lines end, or on the engine.
+    if (is_outside && (c == '.' || c == '^' || c == '$')) refuse(std::string_view(&c, 1), at);
+    if (c == '+' && is_counted) refuse("+ behind a counted repetition", at);
+    is_counted = is_outside && c == '}';
+    if (c == '[') ++depth;
+    if (c == ']' && depth > 0) --depth;
+    out += c;
+  }
+  return icu::UnicodeString::fromUTF8(out);
+}
+
+/// Moves along a text in UTF-16 and in UTF-8 at once.
+class Cursor {
+ public:
+  explicit Cursor(const icu::UnicodeString& text) : text_(text) {}
+  /// The byte of the UTF-8 text at a place of the UTF-16 text; places never decrease.
+  std::size_t byte_of(std::int32_t place) {
+    for (; at_ < place; ++at_) {
+      const auto unit = text_.charAt(at_);
+      bytes_ += U16_IS_SURROGATE(unit) ? 2 : unit < 0x80 ? 1 : unit < 0x800 ? 2 : 3;
+    }
+    return bytes_;
+  }
+
+ private:
+  const icu::UnicodeString& text_;
+  std::int32_t at_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+std::vector<Range> find_literal(std::string_view text, const std::string& literal) {
+  std::vector<Range> out;
+  for (auto at = text.find(literal); at != text.npos; at = text.find(literal, at + literal.size()))
+    out.push_back({at, at + literal.size()});
+  return out;
+}
+
+}  // namespace
+
+Pattern Pattern::of_literal(std::string literal) {
+  TRIREME_CHECK(!literal.empty(), "an empty literal matches everywhere");
+  Pattern out;
+  out.literal_ = std::move(literal);
+  return out;
+}
+
+Pattern Pattern::of_expression(const std::string& expression) {
+  UErrorCode status = U_ZERO_ERROR;
+  UParseError place{};
+  Pattern out;
+  out.literal_ = expression;
+  out.expression_.reset(icu::RegexPattern::compile(to_icu(expression), 0, place, status));
+  if (U_FAILURE(status) || !out.expression_)
+    throw PartError(fmt::format("the expression {} is not valid: {}", expression, u_errorName(status)));
+  return out;
+}
+
+std::vector<Range> Pattern::find(std::string_view text) const {
+  if (!expression_) return find_literal(text, literal_);
+  UErrorCode status = U_ZERO_ERROR;
+  const auto wide = icu::UnicodeString::fromUTF8({text.data(), static_cast<std::int32_t>(text.size())});
+  const std::unique_ptr<icu::RegexMatcher> matcher(expression_->matcher(wide, status));
+  if (U_SUCCESS(status)) matcher->setTimeLimit(kMostSteps, status);
+  std::vector<Range> out;
+  Cursor cursor(wide);
+  while (U_SUCCESS(status) && matcher->find(status)) {
+    const auto begin = cursor.byte_of(matcher->start(status)), end = cursor.byte_of(matcher->end(status));
+    const bool is_next_to_last = begin == end && !out.empty() && out.back().end == begin;
+    if (!is_next_to_last) out.push_back({begin, end});
+  }
+  if (U_FAILURE(status))
+    throw DataError(fmt::format("the tokenizer's expression {} fails on a text of {} bytes: {}", literal_, text.size(),
+                                u_errorName(status)));
+  return out;
+}
+
+}  // namespace trireme::tokenizers

@@ -1,0 +1,40 @@
+// Pattern: where a literal text or a regular expression occurs in a text. Regular expressions are written for
+// Oniguruma, as Hugging Face's tokenizers have them, and run by ICU: what the two understand differently is translated
+// or refused.
+#pragma once
+
+#include <unicode/regex.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::tokenizers {
+
+/// Bytes of a text.
+struct Range {
+  std::size_t begin = 0, end = 0;
+};
+
+/// Thread-safe.
+class Pattern {
+ public:
+  /// `literal` is not empty.
+  static Pattern of_literal(std::string literal);
+  /// @throws PartError with what is wrong or not supported
+  static Pattern of_expression(const std::string& expression);
+
+  /// The matches from left to right. They do not overlap; an empty one is never next to another.
+  /// @throws DataError when the expression takes too many steps on this text
+  [[nodiscard]] std::vector<Range> find(std::string_view text) const;
+
+ private:
+  Pattern() = default;
+
+  std::string literal_;  ///< or the expression, for messages
+  std::shared_ptr<const icu::RegexPattern> expression_;
+};
+
+}  // namespace trireme::tokenizers

@@ -1,0 +1,37 @@
+// A tokenizer made of the parts that tokenizer.json has: added tokens, normalizer, pre-tokenizer, model, post-processor,
+// decoder. A text goes through them in this order, and ids go back through the decoder.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tokenizers/added_tokens.h"
+#include "tokenizers/decoder.h"
+#include "tokenizers/model.h"
+#include "tokenizers/normalizer.h"
+#include "tokenizers/post_processor.h"
+#include "tokenizers/pre_tokenizer.h"
+#include "tokenizers/tokenizer.h"
+
+namespace trireme::tokenizers {
+
+struct TokenizerParts {
+  AddedTokens added;
+  std::unique_ptr<Normalizer> normalizer;
+  std::unique_ptr<PreTokenizer> pre_tokenizer;
+  std::unique_ptr<TokenModel> model;
+  PostProcessor post_processor;
+  std::unique_ptr<Decoder> decoder;  ///< null: a space between tokens
+  SpecialTokens special;
+
+  /// Of the model's tokens and the added ones.
+  [[nodiscard]] std::optional<std::int32_t> id(const std::string& token) const;
+  /// The highest id of both, plus one.
+  [[nodiscard]] std::int64_t vocabulary() const;
+};
+
+/// `files` by name, as Tokenizer::files() returns them.
+std::shared_ptr<const Tokenizer> make_pipeline(TokenizerParts parts, std::map<std::string, std::string> files);
+
+}  // namespace trireme::tokenizers

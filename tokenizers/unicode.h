@@ -1,0 +1,48 @@
+// Characters of UTF-8 text: classes, case and normal forms by ICU. Characters that are younger than ICU's or Hugging
+// Face's Unicode tables may be classified otherwise there than here.
+//
+// All functions but invalid_byte() and repaired() take valid UTF-8.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace trireme::tokenizers {
+
+/// Texts are at most this long, also after normalization: ICU counts in 32 bits.
+constexpr std::size_t kMostText = 1ULL << 30;  // bytes
+
+/// The first byte that begins no valid UTF-8 character.
+std::optional<std::size_t> invalid_byte(std::string_view text);
+
+/// The text with each longest invalid sequence replaced by U+FFFD.
+std::string repaired(std::string_view text);
+
+/// The character at byte `at`, which moves behind it.
+char32_t next_char(std::string_view text, std::size_t& at);
+void append_char(std::string& text, char32_t c);
+std::size_t count_chars(std::string_view text);
+
+bool is_ascii(std::string_view text);
+bool is_white_space(char32_t c);
+/// ASCII's punctuation and symbols, and Unicode's punctuation.
+bool is_punctuation(char32_t c);
+/// Unicode's categories Cc, Cf and Co.
+bool is_control(char32_t c);
+bool is_nonspacing_mark(char32_t c);
+/// \w of regular expressions.
+bool is_word_char(char32_t c);
+/// In the blocks of unified and compatibility ideographs that BERT separates; kana and Hangul are not.
+bool is_ideograph(char32_t c);
+
+/// Each character's lowercase by itself, whatever stands around it.
+void append_lowercase(std::string& text, char32_t c);
+
+enum class NormalForm : std::uint8_t { nfc, nfd, nfkc, nfkd };
+/// @throws DataError when the result has more than kMostText bytes
+std::string normal_form(std::string_view text, NormalForm form);
+
+}  // namespace trireme::tokenizers

@@ -1,0 +1,42 @@
+#include "tokenizers/word_piece.h"
+
+#include <unicode/utf8.h>
+
+#include <algorithm>
+
+#include "tokenizers/unicode.h"
+
+namespace trireme::tokenizers {
+
+void WordPiece::encode(std::string_view piece, Ids& out) const {
+  if (count_chars(piece) > options_.longest_word) {
+    out.push_back(options_.unknown);
+    return;
+  }
+  const auto before = out.size();
+  std::string continued;  // the prefix and what is left of the word
+  for (std::size_t begin = 0; begin < piece.size();) {
+    std::string_view rest = piece;
+    std::size_t prefix = 0;
+    if (begin > 0) {
+      continued.assign(options_.prefix).append(piece.substr(begin));
+      rest = continued;
+      prefix = options_.prefix.size();
+    }
+    auto end = std::min(rest.size(), vocabulary().longest());
+    std::optional<std::int32_t> found;
+    for (; end > prefix && !found; end -= found ? 0 : 1) {
+      const bool is_between_chars = end == rest.size() || !U8_IS_TRAIL(rest[end]);
+      if (is_between_chars) found = vocabulary().id(rest.substr(0, end));
+    }
+    if (!found) {
+      out.resize(before);
+      out.push_back(options_.unknown);
+      return;
+    }
+    out.push_back(*found);
+    begin += end - prefix;
+  }
+}
+
+}  // namespace trireme::tokenizers
