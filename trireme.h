@@ -12,6 +12,7 @@
 #include "core/booster/program.h"
 #include "core/booster/spawn.h"
 #include "core/booster/task_around.h"
+#include "core/checkpoint/output_folder.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/first_on_host.h"

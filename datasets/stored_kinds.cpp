@@ -53,7 +53,7 @@ std::string find_folder(const std::string& path, const StoredKind& kind) {
   for (const auto& folder : folders)
     for (const auto* ending : {"", ".gz"})
       if (std::error_code error; fs::exists(fs::path(folder) / (kind.first_file + ending), error)) return folder;
-  throw DataError(fmt::format("{}: there is no {} in this folder; data.path names the folder of {}'s files", path,
+  throw DataError(fmt::format("{}: there is no {} in this folder; name the folder that has {}'s files", path,
                               kind.first_file, kind.name));
 }
 

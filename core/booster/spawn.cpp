@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 
+#include "core/base/error.h"
 #include "core/base/verdict.h"
 #include "core/booster/rank_process.h"
 #include "core/booster/spawned_process.h"
@@ -116,6 +117,11 @@ std::vector<std::string> spawn_ranks(int ranks, const std::function<std::string(
     run_as_rank(*self, place, body);
     return texts;
   }
+  if (const auto launched = comm::detect(); launched.size > 1)
+    throw UsageError(
+        fmt::format("spawn() is called in a rank of a launcher ({}), and each rank would start {} more; "
+                    "start the program without a launcher, or do not call spawn() in it",
+                    launched.text(), ranks));
   RankProcesses processes;
   {
     const comm::StoreSocket store(/*this_host_only=*/true, 0);

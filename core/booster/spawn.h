@@ -72,7 +72,8 @@ using SpawnResult =
 
 /// Runs `function(world)` on `ranks` new ranks of this host and returns when all are done: nothing, or the texts that
 /// the function has returned, by rank. May be called any number of times, also after the program has used CUDA, MPI or
-/// threads, but not by the function. If a rank fails, the others are ended. See above for what a rank's process does.
+/// threads, but not by the function, nor by one of several ranks of a launcher. If a rank fails, the others are ended.
+/// See above for what a rank's process does.
 /// @throws RankError when a rank fails, with its message; UsageError for an invalid call
 template <class Function>
 requires std::invocable<Function&, comm::World&> detail::SpawnResult<Function, comm::World> spawn(

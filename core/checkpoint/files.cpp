@@ -29,17 +29,27 @@ std::string parent_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
+/// The first part of the path that exists and is no folder.
+std::string file_on_the_way(const std::string& path) {
+  std::filesystem::path part;
+  std::error_code none;
+  for (const auto& name : std::filesystem::path(path)) {
+    part /= name;
+    if (!std::filesystem::is_directory(part, none)) break;
+  }
+  return part.string();
+}
+
 std::string remedy(int error, const std::string& path) {
   switch (error) {
     case ENOSPC: {
       struct statvfs space {};
       if (::statvfs(parent_of(path).c_str(), &space) != 0) return "free some space";
       const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
-      return fmt::format("{} are free there; free some space, or choose another folder (run.dir, or TMPDIR for verify)",
-                         text::bytes(left));
+      return fmt::format("{} are free there; free some space, or choose a folder on another disk", text::bytes(left));
     }
     case EDQUOT:
-      return "your disk quota is used up; free some space, or choose another folder (run.dir, or TMPDIR for verify)";
+      return "your disk quota is used up; free some space, or choose a folder on another disk";
     case EFBIG:
       return "a file may not be that large here (ulimit -f, or the file system's own limit)";
     case EACCES:
@@ -48,6 +58,8 @@ std::string remedy(int error, const std::string& path) {
       return "choose a folder that you may write to";
     case ENOENT:
       return "is its folder still there?";
+    case ENOTDIR:
+      return fmt::format("{} is a file; choose another folder", file_on_the_way(path));
     default:
       return "see the system's log";
   }

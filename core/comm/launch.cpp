@@ -132,6 +132,17 @@ void refuse_other_mpi() {
                     kName, size, size, mpi_built_with(), size));
 }
 
+/// Rejects a rank of several that nothing leads to the others, such as a pod without MASTER_ADDR: each would run as a
+/// world of one rank and overwrite the others' files.
+void refuse_rank_without_address() {
+  const auto rank = variable("RANK"), size = variable("WORLD_SIZE");
+  if (rank && size && std::atoi(size->c_str()) > 1)
+    throw ConfigError(fmt::format(
+        "RANK={} and WORLD_SIZE={} say that this is one of several ranks, but MASTER_ADDR is not set; set it "
+        "and MASTER_PORT to the address of rank 0 on every rank, or unset RANK to run alone",
+        *rank, *size));
+}
+
 /// The value of TRIREME_LAUNCHER. @throws ConfigError when it is unknown.
 std::optional<Launcher> own_launcher() {
   const auto name = variable("TRIREME_LAUNCHER");
@@ -161,6 +172,7 @@ LaunchInfo detect() {
     info = from_srun();  // srun may set PMI's variables too; Hydra, inside a step of its own, sets MPI_LOCALNRANKS
   } else {
     refuse_other_mpi();
+    refuse_rank_without_address();
   }
   if (info.size < 1 || info.rank >= info.size || info.local_size < 1 || info.local_rank >= info.local_size)
     throw ConfigError(

@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 
 namespace trireme::comm {
 
@@ -35,12 +37,27 @@ Address address_of_rank_0(const LaunchInfo& info) {
 
 namespace {
 
-/// For rank 0, when waiting for the others' texts failed.
+/// So long rank 0 waits for the others before it says so.
+constexpr std::chrono::seconds kSilence{10};
+
+/// For rank 0: the ranks whose texts are missing.
 std::string absent_ranks(c10d::Store& store, int size, const std::string& key) {
   std::vector<int> absent;
   for (int other = 1; other < size; ++other)
     if (!store.check({key + std::to_string(other)})) absent.push_back(other);
   return absent.empty() ? "a rank" : fmt::format("rank {}", fmt::join(absent, ", rank "));
+}
+
+/// Names the ranks that let rank 0 wait: the launcher, or the user, may not have started them.
+void report_absent_ranks(c10d::Store& store, int size, const std::string& key) {
+  if (store.getTimeout() <= kSilence) return;
+  std::vector<std::string> keys;
+  for (int other = 1; other < size; ++other) keys.push_back(key + std::to_string(other));
+  try {
+    store.wait(keys, kSilence);
+  } catch (const c10::Error&) {
+    Log().note("waiting for {} of {} to arrive", absent_ranks(store, size, key), size);
+  }
 }
 
 std::string decide_in(c10d::Store& store, int rank, int size, const std::string& key, const std::string& mine,
@@ -53,6 +70,7 @@ std::string decide_in(c10d::Store& store, int rank, int size, const std::string&
   std::string decided;
   if (rank == 0) {
     std::vector<std::string> said{mine};
+    report_absent_ranks(store, size, key);
     for (int other = 1; other < size; ++other) said.push_back(read(std::to_string(other)));
     decided = answer(said);
     store.set(key + "answer", bytes(decided));

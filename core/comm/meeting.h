@@ -27,8 +27,9 @@ Address address_of_rank_0(const LaunchInfo& info);
 /// Computes rank 0's answer from the texts of all ranks, in rank order.
 using Answer = std::function<std::string(const std::vector<std::string>&)>;
 
-/// Each rank writes its text `mine` and reads the answer; only rank 0 reads all texts. Four requests per rank, and one
-/// more on rank 0 for each rank. Rank 0 returns when all ranks have read the answer, since it may serve the store.
+/// Each rank writes its text `mine` and reads the answer; only rank 0 reads all texts. Four requests per rank, and on
+/// rank 0 one more for each rank and one for all of them. After ten seconds rank 0 prints which ranks it waits for. It
+/// returns when all ranks have read the answer, since it may serve the store.
 /// `key`: a prefix that no other agreement uses.
 /// @throws CommError, which names the missing ranks on rank 0, when the store's time limit passes.
 std::string decide_by_store(c10d::Store& store, int rank, int size, const std::string& key, const std::string& mine,

@@ -1,9 +1,5 @@
 #include "core/train/run_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -95,19 +91,12 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, ResumePoin
 }
 
 void RunFolder::lock() {
-  if (lock_ >= 0) close(lock_);
-  std::error_code error;
-  fs::create_directories(dir_, error);
-  if (error)
-    throw CheckpointError(fmt::format(
-        "{}: cannot create the run folder: {}; set run.dir to a folder that you may write to", dir_, error.message()));
-  const auto path = (fs::path(dir_) / ".lock").string();
-  lock_ = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-  if (lock_ < 0) throw CheckpointError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
-  // On file systems without locks (some network ones) the folder is not protected.
-  if (flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw ConfigError(
-        fmt::format("run.dir: another run is writing to {}; wait until it ends, or name another folder", dir_));
+  lock_.reset();
+  try {
+    lock_.emplace(dir_);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("run.dir: {}", error.what()));
+  }
 }
 
 void RunFolder::move_earlier_run() {
@@ -139,7 +128,6 @@ void RunFolder::go_on(std::int64_t step) {
 
 RunFolder::~RunFolder() {
   if (metrics_ != nullptr) std::fclose(metrics_);
-  if (lock_ >= 0) close(lock_);
 }
 
 void RunFolder::metric(nlohmann::json line) {

@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/output_folder.h"
 #include "core/train/resume.h"
 
 namespace trireme::train {
@@ -57,7 +59,7 @@ class RunFolder {
   std::string dir_, config_toml_;
   ResumePoint resume_point_;
   bool active_;
-  int lock_ = -1;  ///< dir/.lock, held by flock(): the system releases it when this process ends
+  std::optional<checkpoint::OutputFolder> lock_;
   std::FILE* metrics_ = nullptr;
 };
 

@@ -2,7 +2,7 @@
 //
 //   mnist_level_1 FOLDER [fp32|fp64]      mpirun --allow-run-as-root --oversubscribe -n 2 mnist_level_1 FOLDER
 //
-// FOLDER has MNIST's four files. The weights are written to runs/mnist_level_1.
+// FOLDER has MNIST's four files. The weights are written to runs/mnist_level_1, in place of earlier ones.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -44,8 +44,7 @@ double evaluate(BasicNet& net, data::Dataset& test_set, const comm::World& world
 void save(const torch::nn::Module& net, const std::string& folder) {
   std::vector<trireme::checkpoint::NamedValue> weights;
   for (const auto& item : net.named_parameters()) weights.push_back({item.key(), item.value().detach()});
-  trireme::checkpoint::make_folder(folder);
-  trireme::checkpoint::write_safetensors(folder + "/model.safetensors", weights);
+  trireme::checkpoint::write_safetensors(folder + "/model.safetensors", weights, {{"format", "pt"}});
 }
 
 int train(const comm::World& world, const std::string& folder, at::ScalarType dtype) {
@@ -53,9 +52,12 @@ int train(const comm::World& world, const std::string& folder, at::ScalarType dt
   const auto mnist = open_mnist(folder);
   const std::int64_t ranks = world.size(), local_batch = kBatch / ranks;
   if (kBatch % ranks != 0 || mnist.train->size() % ranks != 0)
-    throw trireme::ConfigError(
-        "the ranks must have batches of one size, because their mean gradients are averaged: start "
-        "1, 2 or 4 of them");
+    throw trireme::ConfigError(fmt::format(
+        "the ranks must have batches of one size, because their mean gradients are averaged: start a number "
+        "of them that divides {} and {}",
+        kBatch, mnist.train->size()));
+  // A folder that cannot be written is an error now, not after the training.
+  const trireme::checkpoint::OutputFolder output("runs/mnist_level_1", world.rank());
 
   BasicNet net;
   // Trireme's layers get their memory, and their weights by name, here.
@@ -84,14 +86,16 @@ int train(const comm::World& world, const std::string& folder, at::ScalarType dt
     const auto loss = loss_sum.item<double>() / static_cast<double>(mnist.train->size());
     if (world.rank() == 0) fmt::print("{}\n", result(epoch, loss, accuracy));
   }
-  if (world.rank() == 0) save(*net, "runs/mnist_level_1");
+  if (world.rank() == 0) save(*net, output.path());
   return 0;
 }
 
 // run_program() starts the ranks' world, and ends all ranks when one fails; the world shuts down when it returns.
 int main(int argc, char** argv) {
   return trireme::run_program("mnist_level_1", [&](comm::World& world) {
-    if (argc < 2 || argc > 3) throw trireme::ConfigError("usage: mnist_level_1 FOLDER [fp32|fp64]");
-    return train(world, argv[1], argc == 3 && std::string(argv[2]) == "fp64" ? at::kDouble : at::kFloat);
+    const std::string precision = argc == 3 ? argv[2] : "fp32";
+    if (argc < 2 || argc > 3 || (precision != "fp32" && precision != "fp64"))
+      throw trireme::ConfigError("usage: mnist_level_1 FOLDER [fp32|fp64]");
+    return train(world, argv[1], precision == "fp64" ? at::kDouble : at::kFloat);
   });
 }

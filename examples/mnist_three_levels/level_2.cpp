@@ -4,7 +4,7 @@
 //   mpirun --allow-run-as-root --oversubscribe -n 2 mnist_level_2 FOLDER bf16 low_level_zero
 //
 // FOLDER has MNIST's four files. With RANKS, the program starts the ranks itself; else a launcher does, or it is alone.
-// The weights are written to runs/mnist_level_2.
+// The weights are written to runs/mnist_level_2, in place of earlier ones.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/adamw.h>
@@ -16,6 +16,8 @@ int train(trireme::comm::World& world, const std::string& folder, const std::str
   trireme::Accelerator accelerator(
       world, {.plugin = plugin, .mixed_precision = precision, .seed = kSeed, .split_batches = true});
   const auto mnist = open_mnist(folder);
+  // A folder that cannot be written is an error now, not after the training.
+  const trireme::checkpoint::OutputFolder output("runs/mnist_level_2", world.rank());
   BasicNet net;
   auto [model, optimizer, train_loader, test_loader] = accelerator.prepare(
       net, torch::optim::AdamW(net->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.01)),
@@ -44,7 +46,7 @@ int train(trireme::comm::World& world, const std::string& folder, const std::str
     accelerator.print("{}",
                       result(epoch, loss, static_cast<double>(hits) / static_cast<double>(test_loader.samples())));
   }
-  accelerator.save_model(model, "runs/mnist_level_2");
+  accelerator.save_model(model, output.path());
   return 0;
 }
 
@@ -55,11 +57,8 @@ int main(int argc, char** argv) {
     return train(world, argv[1], argc > 2 ? argv[2] : "fp32", argc > 3 ? argv[3] : "torch_ddp");
   };
   if (argc != 5) return trireme::run_program("mnist_level_2", run);
-  try {
-    trireme::spawn(std::stoi(argv[4]), [&](trireme::comm::World& world) { run(world); });
-  } catch (const trireme::RankError& error) {
-    fmt::print(stderr, "mnist_level_2: {}\n", error.what());
-    return static_cast<int>(error.code());
-  }
-  return 0;
+  return trireme::run_program("mnist_level_2", [&] {
+    trireme::spawn(trireme::integer_argument("RANKS", argv[4]), [&](trireme::comm::World& world) { run(world); });
+    return 0;
+  });
 }

@@ -11,7 +11,7 @@ namespace train = trireme::train;
 int run(trireme::comm::World& world, const std::string& folder, const std::string& precision,
         const std::string& plugin) {
   if (kBatch % world.size() != 0)
-    throw trireme::ConfigError("the batch of 64 must divide evenly: start 1, 2 or 4 ranks");
+    throw trireme::ConfigError(fmt::format("each rank needs as many samples: start a number that divides {}", kBatch));
   const auto mnist = open_mnist(folder);
   train::Trainer trainer(world,
                          {.output_dir = "runs/mnist_level_3",

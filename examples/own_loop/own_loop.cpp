@@ -7,9 +7,7 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +16,8 @@
 
 namespace nn = trireme::nn;
 namespace data = trireme::data;
+
+constexpr int kEpochs = 8;  // EPOCHS ends the program earlier; the learning rate is that of a training of 8 epochs
 
 // Points on two rings; the ring is the class. Sample i is always the same.
 class Rings : public data::Dataset {
@@ -43,10 +43,11 @@ at::Tensor focal(const nn::Tensors& outputs, const data::Batch& batch) {
 }
 
 int train(trireme::comm::World& world, const std::string& dir, std::int64_t epochs) {
-  const trireme::BoostOptions options{.train = {.epochs = 8, .global_batch = 48, .micro_batch = 12, .max_norm = 1.0},
-                                      .optimizer = {.lr = 1e-2, .weight_decay = 0.01, .no_decay = {"bias"}},
-                                      .lr_schedule = {.warmup_ratio = 0.1, .curve = trireme::optim::cosine()},
-                                      .seed = 7};
+  const trireme::BoostOptions options{
+      .train = {.epochs = kEpochs, .global_batch = 48, .micro_batch = 12, .max_norm = 1.0},
+      .optimizer = {.lr = 1e-2, .weight_decay = 0.01, .no_decay = {"bias"}},
+      .lr_schedule = {.warmup_ratio = 0.1, .curve = trireme::optim::cosine()},
+      .seed = 7};
   trireme::Booster booster(world, trireme::load_plugin("low_level_zero", {{"stage", 2}, {"norm_type", "inf"}}),
                            options);
 
@@ -56,9 +57,10 @@ int train(trireme::comm::World& world, const std::string& dir, std::int64_t epoc
   const auto rings = std::make_shared<Rings>();
   auto run = booster.boost({.source = {.model = nn::adapt(net)}, .task = trireme::task_of(focal), .data = rings});
 
+  const trireme::checkpoint::OutputFolder output(dir, world.rank());
   if (booster.load(run, dir)) booster.log().note("goes on after step {}", run.step);
   const auto steps = run.loader->steps_per_epoch();
-  for (auto epoch = run.step / steps; epoch < std::min(epochs, options.train.epochs); ++epoch) {
+  for (auto epoch = run.step / steps; epoch < epochs; ++epoch) {
     at::Tensor loss;
     run.loader->start_epoch(epoch, run.step % steps);
     while (const auto batch = run.loader->next()) loss = booster.train_step(run, *batch).loss;
@@ -75,6 +77,6 @@ int train(trireme::comm::World& world, const std::string& dir, std::int64_t epoc
 int main(int argc, char** argv) {
   return trireme::run_program("own_loop", [&](trireme::comm::World& world) {
     if (argc < 2 || argc > 3) throw trireme::ConfigError("usage: own_loop RUN_DIR [EPOCHS]");
-    return train(world, argv[1], argc == 3 ? std::atoll(argv[2]) : 8);
+    return train(world, argv[1], argc == 3 ? trireme::integer_argument("EPOCHS", argv[2], 1, kEpochs) : kEpochs);
   });
 }

@@ -6,10 +6,10 @@
 // The losses are the same in each layout.
 #include <ATen/ops/tensor.h>
 
-#include <cstdio>
-#include <exception>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -59,11 +59,25 @@ struct Run {
   trireme::ModelSource source;
 };
 
+// The keys that only `trireme train` reads would have no effect here.
+void refuse_unused_keys(const config::Table& root) {
+  const std::map<std::string, trireme::FieldTable> used{{"run", {}},
+                                                        {"data", {}},
+                                                        {"train", trireme::train_fields()},
+                                                        {"optimizer", trireme::optim::optimizer_fields()},
+                                                        {"schedule", trireme::optim::lr_schedule_fields()}};
+  for (const auto& [name, fields] : used)
+    if (const auto* section = root.table(name))
+      for (const auto& [key, entry] : section->entries)
+        if (fields.find(key) == nullptr) config::fail(section, key, "own_model does not use this key");
+}
+
 // Reports all errors that can be found before any rank waits for another.
 Run prepare(int argc, char** argv) {
   auto root = config::parse_text(kDefaults, "own_model");
   for (int i = 1; i < argc; ++i) config::apply_override(root, argv[i]);
   Run run{.config = trireme::train::from_table(std::move(root), {}), .plugin = nullptr, .source = {}};
+  refuse_unused_keys(run.config.root);
   run.plugin = trireme::train::configured_plugin(run.config);
   run.source.model = std::make_shared<reader::Reader>(config::read(&run.config.model_keys, reader::fields()));
   run.source.policy = reader::policy();
@@ -102,16 +116,8 @@ int train(Run given, trireme::comm::World& world) {
 }
 
 int main(int argc, char** argv) {
-  Run run;
-  try {
-    run = prepare(argc, argv);
-  } catch (const std::exception& error) {
-    // All ranks have the same error. Rank 0 prints it and gives the exit code; a failure of another rank would end the
-    // run before that.
-    if (trireme::comm::detect().rank != 0) return 0;
-    std::fprintf(stderr, "own_model: %s\n", error.what());
-    const auto* ours = dynamic_cast<const trireme::Error*>(&error);
-    return ours == nullptr ? 1 : static_cast<int>(ours->code());
-  }
-  return trireme::run_program("own_model", [&](trireme::comm::World& world) { return train(std::move(run), world); });
+  return trireme::run_program("own_model", [&] {
+    auto run = prepare(argc, argv);
+    return trireme::run_program("own_model", [&](trireme::comm::World& world) { return train(std::move(run), world); });
+  });
 }

@@ -119,7 +119,7 @@ DataParallelModel::DataParallelModel(const ModelSource& source, std::vector<nn::
 void DataParallelModel::add_replica(const ModelSource& source, const BoostOptions& options, c10::Device device) {
   TRIREME_REQUIRE(source.make != nullptr,
                   "plugin.data_parallel.replicas: there is no function that makes the model again for each replica; "
-                  "set ModelSource::make, or replicas = 1");
+                  "set ModelSource::make (Accelerator::prepare() takes a ModelSource, too), or replicas = 1");
   std::map<std::string, at::Tensor> values;
   for (const auto& p : parameters()) values[p.name] = p.value;
   const auto value_of = [&values](const std::string& name) -> const at::Tensor& {
