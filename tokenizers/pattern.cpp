@@ -11,7 +11,7 @@
 namespace trireme::tokenizers {
 namespace {
 
-constexpr std::int32_t kMostSteps = 10'000;       // ICU's unit: about a millisecond of work for one match
+constexpr std::int32_t kMostSteps = 10'000;         // ICU's unit: about a millisecond of work for one match
 constexpr std::size_t kLongestExpression = 10'000;  // bytes
 
 /// ICU's form of an escape such as \s (`letter` is its second character), or nothing if the two differ about it.
@@ -20,8 +20,9 @@ std::optional<std::string> icu_escape(char letter) {
   if (letter == 's') return "\\p{White_Space}";
   if (letter == 'S') return "\\P{White_Space}";
   const std::string_view same = "pPdDrntf";
-  const bool is_symbol = letter > ' ' && letter < 0x7F && std::string_view("_<>`'").find(letter) == std::string_view::npos &&
-                         !((letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z'));
+  const bool is_symbol =
+      letter > ' ' && letter < 0x7F && std::string_view("_<>`'").find(letter) == std::string_view::npos &&
+      !((letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z'));
   if (is_symbol || same.find(letter) != std::string_view::npos) return std::string{'\\', letter};
   return std::nullopt;
 }
@@ -29,7 +30,8 @@ std::optional<std::string> icu_escape(char letter) {
 /// Translates an expression. @throws PartError with what is not supported
 icu::UnicodeString to_icu(const std::string& expression) {
   if (expression.empty() || expression.size() > kLongestExpression)
-    throw PartError(fmt::format("an expression has 1 to {} bytes, and this one {}", kLongestExpression, expression.size()));
+    throw PartError(
+        fmt::format("an expression has 1 to {} bytes, and this one {}", kLongestExpression, expression.size()));
   std::string out;
   int depth = 0;            // of brackets: [a[bc]]
   bool is_counted = false;  // behind a quantifier such as {1,3}
