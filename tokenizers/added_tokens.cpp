@@ -67,7 +67,8 @@ const std::string* AddedTokens::decoded(std::int32_t id) const {
 
 const AddedTokens::Wanted* AddedTokens::longest_at(const Index& index, std::string_view rest) {
   const auto& wanted = index[static_cast<unsigned char>(rest[0])];
-  const auto found = std::find_if(wanted.begin(), wanted.end(), [&](const Wanted& w) { return rest.starts_with(w.text); });
+  const auto found =
+      std::find_if(wanted.begin(), wanted.end(), [&](const Wanted& w) { return rest.starts_with(w.text); });
   return found == wanted.end() ? nullptr : &*found;
 }
 

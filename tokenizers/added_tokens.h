@@ -19,10 +19,10 @@ namespace trireme::tokenizers {
 struct AddedToken {
   std::string content{};
   std::int32_t id = 0;
-  bool single_word = false;              ///< not next to a character of a word
-  bool lstrip = false, rstrip = false;   ///< it takes the white space before it and after it
-  bool normalized = false;               ///< it is looked for in the normalized text, in its own normalized form
-  bool special = false;                  ///< decode() leaves it out
+  bool single_word = false;             ///< not next to a character of a word
+  bool lstrip = false, rstrip = false;  ///< it takes the white space before it and after it
+  bool normalized = false;              ///< it is looked for in the normalized text, in its own normalized form
+  bool special = false;                 ///< decode() leaves it out
 };
 
 /// A part of a text.

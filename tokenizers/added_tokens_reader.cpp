@@ -24,9 +24,10 @@ void AddedTokensReader::add(const JsonView& json, std::int64_t id) {
   const auto in_model = model_.id(token.content);
   const auto expected = in_model ? *in_model : next_id();
   if (id != expected)
-    json.refuse(fmt::format("the token \"{}\" has the id {}, and Hugging Face's library gives it {}; save the tokenizer "
-                            "with that library again",
-                            token.content, id, expected));
+    json.refuse(
+        fmt::format("the token \"{}\" has the id {}, and Hugging Face's library gives it {}; save the tokenizer "
+                    "with that library again",
+                    token.content, id, expected));
   if (id >= kMostTokens || (!in_model && model_.text(static_cast<std::int32_t>(id)) != nullptr))
     json.refuse(fmt::format("the id {} of the token \"{}\" is not free", id, token.content));
   token.id = static_cast<std::int32_t>(id);

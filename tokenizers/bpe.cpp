@@ -129,7 +129,8 @@ void Bpe::merge(Ids& ids) const {
   while (!queue.empty()) {
     const auto top = queue.top();
     queue.pop();
-    // Earlier merges may have taken one of the two. As in Hugging Face's, another pair that makes the same token will do.
+    // Earlier merges may have taken one of the two. As in Hugging Face's, another pair that makes the same token will
+    // do.
     if (const auto now = candidate(top.at); !now || now->merged != top.merged) continue;
     tokens.merge_with_next(top.at, top.merged);
     for (const auto at : {tokens.previous(top.at), top.at})

@@ -1,5 +1,5 @@
-// GPT-2's alphabet: each of the 256 bytes has a printable character of its own, so that the tokens of any bytes are text
-// (Radford et al., "Language models are unsupervised multitask learners", 2019).
+// GPT-2's alphabet: each of the 256 bytes has a printable character of its own, so that the tokens of any bytes are
+// text (Radford et al., "Language models are unsupervised multitask learners", 2019).
 #pragma once
 
 #include <string>

@@ -93,7 +93,8 @@ Vocabulary read_vocabulary(const JsonView& json) {
   Vocabulary out;
   for (const auto& [text, id] : json.object().items()) {
     const bool is_id = id.is_number_unsigned() && id.get<std::uint64_t>() < static_cast<std::uint64_t>(kMostTokens);
-    const auto number = is_id ? id.get<std::int32_t>() : static_cast<std::int32_t>(json.find(text).number(kMostTokens - 1));
+    const auto number =
+        is_id ? id.get<std::int32_t>() : static_cast<std::int32_t>(json.find(text).number(kMostTokens - 1));
     if (const auto* other = out.text(number); other != nullptr)
       json.find(text).refuse(fmt::format("the id {} is that of the token \"{}\" too", number, *other));
     out.set(text, number);
@@ -109,7 +110,8 @@ void add_merge(const Vocabulary& vocabulary, const std::string& left, const std:
     if (!found) throw PartError(fmt::format("the token \"{}\" is not in the vocabulary", token));
     return *found;
   };
-  merges.set(id(left), id(right), {static_cast<std::int32_t>(rank), id(left + right)});
+  const auto left_id = id(left), right_id = id(right);
+  merges.set(left_id, right_id, {static_cast<std::int32_t>(rank), id(left + right)});
 }
 
 void read_model(const JsonView& json, bool byte_level, TokenizerParts& parts) {

@@ -8,7 +8,8 @@ namespace trireme::tokenizers {
 namespace {
 
 [[noreturn]] void refuse_type(const JsonView& json, const std::string& part, const std::string& known) {
-  json.at("type").refuse(fmt::format("the {} \"{}\" is not supported (known: {})", part, json.at("type").text(), known));
+  json.at("type").refuse(
+      fmt::format("the {} \"{}\" is not supported (known: {})", part, json.at("type").text(), known));
 }
 
 bool is_type(const JsonView& json, const char* type) { return json.at("type").text() == type; }
@@ -41,8 +42,8 @@ std::unique_ptr<PreTokenizer> read_split(const JsonView& json) {
   for (const auto& [name, value] : known)
     if (behavior.text() == name)
       return std::make_unique<SplitPreTokenizer>(json.at("pattern").pattern(), value, json.at("invert").flag());
-  behavior.refuse(fmt::format(
-      "\"{}\" is not supported (known: Removed, Isolated, MergedWithPrevious, MergedWithNext)", behavior.text()));
+  behavior.refuse(fmt::format("\"{}\" is not supported (known: Removed, Isolated, MergedWithPrevious, MergedWithNext)",
+                              behavior.text()));
 }
 
 /// The prepend_scheme of a Metaspace; older files say add_prefix_space.

@@ -66,8 +66,7 @@ Ids read_token(const JsonView& json, const TokenizerParts& parts) {
 PostProcessor read_bert_processing(const JsonView& json, const TokenizerParts& parts) {
   json.allow_only({"type", "sep", "cls"});
   const auto sep = read_token(json.at("sep"), parts), cls = read_token(json.at("cls"), parts);
-  return {{{{}, cls, 0}, {0, {}, 0}, {{}, sep, 0}},
-          {{{}, cls, 0}, {0, {}, 0}, {{}, sep, 0}, {1, {}, 1}, {{}, sep, 1}}};
+  return {{{{}, cls, 0}, {0, {}, 0}, {{}, sep, 0}}, {{{}, cls, 0}, {0, {}, 0}, {{}, sep, 0}, {1, {}, 1}, {{}, sep, 1}}};
 }
 
 /// RoBERTa's <s> A </s></s> B </s>, all of type 0.

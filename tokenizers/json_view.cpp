@@ -55,12 +55,14 @@ const std::string& JsonView::text() const {
 std::string JsonView::text_or(const std::string& otherwise) const { return is_null() ? otherwise : text(); }
 
 bool JsonView::flag() const {
-  if (value_ == nullptr || !value_->is_boolean()) refuse(fmt::format("true or false is expected, not {}", shown(value_)));
+  if (value_ == nullptr || !value_->is_boolean())
+    refuse(fmt::format("true or false is expected, not {}", shown(value_)));
   return value_->get<bool>();
 }
 
 std::int64_t JsonView::number(std::int64_t most) const {
-  if (value_ == nullptr || !value_->is_number_unsigned() || value_->get<std::uint64_t>() > static_cast<std::uint64_t>(most))
+  if (value_ == nullptr || !value_->is_number_unsigned() ||
+      value_->get<std::uint64_t>() > static_cast<std::uint64_t>(most))
     refuse(fmt::format("a number from 0 to {} is expected, not {}", text::thousands(most), shown(value_)));
   return value_->get<std::int64_t>();
 }

@@ -1,4 +1,5 @@
-// JsonView: a place in a JSON file. Its errors name the file and the path to it: "tokenizer.json: model.merges[3]: ...".
+// JsonView: a place in a JSON file. Its errors name the file and the path to it: "tokenizer.json: model.merges[3]:
+// ...".
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ class JsonView {
   JsonView(const nlohmann::json* value, std::string path) : value_(value), path_(std::move(path)) {}
 
   const nlohmann::json* value_;  ///< null: there is no such member
-  std::string path_;  ///< the file's, and the keys that lead here
+  std::string path_;             ///< the file's, and the keys that lead here
 };
 
 /// The file's JSON. @throws DataError with the line where it is none

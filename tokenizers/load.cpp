@@ -20,15 +20,17 @@ namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kLargestFile = 512ULL << 20;  // bytes
 // Any of these may belong to a tokenizer.
-constexpr std::array<const char*, 7> kNames{"tokenizer.json",        "vocab.json",              "merges.txt",       "vocab.txt",
-                                            "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
+constexpr std::array<const char*, 7> kNames{
+    "tokenizer.json",          "vocab.json",       "merges.txt", "vocab.txt", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json"};
 
 std::string read_whole(const std::string& path) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
   if (error) throw DataError(fmt::format("{}: cannot be read: {}", path, error.message()));
   if (size > kLargestFile)
-    throw DataError(fmt::format("{}: {} are too much for a file of a tokenizer", path, text::bytes(static_cast<double>(size))));
+    throw DataError(
+        fmt::format("{}: {} are too much for a file of a tokenizer", path, text::bytes(static_cast<double>(size))));
   std::ifstream file(path, std::ios::binary);
   std::string out((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file.good() && !file.eof()) throw DataError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
@@ -40,9 +42,10 @@ std::string name_of(const fs::path& path) {
   const auto name = path.filename().string();
   if (path.extension() == ".txt") return name.find("merges") == name.npos ? "vocab.txt" : "merges.txt";
   if (path.extension() != ".json")
-    throw DataError(fmt::format("{}: not a file of a tokenizer; name tokenizer.json, vocab.json, vocab.txt, their folder, "
-                                "or \"bytes\"",
-                                path.string()));
+    throw DataError(
+        fmt::format("{}: not a file of a tokenizer; name tokenizer.json, vocab.json, vocab.txt, their folder, "
+                    "or \"bytes\"",
+                    path.string()));
   return name.find("vocab") == name.npos ? "tokenizer.json" : "vocab.json";
 }
 
@@ -83,9 +86,10 @@ std::shared_ptr<const Tokenizer> make(TokenizerFiles files, const std::string& w
     parts = read_vocab_txt(files);
     keep_only(files, {"vocab.txt"});
   } else {
-    throw DataError(fmt::format("{}: no tokenizer here: neither tokenizer.json, nor vocab.json with merges.txt, nor "
-                                "vocab.txt; transformers' save_pretrained writes tokenizer.json",
-                                where));
+    throw DataError(
+        fmt::format("{}: no tokenizer here: neither tokenizer.json, nor vocab.json with merges.txt, nor "
+                    "vocab.txt; transformers' save_pretrained writes tokenizer.json",
+                    where));
   }
   std::map<std::string, std::string> content;
   for (auto& [name, file] : files) content[name] = std::move(file.content);

@@ -48,7 +48,8 @@ std::string BertNormalizer::apply_ascii(const std::string& text) const {
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {
-    const bool is_dropped = options_.clean_text && ((c >= 0 && c < ' ') || c == 0x7F) && !is_line_or_tab(static_cast<char32_t>(c));
+    const bool is_dropped =
+        options_.clean_text && ((c >= 0 && c < ' ') || c == 0x7F) && !is_line_or_tab(static_cast<char32_t>(c));
     if (is_dropped) continue;
     if (options_.clean_text && c <= ' ')
       out += ' ';
@@ -70,7 +71,8 @@ std::string BertNormalizer::apply(const std::string& text) const {
 std::string replaced(const std::string& text, const Pattern& pattern, const std::string& content) {
   const auto matches = pattern.find(text);
   if (text.size() + matches.size() * content.size() > kMostText)
-    throw DataError(fmt::format("a text of {} bytes becomes too long when the tokenizer normalizes it; split it", text.size()));
+    throw DataError(
+        fmt::format("a text of {} bytes becomes too long when the tokenizer normalizes it; split it", text.size()));
   std::string out;
   std::size_t done = 0;
   for (const auto match : matches) {

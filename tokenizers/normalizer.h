@@ -47,7 +47,9 @@ class NormalFormNormalizer : public Normalizer {
 class PrependNormalizer : public Normalizer {
  public:
   explicit PrependNormalizer(std::string prefix) : prefix_(std::move(prefix)) {}
-  [[nodiscard]] std::string apply(const std::string& text) const override { return text.empty() ? text : prefix_ + text; }
+  [[nodiscard]] std::string apply(const std::string& text) const override {
+    return text.empty() ? text : prefix_ + text;
+  }
 
  private:
   std::string prefix_;
@@ -55,7 +57,8 @@ class PrependNormalizer : public Normalizer {
 
 class ReplaceNormalizer : public Normalizer {
  public:
-  ReplaceNormalizer(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  ReplaceNormalizer(Pattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
   [[nodiscard]] std::string apply(const std::string& text) const override;
 
  private:

@@ -1,9 +1,12 @@
 #include "tokenizers/pattern.h"
 
 #include <fmt/format.h>
+#include <unicode/regex.h>
+#include <unicode/unistr.h>
 #include <unicode/utf16.h>
 
 #include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 #include "tokenizers/part_error.h"
@@ -11,7 +14,7 @@
 namespace trireme::tokenizers {
 namespace {
 
-constexpr std::int32_t kMostSteps = 10'000;       // ICU's unit: about a millisecond of work for one match
+constexpr std::int32_t kMostSteps = 10'000;         // ICU's unit: about a millisecond of work for one match
 constexpr std::size_t kLongestExpression = 10'000;  // bytes
 
 /// ICU's form of an escape such as \s (`letter` is its second character), or nothing if the two differ about it.
@@ -20,8 +23,9 @@ std::optional<std::string> icu_escape(char letter) {
   if (letter == 's') return "\\p{White_Space}";
   if (letter == 'S') return "\\P{White_Space}";
   const std::string_view same = "pPdDrntf";
-  const bool is_symbol = letter > ' ' && letter < 0x7F && std::string_view("_<>`'").find(letter) == std::string_view::npos &&
-                         !((letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z'));
+  const bool is_symbol =
+      letter > ' ' && letter < 0x7F && std::string_view("_<>`'").find(letter) == std::string_view::npos &&
+      !((letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z'));
   if (is_symbol || same.find(letter) != std::string_view::npos) return std::string{'\\', letter};
   return std::nullopt;
 }
@@ -29,7 +33,8 @@ std::optional<std::string> icu_escape(char letter) {
 /// Translates an expression. @throws PartError with what is not supported
 icu::UnicodeString to_icu(const std::string& expression) {
   if (expression.empty() || expression.size() > kLongestExpression)
-    throw PartError(fmt::format("an expression has 1 to {} bytes, and this one {}", kLongestExpression, expression.size()));
+    throw PartError(
+        fmt::format("an expression has 1 to {} bytes, and this one {}", kLongestExpression, expression.size()));
   std::string out;
   int depth = 0;            // of brackets: [a[bc]]
   bool is_counted = false;  // behind a quantifier such as {1,3}
@@ -89,6 +94,10 @@ std::vector<Range> find_literal(std::string_view text, const std::string& litera
 
 }  // namespace
 
+struct Pattern::Expression {
+  std::unique_ptr<icu::RegexPattern> compiled;
+};
+
 Pattern Pattern::of_literal(std::string literal) {
   TRIREME_CHECK(!literal.empty(), "an empty literal matches everywhere");
   Pattern out;
@@ -99,11 +108,12 @@ Pattern Pattern::of_literal(std::string literal) {
 Pattern Pattern::of_expression(const std::string& expression) {
   UErrorCode status = U_ZERO_ERROR;
   UParseError place{};
+  std::unique_ptr<icu::RegexPattern> compiled(icu::RegexPattern::compile(to_icu(expression), 0, place, status));
+  if (U_FAILURE(status) || !compiled)
+    throw PartError(fmt::format("the expression {} is not valid: {}", expression, u_errorName(status)));
   Pattern out;
   out.literal_ = expression;
-  out.expression_.reset(icu::RegexPattern::compile(to_icu(expression), 0, place, status));
-  if (U_FAILURE(status) || !out.expression_)
-    throw PartError(fmt::format("the expression {} is not valid: {}", expression, u_errorName(status)));
+  out.expression_ = std::make_shared<const Expression>(Expression{std::move(compiled)});
   return out;
 }
 
@@ -111,7 +121,7 @@ std::vector<Range> Pattern::find(std::string_view text) const {
   if (!expression_) return find_literal(text, literal_);
   UErrorCode status = U_ZERO_ERROR;
   const auto wide = icu::UnicodeString::fromUTF8({text.data(), static_cast<std::int32_t>(text.size())});
-  const std::unique_ptr<icu::RegexMatcher> matcher(expression_->matcher(wide, status));
+  const std::unique_ptr<icu::RegexMatcher> matcher(expression_->compiled->matcher(wide, status));
   if (U_SUCCESS(status)) matcher->setTimeLimit(kMostSteps, status);
   std::vector<Range> out;
   Cursor cursor(wide);

@@ -1,5 +1,5 @@
-// A tokenizer made of the parts that tokenizer.json has: added tokens, normalizer, pre-tokenizer, model, post-processor,
-// decoder. A text goes through them in this order, and ids go back through the decoder.
+// A tokenizer made of the parts that tokenizer.json has: added tokens, normalizer, pre-tokenizer, model,
+// post-processor, decoder. A text goes through them in this order, and ids go back through the decoder.
 #pragma once
 
 #include <map>

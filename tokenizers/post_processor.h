@@ -1,4 +1,5 @@
-// PostProcessor: a sample of one or two texts, with the special tokens around them ("post_processor" in tokenizer.json).
+// PostProcessor: a sample of one or two texts, with the special tokens around them ("post_processor" in
+// tokenizer.json).
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,7 @@ namespace trireme::tokenizers {
 namespace {
 
 /// English contractions, letters, numbers and other characters, each with a space before it, and white space.
-constexpr const char* kGpt2Words =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr const char* kGpt2Words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 /// A part of a text that is a match, or lies between two.
 struct Section {

@@ -58,7 +58,8 @@ std::optional<std::string> TokenizerConfig::token(const std::string& key, const 
     if (named.is_null()) return std::nullopt;
     const auto& content = content_of(named);
     if (!exists(content))
-      named.refuse(fmt::format("the tokenizer has no token \"{}\"; save it with transformers' save_pretrained", content));
+      named.refuse(
+          fmt::format("the tokenizer has no token \"{}\"; save it with transformers' save_pretrained", content));
     return content;
   }
   for (const auto& name : usual)

@@ -22,10 +22,18 @@ const icu::Normalizer2& normalizer(NormalForm form) {
   UErrorCode status = U_ZERO_ERROR;
   const icu::Normalizer2* found = nullptr;
   switch (form) {
-    case NormalForm::nfc: found = icu::Normalizer2::getNFCInstance(status); break;
-    case NormalForm::nfd: found = icu::Normalizer2::getNFDInstance(status); break;
-    case NormalForm::nfkc: found = icu::Normalizer2::getNFKCInstance(status); break;
-    case NormalForm::nfkd: found = icu::Normalizer2::getNFKDInstance(status); break;
+    case NormalForm::nfc:
+      found = icu::Normalizer2::getNFCInstance(status);
+      break;
+    case NormalForm::nfd:
+      found = icu::Normalizer2::getNFDInstance(status);
+      break;
+    case NormalForm::nfkc:
+      found = icu::Normalizer2::getNFKCInstance(status);
+      break;
+    case NormalForm::nfkd:
+      found = icu::Normalizer2::getNFKDInstance(status);
+      break;
   }
   TRIREME_CHECK(U_SUCCESS(status) && found != nullptr, "ICU has no normal forms: {}", u_errorName(status));
   return *found;
@@ -118,8 +126,8 @@ void append_lowercase(std::string& text, char32_t c) {
   icu::UnicodeString one(code_point(c));
   std::array<UChar, 8> lower{};
   UErrorCode status = U_ZERO_ERROR;
-  const auto size = u_strToLower(lower.data(), static_cast<std::int32_t>(lower.size()), one.getBuffer(), one.length(),
-                                 "", &status);
+  const auto size =
+      u_strToLower(lower.data(), static_cast<std::int32_t>(lower.size()), one.getBuffer(), one.length(), "", &status);
   TRIREME_CHECK(U_SUCCESS(status), "no lowercase of U+{:04X}: {}", static_cast<std::uint32_t>(c), u_errorName(status));
   icu::UnicodeString(false, lower.data(), size).toUTF8String(text);
 }

@@ -58,16 +58,17 @@ Vocabulary read_lines(const TokenizerFile& file) {
   return out;
 }
 
-/// The added tokens of a tokenizer without tokenizer.json: those of tokenizer_config.json, and the special ones that are
-/// in the vocabulary, by these names or those that the file gives them.
+/// The added tokens of a tokenizer without tokenizer.json: those of tokenizer_config.json, and the special ones that
+/// are in the vocabulary, by these names or those that the file gives them.
 AddedTokens read_added_tokens(const TokenizerFiles& files, const TokenizerConfig& config,
                               std::vector<std::string> special, const TokenizerParts& parts, const std::string& path) {
   AddedTokensReader out(parts.model->vocabulary());
   const auto stored = config.json().find("added_tokens_decoder");
   if (stored.is_null() && files.contains("added_tokens.json"))
-    throw DataError(fmt::format("{}: tokens in a file of their own are not supported; save tokenizer.json with "
-                                "transformers' save_pretrained",
-                                files.at("added_tokens.json").path));
+    throw DataError(
+        fmt::format("{}: tokens in a file of their own are not supported; save tokenizer.json with "
+                    "transformers' save_pretrained",
+                    files.at("added_tokens.json").path));
   std::map<std::int64_t, JsonView> by_id;
   if (!stored.is_null())
     for (const auto& member : stored.object().items()) {
@@ -107,8 +108,10 @@ TokenizerParts read_vocab_txt(const TokenizerFiles& files) {
   const TokenizerConfig config(files);
   auto vocabulary = read_lines(file);
   const auto id = [&](const std::string& key, const std::string& usual) {
-    const auto name = config.token(key, {usual}, [&](const std::string& text) { return vocabulary.id(text).has_value(); });
-    if (!name) throw DataError(fmt::format("{}: there is no {} ({}); BERT's tokenizer needs it", file.path, usual, key));
+    const auto name =
+        config.token(key, {usual}, [&](const std::string& text) { return vocabulary.id(text).has_value(); });
+    if (!name)
+      throw DataError(fmt::format("{}: there is no {} ({}); BERT's tokenizer needs it", file.path, usual, key));
     return *vocabulary.id(*name);
   };
   const auto unknown = id("unk_token", "[UNK]"), cls = id("cls_token", "[CLS]"), sep = id("sep_token", "[SEP]");
@@ -138,7 +141,8 @@ TokenizerParts read_vocab_and_merges(const TokenizerFiles& files) {
   const TokenizerConfig config(files);
   TokenizerParts out;
   out.normalizer = std::make_unique<NormalizerSequence>(std::vector<std::unique_ptr<Normalizer>>());
-  out.pre_tokenizer = std::make_unique<ByteLevelPreTokenizer>(config.json().find("add_prefix_space").flag_or(false), true);
+  out.pre_tokenizer =
+      std::make_unique<ByteLevelPreTokenizer>(config.json().find("add_prefix_space").flag_or(false), true);
   out.model = std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), Bpe::Options{.byte_level = true});
   out.decoder = std::make_unique<ByteLevelDecoder>();
   out.special.unknown = out.id("<|endoftext|>");

@@ -13,8 +13,8 @@ namespace trireme::tokenizers {
 class WordPiece : public TokenModel {
  public:
   struct Options {
-    std::int32_t unknown = 0;   ///< the id of a word that cannot be cut
-    std::string prefix = "##";  ///< of the tokens that continue a word
+    std::int32_t unknown = 0;        ///< the id of a word that cannot be cut
+    std::string prefix = "##";       ///< of the tokens that continue a word
     std::size_t longest_word = 100;  ///< characters; longer words are unknown
   };
   WordPiece(Vocabulary vocabulary, Options options) : TokenModel(std::move(vocabulary)), options_(std::move(options)) {}
