@@ -1,5 +1,5 @@
 # Packages of the product: `bundle`, one relocatable archive with all but LibTorch and glibc; and CPack's .deb, which
-# leaves Open MPI and the image libraries to the system.
+# leaves Open MPI, ICU and the image libraries to the system.
 if(TRIREME_WITH_MPI)
   set(_bundle ${PROJECT_BINARY_DIR}/trireme-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}.tar.zst)
   add_custom_target(bundle
@@ -20,7 +20,8 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE _glibc OUTPUT_STRIP_TRAILING_WHITESPACE)
 string(REPLACE "glibc " "" _glibc "${_glibc}")
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${_glibc}), libstdc++6, libturbojpeg0, libpng16-16, zlib1g, libcsv3, libopenmpi3, openmpi-bin")
+string(REGEX MATCH "^[0-9]+" _icu "${ICU_VERSION}")
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${_glibc}), libstdc++6, libturbojpeg0, libpng16-16, zlib1g, libcsv3, libicu${_icu}, libopenmpi3, openmpi-bin")
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3-venv")
 set(CPACK_PACKAGE_DESCRIPTION "Hybrid-parallel training in C++
  The command trireme trains models on 1 to N ranks from one TOML file; the library

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the relocatable archive of a build: the command, libraries, plugins, headers, CMake package and configurations,
 # with the shared libraries they need besides glibc and LibTorch (Open MPI's runtime and components, libturbojpeg, libpng,
-# libcsv).
+# libcsv, ICU).
 #   bundle.sh BUILD ARCHIVE [CMAKE]        called by: cmake --build build/release --target bundle
 # Exit code 1: a library is missing, or the archive is larger than 50 MB.
 set -euo pipefail

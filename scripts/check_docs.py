@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-FOLDERS = ("core", "models", "datasets", "tasks", "shardformer", "pipeline", "zero", "plugins", "apps", "configs", "tests", "bench", "docs",
+FOLDERS = ("core", "models", "tokenizers", "datasets", "tasks", "shardformer", "pipeline", "zero", "plugins", "apps", "configs", "tests", "bench", "docs",
            "examples", "scripts", "cmake", ".ci")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")

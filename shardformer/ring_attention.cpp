@@ -24,7 +24,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kTokens = 2;           // dim of q, k and v
+constexpr std::int64_t kTokenDim = 2;         // dim of q, k and v
 constexpr int kOfKeys = 0, kOfGradients = 1;  // message tags
 
 at::ScalarType sums_of(at::ScalarType type) { return c10::elementSize(type) < 4 ? at::kFloat : type; }
@@ -79,7 +79,7 @@ void for_each_block(const RingAttention& how, const at::Tensor& own, const Visit
     Hop hop;
     if (hops + 1 < how.group.size()) {
       auto shape = own.sizes().vec();
-      shape[kTokens + 1] = Block(how, hops + 1).keys.size();
+      shape[kTokenDim + 1] = Block(how, hops + 1).keys.size();
       next = at::empty(shape, own.options());
       hop = hop_async(current, next, how.group, kOfKeys);
     }
@@ -147,7 +147,7 @@ struct Ring : torch::autograd::Function<Ring> {
       hop.wait();
       if (incoming.defined()) own.add_(incoming);
       auto shape = kv.sizes().vec();
-      shape[kTokens + 1] = Block(*how, ++hops).keys.size();
+      shape[kTokenDim + 1] = Block(*how, ++hops).keys.size();
       incoming = at::empty(shape, sums);
       if (group.size() == 1)
         incoming = own;

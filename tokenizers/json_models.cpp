@@ -110,7 +110,8 @@ void add_merge(const Vocabulary& vocabulary, const std::string& left, const std:
     if (!found) throw PartError(fmt::format("the token \"{}\" is not in the vocabulary", token));
     return *found;
   };
-  merges.set(id(left), id(right), {static_cast<std::int32_t>(rank), id(left + right)});
+  const auto left_id = id(left), right_id = id(right);
+  merges.set(left_id, right_id, {static_cast<std::int32_t>(rank), id(left + right)});
 }
 
 void read_model(const JsonView& json, bool byte_level, TokenizerParts& parts) {

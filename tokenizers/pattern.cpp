@@ -1,9 +1,12 @@
 #include "tokenizers/pattern.h"
 
 #include <fmt/format.h>
+#include <unicode/regex.h>
+#include <unicode/unistr.h>
 #include <unicode/utf16.h>
 
 #include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 #include "tokenizers/part_error.h"
@@ -91,6 +94,10 @@ std::vector<Range> find_literal(std::string_view text, const std::string& litera
 
 }  // namespace
 
+struct Pattern::Expression {
+  std::unique_ptr<icu::RegexPattern> compiled;
+};
+
 Pattern Pattern::of_literal(std::string literal) {
   TRIREME_CHECK(!literal.empty(), "an empty literal matches everywhere");
   Pattern out;
@@ -101,11 +108,12 @@ Pattern Pattern::of_literal(std::string literal) {
 Pattern Pattern::of_expression(const std::string& expression) {
   UErrorCode status = U_ZERO_ERROR;
   UParseError place{};
+  std::unique_ptr<icu::RegexPattern> compiled(icu::RegexPattern::compile(to_icu(expression), 0, place, status));
+  if (U_FAILURE(status) || !compiled)
+    throw PartError(fmt::format("the expression {} is not valid: {}", expression, u_errorName(status)));
   Pattern out;
   out.literal_ = expression;
-  out.expression_.reset(icu::RegexPattern::compile(to_icu(expression), 0, place, status));
-  if (U_FAILURE(status) || !out.expression_)
-    throw PartError(fmt::format("the expression {} is not valid: {}", expression, u_errorName(status)));
+  out.expression_ = std::make_shared<const Expression>(Expression{std::move(compiled)});
   return out;
 }
 
@@ -113,7 +121,7 @@ std::vector<Range> Pattern::find(std::string_view text) const {
   if (!expression_) return find_literal(text, literal_);
   UErrorCode status = U_ZERO_ERROR;
   const auto wide = icu::UnicodeString::fromUTF8({text.data(), static_cast<std::int32_t>(text.size())});
-  const std::unique_ptr<icu::RegexMatcher> matcher(expression_->matcher(wide, status));
+  const std::unique_ptr<icu::RegexMatcher> matcher(expression_->compiled->matcher(wide, status));
   if (U_SUCCESS(status)) matcher->setTimeLimit(kMostSteps, status);
   std::vector<Range> out;
   Cursor cursor(wide);

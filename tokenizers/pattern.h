@@ -3,8 +3,6 @@
 // or refused.
 #pragma once
 
-#include <unicode/regex.h>
-
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -31,10 +29,12 @@ class Pattern {
   [[nodiscard]] std::vector<Range> find(std::string_view text) const;
 
  private:
+  struct Expression;  ///< ICU's
+
   Pattern() = default;
 
   std::string literal_;  ///< or the expression, for messages
-  std::shared_ptr<const icu::RegexPattern> expression_;
+  std::shared_ptr<const Expression> expression_;
 };
 
 }  // namespace trireme::tokenizers

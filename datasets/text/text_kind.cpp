@@ -180,7 +180,7 @@ std::int64_t validation_begin(const TokenFile& tokens, double share) {
   return best;
 }
 
-data::Datasets open_text(TextOptions& options, const data::OpenContext& context) {
+data::Datasets open_blocks(TextOptions& options, const data::OpenContext& context) {
   refuse_skipping(context);
   const auto tokenizer = choose_tokenizer(options.tokenizer, "bytes", context);
   if (options.masking > 0 && !tokenizer->special().mask)
@@ -226,6 +226,6 @@ data::Datasets open_text(TextOptions& options, const data::OpenContext& context)
 
 }  // namespace
 
-data::DatasetFactory text(TextOptions options) { return {text_fields(), std::move(options), open_text}; }
+data::DatasetFactory text(TextOptions options) { return {text_fields(), std::move(options), open_blocks}; }
 
 }  // namespace trireme::datasets
