@@ -161,7 +161,7 @@ TEST_F(TarShards, ALoaderReadsInTheOrderOfTheShards) {
   auto data = open(options());
   const auto want = datasets::shard_order({10, 4, 7}, 4, 9, 2);
   data = relabel(std::move(data), {"2", "0", "1"});
-  EXPECT_EQ(data.train->order(9, 2), want);
+  EXPECT_EQ(data.train->order({9, 2}), want);
   for (const int ranks : {1, 3}) {
     std::vector<std::int64_t> ids;
     std::vector<std::unique_ptr<Loader>> loaders;
