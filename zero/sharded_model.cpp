@@ -12,8 +12,9 @@ namespace trireme::zero {
 
 void freeze(nn::Model& model, const optim::OptimizerOptions& options) {
   std::vector<optim::NamedTensor> named;
-  for (const auto& parameter : nn::declarations(model)) named.push_back({parameter.name, parameter.value});
-  for (const auto& parameter : nn::remote_declarations(model)) named.push_back({parameter.name, parameter.value});
+  for (const auto& declared : {nn::declarations(model), nn::remote_declarations(model)})
+    for (const auto& parameter : declared)
+      named.push_back({parameter.name, parameter.value, !parameter.value.requires_grad()});
   optim::make_groups(options, named);
 }
 

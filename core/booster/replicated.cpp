@@ -20,7 +20,7 @@ namespace {
 
 std::vector<optim::NamedTensor> named_tensors(const std::vector<nn::Parameter>& parameters) {
   std::vector<optim::NamedTensor> named;
-  for (const auto& p : parameters) named.push_back({p.name, p.value});
+  for (const auto& p : parameters) named.push_back({p.name, p.value, !p.value.requires_grad()});
   return named;
 }
 

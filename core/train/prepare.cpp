@@ -106,7 +106,8 @@ void check_training(Prepared& p, bool trains) {
   p.plugin->check_model(source, settings_of(p.config, *p.plugin, p.launch.size));
   if (!trains) return check_head(p, *source.model);
   std::vector<optim::NamedTensor> names;
-  for (const auto& parameter : nn::declarations(*source.model)) names.push_back({parameter.name, at::empty({0})});
+  for (const auto& parameter : nn::declarations(*source.model))
+    names.push_back({parameter.name, at::empty({0}), !parameter.value.requires_grad()});
   optim::make_groups(p.config.optimizer, names);
 }
 
