@@ -4,8 +4,8 @@
 
 #include <utility>
 
+#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/train_state.h"
-#include "core/checkpoint/weights.h"
 #include "core/nn/block.h"
 
 namespace trireme::zero {
@@ -36,9 +36,8 @@ std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatW
                                           std::vector<Bucket> buckets, std::vector<Residency> residencies,
                                           const Log& log) {
   auto weights = std::make_unique<FlatWeights>(*source.model, std::move(buckets), std::move(residencies), options);
-  if (!source.weights.empty())
-    checkpoint::load_weights(source.weights, weights->slices(), source.head_prefix, log,
-                             checkpoint::other_tensors(*source.model));
+  checkpoint::load_weights_and_adapters(source.weights, source.adapters, weights->slices(), source.head_prefix, log,
+                                        checkpoint::other_tensors(*source.model));
   weights->copy_all_from_masters();
   weights->wait();
   return weights;

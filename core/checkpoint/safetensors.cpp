@@ -167,11 +167,14 @@ FileDigest write_safetensors(const std::string& path, const std::vector<NamedVal
 }
 
 FileDigest write_slices(const std::string& path, const std::vector<shard::Slice>& slices, comm::Mesh& mesh,
-                        const std::map<std::string, std::string>& metadata) {
+                        const std::map<std::string, std::string>& metadata,
+                        const std::function<at::Tensor(const std::string& name, const at::Tensor& full)>& change) {
   const shard::Assembly assembly(slices, mesh);
-  if (mesh.world().rank() == 0)
-    return write(
-        path, assembly.entries(), [&](std::size_t i) { return assembly.collect(i); }, metadata);
+  const auto value = [&](std::size_t i) {
+    const auto full = assembly.collect(i);
+    return change ? change(assembly.entries()[i].name, full) : full;
+  };
+  if (mesh.world().rank() == 0) return write(path, assembly.entries(), value, metadata);
   for (const auto index : file_order(assembly.entries())) static_cast<void>(assembly.collect(index));
   return {};
 }

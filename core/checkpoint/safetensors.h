@@ -51,8 +51,10 @@ FileDigest write_safetensors(const std::string& path, const std::vector<NamedVal
                              const std::map<std::string, std::string>& metadata = {});
 
 /// Writes the full tensors in the same way from all ranks' slices; rank 0 writes and holds one full tensor at a time.
+/// `change`: called on rank 0 for each full tensor; returns what is written in its place, of the same shape and dtype.
 /// Returns the digest of rank 0's file, and an empty one on other ranks. Collective over the mesh's world.
 FileDigest write_slices(const std::string& path, const std::vector<shard::Slice>& slices, comm::Mesh& mesh,
-                        const std::map<std::string, std::string>& metadata = {});
+                        const std::map<std::string, std::string>& metadata = {},
+                        const std::function<at::Tensor(const std::string& name, const at::Tensor& full)>& change = {});
 
 }  // namespace trireme::checkpoint

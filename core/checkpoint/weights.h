@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct OtherTensors {
   std::vector<nn::Naming> namings{};      ///< nn::Model::namings()
   std::vector<nn::Declaration> remote{};  ///< held by other ranks only; every rank reports the same about the file
   std::vector<shard::Slice> buffers{};    ///< of all blocks
+  /// Parameters that keep their values if the file lacks them: adapters (core/nn/lora.h), which base models lack.
+  std::set<std::string> optional{};
+  bool are_adapters = false;  ///< the file must not have tensors that the model lacks
 };
 OtherTensors other_tensors(nn::Model& model);
 
@@ -58,10 +62,16 @@ OtherTensors other_tensors(nn::Model& model);
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters,
                   const std::string& head_prefix, const Log& log, const OtherTensors& others = {});
 
-/// Writes folder/model.safetensors and, next to it, `texts` by their names (config.json), each atomically. Collective
-/// over the mesh's world: each rank provides its slices, rank 0 writes. Returns the digest of rank 0's tensors, and an
-/// empty one on other ranks.
+struct SaveOptions {
+  std::string file = kModelTensors;
+  /// Called on rank 0 for each full tensor; returns what is written in its place, of the same shape and dtype.
+  std::function<at::Tensor(const std::string& name, const at::Tensor& full)> change{};
+};
+/// Writes the tensors to a file in the folder and, next to it, `texts` by their names (config.json), each atomically.
+/// Collective over the mesh's world: each rank provides its slices, rank 0 writes. Returns the digest of rank 0's
+/// tensors, and an empty one on other ranks.
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
-                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh);
+                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
+                        const SaveOptions& options = {});
 
 }  // namespace trireme::checkpoint
