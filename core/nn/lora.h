@@ -8,13 +8,12 @@
 // and the dropout, and a layer adds what they return (Linear::adapted()).
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/nn/linear.h"
+#include "core/nn/lora_options.h"
 
 namespace trireme::nn {
 
@@ -27,19 +26,6 @@ struct LoraAdapter {
 
   /// x [..., in] -> scale * dropout(x) A^T, [..., r]: what B is applied to.
   [[nodiscard]] at::Tensor reduce(const at::Tensor& x, const Context& context) const;
-};
-
-/// Layers and modules are named as by PEFT: by their path or its last parts ("query", "attention.self.query"). A '*'
-/// matches any characters except a dot.
-struct LoraOptions {
-  std::int64_t rank = 8;
-  double alpha = 8, dropout = 0;
-  /// The linear layers with adapters; "all-linear": every one but `heads`.
-  std::vector<std::string> target{"all-linear"};
-  /// The modules that are trained in full, and get no adapters. Unset: none.
-  std::optional<std::vector<std::string>> train{};
-  /// Layers whose outputs are the model's.
-  std::vector<std::string> heads{};
 };
 
 /// Adds the adapters and freezes all other parameters, except those of LoraOptions::train. The model's own modules are

@@ -5,9 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/adapters.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
+#include "core/train/lora.h"
 #include "core/train/pretrained.h"
 #include "core/train/run_folder.h"
 
@@ -48,7 +49,11 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   if (exports_best)
     run.best.export_to(model);
   else
-    checkpoint::save_weights(model, run.run.model->state_dict(), model_texts(p), run.booster.mesh());
+    export_weights(model, run.booster, run.run, exported_texts(p), p.config.lora.has_value());
+  if (p.config.lora && p.config.lora->merge)
+    checkpoint::save_merged(fmt::format("{}/{}", run.folder.dir(), kMergedModel), run.run.model->state_dict(),
+                            run.run.model->module(), fmt::format("{}/{}", model, checkpoint::kAdapterTensors),
+                            model_texts(p), run.booster.mesh());
   RunResult result{.state = run.state,
                    .run_dir = run.folder.dir(),
                    .shown = p.shown,

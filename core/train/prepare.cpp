@@ -8,7 +8,6 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/precision.h"
-#include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/world.h"
 #include "core/config/location.h"
@@ -19,6 +18,7 @@
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/evaluate.h"
+#include "core/train/lora.h"
 #include "core/train/plugin_sections.h"
 #include "core/train/pretrained.h"
 
@@ -82,7 +82,7 @@ void check_device(const Prepared& p) {
 /// Weights that are evaluated must have a head. @throws CheckpointError
 void check_head(const Prepared& p, nn::Model& model) {
   const auto head = p.kind->head_prefix();
-  if (!p.weights.empty() && !head.empty() && !checkpoint::has_head(p.weights, model, head))
+  if (p.adapters.empty() && !p.weights.empty() && !head.empty() && !checkpoint::has_head(p.weights, model, head))
     throw CheckpointError(fmt::format(
         "{0}: no classifier head in these weights; train one first, from model.weights = \"{0}\"", p.weights));
 }
@@ -131,7 +131,7 @@ void open_data(Prepared& p, bool evaluation, const Log& log, const std::vector<s
   p.data.train = p.data.validation = std::move(samples.data);
   p.data.info.source = p.config.data.name;
   p.data.info.spec = p.data.validation->spec();
-  p.data.info.spec.class_names = classes_of_weights(p.weights);
+  p.data.info.spec.class_names = classes_of_weights(labels_source(p));
   p.data.info.spec.classes = static_cast<std::int64_t>(p.data.info.spec.class_names.size());
 }
 
@@ -214,9 +214,9 @@ Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::st
   p.config = std::move(config);
   p.launch = launch;
   p.log = log;
-  p.weights = checkpoint::locate_weights(weights.empty() ? p.config.model.weights : weights);
   const bool trains = weights.empty();  // an evaluation passes its weights as an argument
   config::with_location(p.config.root, [&] {
+    locate_all_weights(p, weights);
     p.plugin = configured_plugin(p.config);
     p.plugin->check(settings_of(p.config, *p.plugin, launch.size));
     check_device(p);

@@ -7,6 +7,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/weights.h"
 #include "core/data/relabel.h"
+#include "core/train/lora.h"
 
 namespace trireme::train {
 namespace {
@@ -49,7 +50,7 @@ std::string numbered(const std::vector<std::string>& classes) {
 
 void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
   if (p.weights.empty()) return;
-  const auto names = labels_beside(p.weights);
+  const auto names = labels_beside(labels_source(p));
   const auto& classes = p.data.info.spec.class_names;
   if (!are_given(names) || classes.empty() || names == classes) return;
   if (data::is_reordering(classes, names)) {
