@@ -41,8 +41,9 @@ json read_adapter_config(const std::string& adapters) {
   if (const auto bias = config.value("bias", json("none")); bias != "none")
     throw CheckpointError(
         fmt::format("{}: bias is {}; only \"none\" is supported", file, bias.dump()));
-  for (const char* key : {"use_dora", "use_rslora", "lora_bias", "rank_pattern", "alpha_pattern", "layer_replication",
-                          "target_parameters", "trainable_token_indices"})
+  for (const char* key :
+       {"use_dora", "use_rslora", "use_qalora", "use_bdlora", "lora_bias", "rank_pattern", "alpha_pattern",
+        "layer_replication", "target_parameters", "trainable_token_indices", "alora_invocation_tokens", "arrow_config"})
     if (is_set(config, key))
       throw CheckpointError(fmt::format("{}: {} is {}, which is not supported", file, key, config.at(key).dump()));
   for (const char* key : {"r", "lora_alpha"})
@@ -76,6 +77,12 @@ LoraSection section_for(const json& config, const std::string& adapters) {
   lora.alpha = config.at("lora_alpha").get<double>();
   lora.target = names_in(config, "target_modules", file);
   lora.train = names_in(config, "modules_to_save", file);
+  // PEFT adds the names of any classifier's head, which the model may lack.
+  const auto stored = checkpoint::WeightsSource(adapters).names();
+  std::erase_if(*lora.train, [&](const std::string& module) {
+    return std::none_of(stored.begin(), stored.end(),
+                        [&](const auto& name) { return name.find("." + module + ".") != std::string::npos; });
+  });
   return lora;
 }
 
@@ -204,15 +211,11 @@ std::map<std::string, std::string> adapter_options(const LoraSection& lora) {
   return out;
 }
 
-std::string labels_source(const Prepared& p) {
-  if (p.adapters.empty()) return p.weights;
-  return fs::exists(checkpoint::beside_weights(p.adapters, checkpoint::kModelConfig)) ? p.adapters : p.weights;
-}
-
 std::map<std::string, std::string> exported_texts(const Prepared& p) {
   auto texts = model_texts(p);
-  if (p.config.lora)
-    texts[checkpoint::kAdapterConfig] = json_text(adapter_config(p, *model_source(p).model), 2) + "\n";
+  if (!p.config.lora) return texts;
+  texts[kAdaptedModelConfig] = texts.extract(checkpoint::kModelConfig).mapped();
+  texts[checkpoint::kAdapterConfig] = json_text(adapter_config(p, *model_source(p).model), 2) + "\n";
   return texts;
 }
 

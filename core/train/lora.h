@@ -21,10 +21,10 @@ void add_adapters(nn::Model& model, const LoraSection& lora, const std::string& 
 /// The keys of [lora] that define the model, for ModelSource::options.
 std::map<std::string, std::string> adapter_options(const LoraSection& lora);
 
-/// The file whose config.json names the classes of the weights: that of the adapters, if there is one beside them.
-std::string labels_source(const Prepared& prepared);
+/// The model's config.json beside adapters has another name: transformers would look for weights beside config.json.
+inline constexpr const char* kAdaptedModelConfig = "model_config.json";
 
-/// The files next to exported tensors: model_texts(), and with [lora] adapter_config.json.
+/// The files next to exported tensors: model_texts(); with [lora] those of adapters.
 std::map<std::string, std::string> exported_texts(const Prepared& prepared);
 
 /// "r 8, alpha 16, dropout 0.1 on 24 layers: query, value; classifier is trained in full"

@@ -131,7 +131,7 @@ void open_data(Prepared& p, bool evaluation, const Log& log, const std::vector<s
   p.data.train = p.data.validation = std::move(samples.data);
   p.data.info.source = p.config.data.name;
   p.data.info.spec = p.data.validation->spec();
-  p.data.info.spec.class_names = classes_of_weights(labels_source(p));
+  p.data.info.spec.class_names = classes_of_weights(p);
   p.data.info.spec.classes = static_cast<std::int64_t>(p.data.info.spec.class_names.size());
 }
 
