@@ -6,6 +6,7 @@
 #include "core/nn/attention.h"
 #include "core/nn/block.h"
 #include "core/nn/embedding.h"
+#include "core/nn/lora.h"
 #include "shardformer/attention.h"
 #include "shardformer/linear.h"
 #include "shardformer/match.h"
@@ -48,6 +49,7 @@ void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& gro
     with_role.insert(&layer);
     if (groups.mode != Sequence::none) cut_tokens(layer, row.role, groups.slices(), reuses_tensor(groups.mode));
   });
+  for (const auto* linear : nn::adapted_layers(model)) with_role.insert(linear->adapter()->dropout.get());
   model.apply([&](torch::nn::Module& module) {
     if (auto* dropout = dynamic_cast<nn::Dropout*>(&module); dropout != nullptr && with_role.count(dropout) == 0)
       refuse_sharded_features(*dropout, how);

@@ -9,6 +9,7 @@
 #include "core/nn/attention.h"
 #include "shardformer/head_exchange.h"
 #include "shardformer/linear.h"
+#include "shardformer/lora.h"
 #include "shardformer/ring_attention.h"
 #include "shardformer/slices.h"
 
@@ -29,6 +30,13 @@ std::int64_t local_query_tokens(std::int64_t query_tokens, const comm::Group& gr
   TRIREME_CHECK(query_tokens == 1, "the first {} tokens are query tokens, but sequence parallelism supports only one",
                 query_tokens);
   return local_tokens(query_tokens, group).size();
+}
+
+/// Gathers the adapters' rows for all keys and values, of which each rank holds some.
+void gather_rows(std::vector<LinearGroup::OutputAdapter>& adapters, std::int64_t rows, const comm::Group& group) {
+  for (std::size_t i = 1; i < adapters.size(); ++i)
+    if (auto& weight = adapters[i].weight; weight.defined())
+      weight = gather_tokens(weight.unsqueeze(0), rows, group, /*same_gradient=*/false).squeeze(0);
 }
 
 /// The weights of all keys and values, [key, value], of which each rank holds some rows: in one all-gather.
@@ -58,13 +66,15 @@ void cut_projections(SelfAttention& attention, shard::Range mine, const Parallel
       attention.path(), {mine.begin * size, mine.end * size}, attention.heads() * size};
   const auto others = units_of(rows, shares ? 1 : size, group);
   projections.cut({local_features.mine, others, others}, group.axis());
+  for (const auto& part : projections.parts()) cut_column_adapter(*part, how.groups);
   const bool slices = how.groups.has_own();
   projections.forward.replace(
       [=, &projections](const at::Tensor& x, const Context& context, std::int64_t query_tokens) {
         *how.features = local_features;
         if (projections.fused() && !shares && query_tokens == 0) {
           const auto& fused = *projections.parts().front();
-          return projections.split(products(x, {{fused.weight, fused.bias}}, context, how.groups).front());
+          const auto product = products(x, {{fused.weight, fused.bias}}, context, how.groups).front();
+          return projections.split(fused.adapted(product, x, context));
         }
         const auto weights = projections.weights();
         std::vector<Branch> branches{{weights[0].weight, weights[0].bias}};
@@ -73,7 +83,11 @@ void cut_projections(SelfAttention& attention, shard::Range mine, const Parallel
         for (const auto& [weight, bias] : shares ? gathered(weights[1], weights[2], rows, how.groups.tensor)
                                                  : std::vector<LinearGroup::Weights>{weights[1], weights[2]})
           branches.push_back({weight, bias});
-        return products(x, branches, context, how.groups);
+        auto y = products(x, branches, context, how.groups);
+        auto adapters = projections.adapters();
+        if (shares) gather_rows(adapters, rows, how.groups.tensor);
+        add_adapters(y, adapters, branches, x, context, how.groups);
+        return y;
       });
   if (!shares) return;
   const auto of_each = attention.heads() / attention.key_value_heads();  // heads that share one of keys and values

@@ -11,6 +11,15 @@ shard::Range units_of(std::int64_t size, std::int64_t unit, const comm::Group& g
   return {units.begin * unit, units.end * unit};
 }
 
+nn::Elements slice_of_features(const at::Tensor& x, shard::Range mine, std::int64_t width, const nn::Context& context,
+                               const ParallelGroups& groups) {
+  const auto first = groups.has_own() ? local_tokens(context.tokens, groups.sequence).begin : 0;
+  return {.count = x.size(0) > 0 ? x.numel() / x.size(0) : 0,
+          .offset = first * width + mine.begin,
+          .row = mine.size(),
+          .stride = width};
+}
+
 void cut_dropout(nn::Dropout& dropout, const ParallelContext& how) {
   dropout.mask_slice.replace([path = dropout.path(), how](const at::Tensor& x, const nn::Context& context) {
     const auto& [groups, features] = how;
@@ -20,11 +29,7 @@ void cut_dropout(nn::Dropout& dropout, const ParallelContext& how) {
           "the row_parallel layer of the same block; remove it from the policy, or for sequence parallelism "
           "give it the role token_wise",
           path));
-    const auto first = groups.has_own() ? local_tokens(context.tokens, groups.sequence).begin : 0;
-    return nn::Elements{.count = x.size(0) > 0 ? x.numel() / x.size(0) : 0,
-                        .offset = first * features->width + features->mine.begin,
-                        .row = features->mine.size(),
-                        .stride = features->width};
+    return slice_of_features(x, features->mine, features->width, context, groups);
   });
 }
 

@@ -2,6 +2,9 @@
 // the features of x. The layers between them and after them check that, because a policy cannot know the order.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -10,7 +13,9 @@
 
 namespace trireme::nn {
 class Dropout;
-}
+struct Context;
+struct Elements;
+}  // namespace trireme::nn
 
 namespace trireme::shardformer {
 
@@ -29,6 +34,10 @@ struct ParallelContext {
 
 /// This rank's share of `size` features, in whole units.
 shard::Range units_of(std::int64_t size, std::int64_t unit, const comm::Group& group);
+
+/// The elements of a sample's full tensor that are in x, of whose `width` features this rank holds the range `mine`.
+nn::Elements slice_of_features(const at::Tensor& x, shard::Range mine, std::int64_t width, const nn::Context& context,
+                               const ParallelGroups& groups);
 
 /// The role sharded_dropout.
 void cut_dropout(nn::Dropout& dropout, const ParallelContext& how);

@@ -4,7 +4,9 @@
 #include <ATen/ops/linear.h>
 
 #include "core/base/error.h"
+#include "core/nn/lora.h"
 #include "shardformer/collectives.h"
+#include "shardformer/lora.h"
 #include "shardformer/ring_products.h"
 #include "shardformer/slices.h"
 
@@ -22,8 +24,11 @@ shard::Range cut_outputs(Linear& linear, const comm::Group& group) {
   const auto mine = units_of(o.out, o.out_unit, group);
   linear.cut("weight", kOut, {mine}, group.axis());
   if (o.bias) linear.cut("bias", kOut, {mine}, group.axis());
+  if (linear.adapter() != nullptr) linear.adapter()->b->cut("weight", kOut, {mine}, group.axis());
   return mine;
 }
+
+}  // namespace
 
 at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const ParallelGroups& groups) {
   const auto& group = groups.tensor;
@@ -31,8 +36,6 @@ at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const Para
   const auto part = at::linear(x, weight);
   return groups.mode == Sequence::split_gather ? sum_to_slices(part, group) : sum_over(part, group);
 }
-
-}  // namespace
 
 std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<Branch>& branches, const Context& context,
                                  const ParallelGroups& groups) {
@@ -45,11 +48,13 @@ std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<Branch>&
 
 void cut_column(Linear& linear, const ParallelContext& how) {
   const ShardedFeatures local_features{linear.path(), cut_outputs(linear, how.groups.tensor), linear.options().out};
+  cut_column_adapter(linear, how.groups);
   linear.forward.replace([&linear, how, local_features](const at::Tensor& x, const Context& context) {
     *how.features = local_features;
     const auto deferred = linear.deferred_bias(x);
     const Branch branch{linear.weight, deferred.defined() ? at::Tensor() : linear.bias};
-    return linear.finish(products(x, {branch}, context, how.groups).front(), deferred);
+    const auto product = products(x, {branch}, context, how.groups).front();
+    return linear.finish(linear.adapted(product, x, context), deferred);
   });
 }
 
@@ -58,20 +63,26 @@ void cut_column(nn::GatedLinear& gated, const ParallelContext& how) {
   const auto& o = group.parts().front()->options();
   const ShardedFeatures local_features{gated.path(), units_of(o.out, o.out_unit, how.groups.tensor), o.out};
   group.cut({local_features.mine, local_features.mine}, how.groups.tensor.axis());
+  for (const auto& part : group.parts()) cut_column_adapter(*part, how.groups);
   group.forward.replace([&group, how, local_features](const at::Tensor& x, const Context& context, std::int64_t) {
     *how.features = local_features;
     std::vector<Branch> branches;
     for (const auto& [weight, bias] : group.weights()) branches.push_back({weight, bias});
     auto y = products(x, branches, context, how.groups);
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] = group.parts()[i]->finish(y[i], {});
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const auto& part = *group.parts()[i];
+      y[i] = part.finish(part.adapted(y[i], x, context), {});
+    }
     return y;
   });
 }
 
 void cut_column_gathered(Linear& linear, const comm::Group& group, bool parallel_in_training) {
   cut_outputs(linear, group);
+  cut_gathered_adapter(linear, group);
   linear.forward.replace([&linear, group, parallel_in_training](const at::Tensor& x, const Context& context) {
-    const auto y = linear.finish(column_products(x, {{linear.weight, linear.bias}}, group).front(), {});
+    const auto product = column_products(x, {{linear.weight, linear.bias}}, group).front();
+    const auto y = linear.finish(linear.adapted(product, x, context), {});
     if (parallel_in_training && context.training) return y;
     return gather_last_dim(y, linear.options().out, linear.options().out_unit, group);
   });
@@ -80,8 +91,10 @@ void cut_column_gathered(Linear& linear, const comm::Group& group, bool parallel
 void cut_row(Linear& linear, const ParallelContext& how) {
   const auto& o = linear.options();
   const auto& group = how.groups.tensor;
-  linear.cut("weight", kIn, {units_of(o.in, o.in_unit, group)}, group.axis());
-  linear.forward.replace([&linear, how](const at::Tensor& x, const Context&) {
+  const auto mine = units_of(o.in, o.in_unit, group);
+  linear.cut("weight", kIn, {mine}, group.axis());
+  cut_row_adapter(linear, mine, how.groups);
+  linear.forward.replace([&linear, how](const at::Tensor& x, const Context& context) {
     *how.features = {};
     if (x.size(-1) != linear.weight.size(kIn))
       throw ConfigError(fmt::format(
@@ -89,7 +102,7 @@ void cut_row(Linear& linear, const ParallelContext& how) {
           "the role attention or column_parallel, and its in_unit must be that layer's out_unit (for attention: the "
           "head size)",
           linear.path(), linear.weight.size(kIn), x.size(-1)));
-    const auto y = row_product(x, linear.weight, how.groups);
+    const auto y = linear.adapted(row_product(x, linear.weight, how.groups), x, context);
     const bool sums = linear.bias.defined() && reuses_tensor(how.groups.mode);
     return linear.finish(y, sums ? sum_gradients({linear.bias}, how.groups.tensor).front() : linear.bias);
   });

@@ -19,6 +19,8 @@ void cut_column_gathered(nn::Linear& linear, const comm::Group& group, bool para
 /// The role row_parallel.
 void cut_row(nn::Linear& linear, const ParallelContext& how);
 
+/// x W^T, summed over the ranks: x [..., part of in] -> this rank's slice of the tokens, or all of them.
+at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const ParallelGroups& groups);
 /// The products of x with each branch. If ranks hold slices of x, they are all-gathered or passed around the ring.
 std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<Branch>& branches, const nn::Context& context,
                                  const ParallelGroups& groups);

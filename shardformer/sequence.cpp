@@ -10,7 +10,9 @@
 #include "core/base/error.h"
 #include "core/nn/attention.h"
 #include "core/nn/block.h"
+#include "core/nn/lora.h"
 #include "core/nn/tokens.h"
+#include "shardformer/lora.h"
 #include "shardformer/match.h"
 #include "shardformer/slices.h"
 
@@ -34,6 +36,7 @@ void with_summed_gradients(nn::Unary& layer, const comm::Group& group, const std
 }
 
 void token_wise(nn::Unary& layer, const comm::Group& group, bool sums) {
+  if (const auto* linear = dynamic_cast<const nn::Linear*>(&layer)) cut_token_wise_adapter(*linear, group, sums);
   if (auto* dropout = dynamic_cast<nn::Dropout*>(&layer))
     return dropout->mask_slice.replace([group](const at::Tensor& x, const Context& context) {
       return nn::Dropout::slice_from(x, local_tokens(context.tokens, group).begin);
@@ -100,6 +103,13 @@ std::string validate_sequence_policy(nn::Model& model, const nn::Policy& policy)
     if (attention != nullptr || row.role == nn::TensorRole::column_parallel)
       for (const auto& parameter : layer.parameters()) known.insert(parameter.unsafeGetTensorImpl());
   });
+  for (const auto* linear : nn::adapted_layers(model)) {  // treated as their layers
+    const auto& adapter = *linear->adapter();
+    for (const nn::Layer* part :
+         {static_cast<const nn::Layer*>(adapter.a.get()), static_cast<const nn::Layer*>(adapter.b.get()),
+          static_cast<const nn::Layer*>(adapter.dropout.get())})
+      know(*part);
+  }
   constexpr const char* kSilent =
       "the policy does not say whether \"{}\" sees slices of the tokens; give its layer the role token_wise, or whole";
   for (const auto& item : model.named_parameters())

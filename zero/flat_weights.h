@@ -32,7 +32,7 @@ namespace trireme::zero {
 
 struct FlatWeightsOptions {
   at::ScalarType working = at::kFloat;  ///< dtype of the layers' weights
-  at::ScalarType master = at::kFloat;   ///< dtype that the optimizer updates
+  at::ScalarType master = at::kFloat;   ///< dtype that the optimizer updates; frozen weights have the working dtype
   c10::Device device = at::kCPU;
   std::uint64_t seed = 0;  ///< of the initial values
   bool pin = true;         ///< use pinned host memory beside a GPU, so that copies are asynchronous
@@ -103,6 +103,7 @@ class FlatWeights {
  private:
   void make_buffers();
   [[nodiscard]] at::Tensor make_part(std::size_t bucket) const;
+  /// The part itself, if its weights are frozen or need no master of another dtype or device.
   [[nodiscard]] at::Tensor make_master(std::size_t bucket) const;
   [[nodiscard]] at::Tensor on_host(std::int64_t size, at::ScalarType dtype) const;
   void fill_masters(const std::vector<nn::Declaration>& parameters);

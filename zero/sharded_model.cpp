@@ -4,16 +4,17 @@
 
 #include <utility>
 
+#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/train_state.h"
-#include "core/checkpoint/weights.h"
 #include "core/nn/block.h"
 
 namespace trireme::zero {
 
 void freeze(nn::Model& model, const optim::OptimizerOptions& options) {
   std::vector<optim::NamedTensor> named;
-  for (const auto& parameter : nn::declarations(model)) named.push_back({parameter.name, parameter.value});
-  for (const auto& parameter : nn::remote_declarations(model)) named.push_back({parameter.name, parameter.value});
+  for (const auto& declared : {nn::declarations(model), nn::remote_declarations(model)})
+    for (const auto& parameter : declared)
+      named.push_back({parameter.name, parameter.value, !parameter.value.requires_grad()});
   optim::make_groups(options, named);
 }
 
@@ -35,9 +36,8 @@ std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatW
                                           std::vector<Bucket> buckets, std::vector<Residency> residencies,
                                           const Log& log) {
   auto weights = std::make_unique<FlatWeights>(*source.model, std::move(buckets), std::move(residencies), options);
-  if (!source.weights.empty())
-    checkpoint::load_weights(source.weights, weights->slices(), source.head_prefix, log,
-                             checkpoint::other_tensors(*source.model));
+  checkpoint::load_weights_and_adapters(source.weights, source.adapters, weights->slices(), source.head_prefix, log,
+                                        checkpoint::other_tensors(*source.model));
   weights->copy_all_from_masters();
   weights->wait();
   return weights;

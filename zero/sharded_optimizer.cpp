@@ -29,8 +29,9 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
   // The user's patterns are matched once, against the whole model; the slots of a bucket are then assigned to groups by
   // name.
   std::vector<optim::NamedTensor> all;
-  for (const auto& leaf : weights.leaves()) all.push_back({leaf.name, leaf.value});
-  for (const auto& other : nn::remote_declarations(model.module())) all.push_back({other.name, other.value});
+  for (const auto& declared : {weights.leaves(), nn::remote_declarations(model.module())})
+    for (const auto& parameter : declared)
+      all.push_back({parameter.name, parameter.value, !parameter.value.requires_grad()});
   groups_ = optim::make_groups(options_, all);
   description_ = optim::make(options_, groups_)->describe();
   for (std::size_t g = 0; g < groups_.size(); ++g)

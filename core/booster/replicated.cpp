@@ -9,8 +9,8 @@
 #include "core/base/random.h"
 #include "core/booster/kernel_choice.h"
 #include "core/booster/partial_recompute.h"
+#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/train_state.h"
-#include "core/checkpoint/weights.h"
 #include "core/nn/block.h"
 #include "core/nn/recompute.h"
 #include "core/shard/norm.h"
@@ -20,7 +20,7 @@ namespace {
 
 std::vector<optim::NamedTensor> named_tensors(const std::vector<nn::Parameter>& parameters) {
   std::vector<optim::NamedTensor> named;
-  for (const auto& p : parameters) named.push_back({p.name, p.value});
+  for (const auto& p : parameters) named.push_back({p.name, p.value, !p.value.requires_grad()});
   return named;
 }
 
@@ -33,9 +33,8 @@ std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOpt
   auto parameters = nn::parameters(*source.model);
   // Marks frozen parameters before a reducer expects gradients for them.
   optim::make_groups(options.optimizer, named_tensors(parameters));
-  if (!source.weights.empty())
-    checkpoint::load_weights(source.weights, parameters, source.head_prefix, log,
-                             checkpoint::other_tensors(*source.model));
+  checkpoint::load_weights_and_adapters(source.weights, source.adapters, parameters, source.head_prefix, log,
+                                        checkpoint::other_tensors(*source.model));
   return parameters;
 }
 

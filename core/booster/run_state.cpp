@@ -62,6 +62,14 @@ std::set<std::string> remote_parameters(Boosted& run) {
   return names;
 }
 
+/// Frozen weights have the working dtype where trained ones have a master, so that their dtype depends on the layout.
+std::set<std::string> frozen_parameters(Boosted& run) {
+  std::set<std::string> names;
+  for (const auto& parameter : nn::declarations(run.model->module()))
+    if (!parameter.value.requires_grad()) names.insert(parameter.name);
+  return names;
+}
+
 constexpr const char* kLossScale = "loss_scale";  ///< in the metadata of an optimizer's file
 
 }  // namespace
@@ -107,7 +115,7 @@ void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log)
     log.warn("{}: has none of the model's buffers (running statistics); they start from their initial values",
              stored.folder());
   for (const auto& buffer : remote_buffers) remote.insert(buffer.placement.name);
-  stored.restore_weights(std::move(state), remote);
+  stored.restore_weights(std::move(state), remote, frozen_parameters(run));
   run.model->weights_changed();
   stored.restore_optimizer(run.optimizer->state(), remote);
   restore_scaler(run.optimizer->scaler(), stored.record().loss_scale);

@@ -173,16 +173,19 @@ at::Tensor converted(const at::Tensor& value, const StoredEntry& entry) {
   return out;
 }
 
-SliceSource::SliceSource(const std::vector<shard::Slice>& slices, comm::Mesh& mesh, std::optional<at::ScalarType> dtype)
-    : assembly_(slices, mesh) {
+SliceSource::SliceSource(const std::vector<shard::Slice>& slices, comm::Mesh& mesh, std::optional<at::ScalarType> dtype,
+                         ChangeTensor change)
+    : assembly_(slices, mesh), change_(std::move(change)) {
   for (const auto& [name, shape, own, transposed] : assembly_.entries())
     entries_.push_back({name, transposed ? std::vector<std::int64_t>(shape.rbegin(), shape.rend()) : shape,
                         dtype && c10::isFloatingType(own) ? *dtype : own});
 }
 
 at::Tensor SliceSource::value(std::size_t entry) const {
-  const auto full = assembly_.collect(entry);
-  return converted(assembly_.entries()[entry].stored_transposed ? full.t() : full, entries_[entry]);
+  const auto& what = assembly_.entries()[entry];
+  auto full = assembly_.collect(entry);
+  if (change_) full = change_(what.name, full);
+  return converted(what.stored_transposed ? full.t() : full, entries_[entry]);
 }
 
 void SliceSource::serve() const {

@@ -68,11 +68,15 @@ FileDigest write_safetensors(const std::string& path, const std::vector<NamedVal
 /// The tensor in the entry's dtype. @throws CheckpointError for values that are beyond the range of the dtype
 at::Tensor converted(const at::Tensor& value, const StoredEntry& entry);
 
+/// Returns what is written in place of a full tensor, of the same shape and dtype. Called on rank 0.
+using ChangeTensor = std::function<at::Tensor(const std::string& name, const at::Tensor& full)>;
+
 /// The full tensors of all ranks' slices, in the layout and the dtypes of a file.
 class SliceSource {
  public:
   /// Collective over the mesh's world. `dtype`: of floating tensors; unset: that of the slices.
-  SliceSource(const std::vector<shard::Slice>& slices, comm::Mesh& mesh, std::optional<at::ScalarType> dtype = {});
+  SliceSource(const std::vector<shard::Slice>& slices, comm::Mesh& mesh, std::optional<at::ScalarType> dtype = {},
+              ChangeTensor change = {});
   /// On rank 0 all of them; on other ranks those for which rank 0 needs this rank.
   [[nodiscard]] const std::vector<StoredEntry>& entries() const { return entries_; }
   /// On rank 0: the tensor, in host memory. Rank 0 must ask for each once, in file_order(), while the other ranks
@@ -83,6 +87,7 @@ class SliceSource {
  private:
   shard::Assembly assembly_;
   std::vector<StoredEntry> entries_;
+  ChangeTensor change_;
 };
 
 /// Writes the full tensors from all ranks' slices; rank 0 writes and holds one full tensor at a time. Returns the

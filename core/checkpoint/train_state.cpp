@@ -280,7 +280,10 @@ std::string Checkpoint::best() const {
 }
 
 void restore_slices(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
-                    const char* what) {
+                    const char* what, const std::set<std::string>& converted) {
+  const auto same_type = [&](const std::string& name, at::ScalarType stored, at::ScalarType here) {
+    return stored == here || (converted.count(name) != 0 && c10::isFloatingType(stored) && c10::isFloatingType(here));
+  };
   std::vector<std::string> wrong;
   std::set<std::string> known;
   for (const auto& [placement, value] : values) {
@@ -288,7 +291,8 @@ void restore_slices(const SafeTensors& file, std::vector<shard::Slice> values, c
     const auto found = file.tensors().find(placement.name);
     if (found == file.tensors().end())
       wrong.push_back(fmt::format("{} is not in the checkpoint", placement.name));
-    else if (found->second.shape != placement.stored_shape() || found->second.dtype != value.scalar_type())
+    else if (found->second.shape != placement.stored_shape() ||
+             !same_type(placement.name, found->second.dtype, value.scalar_type()))
       wrong.push_back(fmt::format("{} is {} [{}] here and {} [{}] in the checkpoint", placement.name,
                                   c10::getDtypeNames(value.scalar_type()).first,
                                   fmt::join(placement.stored_shape(), ", "),

@@ -59,11 +59,12 @@ struct CheckpointContents {
 };
 
 /// Fills the values with their slices of a file's tensors, bitwise equal. Names, shapes and dtypes must match the
-/// file's. `remote`: names of the model's parameters that other ranks restore. `what` names the tensors in errors:
-/// "parameters".
+/// file's. `remote`: names of the model's parameters that other ranks restore. `converted`: names of floating-point
+/// tensors whose dtype may be another, such as frozen weights, which have no master. `what` names the tensors in
+/// errors: "parameters".
 /// @throws CheckpointError that lists the differences; nothing has changed then.
 void restore_slices(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
-                    const char* what);
+                    const char* what, const std::set<std::string>& converted = {});
 
 /// Both lists, named as in checkpoints. A state tensor that has the shape of its parameter's slice gets the parameter's
 /// placement; other state tensors are whole.
@@ -105,8 +106,9 @@ class Checkpoint {
   /// The file with the weights of the best epoch so far; "" when the run had none.
   [[nodiscard]] std::string best() const;
   /// See restore_slices().
-  void restore_weights(std::vector<shard::Slice> values, const std::set<std::string>& remote = {}) const {
-    restore_slices(weights_, std::move(values), remote, "parameters");
+  void restore_weights(std::vector<shard::Slice> values, const std::set<std::string>& remote = {},
+                       const std::set<std::string>& converted = {}) const {
+    restore_slices(weights_, std::move(values), remote, "parameters", converted);
   }
   void restore_optimizer(std::vector<shard::Slice> values, const std::set<std::string>& remote = {}) const {
     restore_slices(optimizer_, std::move(values), remote, "optimizer's tensors");

@@ -18,6 +18,7 @@
 #include "core/checkpoint/stored_names.h"
 #include "core/checkpoint/weights_source.h"
 #include "core/nn/block.h"
+#include "core/nn/lora.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -82,6 +83,7 @@ Fits fit(const std::vector<nn::Parameter>& parameters, const StoredNames& names,
     const auto& shape = parameter.placement.shape;
     Fit found{&parameter, names.find(parameter.name), {}};
     out.known.insert(found.stored.name);
+    if (found.stored.file == nullptr && others.optional.count(parameter.name) != 0) continue;
     if (found.stored.file == nullptr) {
       (head ? out.newly_initialized : out.missing)
           .push_back(names.naming() == nullptr ? parameter.name
@@ -105,7 +107,7 @@ Fits fit(const std::vector<nn::Parameter>& parameters, const StoredNames& names,
 }
 
 /// @throws CheckpointError when a tensor is missing or does not fit
-void check_fits(const Fits& found, const std::string& path) {
+void check_fits(const Fits& found, const std::string& path, bool are_adapters) {
   if (found.missing.empty() && found.misfits.empty()) return;
   std::string text;
   if (!found.missing.empty())
@@ -113,6 +115,9 @@ void check_fits(const Fits& found, const std::string& path) {
                         text::first_few(found.missing));
   if (!found.misfits.empty())
     text += fmt::format("; {} do not fit: {}", found.misfits.size(), text::first_few(found.misfits));
+  if (are_adapters)
+    throw CheckpointError(
+        fmt::format("{}: these are not adapters of this model{}; check rank, target and train of [lora]", path, text));
   if (!fs::exists(beside_weights(path, kModelConfig)))
     text += "; there is no config.json beside them, so the model has the sizes of [model]";
   throw CheckpointError(
@@ -145,6 +150,22 @@ void check_depth(const std::vector<std::string>& unused, const std::set<std::str
       "{}: {} of layers that this model does not have: {}; set the model's number of layers in [model] to "
       "that of the weights, or choose weights of this size",
       path, text::quantity(static_cast<std::int64_t>(of_layers.size()), "tensor"), text::first_few(of_layers)));
+}
+
+/// @throws CheckpointError when the unused tensors are adapters, or the file must not have unused ones
+void check_adapters(const std::vector<std::string>& unused, const std::string& path, bool are_adapters) {
+  if (are_adapters && !unused.empty())
+    throw CheckpointError(
+        fmt::format("{}: {} of layers that have no adapters here: {}; check target and train of "
+                    "[lora]",
+                    path, text::quantity(static_cast<std::int64_t>(unused.size()), "tensor"), text::first_few(unused)));
+  const auto adapter = std::find_if(unused.begin(), unused.end(),
+                                    [](const auto& name) { return name.find(".lora_A.") != std::string::npos; });
+  if (adapter != unused.end())
+    throw CheckpointError(
+        fmt::format("{}: these weights have adapters ({}), but the model has none; add the section [lora] with which "
+                    "they were trained",
+                    path, *adapter));
 }
 
 /// Reads the buffers that the file has, and warns of the others.
@@ -227,6 +248,8 @@ OtherTensors other_tensors(nn::Model& model) {
                    .redundant = model.redundant_tensors(),
                    .remote = nn::remote_declarations(model),
                    .buffers = nn::buffers(model)};
+  for (const auto* layer : nn::adapted_layers(model))
+    for (const char* part : {"lora_A", "lora_B"}) out.optional.insert(fmt::format("{}.{}.weight", layer->path(), part));
   for (auto& buffer : nn::remote_buffers(model)) out.buffers.push_back(std::move(buffer));
   return out;
 }
@@ -244,7 +267,9 @@ nlohmann::json read_beside_weights(const std::string& folder_or_file, const std:
 bool has_head(const std::string& folder_or_file, nn::Model& model, const std::string& head_prefix) {
   const WeightsSource source(find_weights(folder_or_file));
   std::vector<std::string> names;
-  for (const auto& declaration : nn::declarations(model)) names.push_back(declaration.name);
+  const auto adapters = other_tensors(model).optional;
+  for (const auto& declaration : nn::declarations(model))
+    if (adapters.count(declaration.name) == 0) names.push_back(declaration.name);
   const auto namings = model.namings();
   const StoredNames stored(source, names, head_prefix, namings);
   return std::any_of(names.begin(), names.end(), [&](const auto& name) {
@@ -258,12 +283,15 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
   const WeightsSource source(path);
   auto parameters = local_parameters;
   for (const auto& other : others.remote) parameters.push_back({other.name, {}, other.placement});
-  std::vector<std::string> all_names;
-  for (const auto& parameter : parameters) all_names.push_back(parameter.name);
-  const StoredNames names(source, all_names, head_prefix, others.namings);
+  std::vector<std::string> all_names, needed;
+  for (const auto& parameter : parameters) {
+    all_names.push_back(parameter.name);
+    if (others.optional.count(parameter.name) == 0) needed.push_back(parameter.name);
+  }
+  const StoredNames names(source, needed, head_prefix, others.namings);
 
   auto found = fit(parameters, names, head_prefix, others);
-  check_fits(found, path);
+  check_fits(found, path, others.are_adapters);
   std::set<std::string> kinds;
   for (const auto& name : all_names)
     if (head_prefix.empty() || !name.starts_with(head_prefix)) kinds.insert(without_numbers(names.find(name).name));
@@ -275,6 +303,7 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
   for (auto& name : source.names())
     if (found.known.count(name) == 0 && !is_redundant(name, source, names, others.redundant, log))
       unused.push_back(std::move(name));
+  check_adapters(unused, path, others.are_adapters);
   check_depth(unused, kinds, path);
 
   const at::NoGradGuard no_grad;
@@ -284,8 +313,9 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
 }
 
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
-                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh, const ExportFormat& format) {
-  const SliceSource source(weights, mesh, format.dtype);
+                        const std::map<std::string, std::string>& texts, comm::Mesh& mesh, const ExportFormat& format,
+                        const ChangeTensor& change) {
+  const SliceSource source(weights, mesh, format.dtype, change);
   if (mesh.world().rank() == 0)
     return write_model(
         folder, source.entries(), [&](std::size_t i) { return source.value(i); }, format, texts);

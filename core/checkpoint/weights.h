@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ struct OtherTensors {
   std::vector<nn::RedundantTensor> redundant{};  ///< nn::Model::redundant_tensors()
   std::vector<nn::Declaration> remote{};  ///< held by other ranks only; every rank reports the same about the file
   std::vector<shard::Slice> buffers{};    ///< of all blocks
+  /// Parameters that keep their values if the file lacks them: adapters (core/nn/lora.h), which base models lack.
+  std::set<std::string> optional{};
+  bool are_adapters = false;  ///< the file must not have tensors that the model lacks
 };
 OtherTensors other_tensors(nn::Model& model);
 
@@ -62,6 +66,6 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
 /// rank 0's file, and an empty one on other ranks.
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
                         const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
-                        const ExportFormat& format = {});
+                        const ExportFormat& format = {}, const ChangeTensor& change = {});
 
 }  // namespace trireme::checkpoint

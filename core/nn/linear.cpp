@@ -5,9 +5,11 @@
 #include <ATen/ops/linear.h>
 
 #include <cmath>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/nn/fused.h"
+#include "core/nn/lora.h"
 
 namespace trireme::nn {
 
@@ -23,14 +25,28 @@ Linear::Linear(const Options& options) : options_(options) {
   if (options.bias) declare("bias", bias, {options.out}, options.uniform ? within_bound : Init::zeros());
 }
 
-at::Tensor Linear::compute(const at::Tensor& x, const Context&) {
+void Linear::set_adapter(std::shared_ptr<const LoraAdapter> adapter) {
+  adapter_ = std::move(adapter);
+  const auto add = [&](const std::string& name, const std::shared_ptr<Unary>& part) {
+    register_module(name, part)->set_path(path() + "." + name);
+  };
+  add("lora_A", adapter_->a);
+  add("lora_B", adapter_->b);
+  add("lora_dropout", adapter_->dropout);
+}
+
+at::Tensor Linear::adapted(const at::Tensor& product, const at::Tensor& x, const Context& context) const {
+  return adapter_ ? product + adapter_->b->forward(adapter_->reduce(x, context), context) : product;
+}
+
+at::Tensor Linear::compute(const at::Tensor& x, const Context& context) {
   if (x.size(-1) != weight.size(1))
     throw ConfigError(fmt::format(
         "\"{}\" takes {} features, but got {}: the layer before it has another width, or the policy splits "
         "that layer over ranks (attention, column_parallel) and does not give this one the role row_parallel",
         path(), weight.size(1), x.size(-1)));
   const auto deferred = deferred_bias(x);
-  return finish(at::linear(x, weight, deferred.defined() ? at::Tensor() : bias), deferred);
+  return finish(adapted(at::linear(x, weight, deferred.defined() ? at::Tensor() : bias), x, context), deferred);
 }
 
 at::Tensor Linear::deferred_bias(const at::Tensor& x) const {

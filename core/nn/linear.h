@@ -8,6 +8,8 @@
 
 namespace trireme::nn {
 
+struct LoraAdapter;
+
 /// weight [out, in], bias [out]; x [..., in] -> [..., out]: x W^T + b, or the activation of that.
 class Linear : public Unary {
  public:
@@ -35,6 +37,13 @@ class Linear : public Unary {
   /// Whether bias and an exact GELU run as one step.
   void fuse(bool on) { fused_ = on; }
 
+  /// Gives the layer a low-rank addition to its weight (core/nn/lora.h), as children lora_A, lora_B and lora_dropout.
+  void set_adapter(std::shared_ptr<const LoraAdapter> adapter);
+  /// Null when the layer has none.
+  [[nodiscard]] const LoraAdapter* adapter() const { return adapter_.get(); }
+  /// The product x W^T with what the adapter adds to it, if there is one. Goes before finish().
+  [[nodiscard]] at::Tensor adapted(const at::Tensor& product, const at::Tensor& x, const Context& context) const;
+
   at::Tensor weight, bias;  ///< bias is undefined without one
 
  protected:
@@ -43,6 +52,7 @@ class Linear : public Unary {
  private:
   Options options_;
   bool fused_ = false;
+  std::shared_ptr<const LoraAdapter> adapter_;
 };
 
 /// weight [size] starts as ones, bias [size] as zeros. Mean and variance are over the last dim.

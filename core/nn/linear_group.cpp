@@ -1,11 +1,13 @@
 #include "core/nn/linear_group.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/linear.h>
 
 #include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/lora.h"
 
 namespace trireme::nn {
 namespace {
@@ -38,6 +40,7 @@ void LinearGroup::cut(const std::vector<shard::Range>& rows, const std::string& 
   const auto cut_layer = [&](Linear& layer, const std::vector<shard::Range>& ranges) {
     layer.cut("weight", 0, ranges, axis);
     if (layer.options().bias) layer.cut("bias", 0, ranges, axis);
+    if (layer.adapter() != nullptr) layer.adapter()->b->cut("weight", 0, ranges, axis);
   };
   std::vector<shard::Range> ranges;
   std::int64_t begin = 0;  // of the output in the fused layer
@@ -71,19 +74,41 @@ std::vector<at::Tensor> LinearGroup::parameters() const {
   return out;
 }
 
+std::vector<LinearGroup::OutputAdapter> LinearGroup::adapters() const {
+  std::vector<OutputAdapter> out;
+  for (const auto& part : parts_) {
+    const auto* adapter = part->adapter();
+    out.push_back({adapter, adapter == nullptr ? at::Tensor() : adapter->b->weight});
+  }
+  if (!fused()) return out;
+  const auto whole = std::exchange(out, std::vector<OutputAdapter>(sizes_.size())).front();
+  if (whole.of == nullptr) return out;
+  const auto rows = whole.weight.split_with_sizes(sizes_, 0);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = {whole.of, rows[i]};
+  return out;
+}
+
 std::vector<at::Tensor> LinearGroup::split(const at::Tensor& y) const { return y.split_with_sizes(sizes_, -1); }
 
 std::vector<at::Tensor> LinearGroup::compute(const at::Tensor& x, const Context& context, std::int64_t leading) const {
-  const auto first = [&] { return leading == 0 ? x : x.narrow(1, 0, leading); };
+  const auto read = [&](const at::Tensor& all, std::size_t output) {
+    return leading == 0 || output > 0 ? all : all.narrow(1, 0, leading);
+  };
   std::vector<at::Tensor> out;
   if (!fused()) {
-    for (const auto& part : parts_) out.push_back(part->forward(out.empty() ? first() : x, context));
+    for (const auto& part : parts_) out.push_back(part->forward(read(x, out.size()), context));
     return out;
   }
   const auto& layer = *parts_.front();
   if (leading == 0) return split(layer.forward(x, context));
-  for (const auto& [weight, bias] : weights())
-    out.push_back(layer.finish(at::linear(out.empty() ? first() : x, weight, bias), {}));
+  const auto reduced = layer.adapter() == nullptr ? at::Tensor() : layer.adapter()->reduce(x, context);
+  const auto added = adapters();
+  for (const auto& [weight, bias] : weights()) {
+    const auto i = out.size();
+    auto y = at::linear(read(x, i), weight, bias);
+    if (reduced.defined()) y = y + at::linear(read(reduced, i), added[i].weight);
+    out.push_back(layer.finish(std::move(y), {}));
+  }
   return out;
 }
 

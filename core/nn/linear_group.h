@@ -35,6 +35,12 @@ class LinearGroup {
   /// The local weight and bias of each output.
   [[nodiscard]] std::vector<Weights> weights() const;
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
+  /// The adapter of each output's layer, and the rows of B for the output that this rank holds.
+  struct OutputAdapter {
+    const LoraAdapter* of = nullptr;  ///< null when the layer has none
+    at::Tensor weight;                ///< [features that this rank holds, r]
+  };
+  [[nodiscard]] std::vector<OutputAdapter> adapters() const;
   /// Splits y [..., local features of all outputs] along its last dim into one tensor for each output.
   [[nodiscard]] std::vector<at::Tensor> split(const at::Tensor& y) const;
 

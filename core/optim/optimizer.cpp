@@ -157,8 +157,8 @@ std::vector<ParamGroup> make_groups(const OptimizerOptions& options, const std::
     add(text::join(group.parameters) + " ", group.weight_decay.value_or(options.weight_decay), group.lr_scale);
   }
   add("", options.weight_decay, 1);
-  for (const auto& [name, value] : parameters) {
-    if (any_matches(options.freeze, name)) {
+  for (const auto& [name, value, frozen] : parameters) {
+    if (frozen || any_matches(options.freeze, name)) {
       value.requires_grad_(false);
       continue;
     }

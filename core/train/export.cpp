@@ -9,21 +9,21 @@
 #include <utility>
 
 #include "core/booster/precision.h"
+#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/checkpoint/weights.h"
 
 namespace trireme::train {
 
 namespace fs = std::filesystem;
 
-/// Makes the file the model of a folder, without a copy, and returns its path there.
-static std::string link_model(const std::string& dir, const std::string& file,
+/// Makes the file that of a folder, by this name and without a copy, and returns its path there.
+static std::string link_model(const std::string& dir, const std::string& file, const char* name,
                               const std::map<std::string, std::string>& texts) {
   checkpoint::make_folder(dir);
-  auto linked = (fs::path(dir) / checkpoint::kModelTensors).string();
+  auto linked = (fs::path(dir) / name).string();
   checkpoint::link_file(file, linked);
-  checkpoint::remove_other_models(dir, {checkpoint::kModelTensors});
-  for (const auto& [name, text] : texts) checkpoint::write_file((fs::path(dir) / name).string(), text);
+  checkpoint::remove_other_models(dir, {name});
+  for (const auto& [beside, text] : texts) checkpoint::write_file((fs::path(dir) / beside).string(), text);
   return linked;
 }
 
@@ -33,12 +33,22 @@ checkpoint::ExportFormat export_format(const RunSection& run) {
   return format;
 }
 
-BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::string> texts)
-    : dir_((fs::path(run_dir) / kBestModel).string()), texts_(std::move(texts)) {}
+checkpoint::FileDigest export_weights(const std::string& folder, Booster& booster, Boosted& run,
+                                      const std::map<std::string, std::string>& texts, bool adapters,
+                                      const checkpoint::ExportFormat& format) {
+  const auto state = run.model->state_dict();
+  return adapters ? checkpoint::save_adapters(folder, state, run.model->module(), texts, booster.mesh())
+                  : checkpoint::save_weights(folder, state, texts, booster.mesh(), format);
+}
+
+BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::string> texts, bool adapters)
+    : dir_((fs::path(run_dir) / kBestModel).string()), texts_(std::move(texts)), adapters_(adapters) {}
+
+const char* BestModel::file_name() const { return adapters_ ? checkpoint::kAdapterTensors : checkpoint::kModelTensors; }
 
 void BestModel::save(Booster& booster, Boosted& run) {
-  digest_ = checkpoint::save_weights(dir_, run.model->state_dict(), texts_, booster.mesh());
-  if (booster.mesh().world().rank() == 0) file_ = (fs::path(dir_) / checkpoint::kModelTensors).string();
+  digest_ = export_weights(dir_, booster, run, texts_, adapters_);
+  if (booster.mesh().world().rank() == 0) file_ = (fs::path(dir_) / file_name()).string();
 }
 
 void BestModel::take(Booster& booster, const std::string& file) {
@@ -48,15 +58,15 @@ void BestModel::take(Booster& booster, const std::string& file) {
     fs::remove_all(dir_, ignored);
     return;
   }
-  file_ = link_model(dir_, file, texts_);
+  file_ = link_model(dir_, file, file_name(), texts_);
   digest_ = checkpoint::digest_file(file_);
 }
 
 void BestModel::export_to(const std::string& dir, const checkpoint::ExportFormat& format,
                           const std::map<std::string, std::string>& texts) const {
   if (file_.empty()) return;
-  if (format.is_plain())
-    link_model(dir, file_, texts);
+  if (adapters_ || format.is_plain())
+    link_model(dir, file_, file_name(), texts);
   else
     checkpoint::export_file(file_, dir, format, texts);
 }
@@ -66,9 +76,10 @@ bool BestModel::load(Booster& booster, Boosted& run) const {
   const auto options = at::TensorOptions(at::kLong).device(world.device());
   auto bytes = at::full({}, static_cast<std::int64_t>(digest_.bytes), options);
   world.group().broadcast(bytes, 0);
-  const auto path = (fs::path(dir_) / checkpoint::kModelTensors).string();
+  const auto path = (fs::path(dir_) / file_name()).string();
   const at::NoGradGuard no_grad;
   auto state = run.model->state_dict();
+  if (adapters_) state = checkpoint::adapter_slices(state, run.model->module());
   std::error_code none;
   const auto size = fs::file_size(path, none);
   std::optional<checkpoint::SafeTensors> stored;

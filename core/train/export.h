@@ -1,6 +1,7 @@
-// The weights that a run exports, in Hugging Face's layout. RUN/model-best holds those of the best validation, by the
-// metric of train.best, in one file and as they are trained. RUN/model holds the last weights, or these, by run.export,
-// in the files and the dtype that run.export_shard_mb and run.export_dtype say. Each file is written atomically.
+// The weights that a run exports, in Hugging Face's layout; with [lora] its adapters, in PEFT's. RUN/model-best holds
+// those of the best validation, by the metric of train.best, in one file and as they are trained. RUN/model holds the
+// last weights, or these, by run.export, in the files and the dtype that run.export_shard_mb and run.export_dtype say.
+// Each file is written atomically.
 #pragma once
 
 #include <map>
@@ -18,11 +19,16 @@ inline constexpr const char* kBestModel = "model-best";
 /// The format of RUN/model.
 checkpoint::ExportFormat export_format(const RunSection& run);
 
+/// Saves the weights that the model has now, or only what is trained with adapters. Collective; rank 0 writes.
+checkpoint::FileDigest export_weights(const std::string& folder, Booster& booster, Boosted& run,
+                                      const std::map<std::string, std::string>& texts, bool adapters,
+                                      const checkpoint::ExportFormat& format = {});
+
 /// RUN/model-best. All members are collective over the world; rank 0 writes. @throws CheckpointError
 class BestModel {
  public:
-  /// `texts`: the files next to the tensors, by name.
-  BestModel(const std::string& run_dir, std::map<std::string, std::string> texts);
+  /// `texts`: the files next to the tensors, by name. `adapters`: only these are exported.
+  BestModel(const std::string& run_dir, std::map<std::string, std::string> texts, bool adapters);
   /// Saves the model's current weights as the best so far.
   void save(Booster& booster, Boosted& run);
   /// Sets the best weights so far to the file of a checkpoint. If `file` is "", there are none, and what a later epoch
@@ -40,8 +46,10 @@ class BestModel {
   [[nodiscard]] const checkpoint::FileDigest& digest() const { return digest_; }
 
  private:
+  [[nodiscard]] const char* file_name() const;
   std::string dir_, file_;
   std::map<std::string, std::string> texts_;
+  bool adapters_;
   checkpoint::FileDigest digest_;
 };
 

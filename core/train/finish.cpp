@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/adapters.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
+#include "core/train/lora.h"
 #include "core/train/pretrained.h"
 #include "core/train/run_folder.h"
 
@@ -65,12 +66,16 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   // Save before the test, so that an error in the test samples does not lose the training.
   const auto model = fmt::format("{}/{}", run.folder.dir(), kExportedModel);
   const auto format = export_format(p.config.run);
-  const auto texts = model_texts(p, format.dtype);
+  const auto texts = exported_texts(p, format.dtype);
   const bool exports_best = p.config.run.export_weights == "best" && run.state.best.epoch > 0;
   if (exports_best)
     run.best.export_to(model, format, texts);
   else
-    checkpoint::save_weights(model, run.boosted.model->state_dict(), texts, run.booster.mesh(), format);
+    export_weights(model, run.booster, run.boosted, texts, p.config.lora.has_value(), format);
+  if (p.config.lora && p.config.lora->merge)
+    checkpoint::save_merged(fmt::format("{}/{}", run.folder.dir(), kMergedModel), run.boosted.model->state_dict(),
+                            run.boosted.model->module(), fmt::format("{}/{}", model, checkpoint::kAdapterTensors),
+                            model_texts(p, format.dtype), run.booster.mesh(), format);
   RunResult result{.state = run.state,
                    .run_dir = run.folder.dir(),
                    .shown = p.shown,

@@ -8,6 +8,7 @@
 #include "core/base/text.h"
 #include "core/base/version.h"
 #include "core/nn/parameters.h"
+#include "core/train/lora.h"
 
 namespace trireme::train {
 namespace {
@@ -48,12 +49,13 @@ std::string run_line(const Prepared& p, Boosted& run) {
 std::string parameters_of(nn::Model& model, const std::vector<std::string>& freeze) {
   const auto count = nn::parameter_count(model);
   const auto text = text::quantity(count, "parameter");
-  if (freeze.empty()) return text;
   std::int64_t frozen = 0;
   for (const auto& declared : {nn::declarations(model), nn::remote_declarations(model)})
     for (const auto& [name, placement, init, value] : declared)
-      if (std::any_of(freeze.begin(), freeze.end(), [&](const auto& pattern) { return text::matches(name, pattern); }))
+      if (!value.requires_grad() ||
+          std::any_of(freeze.begin(), freeze.end(), [&](const auto& pattern) { return text::matches(name, pattern); }))
         frozen += placement.full_numel();
+  if (frozen == 0) return text;
   return fmt::format("{}: {} trained, {} frozen", text, text::thousands(count - frozen), text::thousands(frozen));
 }
 
@@ -82,7 +84,12 @@ void print_header(Console& console, const Prepared& p, Booster& booster, Boosted
   std::vector<std::pair<std::string, std::string>> lines{
       {"layout", fmt::format("{}   {}", booster.mesh().formula(), plugin_line(booster.plugin()))}};
   for (auto& note : run.model->report().notes) lines.emplace_back("", std::move(note));
-  lines.insert(lines.end(), {{"model", model}, {"data", data_line(p)}, {"run", run_line(p, run)}});
+  lines.emplace_back("model", model);
+  if (const auto& lora = p.config.lora) {
+    const auto from = p.adapters.empty() ? "" : fmt::format("; from {}", p.adapters);
+    lines.emplace_back("lora", adapters_line(*lora, run.model->module()) + from);
+  }
+  lines.insert(lines.end(), {{"data", data_line(p)}, {"run", run_line(p, run)}});
   if (const auto decay = p.config.train.ema_decay)
     lines.push_back({"average", fmt::format("of the weights, with decay {}: evaluated and exported", *decay)});
   console.header(versions_line(booster.mesh().world()), lines);

@@ -8,7 +8,6 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/precision.h"
-#include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/world.h"
 #include "core/config/location.h"
@@ -19,6 +18,7 @@
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/evaluate.h"
+#include "core/train/lora.h"
 #include "core/train/plugin_sections.h"
 #include "core/train/pretrained.h"
 
@@ -84,7 +84,7 @@ void check_device(const Prepared& p) {
 /// Weights that are evaluated must have a head. @throws CheckpointError
 void check_head(const Prepared& p, nn::Model& model) {
   const auto head = p.kind->head_prefix();
-  if (!p.weights.empty() && !head.empty() && !checkpoint::has_head(p.weights, model, head))
+  if (p.adapters.empty() && !p.weights.empty() && !head.empty() && !checkpoint::has_head(p.weights, model, head))
     throw CheckpointError(fmt::format(
         "{0}: no classifier head in these weights; train one first, from model.weights = \"{0}\"", p.weights));
 }
@@ -108,7 +108,8 @@ void resolve_steps(Prepared& p, bool trains) {
 /// Checks what the optimizer would otherwise reject on the ranks: name patterns.
 void check_optimizer(const Prepared& p, nn::Model& model) {
   std::vector<optim::NamedTensor> names;
-  for (const auto& parameter : nn::declarations(model)) names.push_back({parameter.name, at::empty({0})});
+  for (const auto& parameter : nn::declarations(model))
+    names.push_back({parameter.name, at::empty({0}), !parameter.value.requires_grad()});
   optim::make_groups(p.config.optimizer, names);
 }
 
@@ -132,7 +133,7 @@ void open_data(Prepared& p, bool evaluation, const Log& log, const std::vector<s
   p.data.train = p.data.validation = std::move(samples.data);
   p.data.info.source = p.config.data.name;
   p.data.info.spec = p.data.validation->spec();
-  p.data.info.spec.class_names = classes_of_weights(p.weights);
+  p.data.info.spec.class_names = classes_of_weights(p);
   p.data.info.spec.classes = static_cast<std::int64_t>(p.data.info.spec.class_names.size());
 }
 
@@ -227,19 +228,19 @@ void resolve_model(Prepared& p, bool evaluation) {
 
 }  // namespace
 
-static Prepared located(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log) {
+static Prepared begun(RunConfig config, const comm::LaunchInfo& launch, const Log& log) {
   Prepared p;
   p.config = std::move(config);
   p.launch = launch;
   p.log = log;
-  p.weights = checkpoint::locate_weights(weights.empty() ? p.config.model.weights : weights);
   return p;
 }
 
 Prepared prepare_generation(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights,
                             const Log& log) {
-  auto p = located(std::move(config), launch, weights, log);
+  auto p = begun(std::move(config), launch, log);
   config::with_location(p.config.root, [&] {
+    locate_all_weights(p, weights);
     p.kind = p.config.kinds.models.at(p.config.model.name);
     if (const auto& task = name_task(p); task != "causal_lm")
       throw ConfigError(
@@ -259,9 +260,10 @@ Prepared prepare_generation(RunConfig config, const comm::LaunchInfo& launch, co
 
 Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log,
                  const std::vector<std::string>& inputs) {
-  auto p = located(std::move(config), launch, weights, log);
+  auto p = begun(std::move(config), launch, log);
   const bool trains = weights.empty();  // an evaluation passes its weights as an argument
   config::with_location(p.config.root, [&] {
+    locate_all_weights(p, weights);
     p.plugin = configured_plugin(p.config);
     p.plugin->check(settings_of(p.config, *p.plugin, launch.size));
     check_device(p);

@@ -43,6 +43,7 @@ struct Prepared {
   std::shared_ptr<nn::ModelKind> kind;  ///< null in a program's run
   std::shared_ptr<void> model_options;  ///< resolved
   std::string weights;                  ///< the weights that the model starts from, or ""
+  std::string adapters;                 ///< the file with the adapters that it starts from, or ""
   TaskKind task_kind;                   ///< with its options
   std::shared_ptr<const Task> task;
   Metric best;   ///< decides which weights are the best; "loss" for the loss

@@ -2,7 +2,9 @@
 #include <utility>
 
 #include "core/data/dataset_around.h"
+#include "core/nn/block.h"
 #include "core/nn/side_inputs.h"
+#include "core/train/lora.h"
 #include "core/train/prepare.h"
 
 namespace trireme::train {
@@ -25,13 +27,19 @@ class CollatedDataset final : public data::DatasetAround {
 };
 
 ModelSource source_of_kind(const Prepared& p) {
-  ModelSource source{.model = p.kind->make(p.model_options.get()),
-                     .weights = p.weights,
+  ModelSource source{.weights = p.weights,
+                     .adapters = p.adapters,
                      .head_prefix = p.kind->head_prefix(),
                      .policy = p.kind->policy(p.model_options.get())};
+  source.make = [kind = p.kind, options = p.model_options, lora = p.config.lora, policy = source.policy] {
+    std::shared_ptr<nn::Model> model = kind->make(options.get());
+    if (lora) add_adapters(*model, *lora, kind->head_prefix(), policy);
+    return model;
+  };
+  source.model = source.make();
+  if (p.config.lora) source.options = adapter_options(*p.config.lora);
   for (const auto& field : p.kind->fields().fields)
     source.options["model." + field.key] = config::to_toml(field.get(p.model_options.get()));
-  source.make = [kind = p.kind, options = p.model_options] { return kind->make(options.get()); };
   return source;
 }
 

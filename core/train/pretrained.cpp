@@ -8,6 +8,7 @@
 #include "core/booster/precision.h"
 #include "core/checkpoint/weights.h"
 #include "core/data/relabel.h"
+#include "core/train/lora.h"
 
 namespace trireme::train {
 namespace {
@@ -35,10 +36,17 @@ bool are_given(const std::vector<std::string>& names) {
   return !names.empty();
 }
 
-std::vector<std::string> labels_beside(const std::string& weights) {
-  return stored_labels(checkpoint::read_beside_weights(weights),
-                       checkpoint::beside_weights(weights, checkpoint::kModelConfig));
-}
+/// A model's configuration: beside its weights, or beside the adapters that were trained on them.
+struct StoredConfig {
+  explicit StoredConfig(const Prepared& p)
+      : path(p.adapters.empty() ? checkpoint::beside_weights(p.weights, checkpoint::kModelConfig)
+                                : checkpoint::beside_weights(p.adapters, kAdaptedModelConfig)),
+        json(p.adapters.empty() ? checkpoint::read_beside_weights(p.weights)
+                                : checkpoint::read_beside_weights(p.adapters, kAdaptedModelConfig)) {}
+  [[nodiscard]] std::vector<std::string> labels() const { return stored_labels(json, path); }
+  std::string path;
+  nlohmann::json json;  ///< null when there is none
+};
 
 std::string numbered(const std::vector<std::string>& classes) {
   std::vector<std::string> out;
@@ -63,7 +71,7 @@ const char* torch_name(at::ScalarType dtype) {
 
 void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
   if (p.weights.empty()) return;
-  const auto names = labels_beside(p.weights);
+  const auto names = StoredConfig(p).labels();
   const auto& classes = p.data.info.spec.class_names;
   if (!are_given(names) || classes.empty() || names == classes) return;
   if (data::is_reordering(classes, names)) {
@@ -87,19 +95,19 @@ bool has_only_labels(const nlohmann::json& stored) {
   return true;
 }
 
-std::vector<std::string> classes_of_weights(const std::string& weights) {
-  auto names = labels_beside(weights);
+std::vector<std::string> classes_of_weights(const Prepared& p) {
+  const StoredConfig stored(p);
+  auto names = stored.labels();
   if (!names.empty()) return names;
-  const auto path = checkpoint::beside_weights(weights, checkpoint::kModelConfig);
-  if (checkpoint::read_beside_weights(weights).is_null())
+  if (stored.json.is_null())
     throw CheckpointError(
         fmt::format("{}: nothing names the classes of these weights, so nothing can be predicted; write {} with the "
                     "names of all classes by their numbers: {{\"id2label\": {{\"0\": \"NAME\", ...}}}}",
-                    weights, path));
+                    p.adapters.empty() ? p.weights : p.adapters, stored.path));
   throw CheckpointError(
       fmt::format("{}: says no classes (id2label), so nothing can be predicted with these weights; add it, or use "
                   "weights that Trireme or transformers has exported",
-                  path));
+                  stored.path));
 }
 
 std::map<std::string, std::string> model_texts(const Prepared& p, std::optional<at::ScalarType> dtype) {

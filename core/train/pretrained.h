@@ -24,9 +24,10 @@ void adopt_labels(Prepared& prepared, bool evaluation, const Log& log);
 /// has the sizes of [model].
 bool has_only_labels(const nlohmann::json& stored);
 
-/// The names of the weights' classes, from id2label in their config.json, with "LABEL_0" where that is the name.
+/// The names of the classes of the weights or adapters, from id2label in their config.json, with "LABEL_0" where that
+/// is the name.
 /// @throws CheckpointError when they have none
-std::vector<std::string> classes_of_weights(const std::string& weights);
+std::vector<std::string> classes_of_weights(const Prepared& prepared);
 
 /// The files next to an exported model's tensors, by name. `dtype`: of these; unset: that of the training.
 std::map<std::string, std::string> model_texts(const Prepared& prepared, std::optional<at::ScalarType> dtype = {});

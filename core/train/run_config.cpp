@@ -246,9 +246,13 @@ RunConfig from_table(Table root, Kinds kinds) {
     config.model = reader.model_section(config.model_keys);
   else
     config.model_keys = section_of(config.root, "model");
+  if (config.root.table("lora") != nullptr) config.lora = reader.whole_section(lora_fields());
   if (config.root.table("data") != nullptr) require_data(config);
   config.train = reader.train_section(config.task_keys);
   config.optimizer = reader.optimizer_section();
+  if (config.lora && !config.optimizer.freeze.empty())
+    fail(config.root.table("optimizer"), "freeze",
+         "conflicts with [lora], which freezes all weights but the adapters and the modules of lora.train; remove it");
   config.schedule = reader.open_section(schedule_section_fields(), config.kinds.schedules, &ScheduleSection::curve);
   config.parallel = reader.whole_section(parallel_fields());
   const auto parallel = section_of(config.root, "parallel");
@@ -287,6 +291,7 @@ std::string print(const RunConfig& config, const TaskKind* task, const std::stri
   std::string out = config::print_section(run_fields(), &config.run);
   out += "\n" + config::print_section(model_fields(), &config.model) +
          (model_rows.empty() ? as_written(config.model_keys) : model_rows);
+  if (config.lora) out += "\n" + config::print_section(lora_fields(), &*config.lora);
   out += "\n" + config::print_section(data_fields(), &config.data) + rows_of(config.data.source);
   out += "\n" + config::print_section(train_section_fields(), &config.train) +
          (task == nullptr ? as_written(config.task_keys) : rows_of(task->make));

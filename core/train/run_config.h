@@ -12,6 +12,7 @@
 #include "core/booster/train_options.h"
 #include "core/config/table.h"
 #include "core/data/loader.h"
+#include "core/nn/lora_options.h"
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/kinds.h"
@@ -41,6 +42,12 @@ struct RunSection {
 struct ModelSection {
   std::string name = "vit";
   std::string weights = "";
+};
+
+/// [lora]: which layers get adapters, and which modules are trained besides.
+struct LoraSection : nn::LoraOptions {
+  std::string weights = "";  // adapters in PEFT's format to start from
+  bool merge = false;        // also write RUN/model-merged
 };
 
 /// The keys that [data] has for all data sets.
@@ -78,6 +85,7 @@ struct ParallelSection {
 
 const Fields<RunSection>& run_fields();
 const Fields<ModelSection>& model_fields();
+const Fields<LoraSection>& lora_fields();
 const Fields<DataSection>& data_fields();
 const Fields<TrainSection>& train_section_fields();
 const Fields<OptimizerSection>& optimizer_section_fields();
@@ -91,6 +99,7 @@ struct RunConfig {
   config::Table root;  ///< the user's file with overrides applied; gives origins for later errors
   RunSection run;
   ModelSection model;
+  std::optional<LoraSection> lora;  ///< unset without the section
   DataSection data;
   TrainSection train;
   OptimizerSection optimizer;

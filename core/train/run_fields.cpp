@@ -1,4 +1,6 @@
 // The fields of the sections that every run has. Users read the texts on the console and in docs/config.md.
+#include <algorithm>
+
 #include "core/base/text.h"
 #include "core/comm/axes.h"
 #include "core/train/run_config.h"
@@ -88,6 +90,40 @@ const Fields<ModelSection>& model_fields() {
                "name of a Hub model that is in the local Hugging Face cache (google/vit-base-patch16-224). Empty "
                "initializes new weights.",
                {.path = true});
+  return table;
+}
+
+const Fields<LoraSection>& lora_fields() {
+  using O = LoraSection;
+  static const auto table =
+      Fields<O>("lora",
+                "LoRA: the weights of the loaded model are frozen, and low-rank adapters on its linear layers are "
+                "trained. Without this section all weights are trained.")
+          .add("rank", &O::rank, "Rank of the adapters.", {.min = 1, .max = 65536})
+          .add("alpha", &O::alpha, "The adapters' outputs are scaled by alpha / rank.", {.max = 1e6, .above = 0})
+          .add("dropout", &O::dropout, "Dropout probability of the adapters' inputs.", {.min = 0, .below = 1})
+          .add("target", &O::target,
+               "The linear layers with adapters: their names or the last parts of them, such as query, in which * "
+               "matches any characters except a dot; all-linear: all but the head.")
+          .add("train", &O::train,
+               "Modules that are trained in full, named in the same way. Unset: the head for classes, if the model has "
+               "one.")
+          .add("weights", &O::weights,
+               "Adapters to start from: a folder in PEFT's format, or a run with [lora]. Empty: new adapters, which do "
+               "not change the model's outputs at first.",
+               {.path = true})
+          .add("merge", &O::merge,
+               "At the end, also write the model with the adapters added to its weights to RUN/model-merged. RUN/model "
+               "and RUN/model-best hold the adapters alone.")
+          .rule([](const O& o, const CheckedSection& section) {
+            if (o.target.empty()) section.fail("target", "is empty; name the layers that get adapters, or all-linear");
+            const auto has_empty = [](const std::vector<std::string>& names) {
+              return std::find(names.begin(), names.end(), "") != names.end();
+            };
+            constexpr const char* kEmptyName = "holds an empty name, which names no layer; remove it";
+            if (has_empty(o.target)) section.fail("target", kEmptyName);
+            if (o.train && has_empty(*o.train)) section.fail("train", kEmptyName);
+          });
   return table;
 }
 
@@ -192,6 +228,7 @@ const Fields<ParallelSection>& parallel_fields() {
 std::vector<const FieldTable*> section_tables() {
   return {&run_fields(),
           &model_fields(),
+          &lora_fields(),
           &data_fields(),
           &train_section_fields(),
           &optimizer_section_fields(),

@@ -15,6 +15,7 @@
 #include "core/checkpoint/files.h"
 #include "core/config/location.h"
 #include "core/train/export.h"
+#include "core/train/lora.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -29,8 +30,9 @@ std::string free_name(const std::string& dir) {
 
 /// Whether an earlier run left files here. A folder with other contents is never moved. @throws ConfigError
 bool holds_a_run(const fs::path& dir) {
-  static const std::set<std::string> ours{"config.toml", "metrics.jsonl", "summary.json", kTimelineFile, kExportedModel,
-                                          kBestModel,    "checkpoints",   kLogs,          kTensorBoard,  ".lock"};
+  static const std::set<std::string> ours{"config.toml",  "metrics.jsonl", "summary.json", kTimelineFile,
+                                          kExportedModel, kBestModel,      kMergedModel,   "checkpoints",
+                                          kLogs,          kTensorBoard,    ".lock"};
   std::error_code none;
   if (!fs::exists(dir, none)) return false;
   if (!fs::is_directory(dir, none))
@@ -145,10 +147,11 @@ void RunFolder::summary(const nlohmann::json& content) {
 
 /// A new run would rename the folder with these weights before they are read. @throws ConfigError
 static void check_weights_stay(const Prepared& p) {
-  if (!p.weights.empty() && checkpoint::lies_in(p.weights, p.config.run.dir))
-    config::fail(p.config.root.table("model"), "weights",
-                 fmt::format("{} is inside run.dir ({}), which a new run renames; set another run.dir", p.weights,
-                             p.config.run.dir));
+  for (const auto& [section, weights] : {std::pair{"model", &p.weights}, {"lora", &p.adapters}})
+    if (!weights->empty() && checkpoint::lies_in(*weights, p.config.run.dir))
+      config::fail(p.config.root.table(section), "weights",
+                   fmt::format("{} is inside run.dir ({}), which a new run renames; set another run.dir", *weights,
+                               p.config.run.dir));
 }
 
 /// The configuration as stored in the folder: it works from any working directory and repeats the run from its start.
@@ -158,6 +161,7 @@ static RunConfig from_anywhere(const Prepared& p) {
   config.model.weights = p.weights;
   config::make_paths_absolute(run_fields(), &config.run);
   config::make_paths_absolute(model_fields(), &config.model);
+  if (config.lora) config::make_paths_absolute(lora_fields(), &*config.lora);
   const auto own = [](auto& factory) { config::make_paths_absolute(factory.fields(), factory.options()); };
   own(config.data.source);
   own(config.optimizer.method);

@@ -1,5 +1,5 @@
 // The folder of a run: config.toml, metrics.jsonl, summary.json, model/, model-best/, checkpoints/, and, if
-// requested, timeline.json, logs/ and tensorboard/. Only rank 0 writes it, but for the logs.
+// requested, model-merged/, timeline.json, logs/ and tensorboard/. Only rank 0 writes it, but for the logs.
 //
 // metrics.jsonl has one object per line, with `kind` (step | eval | event) and `time` (Unix seconds); numbers have 17
 // digits. Each step appears once: a resumed run drops the lines of the steps that it repeats.

@@ -8,6 +8,7 @@
 #include "core/train/epoch_table.h"
 #include "core/train/finish.h"
 #include "core/train/finite_watch.h"
+#include "core/train/lora.h"
 #include "core/train/metrics_file.h"
 #include "core/train/out_of_memory.h"
 #include "core/train/pretrained.h"
@@ -44,7 +45,7 @@ Trainer::Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolde
       world_(world),
       folder_(folder ? std::move(folder) : open_run(p_)),
       callbacks_(std::move(callbacks)),
-      best_model_(folder_->dir(), model_texts(p_)),
+      best_model_(folder_->dir(), exported_texts(p_), p_.config.lora.has_value()),
       booster_(world, std::move(p_.plugin), booster_options(p_), &p_.log),
       flop_rate_([this] { return model_source(p_).model; }),
       context_{p_, world_, *folder_, booster_, run_, state_, best_model_} {

@@ -32,6 +32,7 @@ INSTANTIATE_TEST_SUITE_P(
             .name = "everything", .micro_batch = 1, .adamw = false, .dropout = 0.2, .max_norm = 0.3, .recompute = true},
         Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
         Case{.name = "three_microbatches", .samples = 27, .global_batch = 12, .micro_batch = 2, .dropout = 0.1},
+        Case{.name = "lora", .micro_batch = 2, .max_norm = 0.5, .lora = adapters()},
         Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
         Case{.name = "copied", .micro_batch = 1, .max_norm = 0.5, .plugin = "gradient_as_bucket_view = false"},
         Case{.name = "several_buckets", .samples = 19, .hidden = 60, .layers = 8, .plugin = "bucket_cap_mb = 1"},

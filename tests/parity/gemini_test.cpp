@@ -46,6 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
               .max_norm = 0.3,
               .recompute = true},
          Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
+         Case{.name = "lora", .micro_batch = 2, .max_norm = 0.5, .lora = adapters()},
          Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
          Case{.name = "unused", .micro_batch = 1, .unused_block = true},
          Case{.name = "unused_recompute_sgd", .adamw = false, .recompute = true, .unused_block = true},

@@ -195,6 +195,10 @@ void expect_same(const Case& c, const Trace& expected) {
   const auto check_weights = [&](const Trace& trace, const char* way) {
     const auto [worst, name] = distance(trace.weights, expected.weights, kBound);
     EXPECT_LE(worst, 1) << "weight " << name << " after the last step, " << way;
+    for (const auto& [weight, value] : trace.weights)
+      if (c.lora && expected.gradients.front().count(weight) == 0) {
+        EXPECT_TRUE(at::equal(value, expected.weights.at(weight))) << "frozen " << weight << " has changed, " << way;
+      }
   };
   check_weights(got, "by pieces");
   const auto stepped = by_train_step(c);

@@ -91,6 +91,8 @@ INSTANTIATE_TEST_SUITE_P(
                     .freeze = {"*layer.0.*", "cls_token"},
                     .no_decay = {"*bias", "layernorm"}},
                Case{.name = "freeze_first_stage", .micro_batch = 2, .freeze = {"*embeddings*", "*layer.0.*"}},
+               Case{.name = "lora", .micro_batch = 2, .dropout = 0.2, .max_norm = 0.5, .lora = adapters()},
+               Case{.name = "lora_recompute", .micro_batch = 1, .recompute = true, .lora = adapters()},
                Case{.name = "unused", .micro_batch = 2, .unused_block = true},
                Case{.name = "rare", .micro_batch = 2, .rare = true},
                Case{.name = "twice", .micro_batch = 2, .max_norm = 0.5, .twice = true},

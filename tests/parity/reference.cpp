@@ -16,6 +16,7 @@
 #include "core/nn/block.h"
 #include "core/nn/embedding.h"
 #include "core/nn/linear.h"
+#include "core/nn/lora.h"
 #include "core/nn/tokens.h"
 #include "core/optim/curves.h"
 #include "core/optim/hybrid_adam.h"
@@ -297,7 +298,12 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   if (c.unused_block) model = std::make_shared<WithBystander>(model);
   if (c.rare && !c.twice) model = std::make_shared<WithRare>(model, c.hidden);
   if (c.twice) model = std::make_shared<Twice>(model, c.hidden, c.rare, c.everywhere);
+  if (c.lora) nn::add_lora(*model, *c.lora);
   return model;
+}
+
+nn::LoraOptions adapters() {
+  return {.rank = 3, .alpha = 5, .dropout = 0.2, .train = std::vector<std::string>{"classifier"}};
 }
 
 Named start(const Case& c) {

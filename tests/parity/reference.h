@@ -4,11 +4,13 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "core/booster/booster.h"
+#include "core/nn/lora_options.h"
 
 namespace trireme::tests {
 
@@ -39,7 +41,11 @@ struct Case {
   bool sequence = false;        ///< those keys ask for sequence parallelism
   bool reduce_each = false;     ///< by_pieces() reduces after each microbatch, without no_sync()
   std::string train = "";       ///< further keys of [train]
+  std::optional<nn::LoraOptions> lora{};
 };
+
+/// Adapters on every linear layer but the ViT's head, which is trained in full.
+nn::LoraOptions adapters();
 
 using Named = std::map<std::string, at::Tensor>;
 

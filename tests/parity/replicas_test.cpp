@@ -46,6 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
          {.name = "everything", .micro_batch = 5, .adamw = false, .dropout = 0.2, .max_norm = 0.3, .recompute = true},
          {.name = "single_samples", .micro_batch = 1, .dropout = 0.2},
          {.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
+         {.name = "lora", .micro_batch = 2, .max_norm = 0.5, .lora = adapters()},
          {.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
          {.name = "unused", .unused_block = true},
          {.name = "rare", .micro_batch = 3, .rare = true},

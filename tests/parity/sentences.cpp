@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/rand.h>
@@ -106,11 +107,15 @@ TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string&
     result.losses.push_back(loss.item<double>());
     const at::NoGradGuard no_grad;
     for (auto& p : parameters) {
+      if (!p.value.requires_grad()) continue;
       p.value.sub_(kRate * p.value.grad());
       p.value.mutable_grad() = at::Tensor();
     }
   }
-  for (const auto& p : parameters) result.weights[p.name] = p.value.detach().clone();
+  for (const auto& p : parameters) {
+    result.weights[p.name] = p.value.detach().clone();
+    if (!p.value.requires_grad()) result.frozen.insert(p.name);
+  }
   return result;
 }
 
@@ -145,8 +150,11 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   }
   for (std::size_t step = 0; step < expected.losses.size(); ++step)
     EXPECT_NEAR(got.losses.at(step), expected.losses[step], kBound * expected.losses[step]) << "step " << step + 1;
-  const auto [worst, name] = distance(gathered(run.model->weights(), booster.mesh()), expected.weights, kBound);
+  const auto weights = gathered(run.model->weights(), booster.mesh());
+  const auto [worst, name] = distance(weights, expected.weights, kBound);
   EXPECT_LE(worst, 1) << "weight " << name;
+  for (const auto& frozen : expected.frozen)
+    EXPECT_TRUE(at::equal(weights.at(frozen), expected.weights.at(frozen))) << "frozen " << frozen << " has changed";
 
   // An evaluation does not depend on the batch size.
   const auto one = train::evaluate(booster, run, *booster.evaluation_loader(data, 1));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ using MakeModel = std::function<std::shared_ptr<nn::Model>()>;
 struct TrainedOnSentences {
   std::vector<double> losses;
   Named weights;
+  std::set<std::string> frozen;  ///< names of the weights that must not change at all
 };
 /// Trains in one process, each global batch at once, by plain gradient descent and the loss's formula. `data`: in the
 /// place of Sentences, with as many classes.

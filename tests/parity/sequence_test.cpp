@@ -109,6 +109,7 @@ const std::vector<Case> kMore{
     Case{.name = "recompute", .recompute = true},
     Case{.name = "reduce_each_clip", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
     Case{.name = "freeze", .freeze = {"*embeddings*", "*layer.0.*", "*query*", "*intermediate*bias", "*norm*weight"}},
+    Case{.name = "lora", .micro_batch = 2, .dropout = 0.2, .recompute = true, .lora = adapters()},
     Case{.name = "one_layer", .dropout = 0.2, .layers = 1},
     kManyTokens,
     Case{.name = "two_tokens", .dropout = 0.2, .patch = 12},  // fewer than ranks

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "core/nn/block.h"
 #include "core/nn/embedding.h"
 #include "core/nn/gated_linear.h"
+#include "core/nn/lora.h"
 #include "core/nn/rms_norm.h"
 #include "core/nn/tokens.h"
 #include "models/registry.h"
@@ -214,6 +216,18 @@ Trained selected(const std::string& name, const std::string& model, const std::s
           kind->policy(options.get())};
 }
 
+/// One of these models with adapters.
+Trained with_adapters(const std::vector<Trained>& all, const std::string& name, const nn::LoraOptions& options) {
+  auto out = *std::find_if(all.begin(), all.end(), [&](const auto& trained) { return trained.name == name; });
+  out.name = "lora_" + name;
+  out.make = [make = out.make, options] {
+    auto model = make();
+    nn::add_lora(*model, options);
+    return model;
+  };
+  return out;
+}
+
 std::vector<Trained> all_trained() {
   std::vector<Trained> all;
   for (const auto& kind : kinds())
@@ -231,6 +245,13 @@ std::vector<Trained> all_trained() {
                          {{"num_key_value_heads", std::int64_t{2}}, {"attention_dropout", 0.1}}));
   all.push_back(selected("llama_tied", "llama", "causal_lm",
                          {{"num_key_value_heads", std::int64_t{1}}, {"tied", true}, {"attention_bias", true}}));
+  // A fused projection; heads that share keys and values; a layer that works on slices of the tokens; sharded logits.
+  all.push_back(with_adapters(all, "fused", {.rank = 2, .alpha = 3, .dropout = 0.2, .target = {"c_attn", "down"}}));
+  all.push_back(with_adapters(all, "llama_tied", {.rank = 3, .dropout = 0.1}));
+  all.push_back(with_adapters(all, "bert_masked_lm",
+                              {.rank = 2, .dropout = 0.2, .train = std::vector<std::string>{"embeddings.LayerNorm"}}));
+  all.push_back(
+      with_adapters(all, "llama_untied", {.rank = 2, .alpha = 5, .target = {"v_proj", "up_proj", "lm_head"}}));
   return all;
 }
 

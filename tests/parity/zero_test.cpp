@@ -43,6 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
               .recompute = true},
          Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
          Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
+         Case{.name = "lora", .micro_batch = 2, .max_norm = 0.5, .lora = adapters()},
          Case{.name = "unused", .micro_batch = 1, .unused_block = true}, Case{.name = "rare", .rare = true},
          Case{.name = "adapted", .max_norm = 0.5, .adapted = true},
          Case{.name = "rare_accumulate", .micro_batch = 1, .adamw = false, .rare = true},

@@ -1,0 +1,165 @@
+#include "core/checkpoint/adapters.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/promote_types.h>
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/weights_source.h"
+#include "core/nn/block.h"
+#include "core/nn/lora.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPrefix = "base_model.model.";
+constexpr std::array kFiles{kAdapterTensors, "adapter_model.bin"};
+
+/// PEFT's names in its files, and in its models, where they have the name of the adapters in them.
+std::vector<nn::Naming> peft_namings() {
+  constexpr int kDeepest = 24;  // parts of a name
+  nn::Naming files{"PEFT", {}}, model{"PEFT", {}};
+  std::vector<nn::StoredName> in_full;
+  std::string stars;
+  for (int depth = 1; depth <= kDeepest; ++depth) {
+    stars += depth == 1 ? "*" : ".*";
+    files.names.push_back({stars, kPrefix + stars});
+    for (const std::string part : {"lora_A", "lora_B"})
+      model.names.push_back(
+          {fmt::format("{}.{}.weight", stars, part), fmt::format("{}{}.{}.default.weight", kPrefix, stars, part)});
+    in_full.push_back({stars + ".*", fmt::format("{}{}.modules_to_save.default.*", kPrefix, stars)});
+  }
+  model.names.insert(model.names.end(), in_full.begin(), in_full.end());
+  return {std::move(files), std::move(model)};
+}
+
+/// Names of the parameters and buffers that the file does not hold.
+std::set<std::string> not_in(const std::string& file, const std::vector<nn::Parameter>& parameters,
+                             const OtherTensors& others) {
+  const WeightsSource source(file);
+  const auto namings = peft_namings();
+  std::set<std::string> out;
+  const auto look_up = [&](const std::string& name) {
+    for (const auto& naming : namings)
+      if (const auto stored = naming.find(name); stored && source.file_of(stored->stored) != nullptr) return;
+    out.insert(name);
+  };
+  for (const auto& parameter : parameters) look_up(parameter.name);
+  for (const auto& parameter : others.remote) look_up(parameter.name);
+  for (const auto& buffer : others.buffers) look_up(buffer.placement.name);
+  return out;
+}
+
+/// W + scale * B A, with A and B of the file.
+at::Tensor merged(const at::Tensor& weight, const nn::Linear& layer, const SafeTensors& adapters) {
+  const auto wide = at::promote_types(weight.scalar_type(), at::kFloat);
+  const auto read = [&](const char* part) {
+    return adapters.read(fmt::format("{}{}.{}.weight", kPrefix, layer.path(), part)).to(wide);
+  };
+  const auto added = at::matmul(read("lora_B"), read("lora_A")) * layer.adapter()->scale;
+  return (weight.to(wide) + added).to(weight.scalar_type());
+}
+
+}  // namespace
+
+std::string find_adapters(const std::string& folder_or_file) {
+  std::error_code none;
+  const fs::path path(folder_or_file);
+  for (const char* name : kFiles) {
+    if (fs::is_regular_file(path, none) && path.filename() == name) return folder_or_file;
+    for (const auto& folder : {path, path / "model"})
+      if (fs::is_regular_file(folder / name, none)) return (folder / name).string();
+  }
+  return "";
+}
+
+void load_weights_and_adapters(const std::string& weights, const std::string& adapters,
+                               const std::vector<nn::Parameter>& parameters, const std::string& head_prefix,
+                               const Log& log, const OtherTensors& others) {
+  if (!weights.empty() && adapters.empty()) load_weights(weights, parameters, head_prefix, log, others);
+  if (adapters.empty()) return;
+  auto of_base = others;
+  const auto needed = not_in(find_adapters(adapters), parameters, others);
+  for (const auto& parameter : parameters)
+    if (needed.count(parameter.name) == 0) of_base.optional.insert(parameter.name);
+  for (const auto& parameter : others.remote)
+    if (needed.count(parameter.name) == 0) of_base.optional.insert(parameter.name);
+  if (!weights.empty()) load_weights(weights, parameters, head_prefix, log, of_base);
+  load_adapters(adapters, parameters, log, others);
+}
+
+void load_adapters(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters, const Log& log,
+                   const OtherTensors& others) {
+  const auto file = find_adapters(folder_or_file);
+  if (file.empty())
+    throw CheckpointError(fmt::format("{}: no adapters here; name a folder with {}", folder_or_file, kAdapterTensors));
+  auto of_adapters = others;
+  of_adapters.conversion = nullptr;
+  of_adapters.namings = peft_namings();
+  of_adapters.are_adapters = true;
+  of_adapters.optional = not_in(file, parameters, others);
+  std::erase_if(of_adapters.buffers,
+                [&](const shard::Slice& buffer) { return of_adapters.optional.count(buffer.placement.name) != 0; });
+  for (const auto& adapter : others.optional) of_adapters.optional.erase(adapter);
+  load_weights(file, parameters, "", log, of_adapters);
+}
+
+std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state, nn::Model& model) {
+  std::set<std::string> frozen;
+  for (const auto& parameter : nn::declarations(model))
+    if (!parameter.value.requires_grad()) frozen.insert(parameter.name);
+  std::vector<shard::Slice> out;
+  for (auto slice : state) {
+    if (frozen.count(slice.placement.name) != 0) continue;
+    slice.placement.name = kPrefix + slice.placement.name;
+    out.push_back(std::move(slice));
+  }
+  return out;
+}
+
+FileDigest save_adapters(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
+                         const std::map<std::string, std::string>& texts, comm::Mesh& mesh) {
+  const bool writes = mesh.world().rank() == 0;
+  const fs::path in(folder);
+  if (writes) make_folder(folder);
+  const auto digest =
+      write_slices((in / kAdapterTensors).string(), adapter_slices(state, model), mesh, {{"format", "pt"}});
+  if (writes)
+    for (const auto& [name, text] : texts) write_file((in / name).string(), text);
+  return digest;
+}
+
+void save_merged(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
+                 const std::string& adapters, const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
+                 const ExportFormat& format) {
+  std::map<std::string, const nn::Linear*> layers;  // by the name of their weight
+  for (const auto* layer : nn::adapted_layers(model)) layers[layer->path() + ".weight"] = layer;
+  const auto names = other_tensors(model).optional;
+  std::vector<shard::Slice> kept;
+  std::set<std::string> transposed;
+  for (const auto& slice : state) {
+    if (slice.placement.stored_transposed) transposed.insert(slice.placement.name);
+    if (names.count(slice.placement.name) == 0) kept.push_back(slice);
+  }
+  std::unique_ptr<const SafeTensors> trained;
+  if (mesh.world().rank() == 0) trained = std::make_unique<const SafeTensors>(adapters);
+  save_weights(folder, kept, texts, mesh, format, [&](const std::string& name, const at::Tensor& full) {
+    if (trained->tensors().contains(kPrefix + name)) {
+      const auto own = trained->read(kPrefix + name);
+      return transposed.count(name) != 0 ? own.t() : own;
+    }
+    const auto layer = layers.find(name);
+    return layer == layers.end() ? full : merged(full, *layer->second, *trained);
+  });
+}
+
+}  // namespace trireme::checkpoint

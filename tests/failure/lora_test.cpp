@@ -1,0 +1,151 @@
+// Runs with [lora] as users start them: what they write, that any layout and every command reads it, and what is
+// refused.
+#include <cmath>
+
+#include "tests/failure/metrics.h"
+
+namespace trireme::tests {
+namespace {
+
+using LoraArguments = std::vector<std::string>;
+
+LoraArguments with_sets(const LoraArguments& assignments) {
+  LoraArguments out;
+  for (const auto& each : assignments) out.insert(out.end(), {"--set", each});
+  return out;
+}
+
+/// Images in a folder, a model trained on them, and runs that adapt it.
+class Adapting : public testing::Test {
+ protected:
+  Adapting() {
+    EXPECT_EQ(run_process({TRIREME_COMMAND, "data", "leaves", "--out", data(), "--images", "60", "--size", "16"}).code,
+              0);
+    config_ = folder_.write("run.toml", std::string("[run]\ndevice = \"cpu\"\n") + kModel +
+                                            "[data]\nname = \"image_folder\"\nimage_size = 16\npath = \"" + data() +
+                                            "\"\n[train]\nepochs = 1\nglobal_batch = 8\nprecision = \"fp64\"\n" +
+                                            "[optimizer]\nlr = 1e-2\n");
+    const auto base = train("base", 1, {});
+    EXPECT_EQ(base.code, 0) << base.err;
+  }
+  [[nodiscard]] std::string data() const { return folder_.path() + "/leaves"; }
+  [[nodiscard]] std::string dir(const std::string& name) const { return folder_.path() + "/" + name; }
+  [[nodiscard]] ProcessResult train(const std::string& name, int ranks, const LoraArguments& set,
+                                    const LoraArguments& more = {}) const {
+    LoraArguments arguments{TRIREME_COMMAND, "train", config_, "--ranks", std::to_string(ranks)};
+    const auto sets = with_sets(set);
+    arguments.insert(arguments.end(), sets.begin(), sets.end());
+    arguments.insert(arguments.end(), {"--set", "run.dir=" + dir(name)});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_process(arguments);
+  }
+  /// The same with adapters on the base model.
+  [[nodiscard]] ProcessResult adapt(const std::string& name, int ranks, LoraArguments set,
+                                    const LoraArguments& more = {}) const {
+    set.insert(set.begin(), {"model.weights=" + dir("base"), "lora.rank=2", "lora.dropout=0.1"});
+    return train(name, ranks, set, more);
+  }
+  /// The scores of an evaluation, as printed.
+  static std::string scores(const std::string& weights, const LoraArguments& more = {}) {
+    LoraArguments arguments{TRIREME_COMMAND, "eval", weights};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto result = run_process(arguments);
+    EXPECT_EQ(result.code, 0) << weights << ": " << result.err;
+    std::string out;
+    for (const auto& line : lines_of(result.out))
+      if (const auto begin = line.find("loss "); begin != std::string::npos)
+        out += line.substr(begin, line.find("   top-") - begin) + "\n";
+    return out;
+  }
+
+  TemporaryFolder folder_;
+  std::string config_;
+};
+
+TEST_F(Adapting, WritesWhatPeftAndEveryCommandRead) {
+  const auto result = adapt("a", 1, {"lora.merge=true"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  // 6 layers: 2 x (16 + 16) for query, key, value and the attention's output, 2 x (16 + 32) for each half of the MLP.
+  EXPECT_NE(result.out.find("parameters: 499 trained, "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("r 2, alpha 8, dropout 0.1 on 6 layers: dense, key, query, value; trained in full: "
+                            "classifier\n"),
+            std::string::npos)
+      << result.out;
+  const auto adapter = json_of(dir("a") + "/model/adapter_config.json");
+  EXPECT_EQ(adapter.at("peft_type"), "LORA");
+  EXPECT_EQ(adapter.at("r"), 2);
+  EXPECT_EQ(adapter.at("lora_alpha"), 8);
+  EXPECT_EQ(adapter.at("target_modules").size(), 6U);
+  EXPECT_EQ(adapter.at("modules_to_save"), nlohmann::json({"classifier"}));
+  EXPECT_EQ(adapter.at("base_model_name_or_path"), dir("base") + "/model");
+  for (const auto* folder : {"/model", "/model-best"}) {
+    EXPECT_TRUE(fs::exists(dir("a") + folder + "/adapter_model.safetensors"));
+    EXPECT_FALSE(fs::exists(dir("a") + folder + "/model.safetensors"));
+    EXPECT_FALSE(fs::exists(dir("a") + folder + "/config.json")) << "transformers would look for weights beside it";
+  }
+  const auto expected = scores(dir("a"));
+  EXPECT_NE(expected, "");
+  EXPECT_NE(expected, scores(dir("base")));
+  for (const auto* part : {"/model", "/model-best", "/model-merged", "/model/adapter_model.safetensors"})
+    EXPECT_EQ(scores(dir("a") + part), expected) << part;
+  EXPECT_EQ(scores(dir("a"), {"--ranks", "2", "--set", "parallel.tp=2"}), expected);
+  // With a configuration that does not know of the adapters, or as ordinary weights.
+  EXPECT_EQ(scores(dir("a") + "/model", {config_}), expected);
+  EXPECT_EQ(scores(dir("a") + "/model-merged", {config_}), expected);
+  const auto predicted = run_process({TRIREME_COMMAND, "predict", dir("a"), data() + "/validation", "--csv"});
+  EXPECT_EQ(predicted.code, 0) << predicted.err;
+
+  // A training may start from adapters, which then give the same loss as at the end of the run before.
+  const auto next = adapt("b", 1, {"lora.weights=" + dir("a"), "optimizer.lr=0"});
+  ASSERT_EQ(next.code, 0) << next.err;
+  EXPECT_EQ(scores(dir("b")), expected);
+}
+
+TEST_F(Adapting, ResumesInAnotherLayout) {
+  ASSERT_EQ(adapt("whole", 1, {"train.epochs=2"}).code, 0);
+  const auto loss = json_of(dir("whole") + "/summary.json").at("final").at("validation_loss").get<double>();
+  int number = 0;
+  for (const LoraArguments& layout :
+       {LoraArguments{"parallel.tp=2"}, {"parallel.pp=2", "train.micro_batch=2"}, {"parallel.plugin=gemini"}}) {
+    const auto name = "parts_" + std::to_string(++number);
+    ASSERT_EQ(adapt(name, 1, {}).code, 0);
+    auto set = layout;
+    set.push_back("train.epochs=2");
+    const auto resumed = adapt(name, 2, set, {"--resume", "auto"});
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_NEAR(json_of(dir(name) + "/summary.json").at("final").at("validation_loss").get<double>(), loss,
+                1e-9 * std::abs(loss))
+        << layout[0];
+    expect_refusal(adapt(name, 1, {"train.epochs=3", "lora.alpha=3"}, {"--resume", "auto"}), 7,
+                   "lora.alpha = 3.0 (it was 8.0)");
+  }
+}
+
+TEST_F(Adapting, RefusesWhatWouldNotTrainTheAdapters) {
+  ASSERT_EQ(adapt("a", 1, {"train.max_steps=1"}).code, 0);
+  const struct {
+    LoraArguments set;
+    int code;
+    const char* says;
+  } cases[] = {
+      {{"model.weights=\"\""}, 2, "is empty, but [lora] adapts a trained model; name its weights, or remove [lora]"},
+      {{"model.weights=" + dir("a")}, 2, "holds adapters, which are no weights; name the model that they adapt here"},
+      {{"optimizer.freeze=[\"query\"]"}, 2, "conflicts with [lora], which freezes all weights but the adapters"},
+      {{"lora.target=[\"qery\"]"}, 2, "\"qery\" matches no linear layer without lora.train"},
+      {{"lora.target=[\"projection\"]"}, 2, "is not a linear layer, and only these have adapters"},
+      {{"lora.target=[]"}, 2, "is empty; name the layers that get adapters, or all-linear"},
+      {{"lora.train=[\"clasifier\"]"}, 2, "\"clasifier\" matches no module that has parameters"},
+      {{"lora.rank=17"}, 2, "17 is more than the rank of "},
+      {{"lora.dropout=1"}, 2, "below 1"},
+      {{"lora.weights=" + dir("base")}, 2, "no adapters in "},
+      {{"lora.weights=" + dir("a"), "lora.rank=3"}, 2, "is 3, but the adapters of "},
+      {{"lora.weights=" + dir("a"), "lora.target=[\"query\"]"}, 7, "of layers that have no adapters here"},
+  };
+  for (const auto& [set, code, says] : cases) {
+    SCOPED_TRACE(set.back());
+    expect_refusal(adapt("c", 1, set), code, says);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests
