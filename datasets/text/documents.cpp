@@ -87,9 +87,11 @@ void read_json_documents(const std::string& path, const std::string& key, const 
 
 }  // namespace
 
+bool is_jsonl(const std::string& path) { return path.ends_with(".jsonl"); }
+
 void read_documents(const std::vector<std::string>& files, const DocumentOptions& options, const UsePiece& use) {
   for (const auto& path : files) {
-    if (path.ends_with(".jsonl"))
+    if (is_jsonl(path))
       read_json_documents(path, options.text_key, use);
     else if (options.documents == Documents::file)
       read_whole(path, options.piece, use);

@@ -22,6 +22,9 @@ struct DocumentPiece {
   bool ends = true;  ///< the document
 };
 
+/// Whether the lines of this file are JSON objects, by its ending.
+bool is_jsonl(const std::string& path);
+
 /// Calls use(piece) for all documents of the files, in order; empty ones are left out.
 /// @throws DataError that names file and line: text that is not UTF-8, invalid JSON, an object without the key
 void read_documents(const std::vector<std::string>& files, const DocumentOptions& options,

@@ -118,6 +118,19 @@ class DocumentTokeniser {
   std::size_t bytes_ = 0;
 };
 
+/// The formats of the sources, of all splits.
+struct TextFormats {
+  bool plain = false, json = false;
+};
+
+/// @throws ConfigError for a key of a format that no source has
+void check_format_keys(const TextOptions& options, const TextFormats& found, const data::OpenContext& context) {
+  if (!found.plain && options.documents != TextOptions{}.documents)
+    config::fail(context.section, "documents", "has no effect, because no source is a plain text; remove it");
+  if (!found.json && options.text_key != TextOptions{}.text_key)
+    config::fail(context.section, "text_key", "has no effect, because no source is a .jsonl file; remove it");
+}
+
 /// The tokens of a split, with their digest.
 struct SplitTokens {
   std::shared_ptr<const TokenFile> tokens;
@@ -125,7 +138,7 @@ struct SplitTokens {
 };
 
 SplitTokens tokens_of(const std::string& named, const TextOptions& options, const tokenizers::Tokenizer& tokenizer,
-                      const data::OpenContext& context) {
+                      TextFormats& found, const data::OpenContext& context) {
   if (const auto prefix = prefix_of(named); !prefix.empty()) {
     auto tokens = TokenFile::open(prefix);
     const auto index = tokens->index_bytes();
@@ -142,6 +155,7 @@ SplitTokens tokens_of(const std::string& named, const TextOptions& options, cons
   const TokenRecipe recipe{.sources = expand_shards(named, {std::begin(kTextEndings), std::end(kTextEndings)}),
                            .settings = settings.bytes,
                            .vocabulary = tokenizer.vocabulary()};
+  for (const auto& path : recipe.sources) (is_jsonl(path) ? found.json : found.plain) = true;
   auto made = open_token_cache(
       recipe,
       [&](TokenWriter& writer) {
@@ -194,12 +208,14 @@ data::Datasets open_blocks(TextOptions& options, const data::OpenContext& contex
     throw DataError(fmt::format("{}: has {}, but no text of the train split: train.txt or train.jsonl", options.path,
                                 files.begin()->second));
   std::map<data::Split, TokenRange> ranges;
+  TextFormats found;
   data::Datasets out;
   for (const auto& [split, named] : files) {
-    auto [tokens, digest] = tokens_of(named, options, *tokenizer, context);
+    auto [tokens, digest] = tokens_of(named, options, *tokenizer, found, context);
     if (split == data::Split::train) out.info.digest = digest;
     ranges[split] = {tokens, 0, tokens->tokens()};
   }
+  check_format_keys(options, found, context);
   out.info.about = fmt::format("{}; blocks of {}", tokenizer->about(), options.block);
   auto& train = ranges.at(data::Split::train);
   if (!ranges.contains(data::Split::validation)) {

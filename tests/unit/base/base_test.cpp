@@ -113,7 +113,11 @@ TEST(Text, PrintableKeepsUtf8AndShowsOtherBytes) {
       {"\xF4\x90\x80\x80", "\\xF4\\x90\\x80\\x80"},  // beyond the last character
       {"\xE2\x82", "\\xE2\\x82"},                    // cut off
   };
-  for (const auto& [given, expected] : cases) EXPECT_EQ(text::printable(given), expected);
+  for (const auto& [given, expected] : cases) {
+    EXPECT_EQ(text::printable(given), expected);
+    EXPECT_EQ(text::utf8_prefix(given) == given.size(), given == expected);
+  }
+  EXPECT_EQ(text::utf8_prefix("caf\xC3\xA9 \xE9z"), 6U);
 }
 
 TEST(Registry, NamesTheKnownAndTheNearest) {

@@ -221,6 +221,12 @@ TEST_F(TextBlocks, Errors) {
                 .find("masking: needs a tokenizer with a mask token, which bytes has not"),
             std::string::npos);
   o.masking = 0;
+  o.text_key = "content";
+  EXPECT_NE(error_of<ConfigError>(datasets::text(o)).find("text_key: has no effect"), std::string::npos);
+  o = options(write("a.jsonl", "{\"text\":\"abcdefgh\"}"));
+  o.validation = o.train;
+  o.documents = "lines";
+  EXPECT_NE(error_of<ConfigError>(datasets::text(o)).find("documents: has no effect"), std::string::npos);
   o.path = folder_.path();
   EXPECT_NE(error_of<ConfigError>(datasets::text(o)).find("conflicts with path"), std::string::npos)
       << error_of<ConfigError>(datasets::text(o));

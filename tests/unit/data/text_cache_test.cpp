@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <numeric>
+#include <atomic>
+#include <thread>
+#include <utility>
 
 #include "datasets/text/token_cache.h"
 #include "tests/unit/data/text_tools.h"
@@ -135,7 +137,9 @@ class TokenCacheTest : public TextTest {
     recipe_.least_bytes = 0;
   }
   /// Opens the tokens, which are the bytes of the sources, and checks them.
-  TokenOrigin open(const std::string& expected = "abcde") {
+  TokenOrigin open(const std::string& expected = "abcde", const comm::LaunchInfo& launch = {}) {
+    auto context = quiet();
+    context.launch = launch;
     const auto got = open_token_cache(
         recipe_,
         [&](TokenWriter& writer) {
@@ -147,7 +151,7 @@ class TokenCacheTest : public TextTest {
           }
           return "beside " + expected;
         },
-        quiet());
+        context);
     std::string text;
     for (const auto id : ids_of(*got.tokens, 0, got.tokens->tokens())) text += static_cast<char>(id);
     EXPECT_EQ(text, expected);
@@ -166,7 +170,7 @@ class TokenCacheTest : public TextTest {
   }
 
   TokenRecipe recipe_;
-  int made_ = 0;
+  std::atomic<int> made_ = 0;
 };
 
 TEST_F(TokenCacheTest, IsUsedUntilSomethingChanges) {
@@ -215,6 +219,24 @@ TEST_F(TokenCacheTest, WithoutACacheFolderTheTokensAreInMemory) {
   fs::create_directories(folder_.path("cache/trireme"));
   folder_.write("cache/trireme/index", "a file where the folder should be");
   EXPECT_EQ(open(), TokenOrigin::made_in_memory);
+}
+
+/// One rank of a host makes or finds the tokens, and the other has the same.
+TEST_F(TokenCacheTest, RanksOfAHostShareTheTokens) {
+  for (const auto& [least_bytes, first] : {std::pair{std::int64_t{0}, TokenOrigin::made},
+                                           {std::int64_t{0}, TokenOrigin::cached},
+                                           {std::int64_t{100}, TokenOrigin::made_in_memory}}) {
+    recipe_.least_bytes = least_bytes;
+    made_ = 0;
+    const auto rank_of = [](int rank) {
+      return comm::LaunchInfo{
+          .rank = rank, .size = 2, .local_rank = rank, .local_size = 2, .job = fmt::format("tokens {}", ::getpid())};
+    };
+    std::thread other([&] { EXPECT_EQ(open("abcde", rank_of(1)), TokenOrigin::received); });
+    EXPECT_EQ(open("abcde", rank_of(0)), first);
+    other.join();
+    EXPECT_EQ(made_, first == TokenOrigin::cached ? 0 : 1);
+  }
 }
 
 }  // namespace
