@@ -11,7 +11,8 @@
 # --set     a setting for all runs, such as model.depth=50
 # TRIREME   the program; by default trireme of the PATH, else of build/release
 #
-# Exit code 1: a way failed, or the resumed run has other weights. A way that this machine cannot go is left out.
+# Exit code 1: a way failed, or the resumed run has other weights; 2: the arguments, or the configuration, are wrong. A
+# way that this machine cannot go is left out.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -35,7 +36,8 @@ trireme=${TRIREME:-$(command -v trireme || echo "$here/../../build/release/bin/t
 [ -d "$data/train" ] || fail "$data has no folder train/; name a folder of images with --data FOLDER"
 [[ $epochs =~ ^[1-9][0-9]*$ ]] || fail "--epochs $epochs: expected a whole number, at least 1"
 [ ! -e "$out/one_device.log" ] || fail "$out has an earlier comparison; name another folder with --out"
-mkdir -p "$out"
+reason=$(mkdir -p "$out" 2>&1) || fail "--out $out: ${reason#mkdir: }"
+[ -w "$out" ] || fail "--out $out: the folder cannot be written"
 out=$(cd "$out" && pwd) data=$(cd "$data" && pwd) trireme=$(realpath "$trireme")
 
 # A device is a GPU or, without GPUs, one core: otherwise one CPU rank alone would use all cores.
@@ -47,22 +49,44 @@ else
   settings+=(--set run.device=cpu --set run.threads=1)
 fi
 
-rows=() failed=0
+rows=() failed=0 job=
+# A signal to this script alone also ends the run, which a shell would wait for in the foreground.
+in_background() {
+  "$@" &
+  job=$!
+  local code=0
+  wait $job || code=$?
+  job=
+  return $code
+}
+# shellcheck disable=SC2317  # the traps call it
+stop() {  # stop EXIT_CODE
+  trap - HUP INT TERM
+  [ -z "$job" ] || { kill -TERM "$job" 2>/dev/null && wait "$job"; } || true
+  exit "$1"
+}
+trap 'stop 129' HUP
+trap 'stop 130' INT
+trap 'stop 143' TERM
+
 train_in() {  # train_in NAME: the arguments of trireme for a run in OUT/NAME
   words=(train "$here/resnet_imagefolder.toml" --set run.dir="$out/$1" --set data.path="$data"
     --set train.epochs="$epochs" "${settings[@]}")
 }
 way() {  # way NAME LABEL DEVICES COMMAND...: a run whose folder is OUT/NAME
-  local name=$1 label=$2 devices=$3
+  local name=$1 label=$2 devices=$3 code=0
   shift 3
   echo "$label ..." >&2
-  if "$@" >"$out/$name.log" 2>&1; then
+  in_background "$@" >"$out/$name.log" 2>&1 || code=$?
+  if [ $code = 0 ]; then
     rows+=("$label=$devices=$out/$name")
-  else
-    echo "  failed; the end of $out/$name.log:" >&2
-    tail -n 3 "$out/$name.log" | sed 's/^/  /' >&2
-    failed=1
+    return
   fi
+  echo "  failed; the end of $out/$name.log:" >&2
+  tail -n 3 "$out/$name.log" | sed 's/^/  /' >&2
+  failed=1
+  # A wrong setting of the first way is wrong in all of them.
+  if [ $code = 2 ] && [ "$name" = one_device ]; then exit 2; fi
 }
 left_out() { echo "$1 is left out: $2" >&2; }
 
@@ -105,7 +129,7 @@ fi
 
 # The run that is stopped is the one of two ranks again.
 stop_and_resume() {
-  local steps every stop_at job code=0 last
+  local steps every stop_at code=0 last
   steps=$(grep '"kind":"step"' "$out/ddp_2/metrics.jsonl" | grep -c '"epoch":1,')
   stop_at=$(((epochs > 1 ? steps : 0) + (steps + 1) / 2))
   every=$(((steps + 9) / 10))
@@ -118,14 +142,15 @@ stop_and_resume() {
   done
   kill -TERM $job 2>/dev/null || true
   wait $job || code=$?
+  job=
   last=$(grep -c '"kind":"step"' "$out/stopped/metrics.jsonl" || true)
   if [ -e "$out/stopped/summary.json" ]; then
     echo "the run ended before it could be stopped: try more --epochs"
     return 1
   fi
   echo "stopped by SIGTERM (exit code $code) after step $last; an epoch has $steps"
-  "$trireme" "${words[@]}" --ranks 2 --set run.checkpoint_every=$every --resume auto >"$out/resumed.log" 2>&1 ||
-    { tail -n 3 "$out/resumed.log"; return 1; }
+  in_background "$trireme" "${words[@]}" --ranks 2 --set run.checkpoint_every=$every --resume auto \
+    >"$out/resumed.log" 2>&1 || { tail -n 3 "$out/resumed.log"; return 1; }
   grep '^resume ' "$out/resumed.log" || true
   local of_whole of_resumed
   of_whole=$(sha256sum <"$out/ddp_2/model/model.safetensors")

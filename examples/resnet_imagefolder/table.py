@@ -36,10 +36,19 @@ def read(run):
                        for split in ("validation", "test") for metric in ("accuracy", "top_k")]}
 
 
+def fail(text):
+    print(text, file=sys.stderr)
+    sys.exit(2)
+
+
 def main():
-    runs = [(*argument.rsplit("=", 2)[:2], read(Path(argument.rsplit("=", 2)[2]))) for argument in sys.argv[1:]]
-    if not runs:
-        sys.exit(__doc__)
+    arguments = [argument.rsplit("=", 2) for argument in sys.argv[1:]]
+    if not arguments or any(len(parts) != 3 for parts in arguments):
+        fail(__doc__)
+    try:
+        runs = [(label, devices, read(Path(run))) for label, devices, run in arguments]
+    except (OSError, KeyError, ValueError) as error:
+        fail(f"table.py: no complete run: {error}")
     first, k = runs[0][2], runs[0][2]["k"]
     print("| way | devices | epoch | speed-up | memory per rank: tensors | process | "
           f"validation top-1 | top-{k} | test top-1 | top-{k} |")

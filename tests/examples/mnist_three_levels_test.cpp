@@ -47,20 +47,29 @@ void write_images(const TemporaryFolder& folder, const std::string& split, std::
 
 using Weights = std::map<std::string, std::vector<double>>;
 
-/// A safetensors file of float32 or float64 tensors.
-Weights read_weights(const std::string& path) {
+struct SafeTensors {
+  std::string header, tensors;
+};
+
+SafeTensors read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});
   if (bytes.size() < 8) throw std::runtime_error("no weights in " + path);
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
-  const auto header = nlohmann::json::parse(bytes.substr(8, length));
+  return {bytes.substr(8, length), bytes.substr(8 + length)};
+}
+
+/// A safetensors file of float32 or float64 tensors.
+Weights read_weights(const std::string& path) {
+  const auto file = read_file(path);
+  const auto header = nlohmann::json::parse(file.header);
   Weights weights;
   for (const auto& [name, tensor] : header.items()) {
     if (name == "__metadata__") continue;
     const auto begin = tensor.at("data_offsets")[0].get<std::size_t>(),
                end = tensor.at("data_offsets")[1].get<std::size_t>();
-    const auto* data = bytes.data() + 8 + length + begin;
+    const auto* data = file.tensors.data() + begin;
     auto& values = weights[name];
     if (tensor.at("dtype") == "F64") {
       values.resize((end - begin) / 8);
@@ -139,12 +148,51 @@ TEST_F(ThreeLevels, GiveTheSameWeights) {
     EXPECT_NE(out_.find("training loss   validation loss"), std::string::npos) << out_;
     EXPECT_LE(distance(two, one), bound);
     EXPECT_LE(distance(three, one), bound);
+    const auto header = [&](const std::string& n) {
+      return read_file(folder_.path() + "/" + precision + "mnist_level_" + n + "/runs/mnist_level_" + n +
+                       "/model.safetensors")
+          .header;
+    };
+    EXPECT_EQ(header("1"), header("2"));
     const auto toml = trained_by(
         precision + "toml",
         {TRIREME_COMMAND, "train", TRIREME_SOURCE_DIR "/configs/mnist_basic_net.toml", "--ranks", "2", "--set",
          "data.path=" + folder_.path(), "--set", "train.precision=" + precision, "--set", "run.device=cpu"},
         "runs/mnist_basic_net/model/model.safetensors");
     EXPECT_LE(distance(toml, one), bound);
+  }
+}
+
+TEST_F(ThreeLevels, RefuseWithOneLineBeforeTheyTrain) {
+  struct Refused {
+    std::vector<std::string> command;  ///< after FOLDER, which follows the program
+    int code;
+    std::string message;
+  };
+  const std::string level_1 = MNIST_LEVEL_1, level_2 = MNIST_LEVEL_2;
+  const TemporaryFolder taken;
+  (void)taken.write("runs", "a file");
+  const std::string in_the_way = "the folder cannot be created: Not a directory; runs is a file; choose another folder";
+  const std::vector<Refused> cases{
+      {{level_1, "fp23"}, 2, "mnist_level_1: usage: mnist_level_1 FOLDER [fp32|fp64]"},
+      {{level_1}, 7, "mnist_level_1: runs/mnist_level_1: " + in_the_way},
+      {{level_2}, 7, "mnist_level_2: runs/mnist_level_2: " + in_the_way},
+      {{level_2, "fp23"}, 2, "fp23"},
+      {{level_2, "fp32", "torch_ddp", "abc"}, 2, "mnist_level_2: RANKS: \"abc\" is not a whole number >= 1"},
+      {{level_2, "fp32", "torch_ddp", "0"}, 2, "mnist_level_2: RANKS: \"0\" is not a whole number >= 1"},
+      {{level_2, "fp32", "torch_ddp", "9999"}, 2, "the number of ranks must be from 1 to 4096"},
+      {{level_2, "fp32", "torch_ddp", "2"}, 7, "mnist_level_2: rank 0: runs/mnist_level_2: " + in_the_way},
+  };
+  for (const auto& [command, code, message] : cases) {
+    auto whole = command;
+    whole.insert(whole.begin() + 1, folder_.path());
+    const auto result = run_process(
+        whole,
+        {.environment = {"OMP_NUM_THREADS=1", "TRIREME_PLUGIN_PATH=" TRIREME_TEST_PLUGINS}, .folder = taken.path()});
+    EXPECT_EQ(result.code, code) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_NE(result.err.find(message), std::string::npos) << message << "\nis not in\n" << result.err;
+    EXPECT_EQ(result.err.find('\n'), result.err.size() - 1) << result.err;
   }
 }
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/examples/document.h"
@@ -52,9 +54,27 @@ TEST(OwnLoop, ResumesWithTheSameLosses) {
         EXPECT_NEAR(loss(got[i]), loss(wanted), 1e-3 * loss(wanted));
     }
   }
-  const auto none = own_loop(1, {});
-  EXPECT_EQ(none.code, 2);
-  EXPECT_EQ(none.err, "own_loop: usage: own_loop RUN_DIR [EPOCHS]\n");
+}
+
+TEST(OwnLoop, RefusesWrongArgumentsAndAFolderInUse) {
+  const TemporaryFolder folder;
+  const auto& dir = folder.path();
+  std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{}, "usage: own_loop RUN_DIR [EPOCHS]"},
+      {{""}, "the folder for the results has an empty name; write . for the working directory"}};
+  for (const std::string epochs : {"abc", "2x", "-1", "0", "20", ""})
+    cases.push_back({{dir + "/run", epochs}, "EPOCHS: \"" + epochs + "\" is not a whole number from 1 to 8"});
+  for (const auto& [arguments, message] : cases) {
+    const auto result = own_loop(1, arguments);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_EQ(result.err, "own_loop: " + message + "\n");
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir + "/run"));
+  const auto second = run_process({"flock", folder.write(".lock", ""), OWN_LOOP, dir}, kOptions);
+  EXPECT_EQ(second.code, 2);
+  EXPECT_EQ(second.err,
+            "own_loop: another run is writing to " + dir + "; wait until it ends, or name another folder\n");
+  EXPECT_FALSE(std::filesystem::exists(dir + "/checkpoints"));
 }
 
 TEST(OwnLoop, DocumentShowsItsCode) {

@@ -84,6 +84,17 @@ TEST(OwnModel, HasTheSameLossesInEachLayout) {
   }
 }
 
+TEST(OwnModel, RefusesKeysThatItDoesNotUse) {
+  for (const std::string set :
+       {"run.seed=3", "data.workers=3", "train.eval_batch=4", "optimizer.name=sgd", "schedule.name=cosine"}) {
+    const auto result = own_model(1, {set});
+    EXPECT_EQ(result.code, 2) << set;
+    EXPECT_EQ(result.err, "own_model: --set " + set + ": own_model does not use this key\n");
+  }
+  const auto unknown = own_model(1, {"train.epohcs=3"});
+  EXPECT_NE(unknown.err.find("did you mean \"epochs\"?"), std::string::npos) << unknown.err;
+}
+
 TEST(OwnModel, DocumentShowsItsCode) {
   const auto code = read("examples/own_model/reader.h") + read("examples/own_model/own_model.cpp");
   const auto shown = code_blocks(read("docs/add-a-model.md"), "cpp");

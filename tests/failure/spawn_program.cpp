@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <semaphore>
 #include <stdexcept>
 #include <string>
@@ -17,6 +18,7 @@
 
 #include "core/base/error.h"
 #include "core/base/verdict.h"
+#include "core/booster/program.h"
 #include "core/booster/spawn.h"
 
 namespace {
@@ -124,6 +126,19 @@ int main(int argc, char** argv) {
     if (what == "sleep")
       trireme::spawn(2, [](const LaunchInfo&) { std::this_thread::sleep_for(std::chrono::minutes(10)); });
     if (what == "ranks") trireme::spawn(std::atoi(how.c_str()), [](const LaunchInfo&) {});
+    if (what == "print")
+      return trireme::run_program("spawn_program", [&](trireme::comm::World&) -> int {
+        std::printf("a result\n");
+        std::cout << "another one\n";
+        return trireme::integer_argument("COUNT", how, 2, 8);
+      });
+    if (what == "spawn_in_program")
+      return trireme::run_program("spawn_program", [] {
+        trireme::spawn(2, [](const LaunchInfo& info) {
+          if (info.rank == 1) throw trireme::DataError("sample 7 is missing");
+        });
+        return 0;
+      });
     if (what == "turn") {  // comes to the call only once
       if (access(how.c_str(), F_OK) == 0) return 9;
       std::fclose(std::fopen(how.c_str(), "w"));

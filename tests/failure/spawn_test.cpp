@@ -90,6 +90,31 @@ TEST(Spawn, TheErrorOfARankIsThrown) {
     EXPECT_NE(run({"ranks", ranks}).err.find("the number of ranks must be from 1 to 4096"), std::string::npos);
 }
 
+TEST(Spawn, IsRefusedInARankOfALauncher) {
+  for (const auto& [size, code] : {std::pair{"2", 1}, {"1", 0}}) {
+    const auto result =
+        run({"ranks", "2"}, {.environment = {"RANK=0", std::string("WORLD_SIZE=") + size, "LOCAL_RANK=0",
+                                             "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29413"}});
+    EXPECT_EQ(result.code, code) << result.err;
+    EXPECT_EQ(result.err.find("spawn() is called in a rank of a launcher (torchrun, 2 ranks on 1 host)"),
+              code == 0 ? std::string::npos : std::string("error: ").size())
+        << result.err;
+  }
+}
+
+TEST(RunProgram, AnErrorIsOneLineAndPrintedResultsStay) {
+  EXPECT_EQ(run({"print", "8"}).code, 8);
+  for (const std::string count : {"", "abc", "2x", "-3", "1", "9", "99999999999", "2.5", " 2"}) {
+    const auto result = run({"print", count});
+    EXPECT_EQ(result.code, 2) << count;
+    EXPECT_EQ(result.out, "a result\nanother one\n") << count;
+    EXPECT_EQ(result.err, "spawn_program: COUNT: \"" + count + "\" is not a whole number from 2 to 8\n");
+  }
+  const auto spawned = run({"spawn_in_program"});
+  EXPECT_EQ(spawned.code, 3);
+  EXPECT_EQ(spawned.err, "spawn_program: rank 1: sample 7 is missing\n");
+}
+
 TEST(Spawn, MainMustComeToTheSameCall) {
   const TemporaryFolder folder;
   const auto result = run({"turn", folder.path() + "/once"});

@@ -7,7 +7,9 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
+#include "core/base/error.h"
 #include "core/checkpoint/crc32.h"
+#include "core/checkpoint/output_folder.h"
 #include "core/checkpoint/safetensors.h"
 #include "tests/unit/checkpoint/folder.h"
 
@@ -41,9 +43,25 @@ TEST(Files, WrittenReplacedAndRead) {
   { FileWriter dropped(folder / "b"), replaced(folder / "a.json"); }  // never committed
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a.json"});
   expect_error([&] { write_file(folder / "none/a", "x"); }, {folder / "none/a", "No such file", "1 B"});
-  expect_error([&] { write_file(path + "/a", "x"); }, {path + "/a", "Not a directory"});
+  expect_error([&] { write_file(path + "/a", "x"); }, {path + "/a", "Not a directory", path + " is a file"});
   expect_error([&] { (void)read_file(folder / "none"); }, {folder / "none", "No such file"});
-  expect_error([&] { make_folder(path + "/below"); }, {"a.json/below"});
+  expect_error([&] { make_folder(path + "/below"); }, {"a.json/below", path + " is a file"});
+}
+
+TEST(Files, AnOutputFolderHasOneOwner) {
+  const TestFolder folder;
+  const auto path = folder / "deep/out";
+  {
+    const OutputFolder first(path), of_another_rank(path, 1);
+    EXPECT_THROW(OutputFolder second(path), ConfigError);
+    EXPECT_EQ(first.path(), path);
+  }
+  const OutputFolder next(path);
+  EXPECT_THROW(OutputFolder none(""), UsageError);
+  write_file(folder / "file", "x");
+  expect_error([&] { OutputFolder below(folder / "file/out"); }, {"file/out", folder / "file" + " is a file"});
+  std::filesystem::create_directories(folder / "taken/.lock");
+  expect_error([&] { OutputFolder taken(folder / "taken"); }, {"taken/.lock: cannot be written"});
 }
 
 TEST(Files, FolderPublished) {

@@ -125,6 +125,9 @@ TEST(Detect, reads_each_launcher) {
       // Variables that srun shares with MPICH's launcher do not hide srun, and one process alone has no launcher.
       {with(kSrun, {{"PMI_SIZE", "7"}, {"PMI_RANK", "6"}}), Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts"},
       {{{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}}, Launcher::alone, 0, 1, 0, 1, "1 process"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "1"}}, Launcher::alone, 0, 1, 0, 1, "1 process"},
+      {{{"RANK", "3"}}, Launcher::alone, 0, 1, 0, 1, "1 process"},
+      {{{"WORLD_SIZE", "2"}}, Launcher::alone, 0, 1, 0, 1, "1 process"},
       {with(kMpirun, {{"PMI_SIZE", "4"}}), Launcher::mpirun, 3, 4, 1, 2, "mpirun, 4 ranks on 2 hosts"},
       {{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}},
        Launcher::mpirun,
@@ -157,6 +160,8 @@ TEST(Detect, refuses_half_an_environment) {
       {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "-1"}}), "OMPI_COMM_WORLD_RANK=-1"},
       {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "4"}}), "rank 4 of 4"},
       {with(kTorchrun, {{"LOCAL_RANK", "4"}}), "local rank 4 of 4"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "MASTER_ADDR is not set"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}, {"MASTER_PORT", "29500"}}, "MASTER_ADDR is not set"},
   };
   for (const auto& [set, word] : cases) {
     const Environment environment(set);

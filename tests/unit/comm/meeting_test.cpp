@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -70,6 +71,23 @@ TEST(Meeting, rank_0_gathers_all_and_each_rank_makes_few_requests) {
     }
     EXPECT_EQ(total, 4 * size) << size;
   }
+}
+
+TEST(Meeting, rank_0_says_for_whom_it_waits) {
+  c10d::HashStore store;
+  const auto meet = [&](int rank) {
+    return decide_by_store(store, rank, 3, "late/", "here", [](const auto&) { return "met"; });
+  };
+  testing::internal::CaptureStderr();
+  std::thread second([&] { (void)meet(1); });
+  std::thread third([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(11));
+    (void)meet(2);
+  });
+  EXPECT_EQ(meet(0), "met");
+  second.join();
+  third.join();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "waiting for rank 2 of 3 to arrive\n");
 }
 
 /// Sets MASTER_ADDR and MASTER_PORT while it lives.
