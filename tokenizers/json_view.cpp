@@ -13,6 +13,8 @@
 namespace trireme::tokenizers {
 namespace {
 
+constexpr int kDeepest = 32;
+
 /// A short form of a value, for messages.
 std::string shown(const nlohmann::json* from) {
   constexpr std::size_t kMostShown = 60;
@@ -26,11 +28,16 @@ std::string shown(const nlohmann::json* from) {
 
 }  // namespace
 
+JsonView::JsonView(const nlohmann::json* value, std::string path, const JsonView& parent)
+    : value_(value), path_(std::move(path)), depth_(parent.depth_ + 1) {
+  if (depth_ > kDeepest) refuse("the parts are nested too deeply");
+}
+
 JsonView JsonView::find(const std::string& key) const {
   const auto& members = object();
   const auto found = members.find(key);
   const bool is_first = path_.ends_with(':');
-  return {found == members.end() ? nullptr : &*found, path_ + (is_first ? " " : ".") + key};
+  return {found == members.end() ? nullptr : &*found, path_ + (is_first ? " " : ".") + key, *this};
 }
 
 JsonView JsonView::at(const std::string& key) const {
@@ -39,7 +46,7 @@ JsonView JsonView::at(const std::string& key) const {
   return out;
 }
 
-JsonView JsonView::element(std::size_t i) const { return {&array().at(i), fmt::format("{}[{}]", path_, i)}; }
+JsonView JsonView::element(std::size_t i) const { return {&array().at(i), fmt::format("{}[{}]", path_, i), *this}; }
 
 std::vector<JsonView> JsonView::elements() const {
   std::vector<JsonView> out;

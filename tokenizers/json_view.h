@@ -14,7 +14,7 @@
 
 namespace trireme::tokenizers {
 
-/// Functions throw DataError when the value is not what they ask for.
+/// Functions throw DataError when the value is not what they ask for, or is nested too deeply.
 class JsonView {
  public:
   /// `root` outlives the view.
@@ -48,10 +48,12 @@ class JsonView {
   [[noreturn]] void refuse(const std::string& what) const;
 
  private:
-  JsonView(const nlohmann::json* value, std::string path) : value_(value), path_(std::move(path)) {}
+  /// Of a member of `parent`.
+  JsonView(const nlohmann::json* value, std::string path, const JsonView& parent);
 
   const nlohmann::json* value_;  ///< null: there is no such member
   std::string path_;             ///< the file's, and the keys that lead here
+  int depth_ = 0;                ///< below the file's root: readers of parts in parts call themselves
 };
 
 /// The file's JSON. @throws DataError with the line where it is none

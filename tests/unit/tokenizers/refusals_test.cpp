@@ -63,6 +63,14 @@ TEST(Refusals, OfTextFiles) {
   EXPECT_NE(refusal({}).find("no tokenizer here"), std::string::npos);
 }
 
+TEST(Refusals, OfPartsThatAreNestedTooDeeply) {
+  constexpr int kDepth = 50'000;
+  std::string json = R"({"normalizer": )";
+  for (int i = 0; i < kDepth; ++i) json += R"({"type": "Sequence", "normalizers": [)";
+  for (int i = 0; i < kDepth; ++i) json += "]}";
+  EXPECT_NE(refusal({{"tokenizer.json", json + "}"}}).find("the parts are nested too deeply"), std::string::npos);
+}
+
 struct JsonCase {
   const char* name;   ///< of the fixture
   const char* patch;  ///< of its tokenizer.json (RFC 6902)
@@ -113,7 +121,8 @@ TEST(Refusals, OfPartsOfTokenizerJson) {
       {"llama3", R"([{"op": "remove", "path": "/post_processor/processors/1/pair/1"}])",
        "post_processor.processors[1].pair: the text A is expected once, and is there 0 times"},
       {"llama3",
-       R"([{"op": "replace", "path": "/post_processor/processors/1/special_tokens/<|begin_of_text|>/ids/0", "value": 402}])",
+       R"([{"op": "replace", "path": "/post_processor/processors/1/special_tokens/<|begin_of_text|>/ids/0",
+                        "value": 402}])",
        "ids[0]: a number from 0 to 401 is expected, not 402"},
       {"llama3", R"([{"op": "replace", "path": "/added_tokens/0/id", "value": 401}])",
        "added_tokens[0]: the token \"<|begin_of_text|>\" has the id 401, and Hugging Face's library gives it 400"},

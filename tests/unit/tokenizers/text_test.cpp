@@ -12,7 +12,7 @@ namespace trireme::tokenizers {
 namespace {
 
 TEST(Bytes, AreTheirOwnIds) {
-  const auto bytes = load_tokenizer(std::string("bytes"));
+  const auto bytes = load_tokenizer("bytes");
   EXPECT_EQ(bytes->encode("a\xC3\xA9\n"), (Ids{97, 0xC3, 0xA9, 10}));
   EXPECT_EQ(bytes->decode(Ids{97, 0xC3, 0xA9, 10}), "a\xC3\xA9\n");
   EXPECT_EQ(bytes->decode(Ids{0xC3, 97, 0xE4, 0xBD, 256, -1}),
@@ -62,10 +62,11 @@ TEST(Config, OfFilesWithoutTokenizerJson) {
   EXPECT_NE(ids(R"({"do_lower_case": false})", "THE ship"), lower);
   EXPECT_EQ(ids(R"({"strip_accents": null})", "th\xC3\xA9 ship"), lower);
   EXPECT_NE(ids(R"({"strip_accents": false})", "th\xC3\xA9 ship"), lower);
-  // A mask that takes the space before it, as transformers 4 writes it.
+  // As transformers 4 writes it.
   const auto stored = [](const char* id) {
     return std::string(R"({"added_tokens_decoder": {")") + id +
-           R"(": {"content": "[MASK]", "lstrip": true, "rstrip": false, "normalized": false, "single_word": false, "special": true}}})";
+           R"(": {"content": "[MASK]", "lstrip": true, "rstrip": false, "normalized": false,
+                   "single_word": false, "special": true}}})";
   };
   EXPECT_EQ(ids(stored("4"), "[MASK]"), Ids{4});
   EXPECT_THROW(ids(stored("5"), "[MASK]"), DataError);
