@@ -72,7 +72,8 @@ EvalTarget find_eval_target(const std::string& path) {
   auto full = fs::absolute(folder).lexically_normal();
   if (!full.has_filename()) full = full.parent_path();
   const auto name = full.filename(), run = full.parent_path();
-  if (is_model(folder) && (name == "model" || name == "model-best" || name == "model-merged") && is_file(run / "config.toml"))
+  if (is_model(folder) && (name == "model" || name == "model-best" || name == "model-merged") &&
+      is_file(run / "config.toml"))
     return {path, (folder.has_parent_path() ? folder.parent_path() / "config.toml" : run / "config.toml").string()};
   if (is_one_file) return {path};
   if (!is_file(folder / "config.toml")) return {path};

@@ -105,9 +105,9 @@ std::string validate_sequence_policy(nn::Model& model, const nn::Policy& policy)
   });
   for (const auto* linear : nn::adapted_layers(model)) {  // treated as their layers
     const auto& adapter = *linear->adapter();
-    for (const nn::Layer* part : {static_cast<const nn::Layer*>(adapter.a.get()),
-                                  static_cast<const nn::Layer*>(adapter.b.get()),
-                                  static_cast<const nn::Layer*>(adapter.dropout.get())})
+    for (const nn::Layer* part :
+         {static_cast<const nn::Layer*>(adapter.a.get()), static_cast<const nn::Layer*>(adapter.b.get()),
+          static_cast<const nn::Layer*>(adapter.dropout.get())})
       know(*part);
   }
   constexpr const char* kSilent =

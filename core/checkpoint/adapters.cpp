@@ -101,16 +101,14 @@ void load_adapters(const std::string& folder_or_file, const std::vector<nn::Para
                    const OtherTensors& others) {
   const auto file = find_adapters(folder_or_file);
   if (file.empty())
-    throw CheckpointError(
-        fmt::format("{}: no adapters here; name a folder with {}", folder_or_file, kAdapterTensors));
+    throw CheckpointError(fmt::format("{}: no adapters here; name a folder with {}", folder_or_file, kAdapterTensors));
   auto of_adapters = others;
   of_adapters.conversion = nullptr;
   of_adapters.namings = peft_namings();
   of_adapters.are_adapters = true;
   of_adapters.optional = not_in(file, parameters, others);
-  std::erase_if(of_adapters.buffers, [&](const shard::Slice& buffer) {
-    return of_adapters.optional.count(buffer.placement.name) != 0;
-  });
+  std::erase_if(of_adapters.buffers,
+                [&](const shard::Slice& buffer) { return of_adapters.optional.count(buffer.placement.name) != 0; });
   for (const auto& adapter : others.optional) of_adapters.optional.erase(adapter);
   load_weights(file, parameters, "", log, of_adapters);
 }
@@ -138,8 +136,7 @@ void save_merged(const std::string& folder, const std::vector<shard::Slice>& sta
     if (names.count(slice.placement.name) == 0) kept.push_back(slice);
   std::unique_ptr<const SafeTensors> trained;
   if (mesh.world().rank() == 0) trained = std::make_unique<const SafeTensors>(adapters);
-  save_weights(folder, kept, texts, mesh,
-               {.change = [&](const std::string& name, const at::Tensor& full) {
+  save_weights(folder, kept, texts, mesh, {.change = [&](const std::string& name, const at::Tensor& full) {
                  if (trained->tensors().contains(kPrefix + name)) return trained->read(kPrefix + name);
                  const auto layer = layers.find(name);
                  return layer == layers.end() ? full : merged(full, *layer->second, *trained);

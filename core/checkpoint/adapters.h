@@ -33,8 +33,8 @@ void load_adapters(const std::string& folder_or_file, const std::vector<nn::Para
 /// Of a model's state, the tensors that its adapters' file holds, with their names in it.
 std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state, nn::Model& model);
 
-/// Writes folder/model.safetensors with the weights W + alpha / r * B A in place of W and its adapter, in W's dtype, and
-/// `texts` next to it. `adapters`: the file with the trained tensors, on rank 0. Collective over the mesh's world.
+/// Writes folder/model.safetensors with the weights W + alpha / r * B A in place of W and its adapter, in W's dtype,
+/// and `texts` next to it. `adapters`: the file with the trained tensors, on rank 0. Collective over the mesh's world.
 void save_merged(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
                  const std::string& adapters, const std::map<std::string, std::string>& texts, comm::Mesh& mesh);
 

@@ -107,8 +107,8 @@ void check_fits(const Fits& found, const std::string& path, bool are_adapters) {
   if (!found.misfits.empty())
     text += fmt::format("; {} do not fit: {}", found.misfits.size(), text::first_few(found.misfits));
   if (are_adapters)
-    throw CheckpointError(fmt::format(
-        "{}: these are not adapters of this model{}; check rank, target and train of [lora]", path, text));
+    throw CheckpointError(
+        fmt::format("{}: these are not adapters of this model{}; check rank, target and train of [lora]", path, text));
   if (!fs::exists(beside_weights(path, kModelConfig)))
     text += "; there is no config.json beside them, so the model has the sizes of [model]";
   throw CheckpointError(
@@ -146,13 +146,12 @@ void check_depth(const std::vector<std::string>& unused, const std::set<std::str
 /// @throws CheckpointError when the unused tensors are adapters, or the file must not have unused ones
 void check_adapters(const std::vector<std::string>& unused, const std::string& path, bool are_adapters) {
   if (are_adapters && !unused.empty())
-    throw CheckpointError(fmt::format("{}: {} of layers that have no adapters here: {}; check target and train of "
-                                      "[lora]",
-                                      path, text::quantity(static_cast<std::int64_t>(unused.size()), "tensor"),
-                                      text::first_few(unused)));
-  const auto adapter = std::find_if(unused.begin(), unused.end(), [](const auto& name) {
-    return name.find(".lora_A.") != std::string::npos;
-  });
+    throw CheckpointError(
+        fmt::format("{}: {} of layers that have no adapters here: {}; check target and train of "
+                    "[lora]",
+                    path, text::quantity(static_cast<std::int64_t>(unused.size()), "tensor"), text::first_few(unused)));
+  const auto adapter = std::find_if(unused.begin(), unused.end(),
+                                    [](const auto& name) { return name.find(".lora_A.") != std::string::npos; });
   if (adapter != unused.end())
     throw CheckpointError(
         fmt::format("{}: these weights have adapters ({}), but the model has none; add the section [lora] with which "
@@ -286,8 +285,8 @@ FileDigest save_weights(const std::string& folder, const std::vector<shard::Slic
                         const std::map<std::string, std::string>& texts, comm::Mesh& mesh, const SaveOptions& options) {
   const bool writes = mesh.world().rank() == 0;
   if (writes) make_folder(folder);
-  const auto digest = write_slices((fs::path(folder) / options.file).string(), weights, mesh, {{"format", "pt"}},
-                                   options.change);
+  const auto digest =
+      write_slices((fs::path(folder) / options.file).string(), weights, mesh, {{"format", "pt"}}, options.change);
   if (writes)
     for (const auto& [name, text] : texts) write_file((fs::path(folder) / name).string(), text);
   return digest;

@@ -48,13 +48,13 @@ bool any_names_module_of(const std::vector<std::string>& patterns, std::string_v
 }
 
 /// What the patterns are matched against.
-struct Found {
+struct Candidates {
   std::vector<Linear*> linear;
   std::vector<std::string> others;  ///< paths of layers of other kinds that have parameters
 };
 
-Found layers_without(Model& model, const std::vector<std::string>& trained) {
-  Found found;
+Candidates layers_without(Model& model, const std::vector<std::string>& trained) {
+  Candidates found;
   std::unordered_set<const Layer*> seen;
   model.apply([&](torch::nn::Module& module) {
     auto* layer = dynamic_cast<Layer*>(&module);
@@ -74,9 +74,8 @@ std::vector<std::string> last_parts(const std::vector<Linear*>& layers) {
   return {out.begin(), out.end()};
 }
 
-[[noreturn]] void refuse_target(const std::string& pattern, const Found& found) {
-  if (found.linear.empty())
-    throw ConfigError("lora.target: the model has no linear layer that can get an adapter");
+[[noreturn]] void refuse_target(const std::string& pattern, const Candidates& found) {
+  if (found.linear.empty()) throw ConfigError("lora.target: the model has no linear layer that can get an adapter");
   const auto other = std::find_if(found.others.begin(), found.others.end(),
                                   [&](const auto& path) { return names_path(pattern, path); });
   if (other != found.others.end())
@@ -84,8 +83,9 @@ std::vector<std::string> last_parts(const std::vector<Linear*>& layers) {
         fmt::format("lora.target: \"{}\" is not a linear layer, and only these have adapters; choose from {}", *other,
                     text::join(last_parts(found.linear))));
   const auto names = last_parts(found.linear);
-  throw ConfigError(fmt::format("lora.target: \"{}\" matches no linear layer without lora.train (these are called {}){}",
-                                pattern, text::join(names), text::did_you_mean(pattern, names)));
+  throw ConfigError(
+      fmt::format("lora.target: \"{}\" matches no linear layer without lora.train (these are called {}){}", pattern,
+                  text::join(names), text::did_you_mean(pattern, names)));
 }
 
 std::vector<Linear*> targets_of(Model& model, const LoraOptions& options) {
@@ -123,7 +123,7 @@ void check_modules(Model& model, const std::vector<std::string>& patterns) {
   }
 }
 
-void adapt(Linear& linear, const LoraOptions& options) {
+void attach(Linear& linear, const LoraOptions& options) {
   const auto& o = linear.options();
   if (const auto most = std::min(o.in, o.out); options.rank > most)
     throw ConfigError(
@@ -145,15 +145,15 @@ at::Tensor LoraAdapter::reduce(const at::Tensor& x, const Context& context) cons
 }
 
 void add_lora(Model& model, const LoraOptions& options) {
-  TRIREME_REQUIRE(options.rank >= 1 && options.alpha > 0,
-                  "add_lora(): the rank {} and alpha {} must be positive", options.rank, options.alpha);
+  TRIREME_REQUIRE(options.rank >= 1 && options.alpha > 0, "add_lora(): the rank {} and alpha {} must be positive",
+                  options.rank, options.alpha);
   TRIREME_REQUIRE(adapted_layers(model).empty(), "add_lora(): the model has adapters already; add them once");
   const auto trained = options.train.value_or(std::vector<std::string>{});
   check_modules(model, trained);
   const auto targets = targets_of(model, options);
   for (const auto& item : model.named_parameters())
     if (!any_names_module_of(trained, without_last_part(item.key()))) item.value().set_requires_grad(false);
-  for (auto* linear : targets) adapt(*linear, options);
+  for (auto* linear : targets) attach(*linear, options);
 }
 
 std::vector<Linear*> adapted_layers(Model& model) {

@@ -28,9 +28,7 @@ checkpoint::FileDigest export_weights(const std::string& folder, Booster& booste
 BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::string> texts, bool adapters)
     : dir_((fs::path(run_dir) / kBestModel).string()), texts_(std::move(texts)), adapters_(adapters) {}
 
-const char* BestModel::file_name() const {
-  return adapters_ ? checkpoint::kAdapterTensors : checkpoint::kModelTensors;
-}
+const char* BestModel::file_name() const { return adapters_ ? checkpoint::kAdapterTensors : checkpoint::kModelTensors; }
 
 void BestModel::save(Booster& booster, Boosted& run) {
   digest_ = export_weights(dir_, booster, run, texts_, adapters_);

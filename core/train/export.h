@@ -1,5 +1,6 @@
-// The weights that a run exports, in Hugging Face's layout; with [lora] its adapters, in PEFT's. RUN/model-best holds those of the best validation, by the
-// metric of train.best, and RUN/model the last weights, or these, by run.export. Each file is written atomically.
+// The weights that a run exports, in Hugging Face's layout; with [lora] its adapters, in PEFT's. RUN/model-best holds
+// those of the best validation, by the metric of train.best, and RUN/model the last weights, or these, by run.export.
+// Each file is written atomically.
 #pragma once
 
 #include <map>

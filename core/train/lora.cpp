@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 /// Whether a value of a configuration turns something on.
-bool is_set(const json& config, const char* key) {
+bool turns_on(const json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null() || *found == false) return false;
   return !found->is_structured() || !found->empty();
@@ -39,12 +39,11 @@ json read_adapter_config(const std::string& adapters) {
   if (const auto type = config.value("peft_type", json()); type != "LORA")
     throw CheckpointError(fmt::format("{}: peft_type is {}; only \"LORA\" is supported", file, type.dump()));
   if (const auto bias = config.value("bias", json("none")); bias != "none")
-    throw CheckpointError(
-        fmt::format("{}: bias is {}; only \"none\" is supported", file, bias.dump()));
+    throw CheckpointError(fmt::format("{}: bias is {}; only \"none\" is supported", file, bias.dump()));
   for (const char* key :
        {"use_dora", "use_rslora", "use_qalora", "use_bdlora", "lora_bias", "rank_pattern", "alpha_pattern",
         "layer_replication", "target_parameters", "trainable_token_indices", "alora_invocation_tokens", "arrow_config"})
-    if (is_set(config, key))
+    if (turns_on(config, key))
       throw CheckpointError(fmt::format("{}: {} is {}, which is not supported", file, key, config.at(key).dump()));
   for (const char* key : {"r", "lora_alpha"})
     if (!config.contains(key) || !config.at(key).is_number())
@@ -55,8 +54,8 @@ json read_adapter_config(const std::string& adapters) {
 std::vector<std::string> names_in(const json& config, const char* key, const std::string& file) {
   const auto value = config.value(key, json());
   if (value == "all-linear") return {"all-linear"};
-  const bool are_names = value.is_array() && std::all_of(value.begin(), value.end(),
-                                                         [](const auto& name) { return name.is_string(); });
+  const bool are_names =
+      value.is_array() && std::all_of(value.begin(), value.end(), [](const auto& name) { return name.is_string(); });
   if (!value.is_null() && !are_names)
     throw CheckpointError(
         fmt::format("{}: {} is {}, not a list of names; write [lora] with its target and train into the configuration",
@@ -68,7 +67,7 @@ std::vector<std::string> names_in(const json& config, const char* key, const std
 LoraSection section_for(const json& config, const std::string& adapters) {
   const auto file = checkpoint::beside_weights(adapters, checkpoint::kAdapterConfig);
   for (const char* key : {"layers_to_transform", "exclude_modules"})
-    if (is_set(config, key))
+    if (turns_on(config, key))
       throw CheckpointError(
           fmt::format("{}: {} is {}; write [lora] with the target's full names into the configuration", file, key,
                       config.at(key).dump()));
@@ -92,8 +91,8 @@ void check_same(const Prepared& p, const json& config) {
   const auto* section = p.config.root.table("lora");
   const auto differs = [&](const char* key, double here, double there) {
     if (here != there)
-      config::fail(section, key, fmt::format("is {}, but the adapters of {} have {}; set it to {}", here, p.adapters,
-                                             there, there));
+      config::fail(section, key,
+                   fmt::format("is {}, but the adapters of {} have {}; set it to {}", here, p.adapters, there, there));
   };
   differs("rank", static_cast<double>(lora.rank), config.at("r").get<double>());
   differs("alpha", lora.alpha, config.at("lora_alpha").get<double>());
@@ -158,9 +157,10 @@ void locate_all_weights(Prepared& p, const std::string& given) {
       !adapters.empty() && !fs::exists(checkpoint::beside_weights(adapters, checkpoint::kModelTensors));
   if (given.empty()) {
     if (are_adapters)
-      throw ConfigError(fmt::format("model.weights: {} holds adapters, which are no weights; name the model that they "
-                                    "adapt here, and the adapters in lora.weights",
-                                    p.weights));
+      throw ConfigError(
+          fmt::format("model.weights: {} holds adapters, which are no weights; name the model that they "
+                      "adapt here, and the adapters in lora.weights",
+                      p.weights));
     if (!config.lora) return;
     if (p.weights.empty())
       throw ConfigError(
@@ -206,8 +206,7 @@ void add_adapters(nn::Model& model, const LoraSection& lora, const std::string& 
 std::map<std::string, std::string> adapter_options(const LoraSection& lora) {
   std::map<std::string, std::string> out;
   for (const auto& field : lora_fields().fields)
-    if (field.key != "weights" && field.key != "merge")
-      out["lora." + field.key] = config::to_toml(field.get(&lora));
+    if (field.key != "weights" && field.key != "merge") out["lora." + field.key] = config::to_toml(field.get(&lora));
   return out;
 }
 

@@ -1,4 +1,5 @@
-// [lora] in a run: adapters on the model (core/nn/lora.h), where weights and adapters are, and PEFT's adapter_config.json.
+// [lora] in a run: adapters on the model (core/nn/lora.h), where weights and adapters are, and PEFT's
+// adapter_config.json.
 #pragma once
 
 #include <map>

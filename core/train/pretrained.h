@@ -21,7 +21,8 @@ void adopt_labels(Prepared& prepared, bool evaluation, const Log& log);
 /// has the sizes of [model].
 bool has_only_labels(const nlohmann::json& stored);
 
-/// The names of the classes of the weights or adapters, from id2label in their config.json, with "LABEL_0" where that is the name.
+/// The names of the classes of the weights or adapters, from id2label in their config.json, with "LABEL_0" where that
+/// is the name.
 /// @throws CheckpointError when they have none
 std::vector<std::string> classes_of_weights(const Prepared& prepared);
 

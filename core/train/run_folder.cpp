@@ -34,9 +34,9 @@ std::string free_name(const std::string& dir) {
 
 /// Whether an earlier run left files here. A folder with other contents is never moved. @throws ConfigError
 bool holds_a_run(const fs::path& dir) {
-  static const std::set<std::string> ours{"config.toml", "metrics.jsonl", "summary.json", kTimelineFile, kExportedModel,
-                                          kBestModel,    kMergedModel,    "checkpoints",  kLogs,         kTensorBoard,
-                                          ".lock"};
+  static const std::set<std::string> ours{"config.toml",  "metrics.jsonl", "summary.json", kTimelineFile,
+                                          kExportedModel, kBestModel,      kMergedModel,   "checkpoints",
+                                          kLogs,          kTensorBoard,    ".lock"};
   std::error_code none;
   if (!fs::exists(dir, none)) return false;
   if (!fs::is_directory(dir, none))
