@@ -98,9 +98,9 @@ void load_weights_and_adapters(const std::string& weights, const std::string& ad
   auto of_base = others;
   const auto needed = not_in(existing_adapters(adapters), parameters, others);
   for (const auto& parameter : parameters)
-    if (needed.count(parameter.name) == 0) of_base.optional.insert(parameter.name);
+    if (needed.count(parameter.name) == 0) of_base.unread.insert(parameter.name);
   for (const auto& parameter : others.remote)
-    if (needed.count(parameter.name) == 0) of_base.optional.insert(parameter.name);
+    if (needed.count(parameter.name) == 0) of_base.unread.insert(parameter.name);
   if (!weights.empty()) load_weights(weights, parameters, head_prefix, log, of_base);
   load_adapters(adapters, parameters, log, others);
 }
