@@ -82,26 +82,32 @@ std::string find_adapters(const std::string& folder_or_file) {
   return "";
 }
 
+/// As find_adapters(). @throws CheckpointError when there are none
+static std::string existing_adapters(const std::string& folder_or_file) {
+  auto file = find_adapters(folder_or_file);
+  if (file.empty())
+    throw CheckpointError(fmt::format("{}: no adapters here; name a folder with {}", folder_or_file, kAdapterTensors));
+  return file;
+}
+
 void load_weights_and_adapters(const std::string& weights, const std::string& adapters,
                                const std::vector<nn::Parameter>& parameters, const std::string& head_prefix,
                                const Log& log, const OtherTensors& others) {
   if (!weights.empty() && adapters.empty()) load_weights(weights, parameters, head_prefix, log, others);
   if (adapters.empty()) return;
   auto of_base = others;
-  const auto needed = not_in(find_adapters(adapters), parameters, others);
+  const auto needed = not_in(existing_adapters(adapters), parameters, others);
   for (const auto& parameter : parameters)
-    if (needed.count(parameter.name) == 0) of_base.optional.insert(parameter.name);
+    if (needed.count(parameter.name) == 0) of_base.unread.insert(parameter.name);
   for (const auto& parameter : others.remote)
-    if (needed.count(parameter.name) == 0) of_base.optional.insert(parameter.name);
+    if (needed.count(parameter.name) == 0) of_base.unread.insert(parameter.name);
   if (!weights.empty()) load_weights(weights, parameters, head_prefix, log, of_base);
   load_adapters(adapters, parameters, log, others);
 }
 
 void load_adapters(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters, const Log& log,
                    const OtherTensors& others) {
-  const auto file = find_adapters(folder_or_file);
-  if (file.empty())
-    throw CheckpointError(fmt::format("{}: no adapters here; name a folder with {}", folder_or_file, kAdapterTensors));
+  const auto file = existing_adapters(folder_or_file);
   auto of_adapters = others;
   of_adapters.conversion = nullptr;
   of_adapters.namings = peft_namings();

@@ -17,8 +17,8 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 /// The file with the adapters of a folder, of a run, or the file itself; "" when there are none.
 std::string find_adapters(const std::string& folder_or_file);
 
-/// load_weights() of a model with adapters, for what either is not "": `weights` may lack the adapters and what
-/// `adapters` holds, which load_adapters() then loads.
+/// load_weights() of a model with adapters, for what either is not "": what `adapters` holds is
+/// not read from `weights`, but by load_adapters().
 /// @throws CheckpointError, NonFiniteError
 void load_weights_and_adapters(const std::string& weights, const std::string& adapters,
                                const std::vector<nn::Parameter>& parameters, const std::string& head_prefix,

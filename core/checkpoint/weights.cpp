@@ -83,6 +83,7 @@ Fits fit(const std::vector<nn::Parameter>& parameters, const StoredNames& names,
     const auto& shape = parameter.placement.shape;
     Fit found{&parameter, names.find(parameter.name), {}};
     out.known.insert(found.stored.name);
+    if (others.unread.count(parameter.name) != 0) continue;
     if (found.stored.file == nullptr && others.optional.count(parameter.name) != 0) continue;
     if (found.stored.file == nullptr) {
       (head ? out.newly_initialized : out.missing)
@@ -286,7 +287,8 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
   std::vector<std::string> all_names, needed;
   for (const auto& parameter : parameters) {
     all_names.push_back(parameter.name);
-    if (others.optional.count(parameter.name) == 0) needed.push_back(parameter.name);
+    if (others.optional.count(parameter.name) + others.unread.count(parameter.name) == 0)
+      needed.push_back(parameter.name);
   }
   const StoredNames names(source, needed, head_prefix, others.namings);
 

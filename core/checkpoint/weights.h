@@ -46,7 +46,8 @@ struct OtherTensors {
   std::vector<shard::Slice> buffers{};    ///< of all blocks
   /// Parameters that keep their values if the file lacks them: adapters (core/nn/lora.h), which base models lack.
   std::set<std::string> optional{};
-  bool are_adapters = false;  ///< the file must not have tensors that the model lacks
+  std::set<std::string> unread{};  ///< parameters that another file fills, whatever this one has
+  bool are_adapters = false;       ///< the file must not have tensors that the model lacks
 };
 OtherTensors other_tensors(nn::Model& model);
 

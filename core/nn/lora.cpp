@@ -48,13 +48,13 @@ bool any_names_module_of(const std::vector<std::string>& patterns, std::string_v
 }
 
 /// What the patterns are matched against.
-struct Found {
+struct Candidates {
   std::vector<Linear*> linear;
   std::vector<std::string> others;  ///< paths of layers of other kinds that have parameters
 };
 
-Found layers_without(Model& model, const std::vector<std::string>& trained) {
-  Found found;
+Candidates layers_without(Model& model, const std::vector<std::string>& trained) {
+  Candidates found;
   std::unordered_set<const Layer*> seen;
   model.apply([&](torch::nn::Module& module) {
     auto* layer = dynamic_cast<Layer*>(&module);
@@ -74,7 +74,7 @@ std::vector<std::string> last_parts(const std::vector<Linear*>& layers) {
   return {out.begin(), out.end()};
 }
 
-[[noreturn]] void refuse_target(const std::string& pattern, const Found& found) {
+[[noreturn]] void refuse_target(const std::string& pattern, const Candidates& found) {
   if (found.linear.empty()) throw ConfigError("lora.target: the model has no linear layer that can get an adapter");
   const auto other = std::find_if(found.others.begin(), found.others.end(),
                                   [&](const auto& path) { return names_path(pattern, path); });
@@ -123,7 +123,7 @@ void check_modules(Model& model, const std::vector<std::string>& patterns) {
   }
 }
 
-void adapt(Linear& linear, const LoraOptions& options) {
+void attach(Linear& linear, const LoraOptions& options) {
   const auto& o = linear.options();
   if (const auto most = std::min(o.in, o.out); options.rank > most)
     throw ConfigError(
@@ -153,7 +153,7 @@ void add_lora(Model& model, const LoraOptions& options) {
   const auto targets = targets_of(model, options);
   for (const auto& item : model.named_parameters())
     if (!any_names_module_of(trained, without_last_part(item.key()))) item.value().set_requires_grad(false);
-  for (auto* linear : targets) adapt(*linear, options);
+  for (auto* linear : targets) attach(*linear, options);
 }
 
 std::vector<Linear*> adapted_layers(Model& model) {

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 /// Whether a value of a configuration turns something on.
-bool is_set(const json& config, const char* key) {
+bool turns_on(const json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null() || *found == false) return false;
   return !found->is_structured() || !found->empty();
@@ -43,7 +43,7 @@ json read_adapter_config(const std::string& adapters) {
   for (const char* key :
        {"use_dora", "use_rslora", "use_qalora", "use_bdlora", "lora_bias", "rank_pattern", "alpha_pattern",
         "layer_replication", "target_parameters", "trainable_token_indices", "alora_invocation_tokens", "arrow_config"})
-    if (is_set(config, key))
+    if (turns_on(config, key))
       throw CheckpointError(fmt::format("{}: {} is {}, which is not supported", file, key, config.at(key).dump()));
   for (const char* key : {"r", "lora_alpha"})
     if (!config.contains(key) || !config.at(key).is_number())
@@ -67,7 +67,7 @@ std::vector<std::string> names_in(const json& config, const char* key, const std
 LoraSection section_for(const json& config, const std::string& adapters) {
   const auto file = checkpoint::beside_weights(adapters, checkpoint::kAdapterConfig);
   for (const char* key : {"layers_to_transform", "exclude_modules"})
-    if (is_set(config, key))
+    if (turns_on(config, key))
       throw CheckpointError(
           fmt::format("{}: {} is {}; write [lora] with the target's full names into the configuration", file, key,
                       config.at(key).dump()));

@@ -41,11 +41,11 @@ struct StoredConfig {
   explicit StoredConfig(const Prepared& p)
       : path(p.adapters.empty() ? checkpoint::beside_weights(p.weights, checkpoint::kModelConfig)
                                 : checkpoint::beside_weights(p.adapters, kAdaptedModelConfig)),
-        json(p.adapters.empty() ? checkpoint::read_beside_weights(p.weights)
-                                : checkpoint::read_beside_weights(p.adapters, kAdaptedModelConfig)) {}
-  [[nodiscard]] std::vector<std::string> labels() const { return stored_labels(json, path); }
+        config(p.adapters.empty() ? checkpoint::read_beside_weights(p.weights)
+                                  : checkpoint::read_beside_weights(p.adapters, kAdaptedModelConfig)) {}
+  [[nodiscard]] std::vector<std::string> labels() const { return stored_labels(config, path); }
   std::string path;
-  nlohmann::json json;  ///< null when there is none
+  nlohmann::json config;  ///< null when there is none
 };
 
 std::string numbered(const std::vector<std::string>& classes) {
@@ -99,7 +99,7 @@ std::vector<std::string> classes_of_weights(const Prepared& p) {
   const StoredConfig stored(p);
   auto names = stored.labels();
   if (!names.empty()) return names;
-  if (stored.json.is_null())
+  if (stored.config.is_null())
     throw CheckpointError(
         fmt::format("{}: nothing names the classes of these weights, so nothing can be predicted; write {} with the "
                     "names of all classes by their numbers: {{\"id2label\": {{\"0\": \"NAME\", ...}}}}",

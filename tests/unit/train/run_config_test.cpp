@@ -114,6 +114,7 @@ TEST(RunConfig, PrintedFileLoadsAsTheSame) {
        {"train.precision=fp16", "train.growth_interval=7", "train.max_steps=5", "data.name=leaves", "data.images=60"}},
       {"warmup_ratio = 0.1\n", {"schedule.name=multi_step", "schedule.milestones=[3,9]", "schedule.warmup_steps=2"}},
       {"", {"data.random_resized_crop=true", "data.crop_scale=[0.5, 1]"}},
+      {"", {"lora.rank=4", "lora.target=[\"query\", \"value\"]", "lora.train=[]", "lora.merge=true"}},
   };
   for (const auto& [without, overrides] : cases) {
     auto text = std::string(kWhole);
@@ -123,6 +124,8 @@ TEST(RunConfig, PrintedFileLoadsAsTheSame) {
     const auto back = parse(printed);
     expect_equal(run_fields(), back.run, config.run);
     expect_equal(model_fields(), back.model, config.model);
+    ASSERT_EQ(back.lora.has_value(), config.lora.has_value());
+    if (config.lora) expect_equal(lora_fields(), *back.lora, *config.lora);
     expect_equal(data_fields(), back.data, config.data);
     expect_equal(train_section_fields(), back.train, config.train);
     expect_equal(optimizer_section_fields(), back.optimizer, config.optimizer);
