@@ -9,14 +9,16 @@ namespace {
 struct Size {
   const char* name;
   std::int64_t hidden_size, num_layers, num_heads, num_key_value_heads, head_size, intermediate_size;
+  std::int64_t vocab_size, max_positions;
+  double rope_theta;
 };
-constexpr Size kSizes[] = {{"tiny", 288, 6, 6, 6, 48, 768},
-                           {"1b", 2048, 16, 32, 8, 64, 8192},
-                           {"3b", 3072, 28, 24, 8, 128, 8192},
-                           {"8b", 4096, 32, 32, 8, 128, 14336}};
+constexpr Size kSizes[] = {{"tiny", 288, 6, 6, 6, 48, 768, 32000, 2048, 1e4},
+                           {"1b", 2048, 16, 32, 8, 64, 8192, 128256, 8192, 5e5},
+                           {"3b", 3072, 28, 24, 8, 128, 8192, 128256, 8192, 5e5},
+                           {"8b", 4096, 32, 32, 8, 128, 14336, 128256, 8192, 5e5}};
 constexpr const char* kDefaultSize = "tiny";
 
-void fill_sizes(Options& o) {
+void fill_sizes(Options& o, const nn::DataSpec& data) {
   const bool heads_given = o.num_heads.has_value(), width_given = o.hidden_size.has_value();
   for (const auto& size : kSizes) {
     if (o.size.value_or(kDefaultSize) != size.name) continue;
@@ -27,6 +29,9 @@ void fill_sizes(Options& o) {
     // These follow from heads and width that the user has chosen.
     if (!heads_given) fill(o.num_key_value_heads, size.num_key_value_heads);
     if (!heads_given && !width_given) fill(o.head_size, size.head_size);
+    fill_vocabulary(o.vocab_size, data, size.vocab_size);
+    fill(o.max_positions, size.max_positions);
+    fill(o.rope_theta, size.rope_theta);
   }
   o.size.reset();
   fill(o.num_key_value_heads, *o.num_heads);
@@ -41,8 +46,11 @@ const Fields<Options>& fields() {
           .with("name", "llama")
           .add("size", &O::size,
                "Preset of hidden_size/num_layers/num_heads/num_key_value_heads/intermediate_size: tiny "
-               "288/6/6/6/768, 1b 2048/16/32/8/8192, 3b 3072/28/24/8/8192, 8b 4096/32/32/8/14336. Each can be set to "
-               "override the preset. Unset: the sizes of the loaded weights, else tiny.",
+               "288/6/6/6/768, 1b 2048/16/32/8/8192, 3b 3072/28/24/8/8192, 8b 4096/32/32/8/14336; the last three with "
+               "the "
+               "vocabulary, the positions and the rotary base of Llama 3. Each can be set to override the preset. "
+               "Unset: "
+               "the sizes of the loaded weights, else tiny.",
                {.choices = {"tiny", "1b", "3b", "8b"}})
           .add("hidden_size", &O::hidden_size, "Size of a token's hidden vector.", {.min = 1, .max = 1048576})
           .add("num_layers", &O::num_layers, "Number of decoder layers.", {.min = 1, .max = 65536})
@@ -57,10 +65,12 @@ const Fields<Options>& fields() {
           .add("intermediate_size", &O::intermediate_size, "Hidden size of the MLP.", {.min = 1, .max = 1e12})
           .add("vocab_size", &O::vocab_size,
                "Number of token ids. Unset: that of the loaded weights, else of the data's "
-               "tokenizer, else 32000.",
+               "tokenizer, else of the size: 32000 for tiny, else 128256.",
                {.min = 1, .max = 1e9})
           .add("max_positions", &O::max_positions,
-               "The longest sample, in tokens. Unset: that of the loaded weights, else 2048.", {.min = 1, .max = 1e9})
+               "The longest sample, in tokens. Unset: that of the loaded weights, else of the size: 2048 for tiny, "
+               "else 8192.",
+               {.min = 1, .max = 1e9})
           .add("hidden_act", &O::hidden_act,
                "Activation of the MLP's gate. Unset: that of the loaded weights, else silu.",
                {.choices = {"silu", "gelu", "gelu_new", "relu"}})
@@ -74,7 +84,9 @@ const Fields<Options>& fields() {
           .add("rms_norm_eps", &O::rms_norm_eps,
                "Added to the mean square in each norm. Unset: that of the loaded weights, else 1e-6.", {.above = 0})
           .add("rope_theta", &O::rope_theta,
-               "Base of the rotary angles. Unset: that of the loaded weights, else 10000.", {.above = 0})
+               "Base of the rotary angles. Unset: that of the loaded weights, else of the size: 10000 for tiny, else "
+               "500000.",
+               {.above = 0})
           .add("initializer_range", &O::initializer_range,
                "Standard deviation of newly initialized weights. Unset: that of the loaded weights, else 0.02.",
                {.min = 0});
@@ -82,7 +94,7 @@ const Fields<Options>& fields() {
 }
 
 void resolve(Options& o, const nn::DataSpec& data) {
-  fill_sizes(o);
+  fill_sizes(o, data);
   if (!o.head_size) {
     if (*o.hidden_size % *o.num_heads != 0)
       throw ConfigError(
@@ -91,13 +103,10 @@ void resolve(Options& o, const nn::DataSpec& data) {
                       *o.hidden_size, *o.num_heads));
     o.head_size = *o.hidden_size / *o.num_heads;
   }
-  fill_vocabulary(o.vocab_size, data, 32000);
-  fill<std::int64_t>(o.max_positions, 2048);
   fill<std::string>(o.hidden_act, "silu");
   for (auto* flag : {&o.tied, &o.attention_bias, &o.mlp_bias}) fill(*flag, false);
   fill(o.attention_dropout, 0.0);
   fill(o.rms_norm_eps, 1e-6);
-  fill(o.rope_theta, 10000.0);
   fill(o.initializer_range, 0.02);
   if (*o.num_heads % *o.num_key_value_heads != 0)
     throw ConfigError(fmt::format("model.num_key_value_heads: {} does not divide model.num_heads = {}",
