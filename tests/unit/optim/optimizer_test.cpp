@@ -286,7 +286,7 @@ TEST(Optimizer, CudaEqualsCpu) {
 TEST(FusedAdamW, UpdatesAsHybridAdamBitForBit) {
   const auto make = [] {
     std::vector<at::Tensor> all;
-    for (auto& [name, value] : start_tensors(at::kFloat)) all.push_back(value);
+    for (auto& start : start_tensors(at::kFloat)) all.push_back(start.value);
     return all;
   };
   const auto values = make(), expected = make();
