@@ -100,7 +100,6 @@ TEST(Folder, IsFoundByAnyOfItsFiles) {
 TEST(Digest, DependsOnEachByteOfTheFiles) {
   const auto files = fixture_files("gpt2");
   auto changed = files;
-  std::swap(changed.at("merges.txt"), changed.at("merges.txt"));
   EXPECT_EQ(load_tokenizer(changed)->digest(), load_tokenizer(files)->digest());
   changed.at("merges.txt").resize(changed.at("merges.txt").rfind('\n', changed.at("merges.txt").size() - 2) + 1);
   EXPECT_NE(load_tokenizer(changed)->digest(), load_tokenizer(files)->digest());
