@@ -17,6 +17,7 @@
 #include "core/booster/buffers.h"
 #include "core/booster/precision.h"
 #include "core/booster/sample_exchange.h"
+#include "core/booster/task_criterion.h"
 #include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
 
@@ -34,51 +35,6 @@ void weigh(const Task& task, const comm::Group& ranks, data::StepBatch& step) {
   ranks.all_reduce(sum);
   sum = sum.where(sum.ne(0), at::ones_like(sum));
   for (auto& micro : step.micro) micro.global_weight = sum;
-}
-
-/// Ranks hold parts of the logits, which only the plugin's cross-entropy can interpret.
-Criterion of_sharded_logits(std::shared_ptr<const Task> task, nn::CrossEntropy parallel) {
-  return
-      [task = std::move(task), parallel = std::move(parallel)](const nn::Tensors& outputs, const data::Batch& batch) {
-        int calls = 0;
-        const auto check = [&calls] {
-          if (calls == 1) return;
-          throw ConfigError(
-              fmt::format("Task::takes_sharded_logits() is true, but loss() called LossOptions::cross_entropy {} times "
-                          "instead of once; "
-                          "call it once, or return false to get complete logits",
-                          calls));
-        };
-        const Task::LossOptions how{.cross_entropy = [&](const at::Tensor& logits, const at::Tensor& labels,
-                                                         const nn::CrossEntropyOptions& options) {
-          ++calls;
-          return parallel(logits, labels, options);
-        }};
-        at::Tensor loss;
-        try {
-          loss = task->loss(outputs, batch, how);
-        } catch (const DataError&) {  // possibly labels that are outside this rank's classes
-          check();
-          throw;
-        }
-        check();
-        return loss;
-      };
-}
-
-/// The task's loss in training. `overwrite`: see nn::CrossEntropyOptions.
-Criterion criterion_of(const Boosted& run, bool overwrite) {
-  const bool sharded = run.sharded_logits.cross_entropy != nullptr;
-  const nn::CrossEntropy cross_entropy = [compute = sharded ? run.sharded_logits.cross_entropy : nn::cross_entropy,
-                                          overwrite](const at::Tensor& logits, const at::Tensor& labels,
-                                                     nn::CrossEntropyOptions options) {
-    options.overwrite = overwrite;
-    return compute(logits, labels, options);
-  };
-  if (sharded) return of_sharded_logits(run.task, cross_entropy);
-  return [task = run.task, cross_entropy](const nn::Tensors& outputs, const data::Batch& batch) {
-    return task->loss(outputs, batch, {.cross_entropy = cross_entropy});
-  };
 }
 
 /// The minimum of each value over all ranks. Collective.
@@ -192,8 +148,7 @@ Boosted Booster::boost(BoostInputs inputs) {
   boost_model(std::move(inputs.source), run);
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run.task));
   if (train.ema_decay) run.average = std::make_unique<WeightAverage>(*run.model, *train.ema_decay);
-  run.criterion = criterion_of(run, false);
-  run.step_criterion = criterion_of(run, run.task->takes_sharded_logits() && run.model->module().releases_outputs());
+  run.criterion = TaskCriterion(run.task, run.sharded_logits.cross_entropy);
   return run;
 }
 
@@ -252,8 +207,11 @@ void Booster::synchronise_norms(nn::Model& model) {
 
 at::Tensor Booster::forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs) {
   run.model->train(true);
-  const auto& criterion = outputs == nullptr && run.step_criterion ? run.step_criterion : run.criterion;
-  return run.model->forward_backward(batch, criterion, *run.optimizer, outputs);
+  // A program may have put a criterion of its own in this one's place, which may read the outputs.
+  const auto* own = run.criterion.target<TaskCriterion>();
+  if (own != nullptr && outputs == nullptr && run.model->module().releases_outputs())
+    return run.model->forward_backward(batch, own->overwriting(), *run.optimizer, outputs);
+  return run.model->forward_backward(batch, run.criterion, *run.optimizer, outputs);
 }
 
 Executed Booster::execute_pipeline(Boosted& run, const data::StepBatch& batch, ExecuteOptions what) {

@@ -47,8 +47,6 @@ struct Boosted {
   std::unique_ptr<WeightAverage> average;
   std::shared_ptr<const Task> task;
   Criterion criterion;  ///< the task's loss in training, of outputs as this model makes them
-  /// The same for a step that nobody else reads the outputs of: its backward pass may overwrite them.
-  Criterion step_criterion;
   ShardedLogits sharded_logits;
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<optim::LrSchedule> lr_schedule;

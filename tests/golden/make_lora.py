@@ -7,7 +7,9 @@ Run:  python tests/golden/make_lora.py      (peft 0.21, transformers 5, torch 2.
 import json
 import pathlib
 
+import make_llama  # its norms and angles in float64
 import torch
+import torch.nn.functional as F
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
@@ -21,9 +23,9 @@ def own_name(name):
             .replace(".base_layer", ""))
 
 
-def make(kind, base, name, **config):
+def make(kind, attention, base, name, **config):
     torch.manual_seed(31)
-    model = kind.from_pretrained(OUT / base, dtype=torch.float64, attn_implementation="eager")
+    model = kind.from_pretrained(OUT / base, dtype=torch.float64, attn_implementation=attention)
     model = get_peft_model(model, LoraConfig(lora_dropout=0.0, **config)).double().train()
     with torch.no_grad():
         for p_name, p in model.named_parameters():
@@ -31,10 +33,16 @@ def make(kind, base, name, **config):
                 p.copy_(torch.randn(p.shape, dtype=p.dtype) * 0.3)
     data = load_file(OUT / base / "expected.safetensors")
     inputs = {key: data[key] for key in ("input_ids", "attention_mask", "token_type_ids", "labels") if key in data}
-    out = model(**inputs)
-    out.loss.backward()
+    labels = inputs.pop("labels")
+    logits = model(**inputs).logits
+    if logits.dim() == 3:  # causal: the loss of transformers is in float32
+        logits_of, labels = logits[:, :-1].reshape(-1, logits.size(-1)), labels[:, 1:].reshape(-1)
+    else:
+        logits_of = logits
+    loss = F.cross_entropy(logits_of, labels)
+    loss.backward()
     expected = {f"grad.{own_name(key)}": p.grad for key, p in model.named_parameters() if p.requires_grad}
-    expected |= {"logits": out.logits.detach(), "loss": out.loss.detach().reshape(1)}
+    expected |= {"logits": logits.detach(), "loss": loss.detach().reshape(1)}
 
     folder = OUT / name
     model.save_pretrained(folder, save_embedding_layers=False)
@@ -46,14 +54,14 @@ def make(kind, base, name, **config):
     merged = model.merge_and_unload().state_dict()
     expected |= {f"merged.{layer}.weight": merged[f"{layer}.weight"] for layer in adapted}
     save_file({key: value.contiguous() for key, value in expected.items()}, folder / "expected.safetensors")
-    print(name, len(adapted), "layers", out.loss.item())
+    print(name, len(adapted), "layers", loss.item())
 
 
 def main():
-    make(AutoModelForSequenceClassification, "bert_sequence", "lora_bert", r=2, lora_alpha=6, task_type="SEQ_CLS",
+    make(AutoModelForSequenceClassification, "eager", "bert_sequence", "lora_bert", r=2, lora_alpha=6, task_type="SEQ_CLS",
          target_modules=["query", "value", "dense"])
-    make(AutoModelForCausalLM, "llama_untied", "lora_llama", r=3, lora_alpha=4, task_type="CAUSAL_LM",
-         target_modules="all-linear")
+    make(AutoModelForCausalLM, "sdpa", "llama_untied", "lora_llama", r=3, lora_alpha=4, task_type="CAUSAL_LM",
+         target_modules="all-linear")  # "eager" would have its softmax in float32
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
   EXPECT_EQ(tests::message_of([&] { explain(tables, "train.micro_bacth"); }),
             "--explain train.micro_bacth: no such option; did you mean \"train.micro_batch\"?");
   EXPECT_EQ(tests::message_of([&] { explain(all, "zzzzzz"); }),
-            "--explain zzzzzz: no such option (sections: run, model, data, train, optimizer, schedule, parallel, "
+            "--explain zzzzzz: no such option (sections: run, model, lora, data, train, optimizer, schedule, parallel, "
             "plugin.fast)")
       << "each section is listed once";
 }
