@@ -16,13 +16,13 @@ int train(trireme::comm::World& world, const std::string& folder, const std::str
   trireme::Accelerator accelerator(
       world, {.plugin = plugin, .mixed_precision = precision, .seed = kSeed, .split_batches = true});
   const auto mnist = open_mnist(folder);
-  // A folder that cannot be written is an error now, not after the training.
-  const trireme::checkpoint::OutputFolder output("runs/mnist_level_2", world.rank());
   BasicNet net;
   auto [model, optimizer, train_loader, test_loader] = accelerator.prepare(
       net, torch::optim::AdamW(net->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.01)),
       trireme::DataLoaderOptions{.dataset = mnist.train, .batch_size = kBatch, .shuffle = true},
       trireme::DataLoaderOptions{.dataset = mnist.validation, .batch_size = 500});
+  // A folder that cannot be written is an error now, not after the training.
+  const trireme::checkpoint::OutputFolder output("runs/mnist_level_2", world.rank());
 
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
     auto loss_sum = at::zeros({}, at::TensorOptions(at::kDouble).device(accelerator.device()));
