@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/version.h"
+#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/text.h"
 
@@ -172,7 +173,10 @@ void Booster::load_model(Boosted& run, const std::string& folder_or_file) {
   others.conversion = [convert = others.conversion](const std::string& name, at::IntArrayRef from, at::IntArrayRef to) {
     return from == to ? nn::Conversion{} : convert(name, from, to);
   };
-  checkpoint::load_weights(folder_or_file, parameters, "", log_, others);
+  if (const auto adapters = checkpoint::find_adapters_alone(folder_or_file); !adapters.empty())
+    checkpoint::load_adapters(adapters, parameters, log_, others);
+  else
+    checkpoint::load_weights(folder_or_file, parameters, "", log_, others);
   run.model->weights_changed();
   if (run.average) run.average->reset();
 }

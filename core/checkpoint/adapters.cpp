@@ -82,6 +82,13 @@ std::string find_adapters(const std::string& folder_or_file) {
   return "";
 }
 
+std::string find_adapters_alone(const std::string& folder_or_file) {
+  auto file = find_adapters(folder_or_file);
+  const auto folder = fs::path(file).parent_path();
+  if (!file.empty() && (fs::exists(folder / kModelTensors) || fs::exists(folder / kModelIndex))) file.clear();
+  return file;
+}
+
 /// As find_adapters(). @throws CheckpointError when there are none
 static std::string existing_adapters(const std::string& folder_or_file) {
   auto file = find_adapters(folder_or_file);

@@ -16,6 +16,8 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 
 /// The file with the adapters of a folder, of a run, or the file itself; "" when there are none.
 std::string find_adapters(const std::string& folder_or_file);
+/// As find_adapters(), but "" also where a model's own weights are beside the adapters.
+std::string find_adapters_alone(const std::string& folder_or_file);
 
 /// load_weights() of a model with adapters, for what either is not "": what `adapters` holds is
 /// not read from `weights`, but by load_adapters().
