@@ -59,14 +59,14 @@ std::set<std::string> not_in(const std::string& file, const std::vector<nn::Para
   return out;
 }
 
-/// W + scale * B A, with A and B of the file.
+/// W + scale * B A in at least float32, with A and B of the file.
 at::Tensor merged(const at::Tensor& weight, const nn::Linear& layer, const SafeTensors& adapters) {
   const auto wide = at::promote_types(weight.scalar_type(), at::kFloat);
   const auto read = [&](const char* part) {
     return adapters.read(fmt::format("{}{}.{}.weight", kPrefix, layer.path(), part)).to(wide);
   };
   const auto added = at::matmul(read("lora_B"), read("lora_A")) * layer.adapter()->scale;
-  return (weight.to(wide) + added).to(weight.scalar_type());
+  return weight.to(wide) + added;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/booster/precision.h"
 #include "core/checkpoint/adapters.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
@@ -72,10 +73,14 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
     run.best.export_to(model, format, texts);
   else
     export_weights(model, run.booster, run.boosted, texts, p.config.lora.has_value(), format);
-  if (p.config.lora && p.config.lora->merge)
+  if (p.config.lora && p.config.lora->merge) {
+    // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
+    auto merged = format;
+    if (!merged.dtype) merged.dtype = Precision::parse(p.config.train.precision).parameters;
     checkpoint::save_merged(fmt::format("{}/{}", run.folder.dir(), kMergedModel), run.boosted.model->state_dict(),
                             run.boosted.model->module(), fmt::format("{}/{}", model, checkpoint::kAdapterTensors),
-                            model_texts(p, format.dtype), run.booster.mesh(), format);
+                            model_texts(p, format.dtype), run.booster.mesh(), merged);
+  }
   RunResult result{.state = run.state,
                    .run_dir = run.folder.dir(),
                    .shown = p.shown,
