@@ -63,7 +63,7 @@ std::set<std::string> remote_parameters(Boosted& run) {
   return names;
 }
 
-/// Frozen weights have the working dtype where trained ones have a master, so that their dtype depends on the layout.
+/// Frozen weights may have the working dtype where trained ones have a master: their dtype depends on the layout.
 std::set<std::string> frozen_parameters(Boosted& run) {
   std::set<std::string> names;
   for (const auto& parameter : nn::declarations(run.model->module()))
