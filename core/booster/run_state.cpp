@@ -121,7 +121,8 @@ void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log)
   stored.restore_optimizer(run.optimizer->state(), remote);
   restore_scaler(run.optimizer->scaler(), stored.record().loss_scale);
   if (run.average && stored.average() != nullptr)
-    checkpoint::restore_slices(*stored.average(), run.average->state(), remote, "averaged weights");
+    checkpoint::restore_slices(*stored.average(), run.average->state(), remote, "averaged weights",
+                               frozen_parameters(run));
   else if (run.average)
     run.average->reset();  // the checkpoint's run had no average
   run.step = stored.record().progress.global_step;
