@@ -106,7 +106,9 @@ class FlatWeights {
   void make_buffers();
   [[nodiscard]] at::Tensor make_part(std::size_t bucket) const;
   /// Whether the bucket's weights have a master, which the part itself may be.
-  [[nodiscard]] bool has_master(std::size_t bucket) const { return buckets_[bucket].trained || options_.frozen_masters; }
+  [[nodiscard]] bool has_master(std::size_t bucket) const {
+    return buckets_[bucket].trained || options_.frozen_masters;
+  }
   /// The part itself, if its weights need no master of another dtype or device.
   [[nodiscard]] at::Tensor make_master(std::size_t bucket) const;
   [[nodiscard]] at::Tensor on_host(std::int64_t size, at::ScalarType dtype) const;

@@ -4,8 +4,8 @@
 //
 // After step n (from 1): average = d average + (1 - d) weights, with d = min(decay, (1 + n) / (10 + n)), so that early
 // steps do not keep the initial weights; the rule of TensorFlow's ExponentialMovingAverage with num_updates. Floating-
-// point buffers, such as running statistics, are averaged too; frozen weights, which do not change, are not. The average is at least float32: in 16 bits, the small
-// part of each step would be rounded off.
+// point buffers, such as running statistics, are averaged too; frozen weights, which do not change, are not. The
+// average is at least float32: in 16 bits, the small part of each step would be rounded off.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,8 @@ FileDigest save_adapters(const std::string& folder, const std::vector<shard::Sli
                          const std::map<std::string, std::string>& texts, comm::Mesh& mesh);
 
 /// Writes a model in the format, with the weights W + alpha / r * B A in place of W and its adapter, in W's dtype or
-/// that of the format, and `texts` next to it. `adapters`: the file with the trained tensors, on rank 0. Collective over the mesh's world.
+/// that of the format, and `texts` next to it. `adapters`: the file with the trained tensors, on rank 0. Collective
+/// over the mesh's world.
 void save_merged(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
                  const std::string& adapters, const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
                  const ExportFormat& format = {});
