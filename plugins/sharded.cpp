@@ -5,6 +5,7 @@
 
 #include "core/base/text.h"
 #include "core/nn/block.h"
+#include "core/nn/lora.h"
 #include "plugins/compare_gradients.h"
 #include "zero/gemini/gathered_model.h"
 #include "zero/sharded_optimizer.h"
@@ -150,6 +151,8 @@ Sharded boost_sharded(const Plugin& plugin, const ModelSource& source, const Boo
   const int data_ranks = mesh.group(&comm::AxisKind::splits_samples).size();
   auto in_memory = zero::weights_options(options, keys.master_weights, device);
   in_memory.pin = zero3.pin_memory;
+  // The base model of adapters is stored elsewhere, and would take more memory than all that is trained.
+  in_memory.frozen_masters = nn::adapted_layers(*source.model).empty();
   auto memory = plan_memory({plugin, zero3, source, options, reduction, data_ranks, mesh.world()}, keys, plan,
                             in_memory.working, log);
   auto weights = zero::make_weights(source, in_memory, std::move(memory.buckets), std::move(memory.residencies), log);

@@ -86,7 +86,7 @@ void cut_projections(SelfAttention& attention, shard::Range mine, const Parallel
         auto y = products(x, branches, context, how.groups);
         auto adapters = projections.adapters();
         if (shares) gather_rows(adapters, rows, how.groups.tensor);
-        add_adapters(y, adapters, branches, x, context, how.groups);
+        add_adapter_outputs(y, adapters, branches, x, context, how.groups);
         return y;
       });
   if (!shares) return;

@@ -55,15 +55,12 @@ void cut_row_adapter(const nn::Linear& linear, shard::Range mine, const Parallel
 
 void cut_token_wise_adapter(const nn::Linear& linear, const comm::Group& group, bool sums) {
   if (linear.adapter() == nullptr) return;
-  const auto& [a, b, dropout, scale] = *linear.adapter();
-  for (nn::Unary* part :
-       {static_cast<nn::Unary*>(a.get()), static_cast<nn::Unary*>(b.get()), static_cast<nn::Unary*>(dropout.get())})
-    cut_tokens(*part, SequenceRole::token_wise, group, sums);
+  for (auto* part : linear.adapter()->parts()) cut_tokens(*part, SequenceRole::token_wise, group, sums);
 }
 
-void add_adapters(std::vector<at::Tensor>& y, const std::vector<nn::LinearGroup::OutputAdapter>& adapters,
-                  const std::vector<Branch>& branches, const at::Tensor& x, const Context& context,
-                  const ParallelGroups& groups) {
+void add_adapter_outputs(std::vector<at::Tensor>& y, const std::vector<nn::LinearGroup::OutputAdapter>& adapters,
+                         const std::vector<Branch>& branches, const at::Tensor& x, const Context& context,
+                         const ParallelGroups& groups) {
   for (std::size_t begin = 0, end = 0; begin < y.size(); begin = end) {
     const auto* adapter = adapters[begin].of;
     std::vector<Branch> of_adapter;  // outputs of one layer share its adapter, and follow each other

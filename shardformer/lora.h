@@ -29,8 +29,8 @@ void cut_row_adapter(const nn::Linear& linear, shard::Range mine, const Parallel
 void cut_token_wise_adapter(const nn::Linear& linear, const comm::Group& group, bool sums);
 
 /// Adds to each output y of attention's projections what its adapter adds, for the tokens that its branch reads.
-void add_adapters(std::vector<at::Tensor>& y, const std::vector<nn::LinearGroup::OutputAdapter>& adapters,
-                  const std::vector<Branch>& branches, const at::Tensor& x, const nn::Context& context,
-                  const ParallelGroups& groups);
+void add_adapter_outputs(std::vector<at::Tensor>& y, const std::vector<nn::LinearGroup::OutputAdapter>& adapters,
+                         const std::vector<Branch>& branches, const at::Tensor& x, const nn::Context& context,
+                         const ParallelGroups& groups);
 
 }  // namespace trireme::shardformer

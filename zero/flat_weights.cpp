@@ -76,7 +76,7 @@ at::Tensor FlatWeights::make_part(std::size_t bucket) const {
 }
 
 at::Tensor FlatWeights::make_master(std::size_t bucket) const {
-  if (!buckets_[bucket].trained) return parts_[bucket];
+  if (!has_master(bucket)) return parts_[bucket];
   const auto& residency = residencies_[bucket];
   if (options_.master == options_.working && residency.offload_master == residency.offload_part) return parts_[bucket];
   const auto size = buckets_[bucket].layout.part_size();
@@ -251,7 +251,7 @@ std::int64_t FlatWeights::buffer_bytes(std::size_t bucket) const {
 std::int64_t FlatWeights::part_bytes(std::size_t bucket) const { return buffer_bytes(bucket) / shards(bucket).size(); }
 
 std::int64_t FlatWeights::wide_master_bytes(std::size_t bucket) const {
-  if (options_.master == options_.working || !buckets_[bucket].trained) return 0;
+  if (options_.master == options_.working || !has_master(bucket)) return 0;
   return buckets_[bucket].layout.part_size() * static_cast<std::int64_t>(c10::elementSize(options_.master));
 }
 

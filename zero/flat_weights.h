@@ -32,7 +32,9 @@ namespace trireme::zero {
 
 struct FlatWeightsOptions {
   at::ScalarType working = at::kFloat;  ///< dtype of the layers' weights
-  at::ScalarType master = at::kFloat;   ///< dtype that the optimizer updates; frozen weights have the working dtype
+  at::ScalarType master = at::kFloat;   ///< dtype that the optimizer updates
+  /// Whether frozen weights have masters too: their values are then not rounded in checkpoints and exports.
+  bool frozen_masters = true;
   c10::Device device = at::kCPU;
   std::uint64_t seed = 0;  ///< of the initial values
   bool pin = true;         ///< use pinned host memory beside a GPU, so that copies are asynchronous
@@ -103,7 +105,11 @@ class FlatWeights {
  private:
   void make_buffers();
   [[nodiscard]] at::Tensor make_part(std::size_t bucket) const;
-  /// The part itself, if its weights are frozen or need no master of another dtype or device.
+  /// Whether the bucket's weights have a master, which the part itself may be.
+  [[nodiscard]] bool has_master(std::size_t bucket) const {
+    return buckets_[bucket].trained || options_.frozen_masters;
+  }
+  /// The part itself, if its weights need no master of another dtype or device.
   [[nodiscard]] at::Tensor make_master(std::size_t bucket) const;
   [[nodiscard]] at::Tensor on_host(std::int64_t size, at::ScalarType dtype) const;
   void fill_masters(const std::vector<nn::Declaration>& parameters);

@@ -127,7 +127,8 @@ class Booster {
   /// by their names ("config.json"). Collective; rank 0 writes. @throws CheckpointError
   void save_model(Boosted& run, const std::string& dir, const std::map<std::string, std::string>& texts = {});
   /// Loads weights and buffers from a folder or file of that layout, saved with any parallel layout, by this or another
-  /// program. The optimizer keeps its state. Collective. @throws CheckpointError
+  /// program; or a model's adapters from a folder of PEFT. The optimizer keeps its state. Collective.
+  /// @throws CheckpointError
   void load_model(Boosted& run, const std::string& folder_or_file);
   /// Writes the optimizer's state and the loss scale to a .safetensors file, under the names of a checkpoint
   /// ("<parameter>.exp_avg"), or reads such a file, saved with any parallel layout. Collective; rank 0 writes.

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/version.h"
+#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/text.h"
 
@@ -62,7 +63,7 @@ std::set<std::string> remote_parameters(Boosted& run) {
   return names;
 }
 
-/// Frozen weights have the working dtype where trained ones have a master, so that their dtype depends on the layout.
+/// Frozen weights may have the working dtype where trained ones have a master: their dtype depends on the layout.
 std::set<std::string> frozen_parameters(Boosted& run) {
   std::set<std::string> names;
   for (const auto& parameter : nn::declarations(run.model->module()))
@@ -120,7 +121,8 @@ void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log)
   stored.restore_optimizer(run.optimizer->state(), remote);
   restore_scaler(run.optimizer->scaler(), stored.record().loss_scale);
   if (run.average && stored.average() != nullptr)
-    checkpoint::restore_slices(*stored.average(), run.average->state(), remote, "averaged weights");
+    checkpoint::restore_slices(*stored.average(), run.average->state(), remote, "averaged weights",
+                               frozen_parameters(run));
   else if (run.average)
     run.average->reset();  // the checkpoint's run had no average
   run.step = stored.record().progress.global_step;
@@ -172,7 +174,10 @@ void Booster::load_model(Boosted& run, const std::string& folder_or_file) {
   others.conversion = [convert = others.conversion](const std::string& name, at::IntArrayRef from, at::IntArrayRef to) {
     return from == to ? nn::Conversion{} : convert(name, from, to);
   };
-  checkpoint::load_weights(folder_or_file, parameters, "", log_, others);
+  if (const auto adapters = checkpoint::find_adapters_alone(folder_or_file); !adapters.empty())
+    checkpoint::load_adapters(adapters, parameters, log_, others);
+  else
+    checkpoint::load_weights(folder_or_file, parameters, "", log_, others);
   run.model->weights_changed();
   if (run.average) run.average->reset();
 }

@@ -17,13 +17,19 @@ namespace trireme {
 WeightAverage::WeightAverage(BoostedModel& model, double decay)
     : model_(model), decay_(decay), buffers_(nn::buffers(model.module())) {
   TRIREME_REQUIRE(decay > 0 && decay < 1, "the decay {} of a weight average is not between 0 and 1", decay);
+  for (const auto& parameter : nn::declarations(model.module()))
+    if (!parameter.value.requires_grad()) frozen_.insert(parameter.name);
   reset();
+}
+
+bool WeightAverage::is_averaged(const shard::Slice& slice) const {
+  return slice.value.is_floating_point() && !frozen_.contains(slice.placement.name);
 }
 
 std::vector<shard::Slice> WeightAverage::averaged_of(std::vector<shard::Slice> weights) {
   auto slices = std::move(weights);
   slices.insert(slices.end(), buffers_.begin(), buffers_.end());
-  std::erase_if(slices, [](const shard::Slice& slice) { return !slice.value.is_floating_point(); });
+  std::erase_if(slices, [this](const shard::Slice& slice) { return !is_averaged(slice); });
   return slices;
 }
 
@@ -76,10 +82,12 @@ void WeightAverage::stop_use() {
 }
 
 std::vector<shard::Slice> WeightAverage::state() {
-  auto slices = averaged_of(model_.weights());
+  auto all = model_.weights();
+  auto slices = averaged_of(all);
   for (std::size_t i = 0; i < slices.size(); ++i) slices[i].value = average_[i];
-  for (const auto& buffer : buffers_)
-    if (!buffer.value.is_floating_point()) slices.push_back(buffer);
+  all.insert(all.end(), buffers_.begin(), buffers_.end());
+  for (auto& slice : all)
+    if (!is_averaged(slice)) slices.push_back(std::move(slice));
   return slices;
 }
 

@@ -4,11 +4,13 @@
 //
 // After step n (from 1): average = d average + (1 - d) weights, with d = min(decay, (1 + n) / (10 + n)), so that early
 // steps do not keep the initial weights; the rule of TensorFlow's ExponentialMovingAverage with num_updates. Floating-
-// point buffers, such as running statistics, are averaged too. The average is at least float32: in 16 bits, the small
-// part of each step would be rounded off.
+// point buffers, such as running statistics, are averaged too; frozen weights, which do not change, are not. The
+// average is at least float32: in 16 bits, the small part of each step would be rounded off.
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "core/booster/boosted.h"
@@ -27,19 +29,22 @@ class WeightAverage {
   /// nothing.
   [[nodiscard]] ScopeGuard use();
   [[nodiscard]] bool in_use() const { return !weights_.empty(); }
-  /// The average, named and placed like the weights, and with it the model's other buffers. It can be written to.
+  /// The average, named and placed like the weights, and with it the model's frozen weights and other buffers. It can
+  /// be written to.
   std::vector<shard::Slice> state();
   /// Starts again as a copy of the weights.
   void reset();
   [[nodiscard]] std::int64_t bytes() const;
 
  private:
+  [[nodiscard]] bool is_averaged(const shard::Slice& slice) const;
   /// Those of the model's tensors that are averaged, in the order of average_.
   std::vector<shard::Slice> averaged_of(std::vector<shard::Slice> weights);
   void stop_use();
   BoostedModel& model_;
   double decay_;
   std::vector<shard::Slice> buffers_;  ///< of the model, which keeps them as long as it lives
+  std::set<std::string> frozen_;       ///< names of parameters
   std::vector<at::Tensor> average_;
   std::vector<at::Tensor> weights_;  ///< the model's own, while the average is in use
 };

@@ -59,14 +59,14 @@ std::set<std::string> not_in(const std::string& file, const std::vector<nn::Para
   return out;
 }
 
-/// W + scale * B A, with A and B of the file.
+/// W + scale * B A in at least float32, with A and B of the file.
 at::Tensor merged(const at::Tensor& weight, const nn::Linear& layer, const SafeTensors& adapters) {
   const auto wide = at::promote_types(weight.scalar_type(), at::kFloat);
   const auto read = [&](const char* part) {
     return adapters.read(fmt::format("{}{}.{}.weight", kPrefix, layer.path(), part)).to(wide);
   };
   const auto added = at::matmul(read("lora_B"), read("lora_A")) * layer.adapter()->scale;
-  return (weight.to(wide) + added).to(weight.scalar_type());
+  return weight.to(wide) + added;
 }
 
 }  // namespace
@@ -80,6 +80,13 @@ std::string find_adapters(const std::string& folder_or_file) {
       if (fs::is_regular_file(folder / name, none)) return (folder / name).string();
   }
   return "";
+}
+
+std::string find_adapters_alone(const std::string& folder_or_file) {
+  auto file = find_adapters(folder_or_file);
+  const auto folder = fs::path(file).parent_path();
+  if (!file.empty() && (fs::exists(folder / kModelTensors) || fs::exists(folder / kModelIndex))) file.clear();
+  return file;
 }
 
 /// As find_adapters(). @throws CheckpointError when there are none

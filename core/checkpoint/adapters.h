@@ -16,6 +16,8 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 
 /// The file with the adapters of a folder, of a run, or the file itself; "" when there are none.
 std::string find_adapters(const std::string& folder_or_file);
+/// As find_adapters(), but "" also where a model's own weights are beside the adapters.
+std::string find_adapters_alone(const std::string& folder_or_file);
 
 /// load_weights() of a model with adapters, for what either is not "": what `adapters` holds is
 /// not read from `weights`, but by load_adapters().
@@ -38,8 +40,9 @@ std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state,
 FileDigest save_adapters(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
                          const std::map<std::string, std::string>& texts, comm::Mesh& mesh);
 
-/// Writes a model in the format, with the weights W + alpha / r * B A in place of W and its adapter, in W's dtype, and
-/// `texts` next to it. `adapters`: the file with the trained tensors, on rank 0. Collective over the mesh's world.
+/// Writes a model in the format, with the weights W + alpha / r * B A in place of W and its adapter, in W's dtype or
+/// that of the format, and `texts` next to it. `adapters`: the file with the trained tensors, on rank 0. Collective
+/// over the mesh's world.
 void save_merged(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
                  const std::string& adapters, const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
                  const ExportFormat& format = {});

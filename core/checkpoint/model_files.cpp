@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "core/base/json_text.h"
 
@@ -37,7 +38,11 @@ std::vector<std::vector<std::size_t>> files_of(const std::vector<StoredEntry>& e
 }
 
 /// Whether the name is that of one of several files: "model-00001-of-00003.safetensors".
-bool is_shard(const std::string& name) { return name.starts_with("model-") && name.ends_with(".safetensors"); }
+/// A user's own file, such as model-best.safetensors, is none.
+bool is_shard(const std::string& name) {
+  static const std::regex shard(R"(model-[0-9]+-of-[0-9]+\.safetensors)");
+  return std::regex_match(name, shard);
+}
 
 }  // namespace
 

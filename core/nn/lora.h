@@ -24,6 +24,8 @@ struct LoraAdapter {
   std::shared_ptr<Dropout> dropout;
   double scale;  ///< alpha / r
 
+  /// A, B and the dropout.
+  [[nodiscard]] std::vector<Unary*> parts() const { return {a.get(), b.get(), dropout.get()}; }
   /// x [..., in] -> scale * dropout(x) A^T, [..., r]: what B is applied to.
   [[nodiscard]] at::Tensor reduce(const at::Tensor& x, const Context& context) const;
 };

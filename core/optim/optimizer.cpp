@@ -47,6 +47,18 @@ void check_patterns(const std::string& key, const std::vector<std::string>& patt
   }
 }
 
+/// Checks that no_decay names a trained parameter. @throws ConfigError
+void check_no_decay(const OptimizerOptions& options, const std::vector<NamedTensor>& parameters) {
+  const auto has_effect = [&](const NamedTensor& parameter) {
+    return !parameter.frozen && !any_matches(options.freeze, parameter.name) &&
+           any_matches(options.no_decay, parameter.name);
+  };
+  if (options.no_decay.empty() || parameters.empty() || std::any_of(parameters.begin(), parameters.end(), has_effect))
+    return;
+  throw ConfigError(fmt::format("optimizer.no_decay: {} matches only frozen parameters, so it has no effect; remove it",
+                                text::join(options.no_decay)));
+}
+
 /// A key of a [[optimizer.group]], by the group's index; config::with_location() finds it in the file.
 std::string group_key(std::size_t index, const char* key) {
   return fmt::format("optimizer.group[{}].{}", index + 1, key);
@@ -169,8 +181,11 @@ std::vector<ParamGroup> make_groups(const OptimizerOptions& options, const std::
     check_group(options, g, groups[2 * g].slots, groups[2 * g + 1].slots);
   std::erase_if(groups, [](const ParamGroup& group) { return group.slots.empty(); });
   if (groups.empty() && !parameters.empty())
-    throw ConfigError(fmt::format("optimizer.freeze: {} matches all {} parameters; nothing is left to train",
-                                  text::join(options.freeze), parameters.size()));
+    throw ConfigError(options.freeze.empty()
+                          ? std::string("every parameter is frozen by the model; nothing is left to train")
+                          : fmt::format("optimizer.freeze: {} matches all {} parameters; nothing is left to train",
+                                        text::join(options.freeze), parameters.size()));
+  check_no_decay(options, parameters);
   return groups;
 }
 

@@ -40,7 +40,7 @@ struct Placement {
   std::string stage_axis{};
   bool copy = false;  ///< another stage owns this tensor and this rank holds a copy: a weight that two stages share
   /// Files hold the transpose of the full tensor, which has two dims: the layout of its model's other implementations.
-  /// Only the readers and writers of files transpose (WeightsFile::read, write_tensors); `shape` and `dim` are those of
+  /// Only the readers and writers of files transpose (WeightsFile::read, SliceSource); `shape` and `dim` are those of
   /// the tensor in memory.
   bool stored_transposed = false;
 

@@ -71,6 +71,11 @@ void BestModel::export_to(const std::string& dir, const checkpoint::ExportFormat
     checkpoint::export_file(file_, dir, format, texts);
 }
 
+std::vector<shard::Slice> BestModel::state(Boosted& run) const {
+  auto all = run.model->state_dict();
+  return adapters_ ? checkpoint::adapter_slices(all, run.model->module()) : all;
+}
+
 bool BestModel::load(Booster& booster, Boosted& run) const {
   const auto& world = booster.mesh().world();
   const auto options = at::TensorOptions(at::kLong).device(world.device());
@@ -78,20 +83,19 @@ bool BestModel::load(Booster& booster, Boosted& run) const {
   world.group().broadcast(bytes, 0);
   const auto path = (fs::path(dir_) / file_name()).string();
   const at::NoGradGuard no_grad;
-  auto state = run.model->state_dict();
-  if (adapters_) state = checkpoint::adapter_slices(state, run.model->module());
+  auto slices = state(run);
   std::error_code none;
   const auto size = fs::file_size(path, none);
   std::optional<checkpoint::SafeTensors> stored;
   if (!none && static_cast<std::int64_t>(size) == bytes.item<std::int64_t>()) stored.emplace(path);
   // A file that was written before buffers were saved lacks those of some pipeline stages only.
-  const bool has_all = stored && std::all_of(state.begin(), state.end(), [&](const shard::Slice& slice) {
+  const bool has_all = stored && std::all_of(slices.begin(), slices.end(), [&](const shard::Slice& slice) {
                          return stored->tensors().contains(slice.placement.name);
                        });
   auto readable = at::full({}, has_all ? 1 : 0, options);
   world.group().all_reduce(readable, comm::ReduceOp::min);
   if (readable.item<std::int64_t>() == 0) return false;
-  for (auto& [placement, value] : state) value.copy_(stored->read(placement.name, placement));
+  for (auto& [placement, value] : slices) value.copy_(stored->read(placement.name, placement));
   run.model->weights_changed();
   return true;
 }

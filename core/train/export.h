@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/booster/booster.h"
 #include "core/checkpoint/model_files.h"
@@ -40,6 +41,8 @@ class BestModel {
   /// Loads the best weights into the model. Returns false, without changing anything, when a rank cannot read them, for
   /// example because it has another disk.
   bool load(Booster& booster, Boosted& run) const;
+  /// Of the model's state, the slices that load() writes, named as in the file.
+  [[nodiscard]] std::vector<shard::Slice> state(Boosted& run) const;
 
   /// Path of the tensors on rank 0; "" when there are none, and on the other ranks.
   [[nodiscard]] const std::string& file() const { return file_; }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/booster/precision.h"
 #include "core/checkpoint/adapters.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
@@ -16,23 +17,21 @@
 namespace trireme::train {
 namespace {
 
-/// Copies of this rank's part of the model's state, on the host.
-std::vector<at::Tensor> host_copies(BoostedModel& model) {
+/// Copies of the slices on the host.
+std::vector<at::Tensor> host_copies(const std::vector<shard::Slice>& slices) {
   std::vector<at::Tensor> copies;
-  for (const auto& [placement, value] : model.state_dict())
+  for (const auto& [placement, value] : slices)
     copies.push_back(value.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
   return copies;
 }
 
-void restore_state(BoostedModel& model, const std::vector<at::Tensor>& copies) {
+void write_back(BoostedModel& model, std::vector<shard::Slice> slices, const std::vector<at::Tensor>& copies) {
   const at::NoGradGuard no_grad;
-  auto state = model.state_dict();
-  for (std::size_t i = 0; i < copies.size(); ++i) state[i].value.copy_(copies[i]);
+  for (std::size_t i = 0; i < copies.size(); ++i) slices[i].value.copy_(copies[i]);
   model.weights_changed();
 }
 
-/// Evaluates the exported weights on the test split: the last ones, which the model keeps, and the best ones if they
-/// differ.
+/// Evaluates the exported weights on the test split: the last ones, and the best ones if they differ.
 void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
   const auto loader = run.booster.evaluation_loader(run.prepared.data.test, run.prepared.eval_batch);
   result.test = evaluate(run.booster, run.boosted, *loader);
@@ -40,11 +39,12 @@ void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) 
   const Evaluated last{at.epoch + (at.step_in_epoch > 0 ? 1 : 0), at.global_step, {}};
   inputs.report({.split = "test", .result = *result.test, .of = last, .weights = "last"});
   if (result.best_is_last() || !run.prepared.plan.keeps_best) return;
-  const auto last_weights = host_copies(*run.boosted.model);
+  const bool keeps_last = run.prepared.plan.keeps_last;
+  const auto last_weights = keeps_last ? host_copies(run.best.state(run.boosted)) : std::vector<at::Tensor>();
   if (!run.best.load(run.booster, run.boosted)) return;
   result.best_test = evaluate(run.booster, run.boosted, *loader);
   inputs.report({.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
-  restore_state(*run.boosted.model, last_weights);
+  if (keeps_last) write_back(*run.boosted.model, run.best.state(run.boosted), last_weights);
 }
 
 void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
@@ -72,10 +72,14 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
     run.best.export_to(model, format, texts);
   else
     export_weights(model, run.booster, run.boosted, texts, p.config.lora.has_value(), format);
-  if (p.config.lora && p.config.lora->merge)
+  if (p.config.lora && p.config.lora->merge) {
+    // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
+    auto merged = format;
+    if (!merged.dtype) merged.dtype = Precision::parse(p.config.train.precision).parameters;
     checkpoint::save_merged(fmt::format("{}/{}", run.folder.dir(), kMergedModel), run.boosted.model->state_dict(),
                             run.boosted.model->module(), fmt::format("{}/{}", model, checkpoint::kAdapterTensors),
-                            model_texts(p, format.dtype), run.booster.mesh(), format);
+                            model_texts(p, format.dtype), run.booster.mesh(), merged);
+  }
   RunResult result{.state = run.state,
                    .run_dir = run.folder.dir(),
                    .shown = p.shown,

@@ -18,8 +18,8 @@ struct FinishInputs {
   std::function<void(const Evaluation&)> report;
 };
 
-/// Exports the weights, evaluates them on the test split and writes summary.json. The model keeps its last weights.
-/// Collective.
+/// Exports the weights, evaluates them on the test split and writes summary.json. With RunPlan::keeps_last the
+/// model keeps its last weights. Collective.
 /// @throws CheckpointError; DataError, when the test split cannot be read
 RunResult finish(RunContext& run, const FinishInputs& inputs);
 

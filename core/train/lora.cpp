@@ -166,9 +166,8 @@ json adapter_config(const Prepared& p, nn::Model& model) {
 void locate_all_weights(Prepared& p, const std::string& given) {
   auto& config = p.config;
   p.weights = checkpoint::locate_weights(given.empty() ? config.model.weights : given);
-  const auto adapters = p.weights.empty() ? std::string() : checkpoint::find_adapters(p.weights);
-  const bool are_adapters =
-      !adapters.empty() && !fs::exists(checkpoint::beside_weights(adapters, checkpoint::kModelTensors));
+  const auto adapters = p.weights.empty() ? std::string() : checkpoint::find_adapters_alone(p.weights);
+  const bool are_adapters = !adapters.empty();
   if (given.empty()) {
     if (are_adapters)
       throw ConfigError(

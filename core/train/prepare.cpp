@@ -42,6 +42,16 @@ void check_layout(const Prepared& p) {
                     text::quantity(p.launch.size, "rank"), dp, text::quantity(p.launch.size / dp * wanted, "rank")));
 }
 
+/// Resets what matters only in a backward pass: the run may have been on another device or in other pipeline stages.
+void forget_backward(TrainOptions& train) {
+  const TrainOptions none;
+  train.recompute = none.recompute;
+  train.recompute_ratio = none.recompute_ratio;
+  train.recompute_layers_per_stage.clear();
+  train.recompute_modules.clear();
+  train.offload_activations = none.offload_activations;
+}
+
 /// Sets the batch sizes. `trains`: false for an evaluation, which has no global batch and uses a value that suits its
 /// ranks.
 void resolve_batch(Prepared& p, bool trains) {
@@ -51,7 +61,7 @@ void resolve_batch(Prepared& p, bool trains) {
   if (!trains) {
     train.global_batch = std::max<std::int64_t>(train.global_batch, dp);
     train.drop_last = false;
-    train.offload_activations = false;  // nothing is saved, and the run may have been on another device
+    forget_backward(train);
   }
   data::check_shares(train.global_batch, dp);
   if (train.drop_last && p.data.train->size() < train.global_batch)
@@ -239,6 +249,7 @@ static Prepared begun(RunConfig config, const comm::LaunchInfo& launch, const Lo
 Prepared prepare_generation(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights,
                             const Log& log) {
   auto p = begun(std::move(config), launch, log);
+  forget_backward(p.config.train);
   config::with_location(p.config.root, [&] {
     locate_all_weights(p, weights);
     p.kind = p.config.kinds.models.at(p.config.model.name);

@@ -24,6 +24,7 @@ struct RunPlan {
   bool evaluates_epochs = true, saves_epochs = true;  ///< at the end of each epoch
   bool keeps_best = true;                             ///< the weights of the best evaluation, in RUN/model-best
   bool loads_best_at_end = false;
+  bool keeps_last = true;  ///< the model has its last weights after the test of the best ones, at a copy's cost
   /// Makes batches of a data set's samples in the program's way; null: in the data set's own.
   DataCollator collator{};
   /// Makes the program's model; null: the file names a kind of model.

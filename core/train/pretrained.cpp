@@ -1,5 +1,7 @@
 #include "core/train/pretrained.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -7,6 +9,7 @@
 #include "core/base/text.h"
 #include "core/booster/precision.h"
 #include "core/checkpoint/weights.h"
+#include "core/checkpoint/weights_source.h"
 #include "core/data/relabel.h"
 #include "core/train/lora.h"
 
@@ -36,13 +39,26 @@ bool are_given(const std::vector<std::string>& names) {
   return !names.empty();
 }
 
+/// Whether the classes are those of the base model: its adapters, if any, have neither a configuration nor a head.
+bool has_classes_of_base(const Prepared& p) {
+  if (p.adapters.empty()) return true;
+  if (std::filesystem::exists(checkpoint::beside_weights(p.adapters, kAdaptedModelConfig))) return false;
+  const auto head = p.kind->head_prefix();
+  const auto names = checkpoint::WeightsSource(p.adapters).names();
+  return head.empty() || std::none_of(names.begin(), names.end(), [&](const std::string& name) {
+           return name.find("." + head) != std::string::npos && name.find(".lora_") == std::string::npos;
+         });
+}
+
 /// A model's configuration: beside its weights, or beside the adapters that were trained on them.
 struct StoredConfig {
-  explicit StoredConfig(const Prepared& p)
-      : path(p.adapters.empty() ? checkpoint::beside_weights(p.weights, checkpoint::kModelConfig)
-                                : checkpoint::beside_weights(p.adapters, kAdaptedModelConfig)),
-        config(p.adapters.empty() ? checkpoint::read_beside_weights(p.weights)
-                                  : checkpoint::read_beside_weights(p.adapters, kAdaptedModelConfig)) {}
+  explicit StoredConfig(const Prepared& p) {
+    const bool of_base = has_classes_of_base(p);
+    const auto& weights = of_base ? p.weights : p.adapters;
+    const auto* name = of_base ? checkpoint::kModelConfig : kAdaptedModelConfig;
+    path = checkpoint::beside_weights(weights, name);
+    config = checkpoint::read_beside_weights(weights, name);
+  }
   [[nodiscard]] std::vector<std::string> labels() const { return stored_labels(config, path); }
   std::string path;
   nlohmann::json config;  ///< null when there is none

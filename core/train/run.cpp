@@ -50,6 +50,7 @@ Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const co
 void run_training(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, RunOptions options) {
   const auto done = comm::broadcast_text(world.group(), world.device(), folder->resume_point().done);
   if (!done.empty()) return Console(options.terminal, world.rank() == 0).line(done);
+  prepared.plan.keeps_last = false;  // the process ends
   auto callbacks = command_callbacks(prepared, *folder, world, options);
   Trainer(std::move(prepared), world, std::move(folder), std::move(callbacks)).train();
 }

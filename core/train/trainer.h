@@ -52,7 +52,8 @@ class Trainer {
   EvalResult evaluate(const std::shared_ptr<data::Dataset>& data = nullptr);
   /// What the model as it is computes for the samples of a data set, in their order.
   Predictions predict(const std::shared_ptr<data::Dataset>& data);
-  /// Writes the weights as they are to FOLDER/model.safetensors, in Hugging Face's layout.
+  /// Writes the weights as they are to FOLDER/model.safetensors, in Hugging Face's layout; with [lora] the adapters, in
+  /// PEFT's.
   void save_model(const std::string& folder);
 
   [[nodiscard]] Booster& booster() { return booster_; }

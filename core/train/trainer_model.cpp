@@ -9,7 +9,7 @@
 #include "core/booster/task_around.h"
 #include "core/comm/devices.h"
 #include "core/train/evaluate.h"
-#include "core/train/pretrained.h"
+#include "core/train/lora.h"
 #include "core/train/trainer.h"
 
 namespace trireme::train {
@@ -69,7 +69,7 @@ Predictions Trainer::predict(const std::shared_ptr<data::Dataset>& data) {
 void Trainer::save_model(const std::string& folder) {
   boost();
   const auto averaged = run_.use_average();
-  booster_.save_model(run_, folder, model_texts(p_));
+  export_weights(folder, booster_, run_, exported_texts(p_), p_.config.lora.has_value());
 }
 
 bool Trainer::is_over() const {

@@ -101,6 +101,14 @@ TEST_F(Adapting, WritesWhatPeftAndEveryCommandRead) {
   EXPECT_EQ(scores(dir("b")), expected);
 }
 
+// Adapters of PEFT that leave the head as it is are for the classes of the base model.
+TEST_F(Adapting, WithoutAHeadHaveTheClassesOfTheBase) {
+  ASSERT_EQ(adapt("a", 1, {"lora.train=[]"}).code, 0);
+  fs::remove(dir("a") + "/model/model_config.json");
+  const auto predicted = run_process({TRIREME_COMMAND, "predict", dir("a"), data() + "/validation", "--csv"});
+  EXPECT_EQ(predicted.code, 0) << predicted.err;
+}
+
 TEST_F(Adapting, ResumesInAnotherLayout) {
   ASSERT_EQ(adapt("whole", 1, {"train.epochs=2"}).code, 0);
   const auto loss = json_of(dir("whole") + "/summary.json").at("final").at("validation_loss").get<double>();

@@ -296,6 +296,7 @@ TEST(Streams, CommandLineErrorsHaveOurMessages) {
                                    {train + " --resume ''", "give auto, a checkpoint or a run folder"},
                                    {command + " --set train.epochs=1 train x", "--set stands before the command"},
                                    {command + " eval x --set optimizer.lr=3", "has no effect in an evaluation"},
+                                   {command + " eval x --set lora.weights=y", "has no effect in an evaluation"},
                                    {command + " eval x --set model.weights=y", "as its first argument"}})
     expect_only_refusal(shell(line), 2, says);
 }

@@ -77,6 +77,15 @@ TEST(ModelFiles, AnExportReplacesTheOneBefore) {
   }
 }
 
+TEST(ModelFiles, AnExportKeepsFilesOfOtherNames) {
+  const TestFolder folder;
+  const Names own{"model-1-of-two.safetensors", "model-best.safetensors"};
+  for (const auto& name : own) write_file(folder / name, "a user's own");
+  save_weights(folder.path(), model_tensors(), {}, alone(), {.shard_mb = 1});
+  save_weights(folder.path(), model_tensors(), {}, alone());
+  EXPECT_EQ(names_in(folder.path()), (Names{own[0], own[1], kModelTensors}));
+}
+
 TEST(ModelFiles, TheIndexIsAsTransformersWritesIt) {
   const TestFolder folder;
   save_weights(folder.path(), model_tensors(), {}, alone(), {.shard_mb = 1});

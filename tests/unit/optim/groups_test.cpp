@@ -102,6 +102,12 @@ TEST(ParameterGroups, Refusals) {
          o.weight_decay = 1;
        },
        "optimizer.no_decay: \"biass\" matches no parameter; did you mean \"bias\"?"},
+      {[](auto& o) {
+         o.freeze = {"classifier"};
+         o.no_decay = {"classifier.bias"};
+         o.weight_decay = 1;
+       },
+       "optimizer.no_decay: classifier.bias matches only frozen parameters"},
       {[](auto& o) { o.freeze = {"clasifier"}; }, "did you mean \"classifier\"?"},
       {[](auto& o) { o.freeze = {"decoder"}; }, "optimizer.freeze: \"decoder\" matches no parameter"},
       {[](auto& o) { o.freeze = {"zzzzzzzzzzzzzzzzzzzzzzz"}; }, "parameters are called vit.embeddings.cls_token"},

@@ -32,6 +32,32 @@ TEST(Trainer, IsTheCommandsTraining) {
             checkpoint::read_file(folder.path("program/model/model.safetensors")));
 }
 
+// A model with adapters saves these alone, and they can be loaded again.
+TEST(Trainer, SavesAndLoadsAdapters) {
+  const Folder folder;
+  const Program program;
+  const auto base = folder.path("base"), saved = folder.path("saved");
+  testing_tools::train_small(prepared(kFile, {"run.dir=" + base}));
+  auto run = prepared(kFile, {"run.dir=" + folder.path("run"), "model.weights=" + base, "lora.target=[\"query\"]"});
+  const auto data = run.data.validation;
+  shown_by([&] {
+    Trainer trainer(std::move(run), *program.world, nullptr, {});
+    trainer.train();
+    const auto loss = trainer.evaluate(data).loss;
+    trainer.save_model(saved);
+    for (const auto& slice : trainer.boosted().model->weights())
+      if (slice.placement.name.find("lora_B") != std::string::npos) slice.value.detach().zero_();
+    trainer.boosted().model->weights_changed();
+    EXPECT_NE(trainer.evaluate(data).loss, loss);
+    trainer.booster().load_model(trainer.boosted(), saved);
+    EXPECT_EQ(trainer.evaluate(data).loss, loss);
+  });
+  EXPECT_TRUE(std::filesystem::exists(saved + "/adapter_config.json"));
+  EXPECT_TRUE(std::filesystem::exists(saved + "/adapter_model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(saved + "/model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(saved + "/config.json"));
+}
+
 TEST(Trainer, EvaluatesAndSavesByItsStrategies) {
   const struct {
     Strategy eval, save;
