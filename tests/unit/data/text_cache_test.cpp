@@ -221,6 +221,15 @@ TEST_F(TokenCacheTest, WithoutACacheFolderTheTokensAreInMemory) {
   EXPECT_EQ(open(), TokenOrigin::made_in_memory);
 }
 
+/// A table without labels has none.
+TEST_F(TokenCacheTest, HoldsNoTokensToo) {
+  for (const auto expected : {TokenOrigin::made, TokenOrigin::cached})
+    EXPECT_EQ(open_token_cache(
+                  recipe_, [](TokenWriter&) { return ""; }, quiet())
+                  .origin,
+              expected);
+}
+
 /// One rank of a host makes or finds the tokens, and the other has the same.
 TEST_F(TokenCacheTest, RanksOfAHostShareTheTokens) {
   for (const auto& [least_bytes, first] : {std::pair{std::int64_t{0}, TokenOrigin::made},
