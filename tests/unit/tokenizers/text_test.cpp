@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "tests/unit/tokenizers/fixtures.h"
+#include "tokenizers/pattern.h"
 #include "tokenizers/tokenizer.h"
 
 namespace trireme::tokenizers {
@@ -132,6 +133,16 @@ TEST(LongTexts, OfOnePieceTakeNoQuadraticTime) {
   while (text.size() < 1'000'000) text += "the ship ";
   const auto ids = llama->encode(text);
   EXPECT_EQ(llama->decode(ids), text);
+}
+
+/// The limit of an expression's work holds for each match, not for the text.
+TEST(LongTexts, MayHaveMoreWorkThanOneMatch) {
+  const auto expression = Pattern::of_expression("(?:a?){20}a{20}");  // a million steps a match
+  std::string text;
+  for (int i = 0; i < 24; ++i) text += std::string(20, 'a') + ' ';
+  EXPECT_EQ(expression.find(text).size(), 24U);
+  EXPECT_THROW(static_cast<void>(Pattern::of_expression("(?:a?){28}a{28}").find(std::string(28, 'a'))), DataError);
+  EXPECT_EQ(Pattern::of_expression("(?<=a)b|a").find("abb").size(), 2U) << "what is before a match is still seen";
 }
 
 }  // namespace
