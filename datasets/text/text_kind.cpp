@@ -97,7 +97,10 @@ class DocumentTokeniser {
 
  private:
   void write(std::size_t count) {
-    auto encoded = encode_all(count, [&](std::size_t i) { return tokenizer_.encode(pieces_[i].text); });
+    auto encoded = encode_all(count, [&](std::size_t i) {
+      const auto& piece = pieces_[i];
+      return encode_at(std::string(piece.path), piece.line, [&] { return tokenizer_.encode(piece.text); });
+    });
     for (std::size_t i = 0; i < count; ++i) {
       if (pieces_[i].ends) {
         const auto& behind = i + 1 < pieces_.size() && end_.empty() ? line_break_ : end_;

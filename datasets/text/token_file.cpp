@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "core/base/error.h"
@@ -211,6 +212,11 @@ void TokenWriter::append(std::span<const std::int32_t> ids) {
 }
 
 void TokenWriter::add_sequence(std::span<const std::int32_t> ids) {
+  if (ids.size() > std::numeric_limits<std::int32_t>::max())
+    throw DataError(
+        fmt::format("a text has {} tokens, which is more than a sequence of the token files can have; "
+                    "split it",
+                    ids.size()));
   narrow_ ? append<std::uint16_t>(ids) : append<std::int32_t>(ids);
   lengths_.push_back(static_cast<std::int32_t>(ids.size()));
   if (file_ && bytes_.size() >= kFlushBytes) flush();
@@ -238,7 +244,7 @@ std::string TokenWriter::index() const {
   put_numbers(out, lengths_);
   std::vector<std::int64_t> pointers;
   std::int64_t at = 0;
-  for (const auto length : lengths_) {
+  for (const std::int64_t length : lengths_) {
     pointers.push_back(at);
     at += length * (narrow_ ? 2 : 4);
   }

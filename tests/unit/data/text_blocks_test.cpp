@@ -91,6 +91,16 @@ TEST_F(TextBlocks, LongDocumentsAreReadInPieces) {
   EXPECT_TRUE(ends.back() && std::count(ends.begin(), ends.end(), true) == 1);
 }
 
+TEST_F(TextBlocks, DocumentsBetweenBlankLinesAreReadInPieces) {
+  const auto path = write("long.txt", "\nfirst\nsecond\nthird\n  fourth\n\na line of its own\n \nx\ny");
+  std::string read;
+  datasets::read_documents({path}, {.documents = datasets::Documents::blank_lines, .piece = 13},
+                           [&](const datasets::DocumentPiece& piece) {
+                             read += fmt::format("{}:{}{}", piece.line, piece.text, piece.ends ? "#" : "|");
+                           });
+  EXPECT_EQ(read, "2:first\nsecond\n|4:third\n  fourth#7:a line of its own#9:x\ny#");
+}
+
 TEST_F(TextBlocks, TheValidationSplitIsTheEndOfTheOnlyText) {
   std::string text;
   for (char c = 'a'; c < 'u'; ++c) text += std::string(9, c) + '\n';  // 20 lines of 10
