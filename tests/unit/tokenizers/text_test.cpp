@@ -43,12 +43,15 @@ TEST(SpecialTokens, HaveTheMeaningsOfTheFiles) {
   EXPECT_EQ(load_tokenizer(kFixtures + "gpt2")->special().end, 0);
 
   auto files = fixture_files("llama2");
-  files["tokenizer_config.json"] = R"({"pad_token": {"content": "</s>"}, "bos_token": null, "add_eos_token": true})";
+  files["tokenizer_config.json"] =
+      R"({"pad_token": {"content": "</s>"}, "bos_token": null, "add_bos_token": false, "add_eos_token": true})";
   const auto configured = load_tokenizer(files);
   EXPECT_EQ(configured->special().padding, 2);
   EXPECT_EQ(configured->special().begin, std::nullopt);
   EXPECT_EQ(configured->encode_sample("", std::nullopt, 4).ids, Ids{2});
   EXPECT_EQ(configured->encode_sample("", "", 4).ids, (Ids{2, 2}));
+  files["tokenizer_config.json"] = R"({"add_eos_token": true})";
+  EXPECT_EQ(load_tokenizer(files)->encode_sample("", std::nullopt, 4).ids, (Ids{1, 2})) << "BOS stays";
   EXPECT_NE(configured->digest(), load_tokenizer(kFixtures + "llama2")->digest());
 }
 
