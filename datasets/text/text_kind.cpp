@@ -145,7 +145,8 @@ SplitTokens tokens_of(const std::string& named, const TextOptions& options, cons
   if (const auto prefix = prefix_of(named); !prefix.empty()) {
     auto tokens = TokenFile::open(prefix);
     const auto index = tokens->index_bytes();
-    auto digest = fmt::format("{:08x}{:x}", checkpoint::crc32(0, index.data(), index.size()), tokens->tokens());
+    auto digest = fmt::format("{:08x}{:x} {}", checkpoint::crc32(0, index.data(), index.size()), tokens->tokens(),
+                              tokenizer.digest());
     return {std::move(tokens), std::move(digest)};
   }
   const DocumentOptions how{.documents = options.documents == "lines"         ? Documents::lines
