@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "datasets/text/line_reader.h"
 
@@ -76,7 +77,12 @@ void read_json_documents(const std::string& path, const std::string& key, const 
   LineReader in(path);
   while (const auto line = in.next()) {
     if (line->find_first_not_of(" \t") == line->npos) continue;
-    const auto object = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    nlohmann::json object;
+    try {
+      object = nlohmann::json::parse(*line);
+    } catch (const nlohmann::json::exception& error) {
+      fail_at_line(path, in.number(), fmt::format("the object of this line, {}", json_problem(error)));
+    }
     if (!object.is_object())
       fail_at_line(path, in.number(),
                    fmt::format("not a JSON object; each line holds one, as {{\"{}\": \"...\"}}", key));

@@ -213,7 +213,8 @@ TEST_F(TextBlocks, Errors) {
       {"a.txt", "", "a.txt: is empty"},
       {"a.txt", "ab\ncd\xFF",
        "a.txt:2: byte 3 of this line, 0xFF, is not UTF-8; convert the file, as with `iconv -f latin1 -t utf-8`"},
-      {"a.jsonl", "{\"text\":\"a\"}\n\nx", "a.jsonl:3: not a JSON object; each line holds one, as {\"text\": \"...\"}"},
+      {"a.jsonl", "{\"text\":\"a\"}\n\nx", "a.jsonl:3: the object of this line, line 1, column 1: not valid JSON"},
+      {"a.jsonl", "[1]", "a.jsonl:1: not a JSON object; each line holds one, as {\"text\": \"...\"}"},
       {"a.jsonl", "{\"tex\":\"a\"}",
        "a.jsonl:1: there is no text under \"text\", which data.text_key names (the keys: tex); did you mean \"tex\"?"}};
   for (const auto& c : cases) {
