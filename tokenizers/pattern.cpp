@@ -129,6 +129,8 @@ std::vector<Range> Pattern::find(std::string_view text) const {
     const auto begin = cursor.byte_of(matcher->start(status)), end = cursor.byte_of(matcher->end(status));
     const bool is_next_to_last = begin == end && !out.empty() && out.back().end == begin;
     if (!is_next_to_last) out.push_back({begin, end});
+    // The limit would hold for all matches together. An empty match would be found again.
+    if (begin != end) matcher->reset(matcher->end64(status), status);
   }
   if (U_FAILURE(status))
     throw DataError(fmt::format("the tokenizer's expression {} fails on a text of {} bytes: {}", literal_, text.size(),

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace trireme::tokenizers {
 namespace {
 
@@ -83,12 +85,21 @@ void TokenizerConfig::set_special(TokenizerParts& parts) const {
 void TokenizerConfig::set_begin_and_end(TokenizerParts& parts) const {
   const auto begins = json_.find("add_bos_token"), ends = json_.find("add_eos_token");
   if (begins.is_null() && ends.is_null()) return;
+  // A key that is missing keeps what the post-processor has at that end.
+  const auto& before = parts.post_processor.single;
+  const auto text_at =
+      std::find_if(before.begin(), before.end(), [](const SamplePart& part) { return part.text.has_value(); });
   SampleTemplate out[2];  // of each text
   for (const int text : {0, 1}) {
     const auto type = static_cast<std::int8_t>(text);
+    const auto keep = [&](auto from, auto to) {
+      for (; from != to; ++from) out[text].push_back({{}, from->ids, type});
+    };
+    if (begins.is_null()) keep(before.begin(), text_at);
     if (begins.flag_or(false) && parts.special.begin) out[text].push_back({{}, {*parts.special.begin}, type});
     out[text].push_back({text, {}, type});
     if (ends.flag_or(false) && parts.special.end) out[text].push_back({{}, {*parts.special.end}, type});
+    if (ends.is_null()) keep(text_at + 1, before.end());
   }
   parts.post_processor.single = out[0];
   parts.post_processor.pair = out[0];

@@ -136,9 +136,16 @@ TokenizerParts read_vocab_and_merges(const TokenizerFiles& files) {
   const auto& file = files.at("vocab.json");
   const auto content = parse_json(file.content, file.path);
   auto vocabulary = read_vocabulary(JsonView(content, file.path));
+  const TokenizerConfig config(files);
+  // RoBERTa's and BART's tokenizers have the same files, and put other tokens around a text.
+  const auto kind = config.json().find("tokenizer_class").text_or("GPT2Tokenizer");
+  if ((kind != "GPT2Tokenizer" && kind != "GPT2TokenizerFast") || (vocabulary.id("<s>") && vocabulary.id("</s>")))
+    throw DataError(
+        fmt::format("{}: without tokenizer.json, vocab.json with merges.txt is read as GPT-2's tokenizer, "
+                    "which this is not; save tokenizer.json with transformers' save_pretrained",
+                    file.path));
   MergeTable merges;
   read_merge_lines(files.at("merges.txt"), vocabulary, merges);
-  const TokenizerConfig config(files);
   TokenizerParts out;
   out.normalizer = std::make_unique<NormalizerSequence>(std::vector<std::unique_ptr<Normalizer>>());
   out.pre_tokenizer =

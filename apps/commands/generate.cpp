@@ -104,6 +104,9 @@ int run(const GenerateCommand& command) {
                                    .vocabulary = tokenizer->vocabulary()};
   // No limit: generate() shortens the text at its beginning, for what follows depends most on its end.
   auto ids = tokenizer->encode_sample(command.prompt, std::nullopt, std::numeric_limits<std::int64_t>::max()).ids;
+  // What ends a sample would end the prompt; the text goes on.
+  const auto& special = tokenizer->special();
+  while (ids.size() > 1 && (special.end == ids.back() || special.sep == ids.back())) ids.pop_back();
   const auto world = comm::World::start(alone, options);
   const auto model = train::open_language_model(prepared, world->device());
   for (const auto id : train::generate(model, {ids.begin(), ids.end()}, how))

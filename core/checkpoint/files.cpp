@@ -24,6 +24,13 @@ namespace {
 
 constexpr std::size_t kChunk = std::size_t{4} << 20;  // bytes that are summed and then written while they are in cache
 
+/// Unique among the processes of all hosts that share the folder.
+std::string temporary_name(const std::string& path) {
+  char host[256] = {};
+  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+  return fmt::format("{}.{}.{}.tmp", path, std::string_view(host).substr(0, 64), ::getpid());
+}
+
 std::string parent_of(const std::string& path) {
   const auto parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -94,7 +101,7 @@ void for_each_chunk(const std::string& path, const Use& use) {
 }  // namespace
 
 FileWriter::FileWriter(std::string path, std::uint64_t expected)
-    : path_(std::move(path)), temporary_(fmt::format("{}.{}.tmp", path_, ::getpid())), expected_(expected) {
+    : path_(std::move(path)), temporary_(temporary_name(path_)), expected_(expected) {
   file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file_ < 0) fail("cannot be created", errno);
   if (expected_ == 0) return;
@@ -173,7 +180,7 @@ static void copy_file(const std::string& from, const std::string& to) {
 }
 
 void link_file(const std::string& from, const std::string& to) {
-  const auto temporary = fmt::format("{}.{}.tmp", to, ::getpid());
+  const auto temporary = temporary_name(to);
   ::unlink(temporary.c_str());
   if (::link(from.c_str(), temporary.c_str()) != 0) return copy_file(from, to);
   if (::rename(temporary.c_str(), to.c_str()) != 0) {

@@ -33,13 +33,15 @@ Evaluated evaluated(const nlohmann::json& from) {
   return out;
 }
 
-constexpr const char* kNames = "names of the training images (a digest)";
+constexpr const char* kDigest = "the training data (a digest)";
+constexpr const char* kOldDigest = "names of the training images (a digest)";  // its name in older versions' records
 
 /// Facts about the data that are not in the configuration.
 nlohmann::json data_facts(const Prepared& p) {
   const auto& spec = p.data.info.spec;
-  nlohmann::json facts{
-      {"train samples", p.data.train->size()}, {"classes", text::join(spec.class_names)}, {kNames, p.data.info.digest}};
+  nlohmann::json facts{{"train samples", p.data.train->size()},
+                       {"classes", text::join(spec.class_names)},
+                       {kDigest, p.data.info.digest}};
   for (const auto* tensors : {&spec.inputs, &spec.targets})
     for (const auto& tensor : *tensors) facts["shape of " + tensor.name] = tensor.shape;
   return facts;
@@ -86,7 +88,11 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
     before["shape of labels"] = nlohmann::json::array();
     before.erase("pixels a side");
   }
-  if (!before.contains(kNames)) before[kNames] = facts.at(kNames);  // an older version did not record it
+  if (before.contains(kOldDigest)) {
+    before[kDigest] = before[kOldDigest];
+    before.erase(kOldDigest);
+  }
+  if (!before.contains(kDigest)) before[kDigest] = facts.at(kDigest);  // an older version did not record it
   auto all = before;
   all.update(facts);
   for (const auto& [what, unused] : all.items()) {

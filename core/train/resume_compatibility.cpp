@@ -26,6 +26,7 @@ const std::vector<Section>& rules() {
         {"train", Rule::free},
         {"validation", Rule::free},
         {"test", Rule::free},
+        {"tokenizer", Rule::free},  // the digest is of the tokens
         {"workers", Rule::free},
         {"prefetch", Rule::free},
         {"shard_data", Rule::free},

@@ -1,6 +1,7 @@
 // The data set "text_classification": tables of texts with classes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -89,8 +90,13 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
   for (const auto& [split, file] : files) {
     const auto labels = split == data::Split::test ? Labels::optional : Labels::required;
     auto table = tokenise_table(file, columns, labels, tokens, context);
-    if (table.names.empty()) {
-      context.log.note("data: {} has no column \"{}\": there is no test split", file, options.label);
+    // The test tables of GLUE have -1 in place of the labels, which are not public.
+    const auto& classes = out.info.spec.class_names;
+    const bool hidden = split == data::Split::test && table.names.size() == 1 && table.names.front().name == "-1" &&
+                        std::find(classes.begin(), classes.end(), "-1") == classes.end();
+    if (table.names.empty() || hidden) {
+      context.log.note("data: {} has no {}: there is no test split", file,
+                       hidden ? "labels other than -1" : fmt::format("column \"{}\"", options.label));
       continue;
     }
     auto& spec = out.info.spec;

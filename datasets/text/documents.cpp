@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "datasets/text/line_reader.h"
 
@@ -17,12 +18,13 @@ namespace {
 
 using UsePiece = std::function<void(DocumentPiece)>;
 
+bool is_blank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+
 /// Where to cut a text in two: behind the last line break between two lines with text, else at the end of its last
 /// whole character.
 std::size_t cut_of(const std::string& text) {
-  const auto blank = [&](std::size_t i) { return std::isspace(static_cast<unsigned char>(text[i])) != 0; };
   for (auto at = text.rfind('\n'); at != text.npos && at > 0; at = text.rfind('\n', at - 1))
-    if (at + 1 < text.size() && !blank(at - 1) && !blank(at + 1)) return at + 1;
+    if (at + 1 < text.size() && !is_blank(text[at - 1]) && !is_blank(text[at + 1])) return at + 1;
   auto end = text.size();
   while (end > 1 && (static_cast<unsigned char>(text[end - 1]) & 0xC0) == 0x80) --end;
   return std::max<std::size_t>(end - 1, 1);
@@ -43,33 +45,44 @@ void read_whole(const std::string& path, std::size_t most, const UsePiece& use) 
     auto rest = text.substr(end);
     text.resize(end);
     check_utf8(text, path, line);
+    const auto first = line;
     line += std::count(text.begin(), text.end(), '\n');
-    use({std::exchange(text, std::move(rest)), ends});
+    use({std::exchange(text, std::move(rest)), ends, path, first});
     if (ends) return;
   }
 }
 
-void read_line_documents(const std::string& path, bool blank_lines, const UsePiece& use) {
+/// A long document between blank lines is cut as cut_of() does, and only at twice the length if no line permits that.
+void read_line_documents(const std::string& path, bool blank_lines, std::size_t most, const UsePiece& use) {
   LineReader in(path);
   std::string text;
-  const auto end = [&] {
-    if (!text.empty()) use({std::exchange(text, {}), true});
-  };
+  std::int64_t first = 1;
+  const auto give = [&](bool ends) { use({std::exchange(text, {}), ends, path, first}); };
   while (const auto line = in.next()) {
     const bool blank = line->find_first_not_of(" \t") == line->npos;
-    if (blank || !blank_lines) end();
+    if ((blank || !blank_lines) && !text.empty()) give(true);
     if (blank) continue;
-    if (!text.empty()) text += '\n';
+    if (!text.empty()) {
+      const bool between_words = !is_blank(text.back()) && !is_blank(line->front());
+      text += '\n';
+      if (text.size() + line->size() > (between_words ? most : 2 * most)) give(false);
+    }
+    if (text.empty()) first = in.number();
     text += *line;
   }
-  end();
+  if (!text.empty()) give(true);
 }
 
 void read_json_documents(const std::string& path, const std::string& key, const UsePiece& use) {
   LineReader in(path);
   while (const auto line = in.next()) {
     if (line->find_first_not_of(" \t") == line->npos) continue;
-    const auto object = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    nlohmann::json object;
+    try {
+      object = nlohmann::json::parse(*line);
+    } catch (const nlohmann::json::exception& error) {
+      fail_at_line(path, in.number(), fmt::format("the object of this line, {}", json_problem(error)));
+    }
     if (!object.is_object())
       fail_at_line(path, in.number(),
                    fmt::format("not a JSON object; each line holds one, as {{\"{}\": \"...\"}}", key));
@@ -81,7 +94,7 @@ void read_json_documents(const std::string& path, const std::string& key, const 
                    fmt::format("there is no text under \"{}\", which data.text_key names (the keys: {}){}", key,
                                text::join(keys), text::did_you_mean(key, keys)));
     }
-    if (auto text = found->get<std::string>(); !text.empty()) use({std::move(text), true});
+    if (auto text = found->get<std::string>(); !text.empty()) use({std::move(text), true, path, in.number()});
   }
 }
 
@@ -96,7 +109,7 @@ void read_documents(const std::vector<std::string>& files, const DocumentOptions
     else if (options.documents == Documents::file)
       read_whole(path, options.piece, use);
     else
-      read_line_documents(path, options.documents == Documents::blank_lines, use);
+      read_line_documents(path, options.documents == Documents::blank_lines, options.piece, use);
   }
 }
 

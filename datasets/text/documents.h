@@ -1,8 +1,10 @@
 // The documents of files of text, in pieces, so that a file of any size is never in memory as a whole.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace trireme::datasets {
@@ -19,7 +21,9 @@ struct DocumentOptions {
 /// between two lines with text: tokenizers that split text there give the same tokens as for the whole.
 struct DocumentPiece {
   std::string text;
-  bool ends = true;  ///< the document
+  bool ends = true;         ///< the document
+  std::string_view path{};  ///< of its file, among those given to read_documents()
+  std::int64_t line = 0;    ///< its first in the file, from 1
 };
 
 /// Whether the lines of this file are JSON objects, by its ending.

@@ -1,12 +1,16 @@
-// Tokenises many texts with several threads.
+// Tokenises many texts with several threads, and says which one fails.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "core/base/error.h"
+#include "datasets/text/line_reader.h"
 
 namespace trireme::datasets {
 
@@ -34,6 +38,16 @@ auto encode_all(std::size_t count, const Encode& encode) {
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
   return out;
+}
+
+/// encode(); its errors name the place of the text. @throws DataError "path:line: ..."
+template <class Encode>
+auto encode_at(const std::string& path, std::int64_t line, const Encode& encode) {
+  try {
+    return encode();
+  } catch (const DataError& error) {
+    fail_at_line(path, line, error.what());
+  }
 }
 
 }  // namespace trireme::datasets

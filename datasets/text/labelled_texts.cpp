@@ -69,7 +69,8 @@ class TableTokeniser {
   void write() {
     const auto encoded = encode_all(pending_.size(), [&](std::size_t i) {
       const auto& row = pending_[i];
-      auto sample = tokens_.tokenizer->encode_sample(row.text, row.pair, tokens_.max_tokens);
+      auto sample = encode_at(path_, row.line,
+                              [&] { return tokens_.tokenizer->encode_sample(row.text, row.pair, tokens_.max_tokens); });
       if (sample.ids.empty())
         fail_at_line(path_, row.line, "this text has no tokens; remove the row, or write a text into it");
       return sample;

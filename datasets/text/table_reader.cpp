@@ -168,9 +168,10 @@ bool read_jsonl(LineReader& in, const TableColumns& columns, Labels labels,
     try {
       object = nlohmann::json::parse(*line);
     } catch (const nlohmann::json::exception& error) {
-      fail_at_line(in.path(), in.number(),
-                   "not valid JSON; each line holds one object, as {\"text\": \"...\", "
-                   "\"label\": 0}");
+      fail_at_line(
+          in.path(), in.number(),
+          fmt::format("the object of this line, {}; each line holds one, as {{\"text\": \"...\", \"label\": 0}}",
+                      json_problem(error)));
     }
     if (!object.is_object()) fail_at_line(in.path(), in.number(), "not a JSON object");
     names.clear();

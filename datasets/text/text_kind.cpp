@@ -97,7 +97,10 @@ class DocumentTokeniser {
 
  private:
   void write(std::size_t count) {
-    auto encoded = encode_all(count, [&](std::size_t i) { return tokenizer_.encode(pieces_[i].text); });
+    auto encoded = encode_all(count, [&](std::size_t i) {
+      const auto& piece = pieces_[i];
+      return encode_at(std::string(piece.path), piece.line, [&] { return tokenizer_.encode(piece.text); });
+    });
     for (std::size_t i = 0; i < count; ++i) {
       if (pieces_[i].ends) {
         const auto& behind = i + 1 < pieces_.size() && end_.empty() ? line_break_ : end_;
@@ -142,7 +145,8 @@ SplitTokens tokens_of(const std::string& named, const TextOptions& options, cons
   if (const auto prefix = prefix_of(named); !prefix.empty()) {
     auto tokens = TokenFile::open(prefix);
     const auto index = tokens->index_bytes();
-    auto digest = fmt::format("{:08x}{:x}", checkpoint::crc32(0, index.data(), index.size()), tokens->tokens());
+    auto digest = fmt::format("{:08x}{:x} {}", checkpoint::crc32(0, index.data(), index.size()), tokens->tokens(),
+                              tokenizer.digest());
     return {std::move(tokens), std::move(digest)};
   }
   const DocumentOptions how{.documents = options.documents == "lines"         ? Documents::lines

@@ -75,11 +75,28 @@ std::optional<CachedTokens> read_cached_tokens(const std::string& name, const So
   }
 }
 
-CachedTokens make_tokens(const TokenRecipe& recipe, const std::string& prefix, const Make& make) {
+CachedTokens make_in_memory(const TokenRecipe& recipe, const Make& make) {
+  TokenWriter writer("", recipe.vocabulary);
+  auto extra = make(writer);
+  return {writer.finish(recipe.sources.front()), std::move(extra), TokenOrigin::made_in_memory};
+}
+
+/// Makes the tokens and stores them, unless another host with the same folder has done so meanwhile: its ranks have
+/// mapped those files already. @throws CheckpointError when the folder cannot be written
+CachedTokens make_and_store(const TokenRecipe& recipe, const SourceStamp& sources, const std::string& name,
+                            const Make& make) {
+  const auto prefix = (index_folder() / name).string();
+  checkpoint::make_folder(index_folder().string());
   TokenWriter writer(prefix, recipe.vocabulary);
   auto extra = make(writer);
-  return {writer.finish(recipe.sources.front()), std::move(extra),
-          prefix.empty() ? TokenOrigin::made_in_memory : TokenOrigin::made};
+  if (auto cached = read_cached_tokens(name, sources)) return *std::move(cached);
+  CachedTokens made{writer.finish(recipe.sources.front()), std::move(extra), TokenOrigin::made};
+  Packer stored;
+  stored.add(sources.reliable ? sources.text : "");
+  stored.add(stamp_of_files(prefix));
+  stored.add(made.extra);
+  write_index(name, stored.bytes);
+  return made;
 }
 
 CachedTokens read_or_make(const TokenRecipe& recipe, const Make& make, const Log& log) {
@@ -87,21 +104,14 @@ CachedTokens read_or_make(const TokenRecipe& recipe, const Make& make, const Log
   std::error_code error;
   for (const auto& path : recipe.sources)
     if (const auto size = fs::file_size(path, error); !error) bytes += size;
-  if (static_cast<std::int64_t>(bytes) < recipe.least_bytes) return make_tokens(recipe, "", make);
+  if (static_cast<std::int64_t>(bytes) < recipe.least_bytes) return make_in_memory(recipe, make);
   const auto name = token_cache_name(recipe);
   const auto sources = stamp_sources(recipe);  // before they are read: a later change gives them another one
   if (auto cached = read_cached_tokens(name, sources)) return *std::move(cached);
   log.note("data: {} of text in {} are tokenised", text::bytes(static_cast<double>(bytes)), recipe.sources.front());
   std::string problem = "there is none";
-  if (const auto folder = index_folder(); !folder.empty()) try {
-      checkpoint::make_folder(folder.string());
-      auto made = make_tokens(recipe, (folder / name).string(), make);
-      Packer stored;
-      stored.add(sources.reliable ? sources.text : "");
-      stored.add(stamp_of_files((folder / name).string()));
-      stored.add(made.extra);
-      write_index(name, stored.bytes);
-      return made;
+  if (!index_folder().empty()) try {
+      return make_and_store(recipe, sources, name, make);
     } catch (const CheckpointError& failure) {
       problem = failure.what();
     }
@@ -109,7 +119,7 @@ CachedTokens read_or_make(const TokenRecipe& recipe, const Make& make, const Log
       "data: the tokens of {} are in memory, and each run makes them again: the user's cache folder cannot be "
       "written ({})",
       recipe.sources.front(), problem);
-  return make_tokens(recipe, "", make);
+  return make_in_memory(recipe, make);
 }
 
 /// For the other ranks of a host: where the tokens are, or the tokens themselves.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "core/base/error.h"
@@ -66,10 +67,12 @@ TokenFile::Bytes TokenFile::map(const std::string& path) {
   struct stat info {};
   const bool regular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
   const auto size = regular ? static_cast<std::size_t>(info.st_size) : 0;
-  void* mapped = size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0) : MAP_FAILED;
+  if (!regular || size == 0) ::close(file);
+  if (!regular) throw DataError(fmt::format("{}: is not a regular file", path));
+  if (size == 0) return {};  // an empty file cannot be mapped
+  void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
   const int error = errno;
   ::close(file);
-  if (size == 0) throw DataError(fmt::format("{}: is {}", path, regular ? "empty" : "not a regular file"));
   if (mapped == MAP_FAILED)
     throw DataError(fmt::format("{}: cannot be mapped into memory: {}", path, std::strerror(error)));
   return {std::shared_ptr<const void>(mapped, [size](const void* at) { ::munmap(const_cast<void*>(at), size); }),
@@ -98,6 +101,7 @@ T TokenFile::number(std::size_t at) const {
 TokenFile::TokenFile(Bytes index, Bytes ids, std::string name)
     : index_(std::move(index)), ids_(std::move(ids)), name_(std::move(name)) {
   const auto refuse = [&](const std::string& what) { throw DataError(fmt::format("{}.idx: {}", name_, what)); };
+  if (index_.view.empty()) refuse("is empty");
   if (index_.view.size() < kTokenHeader || !index_.view.starts_with(kTokenMagic))
     refuse("not an index of Megatron-LM's data sets: it does not begin with MMIDIDX");
   if (const auto version = number<std::int64_t>(kTokenMagic.size()); version != kTokenFileVersion)
@@ -208,6 +212,11 @@ void TokenWriter::append(std::span<const std::int32_t> ids) {
 }
 
 void TokenWriter::add_sequence(std::span<const std::int32_t> ids) {
+  if (ids.size() > std::numeric_limits<std::int32_t>::max())
+    throw DataError(
+        fmt::format("a text has {} tokens, which is more than a sequence of the token files can have; "
+                    "split it",
+                    ids.size()));
   narrow_ ? append<std::uint16_t>(ids) : append<std::int32_t>(ids);
   lengths_.push_back(static_cast<std::int32_t>(ids.size()));
   if (file_ && bytes_.size() >= kFlushBytes) flush();
@@ -235,7 +244,7 @@ std::string TokenWriter::index() const {
   put_numbers(out, lengths_);
   std::vector<std::int64_t> pointers;
   std::int64_t at = 0;
-  for (const auto length : lengths_) {
+  for (const std::int64_t length : lengths_) {
     pointers.push_back(at);
     at += length * (narrow_ ? 2 : 4);
   }

@@ -67,7 +67,7 @@ class TokenWriter {
   /// `prefix`: "" for memory. `vocabulary`: ids are below it. @throws CheckpointError when a file cannot be created
   TokenWriter(const std::string& prefix, std::int64_t vocabulary);
   ~TokenWriter();
-  /// @throws CheckpointError when the disk is full
+  /// @throws CheckpointError when the disk is full; DataError for more than 2^31 - 1 ids
   void add_sequence(std::span<const std::int32_t> ids);
   /// The sequences since the last document are one.
   void end_document();

@@ -115,7 +115,7 @@ TEST(Eval, EvaluatesARunFromAnyFolder) {
   }
   expect_refusal(
       run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=4"}, in_folder), 7,
-      "names of the training images (a digest)");
+      "the training data (a digest)");
   // The file in a copied run folder still names the original folder.
   for (const auto* ranks : {"1", "2"})
     expect_refusal(run_process({TRIREME_COMMAND, "train", folder.path() + "/kept/config.toml", "--resume", "auto",

@@ -91,6 +91,16 @@ TEST_F(TextBlocks, LongDocumentsAreReadInPieces) {
   EXPECT_TRUE(ends.back() && std::count(ends.begin(), ends.end(), true) == 1);
 }
 
+TEST_F(TextBlocks, DocumentsBetweenBlankLinesAreReadInPieces) {
+  const auto path = write("long.txt", "\nfirst\nsecond\nthird\n  fourth\n\na line of its own\n \nx\ny");
+  std::string read;
+  datasets::read_documents({path}, {.documents = datasets::Documents::blank_lines, .piece = 13},
+                           [&](const datasets::DocumentPiece& piece) {
+                             read += fmt::format("{}:{}{}", piece.line, piece.text, piece.ends ? "#" : "|");
+                           });
+  EXPECT_EQ(read, "2:first\nsecond\n|4:third\n  fourth#7:a line of its own#9:x\ny#");
+}
+
 TEST_F(TextBlocks, TheValidationSplitIsTheEndOfTheOnlyText) {
   std::string text;
   for (char c = 'a'; c < 'u'; ++c) text += std::string(9, c) + '\n';  // 20 lines of 10
@@ -203,7 +213,8 @@ TEST_F(TextBlocks, Errors) {
       {"a.txt", "", "a.txt: is empty"},
       {"a.txt", "ab\ncd\xFF",
        "a.txt:2: byte 3 of this line, 0xFF, is not UTF-8; convert the file, as with `iconv -f latin1 -t utf-8`"},
-      {"a.jsonl", "{\"text\":\"a\"}\n\nx", "a.jsonl:3: not a JSON object; each line holds one, as {\"text\": \"...\"}"},
+      {"a.jsonl", "{\"text\":\"a\"}\n\nx", "a.jsonl:3: the object of this line, line 1, column 1: not valid JSON"},
+      {"a.jsonl", "[1]", "a.jsonl:1: not a JSON object; each line holds one, as {\"text\": \"...\"}"},
       {"a.jsonl", "{\"tex\":\"a\"}",
        "a.jsonl:1: there is no text under \"text\", which data.text_key names (the keys: tex); did you mean \"tex\"?"}};
   for (const auto& c : cases) {

@@ -221,6 +221,30 @@ TEST_F(TokenCacheTest, WithoutACacheFolderTheTokensAreInMemory) {
   EXPECT_EQ(open(), TokenOrigin::made_in_memory);
 }
 
+/// Hosts with one folder: the first to finish stores the tokens, and the other uses them.
+TEST_F(TokenCacheTest, OfAnotherHostIsNotReplaced) {
+  const auto got = open_token_cache(
+      recipe_,
+      [&](TokenWriter& writer) {
+        EXPECT_EQ(open(), TokenOrigin::made);
+        writer.add_sequence({});
+        return "";
+      },
+      quiet());
+  EXPECT_EQ(got.origin, TokenOrigin::cached);
+  EXPECT_EQ(got.tokens->tokens(), 5);
+  EXPECT_EQ(open(), TokenOrigin::cached);
+}
+
+/// A table without labels has none.
+TEST_F(TokenCacheTest, HoldsNoTokensToo) {
+  for (const auto expected : {TokenOrigin::made, TokenOrigin::cached})
+    EXPECT_EQ(open_token_cache(
+                  recipe_, [](TokenWriter&) { return ""; }, quiet())
+                  .origin,
+              expected);
+}
+
 /// One rank of a host makes or finds the tokens, and the other has the same.
 TEST_F(TokenCacheTest, RanksOfAHostShareTheTokens) {
   for (const auto& [least_bytes, first] : {std::pair{std::int64_t{0}, TokenOrigin::made},

@@ -100,6 +100,8 @@ TEST_F(TextTables, AFolderHasSplitsByTheirUsualNames) {
   said.resize(std::fread(said.data(), 1, said.size(), file));
   std::fclose(file);
   EXPECT_EQ(said, "data: " + o.path + "/test.tsv has no column \"label\": there is no test split\n");
+  static_cast<void>(write("set/test.tsv", "text\tlabel\na\t-1\nb\t-1\n"));
+  EXPECT_EQ(open(text_classification(o)).test, nullptr) << "GLUE's hidden labels";
   static_cast<void>(write("set/validation.csv", "text,label\na,9\n"));
   EXPECT_EQ(error_of(text_classification(o)),
             "set: has validation.csv and dev.tsv, which mean the same split; name the one to use with data.train, "
@@ -139,7 +141,8 @@ TEST_F(TextTables, ErrorsNameFileAndLine) {
        "train.csv:2: a quote within a field; a field with quotes is itself in quotes, and each of its quotes is "
        "doubled"},
       {".jsonl", "{\"text\":\"a\",\"label\":0}\n{\"text\":\"b\"\n",
-       "train.jsonl:2: not valid JSON; each line holds one object, as {\"text\": \"...\", \"label\": 0}"},
+       "train.jsonl:2: the object of this line, line 1, column 12: not valid JSON; each line holds one, as {\"text\": "
+       "\"...\", \"label\": 0}"},
       {".jsonl", "[1]\n", "train.jsonl:1: not a JSON object"},
       {".jsonl", "{\"text\":\"a\",\"label\":0}\n{\"text\":\"b\"}\n",
        "train.jsonl:2: there is no column \"label\", which data.label names (the columns: text)"},

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "tests/unit/tokenizers/fixtures.h"
+#include "tokenizers/pattern.h"
 #include "tokenizers/tokenizer.h"
 
 namespace trireme::tokenizers {
@@ -42,12 +43,15 @@ TEST(SpecialTokens, HaveTheMeaningsOfTheFiles) {
   EXPECT_EQ(load_tokenizer(kFixtures + "gpt2")->special().end, 0);
 
   auto files = fixture_files("llama2");
-  files["tokenizer_config.json"] = R"({"pad_token": {"content": "</s>"}, "bos_token": null, "add_eos_token": true})";
+  files["tokenizer_config.json"] =
+      R"({"pad_token": {"content": "</s>"}, "bos_token": null, "add_bos_token": false, "add_eos_token": true})";
   const auto configured = load_tokenizer(files);
   EXPECT_EQ(configured->special().padding, 2);
   EXPECT_EQ(configured->special().begin, std::nullopt);
   EXPECT_EQ(configured->encode_sample("", std::nullopt, 4).ids, Ids{2});
   EXPECT_EQ(configured->encode_sample("", "", 4).ids, (Ids{2, 2}));
+  files["tokenizer_config.json"] = R"({"add_eos_token": true})";
+  EXPECT_EQ(load_tokenizer(files)->encode_sample("", std::nullopt, 4).ids, (Ids{1, 2})) << "BOS stays";
   EXPECT_NE(configured->digest(), load_tokenizer(kFixtures + "llama2")->digest());
 }
 
@@ -132,6 +136,16 @@ TEST(LongTexts, OfOnePieceTakeNoQuadraticTime) {
   while (text.size() < 1'000'000) text += "the ship ";
   const auto ids = llama->encode(text);
   EXPECT_EQ(llama->decode(ids), text);
+}
+
+/// The limit of an expression's work holds for each match, not for the text.
+TEST(LongTexts, MayHaveMoreWorkThanOneMatch) {
+  const auto expression = Pattern::of_expression("(?:a?){20}a{20}");  // a million steps a match
+  std::string text;
+  for (int i = 0; i < 24; ++i) text += std::string(20, 'a') + ' ';
+  EXPECT_EQ(expression.find(text).size(), 24U);
+  EXPECT_THROW(static_cast<void>(Pattern::of_expression("(?:a?){28}a{28}").find(std::string(28, 'a'))), DataError);
+  EXPECT_EQ(Pattern::of_expression("(?<=a)b|a").find("abb").size(), 2U) << "what is before a match is still seen";
 }
 
 }  // namespace
