@@ -1,5 +1,6 @@
 #include "datasets/text/split_files.h"
 
+#include <cctype>
 #include <filesystem>
 
 #include "core/base/error.h"
@@ -47,6 +48,22 @@ std::map<data::Split, std::string> split_files(const SplitOptions& options, cons
     if (!found.empty()) out[split] = (fs::path(options.path) / found.front()).string();
   }
   return out;
+}
+
+void refuse_parts_of_splits(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const auto name = entry.path().filename().string();
+    for (const auto split : data::kSplits)
+      for (const auto& usual : usual_names(split))
+        if (name.starts_with(usual) && name.size() > usual.size() &&
+            std::isalnum(static_cast<unsigned char>(name[usual.size()])) == 0)
+          throw DataError(fmt::format(
+              "{0}: {1} seems to be a part of one split, but all files of the folder would be trained on; name those "
+              "of "
+              "each split, such as data.train = \"{0}/train-*{2}\" and data.validation = \"{0}/validation-*{2}\"",
+              folder, name, entry.path().extension().string()));
+  }
 }
 
 void refuse_skipping(const data::OpenContext& context) {

@@ -207,7 +207,10 @@ data::Datasets open_blocks(TextOptions& options, const data::OpenContext& contex
                              "data.tokenizer",
                              *options.tokenizer));
   auto files = split_files(options, {".txt", ".jsonl", ".idx", ""});
-  if (files.empty()) files[data::Split::train] = options.path;
+  if (files.empty()) {
+    refuse_parts_of_splits(options.path);
+    files[data::Split::train] = options.path;
+  }
   if (!files.contains(data::Split::train))
     throw DataError(fmt::format("{}: has {}, but no text of the train split: train.txt or train.jsonl", options.path,
                                 files.begin()->second));

@@ -248,6 +248,14 @@ TEST_F(TextBlocks, Errors) {
   static_cast<void>(write("set/dev.txt", "abcd"));
   EXPECT_EQ(error_of(datasets::text(o)),
             "set: has set/dev.txt, but no text of the train split: train.txt or train.jsonl");
+  o.path = folder_.path("parts");
+  static_cast<void>(write("parts/validation-00000-of-00001.txt", "abcdefgh"));
+  static_cast<void>(write("parts/other.txt", "abcdefgh"));
+  EXPECT_EQ(
+      error_of(datasets::text(o)),
+      "parts: validation-00000-of-00001.txt seems to be a part of one split, but all files of the folder would be "
+      "trained on; name those of each split, such as data.train = \"parts/train-*.txt\" and data.validation = "
+      "\"parts/validation-*.txt\"");
 }
 
 }  // namespace
