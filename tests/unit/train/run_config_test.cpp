@@ -256,7 +256,8 @@ TEST(RunConfig, ChecksRulesThatSpanKeys) {
       {{"train.topc=3"}, "no key \"topc\" in [train]; did you mean \"topk\"?"},
       {{"optimizer.momentun=0.9"}, "no key \"momentun\" in [optimizer]"},
       {{"data.name=leave"},
-       "must be one of cifar10, cifar100, image_folder, leaves, mnist, tar_shards, tensors; did you mean \"leaves\"?"},
+       "must be one of cifar10, cifar100, image_folder, leaves, mnist, tar_shards, tensors, text, text_classification; "
+       "did you mean \"leaves\"?"},
       {{"run.keep_checkpoints=0", "run.checkpoint_every=5"}, "has no effect, because keep_checkpoints = 0"},
       {{"run.dir="}, "is empty"},
       {{"run.seed=-1"}, "it must be at least 0"},
