@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,6 +20,7 @@
 #include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
 #include "core/train/prepare.h"
+#include "datasets/text/tokenizer_choice.h"
 #include "tokenizers/tokenizer.h"
 #include "trireme.h"
 
@@ -66,12 +66,10 @@ std::string tokenizer_of_data(const config::Table& root) {
 /// The tokenizer of the command line, else the one beside the weights, else that of the run's data. @throws ConfigError
 std::shared_ptr<const tokenizers::Tokenizer> tokenizer_for(const GenerateCommand& command,
                                                            const train::Prepared& prepared) {
-  if (!command.tokenizer.empty()) return tokenizers::load_tokenizer(command.tokenizer);
-  for (const auto* name : {"tokenizer.json", "vocab.json", "vocab.txt"}) {
-    const std::filesystem::path file = checkpoint::beside_weights(prepared.weights, name);
-    if (std::filesystem::exists(file)) return tokenizers::load_tokenizer(file.parent_path().string());
-  }
-  if (const auto path = tokenizer_of_data(prepared.config.root); !path.empty()) return tokenizers::load_tokenizer(path);
+  auto named = command.tokenizer;
+  if (named.empty()) named = datasets::tokenizer_of_weights(prepared.weights);
+  if (named.empty()) named = tokenizer_of_data(prepared.config.root);
+  if (!named.empty()) return datasets::load_named_tokenizer(named);
   throw ConfigError(
       fmt::format("{}: there is no tokenizer beside these weights (tokenizer.json, vocab.json with merges.txt, or "
                   "vocab.txt); name the one that the model was trained with (--tokenizer PATH)",

@@ -220,7 +220,7 @@ data::Datasets open_blocks(TextOptions& options, const data::OpenContext& contex
   for (const auto& [split, named] : files) {
     auto [tokens, digest] = tokens_of(named, options, *tokenizer, found, context);
     if (split == data::Split::train) out.info.digest = digest;
-    ranges[split] = {tokens, 0, tokens->tokens()};
+    ranges[split] = {tokens, 0, tokens->tokens(), named};
   }
   check_format_keys(options, found, context);
   out.info.about = fmt::format("{}; blocks of {}", tokenizer->about(), options.block);
@@ -228,7 +228,7 @@ data::Datasets open_blocks(TextOptions& options, const data::OpenContext& contex
   if (!ranges.contains(data::Split::validation)) {
     const auto share = options.validation_share.value_or(kValidationShare);
     const auto begin = validation_begin(*train.tokens, share);
-    ranges[data::Split::validation] = {train.tokens, begin, train.end};
+    ranges[data::Split::validation] = {train.tokens, begin, train.end, train.source, /*is_cut_off=*/true};
     out.info.about += fmt::format("; validation: the last {} of {} tokens", text::thousands(train.end - begin),
                                   text::thousands(train.end));
     train.end = begin;

@@ -31,8 +31,10 @@ TokenBlocks::TokenBlocks(TokenRange range, std::int64_t block, std::int64_t voca
                          std::uint64_t seed)
     : range_(std::move(range)), block_(block), masking_(std::move(masking)), seed_(seed) {
   if (size() == 0)
-    throw DataError(fmt::format("{}: {} are fewer than a block of {}; lower data.block, or add text",
-                                range_.tokens->name(), text::quantity(range_.end - range_.begin, "token"), block_));
+    throw DataError(fmt::format("{}: {}{} are fewer than a block of {}; {}lower data.block, or add text", range_.source,
+                                text::quantity(range_.end - range_.begin, "token"),
+                                range_.is_cut_off ? " for the validation split" : "", block_,
+                                range_.is_cut_off ? "raise data.validation_share, " : ""));
   spec_ = {.inputs = {{"input_ids", at::kLong, {block}}},
            .targets = {{nn::kLabels, at::kLong, {block}}},
            .vocabulary = vocabulary,

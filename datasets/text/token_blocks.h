@@ -29,6 +29,8 @@ Masking masking_of(double share, const tokenizers::SpecialTokens& special);
 struct TokenRange {
   std::shared_ptr<const TokenFile> tokens;
   std::int64_t begin = 0, end = 0;
+  std::string source{};     ///< what the user named, for errors
+  bool is_cut_off = false;  ///< the validation split, cut off the training text
 };
 
 class TokenBlocks : public data::RowDataset {

@@ -12,16 +12,6 @@ namespace {
 
 constexpr const char* kBytes = "bytes";
 
-/// The folder of the weights, if it has a tokenizer; else "".
-std::string tokenizer_of_weights(const std::string& weights) {
-  if (weights.empty()) return "";
-  for (const auto* name : {"tokenizer.json", "vocab.json", "vocab.txt"}) {
-    const std::filesystem::path file = checkpoint::beside_weights(weights, name);
-    if (std::error_code error; std::filesystem::exists(file, error)) return file.parent_path().string();
-  }
-  return "";
-}
-
 /// The option as a path that does not depend on the current folder.
 std::string located(const std::string& named) {
   if (named == kBytes) return named;
@@ -31,6 +21,20 @@ std::string located(const std::string& named) {
 }
 
 }  // namespace
+
+std::string tokenizer_of_weights(const std::string& weights) {
+  if (weights.empty()) return "";
+  for (const auto* name : {"tokenizer.json", "vocab.json", "vocab.txt"}) {
+    const std::filesystem::path file = checkpoint::beside_weights(weights, name);
+    if (std::error_code error; std::filesystem::exists(file, error)) return file.parent_path().string();
+  }
+  return "";
+}
+
+std::shared_ptr<const tokenizers::Tokenizer> load_named_tokenizer(std::string& named) {
+  named = located(named);
+  return tokenizers::load_tokenizer(named);
+}
 
 std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std::string>& option,
                                                               const std::optional<std::string>& usual,
@@ -45,8 +49,7 @@ std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std:
                          "vocab.txt, or \"bytes\"");
     option = theirs.empty() ? *usual : theirs;
   }
-  option = located(*option);
-  return tokenizers::load_tokenizer(*option);
+  return load_named_tokenizer(*option);
 }
 
 }  // namespace trireme::datasets

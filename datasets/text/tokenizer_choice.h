@@ -16,6 +16,13 @@ inline constexpr const char* kTokenizerText =
     "such a file, a model of the Hugging Face Hub that is on this machine, or \"bytes\": each byte is a token. Unset: "
     "that beside the weights that the model starts from";
 
+/// The folder of the weights, if it has a tokenizer; else "".
+std::string tokenizer_of_weights(const std::string& weights);
+
+/// Loads what the key names. Sets it to a path that does not depend on the current folder.
+/// @throws DataError, CheckpointError as load_tokenizer() and locate_weights()
+std::shared_ptr<const tokenizers::Tokenizer> load_named_tokenizer(std::string& named);
+
 /// Loads the tokenizer and sets an option that is unset; it holds a path from any folder then. `usual`: without the
 /// key and without one beside the weights; nullopt: the key is required.
 /// @throws ConfigError; DataError, CheckpointError as load_tokenizer() and locate_weights()

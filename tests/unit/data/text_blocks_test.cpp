@@ -226,6 +226,12 @@ TEST_F(TextBlocks, Errors) {
   o.train = folder_.path("none*.txt");
   EXPECT_EQ(error_of(datasets::text(o)),
             "none*.txt: no file matches; write train-{0000..0146}.txt, train-*.txt, or a folder");
+  o = options(write("c.txt", std::string(64, 'x')));
+  o.validation = "";
+  o.validation_share = 0.05;
+  EXPECT_EQ(error_of(datasets::text(o)),
+            "c.txt: 3 tokens for the validation split are fewer than a block of 4; raise data.validation_share, lower "
+            "data.block, or add text");
   o = options(write("a.txt", "abcdefgh"));
   o.masking = 0.15;
   EXPECT_NE(error_of<ConfigError>(datasets::text(o))
