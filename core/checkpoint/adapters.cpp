@@ -142,12 +142,10 @@ std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state,
 FileDigest save_adapters(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
                          const std::map<std::string, std::string>& texts, comm::Mesh& mesh) {
   const bool writes = mesh.world().rank() == 0;
-  const fs::path in(folder);
   if (writes) make_folder(folder);
-  const auto digest =
-      write_slices((in / kAdapterTensors).string(), adapter_slices(state, model), mesh, {{"format", "pt"}});
-  if (writes)
-    for (const auto& [name, text] : texts) write_file((in / name).string(), text);
+  const auto digest = write_slices((fs::path(folder) / kAdapterTensors).string(), adapter_slices(state, model), mesh,
+                                   {{"format", "pt"}});
+  if (writes) write_texts(folder, texts);
   return digest;
 }
 

@@ -60,6 +60,10 @@ void remove_other_models(const std::string& folder, const std::vector<std::strin
   for (const auto& path : others) fs::remove(path, ignored);
 }
 
+void write_texts(const std::string& folder, const std::map<std::string, std::string>& texts) {
+  for (const auto& [name, text] : texts) write_file((fs::path(folder) / name).string(), text);
+}
+
 FileDigest write_model(const std::string& folder, const std::vector<StoredEntry>& entries,
                        const std::function<at::Tensor(std::size_t)>& value, const ExportFormat& format,
                        const std::map<std::string, std::string>& texts) {
@@ -90,7 +94,7 @@ FileDigest write_model(const std::string& folder, const std::vector<StoredEntry>
                json_text({{"metadata", {{"total_size", total}}}, {"weight_map", std::move(where)}}, 2) + "\n");
   }
   remove_other_models(folder, names);
-  for (const auto& [name, text] : texts) write_file(path(name), text);
+  write_texts(folder, texts);
   return digest;
 }
 

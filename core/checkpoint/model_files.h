@@ -26,6 +26,8 @@ struct ExportFormat {
   [[nodiscard]] bool is_plain() const { return shard_mb == 0 && !dtype; }
 };
 
+/// Writes texts to the folder, by their file names. @throws CheckpointError
+void write_texts(const std::string& folder, const std::map<std::string, std::string>& texts);
 /// Writes the tensors, and texts by their file names, to the folder. `value`: see write_tensors(). Returns the digest
 /// of the file of tensors; that of several is empty. @throws CheckpointError
 FileDigest write_model(const std::string& folder, const std::vector<StoredEntry>& entries,

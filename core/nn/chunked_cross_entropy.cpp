@@ -8,6 +8,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -57,9 +58,7 @@ class RowSums {
       : logits_(logits),
         dtype_(dtype),
         largest(at::full({logits.size(0)}, -std::numeric_limits<double>::infinity(), logits.options().dtype(dtype))),
-        sums(at::empty({3, logits.size(0)}, largest.options())) {
-    sums.zero_();
-  }
+        sums(at::zeros({3, logits.size(0)}, largest.options())) {}
   void find_largest(std::int64_t at, std::int64_t rows) {
     if (logits_.size(1) > 0) largest.narrow(0, at, rows).copy_(at::amax(logits_.narrow(0, at, rows), 1));
   }

@@ -67,22 +67,15 @@ Candidates layers_without(Model& model, const std::vector<std::string>& trained)
   return found;
 }
 
-/// The names that a target may have, to correct a wrong one.
-std::vector<std::string> last_parts(const std::vector<Linear*>& layers) {
-  std::set<std::string> out;
-  for (const auto* layer : layers) out.emplace(last_part(layer->path()));
-  return {out.begin(), out.end()};
-}
-
 [[noreturn]] void refuse_target(const std::string& pattern, const Candidates& found) {
   if (found.linear.empty()) throw ConfigError("lora.target: the model has no linear layer that can get an adapter");
+  const auto names = last_parts(found.linear);
   const auto other = std::find_if(found.others.begin(), found.others.end(),
                                   [&](const auto& path) { return names_path(pattern, path); });
   if (other != found.others.end())
     throw ConfigError(
         fmt::format("lora.target: \"{}\" is not a linear layer, and only these have adapters; choose from {}", *other,
-                    text::join(last_parts(found.linear))));
-  const auto names = last_parts(found.linear);
+                    text::join(names)));
   throw ConfigError(
       fmt::format("lora.target: \"{}\" matches no linear layer without lora.train (these are called {}){}", pattern,
                   text::join(names), text::did_you_mean(pattern, names)));
@@ -139,6 +132,12 @@ void attach(Linear& linear, const LoraOptions& options) {
 }
 
 }  // namespace
+
+std::vector<std::string> last_parts(const std::vector<Linear*>& layers) {
+  std::set<std::string> out;
+  for (const auto* layer : layers) out.emplace(last_part(layer->path()));
+  return {out.begin(), out.end()};
+}
 
 at::Tensor LoraAdapter::reduce(const at::Tensor& x, const Context& context) const {
   return a->forward(dropout->forward(x, context), context) * scale;

@@ -37,6 +37,8 @@ void add_lora(Model& model, const LoraOptions& options);
 
 /// The layers with adapters, in registration order; all of them, on every rank.
 std::vector<Linear*> adapted_layers(Model& model);
+/// The last parts of their paths, sorted, each once: "query".
+std::vector<std::string> last_parts(const std::vector<Linear*>& layers);
 /// The paths of the modules that are trained in full, each once, in registration order.
 std::vector<std::string> trained_modules(Model& model);
 

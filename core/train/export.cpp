@@ -23,7 +23,7 @@ static std::string link_model(const std::string& dir, const std::string& file, c
   auto linked = (fs::path(dir) / name).string();
   checkpoint::link_file(file, linked);
   checkpoint::remove_other_models(dir, {name});
-  for (const auto& [beside, text] : texts) checkpoint::write_file((fs::path(dir) / beside).string(), text);
+  checkpoint::write_texts(dir, texts);
   return linked;
 }
 

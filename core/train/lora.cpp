@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
@@ -234,13 +233,11 @@ std::map<std::string, std::string> exported_texts(const Prepared& p, std::option
 
 std::string adapters_line(const LoraSection& lora, nn::Model& model) {
   const auto layers = nn::adapted_layers(model);
-  std::set<std::string> names;
-  for (const auto* layer : layers) names.insert(layer->path().substr(layer->path().rfind('.') + 1));
   const auto trained = nn::trained_modules(model);
   return fmt::format("r {}, alpha {}{} on {}: {}{}", lora.rank, lora.alpha,
                      lora.dropout > 0 ? fmt::format(", dropout {}", lora.dropout) : "",
                      text::quantity(static_cast<std::int64_t>(layers.size()), "layer"),
-                     text::join(std::vector<std::string>(names.begin(), names.end())),
+                     text::join(nn::last_parts(layers)),
                      trained.empty() ? "" : fmt::format("; trained in full: {}", text::first_few(trained)));
 }
 
