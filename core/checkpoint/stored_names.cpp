@@ -1,6 +1,9 @@
 #include "core/checkpoint/stored_names.h"
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -23,6 +26,18 @@ std::string next_common_part(const WeightsSource& source, const std::string& wra
     part = own;
   }
   return part;
+}
+
+/// The name under which the files have this tensor: itself, else, for a norm's weight or bias, the one of files that
+/// were converted from TensorFlow: "LayerNorm.gamma", "LayerNorm.beta". nullopt: under neither.
+std::optional<std::string> name_in(const WeightsSource& source, const std::string& name) {
+  if (source.file_of(name) != nullptr) return name;
+  for (const auto& [ours, theirs] : {std::pair{".weight", ".gamma"}, std::pair{".bias", ".beta"}})
+    if (name.ends_with(ours)) {
+      auto other = name.substr(0, name.size() - std::string_view(ours).size()) + theirs;
+      if (source.file_of(other) != nullptr) return other;
+    }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -66,7 +81,7 @@ StoredNames::StoredNames(const WeightsSource& source, const std::vector<std::str
 
 /// Whether the files have these names of the model after wrapper_: as they are, without a prefix, or by a naming.
 bool StoredNames::decide(const std::vector<std::string>& names, const std::vector<nn::Naming>& namings) {
-  const auto has = [this](const std::string& name) { return source_.file_of(wrapper_ + name) != nullptr; };
+  const auto has = [this](const std::string& name) { return name_in(source_, wrapper_ + name).has_value(); };
   if (std::any_of(names.begin(), names.end(), has)) return true;
   const auto prefix = names.front().substr(0, names.front().find('.') + 1);
   const auto has_rest = [&](const auto& name) { return name.starts_with(prefix) && has(name.substr(prefix.size())); };
@@ -100,6 +115,7 @@ StoredTensor StoredNames::find(const std::string& name) const {
     out.name = name.substr(missing_prefix_.size());
   }
   out.name = wrapper_ + out.name;
+  out.name = name_in(source_, out.name).value_or(out.name);
   out.file = source_.file_of(out.name);
   return out;
 }

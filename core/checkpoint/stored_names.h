@@ -1,7 +1,8 @@
 // StoredNames: where a model's tensors are in the files of its weights. The files may use the model's own names, those
 // without its common prefix (an exported base model), or another library's (nn::Naming). In each case all names may
 // begin with further parts that a wrapper in Python added: "module." of DistributedDataParallel, "_orig_mod." of
-// torch.compile. Which names occur decides.
+// torch.compile. Which names occur decides. Where a file lacks "X.weight" or "X.bias", TensorFlow's names of a norm's
+// parameters, "X.gamma" and "X.beta", are tried.
 #pragma once
 
 #include <string>

@@ -27,6 +27,10 @@ struct ColumnPlaces {
 
 std::size_t column_place(const RowFields& names, const std::string& wanted, const char* key, const LineReader& in) {
   const auto found = std::find(names.begin(), names.end(), wanted);
+  if (std::count(names.begin(), names.end(), wanted) > 1)
+    fail_at_line(in.path(), in.number(),
+                 fmt::format("the column \"{}\", which data.{} names, occurs {} times; rename all but one", wanted, key,
+                             std::count(names.begin(), names.end(), wanted)));
   if (found == names.end())
     fail_at_line(in.path(), in.number(),
                  fmt::format("there is no column \"{}\", which data.{} names (the columns: {}){}", wanted, key,

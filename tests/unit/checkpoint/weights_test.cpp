@@ -157,6 +157,29 @@ TEST(Weights, BaseModelWithoutPrefix) {
                {"3 tensors missing: vit.embeddings.cls_token"});
 }
 
+// Files converted from TensorFlow name a norm's parameters gamma and beta, in a base model's file too.
+TEST(Weights, TensorflowNamesOfNorms) {
+  const TestFolder folder;
+  const std::vector<std::string> names{"bert.a.LayerNorm.weight", "bert.a.LayerNorm.bias", "bert.a.dense.weight"};
+  for (const bool base : {false, true}) {
+    std::vector<nn::Parameter> own;
+    std::vector<NamedValue> tensors;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      own.push_back({names[i], at::full({2}, -1.0), shard::Placement::whole(names[i], {2})});
+      auto name = names[i].substr(base ? 5 : 0);
+      if (i == 0) name.replace(name.rfind("weight"), 6, "gamma");
+      if (i == 1) name.replace(name.rfind("bias"), 4, "beta");
+      tensors.push_back({name, at::full({2}, static_cast<double>(i))});
+    }
+    write_safetensors(folder / "w.safetensors", tensors);
+    Lines lines;
+    load_weights(folder / "w.safetensors", own, "", lines.log);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      EXPECT_EQ(own[i].value[1].item<double>(), static_cast<double>(i)) << names[i];
+    EXPECT_EQ(lines.text(), "");
+  }
+}
+
 // What a wrapper in Python puts before all names is left out, unless the model's own names begin so.
 TEST(Weights, NamesInAWrapper) {
   const TestFolder folder;

@@ -127,6 +127,8 @@ TEST_F(TextTables, ErrorsNameFileAndLine) {
       {".csv", "text,sentence,label\nx,y,0\n",
        "train.csv:1: there are columns \"sentence\" and \"text\" (the columns: text, sentence, label); name the column "
        "of the text with data.text"},
+      {".tsv", "sentence\tlabel\tlabel\na\t0\t1\n",
+       "train.tsv:1: the column \"label\", which data.label names, occurs 2 times; rename all but one"},
       {".csv", "text,second,label\na,b,0\n",
        "train.csv:1: there is no column \"secnd\", which data.text_pair names (the columns: text, second, label); "
        "did you mean \"second\"?",
