@@ -67,6 +67,18 @@ int killed(comm::World& world) {
   return took < 1 ? 0 : fail(world, fmt::format("noticed the end after {:.2f} s", took));
 }
 
+/// Rank 1 is killed while rank 2 looks elsewhere. The others have failed for it and left when rank 2 looks again: it
+/// names rank 1, not one of those.
+int late(comm::World& world) {
+  const auto& group = world.group();
+  auto tensor = at::zeros({1 << 20});
+  group.barrier();
+  if (world.rank() == 1) raise(SIGKILL);
+  if (world.rank() == 2) std::this_thread::sleep_for(milliseconds(600));
+  const auto text = error_text([&] { group.all_reduce(tensor); });
+  return text.find(" (world rank 1) has ended") != std::string::npos ? 0 : fail(world, text);
+}
+
 /// Rank 1 is killed while it sleeps: a neighbour that wakes it afterwards lives on, and all notice the end.
 int asleep(comm::World& world) {
   const auto& group = world.group();
@@ -139,8 +151,9 @@ int waits(comm::World& world) {
   return used < 0.1 ? 0 : fail(world, fmt::format("used {:.3f} s of CPU time in 2 s of waiting", used));
 }
 
-const std::map<std::string, int (*)(comm::World&)> kRoles{
-    {"killed", killed}, {"asleep", asleep}, {"leaves", leaves}, {"finishes", finishes}, {"waits", waits}};
+const std::map<std::string, int (*)(comm::World&)> kRoles{{"killed", killed},     {"late", late},
+                                                          {"asleep", asleep},     {"leaves", leaves},
+                                                          {"finishes", finishes}, {"waits", waits}};
 
 /// A socket that listens on a free port of this machine; rank 0 gets it, as our own launchers pass it.
 struct Listening {
@@ -197,14 +210,15 @@ TEST(NativeRanks, end_and_wait_as_they_should) {
     std::string role;
     int ranks, hosts;
   };
-  const std::vector<Case> cases{{"killed", 2, 1}, {"killed", 3, 1}, {"killed", 4, 2},   {"asleep", 4, 2},
-                                {"leaves", 2, 1}, {"leaves", 2, 2}, {"finishes", 2, 1}, {"finishes", 2, 2},
-                                {"waits", 2, 1},  {"waits", 2, 2}};
+  const std::vector<Case> cases{{"killed", 2, 1}, {"killed", 3, 1},   {"killed", 4, 2},   {"late", 3, 1},
+                                {"late", 4, 2},   {"late", 4, 4},     {"asleep", 4, 2},   {"leaves", 2, 1},
+                                {"leaves", 2, 2}, {"finishes", 2, 1}, {"finishes", 2, 2}, {"waits", 2, 1},
+                                {"waits", 2, 2}};
   for (const auto& [role, ranks, hosts] : cases) {
     const auto statuses = run(role, ranks, hosts);
     for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
       SCOPED_TRACE(fmt::format("{} with {} ranks on {} hosts, rank {}", role, ranks, hosts, rank));
-      if ((role == "killed" || role == "asleep") && rank == 1)
+      if ((role == "killed" || role == "late" || role == "asleep") && rank == 1)
         EXPECT_TRUE(WIFSIGNALED(statuses[rank]) && WTERMSIG(statuses[rank]) == SIGKILL);
       else
         EXPECT_TRUE(WIFEXITED(statuses[rank]) && WEXITSTATUS(statuses[rank]) == 0) << statuses[rank];

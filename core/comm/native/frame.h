@@ -17,7 +17,7 @@ struct Frame {
     done,       ///< sender: its message was copied
     clear,      ///< sender: it may send; receiver: the transfer there
     data,       ///< receiver; the next `bytes` of the message follow
-    goodbye,    ///< the rank will write nothing more
+    goodbye,    ///< the rank will write nothing more; sender: 1 + the world rank whose end is why, or 0
   };
   Kind kind = Kind::goodbye;
   std::int32_t tag = 0;

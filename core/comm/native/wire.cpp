@@ -36,7 +36,7 @@ bool NativeWire::progress() {
       ++i;
       continue;
     }
-    if (!transfer.done && !transfer.failed) ask_for(transfer, copies_[i]);
+    if (!transfer.done && !transfer.lost) ask_for(transfer, copies_[i]);
     copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return any;
@@ -114,6 +114,7 @@ void NativeWire::arrived(Link& link, const Frame& frame) {
     case Frame::Kind::goodbye:
       peer.said_goodbye = true;
       ++goodbyes_;
+      if (frame.sender > 0 && frame.sender <= peers_.size()) blamed_.push_back(peers_[frame.sender - 1].get());
       break;
   }
 }
@@ -169,7 +170,7 @@ host::Request NativeWire::receive(const host::Channel& channel, const host::Matc
   const auto id = ++last_transfer_;
   if (copies)
     copies_.push_back(id);
-  else if (!transfer.failed)
+  else if (!transfer.lost)
     ask_for(transfer, id);
   transfers_.emplace(id, transfer);
   return id;
@@ -202,15 +203,15 @@ bool NativeWire::copy_piece(Transfer& transfer) {
       connection.reads_memory = false;
       transfer.moved = 0;  // all of it is sent then
     } else {
-      transfer.failed = true;
+      transfer.lost = true;
     }
     return true;
   }
   transfer.moved += static_cast<std::size_t>(copied);
   if (transfer.moved < transfer.bytes) return false;
   // If that process has ended, another one may have got its number and been read.
-  transfer.failed = connection.has_ended();
-  if (transfer.failed) return true;
+  transfer.lost = connection.has_ended();
+  if (transfer.lost) return true;
   transfer.done = true;
   transfer.peer->link.write({.kind = Frame::Kind::done, .sender = transfer.sender});
   return true;
@@ -228,7 +229,7 @@ std::size_t NativeWire::test(std::span<host::Request> requests, std::span<const 
       transfers_.erase(found);
       requests[i] = kNoRequest;
       ++completed;
-    } else if ((transfer.failed || transfer.peer->ended != 0) && (!broken || transfer.peer->ended < first)) {
+    } else if (transfer.peer->ended != 0 && (!broken || transfer.peer->ended < first)) {
       broken = i;
       first = transfer.peer->ended;
     }

@@ -46,8 +46,8 @@ class NativeWire final : public host::Wire, private FrameSink {
   void wake() override { bell_.ring(); }
 
   /// Tells all others that this rank will send nothing more. With `wait`, returns when all others have said so too, or
-  /// have ended, or the time has passed, so that what was written reaches them. Returns whether all have: then none of
-  /// them needs this rank's memory any more.
+  /// have ended, or the time has passed, so that what was written reaches them; without, when it has been written.
+  /// Returns whether all have: then none of them needs this rank's memory any more.
   bool say_goodbye(bool wait, std::chrono::milliseconds at_most);
 
  private:
@@ -85,7 +85,8 @@ class NativeWire final : public host::Wire, private FrameSink {
     std::size_t bytes;
     std::size_t moved = 0;
     std::uint64_t sender = 0, address = 0;  // of a message that this rank copies from the other's memory
-    bool done = false, failed = false;
+    bool done = false;
+    bool lost = false;  // its sender's memory is gone: it never completes, and its test reports the sender's end
   };
 
   // FrameSink:
@@ -98,13 +99,13 @@ class NativeWire final : public host::Wire, private FrameSink {
   static std::optional<std::uint64_t> oldest(const Peer& peer, std::uint64_t context, int tag);
   static Incoming take_oldest(Peer& peer, std::uint64_t context, int tag);
   bool read(Peer& peer);
-  /// Ends the peers that have said goodbye, after those that the others may have ended for.
+  /// Ends the peers that have said goodbye, after those whose ends may be the reason.
   void end_politely();
   void end(Peer& peer);
   void read_events();
   host::Request receive_offered(Peer& peer, std::byte* data);
   /// Copies the next piece of a message from the other rank's memory; returns whether no more is to be copied: the
-  /// transfer is done or failed, or the memory cannot be read, and the bytes must be asked for.
+  /// transfer is done or lost, or the memory cannot be read, and the bytes must be asked for.
   bool copy_piece(Transfer& transfer);
   /// Asks for the bytes of an announced message.
   static void ask_for(const Transfer& transfer, host::Request id);
@@ -118,9 +119,11 @@ class NativeWire final : public host::Wire, private FrameSink {
   std::unordered_map<host::Request, Transfer> transfers_;
   std::vector<host::Request> copies_;  // transfers that this rank copies
   std::uint64_t last_transfer_ = 0, last_order_ = 0;
-  Incoming matched_{};  // by the last match()
-  int ended_ = 0;       // number of peers
-  int goodbyes_ = 0;    // peers that said it and have not been ended
+  Incoming matched_{};         // by the last match()
+  int ended_ = 0;              // number of peers
+  int goodbyes_ = 0;           // peers that said it and have not been ended
+  std::vector<Peer*> blamed_;  // by those goodbyes
+  int cause_ = -1;             // the first rank that ended without a goodbye: why the others end
   std::chrono::nanoseconds spin_;
   std::mutex watch_;  // held by the one thread that sleeps on epoll_
 };

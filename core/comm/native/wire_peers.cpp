@@ -18,6 +18,9 @@ namespace {
 // needs the core.
 constexpr std::chrono::microseconds kSpin{50}, kCrowdedSpin{20};
 
+// A rank that fails lets the others know for which rank's end, behind what it was just writing to them.
+constexpr std::chrono::milliseconds kLastWords{250};
+
 }  // namespace
 
 NativeWire::NativeWire(Connections connections)
@@ -68,12 +71,18 @@ bool NativeWire::read(Peer& peer) {
   const bool any = peer.link.readable() && peer.link.read();
   if (!peer.link.closed()) return any;
   peer.gone = true;
-  end(peer);
+  if (!peer.said_goodbye) end(peer);
   return true;
 }
 
 void NativeWire::end_politely() {
+  if (epoll_) read_events();
+  for (auto* peer : open_) read(*peer);
   check_peers();
+  // The news of an end and the goodbye of a rank that has failed for it come over different connections.
+  for (auto* peer : blamed_)
+    if (peer->link.rank() != connections_.rank && !peer->said_goodbye) end(*peer);
+  blamed_.clear();
   for (auto* peer : open_)
     if (peer->said_goodbye) end(*peer);
   goodbyes_ = 0;
@@ -81,6 +90,7 @@ void NativeWire::end_politely() {
 
 void NativeWire::end(Peer& peer) {
   if (peer.ended != 0) return;
+  if (cause_ < 0 && !peer.said_goodbye) cause_ = peer.link.rank();
   peer.ended = ++ended_;
   bell_.ring();  // operations that wait for it fail now
 }
@@ -91,8 +101,9 @@ void NativeWire::check_peers() {
     while (peer->offered || peer->link.readable())  // what it wrote before
       if (!peer->link.read() && !peer->offered) break;
     peer->gone = true;
-    end(*peer);
+    if (!peer->said_goodbye) end(*peer);
   }
+  if (goodbyes_ > 0) bell_.ring();  // progress() ends these
 }
 
 void NativeWire::sleep(std::uint32_t ticket, host::Clock::duration at_most) {
@@ -113,16 +124,17 @@ void NativeWire::sleep(std::uint32_t ticket, host::Clock::duration at_most) {
 
 bool NativeWire::say_goodbye(bool wait, std::chrono::milliseconds at_most) {
   for (auto* peer : open_)
-    if (!peer->gone) peer->link.write({});
-  const auto until = host::Clock::now() + at_most;
+    if (!peer->gone) peer->link.write({.sender = static_cast<std::uint64_t>(cause_ + 1)});
+  const auto until = host::Clock::now() + (wait ? at_most : std::min(at_most, kLastWords));
   for (;;) {
     const auto ticket = prepare_sleep();
     const bool more = progress();
     check_peers();
-    const bool over = std::all_of(open_.begin(), open_.end(), [](const Peer* peer) {
-      return peer->gone || (peer->ended != 0 && peer->link.idle());
-    });
-    const bool leave = !wait || over || host::Clock::now() >= until;
+    const bool written =
+        std::all_of(open_.begin(), open_.end(), [](const Peer* peer) { return peer->gone || peer->link.idle(); });
+    const bool over = written && std::all_of(open_.begin(), open_.end(),
+                                             [](const Peer* peer) { return peer->gone || peer->ended != 0; });
+    const bool leave = over || (written && !wait) || host::Clock::now() >= until;
     if (leave || more)
       cancel_sleep();
     else
