@@ -41,11 +41,12 @@ class Classification final : public Task {
           "train.class_weights: all are 0, so that nothing would count; give at least one class a weight");
     if (labels == nullptr) return;
     if (class_weights_.defined() && class_weights_.numel() != classes_)
-      throw ConfigError(fmt::format("train.class_weights: has {} values for {} classes; give one for each class{}",
-                                    class_weights_.numel(), classes_,
-                                    options.data.class_names.empty()
-                                        ? std::string()
-                                        : fmt::format(", in this order: {}", text::join(options.data.class_names))));
+      throw ConfigError(
+          fmt::format("train.class_weights: has {} values for {} classes; give one for each class{}",
+                      class_weights_.numel(), classes_,
+                      options.data.class_names.empty()
+                          ? std::string()
+                          : fmt::format(", in this order: {}", text::first_few(options.data.class_names))));
     // When every sample has exactly one label that counts, the weight of a batch is the number of its samples.
     counts_samples_ = labels->shape.empty() && !options.data.ignored_labels;
     const auto& names = options.data.class_names;

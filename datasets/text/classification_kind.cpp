@@ -90,13 +90,16 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
   for (const auto& [split, file] : files) {
     const auto labels = split == data::Split::test ? Labels::optional : Labels::required;
     auto table = tokenise_table(file, columns, labels, tokens, context);
-    // The test tables of GLUE have -1 in place of the labels, which are not public.
+    // Test tables whose labels are not public have -1 in place of them, as GLUE's, or nothing.
     const auto& classes = out.info.spec.class_names;
-    const bool hidden = split == data::Split::test && table.names.size() == 1 && table.names.front().name == "-1" &&
-                        std::find(classes.begin(), classes.end(), "-1") == classes.end();
+    const bool hidden =
+        split == data::Split::test && table.names.size() == 1 &&
+        (is_blank_label(table.names.front().name) ||
+         (table.names.front().name == "-1" && std::find(classes.begin(), classes.end(), "-1") == classes.end()));
     if (table.names.empty() || hidden) {
       context.log.note("data: {} has no {}: there is no test split", file,
-                       hidden ? "labels other than -1" : fmt::format("column \"{}\"", options.label));
+                       hidden ? fmt::format("labels other than \"{}\"", table.names.front().name)
+                              : fmt::format("column \"{}\"", options.label));
       continue;
     }
     auto& spec = out.info.spec;

@@ -92,7 +92,7 @@ void read_json_documents(const std::string& path, const std::string& key, const 
       for (const auto& [name, value] : object.items()) keys.push_back(name);
       fail_at_line(path, in.number(),
                    fmt::format("there is no text under \"{}\", which data.text_key names (the keys: {}){}", key,
-                               text::join(keys), text::did_you_mean(key, keys)));
+                               text::first_few(keys), text::did_you_mean(key, keys)));
     }
     if (auto text = found->get<std::string>(); !text.empty()) use({std::move(text), true, path, in.number()});
   }

@@ -115,7 +115,14 @@ bool has_fraction(const std::string& name) {
   return error == std::errc() && end == name.data() + name.size() && name.find('.') != name.npos;
 }
 
+void check_not_blank(const TokenisedTable& table, const std::string& label, std::int64_t line) {
+  if (is_blank_label(label))
+    fail_at_line(table.path, line, "the label is blank; write the class there, or remove the row");
+}
+
 }  // namespace
+
+bool is_blank_label(std::string_view label) { return label.find_first_not_of(' ') == label.npos; }
 
 TokenisedTable tokenise_table(const std::string& path, const TableColumns& columns, Labels labels,
                               const TextTokens& tokens, const data::OpenContext& context) {
@@ -151,6 +158,7 @@ std::vector<std::string> classes_of_labels(const TokenisedTable& train) {
   std::vector<std::string> classes;
   bool integers = true;
   for (const auto& [name, line] : train.names) {
+    check_not_blank(train, name, line);
     if (has_fraction(name))
       fail_at_line(train.path, line,
                    fmt::format("the label {} is a number with a fraction; a class is an integer or a "
@@ -168,6 +176,7 @@ std::vector<std::string> classes_of_labels(const TokenisedTable& train) {
 void number_labels(TokenisedTable& table, const std::vector<std::string>& classes, const std::string& train) {
   std::vector<std::int32_t> classes_by_name;
   for (const auto& [name, line] : table.names) {
+    check_not_blank(table, name, line);
     const auto found = std::find(classes.begin(), classes.end(), name);
     if (found == classes.end())
       fail_at_line(

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/data/datasets.h"
@@ -38,8 +39,10 @@ struct TextTokens {
 TokenisedTable tokenise_table(const std::string& path, const TableColumns& columns, Labels labels,
                               const TextTokens& tokens, const data::OpenContext& context);
 
-/// The classes of these labels: integers in their order, other names in byte order. @throws DataError for a number
-/// with a fraction, which is no class
+/// Whether a label has nothing but spaces, as test tables have in place of labels that are not public.
+bool is_blank_label(std::string_view label);
+/// The classes of these labels: integers in their order, other names in byte order. @throws DataError for a blank label
+/// and a number with a fraction, which are no classes
 std::vector<std::string> classes_of_labels(const TokenisedTable& train);
 /// Numbers the labels by `classes`. @throws DataError with the line of a label that is no class
 void number_labels(TokenisedTable& table, const std::vector<std::string>& classes, const std::string& train);

@@ -39,7 +39,10 @@ std::ifstream open_text(const std::string& path) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   char first[kByteOrderMark.size()] = {};
   file.read(first, sizeof first);
-  if (file.gcount() == sizeof first && std::string_view(first, sizeof first) == kByteOrderMark) return file;
+  const std::string_view begin(first, static_cast<std::size_t>(file.gcount()));
+  if (begin == kByteOrderMark) return file;
+  if (begin.starts_with("\xFF\xFE") || begin.starts_with("\xFE\xFF"))
+    throw DataError(fmt::format("{}: is UTF-16; convert the file, as with `iconv -f utf-16 -t utf-8`", path));
   file.clear();
   file.seekg(0);
   return file;

@@ -34,7 +34,7 @@ std::size_t column_place(const RowFields& names, const std::string& wanted, cons
   if (found == names.end())
     fail_at_line(in.path(), in.number(),
                  fmt::format("there is no column \"{}\", which data.{} names (the columns: {}){}", wanted, key,
-                             text::join(names), text::did_you_mean(wanted, names)));
+                             text::first_few(names), text::did_you_mean(wanted, names)));
   return static_cast<std::size_t>(found - names.begin());
 }
 
@@ -46,7 +46,7 @@ std::string usual_text_column(const RowFields& names, const LineReader& in) {
       in.path(), in.number(),
       fmt::format("there {} \"sentence\" {} \"text\" (the columns: {}); name the column of the text with "
                   "data.text",
-                  has("text") ? "are columns" : "is no column", has("text") ? "and" : "or", text::join(names)));
+                  has("text") ? "are columns" : "is no column", has("text") ? "and" : "or", text::first_few(names)));
 }
 
 /// nullopt: the table has no labels, and they are optional.
@@ -78,7 +78,7 @@ class HeadedTable {
       fail_at_line(in_.path(), line,
                    fmt::format("{}, but the first row names {} ({})",
                                text::quantity(static_cast<std::int64_t>(fields.size()), "field"), names_.size(),
-                               text::join(names_)));
+                               text::first_few(names_)));
     ++rows_;
     TableRow row{.line = line, .text = fields[places_->text], .pair = std::nullopt, .label = fields[*places_->label]};
     if (places_->pair) row.pair = fields[*places_->pair];

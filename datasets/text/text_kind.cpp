@@ -49,7 +49,7 @@ const Fields<TextOptions>& text_fields() {
              "document, if the tokenizer has one; else a line break is between them.",
              {.choices = {"file", "lines", "blank_lines"}})
         .add("text_key", &O::text_key, "Key of the text in the lines of a .jsonl file, each of which is a document.")
-        .add("tokenizer", &O::tokenizer, fmt::format("{}, else \"bytes\".", kTokenizerText))
+        .add("tokenizer", &O::tokenizer, fmt::format("{}; without weights, \"bytes\".", kTokenizerText))
         .add("block", &O::block,
              "Tokens of a sample. Documents follow one another without regard to blocks; the last, incomplete block is "
              "left out.",

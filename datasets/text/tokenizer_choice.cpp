@@ -39,9 +39,9 @@ std::shared_ptr<const tokenizers::Tokenizer> load_named_tokenizer(std::string& n
 std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std::string>& option,
                                                               const std::optional<std::string>& usual,
                                                               const data::OpenContext& context) {
-  if (!option) {
+  if (!option || option->empty()) {
     const auto theirs = tokenizer_of_weights(context.weights);
-    if (theirs.empty() && !usual)
+    if (theirs.empty() && (!usual || !context.weights.empty()))
       config::fail(context.section, "tokenizer",
                    context.weights.empty()
                        ? "is required: a folder with tokenizer.json or vocab.txt, or \"bytes\""

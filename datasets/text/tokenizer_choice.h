@@ -23,8 +23,9 @@ std::string tokenizer_of_weights(const std::string& weights);
 /// @throws DataError, CheckpointError as load_tokenizer() and locate_weights()
 std::shared_ptr<const tokenizers::Tokenizer> load_named_tokenizer(std::string& named);
 
-/// Loads the tokenizer and sets an option that is unset; it holds a path from any folder then. `usual`: without the
-/// key and without one beside the weights; nullopt: the key is required.
+/// Loads the tokenizer and sets an option that is unset or empty; it holds a path from any folder then. `usual`:
+/// without the key and without weights; nullopt: the key is required. Weights were trained on the tokens of some
+/// tokenizer, so that with them the key is required, too, unless theirs is beside them.
 /// @throws ConfigError; DataError, CheckpointError as load_tokenizer() and locate_weights()
 std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std::string>& option,
                                                               const std::optional<std::string>& usual,

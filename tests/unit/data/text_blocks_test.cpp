@@ -249,6 +249,14 @@ TEST_F(TextBlocks, Errors) {
       << error_of<ConfigError>(datasets::text(o));
   o.train = o.path = "";
   EXPECT_NE(error_of<ConfigError>(datasets::text(o)).find("train: is required"), std::string::npos);
+  auto from_weights = quiet();
+  from_weights.weights = folder_.path("weights");
+  auto unset = options(write("a.txt", "abcdefgh"));
+  unset.tokenizer.reset();
+  static_cast<void>(write("weights/model.safetensors", testing_tools::safetensors({})));
+  EXPECT_NE(error_of<ConfigError>(datasets::text(unset), from_weights).find("tokenizer: is required"),
+            std::string::npos)
+      << "weights were trained on the tokens of some tokenizer";
   o.validation = "";
   o.path = folder_.path("set");
   static_cast<void>(write("set/dev.txt", "abcd"));

@@ -102,6 +102,12 @@ TEST_F(TextTables, AFolderHasSplitsByTheirUsualNames) {
   EXPECT_EQ(said, "data: " + o.path + "/test.tsv has no column \"label\": there is no test split\n");
   static_cast<void>(write("set/test.tsv", "text\tlabel\na\t-1\nb\t-1\n"));
   EXPECT_EQ(open(text_classification(o)).test, nullptr) << "GLUE's hidden labels";
+  static_cast<void>(write("set/test.tsv", "text\tlabel\na\t\nb\t \n"));
+  EXPECT_EQ(error_of(text_classification(o)),
+            "set/test.tsv:2: the label is blank; write the class there, or remove the row")
+      << "blank in two ways: not hidden, but wrong";
+  static_cast<void>(write("set/test.tsv", "text\tlabel\na\t\nb\t\n"));
+  EXPECT_EQ(open(text_classification(o)).test, nullptr) << "blank hidden labels";
   static_cast<void>(write("set/validation.csv", "text,label\na,9\n"));
   EXPECT_EQ(error_of(text_classification(o)),
             "set: has validation.csv and dev.tsv, which mean the same split; name the one to use with data.train, "
@@ -155,6 +161,9 @@ TEST_F(TextTables, ErrorsNameFileAndLine) {
        "train.tsv:3: byte 2 of this line, 0xE9, is not UTF-8; convert the file, as with `iconv -f latin1 -t utf-8`"},
       {".tsv", "sentence\tlabel\na\t0\nb\t3.5\n",
        "train.tsv:3: the label 3.5 is a number with a fraction; a class is an integer or a name"},
+      {".tsv", "sentence\tlabel\na\t0\nb\t\n",
+       "train.tsv:3: the label is blank; write the class there, or remove the row"},
+      {".tsv", "\xFF\xFEs", "train.tsv: is UTF-16; convert the file, as with `iconv -f utf-16 -t utf-8`"},
       {".txt", "a\n", "train.txt: a table of texts ends with .tsv, .csv or .jsonl, by which its format is known"}};
   for (const auto& c : cases) EXPECT_EQ(error_in_train(c.ending, c.text, c.more), c.message) << c.text;
 }
@@ -204,6 +213,9 @@ TEST_F(TextTables, TheTokenizerBesideTheWeightsIsTheDefault) {
   EXPECT_EQ(values_of(sets.train->get(0, 0, false)->inputs["input_ids"]), (Ids{2, 5, 6, 3}));
   EXPECT_TRUE(sets.info.files.contains("vocab.txt"));
   EXPECT_EQ(*static_cast<TextClassificationOptions*>(source.options())->tokenizer, context.weights);
+  o.tokenizer = "";
+  auto empty = text_classification(o);
+  EXPECT_EQ(data::open(empty, context).train->size(), 1) << "an empty key is an unset one";
 }
 
 }  // namespace
