@@ -31,7 +31,7 @@ constexpr std::size_t kPrefix = 8;                 // bytes of the header's leng
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the format's reference library
 constexpr std::size_t kMaxDims = 64;
 
-std::optional<at::ScalarType> dtype_of(const std::string& name) {
+const std::map<std::string, at::ScalarType>& dtypes() {
   static const std::map<std::string, at::ScalarType> known{
       {"F64", at::kDouble},         {"F32", at::kFloat},        {"F16", at::kHalf},
       {"BF16", at::kBFloat16},      {"I64", at::kLong},         {"I32", at::kInt},
@@ -39,8 +39,7 @@ std::optional<at::ScalarType> dtype_of(const std::string& name) {
       {"BOOL", at::kBool},          {"U16", at::kUInt16},       {"U32", at::kUInt32},
       {"U64", at::kUInt64},         {"C64", at::kComplexFloat}, {"F8_E4M3", at::kFloat8_e4m3fn},
       {"F8_E5M2", at::kFloat8_e5m2}};
-  const auto found = known.find(name);
-  return found == known.end() ? std::nullopt : std::optional(found->second);
+  return known;
 }
 
 std::string error_text(int number) { return std::strerror(number); }
@@ -56,6 +55,17 @@ std::string what_it_is(std::string_view content) {
 }
 
 }  // namespace
+
+std::optional<at::ScalarType> safetensors_dtype(const std::string& name) {
+  const auto found = dtypes().find(name);
+  return found == dtypes().end() ? std::nullopt : std::optional(found->second);
+}
+
+std::string safetensors_name(at::ScalarType dtype) {
+  for (const auto& [name, known] : dtypes())
+    if (known == dtype) return name;
+  return "";
+}
 
 std::int64_t SafeTensorsFile::TensorEntry::numel() const {
   std::int64_t n = 1;
@@ -163,7 +173,7 @@ void SafeTensorsFile::add_tensor(const std::string& name, const void* json_entry
   if (!is("shape", nlohmann::json::value_t::array)) bad("has no \"shape\"");
   if (!is("data_offsets", nlohmann::json::value_t::array) || value["data_offsets"].size() != 2)
     bad("has no \"data_offsets\" [begin, end]");
-  const auto dtype = dtype_of(value["dtype"].get<std::string>());
+  const auto dtype = safetensors_dtype(value["dtype"].get<std::string>());
   if (!dtype) bad(fmt::format("unknown dtype \"{}\"", value["dtype"].get<std::string>()));
 
   TensorEntry entry{*dtype, {}, 0, 0};

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -24,6 +25,11 @@ class FormatError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+/// The dtype that the format calls `name` ("F32", "BF16", ...).
+std::optional<at::ScalarType> safetensors_dtype(const std::string& name);
+/// What the format calls the dtype; "" when it has no name for it.
+std::string safetensors_name(at::ScalarType dtype);
 
 class SafeTensorsFile {
  public:

@@ -64,7 +64,7 @@ bool Accelerator::load_state(const std::string& dir) {
   if (!extra.contains(kSection))
     throw CheckpointError(
         fmt::format("{}: was not saved by Accelerator::save_state(); to start from its weights, pass "
-                    "ModelSource{{.weights = \"{}/weights.safetensors\"}} to prepare()",
+                    "ModelSource{{.weights = \"{}\"}} to prepare()",
                     folder, folder));
   const auto& saved = extra.at(kSection);
   const auto settings = settings_of(state);

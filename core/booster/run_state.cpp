@@ -105,10 +105,11 @@ void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log)
   auto remote = remote_parameters(run);
   auto buffers = nn::buffers(run.model->module());
   auto remote_buffers = nn::remote_buffers(run.model->module());
+  const auto stored_names = stored.weights().names();
   bool stores_any = false;
   for (const auto* list : {&buffers, &remote_buffers})
     for (const auto& buffer : *list)
-      stores_any = stores_any || stored.weights().tensors().contains(buffer.placement.name);
+      stores_any = stores_any || std::binary_search(stored_names.begin(), stored_names.end(), buffer.placement.name);
   auto state = run.model->weights();
   if (stores_any)
     for (auto& buffer : buffers) state.push_back(std::move(buffer));
@@ -155,7 +156,7 @@ bool Booster::load(Boosted& run, const std::string& dir) {
     if (before.at(what) != now)
       throw CheckpointError(
           fmt::format("{}: the order of the samples would change: {} is {}, but {} in the checkpoint; restore it, or "
-                      "start a new run from its weights: ModelSource::weights = \"{}/weights.safetensors\"",
+                      "start a new run from its weights: ModelSource::weights = \"{}\"",
                       folder, what, json_text(now), json_text(before.at(what)), folder));
   restore(run, stored, log_);
   if (world_.rank() == 0) checkpoint::set_aside_after(dir, run.step);  // later checkpoints, which are damaged

@@ -18,25 +18,6 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kBytesOfMb = std::uint64_t{1} << 20;
 const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
 
-/// The entries of each file, in file_order().
-std::vector<std::vector<std::size_t>> files_of(const std::vector<StoredEntry>& entries, const ExportFormat& format) {
-  const auto order = file_order(entries);
-  if (format.shard_mb == 0) return {order};
-  const auto most = static_cast<std::uint64_t>(format.shard_mb) * kBytesOfMb;
-  std::vector<std::vector<std::size_t>> files(1);
-  std::uint64_t bytes = 0;  // of the last file
-  for (const auto index : order) {
-    const auto more = bytes_of(entries[index]);
-    if (bytes + more > most && !files.back().empty()) {
-      files.emplace_back();
-      bytes = 0;
-    }
-    files.back().push_back(index);
-    bytes += more;
-  }
-  return files;
-}
-
 /// Whether the name is that of one of several files: "model-00001-of-00003.safetensors".
 /// A user's own file, such as model-best.safetensors, is none.
 bool is_shard(const std::string& name) {
@@ -69,7 +50,9 @@ FileDigest write_model(const std::string& folder, const std::vector<StoredEntry>
                        const std::map<std::string, std::string>& texts) {
   const auto path = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
   make_folder(folder);
-  const auto files = files_of(entries, format);
+  auto files = split_by_size(
+      entries, format.shard_mb == 0 ? UINT64_MAX : static_cast<std::uint64_t>(format.shard_mb) * kBytesOfMb);
+  if (files.empty()) files.emplace_back();
   FileDigest digest;
   std::vector<std::string> names;
   if (files.size() == 1) {

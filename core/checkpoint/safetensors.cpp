@@ -25,45 +25,6 @@ auto checked(const Body& body) {
   }
 }
 
-const char* dtype_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return "F64";
-    case at::kFloat:
-      return "F32";
-    case at::kHalf:
-      return "F16";
-    case at::kBFloat16:
-      return "BF16";
-    case at::kLong:
-      return "I64";
-    case at::kInt:
-      return "I32";
-    case at::kShort:
-      return "I16";
-    case at::kChar:
-      return "I8";
-    case at::kByte:
-      return "U8";
-    case at::kBool:
-      return "BOOL";
-    case at::kUInt16:
-      return "U16";
-    case at::kUInt32:
-      return "U32";
-    case at::kUInt64:
-      return "U64";
-    case at::kComplexFloat:
-      return "C64";
-    case at::kFloat8_e4m3fn:
-      return "F8_E4M3";
-    case at::kFloat8_e5m2:
-      return "F8_E5M2";
-    default:
-      return nullptr;
-  }
-}
-
 /// The header, preceded by its length and padded so that the data begin at a multiple of 8.
 std::string make_header(const std::string& path, const std::vector<StoredEntry>& entries,
                         const std::vector<std::size_t>& order, const std::map<std::string, std::string>& metadata) {
@@ -72,8 +33,8 @@ std::string make_header(const std::string& path, const std::vector<StoredEntry>&
   std::uint64_t at = 0;
   for (const auto index : order) {
     const auto& [name, shape, type] = entries[index];
-    const auto* dtype = dtype_name(type);
-    if (dtype == nullptr)
+    const auto dtype = safetensors_name(type);
+    if (dtype.empty())
       throw CheckpointError(
           fmt::format("{}: tensor \"{}\": safetensors has no dtype {}", path, name, c10::getDtypeNames(type).first));
     TRIREME_CHECK(name != "__metadata__" && !header.contains(name), "{}: tensor \"{}\" appears twice", path, name);
@@ -104,6 +65,21 @@ std::vector<std::size_t> file_order(const std::vector<StoredEntry>& entries) {
     return width_a != width_b ? width_a > width_b : entries[a].name < entries[b].name;
   });
   return order;
+}
+
+std::vector<std::vector<std::size_t>> split_by_size(const std::vector<StoredEntry>& entries, std::uint64_t most_bytes) {
+  std::vector<std::vector<std::size_t>> files;
+  std::uint64_t bytes = 0;  // of the last file
+  for (const auto index : file_order(entries)) {
+    const auto more = bytes_of(entries[index]);
+    if (files.empty() || (bytes > 0 && more > most_bytes - bytes)) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    files.back().push_back(index);
+    bytes = std::min(bytes + more, most_bytes);
+  }
+  return files;
 }
 
 FileDigest write_tensors(const std::string& path, const std::vector<StoredEntry>& entries,
@@ -138,6 +114,10 @@ TensorInfo SafeTensors::info(const std::string& name) const {
 
 at::Tensor SafeTensors::read(const std::string& name) const {
   return checked([&] { return file_.read(name); });
+}
+
+std::span<const std::byte> SafeTensors::bytes(const std::string& name) const {
+  return checked([&] { return file_.bytes(name); });
 }
 
 at::Tensor SafeTensors::read_slice(const std::string& name, const shard::Placement& placement) const {

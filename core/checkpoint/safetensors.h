@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ class SafeTensors : public WeightsFile {
   using WeightsFile::read;
   /// Returns a copy of the whole tensor on the CPU. @throws CheckpointError for an unknown name.
   [[nodiscard]] at::Tensor read(const std::string& name) const;
+  /// See SafeTensorsFile::bytes(). @throws CheckpointError for an unknown name.
+  [[nodiscard]] std::span<const std::byte> bytes(const std::string& name) const;
 
  protected:
   [[nodiscard]] at::Tensor read_slice(const std::string& name, const shard::Placement& placement) const override;
@@ -49,6 +52,9 @@ struct StoredEntry {
 std::uint64_t bytes_of(const StoredEntry& entry);
 /// Indices of the entries in the order of a file: widest dtype first, then by name, which keeps every tensor aligned.
 std::vector<std::size_t> file_order(const std::vector<StoredEntry>& entries);
+/// The indices of the entries of each file, in file_order(), when a file has at most so many bytes of tensors, but for
+/// a tensor that is larger. Without entries there is no file.
+std::vector<std::vector<std::size_t>> split_by_size(const std::vector<StoredEntry>& entries, std::uint64_t most_bytes);
 
 /// Writes the entries at these indices, which are in file_order(), to `path` atomically (FileWriter). `value` is called
 /// for one index after the other and returns its tensor, of the entry's shape and dtype. @throws CheckpointError

@@ -11,6 +11,10 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/shard_writer.h"
+#include "core/checkpoint/sharded_tensors.h"
+#include "core/comm/text.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -18,62 +22,17 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kFormat = 1;
-constexpr const char* kWeights = "weights.safetensors";
-constexpr const char* kOptimizer = "optimizer.safetensors";
-constexpr const char* kAverage = "average.safetensors";
+constexpr int kFormat = 1;  // of state.json
+// The groups of tensors; format 1 of the manifest has a file of full tensors for each.
+constexpr const char* kWeights = "weights";
+constexpr const char* kOptimizer = "optimizer";
+constexpr const char* kAverage = "average";
 constexpr const char* kState = "state.json";
 constexpr const char* kConfig = "config.toml";
 constexpr const char* kBest = "best.safetensors";
-constexpr const char* kManifest = "manifest.json";
-constexpr const char* kTemporary = ".tmp";
+constexpr const char* kExtension = ".safetensors";
 
 std::string path_in(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
-
-std::string hex(std::uint32_t crc) { return fmt::format("{:08x}", crc); }
-
-/// The step of a complete checkpoint, parsed from its folder name, or -1.
-std::int64_t step_of(const std::string& name) {
-  if (!name.starts_with("step-")) return -1;
-  const auto digits = name.substr(5);
-  const bool number = !digits.empty() && digits.size() < 19 &&
-                      std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  return number ? std::stoll(digits) : -1;
-}
-
-/// Names in the checkpoints folder; empty if the folder does not exist.
-std::vector<std::string> entries(const std::string& root) {
-  std::vector<std::string> out;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(root, ignored)) out.push_back(entry.path().filename().string());
-  return out;
-}
-
-/// Complete checkpoints, newest first.
-std::vector<std::string> whole_checkpoints(const std::string& root) {
-  auto names = entries(root);
-  std::erase_if(names, [](const std::string& name) { return step_of(name) < 0; });
-  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return step_of(a) > step_of(b); });
-  return names;
-}
-
-void remove_leftovers(const std::string& root) {
-  std::error_code ignored;
-  for (const auto& name : entries(root))
-    if (name.starts_with("step-") && name.ends_with(kTemporary)) fs::remove_all(path_in(root, name), ignored);
-}
-
-/// Folders that cannot be removed now are retried at the next save; this must not stop the training.
-void remove_older(const std::string& root, const std::string& newest, std::int64_t keep) {
-  std::int64_t retained = 1;
-  for (const auto& name : whole_checkpoints(root)) {
-    if (name == newest || retained++ < keep) continue;
-    // Rename first: an interrupted removal must not leave a partial checkpoint under a complete one's name.
-    std::error_code error;
-    fs::rename(path_in(root, name), path_in(root, name + kTemporary), error);
-    if (!error) fs::remove_all(path_in(root, name + kTemporary), error);
-  }
-}
 
 std::string state_text(const TrainRecord& record) {
   const auto& p = record.progress;
@@ -113,47 +72,6 @@ TrainRecord read_record(const std::string& folder) {
   return record;
 }
 
-void verify_file(const std::string& path, std::uint64_t bytes, const std::string& crc, Verify how) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) throw CheckpointError(fmt::format("{}: {}, but the manifest lists it", path, error.message()));
-  if (size != bytes)
-    throw CheckpointError(fmt::format("{} {}: {} bytes, but the manifest says {}", path,
-                                      size < bytes ? "is truncated" : "has grown", size, bytes));
-  if (how == Verify::sizes) return;
-  if (const auto sum = hex(digest_file(path).crc32); sum != crc)
-    throw CheckpointError(fmt::format("{} is damaged: CRC-32 {}, but the manifest says {}", path, sum, crc));
-}
-
-void verify(const std::string& folder, Verify how) {
-  const auto manifest_path = path_in(folder, kManifest);
-  json files;
-  try {
-    const auto manifest = json::parse(read_file(manifest_path));
-    if (const int format = manifest.at("format"); format != kFormat)
-      throw CheckpointError(
-          fmt::format("{}: format {}, but this version reads format {}", manifest_path, format, kFormat));
-    files = manifest.at("files");
-    for (const char* name : {kWeights, kOptimizer, kState, kConfig}) static_cast<void>(files.at(name));
-    for (const auto& [name, entry] : files.items())
-      verify_file(path_in(folder, name), entry.at("bytes").get<std::uint64_t>(), entry.at("crc32").get<std::string>(),
-                  how);
-  } catch (const json::exception& error) {
-    throw CheckpointError(fmt::format("{}: not a manifest: {}", manifest_path, json_problem(error)));
-  }
-}
-
-const std::string& verified(const std::string& folder, Verify how) {
-  if (!fs::is_directory(folder)) throw CheckpointError(fmt::format("{}: no such checkpoint folder", folder));
-  if (std::error_code error; !fs::exists(path_in(folder, kManifest), error) && !error)
-    throw CheckpointError(
-        fmt::format("{}: no manifest.json in it, so it is not a complete checkpoint; name a run folder, or a "
-                    "folder in its checkpoints/",
-                    folder));
-  verify(folder, how);
-  return folder;
-}
-
 }  // namespace
 
 std::vector<shard::Slice> weights_of(const std::vector<nn::Parameter>& parameters) {
@@ -186,91 +104,153 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
   return out;
 }
 
+namespace {
+
+/// Rank 0's part of a checkpoint: all but the ranks' tensors.
+void write_record(const std::string& folder, const CheckpointContents& contents, Manifest& manifest) {
+  auto& files = manifest.files;
+  files[kState] = write_file(path_in(folder, kState), state_text(contents.record));
+  files[kConfig] = write_file(path_in(folder, kConfig), contents.record.config);
+  for (const auto& [file, text] : contents.texts) files[file] = write_file(path_in(folder, file), text);
+  if (contents.best.empty()) return;
+  link_file(contents.best, path_in(folder, kBest));
+  files[kBest] = contents.best_digest;
+}
+
+/// Runs `action` and returns the message of its CheckpointError, or "".
+template <class Action>
+std::string problem_of(const Action& action) {
+  try {
+    action();
+    return "";
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+}
+
+/// Writes this rank's tensors; rank 0 collects what all ranks have written, and publishes the checkpoint.
+/// Returns the problem of any rank, on rank 0.
+std::string write_all(const std::string& temporary, const std::string& folder, const CheckpointContents& contents,
+                      comm::Mesh& mesh) {
+  auto& world = mesh.world();
+  Manifest mine;
+  auto problem = problem_of([&] {
+    const auto write = [&](const char* group, const std::vector<shard::Slice>& slices) {
+      add_part(mine, write_shards(temporary, group, slices, mesh, contents.most_file_bytes));
+      mine.tensors[group];  // also where all of its tensors are written by others, or there are none
+    };
+    write(kWeights, contents.weights);
+    write(kOptimizer, contents.optimizer);
+    if (contents.average) write(kAverage, *contents.average);
+  });
+  const auto message = problem.empty() ? "+" + manifest_text(mine) : "-" + problem;
+  Manifest manifest;
+  for (const auto& text : comm::gather_text(world.group(), world.device(), message)) {
+    if (text.starts_with('+'))
+      add_part(manifest, read_part(text.substr(1)));
+    else if (problem.empty() || world.rank() == 0)
+      problem = text.substr(1);
+  }
+  if (world.rank() != 0 || !problem.empty()) return problem;
+  return problem_of([&] {
+    write_record(temporary, contents, manifest);
+    check_complete(manifest, path_in(temporary, kManifest));
+    write_file(path_in(temporary, kManifest), manifest_text(manifest));
+    publish_folder(temporary, folder);
+  });
+}
+
+}  // namespace
+
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
                             comm::Mesh& mesh) {
   TRIREME_CHECK(keep >= 1 && contents.record.progress.global_step >= 0, "cannot save a checkpoint: keep {}, step {}",
                 keep, contents.record.progress.global_step);
-  const auto root = path_in(run_dir, "checkpoints");
-  const auto name = fmt::format("step-{:08d}", contents.record.progress.global_step);
-  const auto folder = path_in(root, name), temporary = folder + kTemporary;
-  const bool writes = mesh.world().rank() == 0;
-  try {
-    if (writes) {
-      make_folder(root);
-      remove_leftovers(root);
-      make_folder(temporary);
-    }
-    std::map<std::string, FileDigest> files;
-    files[kWeights] = write_slices(path_in(temporary, kWeights), contents.weights, mesh);
-    files[kOptimizer] = write_slices(path_in(temporary, kOptimizer), contents.optimizer, mesh);
-    if (contents.average) files[kAverage] = write_slices(path_in(temporary, kAverage), *contents.average, mesh);
-    if (!writes) return folder;
-    files[kState] = write_file(path_in(temporary, kState), state_text(contents.record));
-    files[kConfig] = write_file(path_in(temporary, kConfig), contents.record.config);
-    for (const auto& [file, text] : contents.texts) files[file] = write_file(path_in(temporary, file), text);
-    if (!contents.best.empty()) {
-      link_file(contents.best, path_in(temporary, kBest));
-      files[kBest] = contents.best_digest;
-    }
-    json manifest{{"format", kFormat}, {"files", json::object()}};
-    for (const auto& [file, digest] : files)
-      manifest["files"][file] = {{"bytes", digest.bytes}, {"crc32", hex(digest.crc32)}};
-    write_file(path_in(temporary, kManifest), manifest.dump(2) + "\n");
-    publish_folder(temporary, folder);
-  } catch (...) {
+  const auto& world = mesh.world();
+  const auto folder = checkpoint_folder(run_dir, contents.record.progress.global_step), temporary = folder + kTemporary;
+  const bool first = world.rank() == 0;
+  // Every rank learns of a problem, so that all of them can go on or stop together.
+  const auto agree = [&](const std::string& problem) {
+    const auto found = comm::broadcast_text(world.group(), world.device(), problem);
+    if (found.empty()) return;
     std::error_code ignored;
-    if (writes) fs::remove_all(temporary, ignored);
-    throw;
-  }
-  remove_older(root, name, keep);
+    if (first) fs::remove_all(temporary, ignored);
+    throw CheckpointError(found);
+  };
+  agree(problem_of([&] {
+    if (!first) return;
+    remove_leftovers(run_dir);
+    make_folder(temporary);
+  }));
+  agree(write_all(temporary, folder, contents, mesh));
+  if (first) remove_older(run_dir, folder, keep);
   return folder;
 }
 
-std::vector<std::string> set_aside_after(const std::string& run_dir, std::int64_t step) {
-  const auto root = path_in(run_dir, "checkpoints");
-  std::vector<std::string> out;
-  for (const auto& name : whole_checkpoints(root)) {
-    if (step_of(name) <= step) break;
-    auto aside = path_in(root, name + ".aside");
-    for (int n = 2; fs::exists(aside); ++n) aside = path_in(root, fmt::format("{}.aside.{}", name, n));
-    std::error_code error;
-    fs::rename(path_in(root, name), aside, error);
-    if (error)
-      throw CheckpointError(fmt::format("{}: this checkpoint of a later step cannot be renamed to {}: {}",
-                                        path_in(root, name), aside, error.message()));
-    out.push_back(aside);
-  }
-  return out;
+namespace {
+
+Manifest verified(const std::string& folder, Verify how) {
+  if (!fs::is_directory(folder)) throw CheckpointError(fmt::format("{}: no such checkpoint folder", folder));
+  if (std::error_code error; !fs::exists(path_in(folder, kManifest), error) && !error)
+    throw CheckpointError(
+        fmt::format("{}: no manifest.json in it, so it is not a complete checkpoint; name a run folder, or a "
+                    "folder in its checkpoints/",
+                    folder));
+  auto manifest = read_manifest(folder);
+  const auto needs = [&](bool there, const std::string& what) {
+    if (!there) throw CheckpointError(fmt::format("{}: lists no {}", path_in(folder, kManifest), what));
+  };
+  for (const char* file : {kState, kConfig}) needs(manifest.files.contains(file), file);
+  for (const std::string group : {kWeights, kOptimizer})
+    needs(manifest.tensors.contains(group) || manifest.files.contains(group + kExtension), "tensors of the " + group);
+  verify_files(folder, manifest, how);
+  return manifest;
 }
 
+std::unique_ptr<WeightsFile> open_tensors(const std::string& folder, Manifest& manifest, const std::string& group) {
+  if (manifest.format == 1) {
+    if (!manifest.files.contains(group + kExtension)) return nullptr;
+    return std::make_unique<SafeTensors>(path_in(folder, group + kExtension));
+  }
+  const auto found = manifest.tensors.find(group);
+  if (found == manifest.tensors.end()) return nullptr;
+  return std::make_unique<ShardedTensors>(folder, group, std::move(found->second));
+}
+
+}  // namespace
+
 std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
-  const auto root = path_in(run_dir, "checkpoints");
   std::vector<std::string> damaged, why;
   std::string found;
-  for (const auto& name : whole_checkpoints(root)) {
+  for (const auto& folder : complete_checkpoints(run_dir)) {
     try {
-      found = Checkpoint(path_in(root, name)).folder();
+      found = Checkpoint(folder).folder();
       break;
     } catch (const CheckpointError& error) {
-      damaged.push_back(name);
+      damaged.push_back(fs::path(folder).filename().string());
       why.emplace_back(error.what());
     }
   }
   if (found.empty() && !damaged.empty())
     throw CheckpointError(
         fmt::format("{}: no checkpoint is intact ({}): {}; restore one of them, or start a new run without --resume",
-                    root, text::join(damaged), text::join(why, "; ")));
+                    path_in(run_dir, "checkpoints"), text::join(damaged), text::join(why, "; ")));
   for (std::size_t i = 0; i < damaged.size(); ++i) log.warn("{} skipped: {}", damaged[i], why[i]);
   return found;
 }
 
-Checkpoint::Checkpoint(const std::string& folder, Verify how)
-    : folder_(verified(folder, how)),
-      record_(read_record(folder)),
-      weights_(path_in(folder, kWeights)),
-      optimizer_(path_in(folder, kOptimizer)) {
-  const auto path = path_in(folder, kAverage);
-  if (std::error_code none; fs::exists(path, none)) average_.emplace(path);
+Checkpoint::Checkpoint(const std::string& folder, Verify how) : folder_(folder) {
+  auto manifest = verified(folder, how);
+  record_ = read_record(folder);
+  weights_ = open_tensors(folder, manifest, kWeights);
+  optimizer_ = open_tensors(folder, manifest, kOptimizer);
+  average_ = open_tensors(folder, manifest, kAverage);
+}
+
+std::unique_ptr<WeightsFile> open_checkpoint_weights(const std::string& folder) {
+  auto manifest = verified(folder, Verify::sizes);
+  auto average = open_tensors(folder, manifest, kAverage);
+  return average ? std::move(average) : open_tensors(folder, manifest, kWeights);
 }
 
 std::string Checkpoint::best() const {
@@ -279,30 +259,33 @@ std::string Checkpoint::best() const {
   return fs::exists(path, none) ? path : "";
 }
 
-void restore_slices(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
+void restore_slices(const WeightsFile& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
                     const char* what, const std::set<std::string>& converted) {
   const auto same_type = [&](const std::string& name, at::ScalarType stored, at::ScalarType here) {
     return stored == here || (converted.count(name) != 0 && c10::isFloatingType(stored) && c10::isFloatingType(here));
   };
   std::vector<std::string> wrong;
+  const auto names = file.names();
+  const std::set<std::string> stored(names.begin(), names.end());
   std::set<std::string> known;
   for (const auto& [placement, value] : values) {
     known.insert(placement.name);
-    const auto found = file.tensors().find(placement.name);
-    if (found == file.tensors().end())
+    if (stored.count(placement.name) == 0) {
       wrong.push_back(fmt::format("{} is not in the checkpoint", placement.name));
-    else if (found->second.shape != placement.stored_shape() ||
-             !same_type(placement.name, found->second.dtype, value.scalar_type()))
+      continue;
+    }
+    const auto [dtype, shape] = file.info(placement.name);
+    if (shape != placement.stored_shape() || !same_type(placement.name, dtype, value.scalar_type()))
       wrong.push_back(fmt::format("{} is {} [{}] here and {} [{}] in the checkpoint", placement.name,
                                   c10::getDtypeNames(value.scalar_type()).first,
-                                  fmt::join(placement.stored_shape(), ", "),
-                                  c10::getDtypeNames(found->second.dtype).first, fmt::join(found->second.shape, ", ")));
+                                  fmt::join(placement.stored_shape(), ", "), c10::getDtypeNames(dtype).first,
+                                  fmt::join(shape, ", ")));
   }
   // The name of a parameter or of its optimizer state ("<parameter>.exp_avg").
   const auto of_others = [&](const std::string& name) {
     return remote.count(name) != 0 || remote.count(name.substr(0, name.rfind('.'))) != 0;
   };
-  for (const auto& [name, info] : file.tensors())
+  for (const auto& name : names)
     if (known.count(name) == 0 && !of_others(name)) wrong.push_back(fmt::format("{} is only in the checkpoint", name));
   if (!wrong.empty())
     throw CheckpointError(

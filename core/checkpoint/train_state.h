@@ -1,21 +1,22 @@
 // Checkpoints of a training: everything that a run needs to resume as if it had not stopped.
 //
 // On disk, in the run's folder:
-//   checkpoints/step-00000042/  weights.safetensors    full tensors by parameter name
-//                               optimizer.safetensors  full tensors, "<parameter>.<key>" ("....weight.exp_avg")
-//                               average.safetensors    the moving average of the weights, if there is one
-//                               state.json             progress, seed, loss scale, versions, the caller's own JSON
-//                               config.toml            the resolved config
-//                               best.safetensors       weights of the best epoch so far, if there is one: a link
-//                               config.json, ...       the files that an exported model has next to its tensors
-//                               manifest.json          size and CRC-32 of each of the others; written last
-// A checkpoint is written as step-00000042.tmp and renamed when complete: a name without .tmp is a complete one. Files
-// hold full tensors, so any parallel layout can load what another one wrote. Older checkpoints are removed only after
-// the newer one is complete.
+//   checkpoints/step-00000042/  weights-00003-00.safetensors    slices of parameters that rank 3 has written
+//                               optimizer-00003-00.safetensors  of the optimizer's tensors, "<parameter>.exp_avg"
+//                               average-00003-00.safetensors    of the moving average of the weights, if there is one
+//                               state.json                      progress, seed, loss scale, versions, the caller's JSON
+//                               config.toml                     the resolved config
+//                               best.safetensors                weights of the best epoch, if there is one: a link
+//                               config.json, ...                the files that an exported model has with its tensors
+//                               manifest.json                   every file and every slice; see manifest.h
+// All ranks write at the same time, each its own slices. A slice is part of a named full tensor, so any parallel layout
+// can load what another one wrote, each rank only its own slices. Older checkpoints are removed only after the newer
+// one is complete. Checkpoints of format 1 (full tensors, one file of each kind) are read too.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -23,7 +24,10 @@
 #include <vector>
 
 #include "core/base/log.h"
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/checkpoint_folders.h"
+#include "core/checkpoint/manifest.h"
+#include "core/checkpoint/weights_file.h"
+#include "core/comm/mesh.h"
 #include "core/nn/parameters.h"
 #include "core/optim/optimizer.h"
 
@@ -48,12 +52,15 @@ struct TrainRecord {
   nlohmann::json extra;                           ///< set by the caller: best metrics and so on (finite numbers)
 };
 
+inline constexpr std::uint64_t kMostFileBytes = std::uint64_t{2} << 30;
+
 struct CheckpointContents {
   TrainRecord record;
   std::vector<shard::Slice> weights;
   std::vector<shard::Slice> optimizer;
   std::optional<std::vector<shard::Slice>> average;  ///< on every rank or on none
   std::map<std::string, std::string> texts;          ///< further files, by name ("config.json"); only on rank 0
+  std::uint64_t most_file_bytes = kMostFileBytes;    ///< of tensors in a file
   std::string best;        ///< a file with the weights of the best epoch, or ""; only on rank 0
   FileDigest best_digest;  ///< digest of the file `best`
 };
@@ -63,7 +70,7 @@ struct CheckpointContents {
 /// tensors whose dtype may be another, such as frozen weights, which have no master. `what` names the tensors in
 /// errors: "parameters".
 /// @throws CheckpointError that lists the differences; nothing has changed then.
-void restore_slices(const SafeTensors& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
+void restore_slices(const WeightsFile& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
                     const char* what, const std::set<std::string>& converted = {});
 
 /// Both lists, named as in checkpoints. A state tensor that has the shape of its parameter's slice gets the parameter's
@@ -72,23 +79,11 @@ std::vector<shard::Slice> weights_of(const std::vector<nn::Parameter>& parameter
 std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vector<nn::Parameter>& parameters);
 
 /// Writes RUN/checkpoints/step-N, then removes all but the `keep` newest checkpoints (never the one just written) and
-/// the leftovers of earlier crashes. Collective over the mesh's world: each rank provides its slices, rank 0 writes.
-/// Returns the folder. @throws CheckpointError, only on rank 0: the other ranks then wait for it, so the program must
-/// end. No partial checkpoint is left.
+/// the leftovers of earlier crashes. Collective over the mesh's world: each rank writes its slices, and rank 0 the
+/// rest. Returns the folder, which is complete then. @throws CheckpointError, on every rank, with the same message; no
+/// part of the new checkpoint is left then, and earlier ones are untouched.
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
                             comm::Mesh& mesh);
-
-/// Renames the checkpoints of steps after `step` to NAME.aside (.aside.2, ...), where no run finds them, and returns
-/// the new paths. For a run that resumes from an earlier step: an abandoned checkpoint must not count as its newest
-/// one.
-/// @throws CheckpointError
-std::vector<std::string> set_aside_after(const std::string& run_dir, std::int64_t step);
-
-/// How a checkpoint is verified against its manifest when it is opened.
-enum class Verify {
-  sizes,    ///< every file exists with its size: for ranks that follow a rank that verified the content
-  content,  ///< also the CRC-32 of every file, which reads every byte
-};
 
 /// The newest complete and intact checkpoint of the run, or "" when the run has none. Each damaged one is skipped with
 /// one warning, which gives the file and its expected and actual contents. Reads every byte of the one that it returns.
@@ -108,21 +103,23 @@ class Checkpoint {
   /// See restore_slices().
   void restore_weights(std::vector<shard::Slice> values, const std::set<std::string>& remote = {},
                        const std::set<std::string>& converted = {}) const {
-    restore_slices(weights_, std::move(values), remote, "parameters", converted);
+    restore_slices(*weights_, std::move(values), remote, "parameters", converted);
   }
   void restore_optimizer(std::vector<shard::Slice> values, const std::set<std::string>& remote = {}) const {
-    restore_slices(optimizer_, std::move(values), remote, "optimizer's tensors");
+    restore_slices(*optimizer_, std::move(values), remote, "optimizer's tensors");
   }
-  [[nodiscard]] const SafeTensors& weights() const { return weights_; }
-  [[nodiscard]] const SafeTensors& optimizer() const { return optimizer_; }
+  [[nodiscard]] const WeightsFile& weights() const { return *weights_; }
+  [[nodiscard]] const WeightsFile& optimizer() const { return *optimizer_; }
   /// Null when the run had no average of its weights.
-  [[nodiscard]] const SafeTensors* average() const { return average_ ? &*average_ : nullptr; }
+  [[nodiscard]] const WeightsFile* average() const { return average_.get(); }
 
  private:
   std::string folder_;
   TrainRecord record_;
-  SafeTensors weights_, optimizer_;
-  std::optional<SafeTensors> average_;
+  std::unique_ptr<WeightsFile> weights_, optimizer_, average_;
 };
+
+/// The weights that the run of a checkpoint evaluates: their average, if it has one. @throws CheckpointError
+std::unique_ptr<WeightsFile> open_checkpoint_weights(const std::string& folder);
 
 }  // namespace trireme::checkpoint

@@ -11,10 +11,14 @@ at::Tensor WeightsFile::read(const std::string& name, const shard::Placement& pl
   if (const auto shape = info(name).shape; shape != needed)
     throw CheckpointError(fmt::format("{}: tensor \"{}\" has shape [{}], but [{}] is needed", path(), name,
                                       fmt::join(shape, ", "), fmt::join(needed, ", ")));
-  if (!placement.stored_transposed) return read_slice(name, placement);
+  return placement.stored_transposed ? read_transposed(name, placement) : read_slice(name, placement);
+}
+
+at::Tensor WeightsFile::read_transposed(const std::string& name, const shard::Placement& placement) const {
   // A flat range is not one in the file, so it is taken from the tensor shard.
   auto in_file = placement;
-  in_file.shape = needed;
+  in_file.shape = placement.stored_shape();
+  in_file.stored_transposed = false;
   in_file.dim = 1 - placement.dim;
   in_file.flat.reset();
   const auto shard = read_slice(name, in_file).t().contiguous();

@@ -1,5 +1,5 @@
 // WeightsFile: what every format of weights offers to the code that loads a model: names, dtypes, shapes, and slices.
-// SafeTensors (safetensors.h) and StateDict (state_dict.h) fulfil it.
+// SafeTensors (safetensors.h), ShardedTensors (sharded_tensors.h) and StateDict (state_dict.h) fulfil it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,8 +35,10 @@ class WeightsFile {
   [[nodiscard]] at::Tensor read(const std::string& name, const shard::Placement& placement) const;
 
  protected:
-  /// As read(), whose checks have passed, for a placement of the tensor as the file has it.
+  /// As read(), whose checks have passed. read_slice(): for a placement of the tensor as the file has it;
+  /// read_transposed(): for one that is stored_transposed.
   [[nodiscard]] virtual at::Tensor read_slice(const std::string& name, const shard::Placement& placement) const = 0;
+  [[nodiscard]] virtual at::Tensor read_transposed(const std::string& name, const shard::Placement& placement) const;
 };
 
 }  // namespace trireme::checkpoint

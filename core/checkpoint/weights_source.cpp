@@ -12,6 +12,7 @@
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/state_dict.h"
+#include "core/checkpoint/train_state.h"
 #include "core/checkpoint/weights.h"
 
 namespace trireme::checkpoint {
@@ -56,8 +57,8 @@ std::string find_weights(const std::string& folder_or_file) {
   for (const auto& folder : {path, path / "model"})
     for (const char* name : kWeightFiles)
       if (fs::is_regular_file(folder / name, ignored)) return (folder / name).string();
-  for (const char* name : {"average.safetensors", "weights.safetensors"})  // of a checkpoint: what its run evaluates
-    if (fs::exists(path / name, ignored)) return (path / name).string();
+  if (fs::exists(path / "state.json", ignored) && fs::exists(path / kManifest, ignored))  // a checkpoint
+    return (path / kManifest).string();
   if (fs::is_directory(path / "checkpoints", ignored))
     throw CheckpointError(fmt::format(
         "{0}: this run has no model yet; name one of its checkpoints, {0}/checkpoints/step-N", folder_or_file));
@@ -68,11 +69,15 @@ std::string find_weights(const std::string& folder_or_file) {
 }
 
 WeightsSource::WeightsSource(const std::string& path) {
-  if (path.ends_with(".json")) {
+  const fs::path file(path);
+  if (file.filename() == kManifest) {
+    files_.push_back(open_checkpoint_weights(file.parent_path().string()));
+  } else if (path.ends_with(".json")) {
     open_shards(path);
     return;
+  } else {
+    files_.push_back(open_file(path));
   }
-  files_.push_back(open_file(path));
   for (const auto& name : files_[0]->names()) where_[name] = files_[0].get();
 }
 

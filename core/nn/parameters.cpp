@@ -127,6 +127,7 @@ std::vector<shard::Slice> buffers_where(Model& model, Wanted&& wanted) {
     shard::Slice slice{shard::Placement::whole(item.key(), item.value().sizes().vec()), item.value().variable_data()};
     if (model.stage_blocks()) slice.placement.stage_axis = model.stage_blocks()->axis;
     slice.placement.copy = ownership == Ownership::copy;
+    slice.placement.first_copy_counts = true;
     out.push_back(std::move(slice));
   }
   return out;

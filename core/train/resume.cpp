@@ -70,7 +70,7 @@ void check_same_precision(const config::Table& now, const config::Table& before,
   if (current != there)
     throw CheckpointError(
         fmt::format("{}: holds weights in {} ({}), but this run updates them in {} ({}). Restore that setting, or "
-                    "start a new run from its weights: model.weights = \"{}/weights.safetensors\"",
+                    "start a new run from its weights: model.weights = \"{}\"",
                     folder, there, keys_there, current, keys, folder));
 }
 
@@ -105,7 +105,7 @@ void check_same_training(const Prepared& p, const std::string& config_toml, cons
     throw CheckpointError(
         fmt::format("{}: this run cannot be resumed from it, because the order of the samples or the meaning of a step "
                     "would change: {}. Restore the old values, or start a new run from its weights: model.weights = "
-                    "\"{}/weights.safetensors\"",
+                    "\"{}\"",
                     stored.folder(), text::join(found.refused), stored.folder()));
   check_same_precision(now, earlier, stored.folder());
   if (!found.reported.empty()) resume_point.notes.push_back(fmt::format("changed   {}", text::join(found.reported)));

@@ -75,7 +75,7 @@ TEST(Eval, EvaluatesARunFromAnyFolder) {
   const auto expected = score_of({"out"}, in_folder);
   EXPECT_NE(expected, "");
   for (const auto* part : {"", "/", "/model", "/model-best", "/checkpoints/step-00000002", "/model/model.safetensors",
-                           "/model-best/model.safetensors", "/checkpoints/step-00000002/weights.safetensors"})
+                           "/model-best/model.safetensors", "/checkpoints/step-00000002/manifest.json"})
     EXPECT_EQ(score_of({run + part}, in_root), expected) << part;
   // A key that only the run's own kind of data has does not prevent an evaluation on other data.
   const SmallRun drawn;
@@ -141,9 +141,9 @@ TEST(Eval, EvaluatesTheNewestCheckpointOfAnInterruptedRun) {
   EXPECT_NE(result.out.find("weights   " + newest + ": epoch 1, after 6 steps\n"), std::string::npos) << result.out;
   EXPECT_EQ(score_of({newest, "--ranks", "2"}), expected);
   EXPECT_NE(score_of({run.dir() + "/checkpoints/step-00000002"}), expected);
-  fs::resize_file(newest + "/weights.safetensors", 100);
+  fs::resize_file(newest + "/weights-00000-00.safetensors", 100);
   for (const auto* ranks : {"1", "2"})
-    expect_refusal(eval({run.dir(), "--ranks", ranks}), 7, "weights.safetensors is truncated: 100 bytes");
+    expect_refusal(eval({run.dir(), "--ranks", ranks}), 7, "weights-00000-00.safetensors is truncated: 100 bytes");
   fs::remove_all(run.dir() + "/checkpoints");
   expect_only_refusal(eval({run.dir()}), 7, "this run has neither a model nor a checkpoint yet");
 }

@@ -248,8 +248,8 @@ TEST(RunResult, DamagedCheckpointsPreventANewStart) {
   train_well(run, 1, sets({"run.checkpoint_every=2"}));
   std::vector<std::string> found;
   for (const auto& entry : fs::directory_iterator(run.dir() + "/checkpoints")) {
-    fs::resize_file(entry.path() / "weights.safetensors", 100);
-    found.push_back((entry.path() / "weights.safetensors").string());
+    fs::resize_file(entry.path() / "weights-00000-00.safetensors", 100);
+    found.push_back((entry.path() / "weights-00000-00.safetensors").string());
   }
   ASSERT_EQ(found.size(), 2U);
   for (const int ranks : {1, 2}) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -99,6 +100,14 @@ class Resume : public testing::Test {
   std::string model(const std::string& name) const { return (root_ / name / "model" / "model.safetensors").string(); }
   std::string checkpoint(const std::string& name, const std::string& step) const {
     return (root_ / name / "checkpoints" / step).string();
+  }
+  /// The bytes of the files in which the ranks wrote a group of tensors, by file.
+  static std::map<std::string, std::string> tensors_in(const std::string& folder, const std::string& group) {
+    std::map<std::string, std::string> out;
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (const auto name = entry.path().filename().string(); name.starts_with(group + "-"))
+        out[name] = bytes_of(entry.path());
+    return out;
   }
   fs::path root_;
 };

@@ -3,6 +3,7 @@
 #include "tests/parity/resume.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -35,6 +36,50 @@ TEST_F(Resume, SameLayoutBitForBit) {
   EXPECT_TRUE(bytes_of(model("constant")) == bytes_of(model("stopped")));
   EXPECT_EQ(summary("constant").at("best"), summary("stopped").at("best"))
       << "the evaluation at the stop has no effect";
+}
+
+// All ranks write, each its own slices, and none much more than its share. A checkpoint has each element once: it is as
+// large as one rank's alone.
+TEST_F(Resume, EveryRankWritesItsShare) {
+  train("alone", 1, "--set train.max_steps=4");
+  const auto bytes = [&](const std::string& name) {
+    std::map<std::string, std::size_t> out;  // by the rank's part of the file's name
+    for (const auto* group : {"weights", "optimizer"})
+      for (const auto& [file, content] : tensors_in(checkpoint(name, "step-00000004"), group))
+        out[file.substr(std::string(group).size(), 6)] += content.size();
+    return out;
+  };
+  const auto whole = bytes("alone");
+  ASSERT_EQ(whole.size(), 1U);
+  const double share = static_cast<double>(whole.begin()->second) / 4;
+  for (const std::string layout :
+       {"", "--set parallel.tp=2 ", "--set parallel.pp=2 ", "--set parallel.plugin=gemini "}) {
+    train("ranks", 4, layout + "--set train.max_steps=4");
+    const auto parts = bytes("ranks");
+    EXPECT_EQ(parts.size(), 4U) << layout;
+    for (const auto& [rank, size] : parts) {
+      EXPECT_LT(static_cast<double>(size), 1.6 * share) << layout << rank << ": headers and uneven stages included";
+      EXPECT_GT(static_cast<double>(size), 0.5 * share) << layout << rank;
+    }
+  }
+}
+
+// The version before wrote full tensors, one file of each kind, which it resumed like this.
+TEST_F(Resume, ACheckpointOfFormat1) {
+  const auto of_before = root_ / "before";
+  fs::copy(fs::path(TRIREME_SOURCE_DIR) / "tests/golden/checkpoint_format_1", of_before);
+  std::ofstream(root_ / "run.toml") << bytes_of(fs::path(TRIREME_SOURCE_DIR) / "tests/golden/checkpoint_format_1.toml");
+  for (const std::string layout : {"", "--set parallel.plugin=hybrid_parallel --set parallel.tp=2 "}) {
+    train("whole", 2, layout + "--set run.keep_checkpoints=9");
+    train("resumed", 2, layout + "--resume " + of_before.string());
+    EXPECT_EQ(steps_of("resumed", "step"), (std::vector<int>{3, 4}));
+    const checkpoint::SafeTensors whole(model("whole")), resumed(model("resumed"));
+    for (const auto& [name, info] : whole.tensors())
+      if (layout.empty())
+        EXPECT_TRUE(at::equal(resumed.read(name), whole.read(name))) << name;
+      else
+        EXPECT_TRUE(resumed.read(name).allclose(whole.read(name), 1e-9, 1e-12)) << name;
+  }
 }
 
 const std::string kStage1 = "--set parallel.plugin=low_level_zero --set plugin.low_level_zero.stage=1 ";
@@ -136,8 +181,7 @@ TEST_F(Resume, RefusesAnotherTraining) {
     EXPECT_FALSE(fs::exists(root_ / "other")) << "no folder is created or renamed before a refusal";
   }
   // The remedy that the message names works.
-  train("anew", 1,
-        "--set train.max_steps=1 --set train.shuffle=false --set model.weights=" + from + "/weights.safetensors");
+  train("anew", 1, "--set train.max_steps=1 --set train.shuffle=false --set model.weights=" + from);
   // These keys may change, and the log reports it.
   train("other", 2, "--resume " + from + " --set train.max_steps=5 --set optimizer.lr=1e-4 --set train.micro_batch=2");
   EXPECT_NE(log("other").find("changed   train.max_steps = 5 (it was 4), optimizer.lr = 0.0001 (it was 0.001)\n"),
@@ -173,8 +217,7 @@ TEST_F(Resume, AnotherPrecisionWithTheSameStoredDtype) {
     EXPECT_FALSE(fs::exists(root_ / "other")) << "no folder is created or renamed before a refusal";
   }
   // The remedy that the message names works.
-  train("anew", 1,
-        "--set train.max_steps=1 --set model.weights=" + checkpoint("raw", "step-00000004") + "/weights.safetensors");
+  train("anew", 1, "--set train.max_steps=1 --set model.weights=" + checkpoint("raw", "step-00000004"));
 }
 
 TEST_F(Resume, RewindsToAnEarlierStep) {

@@ -101,8 +101,7 @@ TEST(Durability, ACheckpointIsPublishedAfterItsFilesAreSynced) {
     const auto calls = calls_of([&] { save_checkpoint(run.path(), contents, 1, alone()); });
     const auto published = index_of(calls, "rename", folder);
     ASSERT_GE(published, 0);
-    for (const char* name :
-         {"weights.safetensors", "optimizer.safetensors", "state.json", "config.toml", "manifest.json"}) {
+    for (const char* name : {"weights-00000-00.safetensors", "state.json", "config.toml", "manifest.json"}) {
       const auto path = temporary + "/" + name;
       expect_synced_around(calls, path);
       EXPECT_LT(index_of(calls, "rename", path), published) << name;

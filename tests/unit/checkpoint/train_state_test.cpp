@@ -62,8 +62,9 @@ TEST(TrainState, ResumedRunEqualsTheWholeBitForBit) {
     const auto saved = whole.contents(4);
     const auto folder = save_checkpoint(run.path(), saved, 2, alone());
     EXPECT_EQ(folder, run / "checkpoints/step-00000004");
-    EXPECT_EQ(names_in(folder), (std::vector<std::string>{"config.toml", "manifest.json", "optimizer.safetensors",
-                                                          "state.json", "weights.safetensors"}));
+    EXPECT_EQ(names_in(folder),
+              (std::vector<std::string>{"config.toml", "manifest.json", "optimizer-00000-00.safetensors", "state.json",
+                                        "weights-00000-00.safetensors"}));
     for (int s = 4; s < 8; ++s) whole.step(s);
 
     const Checkpoint checkpoint(latest_checkpoint(run.path(), Log()), Verify::sizes);
@@ -121,7 +122,7 @@ TEST(TrainState, MismatchesAreListed) {
   Training other("sgd"), wide("hybrid_adam", at::kDouble);
   expect_error(
       [&] { checkpoint.restore_optimizer(states_of(*other.optimizer, other.parameters)); },
-      {"optimizer.safetensors: 6 of this run's optimizer's tensors do not match",
+      {"step-00000001/optimizer: 6 of this run's optimizer's tensors do not match",
        "layer.weight.momentum_buffer is not in the checkpoint", "layer.bias.exp_avg is only in the checkpoint"});
   expect_error([&] { checkpoint.restore_weights(weights_of(wide.parameters)); },
                {"layer.weight is float64 [3, 4] here and float32 [3, 4] in the checkpoint", "precision that wrote it"});
@@ -150,7 +151,7 @@ TEST(TrainState, RetentionKeepsTheNewest) {
   t.step(1);
   save(30, 2);  // the same step again: the new one replaces the old one
   const Checkpoint again(root + "/step-00000030");
-  EXPECT_TRUE(at::equal(again.weights().read("layer.weight"), t.parameters[0].value));
+  EXPECT_TRUE(at::equal(again.weights().read("layer.weight", t.parameters[0].placement), t.parameters[0].value));
   save(123456789, 1);
   EXPECT_EQ(names_in(root), (std::vector<std::string>{"notes.txt", "step-123456789"}));
 }
@@ -182,23 +183,25 @@ TEST(TrainState, DamagedCheckpointsAreSkipped) {
     std::vector<std::string> says;
   };
   const std::vector<Row> rows{
-      {[](const auto& f) { fs::resize_file(f + "/weights.safetensors", 100); },
-       {"weights.safetensors is truncated: 100 bytes, but the manifest says "}},
+      {[](const auto& f) { fs::resize_file(f + "/weights-00000-00.safetensors", 100); },
+       {"weights-00000-00.safetensors is truncated: 100 bytes, but the manifest says "}},
       {[](const auto& f) { put_bytes(f + "/config.toml", bytes_of(f + "/config.toml") + "#"); },
        {"config.toml has grown: ", "but the manifest says "}},
       {[](const auto& f) { fs::resize_file(f + "/best.safetensors", 5); }, {"best.safetensors is truncated: 5 bytes"}},
       {[](const auto& f) {
-         auto bytes = bytes_of(f + "/optimizer.safetensors");
+         auto bytes = bytes_of(f + "/optimizer-00000-00.safetensors");
          bytes.back() = static_cast<char>(bytes.back() ^ 4);
-         put_bytes(f + "/optimizer.safetensors", bytes);
+         put_bytes(f + "/optimizer-00000-00.safetensors", bytes);
        },
-       {"optimizer.safetensors is damaged: CRC-32 ", ", but the manifest says "}},
+       {"optimizer-00000-00.safetensors is damaged: CRC-32 ", ", but the manifest says "}},
       {[](const auto& f) { fs::remove(f + "/state.json"); }, {"state.json: No such file"}},
       {[](const auto& f) { fs::remove(f + "/manifest.json"); }, {"no manifest.json in it"}},
       {[](const auto& f) { put_bytes(f + "/manifest.json", ""); }, {"manifest.json: not a manifest"}},
-      {[](const auto& f) { put_bytes(f + "/manifest.json", R"({"format":1,"files":[]})"); }, {"not a manifest"}},
-      {[&](const auto& f) { replace(f + "/manifest.json", "\"config.toml\"", "\"konfig.toml\""); }, {"not a manifest"}},
-      {[&](const auto& f) { replace(f + "/manifest.json", "\"format\": 1", "\"format\": 2"); }, {"format 2"}},
+      {[](const auto& f) { put_bytes(f + "/manifest.json", R"({"format":2,"files":[]})"); }, {"not a manifest"}},
+      {[&](const auto& f) { replace(f + "/manifest.json", "\"config.toml\"", "\"konfig.toml\""); },
+       {"manifest.json: lists no config.toml"}},
+      {[&](const auto& f) { replace(f + "/manifest.json", "\"format\": 2", "\"format\": 3"); },
+       {"format 3, but this version reads formats 1 to 2"}},
       {[&](const auto& f) { replace(f + "/config.toml", "dir", "dar"); }, {"config.toml is damaged"}},
   };
   const TestFolder run;
@@ -244,7 +247,7 @@ TEST(TrainState, FailureLeavesOnlyTheOldCheckpoint) {
   low.rlim_cur = 1 << 20;
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
   expect_error([&] { save_checkpoint(run.path(), large, 1, alone()); },
-               {"step-00000002.tmp/optimizer.safetensors", "File too large", "it needs 3.8 MiB"});
+               {"step-00000002.tmp/optimizer-00000-00.safetensors", "File too large", "it needs 3.8 MiB"});
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, handler);
   EXPECT_EQ(names_in(run / "checkpoints"), std::vector<std::string>{"step-00000001"});

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/train_state.h"
 #include "tests/unit/checkpoint/folder.h"
 
 namespace trireme::checkpoint {
@@ -255,10 +256,13 @@ TEST(Weights, SlicesAndConversion) {
 
 TEST(Weights, ReadsACheckpointFolder) {
   const TestFolder folder;
-  std::vector<NamedValue> tensors;
-  for (std::size_t i = 0; i < kModel.size(); ++i) tensors.push_back({kModel[i].first, stored(i)});
-  make_folder(folder / "run/checkpoints/step-00000004");
-  write_safetensors(folder / "run/checkpoints/step-00000004/weights.safetensors", tensors);
+  CheckpointContents contents;
+  contents.record.progress.global_step = 4;
+  for (std::size_t i = 0; i < kModel.size(); ++i) {
+    const auto value = stored(i);
+    contents.weights.push_back({shard::Placement::whole(kModel[i].first, value.sizes().vec()), value});
+  }
+  save_checkpoint(folder / "run", contents, 1, alone());
   expect_loaded(folder / "run/checkpoints/step-00000004");
   auto parameters = fresh_parameters();
   expect_error([&] { load_weights(folder / "run", parameters, "", Log()); },

@@ -1,0 +1,30 @@
+// The folders of a run's checkpoints: RUN/checkpoints/step-00000042. A checkpoint is written as step-00000042.tmp and
+// renamed when it is complete: a name without an ending is a complete one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trireme::checkpoint {
+
+inline constexpr const char* kTemporary = ".tmp";
+
+std::string checkpoint_folder(const std::string& run_dir, std::int64_t step);
+/// The complete checkpoints' folders, newest first.
+std::vector<std::string> complete_checkpoints(const std::string& run_dir);
+/// The step in the name of a complete checkpoint's folder, or -1.
+std::int64_t step_of_folder(const std::string& folder);
+
+/// Removes what crashed or killed runs have left of unfinished checkpoints.
+void remove_leftovers(const std::string& run_dir);
+/// Removes all but the `keep` newest checkpoints, never `newest`. Folders that cannot be removed now are retried at the
+/// next save; this must not stop the training.
+void remove_older(const std::string& run_dir, const std::string& newest, std::int64_t keep);
+/// Renames the checkpoints of steps after `step` to NAME.aside (.aside.2, ...), where no run finds them, and returns
+/// the new paths. For a run that resumes from an earlier step: an abandoned checkpoint must not count as its newest
+/// one.
+/// @throws CheckpointError
+std::vector<std::string> set_aside_after(const std::string& run_dir, std::int64_t step);
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,72 @@
+// The manifest of a checkpoint: manifest.json, which lists every file with its size and checksum, and for each tensor
+// the slices in which the ranks wrote it. It is written last, so a folder that has one is complete.
+//
+//   {"format": 2,
+//    "files": {"weights-00000-00.safetensors": {"bytes": 4096, "crc32": "01ab23cd"}, "state.json": ...},
+//    "tensors": {"weights": {"layer.weight": {"dtype": "F32", "shape": [8, 16], "slices": [
+//        {"file": "weights-00000-00.safetensors", "dim": 0, "ranges": [[0, 4]]},
+//        {"file": "weights-00001-00.safetensors", "dim": 0, "ranges": [[4, 8]], "flat": [0, 64]}, ...]}}}}
+//
+// "dim", "ranges" and "flat" are those of shard::Placement; a slice without them is the full tensor. In its file, a
+// slice has the name of its tensor. Format 1 has no "tensors": weights.safetensors, optimizer.safetensors and
+// average.safetensors hold full tensors.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/files.h"
+#include "core/shard/placement.h"
+
+namespace trireme::checkpoint {
+
+inline constexpr const char* kManifest = "manifest.json";
+inline constexpr int kManifestFormat = 2;
+
+/// A slice of a tensor, and the file beside the manifest that holds it.
+struct StoredSlice {
+  std::string file;
+  shard::Placement placement;  ///< without axes
+};
+
+/// A tensor that is stored in slices. The slices have the layout of the memory, also when stored_transposed is set.
+struct ShardedTensor {
+  std::vector<std::int64_t> shape;  ///< in memory
+  at::ScalarType dtype;
+  bool stored_transposed = false;  ///< see Placement: other files of the model hold the transpose
+  std::vector<StoredSlice> slices;
+};
+using ShardedTensorMap = std::map<std::string, ShardedTensor>;
+
+struct Manifest {
+  int format = kManifestFormat;
+  std::map<std::string, FileDigest> files;
+  std::map<std::string, ShardedTensorMap> tensors;  ///< by "weights", "optimizer", "average"
+};
+
+std::string manifest_text(const Manifest& manifest);
+/// The manifest of a part, such as of what one rank has written, from its manifest_text(). @throws CheckpointError
+Manifest read_part(const std::string& text);
+/// Adds the files and slices of a part. @throws LogicError when the two have different tensors of one name.
+void add_part(Manifest& manifest, const Manifest& part);
+/// @throws CheckpointError that begins with `path`, unless the slices of every tensor have all of its elements
+void check_complete(const Manifest& manifest, const std::string& path);
+
+/// Reads and checks the manifest of a folder, which is not trusted: names of files are plain names, slices lie within
+/// their tensors and have as many elements together. @throws CheckpointError that names the file and the problem
+Manifest read_manifest(const std::string& folder);
+
+/// How a checkpoint is verified against its manifest when it is opened.
+enum class Verify {
+  sizes,    ///< every file exists with its size: for ranks that follow a rank that verified the content
+  content,  ///< also the CRC-32 of every file, which reads every byte
+};
+
+/// @throws CheckpointError for the first file that differs
+void verify_files(const std::string& folder, const Manifest& manifest, Verify how);
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,80 @@
+#include "core/checkpoint/shard_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "core/checkpoint/safetensors.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+/// The ranks that have a copy of a slice, as the axes along which they lie, and this rank's number among them.
+struct Copies {
+  std::vector<std::string> axes;
+  std::size_t count = 1, mine = 0;
+};
+
+Copies copies_of(const shard::Placement& placement, const comm::Mesh& mesh) {
+  Copies out;
+  for (const auto& axis : mesh.axes()) {
+    if (placement.differs_along(axis) || mesh.size(axis) == 1) continue;
+    out.axes.push_back(axis);
+    out.mine = out.mine * static_cast<std::size_t>(mesh.size(axis)) + static_cast<std::size_t>(mesh.coordinate(axis));
+    out.count *= static_cast<std::size_t>(mesh.size(axis));
+  }
+  return out;
+}
+
+/// The slice's placement as a manifest has it, and what it says of the full tensor.
+ShardedTensor described(const shard::Slice& slice, const std::string& file) {
+  auto placement = slice.placement;
+  placement.sharded_axes.clear();
+  placement.stage_axis.clear();
+  return {placement.shape, slice.value.scalar_type(), placement.stored_transposed, {{file, std::move(placement)}}};
+}
+
+}  // namespace
+
+std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh) {
+  std::map<std::vector<std::string>, std::vector<std::uint64_t>> load;  // bytes of each copy so far, by their axes
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const auto& placement = slices[i].placement;
+    if (placement.copy) continue;
+    const auto copies = copies_of(placement, mesh);
+    auto& bytes = load[copies.axes];
+    bytes.resize(copies.count);
+    const auto writer = placement.first_copy_counts
+                            ? std::size_t{0}
+                            : static_cast<std::size_t>(std::min_element(bytes.begin(), bytes.end()) - bytes.begin());
+    bytes[writer] += slices[i].value.nbytes();
+    if (writer == copies.mine && (slices[i].value.numel() > 0 || placement.full_numel() == 0)) out.push_back(i);
+  }
+  return out;
+}
+
+Manifest write_shards(const std::string& folder, const std::string& group, const std::vector<shard::Slice>& slices,
+                      const comm::Mesh& mesh, std::uint64_t most_bytes) {
+  std::vector<StoredEntry> entries;
+  std::vector<const shard::Slice*> written;
+  for (const auto index : slices_to_write(slices, mesh)) {
+    const auto& slice = slices[index];
+    written.push_back(&slice);
+    entries.push_back({slice.placement.name, slice.value.sizes().vec(), slice.value.scalar_type()});
+  }
+  Manifest out;
+  int number = 0;
+  for (const auto& indices : split_by_size(entries, most_bytes)) {
+    const auto file = fmt::format("{}-{:05d}-{:02d}.safetensors", group, mesh.world().rank(), number++);
+    out.files[file] = write_tensors((std::filesystem::path(folder) / file).string(), entries, indices,
+                                    [&](std::size_t i) { return written[i]->value; });
+    for (const auto index : indices) out.tensors[group].insert({entries[index].name, described(*written[index], file)});
+  }
+  return out;
+}
+
+}  // namespace trireme::checkpoint

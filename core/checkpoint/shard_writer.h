@@ -1,0 +1,24 @@
+// Writes the tensors of a checkpoint: each rank its own slices, in parallel, each element once. No rank needs another's
+// slices. Of slices that several ranks have copies of, each writes an equal share, by bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/manifest.h"
+#include "core/comm/mesh.h"
+#include "core/shard/placement.h"
+
+namespace trireme::checkpoint {
+
+/// The indices of the slices that this rank writes. Every rank decides for itself: ranks that have copies of a slice
+/// have the same list of such slices, and deal them out in its order.
+std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh);
+
+/// Writes this rank's slices to folder/GROUP-RANK-NN.safetensors, each of at most `most_bytes`, but for a slice that is
+/// larger. Returns what it wrote; nothing is written where there is none. @throws CheckpointError
+Manifest write_shards(const std::string& folder, const std::string& group, const std::vector<shard::Slice>& slices,
+                      const comm::Mesh& mesh, std::uint64_t most_bytes);
+
+}  // namespace trireme::checkpoint

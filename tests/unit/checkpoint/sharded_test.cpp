@@ -1,0 +1,192 @@
+// Tensors that are stored in slices: every layout reads what every other one wrote, its own bytes alone; manifests that
+// are not to be trusted are refused.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/checkpoint/sharded_tensors.h"
+#include "core/checkpoint/train_state.h"
+#include "tests/unit/checkpoint/folder.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using shard::Placement;
+using shard::Range;
+
+/// The ranks' placements of one tensor.
+using Layout = std::vector<Placement>;
+
+Placement tensor() { return Placement::whole("t", {6, 9}); }
+
+Layout along(std::int64_t dim, int parts) {
+  Layout out;
+  for (int i = 0; i < parts; ++i) {
+    auto placement = tensor();
+    placement.dim = dim;
+    placement.ranges = {shard::split(placement.shape[static_cast<std::size_t>(dim)], parts, i)};
+    out.push_back(placement);
+  }
+  return out;
+}
+
+/// A fused tensor of three parts, each cut in two.
+Layout fused() {
+  Layout out(2, tensor());
+  for (int rank = 0; rank < 2; ++rank)
+    for (std::int64_t part = 0; part < 3; ++part) {
+      auto& placement = out[static_cast<std::size_t>(rank)];
+      placement.dim = 1;
+      placement.ranges.push_back(rank == 0 ? Range{3 * part, 3 * part + 2} : Range{3 * part + 2, 3 * part + 3});
+    }
+  return out;
+}
+
+/// Each slice of `layout` in flat ranges.
+Layout flat(const Layout& layout, int parts) {
+  Layout out;
+  for (auto placement : layout)
+    for (int i = 0; i < parts; ++i) {
+      placement.flat.reset();
+      placement.flat = shard::split(placement.local_numel(), parts, i);
+      out.push_back(placement);
+    }
+  return out;
+}
+
+/// Writes the tensor as ranks with this layout would.
+ShardedTensorMap store(const std::string& folder, const Layout& layout, const at::Tensor& full, bool transposed) {
+  ShardedTensor out{full.sizes().vec(), full.scalar_type(), transposed, {}};
+  for (std::size_t rank = 0; rank < layout.size(); ++rank) {
+    if (layout[rank].local_numel() == 0) continue;
+    const auto file = fmt::format("weights-{:05d}-00.safetensors", rank);
+    write_safetensors(folder + "/" + file, {{"t", layout[rank].slice(full)}});
+    out.slices.push_back({file, layout[rank]});
+  }
+  return {{"t", out}};
+}
+
+TEST(ShardedTensors, EveryLayoutReadsEveryOther) {
+  const std::map<std::string, Layout> layouts{{"whole", {tensor()}},         {"rows", along(0, 4)},
+                                              {"columns", along(1, 2)},      {"fused", fused()},
+                                              {"flat", flat({tensor()}, 5)}, {"rows, flat", flat(along(0, 2), 3)},
+                                              {"more ranks", along(0, 8)},   {"fused, flat", flat(fused(), 3)}};
+  const auto full = at::arange(54, at::kDouble).view({6, 9});
+  for (const bool transposed : {false, true})
+    for (const auto& [from, written] : layouts) {
+      const TestFolder folder;
+      const ShardedTensors stored(folder.path(), "weights", store(folder.path(), written, full, transposed));
+      EXPECT_EQ(stored.info("t").shape, (transposed ? std::vector<std::int64_t>{9, 6} : full.sizes().vec()));
+      for (const auto& [to, read] : layouts)
+        for (auto placement : read) {
+          placement.stored_transposed = transposed;
+          const auto before = stored.bytes_read();
+          EXPECT_TRUE(at::equal(stored.read("t", placement), placement.slice(full))) << from << " -> " << to;
+          EXPECT_EQ(stored.bytes_read() - before, static_cast<std::uint64_t>(placement.local_numel()) * 8);
+        }
+      // A reader for which files have the layout of the memory.
+      auto other = Placement::whole("t", stored.info("t").shape);
+      other.ranges = {{1, 3}};
+      EXPECT_TRUE(at::equal(stored.read("t", other), other.slice((transposed ? full.t() : full).contiguous()))) << from;
+      other.flat = Range{2, 5};
+      EXPECT_TRUE(at::equal(stored.read("t", other), other.slice((transposed ? full.t() : full).contiguous()))) << from;
+    }
+}
+
+TEST(ShardedTensors, WhatIsMissingIsNamed) {
+  const TestFolder folder;
+  const auto full = at::arange(54, at::kDouble).view({6, 9});
+  auto tensors = store(folder.path(), along(0, 2), full, false);
+  tensors["t"].slices.pop_back();
+  const ShardedTensors stored(folder.path(), "weights", tensors);
+  expect_error([&] { (void)stored.read("t", tensor()); },
+               {"/weights: no slice of the tensor \"t\" holds its element 27"});
+  tensors["t"].dtype = at::kFloat;
+  const ShardedTensors other(folder.path(), "weights", tensors);
+  expect_error([&] { (void)other.read("t", along(0, 2)[0]); },
+               {"weights-00000-00.safetensors: tensor \"t\" is F64 [3, 9], but F32 [3, 9] in the manifest"});
+  expect_error([&] { (void)other.read("u", tensor()); }, {"there is no tensor \"u\""});
+}
+
+TEST(Manifest, IsNotTrusted) {
+  const std::string good =
+      R"({"format": 2, "files": {"w": {"bytes": 4, "crc32": "01ab23cd"}}, "tensors": {"weights": {"t": )"
+      R"({"dtype": "F32", "shape": [4, 2], "slices": [{"file": "w", "dim": 0, "ranges": [[0, 4]]}]}}}})";
+  const TestFolder folder;
+  put_bytes(folder / kManifest, good);
+  EXPECT_EQ(read_manifest(folder.path()).tensors.at("weights").at("t").slices.size(), 1U);
+  const struct {
+    const char *from, *to, *says;
+  } rows[] = {
+      {"\"format\": 2", "\"format\": 3", "format 3, but this version reads formats 1 to 2"},
+      {"\"format\": 2", "\"format\": \"2\"", "not a manifest"},
+      {"{\"w\": {\"bytes\"", "{\"../w\": {\"bytes\"", "\"../w\" is not the name of a file beside the manifest"},
+      {"{\"w\": {\"bytes\"", "{\"..\": {\"bytes\"", "\"..\" is not the name of a file"},
+      {"{\"w\": {\"bytes\"", "{\"/etc/passwd\": {\"bytes\"", "is not the name of a file"},
+      {"01ab23cd", "01ab23c", "is not eight hexadecimal digits"},
+      {"01ab23cd", "0xab23cd", "is not eight hexadecimal digits"},
+      {"\"bytes\": 4", "\"size\": 4", "key 'bytes' not found"},
+      {"F32", "F33", "unknown dtype"},
+      {"[4, 2]", "[4, -2]", "tensor \"t\" has an impossible shape"},
+      {"[4, 2]", "[4294967296, 4294967296]", "tensor \"t\" has an impossible shape"},
+      {"[4, 2]", "[72057594037927936, 1]", "of the weights has 72057594037927936 elements, but its slices 4"},
+      {"[4, 2]", "[5, 2]", "has 10 elements, but its slices 8"},
+      {"\"dim\": 0", "\"dim\": 2", "has no dim 2"},
+      {"[[0, 4]]", "[[0, 5]]", "the range [0, 5) is not within [0, 4)"},
+      {"[[0, 4]]", "[[3, 1]]", "the range [3, 1) is not within"},
+      {"[[0, 4]]", "[[-1, 4]]", "the range [-1, 4) is not within"},
+      {"[[0, 4]]", "[[0, 4], [0, 4]]", "but its slices 16"},
+      {"[[0, 4]]", "[]", "has a slice without ranges"},
+      {"[[0, 4]]", "[[0]]", "not a manifest"},
+      {"[[0, 4]]", "[[0, 4]], \"flat\": [0, 9]", "the range [0, 9) is not within [0, 8)"},
+      {"\"file\": \"w\"", "\"file\": \"v\"", "\"t\" is in \"v\", which is not among the files"},
+      {"\"shape\": [4, 2]", "\"shape\": [4, 2, 1], \"stored_transposed\": true",
+       "is stored transposed, but has 3 dims"},
+  };
+  for (const auto& [from, to, says] : rows) {
+    auto text = good;
+    const auto at = text.find(from);
+    ASSERT_NE(at, text.npos) << from;
+    put_bytes(folder / kManifest, text.replace(at, std::string(from).size(), to));
+    expect_error([&] { (void)read_manifest(folder.path()); }, {kManifest, says});
+  }
+}
+
+/// Files have a limited size, and a tensor without elements is stored too.
+TEST(Checkpoints, HaveSeveralFilesAndEmptyTensors) {
+  const TestFolder run;
+  CheckpointContents contents;
+  contents.record.progress.global_step = 1;
+  const auto value = [](std::int64_t i) { return at::arange(100 * i, 100 * i + 100, at::kFloat); };
+  for (std::int64_t i = 0; i < 5; ++i)
+    contents.weights.push_back({Placement::whole(fmt::format("w{}", i), {100}), value(i)});
+  contents.weights.push_back({Placement::whole("none", {0, 3}), at::arange(0).view({0, 3})});
+  contents.most_file_bytes = 900;
+  const Checkpoint checkpoint(save_checkpoint(run.path(), contents, 1, alone()));
+  EXPECT_EQ(names_in(checkpoint.folder()),
+            (std::vector<std::string>{"config.toml", "manifest.json", "state.json", "weights-00000-00.safetensors",
+                                      "weights-00000-01.safetensors", "weights-00000-02.safetensors"}));
+  for (std::int64_t i = 0; i < 5; ++i)
+    EXPECT_TRUE(at::equal(checkpoint.weights().read(fmt::format("w{}", i), contents.weights[i].placement), value(i)));
+  EXPECT_EQ(checkpoint.weights().info("none").shape, (std::vector<std::int64_t>{0, 3}));
+}
+
+/// Of the version before: full tensors in one file of each kind.
+TEST(Checkpoints, OfFormat1AreRead) {
+  const std::string folder = TRIREME_SOURCE_DIR "/tests/golden/checkpoint_format_1";
+  const Checkpoint checkpoint(folder);
+  EXPECT_EQ(checkpoint.record().progress.global_step, 2);
+  ASSERT_NE(checkpoint.average(), nullptr);
+  const SafeTensors weights(folder + "/weights.safetensors"), average(folder + "/average.safetensors");
+  EXPECT_EQ(checkpoint.weights().names(), weights.names());
+  EXPECT_EQ(checkpoint.optimizer().names().size(), 3 * weights.names().size());
+  const auto opened = open_checkpoint_weights(folder);
+  for (const auto& name : average.names())
+    EXPECT_TRUE(at::equal(opened->read(name, Placement::whole(name, average.info(name).shape)), average.read(name)));
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint
