@@ -51,7 +51,9 @@ std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices
     const auto writer = placement.first_copy_counts
                             ? std::size_t{0}
                             : static_cast<std::size_t>(std::min_element(bytes.begin(), bytes.end()) - bytes.begin());
-    bytes[writer] += slices[i].value.nbytes();
+    // The full tensor's: under ZeRO, ranks with copies along one axis may hold other parts along another, so that only
+    // what all of them know may decide.
+    bytes[writer] += static_cast<std::uint64_t>(placement.full_numel()) * slices[i].value.element_size();
     if (writer == copies.mine && (slices[i].value.numel() > 0 || placement.full_numel() == 0)) out.push_back(i);
   }
   return out;

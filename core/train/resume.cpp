@@ -143,6 +143,7 @@ std::string save_state(const Prepared& prepared, const RunFolder& folder, Booste
                            {"evaluations_since_best", state.evaluations_since_best},
                            {"data", data_facts(prepared)}};
   contents.texts = model_texts(prepared);
+  contents.most_file_bytes = static_cast<std::uint64_t>(prepared.config.run.checkpoint_shard_mb) << 20;
   contents.best = best.file();
   contents.best_digest = best.digest();
   return checkpoint::save_checkpoint(folder.dir(), contents, prepared.config.run.keep_checkpoints, booster.mesh());

@@ -33,6 +33,7 @@ struct RunSection {
   bool rank_logs = false;             // RUN/logs/rank-N.log
   bool tensorboard = false;           // RUN/tensorboard
   std::string export_weights = "last";      // last | best
+  std::int64_t checkpoint_shard_mb = 2048;  // of a file in a checkpoint
   std::int64_t export_shard_mb = 0;         // of a file in RUN/model; 0: one file
   std::optional<std::string> export_dtype;  // of RUN/model; unset: that of the training's weights
   std::vector<std::string> extensions{};    // shared objects that add kinds

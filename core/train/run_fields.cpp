@@ -34,6 +34,10 @@ const Fields<RunSection>& run_fields() {
                {.min = 0, .max = kMostSteps})
           .add("keep_checkpoints", &O::keep_checkpoints,
                "Number of checkpoints to keep, the newest ones; 0 writes none.", {.min = 0, .max = 1e6})
+          .add("checkpoint_shard_mb", &O::checkpoint_shard_mb,
+               "MiB of tensors in a file of a checkpoint at most, but for a slice that is larger. Every rank writes "
+               "files of its own.",
+               {.min = 1, .max = 1e9})
           .add("export", &O::export_weights,
                "The weights that RUN/model holds at the end: those of the last step, or the best ones (train.best), "
                "which RUN/model-best holds in any case.",
@@ -71,10 +75,14 @@ const Fields<RunSection>& run_fields() {
           .rule([](const O& run, const CheckedSection& section) {
             if (run.dir.empty()) section.fail("dir", "is empty; name the folder the run writes to");
             if (text::printable(run.dir) != run.dir) section.fail("dir", "is not UTF-8; choose another name");
-            if (run.checkpoint_every > 0 && run.keep_checkpoints == 0)
-              section.fail("checkpoint_every",
-                           "has no effect, because keep_checkpoints = 0 keeps none; set run.keep_checkpoints to 1 or "
-                           "more");
+            if (run.keep_checkpoints > 0) return;
+            for (const auto& [key, is_set] :
+                 {std::pair{"checkpoint_every", run.checkpoint_every > 0},
+                  std::pair{"checkpoint_shard_mb", run.checkpoint_shard_mb != O().checkpoint_shard_mb}})
+              if (is_set)
+                section.fail(key,
+                             "has no effect, because keep_checkpoints = 0 keeps none; set run.keep_checkpoints to "
+                             "1 or more");
           });
   return table;
 }

@@ -75,7 +75,7 @@ TEST(Eval, EvaluatesARunFromAnyFolder) {
   const auto expected = score_of({"out"}, in_folder);
   EXPECT_NE(expected, "");
   for (const auto* part : {"", "/", "/model", "/model-best", "/checkpoints/step-00000002", "/model/model.safetensors",
-                           "/model-best/model.safetensors", "/checkpoints/step-00000002/manifest.json"})
+                           "/model-best/model.safetensors", "/checkpoints/step-00000002/best.safetensors"})
     EXPECT_EQ(score_of({run + part}, in_root), expected) << part;
   // A key that only the run's own kind of data has does not prevent an evaluation on other data.
   const SmallRun drawn;

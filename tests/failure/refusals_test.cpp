@@ -35,6 +35,7 @@ TEST_F(Refusals, OfTheFile) {
   expect_refused({
       rule({"run.dir="}, "run.dir=: is empty"),
       rule({"run.checkpoint_every=5", "run.keep_checkpoints=0"}, "has no effect, because keep_checkpoints = 0"),
+      rule({"run.checkpoint_shard_mb=5", "run.keep_checkpoints=0"}, "has no effect, because keep_checkpoints = 0"),
       rule({"data.path=somewhere", "data.images=60"}, "data.path names leaves that exist already"),
       rule({"data.path=somewhere", "data.leaf_seed=3"}, "data.path names leaves that exist already"),
       rule({"data.on_bad_sample=skip"}, "has no effect with leaves that are generated in memory"),
