@@ -106,12 +106,14 @@ const Fields<TrainOptions>& train_fields() {
                "this size, whose gradients are accumulated. Unset: the whole share, and in a pipeline a "
                "part of it. A batch norm computes its statistics of one microbatch.",
                {.min = 1, .max = kMostSamples})
-          .add("precision", &O::precision,
-               "Precision of the forward and backward pass. bf16 and fp16 keep fp32 weights and run matrix products, "
-               "convolutions and attention in 16 bits; fp16 uses a dynamic loss scale. tf32, on CUDA GPUs only, keeps "
-               "fp32 but rounds the inputs of matrix products and convolutions to 10 bits of mantissa; fp32 never does "
-               "so.",
-               {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}})
+          .add(
+              "precision", &O::precision,
+              "Precision of the forward and backward pass. bf16 and fp16 keep fp32 weights and run matrix products, "
+              "convolutions and attention in 16 bits; fp16 uses a dynamic loss scale. tf32, on CUDA GPUs only, keeps "
+              "fp32 but rounds the inputs of matrix products and convolutions to 10 bits of mantissa; fp32 never does "
+              "so. On CPUs without instructions for 16 bits (AVX-512 BF16 and FP16, AMX), bf16 and fp16 are many times "
+              "slower than fp32.",
+              {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}})
           .add("max_norm", &O::max_norm, "Clip the gradient to this norm; 0 disables clipping.", {.min = 0})
           .add("ema_decay", &O::ema_decay,
                "Decay of an exponential moving average of the weights, such as 0.9999; early steps use a smaller one. "

@@ -30,11 +30,12 @@ void ConsoleReport::on_log(RunContext& run, const StepLog& log) {
   seconds_a_step_ = restarts ? log.seconds : 0.9 * seconds_a_step_ + 0.1 * log.seconds;
   waited_ += log.data_wait;
   const auto elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  const auto left = run.prepared.total_steps - log.at.global_step;
   Progress progress{.epoch = log.at.epoch + 1,
                     .epochs = run.prepared.config.train.epochs,
                     .step = log.at.step_in_epoch,
-                    .steps = run.boosted.loader->steps_per_epoch(),
-                    .total_left = run.prepared.total_steps - log.at.global_step,
+                    .steps = std::min(run.boosted.loader->steps_per_epoch(), log.at.step_in_epoch + left),
+                    .total_left = left,
                     .loss = log.loss,
                     .lr = log.lr,
                     .grad_norm = log.grad_norm,

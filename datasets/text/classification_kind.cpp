@@ -71,8 +71,9 @@ std::map<data::Split, std::string> tables_of(const TextClassificationOptions& op
   auto files = split_files(options, endings);
   for (const auto split : {data::Split::train, data::Split::validation})
     if (!files.contains(split))
-      throw DataError(fmt::format("{}: has no table of the {} split: {}{}", options.path, data::name_of(split),
-                                  data::name_of(split), text::join(endings, " or ")));
+      throw DataError(fmt::format("{}: has no table of the {} split: {}{}{}", options.path, data::name_of(split),
+                                  data::name_of(split), text::join(endings, " or "),
+                                  split == data::Split::validation ? "; its name may also be valid, val or dev" : ""));
   return files;
 }
 

@@ -87,7 +87,9 @@ void read_json_documents(const std::string& path, const std::string& key, const 
       fail_at_line(path, in.number(),
                    fmt::format("not a JSON object; each line holds one, as {{\"{}\": \"...\"}}", key));
     const auto found = object.find(key);
-    if (found == object.end() || !found->is_string()) {
+    if (found != object.end() && !found->is_string())
+      fail_at_line(path, in.number(), fmt::format("\"{}\" is {}; it must be a string", key, json_text(*found)));
+    if (found == object.end()) {
       std::vector<std::string> keys;
       for (const auto& [name, value] : object.items()) keys.push_back(name);
       fail_at_line(path, in.number(),

@@ -53,16 +53,19 @@ std::map<data::Split, std::string> split_files(const SplitOptions& options, cons
 void refuse_parts_of_splits(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const auto name = entry.path().filename().string();
+    const auto name = entry.path().filename().string(), ending = entry.path().extension().string();
+    if (ending == ".tsv" || ending == ".csv")
+      throw DataError(fmt::format(
+          "{}: has {}, a table; data.name = \"text_classification\" reads tables, \"text\" reads .txt and .jsonl",
+          folder, name));
     for (const auto split : data::kSplits)
       for (const auto& usual : usual_names(split))
         if (name.starts_with(usual) && name.size() > usual.size() &&
             std::isalnum(static_cast<unsigned char>(name[usual.size()])) == 0)
           throw DataError(fmt::format(
               "{0}: {1} seems to be a part of one split, but all files of the folder would be trained on; name those "
-              "of "
-              "each split, such as data.train = \"{0}/train-*{2}\" and data.validation = \"{0}/validation-*{2}\"",
-              folder, name, entry.path().extension().string()));
+              "of each split, such as data.train = \"{0}/train-*{2}\" and data.validation = \"{0}/validation-*{2}\"",
+              folder, name, ending));
   }
 }
 

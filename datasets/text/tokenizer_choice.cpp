@@ -1,5 +1,7 @@
 #include "datasets/text/tokenizer_choice.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "core/base/environment.h"
@@ -49,6 +51,12 @@ std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std:
                          "vocab.txt, or \"bytes\"");
     option = theirs.empty() ? *usual : theirs;
   }
+  const auto path = located(*option);
+  if (std::error_code error; path != kBytes && !std::filesystem::exists(path, error))
+    throw DataError(
+        fmt::format("{}: no such file or folder; data.tokenizer names one with tokenizer.json or vocab.txt, or a model "
+                    "in the cache of the Hugging Face Hub, or \"bytes\"",
+                    path));
   return load_named_tokenizer(*option);
 }
 

@@ -84,7 +84,9 @@ void resolve(Options& o, const nn::DataSpec& data) {
   for (auto* id : {&o.first_token_id, &o.last_token_id}) fill(*id, *o.vocab_size < kVocabulary ? -1 : kVocabulary - 1);
   check_token_ids(data, "gpt2", *o.max_positions);
   if (data.classes != 0)
-    throw ConfigError("model \"gpt2\" has scores of token ids only, which do not fit train.task; choose causal_lm");
+    throw ConfigError(
+        "model.name: \"gpt2\" has scores of the next token, but the data have a class for each sample; choose "
+        "model.name = \"bert\", or data of running text (data.name = \"text\")");
   if (*o.hidden_size % *o.num_heads != 0)
     throw ConfigError(
         fmt::format("model.hidden_size: {} is not a multiple of model.num_heads = {}", *o.hidden_size, *o.num_heads));

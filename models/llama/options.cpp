@@ -113,7 +113,9 @@ void resolve(Options& o, const nn::DataSpec& data) {
                                   *o.num_key_value_heads, *o.num_heads));
   check_token_ids(data, "llama", *o.max_positions);
   if (data.classes != 0)
-    throw ConfigError("model \"llama\" has scores of token ids only, which do not fit train.task; choose causal_lm");
+    throw ConfigError(
+        "model.name: \"llama\" has scores of the next token, but the data have a class for each sample; choose "
+        "model.name = \"bert\", or data of running text (data.name = \"text\")");
 }
 
 }  // namespace trireme::models::llama

@@ -216,7 +216,8 @@ TEST_F(TextBlocks, Errors) {
       {"a.jsonl", "{\"text\":\"a\"}\n\nx", "a.jsonl:3: the object of this line, line 1, column 1: not valid JSON"},
       {"a.jsonl", "[1]", "a.jsonl:1: not a JSON object; each line holds one, as {\"text\": \"...\"}"},
       {"a.jsonl", "{\"tex\":\"a\"}",
-       "a.jsonl:1: there is no text under \"text\", which data.text_key names (the keys: tex); did you mean \"tex\"?"}};
+       "a.jsonl:1: there is no text under \"text\", which data.text_key names (the keys: tex); did you mean \"tex\"?"},
+      {"a.jsonl", "{\"text\":5}\n", "a.jsonl:1: \"text\" is 5; it must be a string"}};
   for (const auto& c : cases) {
     auto o = options(write(c.name, c.text));
     EXPECT_EQ(error_of(datasets::text(o)), c.message);
@@ -262,6 +263,17 @@ TEST_F(TextBlocks, Errors) {
   static_cast<void>(write("set/dev.txt", "abcd"));
   EXPECT_EQ(error_of(datasets::text(o)),
             "set: has set/dev.txt, but no text of the train split: train.txt or train.jsonl");
+  o.path = folder_.path("tables");
+  static_cast<void>(write("tables/train.tsv", "text\tlabel\n"));
+  EXPECT_EQ(error_of(datasets::text(o)),
+            "tables: has train.tsv, a table; data.name = \"text_classification\" reads tables, \"text\" reads .txt and "
+            ".jsonl");
+  auto lost = options(write("a.txt", "abcdefgh"));
+  lost.tokenizer = folder_.path("lost");
+  EXPECT_EQ(
+      error_of(datasets::text(lost)),
+      "lost: no such file or folder; data.tokenizer names one with tokenizer.json or vocab.txt, or a model in the "
+      "cache of the Hugging Face Hub, or \"bytes\"");
   o.path = folder_.path("parts");
   static_cast<void>(write("parts/validation-00000-of-00001.txt", "abcdefgh"));
   static_cast<void>(write("parts/other.txt", "abcdefgh"));

@@ -198,6 +198,11 @@ TEST_F(TextTables, ErrorsBetweenSplitsAndKeys) {
   std::filesystem::create_directories(missing.path);
   EXPECT_EQ(error_of(text_classification(missing)),
             "nothing: has no table of the train split: train.tsv or .csv or .jsonl");
+  static_cast<void>(write("nothing/train.csv", "text,label\na,0\n"));
+  EXPECT_EQ(
+      error_of(text_classification(missing)),
+      "nothing: has no table of the validation split: validation.tsv or .csv or .jsonl; its name may also be valid, "
+      "val or dev");
 }
 
 /// A model that starts from weights reads texts as they did.
