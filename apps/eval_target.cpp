@@ -103,6 +103,7 @@ void check_eval_settings(const std::vector<std::string>& set) {
                                          "train.max_norm=",
                                          "run.export_dtype=",
                                          "run.export_shard_mb=",
+                                         "run.checkpoint_shard_mb=",
                                          "lora.weights=",
                                          "lora.merge=",
                                          "lora.dropout=",

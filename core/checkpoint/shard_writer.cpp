@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "core/checkpoint/safetensors.h"
@@ -41,8 +42,13 @@ ShardedTensor described(const shard::Slice& slice, const std::string& file) {
 
 std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh) {
   std::map<std::vector<std::string>, std::vector<std::uint64_t>> load;  // bytes of each copy so far, by their axes
+  // By name, because the order of the list depends on the bucket of a tensor, and so on what a rank holds of it.
+  std::vector<std::size_t> order(slices.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return slices[a].placement.name < slices[b].placement.name; });
   std::vector<std::size_t> out;
-  for (std::size_t i = 0; i < slices.size(); ++i) {
+  for (const auto i : order) {
     const auto& placement = slices[i].placement;
     if (placement.copy) continue;
     const auto copies = copies_of(placement, mesh);

@@ -13,8 +13,8 @@
 namespace trireme::checkpoint {
 
 /// The indices of the slices that this rank writes. Every rank decides for itself: the ranks of a stage list the same
-/// tensors in the same order, also those of which a rank holds no element, and tensors with copies along the same axes
-/// are dealt out in this order.
+/// tensors, also those of which a rank holds no element, and tensors with copies along the same axes are dealt out in
+/// the order of their names.
 std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh);
 
 /// Writes this rank's slices to folder/GROUP-RANK-NN.safetensors, each of at most `most_bytes`, but for a slice that is

@@ -135,6 +135,7 @@ std::string write_all(const std::string& temporary, const std::string& folder, c
   auto& world = mesh.world();
   Manifest mine;
   auto problem = problem_of([&] {
+    make_folder(temporary);  // of another host, which may not have seen it yet
     const auto write = [&](const char* group, const std::vector<shard::Slice>& slices) {
       add_part(mine, write_shards(temporary, group, slices, mesh, contents.most_file_bytes));
       mine.tensors[group];  // also where all of its tensors are written by others, or there are none
@@ -144,15 +145,20 @@ std::string write_all(const std::string& temporary, const std::string& folder, c
     if (contents.average) write(kAverage, *contents.average);
   });
   const auto message = problem.empty() ? "+" + manifest_text(mine) : "-" + problem;
-  Manifest manifest;
-  for (const auto& text : comm::gather_text(world.group(), world.device(), message)) {
-    if (text.starts_with('+'))
-      add_part(manifest, read_part(text.substr(1)));
-    else if (problem.empty() || world.rank() == 0)
-      problem = text.substr(1);
-  }
-  if (world.rank() != 0 || !problem.empty()) return problem;
+  const auto messages = comm::gather_text(world.group(), world.device(), message);
+  if (world.rank() != 0) return problem;
   return problem_of([&] {
+    Manifest manifest;
+    for (const auto& text : messages) {
+      if (!text.starts_with('+')) throw CheckpointError(text.substr(1));
+      add_part(manifest, read_part(text.substr(1)));
+    }
+    try {
+      verify_files(temporary, manifest, Verify::sizes);
+    } catch (const CheckpointError& error) {
+      throw CheckpointError(fmt::format(
+          "{}; all ranks write to the run's folder, which must be on a file system that they share", error.what()));
+    }
     write_record(temporary, contents, manifest);
     check_complete(manifest, path_in(temporary, kManifest));
     write_file(path_in(temporary, kManifest), manifest_text(manifest));
@@ -202,7 +208,8 @@ Manifest verified(const std::string& folder, Verify how) {
   };
   for (const char* file : {kState, kConfig}) needs(manifest.files.contains(file), file);
   for (const std::string group : {kWeights, kOptimizer})
-    needs(manifest.tensors.contains(group) || manifest.files.contains(group + kExtension), "tensors of the " + group);
+    needs(manifest.format == 1 ? manifest.files.contains(group + kExtension) : manifest.tensors.contains(group),
+          "tensors of the " + group);
   verify_files(folder, manifest, how);
   return manifest;
 }

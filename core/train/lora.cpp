@@ -10,6 +10,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/adapters.h"
 #include "core/checkpoint/hub_cache.h"
+#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/weights_source.h"
 #include "core/nn/block.h"
 #include "core/nn/lora.h"
@@ -113,7 +114,10 @@ std::string base_model(const Prepared& p) {
   if (p.weights != p.config.model.weights) return p.config.model.weights;  // a name that was found in the cache
   const auto file = fs::absolute(checkpoint::find_weights(p.weights)).lexically_normal();
   const auto name = file.filename().string();
-  return (name.starts_with("model.") || name.starts_with("pytorch_model.") ? file.parent_path() : file).string();
+  return (name.starts_with("model.") || name == checkpoint::kManifest || name.starts_with("pytorch_model.")
+              ? file.parent_path()
+              : file)
+      .string();
 }
 
 json task_type(const json& architectures) {

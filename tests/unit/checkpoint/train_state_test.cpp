@@ -200,6 +200,8 @@ TEST(TrainState, DamagedCheckpointsAreSkipped) {
       {[](const auto& f) { put_bytes(f + "/manifest.json", R"({"format":2,"files":[]})"); }, {"not a manifest"}},
       {[&](const auto& f) { replace(f + "/manifest.json", "\"config.toml\"", "\"konfig.toml\""); },
        {"manifest.json: lists no config.toml"}},
+      {[&](const auto& f) { replace(f + "/manifest.json", "\"weights\": {", "\"waits\": {"); },
+       {"manifest.json: lists no tensors of the weights"}},
       {[&](const auto& f) { replace(f + "/manifest.json", "\"format\": 2", "\"format\": 3"); },
        {"format 3, but this version reads formats 1 to 2"}},
       {[&](const auto& f) { replace(f + "/config.toml", "dir", "dar"); }, {"config.toml is damaged"}},
