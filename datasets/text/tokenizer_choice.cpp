@@ -51,13 +51,13 @@ std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std:
                          "vocab.txt, or \"bytes\"");
     option = theirs.empty() ? *usual : theirs;
   }
-  const auto path = located(*option);
-  if (std::error_code error; path != kBytes && !std::filesystem::exists(path, error))
+  *option = located(*option);
+  if (std::error_code error; *option != kBytes && !std::filesystem::exists(*option, error))
     throw DataError(
         fmt::format("{}: no such file or folder; data.tokenizer names one with tokenizer.json or vocab.txt, or a model "
                     "in the cache of the Hugging Face Hub, or \"bytes\"",
-                    path));
-  return load_named_tokenizer(*option);
+                    *option));
+  return tokenizers::load_tokenizer(*option);
 }
 
 }  // namespace trireme::datasets
