@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   trireme train configs/leaves_vit.toml --ranks 2
   trireme train configs/leaves_vit.toml --set train.epochs=5 --set optimizer.lr=1e-3
-  trireme train configs/leaves_vit.toml --resume auto
+  trireme train configs/leaves_vit.toml --fresh
   trireme eval runs/leaves_vit
   trireme predict runs/leaves_vit photos/ --csv
   trireme generate runs/llama --prompt "Once upon a time" --temperature 0.8
@@ -171,6 +171,8 @@ LaunchCommand finish_launch(CLI::App& app, LaunchCommand& launch) {
   if (!launch.ranks) refuse(app, "-n N is missing: the number of ranks to start");
   if (*launch.ranks < 1 || *launch.ranks > 4096)
     refuse(app, fmt::format("-n {}: must be at least 1 and at most 4096", *launch.ranks));
+  if (launch.grace < 1 || launch.grace > 86400)
+    refuse(app, fmt::format("--grace {}: must be at least 1 and at most 86400", launch.grace));
   if (launch.program.empty()) refuse(app, "PROGRAM is missing: what to run on the ranks");
   if (app.get_subcommand("launch")->count("--hosts") + app.get_subcommand("launch")->count("--hostfile") > 1)
     refuse(app, "--hosts and --hostfile both name the hosts; use only one of them");
@@ -201,8 +203,10 @@ Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("train")) {
     check_ranks(app, parsed.train.ranks);
     if (app.get_subcommand("train")->count("--resume") > 0 && (parsed.resume.empty() || parsed.resume.front() == '-'))
-      refuse(app, fmt::format("--resume {}: give auto, a checkpoint or a run folder",
+      refuse(app, fmt::format("--resume {}: give auto, must, a checkpoint or a run folder",
                               parsed.resume.empty() ? "\"\"" : parsed.resume));
+    if (parsed.fresh && !parsed.resume.empty()) refuse(app, "--fresh starts a new run; remove it, or remove --resume");
+    if (parsed.fresh) parsed.resume = "never";
     if (!parsed.resume.empty()) parsed.train.set.push_back("run.resume=" + config::to_toml(parsed.resume));
     return parsed.train;
   }

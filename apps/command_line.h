@@ -78,6 +78,7 @@ struct EnvCommand {};
 struct LaunchCommand {
   std::optional<std::int64_t> ranks;
   std::string hosts, hostfile, shell;
+  std::int64_t grace = 15;  ///< seconds that ranks have to end after a signal
   bool mpi = false, tag_output = false;
   std::vector<std::string> program;  ///< and its arguments
 };

@@ -22,9 +22,10 @@ void add_train(CLI::App& app, Parsed& out) {
   command.add_option("--ranks", out.train.ranks, kRanksHelp)->type_name("N");
   command
       .add_option("--resume", out.resume,
-                  "Resume from a checkpoint, or from the newest checkpoint of a run folder; auto: of this run's folder "
-                  "(run.dir)")
-      ->type_name("auto|DIR");
+                  "auto (default): go on with an unfinished run in run.dir, if there is one; must: go on or fail; or "
+                  "start from a checkpoint, or from the newest one of a run folder")
+      ->type_name("auto|must|DIR");
+  command.add_flag("--fresh", out.fresh, "Start a new run; an earlier one in run.dir is moved to DIR.1");
   command.add_flag(
       "--timeline", out.train.timeline,
       "Record three steps of every rank in the run folder's timeline.json, and draw the pipeline, if there is one");
@@ -185,6 +186,10 @@ void add_launch(CLI::App& app, Parsed& out) {
       .add_option("--rsh", out.launch.shell,
                   "The remote shell's command; default: TRIREME_RSH, else ssh with a time limit")
       ->type_name("COMMAND");
+  command
+      .add_option("--grace", out.launch.grace,
+                  "Seconds that the ranks have to end after a signal, before they are killed (15)")
+      ->type_name("SECONDS");
   command.add_flag("--tag-output", out.launch.tag_output, "Begin each line of output with [RANK]");
   command.add_flag("--mpi", out.launch.mpi, "Start the ranks by mpirun");
 }

@@ -12,6 +12,7 @@ namespace trireme::apps {
 struct Parsed {
   TrainCommand train;
   std::string resume;
+  bool fresh = false;
   EvalCommand eval;
   std::string report;
   PredictCommand predict;

@@ -18,6 +18,7 @@
 #include "core/base/memory.h"
 #include "core/base/random.h"
 #include "core/comm/text.h"
+#include "core/train/resume_point.h"
 
 namespace trireme::apps {
 namespace {
@@ -64,7 +65,9 @@ std::string first_difference(const Settings& own, const Settings& of_first_rank,
 /// What the excepted paths lead to.
 void add_contents(const train::Prepared& prepared, Settings& out) {
   out["the plugin"] = prepared.plugin->name();
-  out["a checkpoint to resume"] = prepared.config.run.resume.empty() ? "no" : "yes";
+  const auto& resume = prepared.config.run.resume;
+  const bool is_path = resume != train::kResumeAuto && resume != train::kResumeMust && resume != train::kResumeNever;
+  out["run.resume"] = is_path ? "a path" : resume;
   const auto& data = prepared.data;
   out["a training split of"] = fmt::format("{} samples ({})", data.train ? data.train->size() : 0, data.info.digest);
   for (const auto& [name, split] : {std::pair{"validation", &data.validation}, {"test", &data.test}})

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "apps/commands/commands.h"
 #include "apps/commands/load_config.h"
@@ -15,6 +17,7 @@
 #include "core/train/prepare.h"
 #include "core/train/run.h"
 #include "core/train/run_folder.h"
+#include "core/train/stop.h"
 
 namespace trireme::apps {
 namespace {
@@ -43,6 +46,34 @@ train::RunConfig load(const TrainCommand& command) {
   return config;
 }
 
+/// In double quotes, where a shell needs them.
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+/// The command that goes on with the run: this one, but not from where it was told to start.
+std::string command_to_go_on(const TrainCommand& command) {
+  std::string out = "trireme train " + shell_word(command.config);
+  if (command.ranks) out += fmt::format(" --ranks {}", *command.ranks);
+  for (const auto& set : command.set)
+    if (!set.starts_with("run.resume=")) out += " --set " + shell_word(set);
+  return out;
+}
+
+/// What the user sees last of a run that a signal has stopped. `front`: our launcher names the signal itself.
+void say_how_to_go_on(const TrainCommand& command, const comm::LaunchInfo& info, const train::StoppedBySignal& stop) {
+  const bool by_front = std::getenv("TRIREME_RANKS") != nullptr;
+  if (!stop.saved().empty())
+    put(fitted(fmt::format("go on     {}\n", by_front || info.launcher == comm::Launcher::alone
+                                                 ? command_to_go_on(command)
+                                                 : "with the same command, without --fresh and --resume")));
+  if (!by_front && info.launcher != comm::Launcher::launch) say_error(stop.what());
+}
+
 }  // namespace
 
 int run(const TrainCommand& command) {
@@ -51,7 +82,8 @@ int run(const TrainCommand& command) {
     return 0;
   }
   std::optional<train::Prepared> prepared;
-  return run_on_ranks(
+  int stopped = 0;
+  const int failed = run_on_ranks(
       [&](const comm::LaunchInfo& info) {
         auto config = load(command);
         const auto options = world_options(config);
@@ -66,9 +98,16 @@ int run(const TrainCommand& command) {
           config::fail(prepared->config.root.table("run"), "memory_mb",
                        "applies only to CPU ranks, but these ranks use GPUs; remove it");
         auto folder = train::open_run(*prepared);
-        train::run_training(std::move(*prepared), world, std::move(folder),
-                            {.terminal = {.columns = terminal_columns(STDOUT_FILENO)}, .timeline = command.timeline});
+        try {
+          train::run_training(std::move(*prepared), world, std::move(folder),
+                              {.terminal = {.columns = terminal_columns(STDOUT_FILENO)}, .timeline = command.timeline});
+        } catch (const train::StoppedBySignal& stop) {
+          if (world.rank() == 0) say_how_to_go_on(command, world.info(), stop);
+          world.group().barrier();  // the launcher ends the others when the first rank ends
+          stopped = 128 + stop.signal();
+        }
       });
+  return failed != 0 ? failed : stopped;
 }
 
 }  // namespace trireme::apps

@@ -70,13 +70,26 @@ namespace {
 volatile sig_atomic_t child_process = 0;
 volatile sig_atomic_t last_signal = 0;
 volatile sig_atomic_t not_passed_on = 0;  // received while no child was waited for
+volatile sig_atomic_t asks = 0;           // the child that is waited for has OnStop::ask
+volatile sig_atomic_t asked = 0;          // and has been asked
 constexpr unsigned kSecondsToEnd = 15;
+
+/// Asks the child to stop, or ends it if it was asked before.
+void ask_to_stop() {
+  kill(static_cast<pid_t>(child_process), asked != 0 ? SIGTERM : SIGUSR1);
+  if (asked != 0)
+    alarm(kSecondsToEnd);
+  else
+    say_stopping();
+  asked = asked + 1;
+}
 
 void on_signal(int number, siginfo_t* info, void*) {
   last_signal = number;
+  if (asks != 0 && (number == SIGINT || number == SIGTERM || number == SIGUSR1)) return ask_to_stop();
   // A key on the terminal reaches the child directly. A signal that was sent only to this process is forwarded, as is
   // the hang-up of the terminal, which only the session's first process receives.
-  if (info->si_code <= 0 || number == SIGHUP) {
+  if (info->si_code <= 0 || number == SIGHUP || asks != 0) {
     if (child_process > 0)
       kill(static_cast<pid_t>(child_process), number);
     else
@@ -150,7 +163,9 @@ int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams) {
   return status;
 }
 
-[[noreturn]] void become(const std::vector<char*>& command, pid_t parent, const std::array<Stream, 2>& streams) {
+[[noreturn]] void become(const std::vector<char*>& command, pid_t parent, const std::array<Stream, 2>& streams,
+                         OnStop on_stop) {
+  if (on_stop == OnStop::ask) setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
   if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
@@ -178,8 +193,8 @@ struct Child::Streams {
   std::array<Stream, 2> both{Stream(stdout), Stream(stderr)};
 };
 
-Child::Child(std::vector<std::string> command, const std::function<void()>& prepare)
-    : streams_(std::make_unique<Streams>()) {
+Child::Child(std::vector<std::string> command, const std::function<void()>& prepare, OnStop on_stop)
+    : streams_(std::make_unique<Streams>()), on_stop_(on_stop) {
   const auto arguments = pointers(command);
   // Signals are blocked until there is a child to forward them to.
   const Held held;
@@ -190,7 +205,7 @@ Child::Child(std::vector<std::string> command, const std::function<void()>& prep
   process_ = fork();
   if (process_ == 0) {
     prepare();  // in the child, so that the next child does not inherit its effects
-    become(arguments, parent, streams_->both);
+    become(arguments, parent, streams_->both, on_stop);
   }
   if (process_ < 0) throw ConfigError(fmt::format("cannot start {}: {}", command[0], std::strerror(errno)));
   for (auto& stream : streams_->both) Stream::close_end(stream.write_end);
@@ -199,18 +214,25 @@ Child::Child(std::vector<std::string> command, const std::function<void()>& prep
 Child::~Child() = default;
 
 ChildEnd Child::wait() {
-  if (process_ < 0) return {128 + last_signal, false, last_signal, false, false};
+  if (process_ < 0) return {.code = 128 + last_signal, .sent = last_signal};
   {
     const Held held;
     child_process = process_;
+    asks = on_stop_ == OnStop::ask ? 1 : 0;
+    asked = 0;
     if (const int number = not_passed_on; number != 0) kill(process_, number);
     not_passed_on = 0;
   }
   const int status = pass_on_until_end(process_, streams_->both);
   alarm(0);
   child_process = 0;
-  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), WIFSIGNALED(status), last_signal,
-          streams_->both[0].used, streams_->both[1].used};
+  asks = 0;
+  return {.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
+          .by_signal = WIFSIGNALED(status),
+          .sent = last_signal,
+          .asked = asked == 1,
+          .printed = streams_->both[0].used,
+          .complained = streams_->both[1].used};
 }
 
 ChildEnd run_child(std::vector<std::string> command, const std::function<void()>& prepare) {

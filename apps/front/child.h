@@ -9,12 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "apps/front/verdict.h"
+
 namespace trireme::apps {
 
 struct ChildEnd {
   int code = 0;             ///< exit code; 128 + n if signal n ended the program
   bool by_signal = false;   ///< a signal ended the program itself
   int sent = 0;             ///< the last signal sent to the front while the program ran; 0: none
+  bool asked = false;       ///< it was asked to stop (OnStop::ask), and no second signal ended it
   bool printed = false;     ///< it wrote to standard output
   bool complained = false;  ///< it wrote to standard error
 };
@@ -24,7 +27,8 @@ class Child {
  public:
   /// Starts the program; `prepare` is called in the new process. Does nothing after a terminating signal.
   /// @throws ConfigError when the process cannot be created
-  Child(std::vector<std::string> command, const std::function<void()>& prepare);
+  /// `on_stop`: with OnStop::ask the child has a process group of its own, which keys on the terminal do not reach.
+  Child(std::vector<std::string> command, const std::function<void()>& prepare, OnStop on_stop = OnStop::end);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -35,6 +39,7 @@ class Child {
   struct Streams;
   std::unique_ptr<Streams> streams_;
   pid_t process_ = -1;
+  OnStop on_stop_;
 };
 
 /// Runs a program as a Child and waits until it ends.

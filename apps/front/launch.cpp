@@ -52,6 +52,8 @@ int silent_failure(const ChildEnd& end) {
 
 // Reports what a quiet mpirun does not: that a signal ended a rank or mpirun itself.
 int verdict_on(const ChildEnd& end, Ranks ranks) {
+  // Ranks that were asked to stop may have been at their end, or have failed with an error of their own.
+  if (end.asked && end.code < 128) return end.code;
   const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // the program may handle these without ending
   if (end.sent != 0 && (!news || end.code == 128 + end.sent)) return report_stop(end.sent);
   const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
@@ -181,16 +183,17 @@ static void prepare_mpirun() {
 
 /// Runs the workers by mpirun, and the check while mpirun starts, which takes about as long.
 static int run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& worker,
-                         const std::vector<std::string>& arguments, const std::function<void()>& prepare, Check first) {
+                         const std::vector<std::string>& arguments, const std::function<void()>& prepare, Check first,
+                         OnStop on_stop) {
   const MpiFiles files(ranks);
   const auto prepare_all = [&] {
     prepare();
     prepare_mpirun();
   };
   if (first == Check::no)
-    return verdict_on(run_child(mpirun_command(ranks, files, worker), prepare_all), Ranks::of_trireme);
+    return verdict_on(Child(mpirun_command(ranks, files, worker), prepare_all, on_stop).wait(), Ranks::of_trireme);
   auto gate = std::make_unique<Gate>();
-  Child mpirun(mpirun_command(ranks, files, gate->waiting(worker)), prepare_all);
+  Child mpirun(mpirun_command(ranks, files, gate->waiting(worker)), prepare_all, on_stop);
   if (const int code = check(arguments); code != 0) {
     gate.reset();
     (void)mpirun.wait();
@@ -200,7 +203,8 @@ static int run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& wor
   return verdict_on(mpirun.wait(), Ranks::of_trireme);
 }
 
-int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first) {
+int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first,
+              OnStop on_stop) {
   const auto worker = worker_command(arguments);
   const auto prepare = [&] {
     prepare_process();
@@ -213,12 +217,13 @@ int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::s
     if (const int code = check(arguments); code != 0) return code;
     first = Check::no;
   }
-  if (by_mpirun) return run_by_mpirun(ranks, worker, arguments, prepare, first);
+  if (by_mpirun) return run_by_mpirun(ranks, worker, arguments, prepare, first, on_stop);
   prepare();
   return start_ranks({.program = worker,
                       .environment = own_environment(),
                       .hosts = share_ranks(static_cast<int>(ranks), {}),
-                      .ranks = Ranks::of_trireme});
+                      .ranks = Ranks::of_trireme,
+                      .on_stop = on_stop});
 }
 
 int run_program_by_mpirun(const std::vector<std::string>& program, std::int64_t ranks, const std::vector<Host>& hosts,

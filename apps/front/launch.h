@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/front/hosts.h"
+#include "apps/front/verdict.h"
 
 namespace trireme::apps {
 
@@ -37,7 +38,8 @@ inline constexpr const char* kStartRank = "start-rank";
 
 /// Runs `ranks` workers until they end, and forwards signals. Returns the exit code of the first rank that failed, or
 /// 128 + n after signal n. @throws ConfigError
-int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first);
+int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first,
+              OnStop on_stop = OnStop::end);
 
 /// Runs any program on these hosts (none: on this machine) by mpirun, which starts its own processes there with `shell`
 /// ("": its own choice). Returns the exit code as run_ranks() does. @throws ConfigError when there is no mpirun

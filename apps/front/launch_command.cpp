@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <sstream>
 
 #include "apps/front/launch.h"
@@ -49,7 +50,8 @@ int launch(const LaunchCommand& command) {
                       .environment = own_environment(),
                       .hosts = shares,
                       .shell = shell,
-                      .tag_output = command.tag_output});
+                      .tag_output = command.tag_output,
+                      .grace = std::chrono::seconds(command.grace)});
 }
 
 }  // namespace trireme::apps

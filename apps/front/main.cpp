@@ -28,12 +28,12 @@ namespace {
 // train, eval and predict: the file is parsed before any process starts, everything else is checked before more than
 // one does.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
-          const std::vector<std::string>& arguments) {
+          const std::vector<std::string>& arguments, OnStop on_stop = OnStop::end) {
   if (in_launched_world()) become_worker(arguments);  // all ranks are started already: the worker reports errors once
   keep_config(path);
   const auto root = read_config(path, set);
   if (ranks.value_or(1) == 1) become_worker(arguments);
-  return run_ranks(*ranks, threads_of(root), arguments, Check::yes);
+  return run_ranks(*ranks, threads_of(root), arguments, Check::yes, on_stop);
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
@@ -43,7 +43,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   }
   signal(SIGPIPE, SIG_IGN);  // what ranks leave must be removed, and a training continues without a reader
   if (const auto* train = std::get_if<TrainCommand>(&command))
-    return check_run_output(start(train->config, train->set, train->ranks, arguments));
+    return check_run_output(start(train->config, train->set, train->ranks, arguments, OnStop::ask));
   if (const auto* eval = std::get_if<EvalCommand>(&command))
     return check_output(start(eval->config, eval->set, eval->ranks, arguments));
   if (const auto* layouts = std::get_if<VerifyCommand>(&command)) {

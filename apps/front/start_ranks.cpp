@@ -25,7 +25,7 @@ namespace trireme::apps {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kAfterFailure{5}, kAfterSignal{15}, kAfterKill{3};
+constexpr std::chrono::seconds kAfterFailure{5}, kAfterKill{3};
 /// A rank that loses its peer fails at once. Which of the two ended first is then known only by how they ended.
 constexpr std::chrono::milliseconds kSameTime{300};
 
@@ -60,6 +60,9 @@ class Run {
   void start_others();
   void on_signals();
   void on_end(const RankEnd& end);
+  [[nodiscard]] bool may_ask(int signal) const;
+  void ask_to_stop(int signal);
+  void on_end_after_asking(const RankEnd& end);
   void fail(const Cause& cause);
   void send(int signal);
   /// Sends the signal to all ranks, and SIGKILL when they still run after this time.
@@ -79,6 +82,8 @@ class Run {
   LocalRanks* local_ = nullptr;
   std::vector<std::unique_ptr<HostRanks>> hosts_;
   int stop_ = 0, last_signal_ = 0;
+  bool asked_ = false;           ///< the ranks were asked to stop, and nothing ended them since
+  bool finished_anyway_ = true;  ///< no rank has stopped
   std::optional<Cause> cause_;
   std::optional<Clock::time_point> deadline_;
   bool killed_ = false;
@@ -117,7 +122,8 @@ int Run::until_end() {
     for (auto& output : outputs_) output.write_waiting();
     check_deadline();
   }
-  if (stop_ != 0) return report_stop(stop_);
+  if (asked_ && finished_anyway_ && !cause_) return 0;  // it was at its end
+  if (stop_ != 0 && !(asked_ && cause_)) return report_stop(stop_);
   if (!cause_) return 0;
   if (!cause_->message.empty()) say_error(cause_->message);
   return cause_->code;
@@ -166,6 +172,10 @@ void Run::start_others() {
 
 void Run::on_signals() {
   while (const int number = signals_.next()) {
+    if (may_ask(number)) {
+      ask_to_stop(number);
+      continue;
+    }
     switch (number) {
       case SIGCHLD:
         if (local_ != nullptr) local_->collect();
@@ -181,10 +191,23 @@ void Run::on_signals() {
         send(number);
         break;
       default:
+        asked_ = false;
         if (stop_ == 0 && !cause_) stop_ = number;
-        end_all(number, kAfterSignal);
+        end_all(number, options_.grace);
     }
   }
+}
+
+bool Run::may_ask(int signal) const {
+  return options_.on_stop == OnStop::ask && stop_ == 0 && !cause_ &&
+         (signal == SIGINT || signal == SIGTERM || signal == SIGUSR1);
+}
+
+void Run::ask_to_stop(int signal) {
+  stop_ = signal;
+  asked_ = true;
+  say_stopping();
+  send(SIGUSR1);
 }
 
 void Run::send(int signal) {
@@ -219,8 +242,18 @@ std::string Run::name_of(int rank) const {
   return fmt::format("rank {} on host {}", rank, host->name);
 }
 
+/// A rank that was asked to stop has ended.
+void Run::on_end_after_asking(const RankEnd& end) {
+  finished_anyway_ = false;
+  if (end.code() == 128 + SIGUSR1 && end.signal() == 0) return;         // it has saved
+  if (end.signal() == SIGUSR1) return end_all(SIGTERM, kAfterFailure);  // it had not begun to train
+  stop_ = 0;
+  on_end(end);
+}
+
 void Run::on_end(const RankEnd& end) {
   if (end.status == 0) return;
+  if (asked_ && stop_ != 0) return on_end_after_asking(end);
   if (end.signal() != 0 && end.signal() == last_signal_ && !cause_ && stop_ == 0) {
     stop_ = end.signal();  // a signal to this process that the program does not handle
     return end_all(SIGTERM, kAfterFailure);

@@ -2,6 +2,7 @@
 // when one fails.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct StartOptions {
   std::vector<std::string> shell{};  ///< the remote shell's command, before the host's name
   bool tag_output = false;
   Ranks ranks = Ranks::of_any_program;
+  std::chrono::seconds grace{15};  ///< that ranks have to end after a signal
+  OnStop on_stop = OnStop::end;
 };
 
 /// Runs the ranks until they end. If one fails, the others get SIGTERM, and SIGKILL if they still run after seconds.

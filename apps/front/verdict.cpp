@@ -6,10 +6,18 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "apps/report.h"
 
 namespace trireme::apps {
+
+void say_stopping() {
+  constexpr std::string_view kText =
+      "\nstopping: the step in progress is finished and saved; a second signal ends the run at once\n";
+  const std::size_t begin = isatty(STDERR_FILENO) != 0 ? 0 : 1;  // ends a line with ^C or a progress bar
+  (void)!write(STDERR_FILENO, kText.data() + begin, kText.size() - begin);
+}
 
 std::string ended_by_signal(const std::string& who, int signal, Ranks ranks) {
   const bool ours = ranks == Ranks::of_trireme;

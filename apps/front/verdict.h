@@ -10,6 +10,15 @@ enum class Ranks {
   of_any_program,  ///< a program that `trireme launch` starts
 };
 
+/// What the first SIGINT or SIGTERM to this process does. The second one ends the ranks in any case.
+enum class OnStop {
+  end,  ///< ends the ranks
+  ask,  ///< the ranks are a training: they get SIGUSR1, finish their step, save and end
+};
+
+/// Says that the ranks were asked to stop. Safe in a signal handler.
+void say_stopping();
+
 /// "rank 2 was killed by signal 9, most often because ...": what happened to `who`, and the remedy.
 std::string ended_by_signal(const std::string& who, int signal, Ranks ranks);
 

@@ -97,6 +97,7 @@ Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOption
   check_options(options_);
   set_float32_matmul_precision(Precision::parse(options_.train.precision), world_.device());
   mesh_ = std::make_unique<comm::Mesh>(world_, plugin_->axes(world_.size()));
+  reduction_ = std::make_unique<StepReduction>(*mesh_);
   const auto seed = static_cast<std::int64_t>(options_.seed);
   // Weights, dropout masks and the sample order are drawn on each rank and never compared.
   const auto [least, not_most] = least_of(world_, {seed, ~seed});
@@ -240,9 +241,9 @@ void Booster::backward(Boosted& run, const at::Tensor& loss_sum, const data::Bat
 }
 
 TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
-  auto sum = forward_backward(run, batch);
+  const auto sum = forward_backward(run, batch);
   // The loss is reduced while the optimizer steps.
-  auto sent = loss_group().all_reduce_async(sum);
+  auto sums = reduction_->start(sum);
   TrainStep step;
   step.lr = run.lr_schedule->lr(run.step);
   {
@@ -252,8 +253,9 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   run.optimizer->zero_grad();
   ++run.step;
   if (run.average) run.average->update(run.step);
-  sent.wait();
-  step.loss = sum;
+  sums.sent.wait();
+  step.loss = std::move(sums.loss);
+  step.stop = std::move(sums.stop);
   return step;
 }
 

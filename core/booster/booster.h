@@ -22,6 +22,7 @@
 #include "core/base/log.h"
 #include "core/booster/boosted.h"
 #include "core/booster/plugin.h"
+#include "core/booster/step_reduction.h"
 #include "core/booster/task.h"
 #include "core/booster/weight_average.h"
 #include "core/comm/mesh.h"
@@ -75,6 +76,7 @@ struct Executed {
 /// The result of one optimizer step, on the device: reading a value waits for it.
 struct TrainStep {
   at::Tensor loss;  ///< mean over the global batch, the same on every rank, 0-dim
+  at::Tensor stop;  ///< [2]: the numbers of ranks that asked for a stop by a signal and by the time
   StepResult result;
   double lr = 0;
 };
@@ -106,6 +108,9 @@ class Booster {
   ScopeGuard no_sync(Boosted& run) { return run.model->no_sync(); }
   /// forward_backward(), clipping and update; increments run.step.
   TrainStep train_step(Boosted& run, const data::StepBatch& batch);
+  /// What this rank asks for from the next train_step() on, until the next call. Every rank learns it in
+  /// TrainStep::stop.
+  void ask_to_stop(const StopRequest& request) { reduction_->ask_to_stop(request); }
   /// Sets Batch::global_weight of a step that another loader than run.loader made, by the task's weight. Collective
   /// over the data-parallel ranks.
   void set_global_weight(const Boosted& run, data::StepBatch& step);
@@ -114,7 +119,7 @@ class Booster {
   std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data, std::int64_t batch) const;
 
   /// Writes everything that the run needs to resume as DIR/checkpoints/step-N, and keeps the newest `keep` checkpoints
-  /// there. Collective; rank 0 writes. Returns the folder. @throws CheckpointError, as checkpoint::save_checkpoint()
+  /// there. Collective. Returns the folder. @throws CheckpointError, as checkpoint::save_checkpoint()
   /// does
   std::string save(Boosted& run, const std::string& dir, std::int64_t keep = 2);
   /// Loads the newest complete checkpoint of DIR, saved with any parallel layout, into a run that has just been
@@ -152,6 +157,7 @@ class Booster {
   BoostOptions options_;
   Log log_;
   std::unique_ptr<comm::Mesh> mesh_;
+  std::unique_ptr<StepReduction> reduction_;
   std::vector<std::string> side_inputs_;  ///< of all boosted models
   bool reads_inputs_ = true;              ///< this rank's part of them
   bool all_read_inputs_ = true;           ///< on every rank, not only on those of the first pipeline stage

@@ -240,7 +240,7 @@ std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
   }
   if (found.empty() && !damaged.empty())
     throw CheckpointError(
-        fmt::format("{}: no checkpoint is intact ({}): {}; restore one of them, or start a new run without --resume",
+        fmt::format("{}: no checkpoint is intact ({}): {}; restore one of them, or start a new run (--fresh)",
                     path_in(run_dir, "checkpoints"), text::join(damaged), text::join(why, "; ")));
   for (std::size_t i = 0; i < damaged.size(); ++i) log.warn("{} skipped: {}", damaged[i], why[i]);
   return found;

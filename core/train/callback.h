@@ -67,22 +67,10 @@ struct StepLog {
   std::optional<double> flops;  ///< of all ranks (core/train/flop_rate.h); only on rank 0
 };
 
-/// The mean loss of some steps, weighted as the loss within a step. With a loss scale, a step's loss may overflow; such
-/// steps are left out.
-struct MeanLoss {
-  double sum = 0, weight = 0;
-  void add(const StepLog& log) {
-    if (!std::isfinite(log.loss)) return;
-    sum += log.loss * log.weight;
-    weight += log.weight;
-  }
-  [[nodiscard]] double value() const { return sum / (weight > 0 ? weight : 1); }
-};
-
 /// The end of an epoch, or of the part of it that was trained.
 struct EpochEnd {
   std::int64_t epoch;  ///< from 1
-  double train_loss;   ///< MeanLoss of its steps, those before a resume left out
+  double train_loss;   ///< MeanLoss of its steps
   double seconds;      ///< its evaluation included
   /// Padding in the inputs whose size varies, on this rank; unset when none does.
   std::optional<double> padded_share = std::nullopt;

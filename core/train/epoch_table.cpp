@@ -64,7 +64,7 @@ void EpochTable::on_start(RunContext& run) {
 }
 
 void EpochTable::on_log(RunContext& run, const StepLog& log) {
-  loss_.add(log);
+  loss_.add(log.loss, log.weight);
   if (logging_steps_ > 0 && log.at.global_step % logging_steps_ == 0)
     print_line(run, fmt::format("step {}   loss {:.4f}   lr {:.3e}", log.at.global_step, log.loss, log.lr));
 }

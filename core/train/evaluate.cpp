@@ -76,12 +76,12 @@ class Sums {
   at::Tensor totals_;
 };
 
-EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, const Task& task,
-                       const TaskReport* report) {
+EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, const Task& task, const TaskReport* report,
+                       const std::function<void()>& before_batch) {
   const auto begin = std::chrono::steady_clock::now();
   Sums sums(task.metrics(), report, booster.mesh().world().device());
-  forward_all(run, loader,
-              [&](const nn::Tensors& outputs, const data::Batch& batch) { sums.add(task, outputs, batch); });
+  const auto add = [&](const nn::Tensors& outputs, const data::Batch& batch) { sums.add(task, outputs, batch); };
+  forward_all(run, loader, add, before_batch);
   auto result = sums.total(booster.loss_group());
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
@@ -90,12 +90,14 @@ EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, con
 }  // namespace
 
 void forward_all(Boosted& run, data::Loader& loader,
-                 const std::function<void(const nn::Tensors& outputs, const data::Batch& batch)>& use) {
+                 const std::function<void(const nn::Tensors& outputs, const data::Batch& batch)>& use,
+                 const std::function<void()>& before_batch) {
   const at::NoGradGuard no_grad;
   run.model->train(false);
   loader.start_epoch(0);
   while (auto step = loader.next())
     for (const auto& batch : step->micro) {
+      if (before_batch) before_batch();
       // This also runs on a rank without samples: all-gathers of a model's weights need every rank.
       const auto outputs = run.model->forward(batch);
       if (batch.size() > 0 && !outputs.empty()) use(outputs, batch);
@@ -123,9 +125,11 @@ nlohmann::json to_json(const EvalResult& result) {
   return out;
 }
 
-EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task, const TaskReport* report) {
+EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task, const TaskReport* report,
+                    const std::function<void()>& before_batch) {
   EvalResult result;
-  with_memory_remedy([&] { result = run_through(booster, run, loader, task != nullptr ? *task : *run.task, report); },
+  const auto& of = task != nullptr ? *task : *run.task;
+  with_memory_remedy([&] { result = run_through(booster, run, loader, of, report, before_batch); },
                      [&] {
                        const auto batch = loader.options().micro_batch;
                        return batch == 1

@@ -32,14 +32,16 @@ std::string metric_text(const Metric& metric, double value);
 nlohmann::json to_json(const EvalResult& result);
 
 /// Calls `use` with the model's outputs for each batch that has samples on this rank, without graph. Collective over
-/// the data-parallel ranks; leaves the model in training mode.
+/// the data-parallel ranks; leaves the model in training mode. `before_batch`: if given, called on every rank before
+/// each batch; it may throw on all of them to end the pass.
 void forward_all(Boosted& run, data::Loader& loader,
-                 const std::function<void(const nn::Tensors& outputs, const data::Batch& batch)>& use);
+                 const std::function<void(const nn::Tensors& outputs, const data::Batch& batch)>& use,
+                 const std::function<void()>& before_batch = {});
 
 /// Collective over the data-parallel ranks; leaves the model in training mode. `task`: null for the one that the
-/// model is trained for. `report`: also measured, unless it is null.
+/// model is trained for. `report`: also measured, unless it is null. `before_batch`: see forward_all().
 /// @throws DataError (no sample could be read, or no label counts), OutOfMemoryError
 EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task = nullptr,
-                    const TaskReport* report = nullptr);
+                    const TaskReport* report = nullptr, const std::function<void()>& before_batch = {});
 
 }  // namespace trireme::train

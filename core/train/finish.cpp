@@ -34,7 +34,7 @@ void write_back(BoostedModel& model, std::vector<shard::Slice> slices, const std
 /// Evaluates the exported weights on the test split: the last ones, and the best ones if they differ.
 void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
   const auto loader = run.booster.evaluation_loader(run.prepared.data.test, run.prepared.eval_batch);
-  result.test = evaluate(run.booster, run.boosted, *loader);
+  result.test = evaluate(run.booster, run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
   const auto& at = run.state.at;
   const Evaluated last{at.epoch + (at.step_in_epoch > 0 ? 1 : 0), at.global_step, {}};
   inputs.report({.split = "test", .result = *result.test, .of = last, .weights = "last"});
@@ -42,7 +42,7 @@ void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) 
   const bool keeps_last = run.prepared.plan.keeps_last;
   const auto last_weights = keeps_last ? host_copies(run.best.state(run.boosted)) : std::vector<at::Tensor>();
   if (!run.best.load(run.booster, run.boosted)) return;
-  result.best_test = evaluate(run.booster, run.boosted, *loader);
+  result.best_test = evaluate(run.booster, run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
   inputs.report({.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
   if (keeps_last) write_back(*run.boosted.model, run.best.state(run.boosted), last_weights);
 }
@@ -54,7 +54,7 @@ void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
     const bool resumes = run.prepared.config.run.keep_checkpoints > 0;
     throw DataError(
         fmt::format("{}. The training is complete, and its weights are in {}/{}{}", error.what(), run.folder.dir(),
-                    kExportedModel, resumes ? "; with --resume auto only the test runs" : ""),
+                    kExportedModel, resumes ? "; the same command then runs only the test" : ""),
         error.where());
   }
 }

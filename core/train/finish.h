@@ -16,6 +16,7 @@ struct FinishInputs {
   std::optional<double> flops_per_s{};  ///< over all ranks
   /// Reports an evaluation to the run's callbacks.
   std::function<void(const Evaluation&)> report;
+  std::function<void()> before_batch{};  ///< of an evaluation, see forward_all(); may be empty
 };
 
 /// Exports the weights, evaluates them on the test split and writes summary.json. With RunPlan::keeps_last the

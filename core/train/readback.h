@@ -14,6 +14,7 @@ namespace trireme::train {
 
 class Readback {
  public:
+  static constexpr std::size_t kLag = 4;  ///< a GPU that has as many steps before it never waits for the host
   using Then = std::function<void(const std::vector<double>&)>;
   /// Reads 0-dim tensors (of any dtype; an undefined one reads as 0) and later calls `then` with them, in the order of
   /// the add() calls.
@@ -25,7 +26,6 @@ class Readback {
   void drain_to(std::size_t left);
 
  private:
-  static constexpr std::size_t kLag = 16;
   struct Pending {
     at::Tensor host;
     std::unique_ptr<c10::Event> event;

@@ -1,6 +1,7 @@
 // Saves a run and resumes it (contract C8): bitwise equal in the same layout, within C1's bound in another one.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -25,35 +26,33 @@ struct Evaluated {
   [[nodiscard]] bool better_than(const Evaluated& other, const Metric& by) const;
 };
 
+/// The mean loss of some steps, weighted as the loss within a step.
+struct MeanLoss {
+  double sum = 0, weight = 0;
+  /// `loss`: of a step; with a loss scale it may overflow, and such steps are left out. `of`: the weight of its batch.
+  void add(double loss, double of) {
+    if (!std::isfinite(loss)) return;
+    sum += loss * of;
+    weight += of;
+  }
+  [[nodiscard]] double value() const { return sum / (weight > 0 ? weight : 1); }
+};
+
 /// The progress and results of a run.
 struct TrainerState {
   checkpoint::Progress at;  ///< the next batch is step at.step_in_epoch of epoch at.epoch
   Evaluated best, last;
   std::int64_t skipped = 0;  ///< steps skipped because of the loss scale
   std::int64_t evaluations_since_best = 0;
+  /// The evaluation that is due at this step was not made, because a signal stopped the run before or in it.
+  bool evaluation_pending = false;
+  MeanLoss epoch_loss;  ///< of the epoch's steps so far
 };
 
 /// Writes RUN/checkpoints/step-N atomically, and deletes the oldest checkpoints beyond run.keep_checkpoints.
 /// Returns its folder. Collective. @throws CheckpointError
 std::string save_state(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
                        const TrainerState& state, const BestModel& best);
-
-/// The point from which a run starts.
-struct ResumePoint {
-  std::string from;                ///< a complete checkpoint that fits this run, or ""
-  std::vector<std::string> notes;  ///< lines for the screen
-  std::string done{};              ///< a message that nothing is left to do, or ""
-};
-
-/// Finds the checkpoint according to [run] resume. "": start a new run. "auto": the newest complete checkpoint of this
-/// run, or a new run if there is none. A run's folder: its newest checkpoint, which must exist. Any other folder must
-/// be a checkpoint. Only one rank calls this. @throws CheckpointError, also when the checkpoint's run had another
-/// sample order or meaning of a step; the message names the keys, both values and the remedy.
-ResumePoint find_resume_point(const Prepared& prepared, const std::string& config_toml);
-
-/// Checks a checkpoint that the user named like find_resume_point(), but reads only its manifest. For a process that
-/// checks before the ranks start. @throws CheckpointError
-void check_resume_point(const Prepared& prepared, const std::string& config_toml);
 
 /// Restores the run from the folder's checkpoint, including its best weights if the run keeps them, and removes later
 /// steps from the folder.

@@ -7,10 +7,10 @@
 #include "core/comm/text.h"
 #include "core/train/best_weights.h"
 #include "core/train/console_report.h"
-#include "core/train/deadline.h"
 #include "core/train/finite_watch.h"
 #include "core/train/metrics_file.h"
 #include "core/train/rank_log.h"
+#include "core/train/stop.h"
 #include "core/train/tensorboard.h"
 #include "core/train/timeline.h"
 #include "core/train/trainer.h"
@@ -36,7 +36,8 @@ Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const co
   add(std::make_shared<BestWeights>());
   if (train.patience) add(std::make_shared<EarlyStop>(*train.patience));
   if (options.timeline) add(std::make_shared<Timeline>(options.terminal.columns));
-  if (train.max_seconds) add(std::make_shared<TimeLimit>(*train.max_seconds));
+  add(std::make_shared<StopOnRequest>(train.max_seconds, /*on_signals=*/true,
+                                      static_cast<unsigned>(p.config.run.stop_grace_s)));
   for (const auto& make : p.config.kinds.callbacks) {
     add(make());
     TRIREME_REQUIRE(callbacks.back() != nullptr, "a maker of Kinds::callbacks returned null");

@@ -23,11 +23,12 @@ struct RunSection {
   std::string dir = "runs/run";
   std::int64_t seed = 42;
   std::string device = "auto";        // auto | cpu | cuda
-  std::string resume = "";            // "" | "auto" | a checkpoint folder
+  std::string resume = "auto";        // "auto" | "must" | "never" | the folder of a checkpoint or of a run
   std::int64_t threads = 0;           // compute threads per rank; 0: 1 with several CPU ranks per host, else all cores
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only
   std::int64_t keep_checkpoints = 2;  // number of newest checkpoints to keep; 0: none is written
   double timeout_s = 600;             // a collective that waits longer is an error
+  std::int64_t stop_grace_s = 0;      // after a signal to stop; 0: no limit
   double memory_mb = 0;               // limit for a CPU rank's tensors; 0: no limit
   std::optional<double> peak_tflops;  // of one rank; unset: known for some GPUs
   bool rank_logs = false;             // RUN/logs/rank-N.log

@@ -21,8 +21,9 @@ const Fields<RunSection>& run_fields() {
                "The device to compute on; auto uses the GPUs of the machine, or the CPU if it has none.",
                {.choices = {"auto", "cpu", "cuda"}})
           .add("resume", &O::resume,
-               "What to resume from: a checkpoint, a run folder (its newest complete checkpoint), or auto for the "
-               "newest one in run.dir. Empty starts a new run.",
+               "Where to start from. auto goes on with an unfinished run in run.dir, from its newest good checkpoint, "
+               "and else starts a new run; must refuses to start a new one; never always does. Or the path of a "
+               "checkpoint, or of a run (its newest one).",
                {.path = true})
           .add("threads", &O::threads,
                "Compute threads per rank. 0 takes OMP_NUM_THREADS if it is set, else 1 if several CPU ranks share a "
@@ -72,6 +73,11 @@ const Fields<RunSection>& run_fields() {
                "Also writes the numbers of steps and evaluations to RUN/tensorboard, for TensorBoard.")
           .add("timeout_s", &O::timeout_s,
                "Seconds that a rank waits for the others before the run ends with an error.", {.max = 1e7, .above = 0})
+          .add("stop_grace_s", &O::stop_grace_s,
+               "Seconds after which a run ends that a signal (SIGTERM, SIGINT, SIGUSR1) has asked to stop, if it could "
+               "not finish its step and save by then: a little less than the cluster waits before it kills a job. 0: "
+               "as long as it needs.",
+               {.min = 0, .max = 86400})
           .rule([](const O& run, const CheckedSection& section) {
             if (run.dir.empty()) section.fail("dir", "is empty; name the folder the run writes to");
             if (text::printable(run.dir) != run.dir) section.fail("dir", "is not UTF-8; choose another name");

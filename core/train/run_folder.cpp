@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
+#include "core/checkpoint/checkpoint_folders.h"
 #include "core/checkpoint/files.h"
 #include "core/config/location.h"
 #include "core/train/export.h"
@@ -108,7 +109,13 @@ void RunFolder::move_earlier_run() {
   if (error)
     throw CheckpointError(
         fmt::format("{}: the earlier run there cannot be moved to {}: {}", dir_, moved_to, error.message()));
-  resume_point_.notes.push_back(fmt::format("earlier   run moved to {}", moved_to));
+  using Earlier = ResumePoint::Earlier;
+  const auto why = [&]() -> std::string {
+    if (resume_point_.earlier == Earlier::without_checkpoint) return " (it has no checkpoint to go on from)";
+    if (resume_point_.earlier != Earlier::finished) return "";
+    return fmt::format(" (it is finished; to train it further: --resume {})", moved_to);
+  };
+  resume_point_.notes.push_back(fmt::format("earlier   run moved to {}{}", moved_to, why()));
 }
 
 void RunFolder::begin() {
@@ -154,12 +161,12 @@ static void check_weights_stay(const Prepared& p) {
                                p.config.run.dir));
 }
 
-/// The configuration as stored in the folder: it works from any working directory and repeats the run from its start.
+/// The configuration as stored in the folder: it works from any working directory.
 static RunConfig from_anywhere(const Prepared& p) {
   auto config = p.config;
-  config.run.resume.clear();
   config.model.weights = p.weights;
   config::make_paths_absolute(run_fields(), &config.run);
+  config.run.resume = kResumeAuto;  // so that the file goes on with its run
   config::make_paths_absolute(model_fields(), &config.model);
   if (config.lora) config::make_paths_absolute(lora_fields(), &*config.lora);
   const auto own = [](auto& factory) { config::make_paths_absolute(factory.fields(), factory.options()); };

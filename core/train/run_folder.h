@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/checkpoint/output_folder.h"
-#include "core/train/resume.h"
+#include "core/train/resume_point.h"
 
 namespace trireme::train {
 

@@ -141,6 +141,7 @@ nlohmann::json run_summary(const RunResult& result, Booster& booster, const std:
       {"best", summary_of(state.best, result.best_is_last() ? result.test : result.best_test)},
       {"steps", state.at.global_step},
       {"stopped_by", result.stopped_by},
+      {"finished", result.is_finished()},
       {"samples", state.at.samples},
       {"resumed_at_step", result.resumed_at},
       {"skipped_steps", state.skipped},

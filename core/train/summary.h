@@ -40,6 +40,11 @@ struct RunResult {
   std::optional<EvalResult> best_test{};  ///< for the best epoch's weights, if they differ from the last
   bool exports_best = false;              ///< RUN/model holds the best weights
   std::string stopped_by{};               ///< the key that stopped the run before its last epoch, or ""
+  /// It reached its last step, or early stopping ended it. Otherwise the same command goes on.
+  [[nodiscard]] bool is_finished() const { return was_finished(stopped_by); }
+  static bool was_finished(const std::string& stopped_by) {
+    return stopped_by.empty() || stopped_by == "train.max_steps" || stopped_by == "train.patience";
+  }
   SkippedSamples skipped_samples{};
   std::vector<SkippedSamples> skipped_by_rank{};
   std::optional<double> flops_per_s{};  ///< mean of the training steps, over all ranks (core/train/flop_rate.h)

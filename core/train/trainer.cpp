@@ -30,6 +30,7 @@ Callbacks program_callbacks(const TrainingArguments& arguments, const Callbacks&
   if (arguments.load_best_model_at_end) callbacks.push_back(std::make_shared<BestWeights>());
   if (arguments.early_stopping_patience)
     callbacks.push_back(std::make_shared<EarlyStop>(*arguments.early_stopping_patience));
+  if (arguments.stop_on_signals) callbacks.push_back(std::make_shared<StopOnRequest>(std::nullopt, true, 0));
   callbacks.insert(callbacks.end(), own.begin(), own.end());
   return callbacks;
 }
@@ -60,6 +61,8 @@ RunResult Trainer::train() {
                   "folder");
   try {
     with_memory_remedy([this] { run_all(); }, [this] { return memory_remedy(); });
+  } catch (const StoppedBySignal&) {
+    throw;  // no error
   } catch (...) {
     report_error(std::current_exception());
     throw;
@@ -69,14 +72,15 @@ RunResult Trainer::train() {
 
 void Trainer::run_all() {
   start();
-  while (!is_over()) {
+  while (!is_over() || (state_.evaluation_pending && !is_stopped_by_signal())) {
     train_epoch();
-    if (is_epoch_done()) {
+    if (is_epoch_done() && !state_.evaluation_pending) {
       ++state_.at.epoch;
       state_.at.step_in_epoch = 0;
     }
     if (p_.plan.saves_epochs || is_over() || is_save_due()) save();
   }
+  if (is_stopped_by_signal()) throw_stopped();
   result_ = end();
   if (p_.plan.loads_best_at_end && !result_->best_is_last() && !best_model_.load(booster_, run_))
     context_.say("the model keeps the last weights, because there are no best ones that every rank can read");
@@ -86,6 +90,7 @@ void Trainer::start() {
   boost();
   context_.resumed_from = resume(p_, *folder_, booster_, run_, state_, best_model_);
   context_.resumed_at = state_.at.global_step;
+  saved_ = context_.resumed_from;
   context_.peak_flops = peak_of_all();
   call(&RunCallback::on_start);
   begin_ = Clock::now();
@@ -94,11 +99,14 @@ void Trainer::start() {
 void Trainer::train_epoch() {
   const auto epoch_begin = Clock::now();
   const auto goes_on = [this] { return !is_over() && !is_epoch_done(); };
-  epoch_loss_ = {};
+  if (state_.at.step_in_epoch == 0) state_.epoch_loss = {};
   elements_ = padding_ = 0;
   run_.loader->start_epoch(state_.at.epoch, state_.at.step_in_epoch);
+  if (std::exchange(state_.evaluation_pending, false) && !is_epoch_done()) validate(std::nullopt);
   last_step_ = Clock::now();
-  while (auto batch = run_.loader->next()) {
+  while (goes_on()) {
+    const auto batch = run_.loader->next();
+    if (!batch) break;
     train_step(*batch);
     if (goes_on() && (is_evaluation_due() || is_save_due())) {
       finish_steps();
@@ -106,15 +114,17 @@ void Trainer::train_epoch() {
       if (!is_over() && is_save_due()) save();
       last_step_ = Clock::now();
     }
-    if (!goes_on()) break;  // the end of an epoch has its own evaluation and checkpoint
   }
   finish_steps();
-  if ((p_.plan.evaluates_epochs || is_evaluation_due()) && state_.last.step != state_.at.global_step) {
+  if (!is_stopped_by_signal() && is_epoch_evaluation_due()) {
     // An evaluation within an epoch that only the training's end causes: a run that is resumed must not know of it.
     if (!is_epoch_done() && !is_evaluation_due()) save();
     validate(epoch_begin);
   }
-  call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
+  if (is_stopped_by_signal())
+    state_.evaluation_pending = is_epoch_evaluation_due() && (is_epoch_done() || is_evaluation_due());
+  else
+    call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
 }
 
 void Trainer::train_step(const data::StepBatch& batch) {
@@ -156,7 +166,7 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
                   log.skipped = values[2] != 0;
                   state_.skipped += log.skipped ? 1 : 0;
                   log.weight = on_host ? known : values[3];
-                  epoch_loss_.add(log);
+                  state_.epoch_loss.add(log.loss, log.weight);
                   if (log.flops) flop_rate_.add(*log.flops, log.seconds);
                   const bool stopped = !context_.stopped_by.empty();
                   call(&RunCallback::on_log, log);
@@ -167,7 +177,7 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
 }
 
 EpochEnd Trainer::epoch_end(Clock::time_point begin) const {
-  EpochEnd end{epoch_number(), epoch_loss_.value(), since(begin)};
+  EpochEnd end{epoch_number(), state_.epoch_loss.value(), since(begin)};
   if (elements_ > 0) end.padded_share = static_cast<double>(padding_) / static_cast<double>(elements_);
   return end;
 }
@@ -181,7 +191,14 @@ void Trainer::finish_steps() {
 /// Evaluates on the validation split. `epoch_begin`: set at the end of an epoch. @pre finish_steps()
 void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
   const auto averaged = run_.use_average();
-  const auto eval = train::evaluate(booster_, run_, validation_loader());
+  EvalResult eval;
+  try {
+    stops_.emplace(world_);
+    eval = train::evaluate(booster_, run_, validation_loader(), nullptr, nullptr, [this] { end_if_stopped(); });
+  } catch (const EvaluationStopped&) {
+    context_.stopped_by = StopOnRequest::kBySignal;
+    return;
+  }
   FiniteWatch::validation(epoch_number(), eval.loss);
   record_evaluation(eval, epoch_begin ? std::optional(epoch_end(*epoch_begin)) : std::nullopt);
 }
@@ -201,9 +218,9 @@ void Trainer::record_evaluation(const EvalResult& eval, const std::optional<Epoc
 void Trainer::save() {
   const auto step = state_.at.global_step;
   if (p_.config.run.keep_checkpoints == 0 || std::exchange(saved_step_, step) == step) return;
-  const auto checkpoint = save_state(p_, *folder_, booster_, run_, state_, best_model_);
+  saved_ = save_state(p_, *folder_, booster_, run_, state_, best_model_);
   world_.group().barrier();
-  call(&RunCallback::on_save, checkpoint);
+  call(&RunCallback::on_save, saved_);
 }
 
 RunResult Trainer::end() {
@@ -214,16 +231,28 @@ RunResult Trainer::end() {
   if (evaluates && (state_.last.step != state_.at.global_step || !state_.last.values.contains(p_.shown.name) ||
                     !state_.last.values.contains(p_.best.name)))
     validate(std::nullopt);
+  if (is_stopped_by_signal()) throw_stopped();
   if (p_.config.run.peak_tflops && !flop_rate_.problem().empty())
     p_.log.warn("run.peak_tflops has no effect, because the FLOPs of this model cannot be counted ({}); remove it",
                 flop_rate_.problem());
-  auto result = finish(
-      context_, {.seconds = [this] { return since(begin_); },
-                 .local_samples = local_samples_,
-                 .flops_per_s = flop_rate_.mean(),
-                 .report = [this](const Evaluation& evaluation) { call(&RunCallback::on_evaluate, evaluation); }});
+  auto result = finish_run();
   call(&RunCallback::on_finish, result);
   return result;
+}
+
+/// @throws StoppedBySignal, when a signal ends an evaluation
+RunResult Trainer::finish_run() {
+  stops_.emplace(world_);
+  try {
+    return finish(context_,
+                  {.seconds = [this] { return since(begin_); },
+                   .local_samples = local_samples_,
+                   .flops_per_s = flop_rate_.mean(),
+                   .report = [this](const Evaluation& evaluation) { call(&RunCallback::on_evaluate, evaluation); },
+                   .before_batch = [this] { end_if_stopped(); }});
+  } catch (const EvaluationStopped&) {
+    throw_stopped();
+  }
 }
 
 }  // namespace trireme::train

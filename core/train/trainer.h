@@ -29,6 +29,7 @@
 #include "core/train/prepare.h"
 #include "core/train/readback.h"
 #include "core/train/run_folder.h"
+#include "core/train/stop.h"
 #include "core/train/summary.h"
 #include "core/train/training_arguments.h"
 
@@ -46,7 +47,7 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   /// Trains until the last step, or until a callback stops it, evaluates, saves, and writes the run's folder
-  /// (run_folder.h). @throws Error of any kind; NonFiniteError when a loss is not finite
+  /// (run_folder.h). @throws Error of any kind; NonFiniteError when a loss is not finite; StoppedBySignal (stop.h)
   RunResult train();
   /// The loss and metrics of the model as it is, on this data set or on the evaluation data.
   EvalResult evaluate(const std::shared_ptr<data::Dataset>& data = nullptr);
@@ -81,6 +82,10 @@ class Trainer {
   void record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch);
   void save();
   RunResult end();
+  RunResult finish_run();
+
+  [[noreturn]] void throw_stopped();
+  void end_if_stopped();
 
   void boost();
   [[nodiscard]] EpochEnd epoch_end(Clock::time_point begin) const;
@@ -89,6 +94,8 @@ class Trainer {
   [[nodiscard]] bool is_due(std::int64_t every) const { return every > 0 && state_.at.global_step % every == 0; }
   [[nodiscard]] bool is_epoch_done() const { return state_.at.step_in_epoch == run_.loader->steps_per_epoch(); }
   [[nodiscard]] bool is_over() const;
+  [[nodiscard]] bool is_stopped_by_signal() const;
+  [[nodiscard]] bool is_epoch_evaluation_due() const;
   [[nodiscard]] std::int64_t epoch_number() const;
   [[nodiscard]] std::optional<double> peak_of_all() const;
   [[nodiscard]] std::string memory_remedy() const;
@@ -114,8 +121,9 @@ class Trainer {
   RunContext context_;
   std::optional<RunResult> result_;
   std::int64_t local_samples_ = 0;
-  std::int64_t saved_step_ = -1;  ///< of this object's last checkpoint
-  MeanLoss epoch_loss_;
+  std::int64_t saved_step_ = -1;    ///< of this object's last checkpoint
+  std::string saved_;               ///< the checkpoint that the run would resume from, or ""
+  std::optional<Agreement> stops_;  ///< of the evaluation in progress
   std::int64_t elements_ = 0, padding_ = 0;
   Clock::time_point begin_, last_step_;
 };

@@ -1,7 +1,9 @@
 // The parts of a Trainer around its loop: the boosted model, and what a program does with it besides training.
+#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <typeinfo>
 
 #include "core/base/error.h"
@@ -75,6 +77,32 @@ void Trainer::save_model(const std::string& folder) {
 bool Trainer::is_over() const {
   return state_.at.epoch >= p_.config.train.epochs || state_.at.global_step >= p_.total_steps ||
          !context_.stopped_by.empty();
+}
+
+bool Trainer::is_stopped_by_signal() const { return context_.stopped_by == StopOnRequest::kBySignal; }
+
+/// Whether the epoch, or the part of it that was trained, has yet to be evaluated.
+bool Trainer::is_epoch_evaluation_due() const {
+  return (p_.plan.evaluates_epochs || is_evaluation_due()) && state_.last.step != state_.at.global_step;
+}
+
+/// Says where the stopped run was saved, and throws StoppedBySignal. Collective.
+void Trainer::throw_stopped() {
+  auto number = at::full({}, StopSignals::received(), at::TensorOptions(at::kInt).device(world_.device()));
+  world_.group().all_reduce(number, comm::ReduceOp::max);  // some ranks may have got none
+  const StoppedBySignal stopped(number.item<int>(), saved_);
+  const auto step = state_.at.global_step;
+  if (world_.rank() == 0)
+    folder_->metric({{"kind", "event"}, {"event", "stop"}, {"signal", stopped.signal()}, {"step", step}});
+  context_.say(saved_.empty()
+                   ? fmt::format("stopped   after step {}; nothing is saved (run.keep_checkpoints = 0)", step)
+                   : fmt::format("stopped   after step {}, saved in {}", step, saved_));
+  throw stopped;
+}
+
+/// Called before each batch of an evaluation. @throws EvaluationStopped on every rank, when one has got a signal
+void Trainer::end_if_stopped() {
+  if (stops_->any(StopSignals::received() != 0)) throw EvaluationStopped();
 }
 
 /// The epoch in progress or just ended, from 1.

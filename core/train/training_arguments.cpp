@@ -9,6 +9,7 @@
 #include "core/booster/task_around.h"
 #include "core/train/evaluate.h"
 #include "core/train/plugin_sections.h"
+#include "core/train/resume_point.h"
 
 namespace trireme::train {
 namespace {
@@ -86,7 +87,7 @@ RunConfig config_of(const TrainingArguments& a, bool evaluates) {
   RunConfig c;
   c.run.dir = a.output_dir;
   c.run.seed = a.seed;
-  c.run.resume = a.resume_from_checkpoint;
+  c.run.resume = a.resume_from_checkpoint.empty() ? kResumeNever : a.resume_from_checkpoint;
   c.run.checkpoint_every = a.save_strategy == Strategy::steps ? a.save_steps : 0;
   c.run.keep_checkpoints = a.save_strategy == Strategy::no ? 0 : a.save_total_limit;
   if (a.load_best_model_at_end) c.run.export_weights = "best";

@@ -48,8 +48,11 @@ struct TrainingArguments {
   bool load_best_model_at_end = false;
   std::optional<std::string> metric_for_best_model{};     ///< "loss", or a metric of the task; unset: its first
   std::optional<std::int64_t> early_stopping_patience{};  ///< evaluations; needs load_best_model_at_end
-  /// "": start anew; "auto": from the newest checkpoint in output_dir, if there is one; or a checkpoint or run folder.
+  /// "": start anew; "auto": go on with an unfinished run in output_dir, if there is one; "must": with the run there,
+  /// also to train a finished one further; or a checkpoint or run folder.
   std::string resume_from_checkpoint{};
+  /// SIGTERM, SIGINT and SIGUSR1 stop the run after its step: it is saved, and train() throws StoppedBySignal (stop.h).
+  bool stop_on_signals = false;
   bool recompute = false;  ///< gradient checkpointing
   bool dataloader_drop_last = false;
   data::LoadingOptions dataloader{};

@@ -63,7 +63,7 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
       {{"train", good, "--set"}, "--set"},
       {{"train", good, "--set", "train.epochs", "=", "3"}, "write it without spaces: --set train.epochs=VALUE"},
       {{"train", good, "--set", "train.epochs=", "3"}, "write it without spaces: --set train.epochs=3"},
-      {{"train", good, "--resume", "--timeline"}, "--resume --timeline: give auto, a checkpoint or a run folder"},
+      {{"train", good, "--resume", "--timeline"}, "--resume --timeline: give auto, must, a checkpoint or a run folder"},
       {{"eval", "runs/x", "--report", "x.toml"}, "--report x.toml: the name of the file must end in .json"},
       {{"predict", "runs/x"}, "IMAGE is required  (trireme predict --help)"},
       {{"predict", "runs/x", "a.png", "--top", "0"}, "--top 0: must be at least 1 and at most 1000"},

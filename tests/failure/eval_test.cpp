@@ -85,18 +85,18 @@ TEST(Eval, EvaluatesARunFromAnyFolder) {
       eval({drawn.dir(), "--set", "data.name=image_folder", "--set", "data.path=leaves", "--set", "data.images=90"},
            in_folder),
       2, "--set data.images=90: has no effect with name = \"image_folder\"");
-  // The file of a resumed run does not resume it again.
+  // The file of a resumed run goes on with it.
   const auto resumed =
-      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=2"}, in_folder);
+      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "must", "--set", "train.epochs=2"}, in_folder);
   EXPECT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_NE(content_of(run + "/config.toml").find("resume = \"\"\n"), std::string::npos);
+  EXPECT_NE(content_of(run + "/config.toml").find("resume = \"auto\"\n"), std::string::npos);
   EXPECT_NE(content_of(run + "/config.toml").find("path = \"" + folder.path() + "/leaves\"\n"), std::string::npos);
   // When a finished run is extended and then interrupted, its checkpoint has newer weights than model/.
   const auto earlier = score_of({run}, in_root);
   fs::create_directories(folder.path() + "/kept");
   fs::copy(run, folder.path() + "/kept", fs::copy_options::recursive);
   ASSERT_EQ(
-      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=3"}, in_folder)
+      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "must", "--set", "train.epochs=3"}, in_folder)
           .code,
       0);
   for (const auto* part : {"/model", "/summary.json"}) {
@@ -114,11 +114,11 @@ TEST(Eval, EvaluatesARunFromAnyFolder) {
     break;
   }
   expect_refusal(
-      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "auto", "--set", "train.epochs=4"}, in_folder), 7,
+      run_process({TRIREME_COMMAND, "train", "run.toml", "--resume", "must", "--set", "train.epochs=4"}, in_folder), 7,
       "the training data (a digest)");
   // The file in a copied run folder still names the original folder.
   for (const auto* ranks : {"1", "2"})
-    expect_refusal(run_process({TRIREME_COMMAND, "train", folder.path() + "/kept/config.toml", "--resume", "auto",
+    expect_refusal(run_process({TRIREME_COMMAND, "train", folder.path() + "/kept/config.toml", "--resume", "must",
                                 "--ranks", ranks}),
                    2,
                    "this run folder was copied or moved to " + folder.path() +

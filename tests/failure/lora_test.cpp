@@ -119,12 +119,12 @@ TEST_F(Adapting, ResumesInAnotherLayout) {
     ASSERT_EQ(adapt(name, 1, {}).code, 0);
     auto set = layout;
     set.push_back("train.epochs=2");
-    const auto resumed = adapt(name, 2, set, {"--resume", "auto"});
+    const auto resumed = adapt(name, 2, set, {"--resume", "must"});
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_NEAR(json_of(dir(name) + "/summary.json").at("final").at("validation_loss").get<double>(), loss,
                 1e-9 * std::abs(loss))
         << layout[0];
-    expect_refusal(adapt(name, 1, {"train.epochs=3", "lora.alpha=3"}, {"--resume", "auto"}), 7,
+    expect_refusal(adapt(name, 1, {"train.epochs=3", "lora.alpha=3"}, {"--resume", "must"}), 7,
                    "lora.alpha = 3.0 (it was 8.0)");
   }
 }

@@ -202,7 +202,7 @@ TEST(RunResult, TheBestWeightsSurviveAResume) {
   };
   // A checkpoint contains the best weights, so the folder is not needed.
   fs::remove_all(run.dir() + "/model-best");
-  resume(1, "auto");
+  resume(1, "must");
   expect_same(run.dir());
   // The run is resumed into another folder, and from a checkpoint that precedes the best weights.
   resume(2, run.dir() + "/checkpoints/step-00000012", {"run.dir=" + run.folder.path() + "/other"});
@@ -218,7 +218,7 @@ TEST(RunResult, ResumingAFinishedRunChangesNothing) {
   for (const auto* file : {"summary.json", "metrics.jsonl", "config.toml", "model/model.safetensors"})
     before[file] = content_of(run.dir() + "/" + file);
   for (const int ranks : {1, 2}) {
-    const auto again = run.train(ranks, {"--resume", "auto"});
+    const auto again = run.train(ranks, {"--resume", "must"});
     EXPECT_EQ(again.code, 0) << again.err;
     EXPECT_EQ(lines_of(again.out).size(), 1U) << again.out;
     EXPECT_NE(again.out.find("nothing is left to do, all 6 steps are done; raise train.epochs"), std::string::npos)
@@ -228,7 +228,7 @@ TEST(RunResult, ResumingAFinishedRunChangesNothing) {
   // A run that ended between its last checkpoint and its results writes the results when it is resumed.
   fs::remove(run.dir() + "/summary.json");
   fs::remove_all(run.dir() + "/model");
-  const auto rest = run.train(1, {"--resume", "auto"});
+  const auto rest = run.train(1);
   EXPECT_NE(rest.out.find("all 6 steps done; evaluation and export are left"), std::string::npos) << rest.out;
   EXPECT_TRUE(content_of(run.dir() + "/model/model.safetensors") == before["model/model.safetensors"]);
   EXPECT_EQ(metrics_of(run.dir(), "eval", "test").size(), 1U);
@@ -253,7 +253,7 @@ TEST(RunResult, DamagedCheckpointsPreventANewStart) {
   }
   ASSERT_EQ(found.size(), 2U);
   for (const int ranks : {1, 2}) {
-    const auto result = run.train(ranks, {"--resume", "auto"});
+    const auto result = run.train(ranks, {"--resume", "must"});
     for (const auto& file : found) expect_refusal(result, 7, file + " is truncated: 100 bytes");
   }
   EXPECT_FALSE(fs::exists(run.dir() + ".1"));

@@ -222,8 +222,8 @@ TEST(Streams, RanksWithDifferentSettingsAreRefused) {
                  "rank 1 has optimizer.lr = 0.1, but rank 0 does not set it; start all ranks with the same file");
   expect_refusal(first_and_second(with("train.epochs=3"), train), 2, "rank 1 has train.epochs = 1, but rank 0 has 3");
   expect_refusal(first_and_second(with("run.seed=3"), train), 2, "rank 1 does not set run.seed, but rank 0 has 3");
-  expect_refusal(first_and_second(train, {"train", run.config, "--resume", "auto"}), 2,
-                 "rank 1 has a checkpoint to resume = yes, but rank 0 has no");
+  expect_refusal(first_and_second(train, {"train", run.config, "--resume", "must"}), 2,
+                 "rank 1 has run.resume = must, but rank 0 has auto");
   expect_refusal(first_and_second({"train", run.config, "--timeline"}, train), 2,
                  "rank 1 runs train, but rank 0 runs train --timeline");
   expect_refusal(first_and_second(train, with("data.images=90")), 2, "rank 1 has");
@@ -293,7 +293,7 @@ TEST(Streams, CommandLineErrorsHaveOurMessages) {
   for (const auto& [line, says] : {std::pair{train + " --ranks x", "--ranks x: must be an integer"},
                                    {train + " --ranks", "--ranks needs a value"},
                                    {train + " --ranks 2 --ranks 3", "--ranks is given more than once"},
-                                   {train + " --resume ''", "give auto, a checkpoint or a run folder"},
+                                   {train + " --resume ''", "give auto, must, a checkpoint or a run folder"},
                                    {command + " --set train.epochs=1 train x", "--set stands before the command"},
                                    {command + " eval x --set optimizer.lr=3", "has no effect in an evaluation"},
                                    {command + " eval x --set lora.weights=y", "has no effect in an evaluation"},

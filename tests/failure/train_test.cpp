@@ -31,7 +31,7 @@ TEST(Train, GoodRunWritesItsFolder) {
   EXPECT_NE(evaluated.out.find("accuracy"), std::string::npos) << evaluated.out;
   EXPECT_EQ(run_process({TRIREME_COMMAND, "eval", run.dir()}).out, evaluated.out);
 
-  const auto again = run.train(2, {"--resume", "auto"});
+  const auto again = run.train(2, {"--resume", "must"});
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_NE(again.out.find("steps are done; raise train.epochs"), std::string::npos) << again.out;
 }
@@ -63,12 +63,13 @@ TEST(Train, KeepsItsWeightsWhenATestImageIsBad) {
   const SmallRun run(leaves.section());
   const auto result = run.train(2);
   expect_refusal(result, 3, leaves.victim);
-  EXPECT_NE(result.err.find("The training is complete, and its weights are in " + run.dir() + "/model; with --resume"),
-            std::string::npos)
+  EXPECT_NE(
+      result.err.find("The training is complete, and its weights are in " + run.dir() + "/model; the same command"),
+      std::string::npos)
       << result.err;
   EXPECT_TRUE(fs::exists(run.dir() + "/model/model.safetensors"));
   fs::remove(leaves.victim);
-  const auto rest = run.train(2, {"--resume", "auto"});
+  const auto rest = run.train(2);
   EXPECT_EQ(rest.code, 0) << rest.err;
   EXPECT_NE(rest.out.find("all 6 steps done"), std::string::npos) << rest.out;
 }
@@ -283,6 +284,8 @@ TEST(Train, StopsOnCtrlC) {
                                   }});
     expect_refusal(result, 128 + signal, "stopped by signal " + std::to_string(signal) + " (");
     run.expect_all_gone();
+    EXPECT_EQ(result.out.find("saved in") != std::string::npos, signal != SIGHUP) << result.out;
+    EXPECT_FALSE(fs::exists(run.dir() + "/summary.json"));
     fs::remove_all(run.dir());
   }
 }

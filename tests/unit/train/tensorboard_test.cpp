@@ -207,7 +207,7 @@ TEST(TensorBoard, HasARunsNumbersAndDropsRepeatedStepsOfAResumedOne) {
 
   // The name has the time in seconds, so the resumed run's file must be another one.
   fs::rename(*first.begin(), board + "/events.out.tfevents.0000000001.earlier.1.0");
-  train_in(dir, "run.resume=auto");
+  train_in(dir, "run.resume=must");
   const auto both = files_in(board);
   ASSERT_EQ(both.size(), 2U);
   const auto resumed = events_in(*both.rbegin());

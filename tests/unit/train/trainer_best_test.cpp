@@ -43,7 +43,7 @@ struct Scored {
     arguments.load_best_model_at_end = keeps_best;
     arguments.metric_for_best_model = "score";
     arguments.early_stopping_patience = patience;
-    arguments.resume_from_checkpoint = "auto";
+    arguments.resume_from_checkpoint = std::filesystem::exists(dir) ? "must" : "";
     const auto scores = std::make_shared<Scores>(by_epoch);
     auto inputs = program.inputs({events, scores});
     inputs.test = program.data.test;

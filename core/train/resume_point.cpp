@@ -1,0 +1,130 @@
+#include "core/train/resume_point.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/train_state.h"
+#include "core/train/run_folder.h"
+#include "core/train/same_training.h"
+#include "core/train/summary.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::Verify;
+
+/// The summary in a run's folder; null when it has none.
+nlohmann::json summary_in(const std::string& run_dir) {
+  std::error_code none;
+  const auto path = (fs::path(run_dir) / "summary.json").string();
+  if (!fs::exists(path, none)) return nullptr;
+  auto summary = nlohmann::json::parse(checkpoint::read_file(path), nullptr, /*allow_exceptions=*/false);
+  return summary.is_object() ? summary : nullptr;
+}
+
+/// The step at which the results in a run's folder were written; -1: there are none.
+std::int64_t summarised_step(const nlohmann::json& summary) {
+  return summary.is_object() ? summary.value("steps", std::int64_t{-1}) : -1;
+}
+
+/// A message that the run is complete and its results are in the folder; "" when anything is missing.
+std::string nothing_left(const Prepared& p, const checkpoint::Checkpoint& stored) {
+  const auto& at = stored.record().progress;
+  const auto& dir = p.config.run.dir;
+  if (!is_checkpoint_of(dir, stored.folder()) ||
+      !(at.global_step >= p.total_steps || at.epoch >= p.config.train.epochs))
+    return "";
+  if (summarised_step(summary_in(dir)) != at.global_step) return "";
+  return fmt::format("resume    from {}: nothing is left to do, {}; raise train.epochs (or max_steps) to train further",
+                     stored.folder(),
+                     at.global_step == 1 ? "its one step is done"
+                                         : fmt::format("all {} steps are done", text::thousands(at.global_step)));
+}
+
+bool is_run_folder(const std::string& path) {
+  std::error_code none;
+  const auto is_there = [&](const char* name) { return fs::exists(fs::path(path) / name, none); };
+  return is_there("checkpoints") || (is_there("config.toml") && !is_there("manifest.json"));
+}
+
+/// The newest checkpoint whose manifest fits its files' sizes; "" when there is none, or all are damaged.
+std::string newest_by_size(const std::string& run_dir) {
+  for (const auto& folder : checkpoint::complete_checkpoints(run_dir)) {
+    try {
+      return checkpoint::Checkpoint(folder, Verify::sizes).folder();
+    } catch (const CheckpointError&) {
+      continue;  // the rank that resumes says what is wrong with it
+    }
+  }
+  return "";
+}
+
+/// The checkpoint that a name in run.resume leads to. @throws CheckpointError when there is none
+std::string named_checkpoint(const std::string& name, const Log& log, Verify how) {
+  if (!is_run_folder(name)) return checkpoint::Checkpoint(name, how).folder();
+  const auto newest = how == Verify::sizes ? newest_by_size(name) : checkpoint::latest_checkpoint(name, log);
+  if (newest.empty() && checkpoint::complete_checkpoints(name).empty())
+    throw CheckpointError(fmt::format("{}: this run has no complete checkpoint", name));
+  return newest;
+}
+
+/// Decides for the run in run.dir. @throws CheckpointError
+ResumePoint own_point(const Prepared& p, Verify how) {
+  const auto& dir = p.config.run.dir;
+  const bool must = p.config.run.resume == kResumeMust;
+  ResumePoint point;
+  if (!must && is_finished(dir)) {
+    point.earlier = ResumePoint::Earlier::finished;
+    return point;
+  }
+  point.from = how == Verify::sizes ? newest_by_size(dir) : checkpoint::latest_checkpoint(dir, p.log);
+  if (!point.from.empty() || !checkpoint::complete_checkpoints(dir).empty()) return point;
+  if (must)
+    throw CheckpointError(fmt::format(
+        "run.resume = \"must\": {} has no checkpoint to go on from; check run.dir, or start a new run with --resume "
+        "auto",
+        dir));
+  point.earlier = ResumePoint::Earlier::without_checkpoint;
+  return point;
+}
+
+ResumePoint point_of(const Prepared& p, const std::string& config_toml, Verify how) {
+  const auto& resume = p.config.run.resume;
+  if (resume == kResumeNever) return {};
+  const bool own = resume == kResumeAuto || resume == kResumeMust;
+  auto point = own ? own_point(p, how) : ResumePoint{.from = named_checkpoint(resume, p.log, how)};
+  if (point.from.empty()) return point;
+  const checkpoint::Checkpoint stored(point.from, Verify::sizes);  // its bytes are verified
+  if (const auto changed = check_same_training(p, config_toml, stored); !changed.empty())
+    point.notes.push_back(fmt::format("changed   {}", text::join(changed)));
+  point.done = nothing_left(p, stored);
+  return point;
+}
+
+}  // namespace
+
+bool is_finished(const std::string& run_dir) {
+  const auto summary = summary_in(run_dir);
+  if (!summary.is_object()) return false;
+  // Older versions did not record it.
+  if (!summary.value("finished", RunResult::was_finished(summary.value("stopped_by", "")))) return false;
+  // A run that was trained further has later checkpoints than results.
+  const auto checkpoints = checkpoint::complete_checkpoints(run_dir);
+  return checkpoints.empty() || checkpoint::step_of_folder(checkpoints.front()) <= summarised_step(summary);
+}
+
+ResumePoint find_resume_point(const Prepared& p, const std::string& config_toml) {
+  return point_of(p, config_toml, Verify::content);
+}
+
+void check_resume_point(const Prepared& p, const std::string& config_toml) {
+  (void)point_of(p, config_toml, Verify::sizes);
+}
+
+}  // namespace trireme::train

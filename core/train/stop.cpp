@@ -1,0 +1,57 @@
+#include "core/train/stop.h"
+
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+namespace trireme::train {
+
+StoppedBySignal::StoppedBySignal(int number, std::string saved)
+    : std::runtime_error(fmt::format("stopped by signal {} ({})", number, strsignal(number))),
+      signal_(number),
+      saved_(std::move(saved)) {}
+
+std::size_t answer_lag(c10::Device device) { return device.is_cpu() ? 0 : Readback::kLag; }
+
+bool Agreement::any(bool mine) {
+  auto answer = at::full({}, mine ? 1 : 0, at::TensorOptions(at::kInt).device(world_.device()));
+  world_.group().all_reduce(answer, comm::ReduceOp::max);
+  answers_.add({answer}, [this, call = calls_](const std::vector<double>& value) {
+    if (value[0] != 0 && !first_yes_) first_yes_ = call;
+  });
+  // Some ranks may have read more answers already, but none fewer: only answers that all ranks have read count.
+  answers_.drain_to(lag_);
+  const auto call = calls_++;
+  return first_yes_ && *first_yes_ + lag_ <= call;
+}
+
+StopOnRequest::StopOnRequest(std::optional<double> max_seconds, bool on_signals, unsigned grace_seconds)
+    : max_seconds_(max_seconds), on_signals_(on_signals), grace_(grace_seconds) {}
+
+void StopOnRequest::on_start(RunContext& /*run*/) {
+  if (on_signals_) signals_.emplace(grace_);
+  begin_ = Clock::now();
+}
+
+void StopOnRequest::on_step_begin(RunContext& run) {
+  const bool over = max_seconds_ && std::chrono::duration<double>(Clock::now() - begin_).count() >= *max_seconds_;
+  run.booster.ask_to_stop(
+      {.by_signal = on_signals_ && StopSignals::received() != 0, .by_time = over && run.world.rank() == 0});
+}
+
+void StopOnRequest::on_step_end(RunContext& run, const StepEnd& step) {
+  answers_.add({step.step.stop[0], step.step.stop[1]}, [this, number = step_](const std::vector<double>& asked) {
+    if (asked_at_ >= 0 || (asked[0] == 0 && asked[1] == 0)) return;
+    asked_at_ = number;
+    asked_by_ = asked[0] != 0 ? kBySignal : kMaxSeconds;
+  });
+  const auto lag = answer_lag(run.world.device());
+  answers_.drain_to(lag);  // as far as the loop's own readback: other ranks have read no fewer
+  const auto number = step_++;
+  if (run.stopped_by.empty() && asked_at_ >= 0 && asked_at_ + static_cast<std::int64_t>(lag) <= number)
+    run.stopped_by = asked_by_;
+}
+
+}  // namespace trireme::train

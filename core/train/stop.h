@@ -1,0 +1,85 @@
+// Stops a run from outside its loop: by a signal or after train.max_seconds. Every rank stops after the same step.
+//
+// In training, a rank's request travels with the loss, in the reduction that every step makes (Booster::ask_to_stop()),
+// and the answer is read when the step's numbers are on the host, so that neither costs a message or a wait. Elsewhere,
+// where no step is made, Agreement asks all ranks.
+//
+// A signal stops the run at the end of the step, or within an evaluation, which a resumed run then makes; the run is
+// saved and StoppedBySignal thrown. After train.max_seconds the run is evaluated and exported like a finished one.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "core/comm/world.h"
+#include "core/train/callback.h"
+#include "core/train/readback.h"
+#include "core/train/stop_signals.h"
+
+namespace trireme::train {
+
+inline constexpr const char* kMaxSeconds = "train.max_seconds";
+
+/// Thrown by Trainer::train() on every rank when a signal has stopped the run, after it was saved.
+class StoppedBySignal : public std::runtime_error {
+ public:
+  /// `saved`: the checkpoint that the run goes on from, or "" when it has none.
+  StoppedBySignal(int number, std::string saved);
+  [[nodiscard]] int signal() const { return signal_; }
+  [[nodiscard]] const std::string& saved() const { return saved_; }
+
+ private:
+  int signal_;
+  std::string saved_;
+};
+
+/// Ends an evaluation on every rank, because a rank got a signal.
+struct EvaluationStopped {};
+
+/// The number of steps after which an answer counts that was given in a step: 0 on CPU ranks, where the answer is
+/// available at once. On a GPU the host may be ahead of it by as many steps.
+std::size_t answer_lag(c10::Device device);
+
+/// Whether any rank says yes, with the same answer on every rank.
+class Agreement {
+ public:
+  explicit Agreement(comm::World& world) : world_(world), lag_(answer_lag(world.device())) {}
+  /// Call it on every rank equally often. True from `lag` calls after the first call in which a rank said yes.
+  bool any(bool mine);
+
+ private:
+  comm::World& world_;
+  std::size_t lag_;
+  std::size_t calls_ = 0;
+  std::optional<std::size_t> first_yes_;
+  Readback answers_;
+};
+
+/// Sets RunContext::stopped_by after the step in which a rank got a signal (kBySignal), or rank 0's clock passed the
+/// limit (kMaxSeconds).
+class StopOnRequest final : public RunCallback {
+ public:
+  static constexpr const char* kBySignal = "a signal";
+  /// `max_seconds`: unset for no limit. `on_signals`: StopSignals are caught from on_start() on; `grace_seconds` is
+  /// theirs.
+  StopOnRequest(std::optional<double> max_seconds, bool on_signals, unsigned grace_seconds);
+  void on_start(RunContext& run) override;
+  void on_step_begin(RunContext& run) override;
+  void on_step_end(RunContext& run, const StepEnd& step) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::optional<double> max_seconds_;
+  bool on_signals_;
+  unsigned grace_;
+  std::optional<StopSignals> signals_;
+  Clock::time_point begin_;
+  std::int64_t step_ = 0, asked_at_ = -1;  ///< in steps since the start; -1: nobody has asked
+  std::string asked_by_;
+  Readback answers_;
+};
+
+}  // namespace trireme::train

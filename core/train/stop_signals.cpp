@@ -1,0 +1,70 @@
+#include "core/train/stop_signals.h"
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <ctime>
+#include <string>
+
+namespace trireme::train {
+namespace {
+
+// A handler can only use static variables, and call what is async-signal-safe.
+volatile sig_atomic_t first_signal = 0;
+volatile sig_atomic_t grace = 0;  // seconds
+timespec first_time{};
+std::string late_text;
+
+double seconds_since_first() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec - first_time.tv_sec) +
+         1e-9 * static_cast<double>(now.tv_nsec - first_time.tv_nsec);
+}
+
+void on_stop_signal(int number) {
+  if (first_signal == 0) {
+    clock_gettime(CLOCK_MONOTONIC, &first_time);
+    first_signal = number;
+    if (grace > 0) alarm(static_cast<unsigned>(grace));
+  } else if (seconds_since_first() > 1) {
+    _exit(128 + number);
+  }
+}
+
+void on_grace_over(int) {
+  (void)!write(STDERR_FILENO, late_text.data(), late_text.size());
+  _exit(128 + first_signal);
+}
+
+void handle(int number, void (*handler)(int), struct sigaction& before) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigaction(number, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup, or a shell's background job
+}
+
+}  // namespace
+
+StopSignals::StopSignals(unsigned grace_seconds) {
+  first_signal = 0;
+  grace = static_cast<sig_atomic_t>(grace_seconds);
+  late_text =
+      "trireme: the run could not be stopped and saved within run.stop_grace_s = " + std::to_string(grace_seconds) +
+      "; the newest checkpoint is an earlier one\n";
+  std::size_t i = 0;
+  for (const int number : kSignals) handle(number, on_stop_signal, before_[i++]);
+  handle(SIGALRM, on_grace_over, before_[i]);
+}
+
+StopSignals::~StopSignals() {
+  alarm(0);
+  std::size_t i = 0;
+  for (const int number : kSignals) sigaction(number, &before_[i++], nullptr);
+  sigaction(SIGALRM, &before_[i], nullptr);
+}
+
+int StopSignals::received() { return first_signal; }
+
+}  // namespace trireme::train

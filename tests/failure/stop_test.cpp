@@ -1,0 +1,97 @@
+// A training that a signal stops at any moment is saved, and the same command gives the result of one that was never
+// stopped, however its ranks were started. TRIREME_TEST_REPEAT: how often each way is tried (1).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "tests/failure/metrics.h"
+#include "tests/failure/small_run.h"
+
+namespace trireme::tests {
+namespace {
+
+constexpr const char* kSteps = "epochs = 40\nglobal_batch = 8\neval_every = 4\nmax_norm = 1.0\n";  // 240 steps
+
+struct Start {
+  const char* what;
+  int ranks;
+  std::vector<std::string> before, after;  ///< of the command's own words
+};
+
+ProcessResult start(const SmallRun& run, const Start& how, const ProcessOptions& options = {}) {
+  std::vector<std::string> words;
+  if (!how.before.empty()) words.emplace_back(TRIREME_COMMAND);
+  words.insert(words.end(), how.before.begin(), how.before.end());
+  words.insert(words.end(), {TRIREME_COMMAND, "train", run.config});
+  words.insert(words.end(), how.after.begin(), how.after.end());
+  return run_process(words, options);
+}
+
+std::string weights_of(const SmallRun& run) { return content_of(run.dir() + "/model/model.safetensors"); }
+
+TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
+  const Start starts[] = {
+      {"one process", 1, {}, {}},
+      {"mpirun", 2, {}, {"--ranks", "2"}},
+      {"mpirun, a pipeline", 2, {}, {"--ranks", "2", "--set", "parallel.pp=2", "--set", "train.micro_batch=2"}},
+      {"our launcher", 2, {"launch", "-n", "2"}, {"--set", "parallel.plugin=low_level_zero"}},
+  };
+  const char* wanted = std::getenv("TRIREME_TEST_REPEAT");
+  const int repeats = wanted == nullptr ? 1 : std::atoi(wanted);
+  std::mt19937 random(1);
+  int stops = 0, turns = 0;
+  for (const auto& how : starts) {
+    const SmallRun straight(kLeaves, kSteps);
+    ASSERT_EQ(start(straight, how).code, 0) << how.what;
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      const SmallRun run(kLeaves, kSteps);
+      const int signal = std::vector{SIGTERM, SIGINT, SIGUSR1}[static_cast<std::size_t>(turns++) % 3];
+      const auto delay = std::chrono::milliseconds(random() % 500);
+      const auto stopped = start(run, how, {.meanwhile = [&](pid_t front) {
+                                   run.wait_for_steps();
+                                   std::this_thread::sleep_for(delay);
+                                   kill(front, signal);
+                                 }});
+      if (stopped.code != 0) {  // else it was at its end
+        ++stops;
+        expect_refusal(stopped, 128 + signal, "stopped by signal " + std::to_string(signal) + " (");
+        EXPECT_NE(stopped.out.find("saved in " + run.dir() + "/checkpoints/"), std::string::npos)
+            << how.what << stopped.out;
+        run.expect_all_gone();
+        const auto rest = start(run, how);
+        EXPECT_EQ(rest.code, 0) << how.what << rest.err;
+        EXPECT_NE(rest.out.find("resume    from "), std::string::npos) << rest.out;
+      }
+      EXPECT_TRUE(weights_of(run) == weights_of(straight)) << how.what << ", after " << delay.count() << " ms";
+    }
+  }
+  EXPECT_GE(2 * stops, turns) << "too few were stopped";
+  RecordProperty("stops", stops);
+}
+
+std::vector<pid_t> ranks_of(const SmallRun& run) {
+  std::vector<pid_t> ranks;
+  for (const pid_t id : processes_with(run.config))
+    if (content_of("/proc/" + std::to_string(id) + "/comm") == "trireme-worker\n") ranks.push_back(id);
+  return ranks;
+}
+
+// A second signal ends ranks that cannot stop by themselves.
+TEST(Stop, ASecondSignalEndsTheRunAtOnce) {
+  const std::string slow = "epochs = 100000\nglobal_batch = 8\n";
+  const SmallRun run(kLeaves, slow);
+  const auto result = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+                                  run.wait_for_steps();
+                                  for (const pid_t rank : ranks_of(run)) kill(rank, SIGSTOP);
+                                  kill(front, SIGTERM);
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+                                  kill(front, SIGTERM);
+                                }});
+  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
+  EXPECT_NE(result.err.find("stopped by signal 15"), std::string::npos) << result.err;
+  run.expect_all_gone();
+}
+
+}  // namespace
+}  // namespace trireme::tests
