@@ -16,10 +16,10 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr std::int64_t kChunk = std::int64_t{1} << 20;  ///< elements that are converted to double at a time
+constexpr std::int64_t kElementsAtOnce = std::int64_t{1} << 20;  ///< elements that are converted to double at a time
 
 at::Tensor chunk_of(const at::Tensor& flat, std::int64_t begin) {
-  return flat.narrow(0, begin, std::min(kChunk, flat.numel() - begin)).to(at::kDouble);
+  return flat.narrow(0, begin, std::min(kElementsAtOnce, flat.numel() - begin)).to(at::kDouble);
 }
 
 bool equal_bits(const at::Tensor& a, const at::Tensor& b) {
@@ -30,7 +30,7 @@ bool equal_bits(const at::Tensor& a, const at::Tensor& b) {
 /// Adds the values' differences. The tensors have the same shape and are contiguous.
 void measure(const at::Tensor& a, const at::Tensor& b, TensorDifference& out) {
   const auto flat_a = a.view(-1), flat_b = b.view(-1);
-  for (std::int64_t begin = 0; begin < flat_a.numel(); begin += kChunk) {
+  for (std::int64_t begin = 0; begin < flat_a.numel(); begin += kElementsAtOnce) {
     const auto x = chunk_of(flat_a, begin), y = chunk_of(flat_b, begin);
     const auto same = (x == y).logical_or(at::isnan(x).logical_and(at::isnan(y)));
     const auto count = same.numel() - same.sum().item<std::int64_t>();
@@ -57,7 +57,7 @@ TensorStats stats_of(const at::Tensor& values) {
   const auto flat = values.contiguous().view(-1);
   double sum = 0;
   std::int64_t count = 0;
-  for (std::int64_t begin = 0; begin < flat.numel(); begin += kChunk) {
+  for (std::int64_t begin = 0; begin < flat.numel(); begin += kElementsAtOnce) {
     const auto chunk = chunk_of(flat, begin);
     const auto finite = chunk.masked_select(at::isfinite(chunk));
     out.nonfinite += chunk.numel() - finite.numel();

@@ -35,7 +35,7 @@ constexpr const char* kLoraB = ".lora_B.weight";
 
 /// The value of a key of the resolved configuration, if it has the type.
 template <class T>
-std::optional<T> value_of(const config::Table& root, const char* section, const char* key) {
+std::optional<T> key_of(const config::Table& root, const char* section, const char* key) {
   const auto* table = root.table(section);
   const auto* entry = table == nullptr ? nullptr : table->find(key);
   const auto* value = entry == nullptr ? nullptr : std::get_if<T>(&entry->value);
@@ -44,15 +44,15 @@ std::optional<T> value_of(const config::Table& root, const char* section, const 
 
 /// Where TOML may have an integer in place of a number.
 std::optional<double> number_of(const config::Table& root, const char* section, const char* key) {
-  if (const auto whole = value_of<std::int64_t>(root, section, key)) return static_cast<double>(*whole);
-  return value_of<double>(root, section, key);
+  if (const auto whole = key_of<std::int64_t>(root, section, key)) return static_cast<double>(*whole);
+  return key_of<double>(root, section, key);
 }
 
 checkpoint::ExportFormat format_of(const config::Table& root, const CheckpointExportOptions& options) {
   checkpoint::ExportFormat format;
   format.shard_mb =
-      options.shard_mb ? *options.shard_mb : value_of<std::int64_t>(root, "run", "export_shard_mb").value_or(0);
-  const auto dtype = options.dtype ? options.dtype : value_of<std::string>(root, "run", "export_dtype");
+      options.shard_mb ? *options.shard_mb : key_of<std::int64_t>(root, "run", "export_shard_mb").value_or(0);
+  const auto dtype = options.dtype ? options.dtype : key_of<std::string>(root, "run", "export_dtype");
   if (dtype) format.dtype = Precision::pure(*dtype).parameters;
   return format;
 }
@@ -171,8 +171,12 @@ CheckpointExport export_checkpoint(const std::string& checkpoint_folder, const s
   const at::NoGradGuard no_grad;
   const auto manifest =
       checkpoint::verified_manifest(checkpoint_folder, checkpoint::Verify::sizes, checkpoint::Use::weights);
-  const auto record = checkpoint::read_record(checkpoint_folder);
-  const auto root = config::parse_text(record.config, (fs::path(checkpoint_folder) / checkpoint::kConfig).string());
+  const auto config_file = (fs::path(checkpoint_folder) / checkpoint::kConfig).string();
+  if (const auto problem =
+          checkpoint::file_problem(config_file, manifest.files.at(checkpoint::kConfig), checkpoint::Verify::content);
+      !problem.empty())
+    throw CheckpointError(problem);
+  const auto root = config::parse_text(checkpoint::read_file(config_file), config_file);
   auto format = format_of(root, options);
   const auto scale = adapter_scale(root, checkpoint_folder, options.merge);
   const auto texts = texts_of(checkpoint_folder, manifest, format.dtype);
@@ -181,7 +185,7 @@ CheckpointExport export_checkpoint(const std::string& checkpoint_folder, const s
   static_cast<void>(checkpoint::verify_checkpoint_weights(checkpoint_folder, checkpoint::Verify::content));
   // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
   if (scale && !format.dtype)
-    format.dtype = Precision::parse(value_of<std::string>(root, "train", "precision").value_or("fp32")).parameters;
+    format.dtype = Precision::parse(key_of<std::string>(root, "train", "precision").value_or("fp32")).parameters;
   Source source(checkpoint_folder, manifest, format);
   if (scale) source.merge(*scale);
   const auto& entries = source.entries();

@@ -124,6 +124,18 @@ TEST(CheckpointCommands, ExportWhatTheRunsExport) {
   }
 }
 
+TEST(CheckpointCommands, ReadFormat1) {
+  const TemporaryFolder folder;
+  const std::string old = TRIREME_SOURCE_DIR "/tests/golden/checkpoint_format_1";
+  for (const CheckpointArguments& use : {CheckpointArguments{"verify", old},
+                                         {"inspect", old, "--tensors"},
+                                         {"export", old, "--to", folder.path() + "/out"},
+                                         {"diff", folder.path() + "/out", old + "/average.safetensors"}}) {
+    const auto result = checkpoint(use);
+    EXPECT_EQ(result.code, 0) << use[0] << "\n" << result.err << result.out;
+  }
+}
+
 TEST(CheckpointCommands, MergeAdaptersOnlyWhenAsked) {
   for (const bool transposed : {false, true}) {
     const TemporaryFolder folder;
@@ -198,6 +210,10 @@ TEST(CheckpointCommands, ListInspectAndVerify) {
   EXPECT_EQ(nlohmann::json::parse(rows.out).at(0).at("weights_intact"), false);
   expect_only_refusal(checkpoint({"export", run.first(), "--to", run.folder.path() + "/out"}), 7,
                       file + " is damaged: CRC-32 ");
+  const auto config = run.last() + "/config.toml";
+  damage(config);
+  expect_only_refusal(checkpoint({"export", run.last(), "--to", run.folder.path() + "/out"}), 7,
+                      config + " is damaged: CRC-32 ");
   EXPECT_FALSE(fs::exists(run.folder.path() + "/out"));
 }
 
