@@ -74,6 +74,33 @@ struct ConfigCommand {
   bool markdown = false;  ///< print docs/config.md to standard output
 };
 struct EnvCommand {};
+// `trireme checkpoint ...`. `path`: a checkpoint, or a run for its newest one.
+struct CheckpointListCommand {
+  std::string run;
+  bool json = false;
+};
+struct CheckpointInspectCommand {
+  std::string path;
+  bool tensors = false, json = false;
+};
+struct CheckpointVerifyCommand {
+  std::string path;  ///< a run stands for all of its checkpoints
+  bool json = false;
+};
+struct CheckpointExportCommand {
+  std::string path, to;
+  std::optional<std::string> dtype;      ///< unset: that of the run's own export
+  std::optional<std::int64_t> shard_mb;  ///< unset: that of the run's own export
+  bool merge = false;
+};
+struct CheckpointDiffCommand {
+  std::string first, second;
+  bool all = false, weights = false, json = false;
+};
+struct InspectCommand {
+  std::string path;
+  bool stats = false, json = false;
+};
 /// Only the front executes it.
 struct LaunchCommand {
   std::optional<std::int64_t> ranks;
@@ -87,9 +114,10 @@ struct Answer {
   std::string text;
 };
 
-using Command =
-    std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
-                 CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand, LaunchCommand>;
+using Command = std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand,
+                             RecordCommand, CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand,
+                             CheckpointListCommand, CheckpointInspectCommand, CheckpointVerifyCommand,
+                             CheckpointExportCommand, CheckpointDiffCommand, InspectCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

@@ -159,6 +159,69 @@ void add_config(CLI::App& app, Parsed& out) {
   command.add_flag("--markdown", out.config.markdown)->group("");
 }
 
+constexpr const char* kCheckpointHelp = "A checkpoint's folder, or a run's folder for its newest checkpoint";
+constexpr const char* kJsonHelp = "Print JSON";
+
+void add_checkpoint(CLI::App& app, Parsed& out) {
+  auto& checkpoint = *app.add_subcommand("checkpoint", "List, inspect, verify, export and compare checkpoints");
+  checkpoint.require_subcommand(1);
+  auto& list = *checkpoint.add_subcommand("ls", "List the checkpoints of a run, the newest first");
+  list.add_option("RUN", out.list.run, "The run's folder")->type_name("")->required();
+  list.add_flag("--json", out.list.json, kJsonHelp);
+
+  auto& inspect = *checkpoint.add_subcommand("inspect", "Print what a checkpoint holds");
+  inspect.add_option("CHECKPOINT", out.inspect_checkpoint.path, kCheckpointHelp)->type_name("")->required();
+  inspect.add_flag("--tensors", out.inspect_checkpoint.tensors, "Also every tensor, with the files of its slices");
+  inspect.add_flag("--json", out.inspect_checkpoint.json, kJsonHelp);
+
+  auto& verify = *checkpoint.add_subcommand("verify", "Read every byte and compare it with the checksums");
+  verify
+      .add_option("CHECKPOINT", out.verify_checkpoint.path,
+                  "A checkpoint's folder, or a run's folder for all of its checkpoints")
+      ->type_name("")
+      ->required();
+  verify.add_flag("--json", out.verify_checkpoint.json, kJsonHelp);
+
+  auto& exported = *checkpoint.add_subcommand("export", "Write a checkpoint's weights in Hugging Face's layout");
+  exported.add_option("CHECKPOINT", out.export_checkpoint.path, kCheckpointHelp)->type_name("")->required();
+  exported.add_option("--to", out.export_checkpoint.to, "The folder: a new one, or one with an earlier export")
+      ->type_name("FOLDER")
+      ->required();
+  exported
+      .add_option("--dtype", out.export_checkpoint.dtype,
+                  "Data type of the weights: fp32, bf16 or fp16; default: the run's run.export_dtype, else as they are")
+      ->type_name("TYPE");
+  exported
+      .add_option("--shard-mb", out.export_checkpoint.shard_mb,
+                  "Largest size in MiB of a file of tensors; 0: one file; default: the run's run.export_shard_mb")
+      ->type_name("N");
+  exported.add_flag("--merge", out.export_checkpoint.merge,
+                    "Of a run with adapters: export the model with the adapters merged into its weights");
+
+  auto& diff = *checkpoint.add_subcommand("diff", "Compare the tensors of two checkpoints, runs, models or files");
+  diff.add_option("A", out.diff.first, "A checkpoint, a run, or weights in Hugging Face's layout")
+      ->type_name("")
+      ->required();
+  diff.add_option("B", out.diff.second, "What to compare it with")->type_name("")->required();
+  diff.add_flag("--all", out.diff.all, "Print all differences, not only the 20 largest");
+  diff.add_flag(
+      "--weights", out.diff.weights,
+      "Of two checkpoints compare only the weights that an evaluation reads (their average, if there is one)");
+  diff.add_flag("--json", out.diff.json, kJsonHelp);
+}
+
+void add_inspect(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("inspect", "Print the tensors of a file or folder of weights");
+  command
+      .add_option("FILE", out.inspect.path,
+                  "A safetensors file, a PyTorch state dict, an index of several files, or a folder with one of these")
+      ->type_name("")
+      ->required();
+  command.add_flag("--stats", out.inspect.stats,
+                   "Also read the values: smallest, largest, mean, and how many are not finite");
+  command.add_flag("--json", out.inspect.json, kJsonHelp);
+}
+
 /// The usage of a command whose last arguments belong to another program; command_line.cpp takes them out.
 class LaunchFormatter : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string name) const override {
@@ -204,6 +267,8 @@ void add_commands(CLI::App& app, Parsed& out) {
   add_verify(app, out);
   add_record(app, out);
   add_check(app, out);
+  add_checkpoint(app, out);
+  add_inspect(app, out);
   add_data(app, out);
   app.add_subcommand("plugins", "List the plugins and their options")
       ->add_option("PLUGIN", out.plugins.plugins, "The name of a plugin, or the path of a .so; default: all plugins")

@@ -1,4 +1,4 @@
-// The options of the commands with their help texts, as CLI11 reads them. Rules about values are in command_line.cpp.
+// The options of the commands with their help texts, as CLI11 reads them. Rules about values are in command_rules.cpp.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -23,6 +23,12 @@ struct Parsed {
   LeavesCommand leaves;
   PluginsCommand plugins;
   ConfigCommand config;
+  CheckpointListCommand list;
+  CheckpointInspectCommand inspect_checkpoint;
+  CheckpointVerifyCommand verify_checkpoint;
+  CheckpointExportCommand export_checkpoint;
+  CheckpointDiffCommand diff;
+  InspectCommand inspect;
   LaunchCommand launch;
 };
 

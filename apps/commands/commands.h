@@ -5,6 +5,9 @@
 
 namespace trireme::apps {
 
+/// The exit code of `checkpoint diff` when it finds a difference.
+inline constexpr int kDiffers = 8;
+
 int run(const TrainCommand& command);
 int run(const EvalCommand& command);
 int run(const PredictCommand& command);
@@ -15,5 +18,11 @@ int run(const LeavesCommand& command);
 int run(const PluginsCommand& command);
 int run(const ConfigCommand& command);
 int run(const EnvCommand& command);
+int run(const CheckpointListCommand& command);
+int run(const CheckpointInspectCommand& command);
+int run(const CheckpointVerifyCommand& command);
+int run(const CheckpointExportCommand& command);
+int run(const CheckpointDiffCommand& command);
+int run(const InspectCommand& command);
 
 }  // namespace trireme::apps

@@ -63,7 +63,7 @@ void show_checkpoint(const EvalCommand& command, int rank) {
   const auto stored =
       open_checkpoint(command.weights, rank == 0 ? checkpoint::Verify::content : checkpoint::Verify::sizes);
   if (rank != 0) return;
-  const auto& at = stored.record().progress;
+  const auto& at = stored.progress;
   put(fmt::format("weights   {}: epoch {}, after {}\n", command.weights,
                   at.step_in_epoch == 0 ? at.epoch : at.epoch + 1, text::quantity(at.global_step, "step")));
 }

@@ -9,9 +9,9 @@
 
 namespace trireme::apps {
 
-checkpoint::Checkpoint open_checkpoint(const std::string& folder, checkpoint::Verify how) {
+checkpoint::TrainRecord open_checkpoint(const std::string& folder, checkpoint::Verify how) {
   try {
-    return checkpoint::Checkpoint(folder, how);
+    return checkpoint::verify_checkpoint_weights(folder, how);
   } catch (const CheckpointError& error) {
     throw CheckpointError(fmt::format("{}; name another checkpoint of the run", error.what()));
   }

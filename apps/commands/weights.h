@@ -10,8 +10,8 @@
 
 namespace trireme::apps {
 
-/// Verifies and opens a checkpoint. @throws CheckpointError
-checkpoint::Checkpoint open_checkpoint(const std::string& folder, checkpoint::Verify how);
+/// Verifies what an evaluation reads of a checkpoint: not its optimizer's files. @throws CheckpointError
+checkpoint::TrainRecord open_checkpoint(const std::string& folder, checkpoint::Verify how);
 
 /// Removes the layout of the training, which was for its ranks; weights do not depend on it.
 void drop_layout(config::Table& root);

@@ -119,8 +119,8 @@ class Booster {
   std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data, std::int64_t batch) const;
 
   /// Writes everything that the run needs to resume as DIR/checkpoints/step-N, and keeps the newest `keep` checkpoints
-  /// there. Collective. Returns the folder. @throws CheckpointError, as checkpoint::save_checkpoint()
-  /// does
+  /// there. Collective; each rank writes its slices, and rank 0 the rest, so DIR must be on a file system that all
+  /// ranks share. Returns the folder. @throws CheckpointError, as checkpoint::save_checkpoint() does
   std::string save(Boosted& run, const std::string& dir, std::int64_t keep = 2);
   /// Loads the newest complete checkpoint of DIR, saved with any parallel layout, into a run that has just been
   /// boosted. run.step is then the checkpoint's step count; continue with run.loader->start_epoch(run.step / N,

@@ -59,14 +59,12 @@ std::set<std::string> not_in(const std::string& file, const std::vector<nn::Para
   return out;
 }
 
-/// W + scale * B A in at least float32, with A and B of the file.
-at::Tensor merged(const at::Tensor& weight, const nn::Linear& layer, const SafeTensors& adapters) {
-  const auto wide = at::promote_types(weight.scalar_type(), at::kFloat);
+/// merged() with the adapter of the file.
+at::Tensor merged_layer(const at::Tensor& weight, const nn::Linear& layer, const SafeTensors& adapters) {
   const auto read = [&](const char* part) {
-    return adapters.read(fmt::format("{}{}.{}.weight", kPrefix, layer.path(), part)).to(wide);
+    return adapters.read(fmt::format("{}{}.{}.weight", kPrefix, layer.path(), part));
   };
-  const auto added = at::matmul(read("lora_B"), read("lora_A")) * layer.adapter()->scale;
-  return weight.to(wide) + added;
+  return merged(weight, read("lora_A"), read("lora_B"), layer.adapter()->scale);
 }
 
 }  // namespace
@@ -149,6 +147,11 @@ FileDigest save_adapters(const std::string& folder, const std::vector<shard::Sli
   return digest;
 }
 
+at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale) {
+  const auto wide = at::promote_types(weight.scalar_type(), at::kFloat);
+  return weight.to(wide) + at::matmul(b.to(wide), a.to(wide)) * scale;
+}
+
 void save_merged(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
                  const std::string& adapters, const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
                  const ExportFormat& format) {
@@ -169,7 +172,7 @@ void save_merged(const std::string& folder, const std::vector<shard::Slice>& sta
       return transposed.count(name) != 0 ? own.t() : own;
     }
     const auto layer = layers.find(name);
-    return layer == layers.end() ? full : merged(full, *layer->second, *trained);
+    return layer == layers.end() ? full : merged_layer(full, *layer->second, *trained);
   });
 }
 

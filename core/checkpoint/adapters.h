@@ -40,6 +40,9 @@ std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state,
 FileDigest save_adapters(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
                          const std::map<std::string, std::string>& texts, comm::Mesh& mesh);
 
+/// The weight W + scale B A, in at least float32.
+at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale);
+
 /// Writes a model in the format, with the weights W + alpha / r * B A in place of W and its adapter, in W's dtype or
 /// that of the format, and `texts` next to it. `adapters`: the file with the trained tensors, on rank 0. Collective
 /// over the mesh's world.

@@ -45,6 +45,15 @@ std::vector<std::string> complete_checkpoints(const std::string& run_dir) {
   return folders;
 }
 
+std::vector<std::string> all_checkpoints(const std::string& run_dir) {
+  auto folders = entries(run_dir);
+  std::erase_if(folders, [](const auto& folder) {
+    std::error_code none;
+    return !fs::path(folder).filename().string().starts_with("step-") || !fs::is_directory(folder, none);
+  });
+  return folders;
+}
+
 void remove_leftovers(const std::string& run_dir) {
   std::error_code ignored;
   for (const auto& folder : entries(run_dir))
@@ -67,8 +76,8 @@ std::vector<std::string> set_aside_after(const std::string& run_dir, std::int64_
   std::vector<std::string> out;
   for (const auto& folder : complete_checkpoints(run_dir)) {
     if (step_of_folder(folder) <= step) break;
-    auto aside = folder + ".aside";
-    for (int n = 2; fs::exists(aside); ++n) aside = fmt::format("{}.aside.{}", folder, n);
+    auto aside = folder + kAside;
+    for (int n = 2; fs::exists(aside); ++n) aside = fmt::format("{}{}.{}", folder, kAside, n);
     std::error_code error;
     fs::rename(folder, aside, error);
     if (error)

@@ -9,10 +9,13 @@
 namespace trireme::checkpoint {
 
 inline constexpr const char* kTemporary = ".tmp";
+inline constexpr const char* kAside = ".aside";
 
 std::string checkpoint_folder(const std::string& run_dir, std::int64_t step);
 /// The complete checkpoints' folders, newest first.
 std::vector<std::string> complete_checkpoints(const std::string& run_dir);
+/// The folders of all of them: also of unfinished ones and those that were set aside.
+std::vector<std::string> all_checkpoints(const std::string& run_dir);
 /// The step in the name of a complete checkpoint's folder, or -1.
 std::int64_t step_of_folder(const std::string& folder);
 

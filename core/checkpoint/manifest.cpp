@@ -125,19 +125,6 @@ class Reader {
   const json& from_;
 };
 
-void verify_file(const std::string& path, const FileDigest& listed, Verify how) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) throw CheckpointError(fmt::format("{}: {}, but the manifest lists it", path, error.message()));
-  if (size != listed.bytes)
-    throw CheckpointError(fmt::format("{} {}: {} bytes, but the manifest says {}", path,
-                                      size < listed.bytes ? "is truncated" : "has grown", size, listed.bytes));
-  if (how == Verify::sizes) return;
-  if (const auto sum = digest_file(path).crc32; sum != listed.crc32)
-    throw CheckpointError(
-        fmt::format("{} is damaged: CRC-32 {}, but the manifest says {}", path, hex(sum), hex(listed.crc32)));
-}
-
 }  // namespace
 
 std::string manifest_text(const Manifest& manifest) {
@@ -196,8 +183,23 @@ void check_complete(const Manifest& manifest, const std::string& path) {
     }
 }
 
+std::string file_problem(const std::string& path, const FileDigest& listed, Verify how) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) return fmt::format("{}: {}, but the manifest lists it", path, error.message());
+  if (size != listed.bytes)
+    return fmt::format("{} {}: {} bytes, but the manifest says {}", path,
+                       size < listed.bytes ? "is truncated" : "has grown", size, listed.bytes);
+  if (how == Verify::sizes) return "";
+  const auto sum = digest_file(path).crc32;
+  if (sum == listed.crc32) return "";
+  return fmt::format("{} is damaged: CRC-32 {}, but the manifest says {}", path, hex(sum), hex(listed.crc32));
+}
+
 void verify_files(const std::string& folder, const Manifest& manifest, Verify how) {
-  for (const auto& [name, digest] : manifest.files) verify_file((fs::path(folder) / name).string(), digest, how);
+  for (const auto& [name, digest] : manifest.files)
+    if (const auto problem = file_problem((fs::path(folder) / name).string(), digest, how); !problem.empty())
+      throw CheckpointError(problem);
 }
 
 }  // namespace trireme::checkpoint

@@ -66,6 +66,8 @@ enum class Verify {
   content,  ///< also the CRC-32 of every file, which reads every byte
 };
 
+/// Why the file differs from what the manifest lists, beginning with its path; "" if it does not.
+std::string file_problem(const std::string& path, const FileDigest& listed, Verify how);
 /// @throws CheckpointError for the first file that differs
 void verify_files(const std::string& folder, const Manifest& manifest, Verify how);
 

@@ -27,13 +27,15 @@ bool is_shard(const std::string& name) {
 
 }  // namespace
 
+bool is_model_file(const std::string& name) { return name == kModelTensors || name == kModelIndex || is_shard(name); }
+
 void remove_other_models(const std::string& folder, const std::vector<std::string>& current) {
   std::error_code ignored;
   std::vector<fs::path> others;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const auto name = entry.path().filename().string();
-    const bool of_a_model = name == kModelTensors || name == kModelIndex || is_shard(name);
-    if (of_a_model && std::find(current.begin(), current.end(), name) == current.end()) others.push_back(entry.path());
+    if (is_model_file(name) && std::find(current.begin(), current.end(), name) == current.end())
+      others.push_back(entry.path());
   }
   // The index first: without its files it would be a damaged model.
   std::sort(others.begin(), others.end(),

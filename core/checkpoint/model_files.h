@@ -36,6 +36,8 @@ FileDigest write_model(const std::string& folder, const std::vector<StoredEntry>
 /// Writes the tensors of the file in the format. @throws CheckpointError
 void export_file(const std::string& file, const std::string& folder, const ExportFormat& format,
                  const std::map<std::string, std::string>& texts);
+/// Whether the name is that of a model's file of tensors or of their index.
+bool is_model_file(const std::string& name);
 /// Removes a model's files of tensors from the folder, except the files `current`.
 void remove_other_models(const std::string& folder, const std::vector<std::string>& current);
 

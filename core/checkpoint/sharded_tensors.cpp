@@ -63,12 +63,7 @@ at::Tensor ShardedTensors::read_slice(const std::string& name, const shard::Plac
   const auto& tensor = find(name);
   if (!tensor.stored_transposed) return assemble(tensor, placement);
   // The caller wants the layout of other files; the slices have that of the memory.
-  auto in_memory = placement;
-  in_memory.shape = tensor.shape;
-  in_memory.dim = 1 - placement.dim;
-  in_memory.flat.reset();
-  const auto shard = assemble(tensor, in_memory).t().contiguous();
-  return placement.flat ? shard.view(-1).narrow(0, placement.flat->begin, placement.flat->size()) : shard;
+  return transpose_of(placement, [&](const shard::Placement& in_memory) { return assemble(tensor, in_memory); });
 }
 
 at::Tensor ShardedTensors::read_transposed(const std::string& name, const shard::Placement& placement) const {

@@ -11,9 +11,8 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/shard_writer.h"
-#include "core/checkpoint/sharded_tensors.h"
 #include "core/comm/text.h"
 
 namespace trireme::checkpoint {
@@ -23,14 +22,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kFormat = 1;  // of state.json
-// The groups of tensors; format 1 of the manifest has a file of full tensors for each.
-constexpr const char* kWeights = "weights";
-constexpr const char* kOptimizer = "optimizer";
-constexpr const char* kAverage = "average";
-constexpr const char* kState = "state.json";
-constexpr const char* kConfig = "config.toml";
-constexpr const char* kBest = "best.safetensors";
-constexpr const char* kExtension = ".safetensors";
 
 std::string path_in(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
 
@@ -52,6 +43,8 @@ std::string state_text(const TrainRecord& record) {
   return text;
 }
 
+}  // namespace
+
 TrainRecord read_record(const std::string& folder) {
   const auto path = path_in(folder, kState);
   TrainRecord record;
@@ -71,8 +64,6 @@ TrainRecord read_record(const std::string& folder) {
   record.config = read_file(path_in(folder, kConfig));
   return record;
 }
-
-}  // namespace
 
 std::vector<shard::Slice> weights_of(const std::vector<nn::Parameter>& parameters) {
   std::vector<shard::Slice> out;
@@ -193,39 +184,6 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
   return folder;
 }
 
-namespace {
-
-Manifest verified(const std::string& folder, Verify how) {
-  if (!fs::is_directory(folder)) throw CheckpointError(fmt::format("{}: no such checkpoint folder", folder));
-  if (std::error_code error; !fs::exists(path_in(folder, kManifest), error) && !error)
-    throw CheckpointError(
-        fmt::format("{}: no manifest.json in it, so it is not a complete checkpoint; name a run folder, or a "
-                    "folder in its checkpoints/",
-                    folder));
-  auto manifest = read_manifest(folder);
-  const auto needs = [&](bool there, const std::string& what) {
-    if (!there) throw CheckpointError(fmt::format("{}: lists no {}", path_in(folder, kManifest), what));
-  };
-  for (const char* file : {kState, kConfig}) needs(manifest.files.contains(file), file);
-  for (const std::string group : {kWeights, kOptimizer})
-    needs(manifest.format == 1 ? manifest.files.contains(group + kExtension) : manifest.tensors.contains(group),
-          "tensors of the " + group);
-  verify_files(folder, manifest, how);
-  return manifest;
-}
-
-std::unique_ptr<WeightsFile> open_tensors(const std::string& folder, Manifest& manifest, const std::string& group) {
-  if (manifest.format == 1) {
-    if (!manifest.files.contains(group + kExtension)) return nullptr;
-    return std::make_unique<SafeTensors>(path_in(folder, group + kExtension));
-  }
-  const auto found = manifest.tensors.find(group);
-  if (found == manifest.tensors.end()) return nullptr;
-  return std::make_unique<ShardedTensors>(folder, group, std::move(found->second));
-}
-
-}  // namespace
-
 std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
   std::vector<std::string> damaged, why;
   std::string found;
@@ -247,17 +205,21 @@ std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
 }
 
 Checkpoint::Checkpoint(const std::string& folder, Verify how) : folder_(folder) {
-  auto manifest = verified(folder, how);
+  const auto manifest = verified_manifest(folder, how, Use::resume);
   record_ = read_record(folder);
-  weights_ = open_tensors(folder, manifest, kWeights);
-  optimizer_ = open_tensors(folder, manifest, kOptimizer);
-  average_ = open_tensors(folder, manifest, kAverage);
+  weights_ = open_group(folder, manifest, kWeights);
+  optimizer_ = open_group(folder, manifest, kOptimizer);
+  average_ = open_group(folder, manifest, kAverage);
 }
 
 std::unique_ptr<WeightsFile> open_checkpoint_weights(const std::string& folder) {
-  auto manifest = verified(folder, Verify::sizes);
-  auto average = open_tensors(folder, manifest, kAverage);
-  return average ? std::move(average) : open_tensors(folder, manifest, kWeights);
+  const auto manifest = verified_manifest(folder, Verify::sizes, Use::weights);
+  return open_group(folder, manifest, evaluated_group(manifest));
+}
+
+TrainRecord verify_checkpoint_weights(const std::string& folder, Verify how) {
+  static_cast<void>(verified_manifest(folder, how, Use::weights));
+  return read_record(folder);
 }
 
 std::string Checkpoint::best() const {

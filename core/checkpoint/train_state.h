@@ -119,7 +119,13 @@ class Checkpoint {
   std::unique_ptr<WeightsFile> weights_, optimizer_, average_;
 };
 
-/// The weights that the run of a checkpoint evaluates: their average, if it has one. @throws CheckpointError
+/// What state.json and config.toml say. @throws CheckpointError
+TrainRecord read_record(const std::string& folder);
+
+/// The weights that the run of a checkpoint evaluates: their average, if it has one. Verifies the sizes of their files
+/// alone: the optimizer's may be gone. @throws CheckpointError
 std::unique_ptr<WeightsFile> open_checkpoint_weights(const std::string& folder);
+/// Verifies what open_checkpoint_weights() reads. @throws CheckpointError
+TrainRecord verify_checkpoint_weights(const std::string& folder, Verify how);
 
 }  // namespace trireme::checkpoint

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 
 namespace trireme::checkpoint {
@@ -15,13 +17,17 @@ at::Tensor WeightsFile::read(const std::string& name, const shard::Placement& pl
 }
 
 at::Tensor WeightsFile::read_transposed(const std::string& name, const shard::Placement& placement) const {
-  // A flat range is not one in the file, so it is taken from the tensor shard.
-  auto in_file = placement;
-  in_file.shape = placement.stored_shape();
-  in_file.stored_transposed = false;
-  in_file.dim = 1 - placement.dim;
-  in_file.flat.reset();
-  const auto shard = read_slice(name, in_file).t().contiguous();
+  return transpose_of(placement, [&](const shard::Placement& in_file) { return read_slice(name, in_file); });
+}
+
+at::Tensor WeightsFile::transpose_of(const shard::Placement& placement,
+                                     const std::function<at::Tensor(const shard::Placement&)>& read) {
+  auto other = placement;
+  std::reverse(other.shape.begin(), other.shape.end());
+  other.stored_transposed = false;
+  other.dim = 1 - placement.dim;
+  other.flat.reset();  // a flat range is not one of the transpose, so it is taken from the tensor shard
+  const auto shard = read(other).t().contiguous();
   return placement.flat ? shard.view(-1).narrow(0, placement.flat->begin, placement.flat->size()) : shard;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ class WeightsFile {
   /// read_transposed(): for one that is stored_transposed.
   [[nodiscard]] virtual at::Tensor read_slice(const std::string& name, const shard::Placement& placement) const = 0;
   [[nodiscard]] virtual at::Tensor read_transposed(const std::string& name, const shard::Placement& placement) const;
+  /// The slice of the transpose of what `read` reads: a function of a placement of that. The tensor has two dims.
+  static at::Tensor transpose_of(const shard::Placement& placement,
+                                 const std::function<at::Tensor(const shard::Placement&)>& read);
 };
 
 }  // namespace trireme::checkpoint

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
+#include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/state_dict.h"
@@ -23,11 +24,6 @@ namespace fs = std::filesystem;
 /// In the order of preference.
 constexpr std::array kWeightFiles{kModelTensors, kModelIndex, "pytorch_model.bin", "pytorch_model.bin.index.json"};
 
-std::unique_ptr<WeightsFile> open_file(const std::string& path) {
-  if (is_torch_file(path)) return std::make_unique<StateDict>(path);
-  return std::make_unique<SafeTensors>(path);
-}
-
 /// The first file of the folder with weights under a name of its own; "" if there is none.
 std::string other_weights(const std::string& folder) {
   std::vector<std::string> found;
@@ -40,6 +36,11 @@ std::string other_weights(const std::string& folder) {
 
 }  // namespace
 
+std::unique_ptr<WeightsFile> open_weights_file(const std::string& path) {
+  if (is_torch_file(path)) return std::make_unique<StateDict>(path);
+  return std::make_unique<SafeTensors>(path);
+}
+
 nlohmann::json read_json(const std::string& path) {
   try {
     return nlohmann::json::parse(read_file(path));
@@ -51,7 +52,13 @@ nlohmann::json read_json(const std::string& path) {
 std::string find_weights(const std::string& folder_or_file) {
   std::error_code ignored;
   const fs::path path(folder_or_file);
-  if (fs::is_regular_file(path, ignored)) return folder_or_file;
+  if (fs::is_regular_file(path, ignored)) {
+    if (const auto folder = checkpoint_of_part(folder_or_file); !folder.empty())
+      throw CheckpointError(
+          fmt::format("{}: one rank's part of the checkpoint {}, with slices of the tensors; name that folder",
+                      folder_or_file, folder));
+    return folder_or_file;
+  }
   if (!fs::is_directory(path, ignored))
     throw CheckpointError(fmt::format("{}: no such file or folder to load weights from", folder_or_file));
   for (const auto& folder : {path, path / "model"})
@@ -76,7 +83,7 @@ WeightsSource::WeightsSource(const std::string& path) {
     open_shards(path);
     return;
   } else {
-    files_.push_back(open_file(path));
+    files_.push_back(open_weights_file(path));
   }
   for (const auto& name : files_[0]->names()) where_[name] = files_[0].get();
 }
@@ -93,7 +100,7 @@ void WeightsSource::open_shards(const std::string& path) {
       throw CheckpointError(fmt::format("{}: \"{}\" is not a file beside the index", path, name));
     auto& shard = opened[file_name];
     if (shard == nullptr) {
-      files_.push_back(open_file((fs::path(path).parent_path() / file_name).string()));
+      files_.push_back(open_weights_file((fs::path(path).parent_path() / file_name).string()));
       shard = files_.back().get();
     }
     static_cast<void>(shard->info(name));  // throws if the index lists a tensor that the file lacks

@@ -41,9 +41,10 @@ struct Placement {
   bool copy = false;  ///< another stage owns this tensor and this rank holds a copy: a weight that two stages share
   /// The copies may differ, as those of buffers that are not synchronised: the first rank's is the one to save.
   bool first_copy_counts = false;
-  /// Files hold the transpose of the full tensor, which has two dims: the layout of its model's other implementations.
-  /// Only the readers and writers of files transpose (WeightsFile::read, SliceSource); `shape` and `dim` are those of
-  /// the tensor in memory.
+  /// Exported models and other libraries' files hold the transpose of the full tensor, which has two dims: the layout
+  /// of its model's other implementations. The slices in a checkpoint have the layout of the memory. Only the readers
+  /// and writers of files transpose (WeightsFile::read, SliceSource); `shape` and `dim` are those of the tensor in
+  /// memory.
   bool stored_transposed = false;
 
   /// A placement with the whole tensor on every rank.

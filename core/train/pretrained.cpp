@@ -70,19 +70,6 @@ std::string numbered(const std::vector<std::string>& classes) {
   return text::first_few(out);
 }
 
-const char* torch_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return "float64";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    default:
-      return "float32";
-  }
-}
-
 }  // namespace
 
 void adopt_labels(Prepared& p, bool evaluation, const Log& log) {
@@ -124,6 +111,19 @@ std::vector<std::string> classes_of_weights(const Prepared& p) {
       fmt::format("{}: says no classes (id2label), so nothing can be predicted with these weights; add it, or use "
                   "weights that Trireme or transformers has exported",
                   stored.path));
+}
+
+const char* torch_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return "float64";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    default:
+      return "float32";
+  }
 }
 
 std::map<std::string, std::string> model_texts(const Prepared& p, std::optional<at::ScalarType> dtype) {

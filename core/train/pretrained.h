@@ -29,6 +29,9 @@ bool has_only_labels(const nlohmann::json& stored);
 /// @throws CheckpointError when they have none
 std::vector<std::string> classes_of_weights(const Prepared& prepared);
 
+/// What config.json calls the dtype: "float32".
+const char* torch_name(at::ScalarType dtype);
+
 /// The files next to an exported model's tensors, by name. `dtype`: of these; unset: that of the training.
 std::map<std::string, std::string> model_texts(const Prepared& prepared, std::optional<at::ScalarType> dtype = {});
 

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "datasets/text/table_reader.h"
 
 namespace trireme::datasets {
 namespace {
@@ -50,11 +51,11 @@ std::map<data::Split, std::string> split_files(const SplitOptions& options, cons
   return out;
 }
 
-void refuse_parts_of_splits(const std::string& folder) {
+void check_only_texts(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const auto name = entry.path().filename().string(), ending = entry.path().extension().string();
-    if (ending == ".tsv" || ending == ".csv")
+    if (is_table(ending) && ending != ".jsonl")  // which holds texts, too
       throw DataError(fmt::format(
           "{}: has {}, a table; data.name = \"text_classification\" reads tables, \"text\" reads .txt and .jsonl",
           folder, name));

@@ -38,9 +38,10 @@ const std::string& source_of(const SplitOptions& options);
 /// @throws DataError when it is no folder, or has two for the same split
 std::map<data::Split, std::string> split_files(const SplitOptions& options, const std::vector<std::string>& endings);
 
-/// For a folder all of whose files are taken: none may have a split's name in front, as train-00000-of-00002.txt has.
+/// For a folder all of whose files are read as texts of the train split: none may be a table, except .jsonl, and none
+/// may begin with a split's name, as train-00000-of-00002.txt does.
 /// @throws DataError that names one
-void refuse_parts_of_splits(const std::string& folder);
+void check_only_texts(const std::string& folder);
 
 /// Texts are checked when they are opened. @throws ConfigError for on_bad_sample = "skip", which would have no effect
 void refuse_skipping(const data::OpenContext& context);

@@ -196,10 +196,14 @@ bool read_jsonl(LineReader& in, const TableColumns& columns, Labels labels,
 
 }  // namespace
 
+bool is_table(const std::string& ending) {
+  return std::find(std::begin(kTableEndings), std::end(kTableEndings), ending) != std::end(kTableEndings);
+}
+
 bool read_table(const std::string& path, const TableColumns& columns, Labels labels,
                 const std::function<void(const TableRow&)>& use) {
   const auto ending = std::filesystem::path(path).extension().string();
-  if (std::find(std::begin(kTableEndings), std::end(kTableEndings), ending) == std::end(kTableEndings))
+  if (!is_table(ending))
     throw DataError(
         fmt::format("{}: a table of texts ends with .tsv, .csv or .jsonl, by which its format is known", path));
   LineReader in(path);

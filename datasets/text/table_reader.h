@@ -37,5 +37,7 @@ bool read_table(const std::string& path, const TableColumns& columns, Labels lab
 
 /// The endings of the formats.
 inline constexpr const char* kTableEndings[] = {".tsv", ".csv", ".jsonl"};
+/// Whether a file with this ending (".csv") is one of the formats.
+bool is_table(const std::string& ending);
 
 }  // namespace trireme::datasets

@@ -208,7 +208,7 @@ data::Datasets open_blocks(TextOptions& options, const data::OpenContext& contex
                              *options.tokenizer));
   auto files = split_files(options, {".txt", ".jsonl", ".idx", ""});
   if (files.empty()) {
-    refuse_parts_of_splits(options.path);
+    check_only_texts(options.path);
     files[data::Split::train] = options.path;
   }
   if (!files.contains(data::Split::train))

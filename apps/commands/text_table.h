@@ -1,0 +1,26 @@
+// Tables for the console, and how tensors and sizes are written in them.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace trireme::apps {
+
+/// Rows of a table, the first one with the titles. Columns are two spaces apart; those that begin with '>' in their
+/// title, which is left out, are aligned to the right.
+std::string text_table(const std::vector<std::vector<std::string>>& rows);
+
+/// "F32", as in safetensors; PyTorch's name for others.
+std::string dtype_text(c10::ScalarType dtype);
+/// "[16, 3, 8, 8]"
+std::string shape_text(const std::vector<std::int64_t>& shape);
+/// Local time: "2026-11-25 03:00:12"
+std::string time_text(std::filesystem::file_time_type time);
+/// In UTC, for programs: "2026-11-25T03:00:12Z"
+std::string utc_text(std::filesystem::file_time_type time);
+
+}  // namespace trireme::apps

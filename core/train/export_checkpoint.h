@@ -1,0 +1,35 @@
+// Exports a checkpoint's weights in Hugging Face's layout, as its run would have done at that step, from its files
+// alone: no data, no model, one process. Tensors are read and written one after the other.
+//
+// With [lora] in its config.toml the export is the merged model, W + alpha / r * B A, as in RUN/model-merged: which of
+// the other tensors PEFT's file would hold, only the model itself can say.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme::train {
+
+struct CheckpointExportOptions {
+  std::optional<std::string> dtype{};      ///< "fp32", "bf16" or "fp16"; unset: run.export_dtype of its run
+  std::optional<std::int64_t> shard_mb{};  ///< unset: run.export_shard_mb of its run
+  bool merge = false;                      ///< merge the adapters
+};
+
+struct CheckpointExport {
+  std::int64_t tensors = 0;
+  std::uint64_t bytes = 0;         ///< of the tensors
+  std::vector<std::string> files;  ///< that were written: their names
+  bool is_average = false;         ///< the tensors are the average of the run's weights
+  bool has_config = false;         ///< config.json is among the files
+};
+
+/// Writes to the folder, which must not exist, be empty, or hold an earlier export.
+/// @throws CheckpointError: a damaged checkpoint, a folder with other contents, a value beyond the range of the dtype.
+/// ConfigError: adapters without `merge`, or `merge` without adapters.
+CheckpointExport export_checkpoint(const std::string& checkpoint, const std::string& folder,
+                                   const CheckpointExportOptions& options);
+
+}  // namespace trireme::train
