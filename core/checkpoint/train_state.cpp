@@ -108,7 +108,7 @@ void write_record(const std::string& folder, const CheckpointContents& contents,
   files[kBest] = contents.best_digest;
 }
 
-/// Runs `action` and returns the message of its CheckpointError, or "".
+/// Runs `action` and returns the message of its error, or "". Of any error: the other ranks wait for this one's message.
 template <class Action>
 std::string problem_of(const Action& action) {
   try {
@@ -116,6 +116,8 @@ std::string problem_of(const Action& action) {
     return "";
   } catch (const CheckpointError& error) {
     return error.what();
+  } catch (const std::exception& error) {
+    return fmt::format("a checkpoint cannot be written: {}", error.what());
   }
 }
 

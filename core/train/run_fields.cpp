@@ -73,6 +73,11 @@ const Fields<RunSection>& run_fields() {
                "Also writes the numbers of steps and evaluations to RUN/tensorboard, for TensorBoard.")
           .add("timeout_s", &O::timeout_s,
                "Seconds that a rank waits for the others before the run ends with an error.", {.max = 1e7, .above = 0})
+          .add("on_save_error", &O::on_save_error,
+               "What happens when a checkpoint or a line of metrics.jsonl cannot be written, for example because the "
+               "disk is full: stop ends the run with exit code 7; continue warns and trains on. Earlier checkpoints "
+               "stay in any case.",
+               {.choices = {"stop", "continue"}})
           .add("stop_grace_s", &O::stop_grace_s,
                "Seconds after which a run ends that a signal (SIGTERM, SIGINT, SIGUSR1) has asked to stop, if it could "
                "not finish its step and save by then: a little less than the cluster waits before it kills a job. 0: "

@@ -1,5 +1,8 @@
 #include "core/train/run_folder.h"
 
+#include <stdio_ext.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -144,8 +147,16 @@ void RunFolder::metric(nlohmann::json line) {
   line["time"] = unix_seconds();
   const auto text = json_text(line) + "\n";
   // One whole line per write, so that a reader or a crash never sees half a line.
-  if (std::fwrite(text.data(), 1, text.size(), metrics_) != text.size() || std::fflush(metrics_) != 0)
-    throw CheckpointError(fmt::format("{}/metrics.jsonl: cannot be written: {}", dir_, std::strerror(errno)));
+  const auto end = std::ftell(metrics_);
+  if (std::fwrite(text.data(), 1, text.size(), metrics_) == text.size() && std::fflush(metrics_) == 0) return;
+  const auto problem = fmt::format("{}/metrics.jsonl: cannot be written: {}", dir_, std::strerror(errno));
+  if (!bears_errors_) throw CheckpointError(problem);
+  // What stays in the stream's buffer or half written would spoil the next line.
+  std::clearerr(metrics_);
+  __fpurge(metrics_);
+  if (ftruncate(fileno(metrics_), end) != 0) std::fputc('\n', metrics_);
+  if (!has_warned_) bears_errors_->warn("{}; lines are left out of it", problem);
+  has_warned_ = true;
 }
 
 void RunFolder::summary(const nlohmann::json& content) {

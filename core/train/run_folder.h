@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/log.h"
 #include "core/checkpoint/output_folder.h"
 #include "core/train/resume_point.h"
 
@@ -47,8 +48,10 @@ class RunFolder {
   /// without the lines of the test split (they are written at the end of a run) and without a line that a crash
   /// truncated. @throws CheckpointError
   void go_on(std::int64_t step);
-  /// Appends a line to metrics.jsonl and adds the time. @throws CheckpointError
+  /// Appends a line to metrics.jsonl and adds the time. @throws CheckpointError, unless bear_errors() was called
   void metric(nlohmann::json line);
+  /// From now on, a line that cannot be written is left out, with one warning.
+  void bear_errors(const Log& log) { bears_errors_ = log; }
   void summary(const nlohmann::json& content);
 
  private:
@@ -61,6 +64,8 @@ class RunFolder {
   bool active_;
   std::optional<checkpoint::OutputFolder> lock_;
   std::FILE* metrics_ = nullptr;
+  std::optional<Log> bears_errors_;
+  bool has_warned_ = false;
 };
 
 /// Checks what open_run() would reject, except what needs a checkpoint's data. Changes nothing.

@@ -1,6 +1,7 @@
 // The training loop. What else happens in a run is in its callbacks (callback.h), and its end in finish.h.
 #include "core/train/trainer.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/base/error.h"
@@ -50,6 +51,7 @@ Trainer::Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolde
       booster_(world, std::move(p_.plugin), booster_options(p_), &p_.log),
       flop_rate_([this] { return model_source(p_).model; }),
       context_{p_, world_, *folder_, booster_, run_, state_, best_model_} {
+  if (p_.config.run.on_save_error != "stop") folder_->bear_errors(p_.log);
   context_.say = [this](const std::string& line) { call(&RunCallback::on_message, line); };
 }
 
@@ -218,7 +220,15 @@ void Trainer::record_evaluation(const EvalResult& eval, const std::optional<Epoc
 void Trainer::save() {
   const auto step = state_.at.global_step;
   if (p_.config.run.keep_checkpoints == 0 || std::exchange(saved_step_, step) == step) return;
-  saved_ = save_state(p_, *folder_, booster_, run_, state_, best_model_);
+  try {
+    saved_ = save_state(p_, *folder_, booster_, run_, state_, best_model_);
+  } catch (const CheckpointError& error) {  // on every rank
+    if (p_.config.run.on_save_error == "stop") throw;
+    p_.log.warn("no checkpoint after step {}: {}; the run goes on (run.on_save_error)", step, error.what());
+    if (world_.rank() == 0)
+      folder_->metric({{"kind", "event"}, {"event", "save_error"}, {"step", step}, {"message", error.what()}});
+    return;
+  }
   world_.group().barrier();
   call(&RunCallback::on_save, saved_);
 }

@@ -2,7 +2,10 @@
 #include "core/train/run_folder.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -73,6 +76,55 @@ TEST_F(RunFolders, OneRunAtATimeWritesThere) {
   first->metric({{"kind", "event"}});
   first.reset();
   EXPECT_EQ(refusal(), "");
+}
+
+/// Makes writes fail beyond `bytes` of a file, as a full disk does, while it exists.
+class FileLimit {
+ public:
+  explicit FileLimit(std::uintmax_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, SIG_DFL);
+  }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// run.on_save_error = "continue": a full disk costs whole lines, and is said once.
+TEST_F(RunFolders, BearsErrorsIfAsked) {
+  const auto folder = begin();
+  const auto file = dir() + "/metrics.jsonl";
+  const auto line = [](const char* event) { return nlohmann::json{{"kind", "event"}, {"event", event}}; };
+  folder->metric(line("first"));
+  std::string said;
+  folder->bear_errors(Log());
+  {
+    const FileLimit full(fs::file_size(file) + 5);  // a part of the next line fits
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < 3; ++i) folder->metric(line("lost"));
+    said = testing::internal::GetCapturedStderr();
+  }
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_NE(said.find("metrics.jsonl: cannot be written"), std::string::npos) << said;
+  folder->metric(line("last"));
+  std::ifstream lines(file);
+  std::vector<std::string> events;
+  for (std::string text; std::getline(lines, text);) events.push_back(nlohmann::json::parse(text).at("event"));
+  EXPECT_EQ(events, (std::vector<std::string>{"first", "last"}));
+}
+
+TEST_F(RunFolders, AnErrorEndsTheRunUnlessAsked) {
+  const auto folder = begin();
+  const FileLimit full(0);
+  EXPECT_THROW(folder->metric({{"kind", "event"}}), CheckpointError);
 }
 
 }  // namespace

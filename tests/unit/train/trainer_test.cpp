@@ -182,6 +182,47 @@ TEST(Trainer, ResumesWithTheSameWeights) {
             checkpoint::read_file(folder.path("stopped/model/model.safetensors")));
 }
 
+/// Takes the run's checkpoints folder away in steps 3 and 4, and puts a file in its place.
+struct BlockSaves : RunCallback {
+  std::vector<std::string> saved;
+  void on_step_end(RunContext& run, const StepEnd& /*step*/) override {
+    const auto folder = run.folder.dir() + "/checkpoints", away = folder + ".away";
+    const auto step = run.state.at.global_step;
+    if (step == 3) {
+      std::filesystem::rename(folder, away);
+      checkpoint::write_file(folder, "in the way");
+    } else if (step == 5) {
+      std::filesystem::remove(folder);
+      std::filesystem::rename(away, folder);
+    }
+  }
+  void on_save(RunContext& /*run*/, const std::string& folder) override {
+    saved.push_back(std::filesystem::path(folder).filename());
+  }
+};
+
+TEST(Trainer, GoesOnOrStopsWhenACheckpointCannotBeWritten) {
+  const Folder folder;
+  for (const std::string policy : {"continue", "stop"}) {
+    const auto block = std::make_shared<BlockSaves>();
+    const auto dir = folder.path(policy);
+    const std::vector<std::string> set{"run.dir=" + dir, "run.checkpoint_every=2", "run.on_save_error=" + policy};
+    testing::internal::CaptureStderr();
+    if (policy == "stop")
+      EXPECT_THROW(train_small(prepared(kFile, set), {.callbacks = {block}}), CheckpointError);
+    else
+      train_small(prepared(kFile, set), {.callbacks = {block}});
+    testing::internal::GetCapturedStderr();
+    if (policy == "stop") {
+      EXPECT_EQ(block->saved, (std::vector<std::string>{"step-00000002"}));
+      continue;
+    }
+    EXPECT_EQ(block->saved, (std::vector<std::string>{"step-00000002", "step-00000006", "step-00000008",
+                                                      "step-00000010", "step-00000012"}));
+    EXPECT_NE(checkpoint::read_file(dir + "/metrics.jsonl").find("\"event\":\"save_error\""), std::string::npos);
+  }
+}
+
 TEST(Trainer, PredictsAndEvaluatesWithoutATraining) {
   const Folder folder;
   const Program program;
