@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <thread>
 
 #include "core/base/error.h"
@@ -240,6 +241,8 @@ void Booster::backward(Boosted& run, const at::Tensor& loss_sum, const data::Bat
 }
 
 TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
+  std::optional<BufferUndo> buffers;
+  if (options_.train.on_nonfinite == "skip") buffers.emplace(run.model->module());
   auto sum = forward_backward(run, batch);
   // The loss is reduced while the optimizer steps.
   auto sent = loss_group().all_reduce_async(sum);
@@ -249,6 +252,7 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
     const trace::Scope scope("optimizer");
     step.result = run.optimizer->step(step.lr);
   }
+  if (buffers) buffers->finish(step.result.found_inf);
   run.optimizer->zero_grad();
   ++run.step;
   if (run.average) run.average->update(run.step);
