@@ -137,11 +137,10 @@ std::string save_state(const Prepared& prepared, const RunFolder& folder, Booste
   contents.record.progress = state.at;
   contents.record.seed = prepared.config.run.seed;
   contents.record.config = folder.config_toml();
-  contents.record.extra = {{"best", record_of(state.best)},
-                           {"last", record_of(state.last)},
-                           {"skipped", state.skipped},
-                           {"evaluations_since_best", state.evaluations_since_best},
-                           {"data", data_facts(prepared)}};
+  contents.record.extra = {
+      {"best", record_of(state.best)},     {"last", record_of(state.last)},
+      {"skipped", state.skipped},          {"evaluations_since_best", state.evaluations_since_best},
+      {"numbers", to_json(state.numbers)}, {"data", data_facts(prepared)}};
   contents.texts = model_texts(prepared);
   contents.most_file_bytes = static_cast<std::uint64_t>(prepared.config.run.checkpoint_shard_mb) << 20;
   contents.best = best.file();
@@ -194,24 +193,32 @@ ResumePoint find_resume_point(const Prepared& p, const std::string& config_toml)
   return resume_point;
 }
 
+void restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
+                 const std::string& from) {
+  const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
+  const auto& record = stored.record();
+  restore(run, stored, booster.log());
+  state = {record.progress,
+           evaluated(record.extra.at("best")),
+           evaluated(record.extra.at("last")),
+           record.extra.at("skipped"),
+           record.extra.value("evaluations_since_best", std::int64_t{0}),
+           numbers_state(record.extra.value("numbers", nlohmann::json()))};
+  if (!prepared.plan.keeps_best) return;
+  if (stored.best().empty()) {  // the search for the best weights starts again
+    state.best = state.last = {};
+    state.evaluations_since_best = 0;
+  }
+  best.take(booster, stored.best());
+}
+
 std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
                    BestModel& best) {
   if (prepared.config.run.resume.empty()) return "";
   const auto& world = booster.mesh().world();
   const auto from = comm::broadcast_text(world.group(), world.device(), folder.resume_point().from);
   if (from.empty()) return "";
-  const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
-  const auto& record = stored.record();
-  restore(run, stored, booster.log());
-  state = {record.progress, evaluated(record.extra.at("best")), evaluated(record.extra.at("last")),
-           record.extra.at("skipped"), record.extra.value("evaluations_since_best", std::int64_t{0})};
-  if (prepared.plan.keeps_best) {
-    if (stored.best().empty()) {  // the search for the best weights starts again
-      state.best = state.last = {};
-      state.evaluations_since_best = 0;
-    }
-    best.take(booster, stored.best());
-  }
+  restore_run(prepared, booster, run, state, best, from);
   folder.go_on(state.at.global_step);
   return from;
 }
