@@ -97,7 +97,7 @@ StepResult ShardedOptimizer::apply_gradients(double lr) {
   result.grad_norm = norm_of(sync.parts());
   // The norm covers every element, so every rank sees a value that is not finite anywhere.
   const auto skip = at::isfinite(result.grad_norm).logical_not().to(at::kFloat);
-  if (scaler_.enabled()) result.found_inf = skip;
+  result.found_inf = skip;
   at::Tensor factor;
   if (max_norm() > 0) factor = shard::clip_factor(result.grad_norm, max_norm());
   if (scaler_.enabled()) factor = factor.defined() ? factor * scaler_.inverse() : scaler_.inverse();

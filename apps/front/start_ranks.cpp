@@ -254,8 +254,8 @@ void Run::on_end_after_asking(const RankEnd& end) {
 void Run::on_end(const RankEnd& end) {
   if (end.status == 0) return;
   if (asked_ && stop_ != 0) return on_end_after_asking(end);
-  if (end.signal() != 0 && end.signal() == last_signal_ && !cause_ && stop_ == 0) {
-    stop_ = end.signal();  // a signal to this process that the program does not handle
+  if (last_signal_ != 0 && end.code() == 128 + last_signal_ && !cause_ && stop_ == 0) {
+    stop_ = last_signal_;  // a signal to this process that ends the program, or on which it ends itself
     return end_all(SIGTERM, kAfterFailure);
   }
   const auto name = name_of(end.rank);

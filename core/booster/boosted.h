@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,6 +47,9 @@ struct ModelReport {
   std::vector<std::string> notes{};          ///< lines for the header of a run
   std::vector<std::string> memory_advice{};  ///< remedies when training runs out of memory: "lower plugin.NAME.KEY"
 };
+
+/// Observes the outputs of block `block` for a microbatch, or for a part of one.
+using BlockWatch = std::function<void(std::size_t block, const data::Batch& batch, const nn::Tensors& outputs)>;
 
 /// A model under a plugin.
 class BoostedModel {
@@ -87,12 +91,15 @@ class BoostedModel {
   /// A chart of how this rank's pipeline group spent the last traced step (core/base/trace.h), as text of at most the
   /// given number of columns; "" when there is nothing to draw. Collective.
   virtual std::string chart(int /*columns*/) { return ""; }
+  /// Calls `watch` with the outputs of each block that this rank runs in training, in the order of the calls; null ends
+  /// it. Threads may call it at the same time. For reports on a failed step, which run that step again.
+  virtual void watch_blocks(BlockWatch /*watch*/) {}
 };
 
 /// The result of an optimizer step, on the device: reading it waits for the step, which itself does not synchronise.
 struct StepResult {
   at::Tensor grad_norm;  ///< before clipping, 0-dim
-  at::Tensor found_inf;  ///< undefined without a loss scale; otherwise nonzero when the step was skipped
+  at::Tensor found_inf;  ///< 0-dim; nonzero when the step was skipped, because a gradient was not finite
 };
 
 /// What this rank's optimizer holds, for the header of a run and its summary.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <thread>
 
 #include "core/base/error.h"
@@ -241,6 +242,8 @@ void Booster::backward(Boosted& run, const at::Tensor& loss_sum, const data::Bat
 }
 
 TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
+  std::optional<BufferUndo> buffers;
+  if (options_.train.on_nonfinite == "skip") buffers.emplace(run.model->module());
   const auto sum = forward_backward(run, batch);
   // The loss is reduced while the optimizer steps.
   auto sums = reduction_->start(sum);
@@ -250,6 +253,7 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
     const trace::Scope scope("optimizer");
     step.result = run.optimizer->step(step.lr);
   }
+  if (buffers) buffers->finish(step.result.found_inf);
   run.optimizer->zero_grad();
   ++run.step;
   if (run.average) run.average->update(run.step);

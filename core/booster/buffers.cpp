@@ -1,5 +1,6 @@
 #include "core/booster/buffers.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 
@@ -62,6 +63,18 @@ void BufferSync::finish() {
   }
   pending_works_.clear();
   packed_.clear();
+}
+
+BufferUndo::BufferUndo(nn::Model& model) {
+  const at::NoGradGuard no_grad;
+  for (auto& buffer : nn::buffers(model)) before_.emplace_back(buffer.value, buffer.value.detach().clone());
+}
+
+void BufferUndo::finish(const at::Tensor& skipped) {
+  if (before_.empty()) return;
+  const at::NoGradGuard no_grad;
+  const auto skip = skipped.ne(0);
+  for (auto& [buffer, before] : before_) buffer.copy_(before.where(skip, buffer));
 }
 
 }  // namespace trireme

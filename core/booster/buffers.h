@@ -1,8 +1,10 @@
 // BufferSync: keeps the buffers of a model, such as running statistics, equal on the ranks that have copies of them.
+// BufferUndo: takes back what a skipped step did to them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
 #include <vector>
 
 #include "core/comm/mesh.h"
@@ -34,6 +36,18 @@ class BufferSync {
   std::vector<comm::Work> pending_works_;
   comm::Group group_;
   bool each_step_;
+};
+
+/// The buffers as they were before a step, for a step that may be skipped: its forward passes have put values that are
+/// not finite into running statistics, where they would stay for ever.
+class BufferUndo {
+ public:
+  explicit BufferUndo(nn::Model& model);
+  /// Restores the buffers if `skipped` is nonzero; decided on the device. `skipped`: 0-dim.
+  void finish(const at::Tensor& skipped);
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> before_;  ///< each buffer and its earlier value
 };
 
 }  // namespace trireme

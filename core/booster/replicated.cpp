@@ -82,6 +82,7 @@ nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, 
     const auto& block = model_->blocks()[i];
     if (training_ && block->uses_torch_generators()) at::manual_seed(draw_key(batch, i));
     inputs = run(block, std::move(inputs), context);
+    if (watch_ && training_) watch_(i, batch, inputs);
   }
   return inputs;
 }
@@ -173,13 +174,12 @@ StepResult ReplicatedOptimizer::apply_gradients(double lr) {
   result.found_inf = scaler_.unscale(gradients);
   result.grad_norm = shard::global_norm(placed, mesh_, {});
   // Without a loss scale nothing has checked the gradients; if the norm is not finite, the weights do not change.
-  const auto skip =
-      result.found_inf.defined() ? result.found_inf : at::isfinite(result.grad_norm).logical_not().to(at::kFloat);
+  if (!result.found_inf.defined()) result.found_inf = at::isfinite(result.grad_norm).logical_not().to(at::kFloat);
   if (max_norm() > 0 && !gradients.empty())
     at::_foreach_mul_(gradients, shard::clip_factor(result.grad_norm, max_norm()));
   for (auto& group : optimizer_->groups())
     for (auto& slot : group.slots) slot.grad = slot.value.grad();
-  optimizer_->step(lr, skip);
+  optimizer_->step(lr, result.found_inf);
   scaler_.update(result.found_inf);
   return result;
 }

@@ -52,6 +52,7 @@ class ReplicatedModel : public BoostedModel {
   std::vector<shard::Slice> weights() override;
   std::vector<shard::Slice> gradients() override;
   ModelReport report() const override;
+  void watch_blocks(BlockWatch watch) override { watch_ = std::move(watch); }
   std::vector<nn::Parameter>& parameters() { return parameters_; }
 
  protected:
@@ -66,6 +67,7 @@ class ReplicatedModel : public BoostedModel {
   Precision precision_;
   TrainOptions train_options_;
   bool training_ = false;
+  BlockWatch watch_;
   std::vector<std::string> notes_;
   std::unordered_set<const nn::Block*> not_recomputed_;  ///< blocks that are not recomputed whole
   std::shared_ptr<nn::ActivationOffload> offload_;       ///< of the recomputed blocks' inputs, or null

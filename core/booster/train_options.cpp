@@ -115,6 +115,11 @@ const Fields<TrainOptions>& train_fields() {
               "slower than fp32.",
               {.choices = {"fp32", "tf32", "bf16", "fp16", "fp64"}})
           .add("max_norm", &O::max_norm, "Clip the gradient to this norm; 0 disables clipping.", {.min = 0})
+          .add("on_nonfinite", &O::on_nonfinite,
+               "What happens when the loss or a gradient is not finite (docs/bad_numbers.md). stop: the run ends with "
+               "a report of the first tensor that was not finite. skip: the step changes nothing and the run "
+               "continues. rollback: the run returns to its newest checkpoint and leaves the batch out.",
+               {.choices = {"stop", "skip", "rollback"}})
           .add("ema_decay", &O::ema_decay,
                "Decay of an exponential moving average of the weights, such as 0.9999; early steps use a smaller one. "
                "The average is what is evaluated, kept as the best and exported; the training goes on from the weights "

@@ -28,6 +28,7 @@ struct TrainOptions {
   std::optional<std::int64_t> micro_batch{};  ///< samples of a rank per forward pass; unset: its whole share
   std::string precision = "fp32";             ///< fp32 | tf32 | bf16 | fp16 | fp64
   double max_norm = 0;                        ///< 0: no clipping
+  std::string on_nonfinite = "stop";          ///< stop | skip | rollback; a step changes nothing in any case
   std::optional<double> ema_decay{};          ///< of the average of the weights; unset: none
   bool shuffle = true;
   bool drop_last = false;

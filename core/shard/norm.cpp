@@ -32,10 +32,11 @@ at::Tensor global_norm(const std::vector<PlacedTensor>& tensors, comm::Mesh& mes
                     t.placement->name, axis);
   }
 
-  std::vector<at::Tensor> contributing;
+  std::vector<at::Tensor> contributing, copies;
   for (const auto& t : tensors) {
-    if (!t.tensor.defined() || t.tensor.numel() == 0 || t.placement->copy) continue;
-    if (counts_here(*t.placement, mesh, axes)) contributing.push_back(t.tensor);
+    if (!t.tensor.defined() || t.tensor.numel() == 0) continue;
+    const bool counts = !t.placement->copy && counts_here(*t.placement, mesh, axes);
+    (counts ? contributing : copies).push_back(t.tensor);
   }
   const bool is_double = std::any_of(tensors.begin(), tensors.end(), [](const PlacedTensor& t) {
     return t.tensor.defined() && t.tensor.scalar_type() == at::kDouble;
@@ -48,6 +49,8 @@ at::Tensor global_norm(const std::vector<PlacedTensor>& tensors, comm::Mesh& mes
     norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(contributing, power, type)), power);
   const auto& group = mesh.group(axes);
   if (group.size() == 1) return norm;
+  // Copies add nothing, unless one of them alone is not finite: no rank may then use its own.
+  if (!copies.empty()) norm = norm + at::stack(at::_foreach_norm(copies, INFINITY, type)).sum() * 0;
   // float64 for every dtype: a rank without tensors does not know the dtype of the others.
   norm = norm.to(at::kDouble);
   if (power != 2) {

@@ -19,7 +19,8 @@ struct PlacedTensor {
 /// The norm over all tensors of all ranks, of power 2 or infinity: a 0-dim tensor on the device; float64 for float64
 /// inputs and when ranks are reduced, else float32. `axes`: the mesh axes along which ranks may hold different slices;
 /// it must be the same on every rank, whatever each rank holds. A replicated parameter counts once. A value that is not
-/// finite makes the norm not finite on every rank. No host synchronisation; one all-reduce over the axes.
+/// finite makes the norm not finite on every rank, also one in a copy. No host synchronisation; one all-reduce over the
+/// axes.
 at::Tensor global_norm(const std::vector<PlacedTensor>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
                        double power = 2);
 

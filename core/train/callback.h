@@ -61,7 +61,7 @@ struct StepLog {
   double loss, lr;              ///< loss: mean over the global batch
   double weight;                ///< of the global batch: its samples or tokens, by Task::weight()
   double grad_norm;             ///< before clipping
-  bool skipped;                 ///< by the loss scale
+  bool skipped;                 ///< nothing was changed, because a gradient was not finite
   std::int64_t samples;         ///< of the global batch
   double seconds, data_wait;    ///< data_wait: the part of the time in which the loop waited for this data
   std::optional<double> flops;  ///< of all ranks (core/train/flop_rate.h); only on rank 0

@@ -22,7 +22,7 @@ struct Progress {
   std::int64_t total_left = 0;                                               ///< steps left in the run
   double loss = 0, lr = 0, grad_norm = 0, samples_per_s = 0, data_wait = 0;  ///< data_wait: fraction of the time, 0..1
   std::vector<double> worker_rates{};                                        ///< samples per second of each, on rank 0
-  std::int64_t skipped = 0;                                                  ///< steps skipped by the loss scale so far
+  std::int64_t skipped = 0;                                                  ///< steps skipped so far
   std::optional<double> flops_per_s{}, mfu{};  ///< of the model, over all ranks; mfu: fraction of the peak
 };
 

@@ -56,6 +56,8 @@ void BestModel::take(Booster& booster, const std::string& file) {
   if (file.empty()) {
     std::error_code ignored;
     fs::remove_all(dir_, ignored);
+    file_.clear();
+    digest_ = {};
     return;
   }
   file_ = link_model(dir_, file, file_name(), texts_);

@@ -23,10 +23,12 @@ void MetricsFile::on_log(RunContext& run, const StepLog& log) {
                       {"samples_per_s", static_cast<double>(log.samples) / log.seconds},
                       {"data_wait", log.data_wait},
                       {"worker_samples_per_s", run.boosted.loader->worker_rates()}};
-  if (run.boosted.optimizer->scaler().enabled()) line["skipped"] = log.skipped;
+  const bool skips = run.prepared.config.train.on_nonfinite == "skip";
+  if (skips || run.boosted.optimizer->scaler().enabled()) line["skipped"] = log.skipped;
   if (log.flops) line["flops_per_s"] = *log.flops / log.seconds;
   if (log.flops && run.peak_flops) line["mfu"] = *log.flops / log.seconds / *run.peak_flops;
   run.folder.metric(std::move(line));
+  if (skips && log.skipped) run.folder.metric({{"kind", "event"}, {"event", "skipped"}, {"step", log.at.global_step}});
 }
 
 void MetricsFile::on_evaluate(RunContext& run, const Evaluation& evaluation) {

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -24,6 +25,10 @@ class Readback {
   /// Waits for all of them, or for all but the last `left`.
   void drain() { drain_to(0); }
   void drain_to(std::size_t left);
+  /// The number of added entries that may still be pending after add().
+  [[nodiscard]] static std::int64_t lag(c10::Device device) {
+    return device.is_cpu() ? 0 : static_cast<std::int64_t>(kLag);
+  }
 
  private:
   struct Pending {

@@ -47,6 +47,7 @@ std::string save_state(const Prepared& prepared, const RunFolder& folder, Booste
                            {"evaluations_since_best", state.evaluations_since_best},
                            {"evaluation_pending", state.evaluation_pending},
                            {"epoch_loss", {state.epoch_loss.sum, state.epoch_loss.weight}},
+                           {"numbers", to_json(state.numbers)},
                            {"data", data_facts(prepared)}};
   contents.texts = model_texts(prepared);
   contents.most_file_bytes = static_cast<std::uint64_t>(prepared.config.run.checkpoint_shard_mb) << 20;
@@ -66,11 +67,8 @@ bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {
   return by.higher_is_better ? current > there : current < there;
 }
 
-std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
-                   BestModel& best) {
-  const auto& world = booster.mesh().world();
-  const auto from = comm::broadcast_text(world.group(), world.device(), folder.resume_point().from);
-  if (from.empty()) return "";
+void restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
+                 const std::string& from) {
   const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
   const auto& record = stored.record();
   restore(run, stored, booster.log());
@@ -80,18 +78,26 @@ std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster
            record.extra.at("skipped"),
            record.extra.value("evaluations_since_best", std::int64_t{0}),
            record.extra.value("evaluation_pending", false),
-           {}};
+           {},
+           numbers_state(record.extra.value("numbers", nlohmann::json()))};
   if (record.extra.contains("epoch_loss")) {  // older versions did not save it
     const auto& loss = record.extra.at("epoch_loss");
     state.epoch_loss = {loss.at(0), loss.at(1)};
   }
-  if (prepared.plan.keeps_best) {
-    if (stored.best().empty()) {  // the search for the best weights starts again
-      state.best = state.last = {};
-      state.evaluations_since_best = 0;
-    }
-    best.take(booster, stored.best());
+  if (!prepared.plan.keeps_best) return;
+  if (stored.best().empty()) {  // the search for the best weights starts again
+    state.best = state.last = {};
+    state.evaluations_since_best = 0;
   }
+  best.take(booster, stored.best());
+}
+
+std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
+                   BestModel& best) {
+  const auto& world = booster.mesh().world();
+  const auto from = comm::broadcast_text(world.group(), world.device(), folder.resume_point().from);
+  if (from.empty()) return "";
+  restore_run(prepared, booster, run, state, best, from);
   folder.go_on(state.at.global_step);
   return from;
 }

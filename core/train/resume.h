@@ -9,6 +9,7 @@
 
 #include "core/booster/booster.h"
 #include "core/checkpoint/train_state.h"
+#include "core/train/bad_numbers.h"
 #include "core/train/prepare.h"
 
 namespace trireme::train {
@@ -42,11 +43,12 @@ struct MeanLoss {
 struct TrainerState {
   checkpoint::Progress at;  ///< the next batch is step at.step_in_epoch of epoch at.epoch
   Evaluated best, last;
-  std::int64_t skipped = 0;  ///< steps skipped because of the loss scale
+  std::int64_t skipped = 0;  ///< steps that changed nothing, because a gradient was not finite
   std::int64_t evaluations_since_best = 0;
   /// The evaluation that is due at this step was not made, because a signal stopped the run before or in it.
   bool evaluation_pending = false;
   MeanLoss epoch_loss;  ///< of the epoch's steps so far
+  NumbersState numbers{};
 };
 
 /// Writes RUN/checkpoints/step-N atomically, and deletes the oldest checkpoints beyond run.keep_checkpoints.
@@ -60,5 +62,10 @@ std::string save_state(const Prepared& prepared, const RunFolder& folder, Booste
 /// @throws CheckpointError
 std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
                    BestModel& best);
+
+/// Restores the run from a checkpoint of its own, including its best weights if the run keeps them. Collective.
+/// @throws CheckpointError
+void restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
+                 const std::string& from);
 
 }  // namespace trireme::train

@@ -42,6 +42,10 @@ const std::vector<Section>& rules() {
         {"eval_batch", Rule::free},
         {"eval_every", Rule::free},
         {"patience", Rule::free},
+        {"on_nonfinite", Rule::free},  // the steps that are left out are part of a checkpoint
+        {"max_nonfinite", Rule::free},
+        {"loss_spike", Rule::free},
+        {"on_loss_spike", Rule::free},
         {"recompute", Rule::free},
         {"recompute_ratio", Rule::free},
         {"recompute_layers_per_stage", Rule::free},

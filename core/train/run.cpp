@@ -7,7 +7,6 @@
 #include "core/comm/text.h"
 #include "core/train/best_weights.h"
 #include "core/train/console_report.h"
-#include "core/train/finite_watch.h"
 #include "core/train/metrics_file.h"
 #include "core/train/rank_log.h"
 #include "core/train/stop.h"
@@ -31,7 +30,6 @@ Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const co
   }
   add(std::make_shared<MetricsFile>());
   if (p.config.run.tensorboard) add(std::make_shared<TensorBoard>());
-  add(std::make_shared<FiniteWatch>());
   add(std::make_shared<ConsoleReport>(options.terminal, world.rank() == 0));
   add(std::make_shared<BestWeights>());
   if (train.patience) add(std::make_shared<EarlyStop>(*train.patience));

@@ -261,6 +261,11 @@ RunConfig from_table(Table root, Kinds kinds) {
   if (parallel.find("plugin") == nullptr && divides) config.parallel.plugin = "hybrid_parallel";
   check_plugin(config.root, config.parallel);
   if (config.train.task) static_cast<void>(select_task(config, *config.train.task));
+  for (const auto& [key, value] :
+       {std::pair{"on_nonfinite", config.train.on_nonfinite}, std::pair{"on_loss_spike", config.train.on_loss_spike}})
+    if (value == "rollback" && config.run.keep_checkpoints == 0)
+      fail(config.root.table("train"), key,
+           "returns to a checkpoint, but run.keep_checkpoints = 0 keeps none; set it to 1 or more");
   return config;
 }
 

@@ -38,6 +38,7 @@ struct RunSection {
   std::int64_t checkpoint_shard_mb = 2048;  // of a file in a checkpoint
   std::int64_t export_shard_mb = 0;         // of a file in RUN/model; 0: one file
   std::optional<std::string> export_dtype;  // of RUN/model; unset: that of the training's weights
+  std::int64_t compare_replicas_every = 0;  // steps; 0: never
   std::vector<std::string> extensions{};    // shared objects that add kinds
 };
 
@@ -67,6 +68,9 @@ struct TrainSection : TrainOptions {
   std::optional<std::string> best;         // validation.METRIC; unset: the task's first metric
   std::optional<std::int64_t> eval_every;  // optimizer steps; unset: at the end of each epoch only
   std::optional<std::int64_t> patience;    // evaluations without a better one after which the training stops
+  std::int64_t max_nonfinite = 10;         // bad steps in a row, or returns to a checkpoint, before the run ends
+  double loss_spike = 0;                   // deviations above the median; 0: losses are not compared
+  std::string on_loss_spike = "warn";      // warn | stop | rollback
 };
 
 struct OptimizerSection : optim::OptimizerOptions {

@@ -52,6 +52,10 @@ const Fields<RunSection>& run_fields() {
                "Data type of the weights in RUN/model, also in its config.json. Unset: that of the training's weights, "
                "which is fp32 except with train.precision = \"fp64\". RUN/model-best and checkpoints keep that one.",
                {.choices = {"fp32", "bf16", "fp16"}})
+          .add("compare_replicas_every", &O::compare_replicas_every,
+               "Optimizer steps between comparisons of the weights that several ranks hold: the run ends when copies "
+               "of one differ (docs/bad_numbers.md). 0: never.",
+               {.min = 0, .max = kMostSteps})
           .add("extensions", &O::extensions,
                "Shared objects that add models, data sets, tasks, optimizers and schedules to those that this file can "
                "select, such as ./libmine.so.",
@@ -178,7 +182,24 @@ const Fields<TrainSection>& train_section_fields() {
           .add("eval_batch", &O::eval_batch,
                "Samples per forward pass of a rank in evaluation. Unset: four times micro_batch.",
                {.min = 1, .max = kMostSamples})
-          .add_all(train_fields());
+          .add(
+              "max_nonfinite", &O::max_nonfinite,
+              "With on_nonfinite = skip: steps in a row that may be skipped. With rollback, also of on_loss_spike: how "
+              "often the run returns to the same checkpoint. After that it ends.",
+              {.min = 1, .max = kMostSteps})
+          .add("loss_spike", &O::loss_spike,
+               "Compare each step's loss with those before it: a spike is a loss this many deviations above their "
+               "median, such as 8 (docs/bad_numbers.md). 0: losses are not compared.",
+               {.min = 0})
+          .add("on_loss_spike", &O::on_loss_spike,
+               "What happens at a spike of the loss. warn: a line on the screen. stop: the run ends. rollback: the run "
+               "returns to its newest checkpoint and leaves the batch out.",
+               {.choices = {"warn", "stop", "rollback"}})
+          .add_all(train_fields())
+          .rule([](const O& o, const CheckedSection& section) {
+            if (o.on_loss_spike != "warn" && o.loss_spike == 0)
+              section.fail("on_loss_spike", "has no effect without loss_spike; set train.loss_spike, or remove it");
+          });
   return table;
 }
 

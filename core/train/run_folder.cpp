@@ -138,6 +138,12 @@ void RunFolder::go_on(std::int64_t step) {
   begin();
 }
 
+void RunFolder::go_back(std::int64_t step) {
+  if (!active_) return;
+  if (metrics_ != nullptr) std::fclose(std::exchange(metrics_, nullptr));
+  go_on(step);
+}
+
 RunFolder::~RunFolder() {
   if (metrics_ != nullptr) std::fclose(metrics_);
 }

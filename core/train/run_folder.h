@@ -48,6 +48,8 @@ class RunFolder {
   /// without the lines of the test split (they are written at the end of a run) and without a line that a crash
   /// truncated. @throws CheckpointError
   void go_on(std::int64_t step);
+  /// The same in a run that has gone further, and returns to `step`.
+  void go_back(std::int64_t step);
   /// Appends a line to metrics.jsonl and adds the time. @throws CheckpointError, unless bear_errors() was called
   void metric(nlohmann::json line);
   /// From now on, a line that cannot be written is left out, with one warning.

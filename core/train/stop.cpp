@@ -13,8 +13,6 @@ StoppedBySignal::StoppedBySignal(int number, std::string saved)
       signal_(number),
       saved_(std::move(saved)) {}
 
-std::size_t answer_lag(c10::Device device) { return device.is_cpu() ? 0 : Readback::kLag; }
-
 bool Agreement::any(bool mine) {
   auto answer = at::full({}, mine ? 1 : 0, at::TensorOptions(at::kInt).device(world_.device()));
   world_.group().all_reduce(answer, comm::ReduceOp::max);
@@ -47,10 +45,10 @@ void StopOnRequest::on_step_end(RunContext& run, const StepEnd& step) {
     asked_at_ = number;
     asked_by_ = asked[0] != 0 ? kBySignal : kMaxSeconds;
   });
-  const auto lag = answer_lag(run.world.device());
-  answers_.drain_to(lag);  // as far as the loop's own readback: other ranks have read no fewer
+  const auto lag = Readback::lag(run.world.device());
+  answers_.drain_to(static_cast<std::size_t>(lag));  // as far as the loop's own readback: other ranks have read no fewer
   const auto number = step_++;
-  if (run.stopped_by.empty() && asked_at_ >= 0 && asked_at_ + static_cast<std::int64_t>(lag) <= number)
+  if (run.stopped_by.empty() && asked_at_ >= 0 && asked_at_ + lag <= number)
     run.stopped_by = asked_by_;
 }
 

@@ -39,14 +39,10 @@ class StoppedBySignal : public std::runtime_error {
 /// Ends an evaluation on every rank, because a rank got a signal.
 struct EvaluationStopped {};
 
-/// The number of steps after which an answer counts that was given in a step: 0 on CPU ranks, where the answer is
-/// available at once. On a GPU the host may be ahead of it by as many steps.
-std::size_t answer_lag(c10::Device device);
-
 /// Whether any rank says yes, with the same answer on every rank.
 class Agreement {
  public:
-  explicit Agreement(comm::World& world) : world_(world), lag_(answer_lag(world.device())) {}
+  explicit Agreement(comm::World& world) : world_(world), lag_(static_cast<std::size_t>(Readback::lag(world.device()))) {}
   /// Call it on every rank equally often. True from `lag` calls after the first call in which a rank said yes.
   bool any(bool mine);
 

@@ -120,7 +120,9 @@ std::vector<std::string> closing_lines(const RunResult& o) {
   if (o.flops_per_s) done += ", " + rate_text(*o.flops_per_s, o.mfu());
   if (!o.stopped_by.empty()) done += fmt::format(", stopped by {}", o.stopped_by);
   if (o.state.skipped > 0)
-    done += fmt::format(", {} skipped because the loss scale overflowed", text::quantity(o.state.skipped, "step"));
+    done += fmt::format(", {} skipped because a gradient was not finite", text::quantity(o.state.skipped, "step"));
+  if (const auto left_out = o.state.numbers.left_out.size(); left_out > 0)
+    done += fmt::format(", {} {} left out", left_out, left_out == 1 ? "batch" : "batches");
   for (const auto& [split, count] : o.skipped_samples)
     done += fmt::format(", {} unreadable in {} skipped", count, split);
   std::vector<std::string> lines{done};
@@ -145,6 +147,7 @@ nlohmann::json run_summary(const RunResult& result, Booster& booster, const std:
       {"samples", state.at.samples},
       {"resumed_at_step", result.resumed_at},
       {"skipped_steps", state.skipped},
+      {"left_out_steps", state.numbers.left_out},
       {"skipped_samples", result.skipped_samples},
       {"seconds", result.seconds},
       {"versions", {{"trireme", TRIREME_VERSION}, {"torch", TORCH_VERSION}, {"transport", world.transport()}}},

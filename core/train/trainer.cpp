@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/booster/run_state.h"
 #include "core/train/best_weights.h"
 #include "core/train/epoch_table.h"
 #include "core/train/finish.h"
-#include "core/train/finite_watch.h"
 #include "core/train/lora.h"
 #include "core/train/metrics_file.h"
 #include "core/train/out_of_memory.h"
@@ -25,8 +25,7 @@ double since(std::chrono::steady_clock::time_point begin) {
 
 /// The callbacks of a program's run.
 Callbacks program_callbacks(const TrainingArguments& arguments, const Callbacks& own) {
-  Callbacks callbacks{std::make_shared<EpochTable>(arguments.logging_steps), std::make_shared<MetricsFile>(),
-                      std::make_shared<FiniteWatch>()};
+  Callbacks callbacks{std::make_shared<EpochTable>(arguments.logging_steps), std::make_shared<MetricsFile>()};
   if (arguments.tensorboard) callbacks.push_back(std::make_shared<TensorBoard>());
   if (arguments.load_best_model_at_end) callbacks.push_back(std::make_shared<BestWeights>());
   if (arguments.early_stopping_patience)
@@ -50,6 +49,7 @@ Trainer::Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolde
       best_model_(folder_->dir(), exported_texts(p_), p_.config.lora.has_value()),
       booster_(world, std::move(p_.plugin), booster_options(p_), &p_.log),
       flop_rate_([this] { return model_source(p_).model; }),
+      numbers_(p_.config.train, state_.numbers),
       context_{p_, world_, *folder_, booster_, run_, state_, best_model_} {
   if (p_.config.run.on_save_error != "stop") folder_->bear_errors(p_.log);
   context_.say = [this](const std::string& line) { call(&RunCallback::on_message, line); };
@@ -75,7 +75,12 @@ RunResult Trainer::train() {
 void Trainer::run_all() {
   start();
   while (!is_over() || (state_.evaluation_pending && !is_stopped_by_signal())) {
-    train_epoch();
+    try {
+      train_epoch();
+    } catch (const ReturnToCheckpoint& back) {
+      return_to(back);
+      continue;
+    }
     if (is_epoch_done() && !state_.evaluation_pending) {
       ++state_.at.epoch;
       state_.at.step_in_epoch = 0;
@@ -95,6 +100,7 @@ void Trainer::start() {
   saved_ = context_.resumed_from;
   context_.peak_flops = peak_of_all();
   call(&RunCallback::on_start);
+  if (numbers_.may_need_checkpoint() && newest_checkpoint(world_, folder_->dir(), p_.log).empty()) save();
   begin_ = Clock::now();
 }
 
@@ -109,7 +115,10 @@ void Trainer::train_epoch() {
   while (goes_on()) {
     const auto batch = run_.loader->next();
     if (!batch) break;
-    train_step(*batch);
+    if (numbers_.leaves_out(state_.at.global_step + 1))
+      pass_over();
+    else
+      train_step(*batch);
     if (goes_on() && (is_evaluation_due() || is_save_due())) {
       finish_steps();
       if (is_evaluation_due()) validate(std::nullopt);
@@ -154,12 +163,15 @@ void Trainer::train_step(const data::StepBatch& batch) {
              .data_wait = batch.wait_seconds,
              .flops = flops});
   call(&RunCallback::on_step_end, StepEnd{step, batch, seconds});
+  act_on_numbers(/*all_are_read=*/false);
+  compare_replicas();
 }
 
 /// Completes the step's log when its numbers are on the host, and passes it on.
 void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, StepLog log) {
   const auto& divisor = batch.micro.front().global_weight;
   const bool on_host = divisor.is_cpu();
+  numbers_.launched();
   const double known = on_host ? divisor.item<double>() : 0;
   readback_.add({step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor},
                 [this, log, on_host, known](const std::vector<double>& values) mutable {
@@ -172,6 +184,7 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
                   if (log.flops) flop_rate_.add(*log.flops, log.seconds);
                   const bool stopped = !context_.stopped_by.empty();
                   call(&RunCallback::on_log, log);
+                  judge(log);
                   TRIREME_REQUIRE(stopped || context_.stopped_by.empty() || world_.device().is_cpu(),
                                   "a callback has set stopped_by in on_log(), to which GPU ranks come at different "
                                   "steps; set it in on_step_end() or on_evaluate()");
@@ -188,6 +201,7 @@ EpochEnd Trainer::epoch_end(Clock::time_point begin) const {
 void Trainer::finish_steps() {
   readback_.drain();
   flop_rate_.add_wait(since(last_step_));
+  act_on_numbers(/*all_are_read=*/true);
 }
 
 /// Evaluates on the validation split. `epoch_begin`: set at the end of an epoch. @pre finish_steps()
@@ -201,7 +215,7 @@ void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
     context_.stopped_by = StopOnRequest::kBySignal;
     return;
   }
-  FiniteWatch::validation(epoch_number(), eval.loss);
+  BadNumbers::check_validation(epoch_number(), eval.loss);
   record_evaluation(eval, epoch_begin ? std::optional(epoch_end(*epoch_begin)) : std::nullopt);
 }
 

@@ -22,12 +22,14 @@
 #include <vector>
 
 #include "core/booster/booster.h"
+#include "core/train/bad_numbers.h"
 #include "core/train/callback.h"
 #include "core/train/export.h"
 #include "core/train/flop_rate.h"
 #include "core/train/predict.h"
 #include "core/train/prepare.h"
 #include "core/train/readback.h"
+#include "core/train/replica_check.h"
 #include "core/train/run_folder.h"
 #include "core/train/stop.h"
 #include "core/train/summary.h"
@@ -76,6 +78,7 @@ class Trainer {
   void start();
   void train_epoch();
   void train_step(const data::StepBatch& batch);
+  void pass_over();
   void read_back(const TrainStep& step, const data::StepBatch& batch, StepLog log);
   void finish_steps();
   void validate(const std::optional<Clock::time_point>& epoch_begin);
@@ -87,6 +90,15 @@ class Trainer {
   [[noreturn]] void throw_stopped();
   void end_if_stopped();
 
+  /// Thrown through the loop, on every rank after the same step.
+  struct ReturnToCheckpoint {
+    std::string from;
+    BadStep bad;
+  };
+  void judge(const StepLog& log);
+  void act_on_numbers(bool all_are_read);
+  void compare_replicas();
+  void return_to(const ReturnToCheckpoint& back);
   void boost();
   [[nodiscard]] EpochEnd epoch_end(Clock::time_point begin) const;
   [[nodiscard]] bool is_evaluation_due() const { return is_due(p_.config.train.eval_every.value_or(0)); }
@@ -118,6 +130,8 @@ class Trainer {
   Readback readback_;
   FlopRate flop_rate_;
   TrainerState state_;
+  BadNumbers numbers_;
+  std::optional<ReplicaCheck> replicas_;
   RunContext context_;
   std::optional<RunResult> result_;
   std::int64_t local_samples_ = 0;

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/task_around.h"
+#include "core/config/table.h"
 #include "core/train/evaluate.h"
 #include "core/train/plugin_sections.h"
 #include "core/train/resume_point.h"
@@ -71,6 +72,8 @@ void check_arguments(const TrainingArguments& a, const TrainerInputs& inputs) {
     throw ConfigError(
         "TrainerInputs::data_collator: the data set combines samples itself (mixup, cutmix), which needs its own "
         "batches; turn that off, or combine samples in the collator");
+  if (a.save_strategy == Strategy::no && (a.on_nonfinite == "rollback" || a.on_loss_spike == "rollback"))
+    refuse("save_strategy", "is no, but on_nonfinite or on_loss_spike = \"rollback\" returns to a checkpoint");
   TRIREME_REQUIRE(inputs.model && inputs.task && inputs.train,
                   "a Trainer needs a model, a task and training data, but one of them is not set in TrainerInputs");
 }
@@ -89,6 +92,7 @@ RunConfig config_of(const TrainingArguments& a, bool evaluates) {
   c.run.seed = a.seed;
   c.run.resume = a.resume_from_checkpoint.empty() ? kResumeNever : a.resume_from_checkpoint;
   c.run.checkpoint_every = a.save_strategy == Strategy::steps ? a.save_steps : 0;
+  c.run.compare_replicas_every = a.compare_replicas_every;
   c.run.keep_checkpoints = a.save_strategy == Strategy::no ? 0 : a.save_total_limit;
   if (a.load_best_model_at_end) c.run.export_weights = "best";
   c.model.name = kProgram;
@@ -99,6 +103,10 @@ RunConfig config_of(const TrainingArguments& a, bool evaluates) {
   c.train.precision = a.precision;
   c.train.max_norm = a.max_grad_norm;
   c.train.drop_last = a.dataloader_drop_last;
+  c.train.on_nonfinite = a.on_nonfinite;
+  c.train.max_nonfinite = a.max_nonfinite;
+  c.train.loss_spike = a.loss_spike;
+  c.train.on_loss_spike = a.on_loss_spike;
   c.train.recompute = a.recompute;
   c.train.micro_batch = a.per_device_train_batch_size;
   c.train.eval_batch = a.per_device_eval_batch_size;
@@ -133,6 +141,7 @@ Prepared prepare_program(comm::World& world, const TrainingArguments& a, const T
   p.config.run.device = world.device().is_cpu() ? "cpu" : "cuda";
   p.plugin = load_plugin(a.plugin, a.plugin_options);
   copy_shared_options(*p.plugin, train_section_fields(), &p.config.train);
+  config::check_options(train_section_fields(), p.config.train);
   p.config.train.global_batch = global_batch(a, *p.plugin, world.size());
   p.plugin->check(settings_of(p.config, *p.plugin, world.size()));
   p.data.train = p.plan.collated(inputs.train);

@@ -54,6 +54,13 @@ struct TrainingArguments {
   /// SIGTERM, SIGINT and SIGUSR1 stop the run after its step: it is saved, and train() throws StoppedBySignal (stop.h).
   bool stop_on_signals = false;
   bool recompute = false;  ///< gradient checkpointing
+  /// Keys of [train] with the same names (docs/bad_numbers.md).
+  std::string on_nonfinite = "stop";
+  std::int64_t max_nonfinite = 10;
+  double loss_spike = 0;
+  std::string on_loss_spike = "warn";
+  /// Optimizer steps between comparisons of the ranks' copies of the weights ([run] compare_replicas_every); 0: none.
+  std::int64_t compare_replicas_every = 0;
   bool dataloader_drop_last = false;
   data::LoadingOptions dataloader{};
   std::int64_t seed = 42;

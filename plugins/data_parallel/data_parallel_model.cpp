@@ -260,6 +260,11 @@ void DataParallelModel::train(bool on) {
   for (auto& other : others_) other->train(on);
 }
 
+void DataParallelModel::watch_blocks(BlockWatch watch) {
+  for (auto& other : others_) other->watch_blocks(watch);
+  ReplicatedModel::watch_blocks(std::move(watch));
+}
+
 ModelReport DataParallelModel::report() const {
   auto report = ReplicatedModel::report();
   if (!devices_.front().is_cpu()) report.parameter_bytes *= static_cast<std::int64_t>(devices_.size());

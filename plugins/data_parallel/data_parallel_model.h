@@ -28,6 +28,7 @@ class DataParallelModel : public ReplicatedModel {
   void train(bool on) override;
   void weights_changed() override { copied_ = false; }
   ModelReport report() const override;
+  void watch_blocks(BlockWatch watch) override;
 
   /// Continues the backward passes of gathered outputs in the replicas. Then adds the replicas' gradients to the first
   /// one's, unless a guard of no_sync() exists.

@@ -38,6 +38,7 @@ class PipelinedModel : public BoostedModel, private pipeline::Chunks {
   std::vector<shard::Slice> gradients() override { return model_->gradients(); }
   ModelReport report() const override;
   std::string chart(int columns) override;
+  void watch_blocks(BlockWatch watch) override { model_->watch_blocks(std::move(watch)); }
 
  private:
   nn::Tensors forward(int chunk, nn::Tensors inputs, const data::Batch& batch) override;

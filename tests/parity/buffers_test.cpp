@@ -153,6 +153,33 @@ TEST_P(Buffers, AreExportedAndLoaded) {
   if (world().rank() == 0) std::filesystem::remove_all(folder);
 }
 
+// A NaN in running statistics would stay there: train.on_nonfinite = "skip" takes back what the step has done to them.
+TEST_P(Buffers, AreRestoredAfterASkippedStep) {
+  for (const bool skips : {true, false}) {
+    auto options = options_of(GetParam());
+    options.train.on_nonfinite = skips ? "skip" : "stop";
+    Training training(GetParam(), adapted(), "", options);
+    training.train_to(1);
+    const auto before = training.state();
+    training.run.loader->start_epoch(0, 1);
+    auto batch = training.run.loader->next();
+    ASSERT_TRUE(batch);
+    for (auto& micro : batch->micro)
+      for (auto& [name, input] : micro.inputs)
+        if (!input.is_meta()) input.fill_(NAN);
+    const auto step = training.booster.train_step(training.run, *batch);
+    EXPECT_NE(step.result.found_inf.item<double>(), 0);
+    bool restored = true;
+    for (const auto& [name, value] : training.state()) restored = restored && at::equal(value, before.at(name));
+    EXPECT_EQ(restored, skips);
+    training.run.loader->start_epoch(0, 1);
+    (void)training.booster.train_step(training.run, *training.run.loader->next());
+    bool changed = false;
+    for (const auto& [name, value] : training.state()) changed = changed || !at::equal(value, before.at(name));
+    EXPECT_TRUE(changed);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Plugins, Buffers, testing::ValuesIn(all_plugs()),
                          [](const auto& test) { return test.param.name; });
 

@@ -25,12 +25,12 @@ using namespace testing_tools;
 TEST(Agreement, CountsFromTheLagOn) {
   const auto world = comm::World::start({}, {.device = "cpu"});
   Agreement agreement(*world);
-  const auto lag = answer_lag(world->device());
-  EXPECT_EQ(lag, 0U);  // the answer is there at once
+  const auto lag = Readback::lag(world->device());
+  EXPECT_EQ(lag, 0);  // the answer is there at once
   const std::size_t late = 7;
   for (std::size_t call = 0; call < 20; ++call)
-    EXPECT_EQ(agreement.any(call == late || call > late + 2), call >= late + lag) << call;
-  EXPECT_EQ(answer_lag(at::kCUDA), Readback::kLag);
+    EXPECT_EQ(agreement.any(call == late || call > late + 2), call >= late + static_cast<std::size_t>(lag)) << call;
+  EXPECT_EQ(Readback::lag(at::kCUDA), 4);
 }
 
 /// How a child process ends that does this.
