@@ -18,6 +18,7 @@
 #include "core/booster/precision.h"
 #include "core/booster/sample_exchange.h"
 #include "core/booster/task_criterion.h"
+#include "core/comm/flight/recorder.h"
 #include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
 
@@ -240,6 +241,7 @@ void Booster::backward(Boosted& run, const at::Tensor& loss_sum, const data::Bat
 }
 
 TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
+  comm::flight::set_step(run.step + 1);
   auto sum = forward_backward(run, batch);
   // The loss is reduced while the optimizer steps.
   auto sent = loss_group().all_reduce_async(sum);
@@ -247,10 +249,12 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   step.lr = run.lr_schedule->lr(run.step);
   {
     const trace::Scope scope("optimizer");
+    const comm::flight::PhaseScope phase(comm::flight::Phase::update);
     step.result = run.optimizer->step(step.lr);
   }
   run.optimizer->zero_grad();
   ++run.step;
+  comm::flight::set_phase(comm::flight::Phase::reduce);
   if (run.average) run.average->update(run.step);
   sent.wait();
   step.loss = sum;

@@ -11,6 +11,7 @@
 #include "core/train/finite_watch.h"
 #include "core/train/metrics_file.h"
 #include "core/train/rank_log.h"
+#include "core/train/rank_times.h"
 #include "core/train/tensorboard.h"
 #include "core/train/timeline.h"
 #include "core/train/trainer.h"
@@ -34,6 +35,8 @@ Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const co
   add(std::make_shared<FiniteWatch>());
   add(std::make_shared<ConsoleReport>(options.terminal, world.rank() == 0));
   add(std::make_shared<BestWeights>());
+  if (const auto every = p.config.run.rank_times_every; every > 0 && world.size() > 1)
+    add(std::make_shared<RankTimes>(every));
   if (train.patience) add(std::make_shared<EarlyStop>(*train.patience));
   if (options.timeline) add(std::make_shared<Timeline>(options.terminal.columns));
   if (train.max_seconds) add(std::make_shared<TimeLimit>(*train.max_seconds));

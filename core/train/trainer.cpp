@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/comm/flight/recorder.h"
 #include "core/train/best_weights.h"
 #include "core/train/epoch_table.h"
 #include "core/train/finish.h"
@@ -98,7 +99,7 @@ void Trainer::train_epoch() {
   elements_ = padding_ = 0;
   run_.loader->start_epoch(state_.at.epoch, state_.at.step_in_epoch);
   last_step_ = Clock::now();
-  while (auto batch = run_.loader->next()) {
+  while (auto batch = next_batch()) {
     train_step(*batch);
     if (goes_on() && (is_evaluation_due() || is_save_due())) {
       finish_steps();
@@ -115,6 +116,11 @@ void Trainer::train_epoch() {
     validate(epoch_begin);
   }
   call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
+}
+
+std::optional<data::StepBatch> Trainer::next_batch() {
+  comm::flight::set_phase(comm::flight::Phase::data);
+  return run_.loader->next();
 }
 
 void Trainer::train_step(const data::StepBatch& batch) {
@@ -180,6 +186,7 @@ void Trainer::finish_steps() {
 
 /// Evaluates on the validation split. `epoch_begin`: set at the end of an epoch. @pre finish_steps()
 void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
+  const comm::flight::PhaseScope phase(comm::flight::Phase::evaluate);
   const auto averaged = run_.use_average();
   const auto eval = train::evaluate(booster_, run_, validation_loader());
   FiniteWatch::validation(epoch_number(), eval.loss);
@@ -201,12 +208,14 @@ void Trainer::record_evaluation(const EvalResult& eval, const std::optional<Epoc
 void Trainer::save() {
   const auto step = state_.at.global_step;
   if (p_.config.run.keep_checkpoints == 0 || std::exchange(saved_step_, step) == step) return;
+  const comm::flight::PhaseScope phase(comm::flight::Phase::save);
   const auto checkpoint = save_state(p_, *folder_, booster_, run_, state_, best_model_);
   world_.group().barrier();
   call(&RunCallback::on_save, checkpoint);
 }
 
 RunResult Trainer::end() {
+  comm::flight::set_phase(comm::flight::Phase::finish);
   const auto averaged = run_.use_average();
   // The training ended between two evaluations, or a run with nothing left to train was resumed, perhaps with another
   // metric.
