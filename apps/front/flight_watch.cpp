@@ -80,6 +80,10 @@ void FlightWatch::all_ended(int signal) {
   auto ranks = at_death_.empty() ? flight::read_ranks(folder_.path()) : at_death_;
   if (!flight::is_failure(ranks)) return;
   const auto dead = std::find_if(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.died(); });
+  const bool any_lost = std::any_of(ranks.begin(), ranks.end(),
+                                    [](const auto& rank) { return rank.record.end == flight::EndKind::lost; });
+  // Ranks that MPI has ended, or that ended with mpirun itself: there the launcher knows more.
+  if (signal == 0 && !any_lost) return;
   if (dead != ranks.end() && signal != 0) {
     const auto name = fmt::format("rank {}", dead->record.rank);
     ended_[dead->record.rank] = ended_by_signal(name, signal, ranks_).substr(name.size() + 1);

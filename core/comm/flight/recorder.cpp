@@ -223,6 +223,11 @@ void end_with_error(int exit_code, const std::string& text) {
   copy_text(mine.text, text);
   any_lost = lost() || (on_device && exit_code == static_cast<int>(ExitCode::communication));
   store(mine.end, lost() ? EndKind::lost : EndKind::error, std::memory_order_release);
+  auto* shared = control();
+  if (lost() || shared == nullptr || load(shared->parent) != 0) return;
+  // Its own message is all that there is to say, and the launcher ends the others without a word to them.
+  store(shared->dying, std::int32_t{1});
+  remove_folder(files().folder);
 }
 
 bool job_is_dying() {
