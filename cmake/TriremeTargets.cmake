@@ -113,15 +113,17 @@ endfunction()
 # trireme_add_mpi_test(name RANKS 2 4 [NATIVE 2 4] [TCP 4] SOURCES ...): the program under mpirun, one CTest entry a rank
 # count; with NATIVE also under `trireme launch` over our own transport (name_native_2), with TCP likewise as if the ranks
 # were on two hosts (name_tcp_4). The program has its own main (tests/mpi/main.cpp) and fails, never skips, when started
-# with another number of ranks.
+# with another number of ranks. The ranks compare each operation before it runs (WorldOptions::check), except in a
+# program that is UNCHECKED, because it counts messages or measures time.
 function(trireme_add_mpi_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;RANKS;NATIVE;TCP" ${ARGN})
+  cmake_parse_arguments(arg "UNCHECKED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;RANKS;NATIVE;TCP" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
   add_executable(${name} ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/mpi/main.cpp)
   target_link_libraries(${name} PRIVATE trireme trireme_options GTest::gtest ${arg_LIBRARIES})
-  target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+    TRIREME_TEST_CHECK=$<NOT:$<BOOL:${arg_UNCHECKED}>>)
   trireme_precompiled(${name} tests)
   foreach(ranks ${arg_RANKS})
     add_test(NAME ${name}_${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} --oversubscribe --quiet

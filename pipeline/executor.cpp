@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/trace.h"
+#include "core/comm/flight/recorder.h"
 #include "pipeline/schedule/schedules.h"
 #include "pipeline/schedule/verifier.h"
 
@@ -70,6 +71,8 @@ Boundary Executor::boundary(int stage, int microbatch) const {
 }
 
 void Executor::compute(const Action& action) {
+  using comm::flight::Phase;
+  const comm::flight::PhaseScope phase(action.op == Op::forward ? Phase::forward : Phase::backward, action.microbatch);
   await(action);
   const auto begin = trace::now();
   if (action.op == Op::forward)

@@ -32,7 +32,24 @@ train::Kinds kinds_for(const config::Table& root) {
   return kinds;
 }
 
+/// Brings a file that an earlier version wrote to this version's keys.
+static void renew_keys(config::Table& root) {
+  const auto run = root.tables.find("run");
+  if (run == root.tables.end()) return;
+  auto& keys = run->second.entries;
+  if (const auto timeout = keys.find("timeout_s"); timeout != keys.end()) {
+    auto& comm = root.tables["comm"];
+    if (comm.path.empty()) comm.path = "comm";
+    comm.entries.try_emplace("timeout_s", timeout->second);
+    keys.erase(timeout);
+  }
+  if (const auto resume = keys.find("resume");
+      resume != keys.end() && resume->second.value == FieldValue(std::string()))
+    keys.erase(resume);
+}
+
 void override_resolved(config::Table& root, const std::vector<std::string>& set) {
+  renew_keys(root);
   auto changed = root;
   for (const auto& assignment : set) config::apply_override(changed, assignment);
   const auto kinds = kinds_for(changed);

@@ -97,8 +97,13 @@ void check_same_settings(comm::World& world, const std::string& command, const t
 }
 
 comm::WorldOptions world_options(const train::RunConfig& config) {
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  };
   return {.device = config.run.device,
-          .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.run.timeout_s * 1000))};
+          .timeout = milliseconds(config.comm.timeout_s),
+          .init_timeout = milliseconds(config.comm.init_timeout_s),
+          .check = config.comm.check};
 }
 
 void tune_process(const train::RunConfig& config, const comm::LaunchInfo& info) {

@@ -144,8 +144,8 @@ void handle_signals(bool ours) {
 
 /// Forwards output until both streams end, or until the child has ended and they are empty: other processes may still
 /// hold the write ends.
-int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams) {
-  constexpr int kLook = 200;  // milliseconds
+int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams, const std::function<void()>& look) {
+  constexpr int kLook = 100;  // milliseconds
   int status = 0;
   bool ended = false;
   while (streams[0].read_end >= 0 || streams[1].read_end >= 0) {
@@ -154,6 +154,7 @@ int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams) {
     const int ready = poll(waiting.data(), waiting.size(), ended ? 0 : kLook);
     for (std::size_t i = 0; ready > 0 && i < 2; ++i)
       if (waiting[i].revents != 0) streams[i].pass_on();
+    if (look && !ends_all(last_signal)) look();
     if (ready > 0) continue;
     if (ended) return status;
     ended = waitpid(child, &status, WNOHANG) == child;
@@ -213,7 +214,13 @@ Child::Child(std::vector<std::string> command, const std::function<void()>& prep
 
 Child::~Child() = default;
 
-ChildEnd Child::wait() {
+void Child::kill_now() const {
+  if (process_ > 0) kill(process_, SIGKILL);
+}
+
+bool Child::got_signal() const { return last_signal != 0; }
+
+ChildEnd Child::wait(const std::function<void()>& look) {
   if (process_ < 0) return {.code = 128 + last_signal, .sent = last_signal};
   {
     const Held held;
@@ -223,7 +230,7 @@ ChildEnd Child::wait() {
     if (const int number = not_passed_on; number != 0) kill(process_, number);
     not_passed_on = 0;
   }
-  const int status = pass_on_until_end(process_, streams_->both);
+  const int status = pass_on_until_end(process_, streams_->both, look);
   alarm(0);
   child_process = 0;
   asks = 0;

@@ -32,8 +32,12 @@ class Child {
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
-  /// Waits until the program ends. Call it once.
-  ChildEnd wait();
+  /// Waits until the program ends. Call it once. `look`: called some times a second, unless a signal is to end the run.
+  ChildEnd wait(const std::function<void()>& look = {});
+  /// Ends the program at once.
+  void kill_now() const;
+  /// Whether this process has got a signal since it started programs.
+  [[nodiscard]] bool got_signal() const;
 
  private:
   struct Streams;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "apps/front/child.h"
+#include "apps/front/flight_watch.h"
 #include "apps/front/libraries.h"
 #include "apps/front/mpirun.h"
 #include "apps/front/programs.h"
@@ -51,12 +52,14 @@ int silent_failure(const ChildEnd& end) {
 }
 
 // Reports what a quiet mpirun does not: that a signal ended a rank or mpirun itself.
-int verdict_on(const ChildEnd& end, Ranks ranks) {
+int verdict_on(const ChildEnd& end, Ranks ranks, FlightWatch* watch = nullptr) {
+  const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // the program may handle these without ending
+  const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
+  if (watch != nullptr && end.sent == 0) watch->all_ended(end.by_signal ? 0 : number);
+  if (watch != nullptr && watch->printed()) return static_cast<int>(ExitCode::communication);
   // Ranks that were asked to stop may have been at their end, or have failed with an error of their own.
   if (end.asked && end.code < 128) return end.code;
-  const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // the program may handle these without ending
   if (end.sent != 0 && (!news || end.code == 128 + end.sent)) return report_stop(end.sent);
-  const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
   if (end.by_signal) {
     say_error(fmt::format("mpirun was ended from outside by signal {} ({}), and its ranks with it", number,
                           strsignal(number)));
@@ -181,17 +184,30 @@ static void prepare_mpirun() {
   setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 0);  // Open MPI requires PATH
 }
 
+/// Waits for mpirun, with an eye on its ranks.
+static int wait_for_ranks(Child& mpirun, Ranks ranks, FlightWatch& watch) {
+  const auto look = [&] {
+    if (!mpirun.got_signal()) watch.look();
+    if (watch.overdue()) mpirun.kill_now();
+  };
+  return verdict_on(mpirun.wait(look), ranks, &watch);
+}
+
 /// Runs the workers by mpirun, and the check while mpirun starts, which takes about as long.
 static int run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& worker,
                          const std::vector<std::string>& arguments, const std::function<void()>& prepare, Check first,
                          OnStop on_stop) {
   const MpiFiles files(ranks);
+  FlightWatch watch(static_cast<int>(ranks), /*here=*/true, Ranks::of_trireme);
   const auto prepare_all = [&] {
     prepare();
     prepare_mpirun();
+    watch.set_variable();
   };
-  if (first == Check::no)
-    return verdict_on(Child(mpirun_command(ranks, files, worker), prepare_all, on_stop).wait(), Ranks::of_trireme);
+  if (first == Check::no) {
+    Child mpirun(mpirun_command(ranks, files, worker), prepare_all, on_stop);
+    return wait_for_ranks(mpirun, Ranks::of_trireme, watch);
+  }
   auto gate = std::make_unique<Gate>();
   Child mpirun(mpirun_command(ranks, files, gate->waiting(worker)), prepare_all, on_stop);
   if (const int code = check(arguments); code != 0) {
@@ -200,7 +216,7 @@ static int run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& wor
     return code;
   }
   gate->open(ranks);
-  return verdict_on(mpirun.wait(), Ranks::of_trireme);
+  return wait_for_ranks(mpirun, Ranks::of_trireme, watch);
 }
 
 int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first,
@@ -234,7 +250,12 @@ int run_program_by_mpirun(const std::vector<std::string>& program, std::int64_t 
         "install openmpi-bin), or leave out --mpi");
   const MpiFiles files(ranks);
   const auto command = mpirun_command(ranks, files, program, MpiHosts{hosts, shell});
-  return verdict_on(run_child(command, prepare_mpirun), Ranks::of_any_program);
+  FlightWatch watch(static_cast<int>(ranks), hosts.empty(), Ranks::of_any_program);
+  Child mpirun(command, [&] {
+    prepare_mpirun();
+    watch.set_variable();
+  });
+  return wait_for_ranks(mpirun, Ranks::of_any_program, watch);
 }
 
 }  // namespace trireme::apps

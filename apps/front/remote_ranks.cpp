@@ -21,6 +21,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
+#include "core/comm/flight/record.h"
 
 namespace trireme::apps {
 namespace {
@@ -70,7 +71,9 @@ std::vector<std::string> environment_for_hosts() {
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     const auto name = text.substr(0, text.find('='));
-    if (name == "TRIREME_ADDRESS" || name == "TRIREME_HOST_IDENTITY" || name == "TRIREME_STORE_FD") continue;
+    if (name == "TRIREME_ADDRESS" || name == "TRIREME_HOST_IDENTITY" || name == "TRIREME_STORE_FD" ||
+        name == comm::flight::kFolderVariable)
+      continue;
     for (const std::string_view prefix : {"TRIREME_", "OMP_", "NCCL_", "CUDA_", "MASTER_", "LD_LIBRARY_PATH=", "PATH="})
       if (text.starts_with(prefix)) out.emplace_back(text);
   }

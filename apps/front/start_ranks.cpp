@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "apps/front/event_loop.h"
+#include "apps/front/flight_watch.h"
 #include "apps/front/local_ranks.h"
 #include "apps/front/rank_output.h"
 #include "apps/front/remote_ranks.h"
@@ -25,7 +26,7 @@ namespace trireme::apps {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kAfterFailure{5}, kAfterKill{3};
+constexpr std::chrono::seconds kAfterFailure{5}, kAfterReport{2}, kAfterKill{3};
 /// A rank that loses its peer fails at once. Which of the two ended first is then known only by how they ended.
 constexpr std::chrono::milliseconds kSameTime{300};
 
@@ -40,6 +41,8 @@ int wanted_port() {
   return port;
 }
 
+int ranks_of(const StartOptions& options) { return options.hosts.back().first + options.hosts.back().count; }
+
 /// Why the run failed.
 struct Cause {
   std::string message;  ///< "": the rank has reported it
@@ -51,7 +54,9 @@ struct Cause {
 class Run {
  public:
   explicit Run(const StartOptions& options)
-      : options_(options), outputs_{{stdout, options.tag_output}, {stderr, options.tag_output}} {}
+      : options_(options),
+        watch_(ranks_of(options), options.hosts.size() == 1 && options.hosts[0].here, options.ranks),
+        outputs_{{stdout, options.tag_output}, {stderr, options.tag_output}} {}
   int until_end();
 
  private:
@@ -73,6 +78,7 @@ class Run {
   [[nodiscard]] RankEvents events();
 
   const StartOptions& options_;
+  FlightWatch watch_;
   EventLoop loop_;
   SignalQueue signals_;
   RankOutput outputs_[2];
@@ -120,8 +126,11 @@ int Run::until_end() {
   while (busy()) {
     (void)loop_.run_once(100);
     for (auto& output : outputs_) output.write_waiting();
+    if (stop_ == 0) watch_.look();
+    if (watch_.overdue() && !deadline_) end_all(SIGTERM, kAfterReport);
     check_deadline();
   }
+  if (watch_.printed()) return static_cast<int>(ExitCode::communication);
   if (asked_ && finished_anyway_ && !cause_) return 0;  // it was at its end
   if (stop_ != 0 && !(asked_ && cause_)) return report_stop(stop_);
   if (!cause_) return 0;
@@ -142,12 +151,13 @@ void Run::start_host(std::size_t index) {
   const auto& share = options_.hosts[index];
   RankJob job{.program = options_.program,
               .environment = share.here ? options_.environment : environment_for_hosts(),
-              .size = options_.hosts.back().first + options_.hosts.back().count,
+              .size = ranks_of(options_),
               .first = share.first,
               .count = share.count,
               .host = static_cast<int>(index),
               .store = address_};
   if (share.here) {
+    watch_.set_variable(job.environment);
     auto ranks = std::make_unique<LocalRanks>(loop_, job, store_ ? store_->descriptor() : -1, events());
     local_ = ranks.get();
     hosts_.push_back(std::move(ranks));
@@ -259,6 +269,7 @@ void Run::on_end(const RankEnd& end) {
     return end_all(SIGTERM, kAfterFailure);
   }
   const auto name = name_of(end.rank);
+  if (end.signal() != 0 && !cause_ && stop_ == 0) watch_.rank_died(end.rank, name, end.signal());
   const bool silent = complained_.count(end.rank) == 0;
   std::string message;
   if (end.signal() != 0)
@@ -276,7 +287,9 @@ void Run::fail(const Cause& cause) {
   const bool is_earlier =
       cause_ && !cause_->by_signal && (cause.by_signal || of_peer) && !sent && cause.when - cause_->when < kSameTime;
   if (!cause_ || is_earlier) cause_ = cause;
-  if (!deadline_) end_all(SIGTERM, kAfterFailure);
+  if (deadline_) return;
+  watch_.note_dying();
+  end_all(SIGTERM, watch_.printed() ? kAfterReport : kAfterFailure);
 }
 
 }  // namespace

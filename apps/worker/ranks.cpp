@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/comm/flight/lost_peer.h"
 
 namespace trireme::apps {
 namespace {
@@ -33,6 +34,7 @@ void let_others_speak(const comm::LaunchInfo& info, int exit_code) {
 int say(const Verdict& verdict, const comm::LaunchInfo& info) {
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
+  if (comm::flight::report_lost_peer("trireme", verdict.exit_code, message_of(verdict), info)) return verdict.exit_code;
   let_others_speak(info, verdict.exit_code);
   say_error(message_of(verdict), info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "");
   return verdict.exit_code;

@@ -2,6 +2,7 @@
 
 #include "core/base/trace.h"
 #include "core/booster/buffers.h"
+#include "core/comm/flight/recorder.h"
 
 namespace trireme {
 
@@ -17,11 +18,13 @@ at::Tensor BoostedModel::forward_backward(const data::StepBatch& batch, const Cr
     at::Tensor loss;
     {
       const trace::Scope scope("forward", static_cast<std::int64_t>(i));
+      const comm::flight::PhaseScope phase(comm::flight::Phase::forward, static_cast<std::int64_t>(i));
       made = forward(micro);
       loss = criterion(made, micro);
     }
     {
       const trace::Scope scope("backward", static_cast<std::int64_t>(i));
+      const comm::flight::PhaseScope phase(comm::flight::Phase::backward, static_cast<std::int64_t>(i));
       optimizer.backward(loss, micro.global_weight);
     }
     const auto part = part_of_mean(loss.detach(), micro.global_weight);

@@ -19,6 +19,7 @@
 #include "core/booster/precision.h"
 #include "core/booster/sample_exchange.h"
 #include "core/booster/task_criterion.h"
+#include "core/comm/flight/recorder.h"
 #include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
 
@@ -242,6 +243,7 @@ void Booster::backward(Boosted& run, const at::Tensor& loss_sum, const data::Bat
 }
 
 TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
+  comm::flight::set_step(run.step + 1);
   std::optional<BufferUndo> buffers;
   if (options_.train.on_nonfinite == "skip") buffers.emplace(run.model->module());
   const auto sum = forward_backward(run, batch);
@@ -251,11 +253,13 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   step.lr = run.lr_schedule->lr(run.step);
   {
     const trace::Scope scope("optimizer");
+    const comm::flight::PhaseScope phase(comm::flight::Phase::update);
     step.result = run.optimizer->step(step.lr);
   }
   if (buffers) buffers->finish(step.result.found_inf);
   run.optimizer->zero_grad();
   ++run.step;
+  comm::flight::set_phase(comm::flight::Phase::reduce);
   if (run.average) run.average->update(run.step);
   sums.sent.wait();
   step.loss = std::move(sums.loss);

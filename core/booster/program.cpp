@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/verdict.h"
+#include "core/comm/flight/lost_peer.h"
 
 namespace trireme {
 namespace {
@@ -23,6 +24,7 @@ int report_failure(const char* name, const comm::LaunchInfo& info) {
   // What the program has printed comes first, and is not lost when the process ends at once.
   std::cout.flush();
   std::fflush(nullptr);
+  if (comm::flight::report_lost_peer(name, failure.exit_code, failure.message, info)) return failure.exit_code;
   // An error on all ranks is reported by rank 0, which then ends them. If this rank still runs after the wait, the
   // error is only its own.
   if (info.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(3));

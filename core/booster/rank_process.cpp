@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/booster/spawned_process.h"
+#include "core/comm/flight/record.h"
 
 namespace trireme {
 namespace {
@@ -28,10 +29,13 @@ std::vector<char*> as_pointers(std::vector<std::string>& texts) {
 std::vector<std::string> environment_of_rank(const SpawnCall& call, int rank) {
   std::vector<std::string> environment;
   for (const auto& variable : program_start().environment)
-    if (!variable.starts_with(fmt::format("{}=", kSpawnCall)) && !variable.starts_with(fmt::format("{}=", kSpawnRank)))
+    if (!variable.starts_with(fmt::format("{}=", kSpawnCall)) &&
+        !variable.starts_with(fmt::format("{}=", kSpawnRank)) &&
+        !variable.starts_with(fmt::format("{}=", comm::flight::kFolderVariable)))
       environment.push_back(variable);
   for (const auto& [name, value] : comm::thread_variables(call.ranks, call.on_cpu, environment))
     environment.push_back(fmt::format("{}={}", name, value));
+  environment.push_back(fmt::format("{}={}", comm::flight::kFolderVariable, call.flight_folder));
   environment.push_back(fmt::format("{}={}", kSpawnCall, call.place));
   environment.push_back(fmt::format("{}={} {} {} {}", kSpawnRank, getpid(), rank, call.ranks, call.port));
   return environment;

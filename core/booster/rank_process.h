@@ -17,6 +17,7 @@ struct SpawnCall {
   int ranks;
   bool on_cpu;
   int port, store_socket;
+  std::string flight_folder;  ///< of the ranks' flight records; "" if there is none
 };
 
 /// How a rank has failed.

@@ -11,6 +11,7 @@
 #include "core/booster/partial_recompute.h"
 #include "core/checkpoint/adapters.h"
 #include "core/checkpoint/train_state.h"
+#include "core/comm/flight/recorder.h"
 #include "core/nn/block.h"
 #include "core/nn/recompute.h"
 #include "core/shard/norm.h"
@@ -79,11 +80,13 @@ nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, 
       .side = side_inputs(batch)};
   const AutocastScope autocast(precision_, device_);
   for (std::size_t i = begin; i < end; ++i) {
+    comm::flight::set_block(static_cast<int>(i));
     const auto& block = model_->blocks()[i];
     if (training_ && block->uses_torch_generators()) at::manual_seed(draw_key(batch, i));
     inputs = run(block, std::move(inputs), context);
     if (watch_ && training_) watch_(i, batch, inputs);
   }
+  comm::flight::set_block(-1);
   return inputs;
 }
 

@@ -16,6 +16,7 @@
 #include "core/base/verdict.h"
 #include "core/booster/rank_process.h"
 #include "core/booster/spawned_process.h"
+#include "core/comm/flight/folder.h"
 
 namespace trireme {
 namespace {
@@ -122,11 +123,12 @@ std::vector<std::string> spawn_ranks(int ranks, const std::function<std::string(
         fmt::format("spawn() is called in a rank of a launcher ({}), and each rank would start {} more; "
                     "start the program without a launcher, or do not call spawn() in it",
                     launched.text(), ranks));
+  const comm::flight::ParentFolder records;  // of what the ranks do: nothing is left of it
   RankProcesses processes;
   {
     const comm::StoreSocket store(/*this_host_only=*/true, 0);
     const int inherited = fcntl(store.descriptor(), F_DUPFD_CLOEXEC, 10);
-    const SpawnCall call{place, ranks, on_cpu, store.port(), inherited};
+    const SpawnCall call{place, ranks, on_cpu, store.port(), inherited, records.path()};
     try {
       for (int rank = 0; rank < ranks; ++rank) processes.push_back(std::make_unique<RankProcess>(call, rank));
     } catch (...) {

@@ -108,7 +108,8 @@ void write_record(const std::string& folder, const CheckpointContents& contents,
   files[kBest] = contents.best_digest;
 }
 
-/// Runs `action` and returns the message of its error, or "". Of any error: the other ranks wait for this one's message.
+/// Runs `action` and returns the message of its error, or "". Of any error: the other ranks wait for this one's
+/// message.
 template <class Action>
 std::string problem_of(const Action& action) {
   try {

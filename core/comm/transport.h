@@ -21,6 +21,12 @@ class Store;
 
 namespace trireme::comm {
 
+/// What holds for the operations of a group.
+struct OperationSettings {
+  std::chrono::milliseconds first, steady;  ///< the limits of its first one, and of the others
+  bool check = false;                       ///< compare each between the ranks before it runs
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -45,11 +51,11 @@ class HostTransport : public Transport {
 };
 
 /// Starts Open MPI. Throws ConfigError when Trireme is built without it. @throws CommError.
-std::unique_ptr<HostTransport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds timeout);
+std::unique_ptr<HostTransport> start_mpi(const LaunchInfo& info, const OperationSettings& settings);
 /// Starts our own transport: shared memory between the ranks of a host, TCP between hosts. The ranks meet in the store,
 /// which is used only during the start. @throws CommError.
 std::unique_ptr<HostTransport> start_native(const LaunchInfo& info, c10d::Store& store,
-                                            std::chrono::milliseconds timeout);
+                                            const OperationSettings& settings);
 /// "Open MPI 4.1.4", or "no MPI".
 std::string mpi_built_with();
 
@@ -60,7 +66,7 @@ std::string mpi_built_with();
 void set_cuda_environment(int ranks);
 
 struct NcclOptions {
-  std::chrono::milliseconds timeout;
+  OperationSettings settings;
   c10::Device device;
   c10::intrusive_ptr<c10d::Store> store;  ///< in which the ranks meet
 };

@@ -3,12 +3,36 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <exception>
 
 #include "core/base/error.h"
 #include "core/base/trace.h"
+#include "core/comm/wait_time.h"
 
 namespace trireme::comm {
+namespace {
+
+std::atomic<std::int64_t> waited_ns{0};
+
+/// Adds its lifetime to the time in waits.
+class TimedWait {
+ public:
+  TimedWait() = default;
+  ~TimedWait() {
+    const auto time = std::chrono::steady_clock::now() - begin_;
+    waited_ns.fetch_add(std::chrono::nanoseconds(time).count(), std::memory_order_relaxed);
+  }
+  TimedWait(const TimedWait&) = delete;
+  TimedWait& operator=(const TimedWait&) = delete;
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+std::chrono::nanoseconds time_in_waits() { return std::chrono::nanoseconds(waited_ns.load(std::memory_order_relaxed)); }
 
 Work::Work() = default;
 Work::Work(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -36,6 +60,7 @@ Work::~Work() {
 void Work::wait() {
   if (!state_) return;
   const auto state = std::move(state_);
+  const TimedWait timed;
   try {
     if (state->work) state->work->wait();
     for (auto& [from, to] : state->copy_back) to.copy_(from, /*non_blocking=*/to.is_cuda());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -13,6 +14,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "core/base/error.h"
+#include "core/comm/flight/recorder.h"
+#include "core/comm/flight/termination.h"
 #include "core/comm/store.h"
 #include "core/comm/topology.h"
 #include "core/comm/transport.h"
@@ -36,6 +39,7 @@ class RunningWorld final : public World {
     group_ = Group();
     nccl_.reset();
     host_.reset();
+    if (std::uncaught_exceptions() <= exceptions_at_start_) flight::end();
   }
 
   Group make_group(const std::vector<int>& ranks, const std::string& axis) override {
@@ -83,6 +87,7 @@ class RunningWorld final : public World {
     return {group, ranks, axis, comm_stats_};
   }
 
+  int exceptions_at_start_ = std::uncaught_exceptions();
   std::unique_ptr<Transport> host_, nccl_;
   int groups_ = 0;
 };
@@ -120,6 +125,9 @@ c10::intrusive_ptr<c10d::Store> store_by(HostTransport& host, const LaunchInfo& 
 }  // namespace
 
 std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& options) {
+  flight::open({info.rank, info.size, info.local_size, info.job});
+  flight::handle_termination(info);
+  const OperationSettings settings{options.init_timeout, options.timeout, options.check};
   const int available = options.device == "cpu" ? 0 : cuda_device_count();
   const bool cuda = wants_cuda(options.device, available);
   const auto device = cuda ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(info.local_rank % available))
@@ -136,9 +144,9 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
   c10::intrusive_ptr<c10d::Store> store;
   std::unique_ptr<HostTransport> host;
   if (uses_mpi)
-    host = start_mpi(info, options.timeout);
+    host = start_mpi(info, settings);
   else
-    store = launcher_store(info, options.timeout);
+    store = launcher_store(info, settings.first);
   Topology topology;
   if (options.device != "cpu")
     topology = agree_on_topology(
@@ -150,11 +158,11 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
   std::unique_ptr<Transport> nccl;
   std::string name;
   if (topology.backend == Backend::nccl) {
-    if (!store) store = store_by(*host, info, options.timeout);
-    nccl = library->start_nccl({.timeout = options.timeout, .device = device, .store = store});
+    if (!store) store = store_by(*host, info, settings.first);
+    nccl = library->start_nccl({.settings = settings, .device = device, .store = store});
     name = nccl->name();
   } else {
-    if (!host) host = start_native(info, *store, options.timeout);
+    if (!host) host = start_native(info, *store, settings);
     name = host->name();
   }
   if (topology.backend == Backend::staged) {

@@ -30,7 +30,12 @@ LaunchInfo detect();
 
 struct WorldOptions {
   std::string device = "auto";  ///< auto | cpu | cuda
+  /// The longest that an operation may take from when it could have started: its tensors are ready, and older
+  /// operations of its group are done.
   std::chrono::milliseconds timeout{600'000};
+  /// The same for the meeting of the ranks, and for the first operation of each group.
+  std::chrono::milliseconds init_timeout{600'000};
+  bool check = false;  ///< compare each operation between the ranks of its group before it runs
 };
 
 /// The number of CUDA devices that this process could use. Loads no CUDA library of LibTorch.

@@ -9,6 +9,7 @@
 #include "core/train/console_report.h"
 #include "core/train/metrics_file.h"
 #include "core/train/rank_log.h"
+#include "core/train/rank_times.h"
 #include "core/train/stop.h"
 #include "core/train/tensorboard.h"
 #include "core/train/timeline.h"
@@ -32,6 +33,8 @@ Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const co
   if (p.config.run.tensorboard) add(std::make_shared<TensorBoard>());
   add(std::make_shared<ConsoleReport>(options.terminal, world.rank() == 0));
   add(std::make_shared<BestWeights>());
+  if (const auto every = p.config.run.rank_times_every; every > 0 && world.size() > 1)
+    add(std::make_shared<RankTimes>(every));
   if (train.patience) add(std::make_shared<EarlyStop>(*train.patience));
   if (options.timeline) add(std::make_shared<Timeline>(options.terminal.columns));
   add(std::make_shared<StopOnRequest>(train.max_seconds, /*on_signals=*/true,

@@ -242,6 +242,7 @@ RunConfig from_table(Table root, Kinds kinds) {
   config.run = Reader(config).whole_section(run_fields());
   config::with_location(config.root, [&] { load_extensions(config.run.extensions, config.kinds); });
   const Reader reader(config);
+  config.comm = reader.whole_section(comm_fields());
   if (!config.kinds.models.names().empty())
     config.model = reader.model_section(config.model_keys);
   else
@@ -303,6 +304,7 @@ std::string print(const RunConfig& config, const TaskKind* task, const std::stri
   out += "\n" + config::print_section(optimizer_section_fields(), &config.optimizer) + rows_of(config.optimizer.method);
   out += optim::print_groups(config.optimizer);
   out += "\n" + config::print_section(schedule_section_fields(), &config.schedule) + rows_of(config.schedule.curve);
+  out += "\n" + config::print_section(comm_fields(), &config.comm);
   out += "\n" + config::print_section(parallel_fields(), &config.parallel);
   return out + "\n" + plugin_section;
 }

@@ -22,24 +22,31 @@ namespace trireme::train {
 struct RunSection {
   std::string dir = "runs/run";
   std::int64_t seed = 42;
-  std::string device = "auto";        // auto | cpu | cuda
-  std::string resume = "auto";        // "auto" | "must" | "never" | the folder of a checkpoint or of a run
-  std::int64_t threads = 0;           // compute threads per rank; 0: 1 with several CPU ranks per host, else all cores
-  std::int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only
-  std::int64_t keep_checkpoints = 2;  // number of newest checkpoints to keep; 0: none is written
-  std::string on_save_error = "stop"; // stop | continue
-  double timeout_s = 600;             // a collective that waits longer is an error
-  std::int64_t stop_grace_s = 0;      // after a signal to stop; 0: no limit
-  double memory_mb = 0;               // limit for a CPU rank's tensors; 0: no limit
-  std::optional<double> peak_tflops;  // of one rank; unset: known for some GPUs
-  bool rank_logs = false;             // RUN/logs/rank-N.log
-  bool tensorboard = false;           // RUN/tensorboard
+  std::string device = "auto";         // auto | cpu | cuda
+  std::string resume = "auto";         // "auto" | "must" | "never" | the folder of a checkpoint or of a run
+  std::int64_t threads = 0;            // compute threads per rank; 0: 1 with several CPU ranks per host, else all cores
+  std::int64_t checkpoint_every = 0;   // steps; 0: at the end of each epoch only
+  std::int64_t keep_checkpoints = 2;   // number of newest checkpoints to keep; 0: none is written
+  std::string on_save_error = "stop";  // stop | continue
+  std::int64_t stop_grace_s = 0;       // after a signal to stop; 0: no limit
+  double memory_mb = 0;                // limit for a CPU rank's tensors; 0: no limit
+  std::optional<double> peak_tflops;   // of one rank; unset: known for some GPUs
+  bool rank_logs = false;              // RUN/logs/rank-N.log
+  std::int64_t rank_times_every = 0;   // optimizer steps between two reports on slow ranks; 0: none
+  bool tensorboard = false;            // RUN/tensorboard
   std::string export_weights = "last";      // last | best
   std::int64_t checkpoint_shard_mb = 2048;  // of a file in a checkpoint
   std::int64_t export_shard_mb = 0;         // of a file in RUN/model; 0: one file
   std::optional<std::string> export_dtype;  // of RUN/model; unset: that of the training's weights
   std::int64_t compare_replicas_every = 0;  // steps; 0: never
   std::vector<std::string> extensions{};    // shared objects that add kinds
+};
+
+/// [comm]: the ranks' communication.
+struct CommSection {
+  double init_timeout_s = 600;  // for the meeting of the ranks, and the first operation of each group
+  double timeout_s = 600;       // for every other operation
+  bool check = false;           // compare each operation between the ranks before it runs
 };
 
 /// The keys that [model] has for all models.
@@ -91,6 +98,7 @@ struct ParallelSection {
 };
 
 const Fields<RunSection>& run_fields();
+const Fields<CommSection>& comm_fields();
 const Fields<ModelSection>& model_fields();
 const Fields<LoraSection>& lora_fields();
 const Fields<DataSection>& data_fields();
@@ -105,6 +113,7 @@ std::vector<const FieldTable*> section_tables();
 struct RunConfig {
   config::Table root;  ///< the user's file with overrides applied; gives origins for later errors
   RunSection run;
+  CommSection comm;
   ModelSection model;
   std::optional<LoraSection> lora;  ///< unset without the section
   DataSection data;

@@ -73,10 +73,13 @@ const Fields<RunSection>& run_fields() {
           .add("rank_logs", &O::rank_logs,
                "Each rank writes its own notes, warnings, errors and step times to RUN/logs/rank-N.log, on its own "
                "host.")
+          .add(
+              "rank_times_every", &O::rank_times_every,
+              "Optimizer steps between two reports on how long the ranks waited for data, computed and waited for each "
+              "other: the least, the most and which rank, on the console and in metrics.jsonl. 0: none.",
+              {.min = 0, .max = kMostSteps})
           .add("tensorboard", &O::tensorboard,
                "Also writes the numbers of steps and evaluations to RUN/tensorboard, for TensorBoard.")
-          .add("timeout_s", &O::timeout_s,
-               "Seconds that a rank waits for the others before the run ends with an error.", {.max = 1e7, .above = 0})
           .add("on_save_error", &O::on_save_error,
                "What happens when a checkpoint or a line of metrics.jsonl cannot be written, for example because the "
                "disk is full: stop ends the run with exit code 7; continue warns and trains on. Earlier checkpoints "
@@ -90,6 +93,8 @@ const Fields<RunSection>& run_fields() {
           .rule([](const O& run, const CheckedSection& section) {
             if (run.dir.empty()) section.fail("dir", "is empty; name the folder the run writes to");
             if (text::printable(run.dir) != run.dir) section.fail("dir", "is not UTF-8; choose another name");
+            if (run.resume.empty())
+              section.fail("resume", "is empty; set auto, must, never, or the path of a checkpoint or a run");
             if (run.keep_checkpoints > 0) return;
             for (const auto& [key, is_set] :
                  {std::pair{"checkpoint_every", run.checkpoint_every > 0},
@@ -99,6 +104,29 @@ const Fields<RunSection>& run_fields() {
                              "has no effect, because keep_checkpoints = 0 keeps none; set run.keep_checkpoints to "
                              "1 or more");
           });
+  return table;
+}
+
+const Fields<CommSection>& comm_fields() {
+  using O = CommSection;
+  static const auto table =
+      Fields<O>("comm", "The communication of the ranks: how long they wait for each other, and checks of their calls.")
+          .add(
+              "init_timeout_s", &O::init_timeout_s,
+              "Seconds that a rank waits for the others at the start, and in the first operation of each group, before "
+              "the run ends with an error.",
+              {.max = 1e7, .above = 0})
+          .add(
+              "timeout_s", &O::timeout_s,
+              "Seconds that any other operation may take, from when it could start on this rank: its tensors are "
+              "computed, and earlier operations of its group are done. Longer than the longest time for which one rank "
+              "works while others wait for it.",
+              {.max = 1e7, .above = 0})
+          .add("check", &O::check,
+               "Before each operation the ranks of its group compare what they are about to do: operation, order, "
+               "shape, "
+               "dtype, kind of reduction and root. A difference is an error that names the rank. For debugging: each "
+               "operation costs one more exchange.");
   return table;
 }
 
@@ -273,6 +301,7 @@ std::vector<const FieldTable*> section_tables() {
           &train_section_fields(),
           &optimizer_section_fields(),
           &schedule_section_fields(),
+          &comm_fields(),
           &parallel_fields()};
 }
 

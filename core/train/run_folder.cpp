@@ -153,7 +153,7 @@ void RunFolder::metric(nlohmann::json line) {
   line["time"] = unix_seconds();
   const auto text = json_text(line) + "\n";
   // One whole line per write, so that a reader or a crash never sees half a line.
-  const auto end = std::ftell(metrics_);
+  const auto end = lseek(fileno(metrics_), 0, SEEK_END);
   if (std::fwrite(text.data(), 1, text.size(), metrics_) == text.size() && std::fflush(metrics_) == 0) return;
   const auto problem = fmt::format("{}/metrics.jsonl: cannot be written: {}", dir_, std::strerror(errno));
   if (!bears_errors_) throw CheckpointError(problem);

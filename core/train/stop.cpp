@@ -46,10 +46,10 @@ void StopOnRequest::on_step_end(RunContext& run, const StepEnd& step) {
     asked_by_ = asked[0] != 0 ? kBySignal : kMaxSeconds;
   });
   const auto lag = Readback::lag(run.world.device());
-  answers_.drain_to(static_cast<std::size_t>(lag));  // as far as the loop's own readback: other ranks have read no fewer
+  answers_.drain_to(
+      static_cast<std::size_t>(lag));  // as far as the loop's own readback: other ranks have read no fewer
   const auto number = step_++;
-  if (run.stopped_by.empty() && asked_at_ >= 0 && asked_at_ + lag <= number)
-    run.stopped_by = asked_by_;
+  if (run.stopped_by.empty() && asked_at_ >= 0 && asked_at_ + lag <= number) run.stopped_by = asked_by_;
 }
 
 }  // namespace trireme::train

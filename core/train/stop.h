@@ -42,7 +42,8 @@ struct EvaluationStopped {};
 /// Whether any rank says yes, with the same answer on every rank.
 class Agreement {
  public:
-  explicit Agreement(comm::World& world) : world_(world), lag_(static_cast<std::size_t>(Readback::lag(world.device()))) {}
+  explicit Agreement(comm::World& world)
+      : world_(world), lag_(static_cast<std::size_t>(Readback::lag(world.device()))) {}
   /// Call it on every rank equally often. True from `lag` calls after the first call in which a rank said yes.
   bool any(bool mine);
 

@@ -6,6 +6,9 @@
 #include <ctime>
 #include <string>
 
+#include "core/comm/flight/recorder.h"
+#include "core/comm/flight/termination.h"
+
 namespace trireme::train {
 namespace {
 
@@ -23,6 +26,10 @@ double seconds_since_first() {
 }
 
 void on_stop_signal(int number) {
+  if (number == SIGTERM)
+    comm::flight::end_if_dying();
+  else
+    comm::flight::note_signal(number);
   if (first_signal == 0) {
     clock_gettime(CLOCK_MONOTONIC, &first_time);
     first_signal = number;

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/booster/run_state.h"
+#include "core/comm/flight/recorder.h"
 #include "core/train/best_weights.h"
 #include "core/train/epoch_table.h"
 #include "core/train/finish.h"
@@ -113,7 +114,7 @@ void Trainer::train_epoch() {
   if (std::exchange(state_.evaluation_pending, false) && !is_epoch_done()) validate(std::nullopt);
   last_step_ = Clock::now();
   while (goes_on()) {
-    const auto batch = run_.loader->next();
+    const auto batch = next_batch();
     if (!batch) break;
     if (numbers_.leaves_out(state_.at.global_step + 1))
       pass_over();
@@ -136,6 +137,11 @@ void Trainer::train_epoch() {
     state_.evaluation_pending = is_epoch_evaluation_due() && (is_epoch_done() || is_evaluation_due());
   else
     call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
+}
+
+std::optional<data::StepBatch> Trainer::next_batch() {
+  comm::flight::set_phase(comm::flight::Phase::data);
+  return run_.loader->next();
 }
 
 void Trainer::train_step(const data::StepBatch& batch) {
@@ -206,6 +212,7 @@ void Trainer::finish_steps() {
 
 /// Evaluates on the validation split. `epoch_begin`: set at the end of an epoch. @pre finish_steps()
 void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
+  const comm::flight::PhaseScope phase(comm::flight::Phase::evaluate);
   const auto averaged = run_.use_average();
   EvalResult eval;
   try {
@@ -234,6 +241,7 @@ void Trainer::record_evaluation(const EvalResult& eval, const std::optional<Epoc
 void Trainer::save() {
   const auto step = state_.at.global_step;
   if (p_.config.run.keep_checkpoints == 0 || std::exchange(saved_step_, step) == step) return;
+  const comm::flight::PhaseScope phase(comm::flight::Phase::save);
   try {
     saved_ = save_state(p_, *folder_, booster_, run_, state_, best_model_);
   } catch (const CheckpointError& error) {  // on every rank
@@ -248,6 +256,7 @@ void Trainer::save() {
 }
 
 RunResult Trainer::end() {
+  comm::flight::set_phase(comm::flight::Phase::finish);
   const auto averaged = run_.use_average();
   // The training ended between two evaluations, or a run with nothing left to train was resumed, perhaps with another
   // metric.

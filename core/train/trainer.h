@@ -77,6 +77,7 @@ class Trainer {
   void run_all();
   void start();
   void train_epoch();
+  std::optional<data::StepBatch> next_batch();
   void train_step(const data::StepBatch& batch);
   void pass_over();
   void read_back(const TrainStep& step, const data::StepBatch& batch, StepLog log);

@@ -1,7 +1,9 @@
 // Training that cannot continue: each cause ends all ranks with one message, its exit code and no half-written files.
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -119,7 +121,8 @@ TEST(Train, KeepsAnEarlierRunUntilAllChecksPass) {
   // A rank that never arrives is noticed when the world starts.
   const ProcessOptions torchrun{.environment = {"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
                                                 "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29412"}};
-  expect_only_refusal(run.train(1, {"--set", "run.timeout_s=1"}, torchrun), 5, "rank 1 of 2 did not arrive within 1 s");
+  expect_only_refusal(run.train(1, {"--set", "comm.init_timeout_s=1"}, torchrun), 5,
+                      "rank 1 of 2 did not arrive within 1 s");
   EXPECT_TRUE(fs::exists(run.dir() + "/metrics.jsonl"));
   EXPECT_FALSE(fs::exists(run.dir() + ".1"));
 }
@@ -234,7 +237,8 @@ TEST(Train, OneMessageUnderTheUsersOwnLauncher) {
                       2, "--set train.epohcs=1: no key");
   const ProcessOptions torchrun{.environment = {"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
                                                 "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29411"}};
-  expect_only_refusal(run.train(1, {"--set", "run.timeout_s=1"}, torchrun), 5, "rank 1 of 2 did not arrive within 1 s");
+  expect_only_refusal(run.train(1, {"--set", "comm.init_timeout_s=1"}, torchrun), 5,
+                      "rank 1 of 2 did not arrive within 1 s");
 }
 
 int threads_of(pid_t id) {
@@ -314,6 +318,16 @@ TEST(Train, StopsOnASignalAtTheStart) {
   }
 }
 
+/// The number that mpirun gave a process; -1: none.
+int rank_of(pid_t id) {
+  std::ifstream file("/proc/" + std::to_string(id) + "/environ");
+  const std::string name = "OMPI_COMM_WORLD_RANK=";
+  for (std::string variable; std::getline(file, variable, '\0');)
+    if (variable.rfind(name, 0) == 0) return std::atoi(variable.c_str() + name.size());
+  return -1;
+}
+
+/// The processes of the ranks, by rank.
 std::vector<pid_t> ranks_of(const SmallRun& run) {
   std::vector<pid_t> ranks;
   for (const pid_t id : processes_with(run.config)) {
@@ -321,14 +335,15 @@ std::vector<pid_t> ranks_of(const SmallRun& run) {
     const auto program = fs::read_symlink("/proc/" + std::to_string(id) + "/exe", none);
     if (program.filename() == "trireme-worker") ranks.push_back(id);
   }
+  std::sort(ranks.begin(), ranks.end(), [](pid_t a, pid_t b) { return rank_of(a) < rank_of(b); });
   return ranks;
 }
 
 TEST(Train, NoRankOutlivesAnother) {
-  const std::vector<std::pair<int, std::string>> cases{{SIGKILL, "a rank was killed by signal 9"},
-                                                       {SIGSEGV, "a rank crashed with signal 11 (Segmentation fault)"},
-                                                       {SIGABRT, "a rank crashed with signal 6 (Aborted)"},
-                                                       {SIGUSR2, "a rank was ended by signal 12 ("}};
+  const std::vector<std::pair<int, std::string>> cases{{SIGKILL, "rank 2 was killed by signal 9"},
+                                                       {SIGSEGV, "rank 2 crashed with signal 11 (Segmentation fault)"},
+                                                       {SIGABRT, "rank 2 crashed with signal 6 (Aborted)"},
+                                                       {SIGUSR2, "rank 2 was ended by signal 12 ("}};
   for (const auto& [signal, message] : cases) {
     const SmallRun run(kLeaves, kLong);
     const auto result = run.train(3, {}, {.meanwhile = [&run, signal = signal](pid_t) {
@@ -337,7 +352,8 @@ TEST(Train, NoRankOutlivesAnother) {
                                     EXPECT_EQ(ranks.size(), 3U);
                                     if (!ranks.empty()) kill(ranks.back(), signal);
                                   }});
-    expect_refusal(result, 128 + signal, message);
+    expect_refusal(result, 5, message);
+    EXPECT_NE(result.err.find("\n  2     dead "), std::string::npos) << result.err;
     run.expect_all_gone();
   }
 }
@@ -345,12 +361,13 @@ TEST(Train, NoRankOutlivesAnother) {
 // A stopped rank neither answers nor ends.
 TEST(Train, ARankThatHangsIsFoundByTheTimeout) {
   const SmallRun run(kLeaves, kLong);
-  const auto result = run.train(2, {"--set", "run.timeout_s=2"}, {.meanwhile = [&](pid_t) {
+  const auto result = run.train(2, {"--set", "comm.timeout_s=2"}, {.meanwhile = [&](pid_t) {
                                   run.wait_for_steps();
                                   const auto ranks = ranks_of(run);
                                   if (!ranks.empty()) kill(ranks.back(), SIGSTOP);
                                 }});
   expect_refusal(result, 5, "nothing received from rank 1 (world rank 1) within 2 s");
+  EXPECT_NE(result.err.find("\n  1     stopped "), std::string::npos) << result.err;
   run.expect_all_gone();
 }
 

@@ -46,6 +46,28 @@ void expect_parts(const std::string& text, const std::vector<std::string>& parts
   for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
 }
 
+// The second receive waits for the first one, whose time is not its own.
+TEST(Concurrency, the_deadline_of_an_operation_begins_when_it_could_start) {
+  TRIREME_ONLY_OVER_MPI("NCCL's own watchdog counts from the call");
+  const auto group = impatient("patient", milliseconds(600));
+  if (group.size() > 1 && group.rank() == 0)
+    for (int message = 0; message < 2; ++message) {
+      std::this_thread::sleep_for(milliseconds(400));
+      group.send(at::ones({4}, on()), 1);
+    }
+  if (group.rank() == 1) {
+    const auto first = at::zeros({4}, on()), second = at::zeros({4}, on());
+    EXPECT_EQ(error_of([&] {
+                auto one = group.recv_async(first, 0), two = group.recv_async(second, 0);
+                one.wait();
+                two.wait();
+              }),
+              "no error");
+    EXPECT_TRUE(at::equal(second, at::ones({4}, on())));
+  }
+  world().group().barrier();
+}
+
 TEST(Concurrency, many_operations_on_many_groups_in_different_orders_on_each_rank) {
   constexpr int kEach = 12;
   const auto& all = groups();

@@ -31,7 +31,10 @@ static std::unique_ptr<comm::World> start(const comm::LaunchInfo& info) {
     return nullptr;
   }
   try {
-    return comm::World::start(info, {.device = test_device(), .timeout = std::chrono::seconds(120)});
+    return comm::World::start(info, {.device = test_device(),
+                                     .timeout = std::chrono::seconds(120),
+                                     .init_timeout = std::chrono::seconds(120),
+                                     .check = TRIREME_TEST_CHECK != 0});
   } catch (const std::exception& error) {
     if (info.rank == 0) std::fprintf(stderr, "%s\n", error.what());
     return nullptr;

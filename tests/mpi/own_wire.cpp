@@ -36,8 +36,8 @@ OwnWire::~OwnWire() {
 
 std::unique_ptr<comm::HostTransport> own_transport() {
   const auto& info = world().info();
-  if (over_mpi()) return comm::start_mpi(info, kPatience);
-  return comm::start_native(info, *comm::launcher_store(info, kPatience), kPatience);
+  if (over_mpi()) return comm::start_mpi(info, {kPatience, kPatience});
+  return comm::start_native(info, *comm::launcher_store(info, kPatience), {kPatience, kPatience});
 }
 
 }  // namespace trireme::tests

@@ -41,9 +41,9 @@ TEST_F(Resume, AnEarlyStopStaysOne) {
   EXPECT_EQ(summary("patient").at("steps"), 8);
   EXPECT_EQ(summary("patient").at("stopped_by"), "train.patience");
   EXPECT_EQ(steps_of("patient", "eval", "validation"), (std::vector<int>{2, 4, 6, 8}));
-  train("patient", 2, patient + "--resume auto");
+  train("patient", 2, patient + "--resume must");
   EXPECT_EQ(summary("patient").at("steps"), 8) << "the resumed run trained on";
-  train("patient", 2, patient + "--resume auto --set train.patience=5");
+  train("patient", 2, patient + "--resume must --set train.patience=5");
   EXPECT_EQ(summary("patient").at("steps"), 12);
 }
 

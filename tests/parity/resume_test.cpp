@@ -3,7 +3,6 @@
 #include "tests/parity/resume.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -28,10 +27,10 @@ TEST_F(Resume, SameLayoutBitForBit) {
     train("from-" + step, 2, "--resume " + checkpoint("whole", step));
     EXPECT_TRUE(bytes_of(model("whole")) == bytes_of(model("from-" + step))) << "resumed from " << step;
   }
-  // A run is stopped by max_steps, then resumed by "auto" in its own folder. A cosine schedule would span the shorter
+  // A run is stopped by max_steps, then trained further in its own folder. A cosine schedule would span the shorter
   // run, so both parts have a constant one.
   train("stopped", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0 --set train.max_steps=7");
-  train("stopped", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0 --resume auto");
+  train("stopped", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0 --resume must");
   train("constant", 2, "--set schedule.name=constant --set schedule.warmup_ratio=0.0");
   EXPECT_TRUE(bytes_of(model("constant")) == bytes_of(model("stopped")));
   EXPECT_EQ(summary("constant").at("best"), summary("stopped").at("best"))
@@ -64,7 +63,8 @@ TEST_F(Resume, EveryRankWritesItsShare) {
   }
 }
 
-// The version before wrote full tensors, one file of each kind, which it resumed like this.
+// The version before wrote full tensors, one file of each kind, which it resumed like this. Within C1's bound: the
+// checkpoint's steps were computed on another CPU.
 TEST_F(Resume, ACheckpointOfFormat1) {
   const auto of_before = root_ / "before";
   fs::copy(fs::path(TRIREME_SOURCE_DIR) / "tests/golden/checkpoint_format_1", of_before);
@@ -75,10 +75,7 @@ TEST_F(Resume, ACheckpointOfFormat1) {
     EXPECT_EQ(steps_of("resumed", "step"), (std::vector<int>{3, 4}));
     const checkpoint::SafeTensors whole(model("whole")), resumed(model("resumed"));
     for (const auto& [name, info] : whole.tensors())
-      if (layout.empty())
-        EXPECT_TRUE(at::equal(resumed.read(name), whole.read(name))) << name;
-      else
-        EXPECT_TRUE(resumed.read(name).allclose(whole.read(name), 1e-9, 1e-12)) << name;
+      EXPECT_TRUE(resumed.read(name).allclose(whole.read(name), 1e-9, 1e-12)) << name;
   }
 }
 
@@ -237,7 +234,7 @@ TEST_F(Resume, RewindsToAnEarlierStep) {
   EXPECT_NE(log("run").find("aside     checkpoints of later steps renamed: "), std::string::npos) << log("run");
   EXPECT_NE(log("run").find("lines after step 8 dropped"), std::string::npos) << log("run");
   // The newest checkpoint is now the rewound run's, which ends like the run that never stopped.
-  train("run", 1, kConstant + "--resume auto");
+  train("run", 1, kConstant + "--resume must");
   EXPECT_NE(log("run").find("step-00000010: epoch 2, step 10\n"), std::string::npos) << log("run");
   EXPECT_EQ(steps_of("run", "step"), up_to(18));
   EXPECT_EQ(steps_of("run", "eval", "test"), std::vector<int>{18});
@@ -248,7 +245,7 @@ TEST_F(Resume, AFinishedRunKeepsItsResult) {
   train("run", 1, kConstant);
   const auto first = summary("run");
   EXPECT_GT(first["final"]["validation_accuracy"], 0.0);
-  train("run", 1, kConstant + "--resume auto");
+  train("run", 1, kConstant + "--resume must");
   const auto again = summary("run");
   for (const auto* key : {"final", "best", "steps", "samples"}) EXPECT_EQ(again[key], first[key]) << key;
   EXPECT_EQ(again, first) << "nothing was left to do";
@@ -272,10 +269,10 @@ TEST_F(Resume, CountsSkippedStepsThroughout) {
 
 TEST_F(Resume, AutoWithoutACheckpointStartsAnew) {
   train("run", 1, "--set run.keep_checkpoints=0 --set run.checkpoint_every=0 --set train.max_steps=2");
-  train("run", 1, "--set train.max_steps=3 --resume auto");
+  train("run", 1, "--set train.max_steps=3");
   EXPECT_EQ(steps_of("run.1", "step"), up_to(2));
   EXPECT_EQ(steps_of("run", "step"), up_to(3));
-  EXPECT_NE(log("run").find("a new run starts\n"), std::string::npos) << log("run");
+  EXPECT_NE(log("run").find("earlier   run moved to "), std::string::npos) << log("run");
   // When the checkpoint is of another folder, the run in this folder is another one and is moved aside.
   train("other", 1, "--set train.max_steps=4 --resume " + checkpoint("run", "step-00000003"));
   train("other", 1, "--set train.max_steps=5 --resume " + checkpoint("run", "step-00000003"));
@@ -301,7 +298,7 @@ TEST_F(Resume, WritesACheckpointOnceAStep) {
   };
   train("run", 1, kConstant + "--set train.max_steps=4");
   const auto times =
-      watch_while((root_ / "run" / "checkpoints").string(), [&] { train("run", 1, kConstant + "--resume auto"); });
+      watch_while((root_ / "run" / "checkpoints").string(), [&] { train("run", 1, kConstant + "--resume must"); });
   EXPECT_EQ(times, (std::map<std::string, int>{{"step-00000006", 1},
                                                {"step-00000008", 1},
                                                {"step-00000012", 1},

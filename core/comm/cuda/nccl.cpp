@@ -14,6 +14,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "core/base/error.h"
+#include "core/comm/cuda/recorded_nccl.h"
+#include "core/comm/flight/recorder.h"
 #include "core/comm/transport.h"
 
 namespace trireme::comm {
@@ -27,7 +29,7 @@ std::string use(c10::Device device) {
 
 class NcclTransport final : public Transport {
  public:
-  explicit NcclTransport(const NcclOptions& options) : options_(options) {}
+  explicit NcclTransport(const NcclOptions& options) : options_(options) { flight::note_device_operations(); }
 
   ~NcclTransport() override {
     const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
@@ -47,13 +49,18 @@ class NcclTransport final : public Transport {
     if (group == nullptr) return;
     const auto prefix = fmt::format("{}/{}/{}", axis, made, ranks.front());
     auto settings = c10d::ProcessGroupNCCL::Options::create();
-    settings->timeout = options_.timeout;
+    settings->timeout = options_.settings.steady;
     settings->group_name = prefix;
     settings->group_desc = axis;
     settings->global_ranks_in_group.assign(ranks.begin(), ranks.end());
     try {
-      auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
-          c10::make_intrusive<c10d::PrefixStore>(prefix, options_.store), group->getRank(), group->getSize(), settings);
+      auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, options_.store);
+      auto check =
+          options_.settings.check ? std::make_unique<StoreCheck>(store, axis, group->getRank(), ranks) : nullptr;
+      if (!poll_) poll_ = std::make_shared<CompletionPoll>();
+      auto backend = c10::make_intrusive<RecordedNccl>(std::move(store), group->getRank(), group->getSize(), settings,
+                                                       flight::join(axis, ranks, static_cast<std::uint64_t>(made) + 1),
+                                                       poll_, std::move(check));
       group->setBoundDeviceId(options_.device);
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::BackendType::NCCL, backend);
       group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
@@ -68,6 +75,7 @@ class NcclTransport final : public Transport {
  private:
   NcclOptions options_;
   int exceptions_at_start_ = std::uncaught_exceptions();
+  std::shared_ptr<CompletionPoll> poll_;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroupNCCL>> backends_;
   int groups_ = 0;
 };

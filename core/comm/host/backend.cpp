@@ -38,11 +38,13 @@ bool splits_fit(const at::Tensor& tensor, const std::vector<std::int64_t>& split
 }  // namespace
 
 Backend::Backend(std::shared_ptr<Engine> engine, std::shared_ptr<const Channel> channel,
-                 std::chrono::milliseconds timeout)
+                 const OperationSettings& settings)
     : c10d::Backend(channel->rank, channel->size),
       engine_(std::move(engine)),
       channel_(std::move(channel)),
-      timeout_(timeout) {}
+      check_(settings.check),
+      first_timeout_(settings.first),
+      timeout_(settings.steady) {}
 
 c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions() {
   return c10::make_intrusive<Options>(getBackendName(), timeout_.load());
@@ -245,6 +247,8 @@ Backend::WorkPtr Backend::point_to_point(c10d::OpType type, const char* name, Te
   if (peer != kAnySource) call.check_root(peer);
   if (tag < 0 || tag >= channel_->tag_half)
     call.refuse(fmt::format("tag {}; tags are 0 to {}", tag, channel_->tag_half - 1));
+  call.named_peer = peer;
+  call.named_root = -1;
   call.program.sequence = messages_.fetch_add(1) + 1;
   call.program.tag = tag;
   Round round;

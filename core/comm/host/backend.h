@@ -14,6 +14,7 @@
 
 #include "core/comm/host/engine.h"
 #include "core/comm/host/staging.h"
+#include "core/comm/transport.h"
 
 namespace trireme::comm::host {
 
@@ -22,11 +23,11 @@ class Backend final : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  Backend(std::shared_ptr<Engine> engine, std::shared_ptr<const Channel> channel, std::chrono::milliseconds timeout);
+  Backend(std::shared_ptr<Engine> engine, std::shared_ptr<const Channel> channel, const OperationSettings& settings);
 
   const std::string getBackendName() const override { return engine_->wire().name(); }
   c10::intrusive_ptr<Options> getBackendOptions() override;
-  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override { first_timeout_ = timeout_ = timeout; }
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
 
@@ -62,7 +63,13 @@ class Backend final : public c10d::Backend {
 
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const Channel> channel_;
-  std::atomic<std::chrono::milliseconds> timeout_;
+  /// Of the next operation.
+  [[nodiscard]] std::chrono::milliseconds timeout() const {
+    return sequence_ + messages_ == 0 ? first_timeout_.load() : timeout_.load();
+  }
+
+  bool check_;
+  std::atomic<std::chrono::milliseconds> first_timeout_, timeout_;
   std::atomic<std::uint64_t> sequence_{0};  // number of collectives so far
   std::atomic<std::uint64_t> messages_{0};  // number of sends and receives so far
 };

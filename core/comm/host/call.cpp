@@ -31,7 +31,7 @@ Backend::Call::Call(Backend& owner, c10d::OpType op, const char* name, std::chro
     : backend(owner), type(op), rank(owner.channel_->rank), size(owner.channel_->size) {
   program.name = name;
   program.asynchronous = asynchronous;
-  program.timeout = timeout.count() > 0 ? timeout : owner.timeout_.load();
+  program.timeout = timeout.count() > 0 ? timeout : owner.timeout();
 }
 
 void Backend::Call::refuse(const std::string& why) const {
@@ -48,11 +48,13 @@ void Backend::Call::check_list(const Tensors& tensors, const char* what) const {
     refuse(fmt::format("got {} {}; expected one per rank", tensors.size(), what));
 }
 
-void Backend::Call::check_root(std::int64_t root) const {
-  if (root < 0 || root >= size) refuse(fmt::format("there is no rank {} in the group", root));
+void Backend::Call::check_root(std::int64_t of) {
+  if (of < 0 || of >= size) refuse(fmt::format("there is no rank {} in the group", of));
+  named_root = static_cast<int>(of);
 }
 
-void Backend::Call::check_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const {
+void Backend::Call::check_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  reduction = op.op_;
   try {
     check_combine(tensor.scalar_type(), op.op_);
   } catch (const CommError& error) {
@@ -60,9 +62,11 @@ void Backend::Call::check_reduce(const at::Tensor& tensor, const c10d::ReduceOp&
   }
 }
 
-const at::Tensor& Backend::Call::checked(const at::Tensor& tensor) const {
+const at::Tensor& Backend::Call::checked(const at::Tensor& tensor) {
   if (!tensor.defined()) refuse("a tensor is undefined");
   if (tensor.layout() != at::kStrided) refuse("only dense tensors can be sent; use to_dense()");
+  if (!first_.defined()) first_ = tensor;
+  elements_ += tensor.numel();
   return tensor;
 }
 
@@ -237,6 +241,8 @@ Backend::WorkPtr Backend::Call::start() {
     program.sequence = backend.sequence_.fetch_add(1) + 1;
     program.tag = channel.tag_half + static_cast<int>(program.sequence % static_cast<std::uint64_t>(channel.tag_half));
   }
+  if (backend.check_) compare_first();
+  program.entry = enter();
   auto operation = c10::make_intrusive<Operation>(backend.engine_, backend.channel_, type, std::move(program));
   backend.engine_->start(operation);
   return operation;

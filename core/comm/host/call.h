@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/comm/fingerprint.h"
 #include "core/comm/host/backend.h"
 
 namespace trireme::comm::host {
@@ -27,8 +29,8 @@ struct Backend::Call {
   void check_one(const Tensors& tensors, const char* what) const;
   /// Checks for one tensor per rank. @throws CommError.
   void check_list(const Tensors& tensors, const char* what) const;
-  void check_root(std::int64_t root) const;
-  void check_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const;
+  void check_root(std::int64_t of);
+  void check_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
   // Host tensors for the call's tensors, kept until the operation ends; outputs are also the call's results.
   Piece input(const at::Tensor& tensor) { return keep(tensor, staging.input(checked(tensor)), false); }
@@ -64,11 +66,21 @@ struct Backend::Call {
   Backend& backend;
   c10d::OpType type;
   int rank, size;
+  int named_root = -1, named_peer = -1;  ///< ranks of the group; -1: none, or any
+  std::optional<c10d::ReduceOp::RedOpType> reduction{};
   Program program;
   Staging staging;
 
  private:
-  const at::Tensor& checked(const at::Tensor& tensor) const;
+  const at::Tensor& checked(const at::Tensor& tensor);
+  [[nodiscard]] bool is_message() const;  ///< a send or recv
+  flight::Entry enter() const;
+  [[nodiscard]] Fingerprint fingerprint() const;
+  /// Adds the comparison with the other ranks' calls.
+  void compare_first();
+
+  at::Tensor first_;  ///< the first tensor, for the flight record
+  std::int64_t elements_ = 0;
   Piece keep(const at::Tensor& tensor, at::Tensor host, bool written);
   /// Calls body for each peer, starting with the next rank, so that the load is spread.
   template <class Body>

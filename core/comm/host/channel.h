@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/comm/flight/recorder.h"
+
 namespace trireme::comm::host {
 
 /// The number of messages of one channel on this rank since it was created.
@@ -19,7 +21,8 @@ struct Channel {
   int rank = 0, size = 1;
   std::vector<int> ranks;  ///< world ranks, in group order
   std::string axis;
-  int tag_half = 0;  ///< smaller tags belong to the callers; collectives use tags from here on
+  flight::GroupName flight{};  ///< the group in the flight record
+  int tag_half = 0;            ///< smaller tags belong to the callers; collectives use tags from here on
   std::shared_ptr<Traffic> traffic = std::make_shared<Traffic>();
 };
 

@@ -16,6 +16,7 @@ Channels::Channels(std::shared_ptr<Engine> engine, const Channel& world, c10::in
 
 std::shared_ptr<const Channel> Channels::take(const std::vector<int>& ranks, const std::string& axis) {
   const auto index = agree(ranks, axis);
+  const auto number = ++taken_;
   auto& slot = slots_[index];
   if (ranks.empty()) return nullptr;
   if (!slot.context) {
@@ -31,6 +32,7 @@ std::shared_ptr<const Channel> Channels::take(const std::vector<int>& ranks, con
   channel->size = static_cast<int>(ranks.size());
   channel->ranks = ranks;
   channel->axis = axis;
+  channel->flight = flight::join(axis, ranks, number);
   channel->traffic = slot.traffic;
   slot.user = channel;
   return channel;

@@ -49,6 +49,7 @@ class Channels {
   std::shared_ptr<Engine> engine_;
   Channel world_;
   c10::intrusive_ptr<Backend> agreement_;
+  std::uint64_t taken_ = 0;  // partitions so far
   std::vector<Slot> slots_;  // one per partition; the same number on every rank
 };
 

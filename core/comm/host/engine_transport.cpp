@@ -28,8 +28,10 @@ void EngineTransport::open(std::shared_ptr<Wire> wire, Channel world) {
   world_.axis = "world";
   world_.ranks.resize(static_cast<std::size_t>(world_.size));
   std::iota(world_.ranks.begin(), world_.ranks.end(), 0);
+  world_.flight = flight::join("world setup", world_.ranks, 0);
   engine_ = std::make_shared<Engine>(std::move(wire));
-  agreement_ = c10::make_intrusive<Backend>(engine_, std::make_shared<Channel>(world_), timeout_);
+  agreement_ = c10::make_intrusive<Backend>(engine_, std::make_shared<Channel>(world_),
+                                            OperationSettings{settings_.first, settings_.first, settings_.check});
   channels_ = std::make_unique<Channels>(engine_, world_, agreement_);
 }
 
@@ -43,7 +45,7 @@ void EngineTransport::join(c10d::ProcessGroup* group, const std::vector<int>& ra
   using Type = c10d::ProcessGroup::BackendType;
   const auto channel = channels_->take(ranks, axis);
   if (group == nullptr) return;
-  const auto backend = c10::make_intrusive<Backend>(engine_, channel, timeout_);
+  const auto backend = c10::make_intrusive<Backend>(engine_, channel, settings_);
   group->setBackend(c10::kCPU, Type::CUSTOM, backend);
   if (stage_cuda_) group->setBackend(c10::kCUDA, Type::CUSTOM, backend);
   group->setDefaultBackend(Type::CUSTOM);

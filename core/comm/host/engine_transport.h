@@ -2,7 +2,6 @@
 // group.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +19,7 @@ class EngineTransport : public HostTransport {
   void stage_cuda(c10::Device device) override;
 
  protected:
-  explicit EngineTransport(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+  explicit EngineTransport(const OperationSettings& settings) : settings_(settings) {}
   /// @param world the channel of all ranks, of which the caller has set the context, the rank, the size and tag_half.
   void open(std::shared_ptr<Wire> wire, Channel world);
   void close();
@@ -28,7 +27,7 @@ class EngineTransport : public HostTransport {
   void release() { engine_->release(); }
 
  private:
-  std::chrono::milliseconds timeout_;
+  OperationSettings settings_;
   bool stage_cuda_ = false;
   Channel world_;
   std::shared_ptr<Engine> engine_;

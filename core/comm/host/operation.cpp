@@ -18,8 +18,7 @@ Operation::Operation(std::shared_ptr<Engine> engine, std::shared_ptr<const Chann
     : c10d::Work(channel->rank, type),
       engine_(std::move(engine)),
       channel_(std::move(channel)),
-      program_(std::move(program)),
-      deadline_(Clock::now() + program_.timeout) {}
+      program_(std::move(program)) {}
 
 Operation::~Operation() = default;
 
@@ -61,6 +60,16 @@ void Operation::post(Round& round) {
       ++channel_->traffic->sent;
     });
   posted_ = true;
+}
+
+/// A receive behind an older one of the same peer and tag has not started: its time is that of the older one.
+void Operation::note_start() {
+  started_ = arrivals_.empty() || std::any_of(arrivals_.begin(), arrivals_.end(), [this](const Arrival& arrival) {
+               return queue_->receives.free(arrival.peer);
+             });
+  if (!started_) return;
+  deadline_ = Clock::now() + program_.timeout;
+  program_.entry.started();
 }
 
 void Operation::add_request(Request request, int peer) {
@@ -166,6 +175,7 @@ Operation::Step Operation::go_on() {
     if (!may_post(program_.rounds[round_])) return Step::waiting;
     post(program_.rounds[round_]);
   }
+  if (!started_) note_start();
   if (exchanging()) {
     bool moved = !arrivals_.empty() && match_arrivals();
     moved |= collect_requests();
@@ -189,11 +199,14 @@ std::string Operation::pending_peers() const {
   if (silent.contains(kAnySource)) return "any rank";
   std::vector<std::string> names;
   for (const int peer : silent) names.push_back(peer_text(peer));
-  if (names.empty()) return program_.ready ? "the device" : "an earlier operation with the same tag";
+  if (names.empty()) return "an earlier operation with the same tag";
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-void Operation::fail(std::exception_ptr error) { error_ = std::move(error); }
+void Operation::fail(std::exception_ptr error) {
+  error_ = std::move(error);
+  program_.entry.failed();
+}
 
 void Operation::complete() {
   if (!error_ && program_.finish) {
@@ -210,6 +223,7 @@ void Operation::complete() {
   }
   program_.ready = nullptr;
   program_.finish = nullptr;
+  if (!error_) program_.entry.completed();
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     const std::lock_guard lock(mutex_);

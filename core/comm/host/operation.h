@@ -52,7 +52,8 @@ struct Program {
   const char* name;  ///< a string literal such as "all_reduce"
   std::uint64_t sequence = 0;
   int tag = 0;
-  std::chrono::milliseconds timeout;
+  std::chrono::milliseconds timeout;  ///< from when it could have started
+  flight::Entry entry{};
   std::vector<Round> rounds;
   /// The first round waits until this returns true (a CUDA event); empty: it starts at once.
   std::function<bool()> ready;
@@ -100,6 +101,7 @@ class Operation final : public c10d::Work {
   Step go_on();              // the part of advance() that makes progress
   void check_ended() const;  // @throws CommError when a message that this round waits for can never come
   bool may_post(const Round& round) const;
+  void note_start();
   void post(Round& round);  // starts the sends of a round and lists its arrivals
   bool match_arrivals();    // receives the messages that have arrived; returns whether there were any
   bool match(const Arrival& arrival);
@@ -125,7 +127,8 @@ class Operation final : public c10d::Work {
   std::vector<Request> requests_;
   std::vector<int> request_peers_;
   std::size_t open_requests_ = 0;  // those of requests_ that are not complete
-  Clock::time_point deadline_;
+  bool started_ = false;           // its tensors are ready, and older operations of its queue let it proceed
+  Clock::time_point deadline_ = Clock::time_point::max();  // until it has started
   int source_ = -1;
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_ of the base class

@@ -35,7 +35,7 @@ void check_srun(const LaunchInfo& info) {
 
 class MpiTransport final : public host::EngineTransport {
  public:
-  MpiTransport(const LaunchInfo& info, std::chrono::milliseconds timeout) : EngineTransport(timeout) {
+  MpiTransport(const LaunchInfo& info, const OperationSettings& settings) : EngineTransport(settings) {
     int initialized = 0, provided = MPI_THREAD_SINGLE;
     MPI_Initialized(&initialized);
     if (initialized != 0) {
@@ -94,8 +94,8 @@ class MpiTransport final : public host::EngineTransport {
 
 }  // namespace
 
-std::unique_ptr<HostTransport> start_mpi(const LaunchInfo& info, std::chrono::milliseconds timeout) {
-  return std::make_unique<MpiTransport>(info, timeout);
+std::unique_ptr<HostTransport> start_mpi(const LaunchInfo& info, const OperationSettings& settings) {
+  return std::make_unique<MpiTransport>(info, settings);
 }
 
 std::string mpi_built_with() {

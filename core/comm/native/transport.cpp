@@ -9,9 +9,9 @@ namespace {
 
 class NativeTransport final : public host::EngineTransport {
  public:
-  NativeTransport(const LaunchInfo& info, c10d::Store& store, std::chrono::milliseconds timeout)
-      : EngineTransport(timeout), goodbye_(timeout) {
-    auto connections = native::connect_ranks(info, store, timeout);
+  NativeTransport(const LaunchInfo& info, c10d::Store& store, const OperationSettings& settings)
+      : EngineTransport(settings), goodbye_(settings.steady) {
+    auto connections = native::connect_ranks(info, store, settings.first);
     name_ = !connections.any_tcp ? "shared memory" : connections.any_shared ? "shared memory and TCP" : "TCP";
     wire_ = std::make_shared<native::NativeWire>(std::move(connections));
     host::Channel world;
@@ -46,8 +46,8 @@ class NativeTransport final : public host::EngineTransport {
 }  // namespace
 
 std::unique_ptr<HostTransport> start_native(const LaunchInfo& info, c10d::Store& store,
-                                            std::chrono::milliseconds timeout) {
-  return std::make_unique<NativeTransport>(info, store, timeout);
+                                            const OperationSettings& settings) {
+  return std::make_unique<NativeTransport>(info, store, settings);
 }
 
 }  // namespace trireme::comm

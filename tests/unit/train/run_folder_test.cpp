@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -104,20 +106,23 @@ TEST_F(RunFolders, BearsErrorsIfAsked) {
   const auto file = dir() + "/metrics.jsonl";
   const auto line = [](const char* event) { return nlohmann::json{{"kind", "event"}, {"event", event}}; };
   folder->metric(line("first"));
-  std::string said;
-  folder->bear_errors(Log());
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* stream = open_memstream(&text, &size);
+  folder->bear_errors(Log(0, stream));
   {
     const FileLimit full(fs::file_size(file) + 5);  // a part of the next line fits
-    testing::internal::CaptureStderr();
     for (int i = 0; i < 3; ++i) folder->metric(line("lost"));
-    said = testing::internal::GetCapturedStderr();
   }
+  std::fclose(stream);
+  const std::string said(text);
+  std::free(text);
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   EXPECT_NE(said.find("metrics.jsonl: cannot be written"), std::string::npos) << said;
   folder->metric(line("last"));
   std::ifstream lines(file);
   std::vector<std::string> events;
-  for (std::string text; std::getline(lines, text);) events.push_back(nlohmann::json::parse(text).at("event"));
+  for (std::string found; std::getline(lines, found);) events.push_back(nlohmann::json::parse(found).at("event"));
   EXPECT_EQ(events, (std::vector<std::string>{"first", "last"}));
 }
 

@@ -1,0 +1,107 @@
+#include "apps/front/flight_watch.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+#include "apps/report.h"
+#include "core/comm/flight/report.h"
+
+namespace trireme::apps {
+namespace {
+
+namespace flight = comm::flight;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLook{100};
+/// Ranks that notice the same failure do so within this time, and each leaves its mark.
+constexpr milliseconds kSettle{250};
+/// mpirun ends some seconds after a rank has died, and only then says by which signal.
+constexpr std::chrono::seconds kForSignal{6};
+constexpr std::chrono::seconds kToEnd{10};
+
+bool any_died(const std::vector<flight::RankView>& ranks) {
+  return std::any_of(ranks.begin(), ranks.end(), [](const flight::RankView& rank) { return rank.died(); });
+}
+
+}  // namespace
+
+FlightWatch::FlightWatch(int world_size, bool here, Ranks ranks) : world_size_(world_size), here_(here), ranks_(ranks) {
+  if (!folder_.path().empty())
+    control_ = flight::MappedFile::open(folder_.path() + "/" + flight::kControlFile, sizeof(flight::Control), true);
+}
+
+// Without a folder the variable is empty, because that of an outer run must not be used.
+void FlightWatch::set_variable() const { setenv(flight::kFolderVariable, folder_.path().c_str(), 1); }
+
+void FlightWatch::set_variable(std::vector<std::string>& environment) const {
+  const auto name = fmt::format("{}=", flight::kFolderVariable);
+  std::erase_if(environment, [&](const std::string& variable) { return variable.starts_with(name); });
+  environment.push_back(name + folder_.path());
+}
+
+flight::Control* FlightWatch::control() const { return static_cast<flight::Control*>(control_.memory()); }
+
+void FlightWatch::note_dying() {
+  if (auto* shared = control()) std::atomic_ref(shared->dying).store(1);
+}
+
+void FlightWatch::look() {
+  const auto now = Clock::now();
+  if (printed_ || !control_ || now - looked_ < kLook) return;
+  looked_ = now;
+  auto ranks = flight::read_ranks(folder_.path());
+  if (!noticed_) {
+    if (!flight::is_failure(ranks)) return;
+    noticed_ = now;
+    note_dying();
+    if (any_died(ranks)) at_death_ = std::move(ranks);
+    return;
+  }
+  const auto waited = now - *noticed_;
+  if (at_death_.empty() ? waited >= kSettle : waited >= kForSignal) print(at_death_.empty() ? ranks : at_death_);
+}
+
+void FlightWatch::rank_died(int rank, const std::string& name, int signal) {
+  if (printed_ || !control_) return;
+  const auto ranks = flight::read_ranks(folder_.path());
+  if (ranks.empty()) return;  // a program that has no world
+  note_dying();
+  ended_[rank] = ended_by_signal(name, signal, ranks_).substr(fmt::format("rank {} ", rank).size());
+  print(ranks);
+}
+
+void FlightWatch::all_ended(int signal) {
+  if (printed_ || !control_) return;
+  auto ranks = at_death_.empty() ? flight::read_ranks(folder_.path()) : at_death_;
+  if (!flight::is_failure(ranks)) return;
+  const auto dead = std::find_if(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.died(); });
+  const bool any_lost = std::any_of(ranks.begin(), ranks.end(),
+                                    [](const auto& rank) { return rank.record.end == flight::EndKind::lost; });
+  // Ranks that MPI has ended, or that ended with mpirun itself: there the launcher knows more.
+  if (signal == 0 && !any_lost) return;
+  if (dead != ranks.end() && signal != 0) {
+    const auto name = fmt::format("rank {}", dead->record.rank);
+    ended_[dead->record.rank] = ended_by_signal(name, signal, ranks_).substr(name.size() + 1);
+  }
+  print(ranks);
+}
+
+void FlightWatch::print(const std::vector<flight::RankView>& ranks) {
+  const auto text = flight::report(ranks, {.world_size = world_size_, .all_on_this_host = here_, .ended = ended_});
+  const auto line = text.find('\n');
+  say_error(text.substr(0, line));
+  std::fwrite(text.data() + line + 1, 1, text.size() - line - 1, stderr);
+  std::fflush(stderr);
+  printed_ = true;
+  printed_at_ = Clock::now();
+  std::atomic_ref(control()->printed).store(1);
+}
+
+bool FlightWatch::overdue() const { return printed_ && Clock::now() - printed_at_ > kToEnd; }
+
+}  // namespace trireme::apps

@@ -1,0 +1,60 @@
+// FlightWatch: the front's eye on the ranks that it has started on this machine. It owns the folder of their flight
+// records (core/comm/flight), sees that a rank has died or that an operation has failed, and prints the one report.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/front/verdict.h"
+#include "core/comm/flight/folder.h"
+#include "core/comm/flight/mapped_file.h"
+#include "core/comm/flight/reader.h"
+
+namespace trireme::apps {
+
+class FlightWatch {
+ public:
+  /// `here`: whether all ranks run on this machine.
+  FlightWatch(int world_size, bool here, Ranks ranks);
+  /// Sets the variable that tells the ranks the folder, in this process's environment.
+  void set_variable() const;
+  /// The same in a list of NAME=VALUE.
+  void set_variable(std::vector<std::string>& environment) const;
+
+  /// To be called several times a second while the ranks run; reads the records at most ten times a second. Prints the
+  /// report when an operation has failed. A death is kept until the launcher says how the rank ended, for some seconds.
+  void look();
+  /// A signal has ended this rank, whose name begins with "rank N". Prints the report if it is a rank of a world.
+  void rank_died(int rank, const std::string& name, int signal);
+  /// All ranks have ended, and the launcher says that a signal ended one of them; 0: none, or unknown. Prints the
+  /// report if a failure has been seen.
+  void all_ended(int signal);
+  /// Tells the ranks that a signal from now on comes from the end of the run.
+  void note_dying();
+  /// Whether the report is on standard error: the exit code is then that of a communication error.
+  [[nodiscard]] bool printed() const { return printed_; }
+  /// Whether the ranks should have ended by themselves since then.
+  [[nodiscard]] bool overdue() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void print(const std::vector<comm::flight::RankView>& ranks);
+  [[nodiscard]] comm::flight::Control* control() const;
+
+  comm::flight::ParentFolder folder_;
+  comm::flight::MappedFile control_;
+  int world_size_;
+  bool here_;
+  Ranks ranks_;
+  Clock::time_point looked_;
+  std::optional<Clock::time_point> noticed_;
+  std::vector<comm::flight::RankView> at_death_;  ///< what the records said when a death was noticed
+  std::map<int, std::string> ended_;
+  bool printed_ = false;
+  Clock::time_point printed_at_;
+};
+
+}  // namespace trireme::apps

@@ -1,0 +1,122 @@
+#include "core/comm/flight/folder.h"
+
+#include <dirent.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include "core/base/environment.h"
+#include "core/comm/flight/mapped_file.h"
+#include "core/comm/flight/process.h"
+#include "core/comm/flight/reader.h"
+#include "core/comm/flight/recorder.h"
+
+namespace trireme::comm::flight {
+namespace {
+
+constexpr const char* kPrefix = "trireme-flight-";
+
+/// Memory first: the kernel may hold up a store to a page of a disk's file while it writes the page out.
+std::string root() {
+  if (access("/dev/shm", W_OK | X_OK) == 0) return "/dev/shm";
+  for (const char* name : {"TMPDIR", "TEMP", "TMP"})
+    if (const auto named = environment(name); !named.empty()) return named;
+  return "/tmp";
+}
+
+/// Whether it is a folder of this user, which nobody else may enter.
+bool is_own_folder(const std::string& path) {
+  struct stat found {};
+  return lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
+         (found.st_mode & 0077) == 0;
+}
+
+bool uses_folder(int pid, std::int64_t start) { return process_state(pid, start) != ProcessState::gone; }
+
+/// Whether some process of the folder still runs, or the folder is so new that its first one may not have come.
+bool in_use(const std::string& path) {
+  constexpr std::time_t kNew = 60;  // seconds
+  struct stat found {};
+  if (stat(path.c_str(), &found) != 0 || time(nullptr) - found.st_mtime < kNew) return true;
+  const auto control = MappedFile::open(path + "/" + kControlFile, sizeof(Control), false);
+  if (control)
+    if (const int parent = static_cast<const Control*>(control.memory())->parent;
+        parent > 0 && process_start(parent) != 0)
+      return true;
+  const auto ranks = read_ranks(path);
+  return std::any_of(ranks.begin(), ranks.end(), [](const RankView& rank) {
+    return rank.record.pid_namespace != pid_namespace() || uses_folder(rank.record.pid, rank.record.process_start);
+  });
+}
+
+/// Removes what earlier runs of this user could not, because all of their processes were killed at once.
+void remove_abandoned(const std::string& in) {
+  const auto own = fmt::format("{}{}-", kPrefix, geteuid());
+  std::error_code none;
+  for (std::filesystem::directory_iterator entry(in, none), end; !none && entry != end; entry.increment(none)) {
+    const auto path = entry->path().string();
+    if (entry->path().filename().string().starts_with(own) && is_own_folder(path) && !in_use(path)) remove_folder(path);
+  }
+}
+
+/// A record that a killed process of an earlier run with the same name has left.
+void remove_left_over(const std::string& folder) {
+  for (const auto& rank : read_ranks(folder))
+    if (rank.record.pid_namespace == pid_namespace() && !uses_folder(rank.record.pid, rank.record.process_start))
+      unlink(fmt::format("{}/{}{}", folder, kRankFile, rank.record.rank).c_str());
+}
+
+}  // namespace
+
+ParentFolder::ParentFolder() : path_(fmt::format("{}/{}{}-XXXXXX", root(), kPrefix, geteuid())) {
+  remove_abandoned(root());
+  if (mkdtemp(path_.data()) == nullptr) {
+    path_.clear();
+    return;
+  }
+  const auto file = MappedFile::create(path_ + "/" + kControlFile, sizeof(Control));
+  if (!file) {
+    remove_folder(path_);
+    path_.clear();
+    return;
+  }
+  *static_cast<Control*>(file.memory()) = {
+      .magic = kMagic, .version = kVersion, .parent = getpid(), .claimed = 0, .dying = 0, .printed = 0};
+}
+
+ParentFolder::~ParentFolder() {
+  if (!path_.empty()) remove_folder(path_);
+}
+
+std::string rank_folder(const Place& place) {
+  if (place.size == 1) return "";
+  if (const auto given = environment(kFolderVariable); !given.empty() && is_own_folder(given)) return given;
+  const auto name = place.job.empty() ? std::to_string(getppid()) : place.job;
+  const auto path = fmt::format("{}/{}{}-{:016x}", root(), kPrefix, geteuid(), std::hash<std::string>{}(name));
+  if (mkdir(path.c_str(), 0700) == 0)
+    remove_abandoned(root());
+  else if (errno != EEXIST || !is_own_folder(path))
+    return "";
+  remove_left_over(path);
+  return path;
+}
+
+void remove_if_all_ended(const std::string& folder, int ranks) {
+  const auto all = read_ranks(folder);
+  if (static_cast<int>(all.size()) == ranks &&
+      std::all_of(all.begin(), all.end(), [](const RankView& rank) { return rank.record.end == EndKind::normal; }))
+    remove_folder(folder);
+}
+
+void remove_folder(const std::string& folder) {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+}
+
+}  // namespace trireme::comm::flight

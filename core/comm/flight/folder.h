@@ -1,0 +1,34 @@
+// The folder that holds the flight records of the ranks of one host. Uses nothing of LibTorch.
+//
+// The parent of the ranks makes one for each run, and removes it. Where the parent is not ours, the ranks of a host
+// find the same name from the launcher's name for the run; the last one to end removes it, or the one that prints the
+// table. A folder whose ranks were all killed is removed by a later run of the same user.
+#pragma once
+
+#include <string>
+
+namespace trireme::comm::flight {
+
+struct Place;
+
+/// A folder for the ranks of a new run, with a control file that names this process as their parent. The destructor
+/// removes it. path() is "" where no folder can be made: then nothing is recorded.
+class ParentFolder {
+ public:
+  ParentFolder();
+  ~ParentFolder();
+  ParentFolder(const ParentFolder&) = delete;
+  ParentFolder& operator=(const ParentFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// The folder of a rank: that of its parent, else one that the ranks of the host share; "" if there is none.
+std::string rank_folder(const Place& place);
+/// Removes the folder when all `ranks` ranks of this host have ended normally.
+void remove_if_all_ended(const std::string& folder, int ranks);
+void remove_folder(const std::string& folder);
+
+}  // namespace trireme::comm::flight

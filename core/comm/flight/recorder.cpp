@@ -1,0 +1,273 @@
+#include "core/comm/flight/recorder.h"
+
+#include <fmt/format.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/comm/flight/folder.h"
+#include "core/comm/flight/mapped_file.h"
+#include "core/comm/flight/process.h"
+#include "core/comm/flight/reader.h"
+
+namespace trireme::comm::flight {
+namespace {
+
+constexpr int kBusySlots = 8;  // of the ring, that are passed over because their operations are not complete
+
+RankRecord nowhere{};  // written to where there is no file
+std::atomic<RankRecord*> current{&nowhere};
+std::atomic<bool> any_lost{false}, on_device{false};
+
+/// What is open; written by open() and end() alone.
+struct Files {
+  std::string folder;
+  int local_size = 1;
+  MappedFile record, control;
+  std::vector<MappedFile> earlier;  // other threads may still write to the record of a World before
+};
+Files& files() {
+  static auto* const opened = new Files;  // never destroyed: detached threads may write until the process ends
+  return *opened;
+}
+
+RankRecord& record() { return *current.load(std::memory_order_acquire); }
+Control* control() { return static_cast<Control*>(files().control.memory()); }
+
+std::int64_t now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
+template <class T>
+void store(T& field, T value, std::memory_order order = std::memory_order_relaxed) {
+  std::atomic_ref<T>(field).store(value, order);
+}
+template <class T>
+T load(const T& field, std::memory_order order = std::memory_order_relaxed) {
+  return std::atomic_ref<T>(const_cast<T&>(field)).load(order);
+}
+
+/// Copies as much of a text as there is room for; the last byte is 0.
+template <std::size_t N>
+void copy_text(std::array<char, N>& to, std::string_view text) {
+  const auto length = std::min(text.size(), N - 1);
+  std::memcpy(to.data(), text.data(), length);
+  std::memset(to.data() + length, 0, N - length);
+}
+
+void fill(RankRecord& to, const Place& place) {
+  std::memset(&to, 0, sizeof to);
+  to.rank = place.rank;
+  to.size = place.size;
+  to.pid = getpid();
+  to.process_start = process_start(to.pid);
+  to.pid_namespace = pid_namespace();
+  to.microbatch = to.block = -1;
+  to.phase = Phase::start;
+  (void)gethostname(to.host.data(), to.host.size() - 1);
+  to.version = kVersion;
+  store(to.magic, kMagic, std::memory_order_release);  // last: a reader ignores the record before
+}
+
+// exit() in the middle of a run is no death.
+void on_exit() {
+  auto& mine = record();
+  if (load(mine.end) == EndKind::none) store(mine.end, EndKind::error, std::memory_order_release);
+}
+
+}  // namespace
+
+void open(const Place& place) {
+  auto& opened = files();
+  any_lost = false;
+  const auto where = rank_folder(place);
+  if (where.empty()) return;
+  auto made = MappedFile::create(fmt::format("{}/{}{}", where, kRankFile, place.rank), sizeof(RankRecord));
+  auto control = MappedFile::create(fmt::format("{}/{}", where, kControlFile), sizeof(Control));
+  if (!made || !control) return;
+  fill(*static_cast<RankRecord*>(made.memory()), place);
+  if (opened.record) opened.earlier.push_back(std::move(opened.record));
+  opened.folder = where;
+  opened.local_size = place.local_size;
+  opened.record = std::move(made);
+  opened.control = std::move(control);
+  current.store(static_cast<RankRecord*>(opened.record.memory()), std::memory_order_release);
+  static const int once = std::atexit(on_exit);
+  (void)once;
+}
+
+std::string folder() { return files().folder; }
+
+GroupName join(const std::string& axis, const std::vector<int>& ranks, std::uint64_t made) {
+  std::uint64_t hash = 1469598103934665603;  // FNV-1a
+  const auto add = [&hash](std::uint64_t value) { hash = (hash ^ value) * 1099511628211; };
+  for (const char c : axis) add(static_cast<unsigned char>(c));
+  for (const int rank : ranks) add(static_cast<std::uint64_t>(rank));
+  add(made);
+  GroupName name{.id = hash | 1};
+  copy_text(name.axis, axis);
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  auto& to = record();
+  auto& group = to.groups[to.groups_joined++ % kGroups];
+  store(group.id, std::uint64_t{0});
+  group.axis = name.axis;
+  group.rank = static_cast<std::int32_t>(std::find(ranks.begin(), ranks.end(), to.rank) - ranks.begin());
+  group.size = static_cast<std::int32_t>(ranks.size());
+  store(group.id, name.id, std::memory_order_release);
+  return name;
+}
+
+Entry enter(const GroupName& group, const Call& call) {
+  auto& to = record();
+  auto number = std::atomic_ref(to.operations_entered).fetch_add(1, std::memory_order_relaxed) + 1;
+  auto* slot = &to.operations[number % kOperations];
+  // An operation that waits stays in the record while others of other groups come and go.
+  for (int tries = 0; tries < kBusySlots && load(slot->number) != 0 && load(slot->state) < OperationState::completed;
+       ++tries) {
+    number = std::atomic_ref(to.operations_entered).fetch_add(1, std::memory_order_relaxed) + 1;
+    slot = &to.operations[number % kOperations];
+  }
+  store(slot->number, std::uint64_t{0}, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_release);
+  slot->group = group.id;
+  slot->axis = group.axis;
+  slot->sequence = call.sequence;
+  slot->entered = now();
+  slot->started = slot->completed = 0;
+  slot->elements = call.elements;
+  slot->dimensions = static_cast<std::int32_t>(call.sizes.size());
+  for (std::size_t i = 0; i < slot->sizes.size(); ++i) slot->sizes[i] = i < call.sizes.size() ? call.sizes[i] : 0;
+  slot->peer = call.peer;
+  slot->root = call.root;
+  slot->is_message = call.is_message ? 1 : 0;
+  copy_text(slot->op, call.op);
+  copy_text(slot->dtype, call.dtype);
+  store(slot->state, OperationState::entered);
+  store(slot->number, number, std::memory_order_release);
+  return {slot, number};
+}
+
+bool Entry::valid() const { return slot_ != nullptr && load(slot_->number) == number_; }
+
+void Entry::started() {
+  if (!valid()) return;
+  store(slot_->started, now());
+  store(slot_->state, OperationState::started, std::memory_order_release);
+}
+
+void Entry::completed() {
+  if (!valid()) return;
+  store(slot_->completed, now());
+  store(slot_->state, OperationState::completed, std::memory_order_release);
+}
+
+void Entry::failed() {
+  any_lost = true;
+  if (valid()) store(slot_->state, OperationState::failed, std::memory_order_release);
+}
+
+void set_step(std::int64_t step) { store(record().step, step); }
+void set_block(int block) { store(record().block, block); }
+void set_phase(Phase phase) { store(record().phase, phase); }
+
+PhaseScope::PhaseScope(Phase phase, std::int64_t microbatch)
+    : before_(load(record().phase)), microbatch_(load(record().microbatch)) {
+  store(record().phase, phase);
+  store(record().microbatch, static_cast<std::int32_t>(microbatch));
+}
+
+PhaseScope::~PhaseScope() {
+  if (std::uncaught_exceptions() > 0) return;
+  store(record().phase, before_);
+  store(record().microbatch, microbatch_);
+}
+
+void note_device_operations() { on_device = true; }
+
+bool lost() { return any_lost; }
+
+void note_signal(int number) {
+  if (load(record().signal) == 0) store(record().signal, number);
+}
+
+void end() {
+  auto& opened = files();
+  if (opened.folder.empty()) return;
+  auto& mine = record();
+  mine.ended = now();
+  store(mine.end, EndKind::normal, std::memory_order_release);
+  if (load(control()->parent) == 0) remove_if_all_ended(opened.folder, opened.local_size);
+  current = &nowhere;
+  opened.folder.clear();
+}
+
+void end_with_error(int exit_code, const std::string& text) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  auto& mine = record();
+  if (load(mine.end) != EndKind::none) return;
+  mine.exit_code = exit_code;
+  mine.ended = now();
+  copy_text(mine.text, text);
+  any_lost = lost() || (on_device && exit_code == static_cast<int>(ExitCode::communication));
+  store(mine.end, lost() ? EndKind::lost : EndKind::error, std::memory_order_release);
+  auto* shared = control();
+  if (lost() || shared == nullptr || load(shared->parent) != 0) return;
+  // Its own message is all that there is to say, and the launcher ends the others without a word to them.
+  store(shared->dying, std::int32_t{1});
+  remove_folder(files().folder);
+}
+
+bool job_is_dying() {
+  const auto* shared = control();
+  if (shared == nullptr) return false;
+  if (load(shared->dying) != 0) return true;
+  const auto ranks = read_ranks(files().folder);
+  return std::any_of(ranks.begin(), ranks.end(), [](const RankView& rank) { return rank.died() || rank.failed(); });
+}
+
+bool wait_until_printed(std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (!is_printed()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+bool has_parent() {
+  const auto* shared = control();
+  return shared != nullptr && load(shared->parent) != 0;
+}
+
+bool is_printed() {
+  const auto* shared = control();
+  return shared != nullptr && load(shared->printed) != 0;
+}
+
+void note_printed() {
+  if (auto* shared = control()) store(shared->printed, std::int32_t{1});
+}
+
+bool claim_report() {
+  auto* shared = control();
+  if (shared == nullptr || load(shared->parent) != 0) return false;
+  std::int32_t nobody = 0;
+  if (!std::atomic_ref(shared->claimed).compare_exchange_strong(nobody, record().rank + 1)) return false;
+  store(shared->dying, std::int32_t{1});
+  return true;
+}
+
+}  // namespace trireme::comm::flight

@@ -1,0 +1,102 @@
+// Writes this process's flight record (record.h). The functions may be called from any thread and never block; outside
+// a run with several ranks they write to memory that nobody reads.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/comm/flight/record.h"
+
+namespace trireme::comm::flight {
+
+/// A group, as records name it.
+struct GroupName {
+  std::uint64_t id = 0;
+  std::array<char, 16> axis{};
+};
+
+/// One recorded operation. A copy refers to the same one. Does nothing once its place in the ring has been reused.
+class Entry {
+ public:
+  Entry() = default;
+  Entry(OperationRecord* slot, std::uint64_t number) : slot_(slot), number_(number) {}
+  void started();
+  void completed();
+  void failed();
+
+ private:
+  [[nodiscard]] bool valid() const;
+  OperationRecord* slot_ = nullptr;
+  std::uint64_t number_ = 0;
+};
+
+struct Call {
+  const char* op;
+  std::uint64_t sequence;
+  const char* dtype = "";
+  std::span<const std::int64_t> sizes{};  ///< of the first tensor
+  std::int64_t elements = 0;              ///< of all tensors
+  int peer = -1, root = -1;
+  bool is_message = false;
+};
+
+struct Place {
+  int rank = 0, size = 1, local_size = 1;
+  std::string job{};  ///< the launcher's name for this run; "" if unknown
+};
+
+/// Opens the record of this rank, in the parent's folder or in one that the ranks of the host share. Where there is no
+/// place for it, nothing is recorded: that is no error. A process may do this again after end().
+void open(const Place& place);
+/// The ranks are world ranks in group order. `made`: the number of the partition, the same on all ranks.
+GroupName join(const std::string& axis, const std::vector<int>& ranks, std::uint64_t made);
+Entry enter(const GroupName& group, const Call& call);
+
+// Where this rank is in the training.
+void set_step(std::int64_t step);
+void set_block(int block);
+/// The phase until the end of the scope; then what it was before, unless an exception ends the scope: the record shows
+/// where it was.
+class PhaseScope {
+ public:
+  explicit PhaseScope(Phase phase, std::int64_t microbatch = -1);
+  ~PhaseScope();
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  Phase before_;
+  std::int32_t microbatch_;
+};
+void set_phase(Phase phase);
+
+/// Operations of this process run on a device, whose own watchdog notices failures: any communication error is one.
+void note_device_operations();
+/// Whether an operation of this process has failed since open(): its peers are late, gone, or made other calls.
+bool lost();
+/// The run's normal end on this rank. The last rank of a host removes a folder that has no parent.
+void end();
+/// This rank is about to end with an error. Only the first call counts.
+void end_with_error(int exit_code, const std::string& text);
+/// To be called by every handler of a signal that may end the process: tells a rank that the launcher ends after
+/// another one's death from that one. May be called in a signal handler.
+void note_signal(int number);
+
+/// Whether the run is being ended because a rank has failed: then a SIGTERM is no request to save. Reads files; not for
+/// a signal handler.
+bool job_is_dying();
+// Who prints the table: see lost_peer.h.
+bool has_parent();
+bool is_printed();
+/// Returns false when the table is not printed in this time.
+bool wait_until_printed(std::chrono::milliseconds patience);
+/// Without a parent: claims the right to print for this rank, once per host.
+bool claim_report();
+void note_printed();
+/// The folder of this rank's record; "" if there is none.
+std::string folder();
+
+}  // namespace trireme::comm::flight

@@ -1,0 +1,291 @@
+#include "core/comm/flight/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <set>
+#include <string_view>
+
+namespace trireme::comm::flight {
+namespace {
+
+constexpr std::size_t kMostRows = 32;  // a table for people; the ranks that matter come first
+constexpr std::size_t kMostFindings = 16;
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::none:
+      return "";
+    case Phase::start:
+      return "start";
+    case Phase::data:
+      return "data";
+    case Phase::forward:
+      return "forward";
+    case Phase::backward:
+      return "backward";
+    case Phase::reduce:
+      return "reduce";
+    case Phase::update:
+      return "update";
+    case Phase::evaluate:
+      return "evaluate";
+    case Phase::save:
+      return "save";
+    case Phase::finish:
+      return "finish";
+  }
+  return "";
+}
+
+std::string where(const RankRecord& rank) {
+  auto text = rank.step > 0 ? fmt::format("step {}", rank.step) : std::string();
+  const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (rank.microbatch >= 0) add(fmt::format("microbatch {}", rank.microbatch));
+  if (const std::string phase = name_of(rank.phase); !phase.empty()) add(phase);
+  if (rank.block >= 0) add(fmt::format("block {}", rank.block));
+  return text.empty() ? "-" : text;
+}
+
+/// "all_reduce dp #812 [768] float32"; "recv pp from 1 [8, 16] float32", with the peer's rank in the group.
+std::string text_of(const OperationRecord& operation) {
+  auto text = fmt::format("{} {}", operation.op.data(), operation.axis.data());
+  if (operation.is_message == 0)
+    text += fmt::format(" #{}", operation.sequence);
+  else
+    text += fmt::format(" {} {}", std::string_view(operation.op.data()) == "send" ? "to" : "from",
+                        operation.peer < 0 ? "any" : std::to_string(operation.peer));
+  if (operation.root >= 0) text += fmt::format(" root {}", operation.root);
+  if (operation.dtype[0] == '\0') return text;
+  text += " [";
+  for (int i = 0; i < operation.dimensions; ++i)
+    text += i < kShownDimensions ? fmt::format("{}{}", i == 0 ? "" : ", ", operation.sizes[static_cast<std::size_t>(i)])
+                                 : (i == kShownDimensions ? ", ..." : "");
+  return text + fmt::format("] {}", operation.dtype.data());
+}
+
+std::string text_of(const OperationRecord* operation) { return operation == nullptr ? "-" : text_of(*operation); }
+
+std::string state_of(const RankView& rank) {
+  if (rank.record.end == EndKind::normal) return "ended";
+  if (rank.record.end == EndKind::error) return "error";
+  if (rank.died()) return "dead";
+  if (rank.process == ProcessState::stopped) return "stopped";
+  return rank.record.end == EndKind::lost ? "gave up" : "running";  // also if it was ended because of another one
+}
+
+class Reporter {
+ public:
+  Reporter(const std::vector<RankView>& ranks, const ReportOptions& options) : ranks_(ranks), options_(options) {}
+  std::string text() const { return headline() + "\n" + table() + findings(); }
+
+ private:
+  using Row = std::vector<std::string>;
+
+  const RankView* of(int rank) const {
+    for (const auto& view : ranks_)
+      if (view.record.rank == rank) return &view;
+    return nullptr;
+  }
+  const RankView* first_lost() const;
+  std::string end_of(const RankView& rank) const {
+    const auto known = options_.ended.find(rank.record.rank);
+    return known != options_.ended.end() ? known->second : "has died: its process is gone, without a message";
+  }
+  std::string headline() const {
+    if (!options_.ended.empty())
+      return fmt::format("rank {} {}", options_.ended.begin()->first, options_.ended.begin()->second);
+    for (const auto& rank : ranks_)
+      if (rank.died()) return fmt::format("rank {} {}", rank.record.rank, end_of(rank));
+    const auto* lost = first_lost();
+    if (lost == nullptr) return "the ranks do not go on";
+    return fmt::format("{}{}", lost->record.rank > 0 ? fmt::format("rank {}: ", lost->record.rank) : "",
+                       lost->record.text.data());
+  }
+  bool several_hosts() const {
+    return !options_.all_on_this_host || std::any_of(ranks_.begin(), ranks_.end(), [this](const RankView& rank) {
+      return rank.record.host != ranks_.front().record.host;
+    });
+  }
+  Row row(int rank) const {
+    const auto* view = of(rank);
+    if (view == nullptr) {
+      const auto* state = options_.ended.contains(rank) ? "dead"
+                          : options_.all_on_this_host   ? "not started"
+                                                        : "not reachable";
+      return {std::to_string(rank), "?", state, "-", "-", "-"};
+    }
+    return {std::to_string(rank),     view->record.host.data(),        state_of(*view),
+            text_of(view->current()), text_of(view->last_completed()), where(view->record)};
+  }
+  std::vector<int> shown_ranks() const;
+  std::string table() const;
+  std::string findings() const;
+  void compare(const RankView& own, const OperationRecord& operation, std::vector<std::string>& out) const;
+  std::string instead(const RankView& rank) const;
+  std::string first_difference(const RankView& own, std::uint64_t group) const;
+
+  const std::vector<RankView>& ranks_;
+  const ReportOptions& options_;
+};
+
+/// The rank that has failed first. Of several that did at about the same time, the one that is least far: the others
+/// may have gone on with what it waits for.
+const RankView* Reporter::first_lost() const {
+  constexpr std::int64_t kSameTime = 500'000'000;  // nanoseconds
+  std::int64_t begin = std::numeric_limits<std::int64_t>::max();
+  for (const auto& rank : ranks_)
+    if (rank.record.end == EndKind::lost) begin = std::min(begin, rank.record.ended);
+  const RankView* first = nullptr;
+  std::uint64_t least = 0;
+  for (const auto& rank : ranks_) {
+    if (rank.record.end != EndKind::lost || rank.record.ended - begin > kSameTime) continue;
+    const auto* operation = rank.current();
+    const auto sequence = operation != nullptr && operation->is_message == 0
+                              ? operation->sequence
+                              : std::numeric_limits<std::uint64_t>::max();
+    if (first != nullptr && sequence >= least) continue;
+    first = &rank;
+    least = sequence;
+  }
+  return first;
+}
+
+bool differs(const OperationRecord& one, const OperationRecord& other) {
+  static const std::set<std::string_view> of_one_size{"all_reduce", "broadcast", "reduce"};
+  return one.op != other.op || one.dtype != other.dtype || one.root != other.root ||
+         (of_one_size.contains(one.op.data()) && one.elements != other.elements);
+}
+
+/// The first operation of a group that another rank called as another one; it may have come to its end all the same.
+std::string Reporter::first_difference(const RankView& own, std::uint64_t group) const {
+  for (const auto& operation : own.operations()) {
+    if (operation.group != group || operation.is_message != 0) continue;
+    for (const auto& rank : ranks_)
+      if (const auto* same = rank.find(group, operation.sequence); same != nullptr && differs(*same, operation))
+        return fmt::format("rank {} called {} where rank {} called {}", rank.record.rank, text_of(*same),
+                           own.record.rank, text_of(operation));
+  }
+  return "";
+}
+
+/// All ranks, or the ones that are not simply running first when there are many, in their order.
+std::vector<int> Reporter::shown_ranks() const {
+  std::vector<int> odd, plain;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    const auto* view = of(rank);
+    (view == nullptr || state_of(*view) != "running" ? odd : plain).push_back(rank);
+  }
+  if (odd.size() > kMostRows) odd.resize(kMostRows);
+  const auto room = std::min(plain.size(), kMostRows - odd.size());
+  odd.insert(odd.end(), plain.begin(), plain.begin() + static_cast<std::ptrdiff_t>(room));
+  std::sort(odd.begin(), odd.end());
+  return odd;
+}
+
+std::string Reporter::table() const {
+  std::vector<Row> rows{{"rank", "host", "state", "in operation", "last completed", "where"}};
+  const auto shown = shown_ranks();
+  for (const int rank : shown) rows.push_back(row(rank));
+  if (!several_hosts())
+    for (auto& each : rows) each.erase(each.begin() + 1);
+  std::vector<std::size_t> widths(rows[0].size());
+  for (const auto& each : rows)
+    for (std::size_t i = 0; i < each.size(); ++i) widths[i] = std::max(widths[i], each[i].size());
+  std::string out;
+  for (const auto& each : rows) {
+    std::string line = " ";
+    for (std::size_t i = 0; i < each.size(); ++i)
+      line += i + 1 == each.size() ? " " + each[i] : fmt::format(" {:<{}} ", each[i], widths[i]);
+    out += line + "\n";
+  }
+  if (const auto left = static_cast<std::size_t>(options_.world_size) - shown.size(); left > 0)
+    out += fmt::format("  and {} more ranks\n", left);
+  return out;
+}
+
+/// What a rank does that has not entered an operation.
+std::string Reporter::instead(const RankView& rank) const {
+  if (rank.died()) return "is dead";
+  if (rank.process == ProcessState::stopped) return "is stopped (SIGSTOP, or a debugger)";
+  if (rank.record.end == EndKind::normal) return "has ended normally";
+  if (rank.failed() && rank.record.end == EndKind::error) return fmt::format("failed: {}", rank.record.text.data());
+  if (const auto* other = rank.current()) return fmt::format("is in {}", text_of(*other));
+  return fmt::format("is in no operation ({})", where(rank.record));
+}
+
+/// Lines on the members of a rank's operation that are missing, or called another one.
+void Reporter::compare(const RankView& own, const OperationRecord& operation, std::vector<std::string>& out) const {
+  int members = 0;
+  if (auto other = first_difference(own, operation.group); !other.empty()) out.push_back(std::move(other));
+  for (const auto& rank : ranks_) {
+    const auto* joined = rank.find_group(operation.group);
+    if (joined == nullptr) continue;
+    ++members;
+    if (&rank == &own) continue;
+    if (operation.is_message != 0) {
+      if (joined->rank == operation.peer)
+        out.push_back(fmt::format("rank {} waits in {}: rank {} {}", own.record.rank, text_of(operation),
+                                  rank.record.rank, instead(rank)));
+      continue;
+    }
+    const auto* same = rank.find(operation.group, operation.sequence);
+    if (same == nullptr) {
+      out.push_back(
+          fmt::format("rank {} has not entered {}: it {}", rank.record.rank, text_of(operation), instead(rank)));
+      continue;
+    }
+    if (same->state != OperationState::completed && instead(rank).starts_with("is stopped"))
+      out.push_back(fmt::format("rank {} has entered {}, and is stopped (SIGSTOP, or a debugger)", rank.record.rank,
+                                text_of(*same)));
+  }
+  if (const auto* joined = own.find_group(operation.group); joined != nullptr && members < joined->size)
+    out.push_back(fmt::format("{} of the {} ranks of group {} have not joined it, or are not reachable",
+                              joined->size - members, joined->size, operation.axis.data()));
+  if (out.empty() && operation.is_message == 0)
+    out.push_back(
+        fmt::format("all ranks of the group have entered {} alike; their messages did not arrive, or came late",
+                    text_of(operation)));
+}
+
+std::string Reporter::findings() const {
+  std::vector<std::string> lines;
+  const auto* own = first_lost();
+  if (own == nullptr || own->current() == nullptr)
+    for (const auto& rank : ranks_)
+      if (!rank.died() && rank.current() != nullptr) {
+        own = &rank;
+        break;
+      }
+  if (own != nullptr && own->current() != nullptr) compare(*own, *own->current(), lines);
+  for (const auto& rank : ranks_) {
+    const auto begin = fmt::format("rank {} ", rank.record.rank);
+    const auto is_named = std::any_of(lines.begin(), lines.end(), [&](const auto& line) {
+      return line.starts_with(begin) || line.find(": " + begin) != std::string::npos;
+    });
+    if (rank.process == ProcessState::stopped && !is_named) lines.push_back(begin + instead(rank));
+  }
+  if (lines.size() > kMostFindings) {
+    const auto more = lines.size() - kMostFindings;
+    lines.resize(kMostFindings);
+    lines.push_back(fmt::format("and {} more", more));
+  }
+  std::string out;
+  for (const auto& line : lines) out += "  " + line + "\n";
+  return out;
+}
+
+}  // namespace
+
+bool is_failure(const std::vector<RankView>& ranks) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const RankView& rank) { return rank.died() || rank.record.end == EndKind::lost; });
+}
+
+std::string report(const std::vector<RankView>& ranks, const ReportOptions& options) {
+  return Reporter(ranks, options).text();
+}
+
+}  // namespace trireme::comm::flight

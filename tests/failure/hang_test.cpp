@@ -1,0 +1,169 @@
+// A rank that is killed, stopped, late or confused: one table says so within the deadline and five seconds, the exit
+// code is that of a communication error, and nothing is left: no process, no file. TRIREME_TEST_REPEAT=25 repeats each
+// case.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/failure/launch.h"
+
+namespace trireme::tests {
+namespace {
+
+constexpr double kDeadline = 1, kMargin = 5;  // seconds
+
+enum class By { launch, launch_mpi, mpirun };
+
+const char* name_of(By by) { return by == By::launch ? "launch" : by == By::launch_mpi ? "launch --mpi" : "mpirun"; }
+
+struct Case {
+  By by;
+  std::string how, check;
+  std::vector<std::string> expected;  ///< texts that standard error contains
+};
+
+int repeats() {
+  const char* text = std::getenv("TRIREME_TEST_REPEAT");
+  return text == nullptr ? 1 : std::max(1, std::atoi(text));
+}
+
+struct Rank {
+  int pid = 0;
+  double time = 0;
+  std::string folder;
+};
+
+/// What the ranks have printed before the failure.
+std::vector<Rank> ranks_in(const std::string& out) {
+  std::vector<Rank> ranks;
+  for (const auto& line : lines_of(out)) {
+    int number = 0, pid = 0;
+    double time = 0;
+    char folder[256] = {};
+    if (std::sscanf(line.c_str(), "rank %d pid %d time %lf folder %255s", &number, &pid, &time, folder) >= 3)
+      ranks.push_back({pid, time, folder});
+  }
+  return ranks;
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::vector<std::string> command_of(const Case& test) {
+  std::vector<std::string> command;
+  if (test.by == By::mpirun)
+    command = {TRIREME_TEST_MPIRUN, "-n", "3", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"};
+  else
+    command = {TRIREME_COMMAND, "launch", "-n", "3"};
+  if (test.by == By::launch_mpi) command.push_back("--mpi");
+  command.insert(command.end(), {HANG_PROGRAM, test.how, std::to_string(kDeadline), test.check});
+  return command;
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+/// A zombie is gone: in a container nobody may ask for its exit code.
+bool runs(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const auto end = text.rfind(')');
+  return end != std::string::npos && end + 2 < text.size() && text[end + 2] != 'Z' && text[end + 2] != 'X';
+}
+
+void expect_nothing_left(const std::vector<Rank>& ranks) {
+  EXPECT_EQ(ranks.size(), 3U);
+  for (const auto& rank : ranks) {
+    for (int tries = 0; tries < 100 && runs(rank.pid); ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_FALSE(runs(rank.pid)) << "process " << rank.pid << " is left";
+    EXPECT_FALSE(rank.folder.empty());
+    EXPECT_FALSE(std::filesystem::exists(rank.folder)) << rank.folder << " is left";
+  }
+}
+
+void run_case(const Case& test) {
+  SCOPED_TRACE(std::string(name_of(test.by)) + " " + test.how + " " + test.check);
+  const bool failed_before = ::testing::Test::HasFailure();
+  const auto result = run_process(command_of(test), {.environment = {"OMP_NUM_THREADS=1"}, .time_limit = 60});
+  const auto end = seconds_now();
+  const auto ranks = ranks_in(result.out);
+  EXPECT_FALSE(result.hung);
+  // The user's mpirun has an exit code of its own after a rank's death.
+  EXPECT_EQ(result.code, test.expected.empty() ? 0 : test.by == By::mpirun && test.how == "kill" ? 137 : 5);
+  EXPECT_EQ(count_of(result.err, "in operation"), test.expected.empty() ? 0U : 1U);
+  for (const auto& text : test.expected) EXPECT_NE(result.err.find(text), std::string::npos) << text;
+  if (test.expected.empty() && test.by != By::mpirun) {
+    EXPECT_EQ(result.err, "");
+  }
+  double begin = 0;
+  for (const auto& rank : ranks) begin = std::max(begin, rank.time);
+  EXPECT_LT(end - begin, (test.how == "slow" ? 2.5 : 1) * kDeadline + kMargin);
+  expect_nothing_left(ranks);
+  if (!failed_before && ::testing::Test::HasFailure()) {
+    ADD_FAILURE() << "exit code " << result.code << "\n--- stdout\n" << result.out << "--- stderr\n" << result.err;
+  }
+}
+
+void run_cases(const std::vector<Case>& cases) {
+  for (int turn = 0; turn < repeats(); ++turn)
+    for (const auto& test : cases) run_case(test);
+}
+
+std::vector<Case> cases_by(By by) {
+  std::vector<Case> cases{
+      {by,
+       "kill",
+       "",
+       {"trireme: rank 1 ", " was killed by signal 9", "  1     dead ", "rank 1 has not entered all_reduce world #21"}},
+      {by,
+       "stop",
+       "",
+       {"within 1 s", "  1     stopped ",
+        "rank 1 has not entered all_reduce world #21 [16, 4] float32: it "
+        "is stopped"}},
+      {by,
+       "never",
+       "",
+       {"within 1 s", "  1     running ", "rank 1 has not entered all_reduce world #21", "no operation"}},
+      {by,
+       "other",
+       "",
+       {"within 1 s",
+        "rank 1 called broadcast world #21 root 0 [16, 4] float32 where rank 0 called "
+        "all_reduce world #21 [16, 4] float32"}},
+      {by, "other", "check", {"rank 1 (world rank 1) calls broadcast of [16, 4] float32, root 0"}},
+      {by, "slow", "", {}},
+  };
+  if (by == By::launch) {
+    cases.push_back({by, "shape", "check", {"rank 1 (world rank 1) calls all_reduce (sum) of [64, 4] float32"}});
+    cases.push_back({by, "message", "", {"recv world from 0"}});
+    cases.push_back({by, "none", "check", {}});
+  }
+  return cases;
+}
+
+TEST(Hang, UnderOurLauncher) { run_cases(cases_by(By::launch)); }
+
+TEST(Hang, UnderOurMpirun) { run_cases(cases_by(By::launch_mpi)); }
+
+TEST(Hang, UnderTheUsersMpirun) {
+  run_cases({{By::mpirun, "kill", "", {"rank 1 has died", "  1     dead "}},
+             {By::mpirun, "stop", "", {"  1     stopped ", "it is stopped"}},
+             {By::mpirun, "none", "", {}}});
+}
+
+}  // namespace
+}  // namespace trireme::tests
