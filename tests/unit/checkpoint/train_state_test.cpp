@@ -129,7 +129,7 @@ TEST(TrainState, MismatchesAreListed) {
   EXPECT_EQ(wide.parameters[0].value.min().item<double>(), 0.3);
   auto contents = a.contents(1);
   contents.record.extra = {{"best", std::nan("")}};
-  EXPECT_THROW(save_checkpoint(run.path(), contents, 1, alone()), LogicError) << "a NaN would be lost in JSON";
+  EXPECT_THROW(save_checkpoint(run.path(), contents, 1, alone()), CheckpointError) << "a NaN would be lost in JSON";
 }
 
 TEST(TrainState, RetentionKeepsTheNewest) {
@@ -230,7 +230,7 @@ TEST(TrainState, DamagedCheckpointsAreSkipped) {
   fs::remove(old + "/manifest.json");
   expect_error([&] { (void)latest_checkpoint(run.path(), Log(1)); },
                {"no checkpoint is intact (step-00000002, step-00000001)", "config.toml is damaged",
-                old + ": no manifest.json in it", "start a new run without --resume"});
+                old + ": no manifest.json in it", "start a new run (--fresh)"});
   fs::remove_all(run / "checkpoints");
   EXPECT_EQ(latest_checkpoint(run.path(), Log(1)), "");
   expect_error([&] { const Checkpoint checkpoint(old); }, {"no such checkpoint folder"});

@@ -41,9 +41,10 @@ TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
   EXPECT_NE(section.find("\n\nparallel.plugin\n"), std::string::npos) << section;
   EXPECT_EQ(tests::message_of([&] { explain(tables, "train.micro_bacth"); }),
             "--explain train.micro_bacth: no such option; did you mean \"train.micro_batch\"?");
-  EXPECT_EQ(tests::message_of([&] { explain(all, "zzzzzz"); }),
-            "--explain zzzzzz: no such option (sections: run, model, lora, data, train, optimizer, schedule, parallel, "
-            "plugin.fast)")
+  EXPECT_EQ(
+      tests::message_of([&] { explain(all, "zzzzzz"); }),
+      "--explain zzzzzz: no such option (sections: run, model, lora, data, train, optimizer, schedule, comm, parallel, "
+      "plugin.fast)")
       << "each section is listed once";
 }
 
