@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, AdapterCosts,
                                          AdapterCost{"zero_stage = 1", "bf16", 12, 2, true},
                                          AdapterCost{"zero_stage = 3", "bf16", 12, 2, false}));
 
-// Of replicated weights, too, only the gradients of the trained ones are reduced; and a few numbers, such as the loss.
+// Of replicated weights, too, only the gradients of the trained ones are reduced, and a few numbers at most.
 TEST(AdapterReduction, ReducesTheTrainedWeights) {
   if (world().size() == 1) return;
   const Case c{.name = "replicated", .plugin_name = "torch_ddp", .lora = adapters()};
@@ -69,7 +69,7 @@ TEST(AdapterReduction, ReducesTheTrainedWeights) {
   const auto before = sent("dp", "all_reduce");
   booster.train_step(run, *batch);
   const auto reduced = sent("dp", "all_reduce") - before;
-  EXPECT_GE(reduced, trained + 1);
+  EXPECT_GE(reduced, trained);
   EXPECT_LE(reduced, trained + 8);
 }
 
