@@ -50,8 +50,10 @@ void Trainer::compare_replicas() {
 /// Restores the run from a checkpoint, from which it goes on without the batches of the bad steps. Collective.
 void Trainer::return_to(const ReturnToCheckpoint& back) {
   const auto& [from, bad] = back;
-  readback_.drain();  // steps after the bad one, which do not count
+  readback_.drain();                              // steps after the bad one, which do not count
+  const auto left_out = state_.numbers.left_out;  // some of them after the checkpoint, which does not know of them
   restore_run(p_, booster_, run_, state_, best_model_, from);
+  numbers_.leave_out(left_out);
   numbers_.leave_out(bad.steps);
   const auto step = state_.at.global_step;
   saved_step_ = step;
