@@ -41,27 +41,6 @@ std::string percent(const std::optional<double>& value) {
 
 nlohmann::json or_null(const std::optional<double>& value) { return value ? nlohmann::json(*value) : nlohmann::json(); }
 
-/// Lines of cells in columns; the first and, with `text_at_end`, the last column are aligned to the left.
-std::string columns_of(const std::vector<std::vector<std::string>>& rows, bool text_at_end) {
-  std::vector<std::size_t> widths(rows.front().size());
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], text::width(row[i]));
-  std::string out;
-  for (const auto& row : rows) {
-    if (!out.empty()) out += '\n';
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string blanks(widths[i] - text::width(row[i]), ' ');
-      const bool is_last = i + 1 == row.size();
-      if (i > 0) out += "  ";
-      if (i == 0 || (is_last && text_at_end))
-        out += row[i] + (is_last ? "" : blanks);
-      else
-        out += blanks + row[i];
-    }
-  }
-  return out;
-}
-
 class ConfusionMatrix final : public TaskReport {
  public:
   ConfusionMatrix(std::int64_t classes, std::vector<std::string> names) : classes_(classes), names_(std::move(names)) {
@@ -98,7 +77,7 @@ class ConfusionMatrix final : public TaskReport {
                       percent(of.f1()),
                       of.confused == 0 ? "-" : fmt::format("{} ({})", names_[of.confused_with], of.confused)});
     }
-    out += columns_of(rows, /*text_at_end=*/true);
+    out += text::columns(rows, {false, true, true, true, true, false});
     return scores.size() > kMatrixClasses ? out : out + "\n" + matrix_text(totals);
   }
 
@@ -148,7 +127,9 @@ class ConfusionMatrix final : public TaskReport {
       auto& row = rows.emplace_back(std::vector{fmt::format("{} {}", i, names_[i])});
       for (std::size_t j = 0; j < names_.size(); ++j) row.push_back(std::to_string(count(totals, i, j)));
     }
-    return columns_of(rows, /*text_at_end=*/false);
+    std::vector<bool> right(rows.front().size(), true);
+    right.front() = false;
+    return text::columns(rows, right);
   }
 
   std::int64_t classes_;

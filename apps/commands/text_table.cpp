@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <chrono>
 #include <ctime>
 
@@ -24,30 +23,15 @@ std::string formatted_time(std::filesystem::file_time_type time, bool utc) {
 
 }  // namespace
 
-std::string text_table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::vector<std::string>> cells = rows;
+std::string text_table(std::vector<std::vector<std::string>> rows) {
   std::vector<bool> right;
-  std::vector<std::size_t> widths;
-  for (auto& title : cells.front()) {
+  for (auto& title : rows.front()) {
     right.push_back(title.starts_with('>'));
     if (right.back()) title.erase(0, 1);
   }
-  for (auto& row : cells)
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      row[i] = text::printable(row[i]);
-      if (i == widths.size()) widths.push_back(0);
-      widths[i] = std::max(widths[i], text::width(row[i]));
-    }
-  std::string out;
-  for (const auto& row : cells) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string space(widths[i] - text::width(row[i]), ' ');
-      line += (i == 0 ? "" : "  ") + (right[i] ? space + row[i] : row[i] + space);
-    }
-    out += line.erase(line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return out;
+  for (auto& row : rows)
+    for (auto& cell : row) cell = text::printable(cell);
+  return text::columns(rows, right) + "\n";
 }
 
 std::string dtype_text(c10::ScalarType dtype) {

@@ -12,7 +12,7 @@ namespace trireme::apps {
 
 /// Rows of a table, the first one with the titles. Columns are two spaces apart; those that begin with '>' in their
 /// title, which is left out, are aligned to the right.
-std::string text_table(const std::vector<std::vector<std::string>>& rows);
+std::string text_table(std::vector<std::vector<std::string>> rows);
 
 /// "F32", as in safetensors; PyTorch's name for others.
 std::string dtype_text(c10::ScalarType dtype);

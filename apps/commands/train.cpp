@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "apps/commands/commands.h"
 #include "apps/commands/load_config.h"
@@ -14,6 +13,7 @@
 #include "apps/report.h"
 #include "apps/worker/ranks.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/train/prepare.h"
 #include "core/train/run.h"
 #include "core/train/run_folder.h"
@@ -46,21 +46,12 @@ train::RunConfig load(const TrainCommand& command) {
   return config;
 }
 
-/// In double quotes, where a shell needs them.
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
-  return out + "'";
-}
-
 /// The command that goes on with the run: this one, but not from where it was told to start.
 std::string command_to_go_on(const TrainCommand& command) {
-  std::string out = "trireme train " + shell_word(command.config);
+  std::string out = "trireme train " + text::shell_word(command.config);
   if (command.ranks) out += fmt::format(" --ranks {}", *command.ranks);
   for (const auto& set : command.set)
-    if (!set.starts_with("run.resume=")) out += " --set " + shell_word(set);
+    if (!set.starts_with("run.resume=")) out += " --set " + text::shell_word(set);
   return out;
 }
 

@@ -26,13 +26,6 @@
 namespace trireme::apps {
 namespace {
 
-/// A text as one word of the remote host's shell.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
-  return out + "'";
-}
-
 void close_end(int& descriptor) {
   if (descriptor >= 0) close(std::exchange(descriptor, -1));
 }
@@ -95,7 +88,7 @@ RemoteRanks::RemoteRanks(EventLoop& loop, std::string name, const std::vector<st
 void RemoteRanks::start_shell(const std::vector<std::string>& shell) {
   auto words = shell;
   words.push_back(name_);
-  words.push_back(fmt::format("exec {} {}", quoted(own_program()), kStartAgent));
+  words.push_back(fmt::format("exec {} {}", text::shell_word(own_program()), kStartAgent));
   const auto command = pointers(words);
   int ends[4][2];
   for (auto& pair : ends)

@@ -132,6 +132,22 @@ std::size_t width(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
+std::string columns(std::span<const std::vector<std::string>> rows, const std::vector<bool>& right) {
+  std::vector<std::size_t> widths(right.size());
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+  std::string out;
+  for (const auto& row : rows) {
+    if (!out.empty()) out += '\n';
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string blanks(widths[i] - width(row[i]), ' ');
+      out += (i == 0 ? "" : "  ") + (right[i] ? blanks + row[i] : row[i] + blanks);
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+  }
+  return out;
+}
+
 std::string wrap(std::string_view text, std::size_t columns, std::optional<std::size_t> hang) {
   if (columns == 0) return std::string(text);
   std::string out;
@@ -167,6 +183,14 @@ std::string printable(std::string_view text) {
     }
   }
   return out;
+}
+
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos) return std::string(text);
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
 }
 
 bool matches(std::string_view name, std::string_view pattern) {

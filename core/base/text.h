@@ -38,11 +38,18 @@ std::string wrap(std::string_view text, std::size_t columns, std::optional<std::
 /// The number of columns of a UTF-8 text.
 std::size_t width(std::string_view text);
 
+/// Rows of cells as lines, in columns two spaces apart and as wide as their widest cell; column i is aligned to the
+/// right if right[i], which has an entry for each column. No newline at the end.
+std::string columns(std::span<const std::vector<std::string>> rows, const std::vector<bool>& right);
+
 /// The number of bytes before the first that is not UTF-8; all bytes if none is.
 std::size_t utf8_prefix(std::string_view text);
 
 /// The same text if it is UTF-8; invalid bytes become \xNN, so that a name can be printed on any terminal.
 std::string printable(std::string_view text);
+
+/// The text as one word of a POSIX shell, in quotes where it needs them.
+std::string shell_word(std::string_view text);
 
 /// Whether `name` matches `pattern`, in which `*` matches any characters. A pattern without `*` matches anywhere in the
 /// name ("bias" matches "vit.layernorm.bias").

@@ -187,12 +187,12 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
   return folder;
 }
 
-std::string latest_checkpoint(const std::string& run_dir, const Log& log) {
+std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how) {
   std::vector<std::string> damaged, why;
   std::string found;
   for (const auto& folder : complete_checkpoints(run_dir)) {
     try {
-      found = Checkpoint(folder).folder();
+      found = Checkpoint(folder, how).folder();
       break;
     } catch (const CheckpointError& error) {
       damaged.push_back(fs::path(folder).filename().string());

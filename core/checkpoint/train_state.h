@@ -86,9 +86,9 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
                             comm::Mesh& mesh);
 
 /// The newest complete and intact checkpoint of the run, or "" when the run has none. Each damaged one is skipped with
-/// one warning, which gives the file and its expected and actual contents. Reads every byte of the one that it returns.
-/// @throws CheckpointError that lists all checkpoints when all are damaged.
-std::string latest_checkpoint(const std::string& run_dir, const Log& log);
+/// one warning, which gives the file and its expected and actual contents. Unless `how` is sizes, reads every byte of
+/// the one that it returns. @throws CheckpointError that lists all checkpoints when all are damaged.
+std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how = Verify::content);
 
 /// An open checkpoint.
 class Checkpoint {

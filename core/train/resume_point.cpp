@@ -53,24 +53,11 @@ bool is_run_folder(const std::string& path) {
   return is_there("checkpoints") || (is_there("config.toml") && !is_there("manifest.json"));
 }
 
-/// The newest checkpoint whose manifest fits its files' sizes; "" when there is none, or all are damaged.
-std::string newest_by_size(const std::string& run_dir) {
-  for (const auto& folder : checkpoint::complete_checkpoints(run_dir)) {
-    try {
-      return checkpoint::Checkpoint(folder, Verify::sizes).folder();
-    } catch (const CheckpointError&) {
-      continue;  // the rank that resumes says what is wrong with it
-    }
-  }
-  return "";
-}
-
 /// The checkpoint that a name in run.resume leads to. @throws CheckpointError when there is none
 std::string named_checkpoint(const std::string& name, const Log& log, Verify how) {
   if (!is_run_folder(name)) return checkpoint::Checkpoint(name, how).folder();
-  const auto newest = how == Verify::sizes ? newest_by_size(name) : checkpoint::latest_checkpoint(name, log);
-  if (newest.empty() && checkpoint::complete_checkpoints(name).empty())
-    throw CheckpointError(fmt::format("{}: this run has no complete checkpoint", name));
+  auto newest = checkpoint::latest_checkpoint(name, log, how);
+  if (newest.empty()) throw CheckpointError(fmt::format("{}: this run has no complete checkpoint", name));
   return newest;
 }
 
@@ -83,8 +70,8 @@ ResumePoint own_point(const Prepared& p, Verify how) {
     point.earlier = ResumePoint::Earlier::finished;
     return point;
   }
-  point.from = how == Verify::sizes ? newest_by_size(dir) : checkpoint::latest_checkpoint(dir, p.log);
-  if (!point.from.empty() || !checkpoint::complete_checkpoints(dir).empty()) return point;
+  point.from = checkpoint::latest_checkpoint(dir, p.log, how);
+  if (!point.from.empty()) return point;
   if (must)
     throw CheckpointError(fmt::format(
         "run.resume = \"must\": {} has no checkpoint to go on from; check run.dir, or start a new run with --resume "

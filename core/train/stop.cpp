@@ -39,17 +39,18 @@ void StopOnRequest::on_step_begin(RunContext& run) {
       {.by_signal = on_signals_ && StopSignals::received() != 0, .by_time = over && run.world.rank() == 0});
 }
 
-void StopOnRequest::on_step_end(RunContext& run, const StepEnd& step) {
-  answers_.add({step.step.stop[0], step.step.stop[1]}, [this, number = step_](const std::vector<double>& asked) {
-    if (asked_at_ >= 0 || (asked[0] == 0 && asked[1] == 0)) return;
-    asked_at_ = number;
-    asked_by_ = asked[0] != 0 ? kBySignal : kMaxSeconds;
-  });
-  const auto lag = Readback::lag(run.world.device());
-  answers_.drain_to(
-      static_cast<std::size_t>(lag));  // as far as the loop's own readback: other ranks have read no fewer
-  const auto number = step_++;
-  if (run.stopped_by.empty() && asked_at_ >= 0 && asked_at_ + lag <= number) run.stopped_by = asked_by_;
+void StopOnRequest::on_log(RunContext& /*run*/, const StepLog& log) {
+  const auto number = read_++;
+  if (asked_at_ >= 0 || (log.stop_by_signal == 0 && log.stop_by_time == 0)) return;
+  asked_at_ = number;
+  asked_by_ = log.stop_by_signal != 0 ? kBySignal : kMaxSeconds;
+}
+
+void StopOnRequest::on_step_end(RunContext& run, const StepEnd& /*step*/) {
+  const auto number = launched_++;
+  // Some ranks may have read more steps already, but none fewer: only steps that all ranks have read count.
+  if (run.stopped_by.empty() && asked_at_ >= 0 && asked_at_ + Readback::lag(run.world.device()) <= number)
+    run.stopped_by = asked_by_;
 }
 
 }  // namespace trireme::train

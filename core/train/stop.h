@@ -65,6 +65,7 @@ class StopOnRequest final : public RunCallback {
   StopOnRequest(std::optional<double> max_seconds, bool on_signals, unsigned grace_seconds);
   void on_start(RunContext& run) override;
   void on_step_begin(RunContext& run) override;
+  void on_log(RunContext& run, const StepLog& log) override;
   void on_step_end(RunContext& run, const StepEnd& step) override;
 
  private:
@@ -74,9 +75,9 @@ class StopOnRequest final : public RunCallback {
   unsigned grace_;
   std::optional<StopSignals> signals_;
   Clock::time_point begin_;
-  std::int64_t step_ = 0, asked_at_ = -1;  ///< in steps since the start; -1: nobody has asked
+  std::int64_t launched_ = 0, read_ = 0;  ///< steps since the start
+  std::int64_t asked_at_ = -1;            ///< the number of steps before the first that was asked in; -1: none was
   std::string asked_by_;
-  Readback answers_;
 };
 
 }  // namespace trireme::train

@@ -101,7 +101,7 @@ void Trainer::start() {
   saved_ = context_.resumed_from;
   context_.peak_flops = peak_of_all();
   call(&RunCallback::on_start);
-  if (numbers_.may_need_checkpoint() && newest_checkpoint(world_, folder_->dir(), p_.log).empty()) save();
+  if (numbers_.may_need_checkpoint() && !is_checkpoint_of(folder_->dir(), saved_)) save();
   begin_ = Clock::now();
 }
 
@@ -179,13 +179,16 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
   const bool on_host = divisor.is_cpu();
   numbers_.launched();
   const double known = on_host ? divisor.item<double>() : 0;
-  readback_.add({step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor},
+  readback_.add({step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor,
+                 step.stop[0], step.stop[1]},
                 [this, log, on_host, known](const std::vector<double>& values) mutable {
                   log.loss = values[0];
                   log.grad_norm = values[1];
                   log.skipped = values[2] != 0;
                   state_.skipped += log.skipped ? 1 : 0;
                   log.weight = on_host ? known : values[3];
+                  log.stop_by_signal = values[4];
+                  log.stop_by_time = values[5];
                   state_.epoch_loss.add(log.loss, log.weight);
                   if (log.flops) flop_rate_.add(*log.flops, log.seconds);
                   const bool stopped = !context_.stopped_by.empty();

@@ -22,21 +22,21 @@ void Trainer::judge(const StepLog& log) {
 void Trainer::act_on_numbers(bool all_are_read) {
   const auto bad = numbers_.due(all_are_read ? 0 : Readback::lag(world_.device()));
   if (!bad) return;
-  std::string why_not;
+  std::string obstacle;
   if (bad->act == BadStep::Act::rollback) {
     const auto from = newest_checkpoint(world_, folder_->dir(), p_.log);
     if (from.empty())
-      why_not = "; the run has no checkpoint to return to";
+      obstacle = "; the run has no checkpoint to return to";
     else if (!numbers_.may_return(checkpoint::step_of_folder(from)))
-      why_not = fmt::format("; the run has returned to {} {} times without getting further (train.max_nonfinite)", from,
-                            p_.config.train.max_nonfinite);
+      obstacle = fmt::format("; the run has returned to {} {} times without getting further (train.max_nonfinite)",
+                             from, p_.config.train.max_nonfinite);
     else
       throw ReturnToCheckpoint{from, *bad};
   }
-  if (bad->spike) throw NonFiniteError(fmt::format("{}{}. {}", bad->what, why_not, bad->remedy));
+  if (bad->spike) throw NonFiniteError(fmt::format("{}{}. {}", bad->what, obstacle, bad->remedy));
   const auto steps = run_.loader->steps_per_epoch();
   const auto report = find_bad_tensor(booster_, run_, (bad->step - 1) / steps, (bad->step - 1) % steps);
-  throw NonFiniteError(fmt::format("{}{}. {}. {}", bad->what, why_not, report.text,
+  throw NonFiniteError(fmt::format("{}{}. {}. {}", bad->what, obstacle, report.text,
                                    report.remedy.empty() ? bad->remedy : report.remedy));
 }
 

@@ -19,12 +19,11 @@
 #include "core/data/dataset_around.h"
 #include "core/nn/block.h"
 #include "core/train/trainer.h"
-#include "models/registry.h"
-#include "models/vit/vit.h"
 #include "tasks/tasks.h"
 #include "tests/mpi/world.h"
 #include "tests/parity/layout.h"
 #include "tests/parity/reference.h"
+#include "tests/parity/small_vit.h"
 
 namespace trireme::tests::numbers {
 
@@ -33,6 +32,7 @@ using train::Trainer;
 
 constexpr std::int64_t kGlobal = 8, kMicro = 2, kSamples = 19, kEpochs = 2, kSteps = 6;
 constexpr std::int64_t kBadSample = 7;
+constexpr double kDropout = 0.1;
 constexpr const char* kCopied = "vit.encoder.layer.1.layernorm_before.weight";
 constexpr const char* kWeight = "vit.encoder.layer.1.intermediate.dense.weight";
 
@@ -163,28 +163,6 @@ inline std::vector<Layout> layouts_on(int ranks) {
   return all;
 }
 
-/// A small ViT with dropout for the samples of make_data().
-class SmallVit {
- public:
-  explicit SmallVit(data::Dataset& data) : kind_(models::all_models().at("vit")) {
-    options_.hidden_size = 24;
-    options_.num_layers = 2;
-    options_.num_heads = 3;
-    options_.intermediate_size = 48;
-    options_.patch_size = 4;
-    options_.dropout = 0.1;
-    kind_->resolve(&options_, data.spec());
-  }
-  [[nodiscard]] ModelSource source() const {
-    return {.model = kind_->make(&options_), .policy = kind_->policy(&options_)};
-  }
-  [[nodiscard]] std::shared_ptr<nn::Model> make() const { return kind_->make(&options_); }
-
- private:
-  std::shared_ptr<const nn::ModelKind> kind_;
-  models::vit::Options options_;
-};
-
 /// A run's folder, shared by the ranks and removed at the end.
 class Folder {
  public:
@@ -236,7 +214,7 @@ inline Ran run_as(comm::World& ranks, const Layout& layout, const Asked& asked, 
   if (asked.plant.kind == Plant::sample) data = std::make_shared<Spoilt>(clean, NAN);
   if (asked.plant.kind == Plant::huge_sample)
     data = std::make_shared<Spoilt>(clean, std::numeric_limits<double>::max());
-  const SmallVit vit(*clean);
+  const SmallVit vit(*clean, kDropout);
   Ran ran;
   ran.seen = std::make_shared<Planter>(asked.plant);
   ran.seen->stop_at = asked.stop_at;

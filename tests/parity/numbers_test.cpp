@@ -10,7 +10,7 @@ namespace {
 /// Trains on clean data in this process, without the steps in `without`: they count, and change nothing.
 Named trained_without(const std::set<std::int64_t>& without) {
   const auto data = make_data({.name = "numbers", .samples = kSamples});
-  const SmallVit vit(*data);
+  const SmallVit vit(*data, kDropout);
   static const auto alone = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
   optim::OptimizerOptions optimizer{.lr = 1e-3, .weight_decay = 0.1};
   Booster booster(*alone, load_plugin("torch_ddp"),

@@ -16,12 +16,11 @@
 
 #include "core/base/error.h"
 #include "core/data/dataset_around.h"
-#include "models/registry.h"
-#include "models/vit/vit.h"
 #include "tasks/tasks.h"
 #include "tests/mpi/world.h"
 #include "tests/parity/layout.h"
 #include "tests/parity/reference.h"
+#include "tests/parity/small_vit.h"
 
 namespace trireme::tests {
 namespace {
@@ -90,26 +89,6 @@ struct Trained {
   train::Predictions predictions;
   train::EvalResult evaluated;
   Named weights;
-};
-
-/// A small ViT for the samples of make_data().
-class SmallVit {
- public:
-  explicit SmallVit(data::Dataset& data) : kind_(models::all_models().at("vit")) {
-    options_.hidden_size = 24;
-    options_.num_layers = 2;
-    options_.num_heads = 3;
-    options_.intermediate_size = 48;
-    options_.patch_size = 4;
-    kind_->resolve(&options_, data.spec());
-  }
-  [[nodiscard]] ModelSource source() const {
-    return {.model = kind_->make(&options_), .policy = kind_->policy(&options_)};
-  }
-
- private:
-  std::shared_ptr<const nn::ModelKind> kind_;
-  models::vit::Options options_;
 };
 
 template <class T>

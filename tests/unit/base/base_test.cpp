@@ -81,6 +81,15 @@ TEST(Text, FirstFewCountsTheRest) {
   EXPECT_EQ(text::first_few(Names{"a", "b", "c", "d", "e", "f", "g"}), "a, b, c, d, e and 2 more");
 }
 
+TEST(Text, ShellWord) {
+  for (const auto& [text, word] : {std::pair{"configs/a.toml", "configs/a.toml"},
+                                   {"", "''"},
+                                   {"a b", "'a b'"},
+                                   {"data.files=[\"x\"]", "'data.files=[\"x\"]'"},
+                                   {"it's", "'it'\\''s'"}})
+    EXPECT_EQ(text::shell_word(text), word);
+}
+
 TEST(Text, WrapsAtSpaces) {
   struct Row {
     const char* text;
