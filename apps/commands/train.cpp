@@ -46,22 +46,30 @@ train::RunConfig load(const TrainCommand& command) {
   return config;
 }
 
+/// Whether the command or its file says where to start, so that the same command would not go on with the run.
+bool says_where_to_start(const train::RunConfig& config) {
+  return config.run.resume != train::kResumeAuto && config.run.resume != train::kResumeMust;
+}
+
 /// The command that goes on with the run: this one, but not from where it was told to start.
-std::string command_to_go_on(const TrainCommand& command) {
+std::string command_to_go_on(const TrainCommand& command, bool said_where) {
   std::string out = "trireme train " + text::shell_word(command.config);
   if (command.ranks) out += fmt::format(" --ranks {}", *command.ranks);
   for (const auto& set : command.set)
     if (!set.starts_with("run.resume=")) out += " --set " + text::shell_word(set);
+  if (said_where) out += " --resume auto";
   return out;
 }
 
 /// What the user sees last of a run that a signal has stopped. `front`: our launcher names the signal itself.
-void say_how_to_go_on(const TrainCommand& command, const comm::LaunchInfo& info, const train::StoppedBySignal& stop) {
+void say_how_to_go_on(const TrainCommand& command, const comm::LaunchInfo& info, const train::StoppedBySignal& stop,
+                      bool said_where) {
   const bool by_front = std::getenv("TRIREME_RANKS") != nullptr;
   if (!stop.saved().empty())
     put(fitted(fmt::format("go on     {}\n", by_front || info.launcher == comm::Launcher::alone
-                                                 ? command_to_go_on(command)
-                                                 : "with the same command, without --fresh and --resume")));
+                                                 ? command_to_go_on(command, said_where)
+                                             : said_where ? "with the same command and --resume auto"
+                                                          : "with the same command")));
   if (!by_front && info.launcher != comm::Launcher::launch) say_error(stop.what());
 }
 
@@ -89,11 +97,12 @@ int run(const TrainCommand& command) {
           config::fail(prepared->config.root.table("run"), "memory_mb",
                        "applies only to CPU ranks, but these ranks use GPUs; remove it");
         auto folder = train::open_run(*prepared);
+        const bool said_where = says_where_to_start(prepared->config);
         try {
           train::run_training(std::move(*prepared), world, std::move(folder),
                               {.terminal = {.columns = terminal_columns(STDOUT_FILENO)}, .timeline = command.timeline});
         } catch (const train::StoppedBySignal& stop) {
-          if (world.rank() == 0) say_how_to_go_on(command, world.info(), stop);
+          if (world.rank() == 0) say_how_to_go_on(command, world.info(), stop, said_where);
           world.group().barrier();  // the launcher ends the others when the first rank ends
           stopped = 128 + stop.signal();
         }

@@ -72,21 +72,31 @@ volatile sig_atomic_t last_signal = 0;
 volatile sig_atomic_t not_passed_on = 0;  // received while no child was waited for
 volatile sig_atomic_t asks = 0;           // the child that is waited for has OnStop::ask
 volatile sig_atomic_t asked = 0;          // and has been asked
+volatile sig_atomic_t ending = 0;         // a signal to this process ends what it has started, or may do so
+timespec asked_at{};
 constexpr unsigned kSecondsToEnd = 15;
+
+bool ends_all(int number) { return number != 0 && number != SIGUSR1 && number != SIGUSR2; }
 
 /// Asks the child to stop, or ends it if it was asked before.
 void ask_to_stop() {
-  kill(static_cast<pid_t>(child_process), asked != 0 ? SIGTERM : SIGUSR1);
-  if (asked != 0)
-    alarm(kSecondsToEnd);
-  else
+  if (asked == 0) {
+    asked = 1;
+    clock_gettime(CLOCK_MONOTONIC, &asked_at);
+    kill(static_cast<pid_t>(child_process), SIGUSR1);
     say_stopping();
-  asked = asked + 1;
+  } else if (is_second_request(asked_at)) {
+    asked = 2;
+    ending = 1;
+    kill(static_cast<pid_t>(child_process), SIGTERM);
+    alarm(kSecondsToEnd);
+  }
 }
 
 void on_signal(int number, siginfo_t* info, void*) {
   last_signal = number;
-  if (asks != 0 && (number == SIGINT || number == SIGTERM || number == SIGUSR1)) return ask_to_stop();
+  if (asks != 0 && asks_to_stop(number)) return ask_to_stop();
+  ending = 1;
   // A key on the terminal reaches the child directly. A signal that was sent only to this process is forwarded, as is
   // the hang-up of the terminal, which only the session's first process receives.
   if (info->si_code <= 0 || number == SIGHUP || asks != 0) {
@@ -95,7 +105,14 @@ void on_signal(int number, siginfo_t* info, void*) {
     else
       not_passed_on = number;
   }
-  if (number != SIGUSR1 && number != SIGUSR2) alarm(kSecondsToEnd);
+  if (ends_all(number)) alarm(kSecondsToEnd);
+}
+
+/// The child is in a process group of its own, which the terminal does not stop.
+void on_terminal_stop(int) {
+  if (asks != 0) kill(static_cast<pid_t>(child_process), SIGTSTP);
+  raise(SIGSTOP);
+  if (asks != 0) kill(static_cast<pid_t>(child_process), SIGCONT);
 }
 
 // An mpirun that hangs (for example on a full disk) no longer ends its ranks; if it is killed, its ranks end too.
@@ -112,8 +129,6 @@ sigset_t passed_on() {
   return set;
 }
 
-bool ends_all(int number) { return number != 0 && number != SIGUSR1 && number != SIGUSR2; }
-
 /// Blocks the signals while it exists.
 class Held {
  public:
@@ -129,17 +144,22 @@ class Held {
   Held& operator=(const Held&) = delete;
 };
 
+void replace_handler(int number, const struct sigaction& action) {
+  struct sigaction before {};
+  sigaction(number, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // keep SIG_IGN, as set by nohup
+}
+
 void handle_signals(bool ours) {
   signal(SIGALRM, ours ? on_alarm : SIG_DFL);
   struct sigaction action {};
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   action.sa_sigaction = on_signal;
   if (!ours) action.sa_handler = SIG_DFL;
-  for (const int number : kPassedOn) {
-    struct sigaction before {};
-    sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // keep SIG_IGN, as set by nohup
-  }
+  for (const int number : kPassedOn) replace_handler(number, action);
+  struct sigaction pause {};
+  pause.sa_handler = ours ? on_terminal_stop : SIG_DFL;
+  replace_handler(SIGTSTP, pause);
 }
 
 /// Forwards output until both streams end, or until the child has ended and they are empty: other processes may still
@@ -154,7 +174,7 @@ int pass_on_until_end(pid_t child, std::array<Stream, 2>& streams, const std::fu
     const int ready = poll(waiting.data(), waiting.size(), ended ? 0 : kLook);
     for (std::size_t i = 0; ready > 0 && i < 2; ++i)
       if (waiting[i].revents != 0) streams[i].pass_on();
-    if (look && !ends_all(last_signal)) look();
+    if (look) look();
     if (ready > 0) continue;
     if (ended) return status;
     ended = waitpid(child, &status, WNOHANG) == child;
@@ -218,7 +238,7 @@ void Child::kill_now() const {
   if (process_ > 0) kill(process_, SIGKILL);
 }
 
-bool Child::got_signal() const { return last_signal != 0; }
+bool Child::is_ending() const { return ending != 0; }
 
 ChildEnd Child::wait(const std::function<void()>& look) {
   if (process_ < 0) return {.code = 128 + last_signal, .sent = last_signal};
@@ -229,6 +249,8 @@ ChildEnd Child::wait(const std::function<void()>& look) {
     asked = 0;
     if (const int number = not_passed_on; number != 0) kill(process_, number);
     not_passed_on = 0;
+    // A key on the terminal, before there was a training that could save: such a child has not got it.
+    if (asks != 0 && ends_all(last_signal)) kill(process_, SIGTERM);
   }
   const int status = pass_on_until_end(process_, streams_->both, look);
   alarm(0);

@@ -32,12 +32,12 @@ class Child {
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
-  /// Waits until the program ends. Call it once. `look`: called some times a second, unless a signal is to end the run.
+  /// Waits until the program ends. Call it once. `look`: called some times a second.
   ChildEnd wait(const std::function<void()>& look = {});
   /// Ends the program at once.
   void kill_now() const;
-  /// Whether this process has got a signal since it started programs.
-  [[nodiscard]] bool got_signal() const;
+  /// Whether this process has got a signal that ends the program, or may end it: any but the one that asks it to stop.
+  [[nodiscard]] bool is_ending() const;
 
  private:
   struct Streams;

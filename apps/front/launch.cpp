@@ -55,11 +55,12 @@ int silent_failure(const ChildEnd& end) {
 int verdict_on(const ChildEnd& end, Ranks ranks, FlightWatch* watch = nullptr) {
   const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // the program may handle these without ending
   const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
-  if (watch != nullptr && end.sent == 0) watch->all_ended(end.by_signal ? 0 : number);
+  const bool died = number != 0 && (end.sent == 0 || (end.asked && number != SIGUSR1));
+  if (watch != nullptr && (end.sent == 0 || died)) watch->all_ended(end.by_signal ? 0 : number);
   if (watch != nullptr && watch->printed()) return static_cast<int>(ExitCode::communication);
   // Ranks that were asked to stop may have been at their end, or have failed with an error of their own.
   if (end.asked && end.code < 128) return end.code;
-  if (end.sent != 0 && (!news || end.code == 128 + end.sent)) return report_stop(end.sent);
+  if (end.sent != 0 && !died && (!news || end.code == 128 + end.sent)) return report_stop(end.sent);
   if (end.by_signal) {
     say_error(fmt::format("mpirun was ended from outside by signal {} ({}), and its ranks with it", number,
                           strsignal(number)));
@@ -187,7 +188,7 @@ static void prepare_mpirun() {
 /// Waits for mpirun, with an eye on its ranks.
 static int wait_for_ranks(Child& mpirun, Ranks ranks, FlightWatch& watch) {
   const auto look = [&] {
-    if (!mpirun.got_signal()) watch.look();
+    if (!mpirun.is_ending()) watch.look();
     if (watch.overdue()) mpirun.kill_now();
   };
   return verdict_on(mpirun.wait(look), ranks, &watch);

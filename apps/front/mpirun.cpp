@@ -100,6 +100,7 @@ std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& file
     command.insert(command.end(), {"--mca", name, value});
   };
   set("opal_signal", "64");  // the last one, which nothing sends: no stack trace of Open MPI's when a rank crashes
+  set("orte_forward_job_control", "1");  // SIGTSTP pauses the ranks, SIGCONT goes on
   if (hosts.hosts.empty())
     add_local_options(command, files);
   else

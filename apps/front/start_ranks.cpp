@@ -88,7 +88,8 @@ class Run {
   LocalRanks* local_ = nullptr;
   std::vector<std::unique_ptr<HostRanks>> hosts_;
   int stop_ = 0, last_signal_ = 0;
-  bool asked_ = false;           ///< the ranks were asked to stop, and nothing ended them since
+  bool asked_ = false;  ///< the ranks were asked to stop, and nothing ended them since
+  timespec asked_at_{};
   bool finished_anyway_ = true;  ///< no rank has stopped
   std::optional<Cause> cause_;
   std::optional<Clock::time_point> deadline_;
@@ -186,6 +187,7 @@ void Run::on_signals() {
       ask_to_stop(number);
       continue;
     }
+    if (asked_ && asks_to_stop(number) && !is_second_request(asked_at_)) continue;
     switch (number) {
       case SIGCHLD:
         if (local_ != nullptr) local_->collect();
@@ -209,11 +211,11 @@ void Run::on_signals() {
 }
 
 bool Run::may_ask(int signal) const {
-  return options_.on_stop == OnStop::ask && stop_ == 0 && !cause_ &&
-         (signal == SIGINT || signal == SIGTERM || signal == SIGUSR1);
+  return options_.on_stop == OnStop::ask && stop_ == 0 && !cause_ && asks_to_stop(signal);
 }
 
 void Run::ask_to_stop(int signal) {
+  clock_gettime(CLOCK_MONOTONIC, &asked_at_);
   stop_ = signal;
   asked_ = true;
   say_stopping();

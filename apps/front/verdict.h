@@ -1,6 +1,7 @@
 // What the front says about a rank that a signal ended, or about a signal that ended the run.
 #pragma once
 
+#include <ctime>
 #include <string>
 
 namespace trireme::apps {
@@ -15,6 +16,13 @@ enum class OnStop {
   end,  ///< ends the ranks
   ask,  ///< the ranks are a training: they get SIGUSR1, finish their step, save and end
 };
+
+/// Whether this signal asks a training to stop.
+bool asks_to_stop(int signal);
+
+/// Whether a request that comes now is another one than that of this time (CLOCK_MONOTONIC): a terminal and a program
+/// around this one may both pass on the same. Safe in a signal handler.
+bool is_second_request(const timespec& first);
 
 /// Says that the ranks were asked to stop. Safe in a signal handler.
 void say_stopping();

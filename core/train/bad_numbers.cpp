@@ -29,16 +29,20 @@ double median(std::vector<double> values) {
 }  // namespace
 
 nlohmann::json to_json(const NumbersState& state) {
-  return {{"left_out", state.left_out},
-          {"series", state.series},
-          {"bad_losses", state.bad_losses},
-          {"skips", state.skips},
-          {"losses", state.losses}};
+  return {{"left_out", state.left_out}, {"series", state.series}, {"bad_losses", state.bad_losses},
+          {"skips", state.skips},       {"losses", state.losses}, {"returned_to", state.returned_to},
+          {"returns", state.returns}};
 }
 
 NumbersState numbers_state(const nlohmann::json& stored) {
   if (stored.is_null()) return {};
-  return {stored.at("left_out"), stored.at("series"), stored.at("bad_losses"), stored.at("skips"), stored.at("losses")};
+  return {stored.at("left_out"),
+          stored.at("series"),
+          stored.at("bad_losses"),
+          stored.at("skips"),
+          stored.at("losses"),
+          stored.value("returned_to", std::int64_t{-1}),
+          stored.value("returns", std::int64_t{0})};
 }
 
 std::string BadNumbers::see(const StepLog& log, bool has_loss_scale) {
@@ -128,13 +132,15 @@ std::optional<BadStep> BadNumbers::due(std::int64_t lag) const {
 }
 
 bool BadNumbers::may_return(std::int64_t to) {
-  if (std::exchange(returned_to_, to) != to) returns_ = 0;
-  return ++returns_ <= options_.max_nonfinite;
+  if (std::exchange(state_.returned_to, to) != to) state_.returns = 0;
+  return ++state_.returns <= options_.max_nonfinite;
 }
 
-void BadNumbers::leave_out(const std::vector<std::int64_t>& steps) {
+void BadNumbers::go_back(const NumbersState& known, const std::vector<std::int64_t>& steps) {
+  state_.returned_to = known.returned_to;
+  state_.returns = known.returns;
   auto& all = state_.left_out;
-  all.insert(all.end(), steps.begin(), steps.end());
+  for (const auto& more : {known.left_out, steps}) all.insert(all.end(), more.begin(), more.end());
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   decided_.reset();

@@ -27,10 +27,11 @@ struct TrainSection;
 
 /// What BadNumbers remembers of a run. It is part of a checkpoint, so that a resumed run decides the same.
 struct NumbersState {
-  std::vector<std::int64_t> left_out{};    ///< steps (from 1) whose batches are not trained, ascending
-  std::vector<std::int64_t> series{};      ///< the bad steps in a row up to now
-  std::int64_t bad_losses = 0, skips = 0;  ///< in a row
-  std::vector<double> losses{};            ///< of the last steps, the oldest first; without train.loss_spike empty
+  std::vector<std::int64_t> left_out{};        ///< steps (from 1) whose batches are not trained, ascending
+  std::vector<std::int64_t> series{};          ///< the bad steps in a row up to now
+  std::int64_t bad_losses = 0, skips = 0;      ///< in a row
+  std::vector<double> losses{};                ///< of the last steps, the oldest first; without train.loss_spike empty
+  std::int64_t returned_to = -1, returns = 0;  ///< the step of the last return, and how often in a row it was this one
 };
 nlohmann::json to_json(const NumbersState& state);
 /// `stored`: null for a record of a version that had none.
@@ -63,8 +64,9 @@ class BadNumbers {
   [[nodiscard]] std::optional<BadStep> due(std::int64_t lag) const;
   /// A return to the checkpoint of step `to` is about to happen. False: there were too many in a row.
   bool may_return(std::int64_t to);
-  /// After a return: these steps' batches are left out from now on.
-  void leave_out(const std::vector<std::int64_t>& steps);
+  /// After a return, with which the state became that of the checkpoint: `known` is the state before it. The batches of
+  /// these steps are left out from now on, with those that were left out before.
+  void go_back(const NumbersState& known, const std::vector<std::int64_t>& steps);
   [[nodiscard]] bool leaves_out(std::int64_t step) const;
   /// Whether the run may have to return to a checkpoint.
   [[nodiscard]] bool may_need_checkpoint() const;
@@ -81,7 +83,6 @@ class BadNumbers {
   std::int64_t launched_ = 0, seen_ = 0, decided_at_ = 0;
   std::optional<BadStep> decided_;
   bool skip_reported_ = false;
-  std::int64_t returned_to_ = -1, returns_ = 0;
 };
 
 }  // namespace trireme::train

@@ -98,7 +98,7 @@ std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster
   const auto from = comm::broadcast_text(world.group(), world.device(), folder.resume_point().from);
   if (from.empty()) return "";
   restore_run(prepared, booster, run, state, best, from);
-  folder.go_on(state.at.global_step);
+  folder.go_on(state.at.global_step, state.evaluation_pending);
   return from;
 }
 

@@ -53,8 +53,9 @@ bool holds_a_run(const fs::path& dir) {
 }
 
 /// Rewrites the file for a run that is resumed at `step`. Returns the number of dropped lines: those of later steps,
-/// and a truncated one. The test scores of an earlier end are removed too, but the resumed run's end writes them again.
-std::int64_t cut_metrics(const std::string& path, std::int64_t step) {
+/// and a truncated one. The test scores of an earlier end are removed too, but the resumed run's end writes them again;
+/// so are the scores of this step if the resumed run evaluates it.
+std::int64_t cut_metrics(const std::string& path, std::int64_t step, bool evaluates) {
   std::ifstream lines(path, std::ios::binary);
   if (!lines) return 0;
   checkpoint::FileWriter out(path);
@@ -64,6 +65,7 @@ std::int64_t cut_metrics(const std::string& path, std::int64_t step) {
     const bool up_to_step = parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step;
     if (!up_to_step) ++dropped;
     if (!up_to_step || parsed.value("split", "") == "test") continue;
+    if (evaluates && parsed.value("kind", "") == "eval" && parsed.value("step", std::int64_t{0}) == step) continue;
     line += '\n';
     out.write(line.data(), line.size());
   }
@@ -79,15 +81,15 @@ bool is_checkpoint_of(const std::string& dir, const std::string& checkpoint) {
   return !none && fs::equivalent(path.parent_path(), fs::path(dir) / "checkpoints", none);
 }
 
-RunFolder::RunFolder(const std::string& dir, std::string config_toml, ResumePoint resume_point, bool active)
-    : dir_(fs::path(dir).lexically_normal().string()),
-      config_toml_(std::move(config_toml)),
-      resume_point_(std::move(resume_point)),
-      active_(active) {
+RunFolder::RunFolder(const std::string& dir, std::string config_toml, const std::function<ResumePoint()>& find_point,
+                     bool active)
+    : dir_(fs::path(dir).lexically_normal().string()), config_toml_(std::move(config_toml)), active_(active) {
   if (!active_) return;
   while (dir_.size() > 1 && dir_.back() == '/') dir_.pop_back();
-  const bool earlier = holds_a_run(dir_);
+  (void)holds_a_run(dir_);  // other contents are refused before anything is written
   lock();
+  const bool earlier = holds_a_run(dir_);
+  resume_point_ = find_point();
   if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) return;
   if (earlier) {
     move_earlier_run();
@@ -128,20 +130,25 @@ void RunFolder::begin() {
   if (metrics_ == nullptr) throw CheckpointError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
 }
 
-void RunFolder::go_on(std::int64_t step) {
-  if (!active_ || metrics_ != nullptr) return;
-  if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
-    resume_point_.notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
-  if (const auto dropped = cut_metrics((fs::path(dir_) / "metrics.jsonl").string(), step); dropped > 0)
-    resume_point_.notes.push_back(
-        fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
-  begin();
+void RunFolder::go_on(std::int64_t step, bool evaluates) {
+  if (active_ && metrics_ == nullptr) cut(step, evaluates, resume_point_.notes);
 }
 
-void RunFolder::go_back(std::int64_t step) {
-  if (!active_) return;
+std::vector<std::string> RunFolder::go_back(std::int64_t step, bool evaluates) {
+  std::vector<std::string> notes;
+  if (!active_) return notes;
   if (metrics_ != nullptr) std::fclose(std::exchange(metrics_, nullptr));
-  go_on(step);
+  cut(step, evaluates, notes);
+  return notes;
+}
+
+void RunFolder::cut(std::int64_t step, bool evaluates, std::vector<std::string>& notes) {
+  if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
+    notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
+  if (const auto dropped = cut_metrics((fs::path(dir_) / "metrics.jsonl").string(), step, evaluates); dropped > 0)
+    notes.push_back(
+        fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
+  begin();
 }
 
 RunFolder::~RunFolder() {
@@ -217,8 +224,8 @@ std::unique_ptr<RunFolder> open_run(const Prepared& p) {
   const bool first = p.launch.rank == 0;
   std::unique_ptr<RunFolder> folder;
   config::with_location(p.config.root, [&] {
-    folder =
-        std::make_unique<RunFolder>(p.config.run.dir, toml, first ? find_resume_point(p, toml) : ResumePoint{}, first);
+    folder = std::make_unique<RunFolder>(
+        p.config.run.dir, toml, [&] { return find_resume_point(p, toml); }, first);
   });
   return folder;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -31,10 +32,12 @@ inline constexpr const char* kTensorBoard = "tensorboard";
 class RunFolder {
  public:
   /// Rank 0 creates the folder and writes config.toml; other ranks have an inactive object. A folder of an earlier run
-  /// is renamed to dir.1, dir.2, ... unless resume_point.from is one of its own checkpoints: then nothing in it changes
-  /// before go_on(). While this object exists, no other run can use the folder. @throws ConfigError (the folder has
+  /// is renamed to dir.1, dir.2, ... unless the point to resume from is one of its own checkpoints: then nothing in it
+  /// changes before go_on(). While this object exists, no other run can use the folder; `find_point` is called when
+  /// that is so, because a run that still ends may be publishing a checkpoint. @throws ConfigError (the folder has
   /// contents that are not from a run, or another run writes to it), CheckpointError (no space, no permission)
-  RunFolder(const std::string& dir, std::string config_toml, ResumePoint resume_point, bool active);
+  RunFolder(const std::string& dir, std::string config_toml, const std::function<ResumePoint()>& find_point,
+            bool active);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -47,9 +50,10 @@ class RunFolder {
   /// Continues the run at `step`: later checkpoints are set aside, and metrics.jsonl is rewritten without later lines,
   /// without the lines of the test split (they are written at the end of a run) and without a line that a crash
   /// truncated. @throws CheckpointError
-  void go_on(std::int64_t step);
-  /// The same in a run that has gone further, and returns to `step`.
-  void go_back(std::int64_t step);
+  /// `evaluates`: the run first makes an evaluation that was left out at `step`, so that scores of this step go too.
+  void go_on(std::int64_t step, bool evaluates);
+  /// The same in a run that has gone further, and returns to `step`. Returns what was changed, as lines for the screen.
+  std::vector<std::string> go_back(std::int64_t step, bool evaluates);
   /// Appends a line to metrics.jsonl and adds the time. @throws CheckpointError, unless bear_errors() was called
   void metric(nlohmann::json line);
   /// From now on, a line that cannot be written is left out, with one warning.
@@ -60,6 +64,7 @@ class RunFolder {
   void lock();
   void move_earlier_run();
   void begin();
+  void cut(std::int64_t step, bool evaluates, std::vector<std::string>& notes);
 
   std::string dir_, config_toml_;
   ResumePoint resume_point_;

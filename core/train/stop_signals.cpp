@@ -26,20 +26,19 @@ double seconds_since_first() {
 }
 
 void on_stop_signal(int number) {
-  if (number == SIGTERM)
-    comm::flight::end_if_dying();
-  else
-    comm::flight::note_signal(number);
+  if (number == SIGTERM) comm::flight::end_if_dying();
   if (first_signal == 0) {
     clock_gettime(CLOCK_MONOTONIC, &first_time);
     first_signal = number;
     if (grace > 0) alarm(static_cast<unsigned>(grace));
   } else if (seconds_since_first() > 1) {
+    comm::flight::note_signal(number);
     _exit(128 + number);
   }
 }
 
 void on_grace_over(int) {
+  comm::flight::note_signal(first_signal);
   (void)!write(STDERR_FILENO, late_text.data(), late_text.size());
   _exit(128 + first_signal);
 }

@@ -89,6 +89,7 @@ class Trainer {
   RunResult finish_run();
 
   [[noreturn]] void throw_stopped();
+  [[nodiscard]] std::string what_is_saved() const;
   void end_if_stopped();
 
   /// Thrown through the loop, on every rank after the same step.

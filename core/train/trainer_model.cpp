@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/task_around.h"
+#include "core/checkpoint/checkpoint_folders.h"
 #include "core/comm/devices.h"
 #include "core/train/evaluate.h"
 #include "core/train/lora.h"
@@ -87,6 +88,14 @@ bool Trainer::is_epoch_evaluation_due() const {
 }
 
 /// Says where the stopped run was saved, and throws StoppedBySignal. Collective.
+std::string Trainer::what_is_saved() const {
+  if (p_.config.run.keep_checkpoints == 0) return "; nothing is saved (run.keep_checkpoints = 0)";
+  if (saved_.empty()) return ", which could not be saved; there is no earlier checkpoint";
+  if (const auto step = checkpoint::step_of_folder(saved_); step != state_.at.global_step)
+    return fmt::format(", which could not be saved; the newest checkpoint is that of step {}, {}", step, saved_);
+  return fmt::format(", saved in {}", saved_);
+}
+
 void Trainer::throw_stopped() {
   auto number = at::full({}, StopSignals::received(), at::TensorOptions(at::kInt).device(world_.device()));
   world_.group().all_reduce(number, comm::ReduceOp::max);  // some ranks may have got none
@@ -94,9 +103,7 @@ void Trainer::throw_stopped() {
   const auto step = state_.at.global_step;
   if (world_.rank() == 0)
     folder_->metric({{"kind", "event"}, {"event", "stop"}, {"signal", stopped.signal()}, {"step", step}});
-  context_.say(saved_.empty()
-                   ? fmt::format("stopped   after step {}; nothing is saved (run.keep_checkpoints = 0)", step)
-                   : fmt::format("stopped   after step {}, saved in {}", step, saved_));
+  context_.say(fmt::format("stopped   after step {}{}", step, what_is_saved()));
   throw stopped;
 }
 

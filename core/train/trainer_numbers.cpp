@@ -50,18 +50,19 @@ void Trainer::compare_replicas() {
 /// Restores the run from a checkpoint, from which it goes on without the batches of the bad steps. Collective.
 void Trainer::return_to(const ReturnToCheckpoint& back) {
   const auto& [from, bad] = back;
-  readback_.drain();                              // steps after the bad one, which do not count
-  const auto left_out = state_.numbers.left_out;  // some of them after the checkpoint, which does not know of them
+  readback_.drain();                  // steps after the bad one, which do not count
+  const auto known = state_.numbers;  // more than the checkpoint knows
   restore_run(p_, booster_, run_, state_, best_model_, from);
-  numbers_.leave_out(left_out);
-  numbers_.leave_out(bad.steps);
+  numbers_.go_back(known, bad.steps);
   const auto step = state_.at.global_step;
   saved_step_ = step;
-  folder_->go_back(step);
+  saved_ = from;
+  const auto notes = folder_->go_back(step, state_.evaluation_pending);
   const auto list = fmt::format("{}", fmt::join(bad.steps, ", "));
   context_.say(fmt::format("rollback  {}; back to step {}, and without the {} of {} {}", bad.what, step,
                            bad.steps.size() == 1 ? "batch" : "batches", bad.steps.size() == 1 ? "step" : "steps",
                            list));
+  for (const auto& note : notes) context_.say(note);
   folder_->metric({{"kind", "event"},
                    {"event", "rollback"},
                    {"step", step},

@@ -54,4 +54,18 @@ using Lines = std::vector<std::string>;
 /// Whether this machine lets a test have namespaces of its own.
 inline bool may_unshare() { return run_process({"unshare", "-m", "-n", "-u", "true"}).code == 0; }
 
+/// The command on a machine without mpirun, which is at `mpirun` here. Needs may_unshare().
+inline std::vector<std::string> without_mpirun(const std::string& mpirun, const std::vector<std::string>& command) {
+  std::vector<std::string> words{"unshare",
+                                 "-m",
+                                 "sh",
+                                 "-c",
+                                 "for each in " + mpirun +
+                                     " $(command -v mpirun); do mount --bind /dev/null $(readlink -f $each); done\n"
+                                     "exec \"$@\"",
+                                 "sh"};
+  words.insert(words.end(), command.begin(), command.end());
+  return words;
+}
+
 }  // namespace trireme::tests

@@ -190,11 +190,8 @@ TEST(Launch, TrainStartsItsRanksWithoutMpirun) {
         "[ -n \"$RANK\" ] || exit 0\necho $RANK/$WORLD_SIZE $TRIREME_LAUNCHER $1\n[ $RANK = 0 ] || kill -9 $$\n");
   });
   const auto config = front.folder().write("good.toml", "[data]\nname = \"leaves\"\n");
-  const auto result = run_process({"unshare", "-m", "sh", "-c",
-                                   "for each in " TRIREME_TEST_MPIRUN
-                                   " $(command -v mpirun); do mount --bind /dev/null $(readlink -f $each); done\n"
-                                   "exec " +
-                                       front.command() + " train " + config + " --ranks 2"});
+  const auto result =
+      run_process(without_mpirun(TRIREME_TEST_MPIRUN, {front.command(), "train", config, "--ranks", "2"}));
   expect_refusal(result, 137, "trireme: rank 1 was killed by signal 9, most often because");
   EXPECT_EQ(sorted_lines(result.out), (Lines{"0/2 launch train", "1/2 launch train"}));
 }

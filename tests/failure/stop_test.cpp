@@ -2,9 +2,13 @@
 // stopped, however its ranks were started. TRIREME_TEST_REPEAT: how often each way is tried (1).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <random>
 
+#include "tests/failure/launch.h"
 #include "tests/failure/metrics.h"
 #include "tests/failure/small_run.h"
 
@@ -12,6 +16,8 @@ namespace trireme::tests {
 namespace {
 
 constexpr const char* kSteps = "epochs = 40\nglobal_batch = 8\neval_every = 4\nmax_norm = 1.0\n";  // 240 steps
+
+constexpr const char* kEndless = "epochs = 100000\nglobal_batch = 8\n";
 
 struct Start {
   const char* what;
@@ -48,10 +54,12 @@ TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
       const SmallRun run(kLeaves, kSteps);
       const int signal = std::vector{SIGTERM, SIGINT, SIGUSR1}[static_cast<std::size_t>(turns++) % 3];
       const auto delay = std::chrono::milliseconds(random() % 500);
+      const bool twice = turns % 2 == 0;  // a terminal and a program around the command pass on the same signal
       const auto stopped = start(run, how, {.meanwhile = [&](pid_t front) {
                                    run.wait_for_steps();
                                    std::this_thread::sleep_for(delay);
                                    kill(front, signal);
+                                   if (twice) kill(front, signal);
                                  }});
       if (stopped.code != 0) {  // else it was at its end
         ++stops;
@@ -79,8 +87,7 @@ std::vector<pid_t> ranks_of(const SmallRun& run) {
 
 // A second signal ends ranks that cannot stop by themselves.
 TEST(Stop, ASecondSignalEndsTheRunAtOnce) {
-  const std::string slow = "epochs = 100000\nglobal_batch = 8\n";
-  const SmallRun run(kLeaves, slow);
+  const SmallRun run(kLeaves, kEndless);
   const auto result = run.train(2, {}, {.meanwhile = [&](pid_t front) {
                                   run.wait_for_steps();
                                   for (const pid_t rank : ranks_of(run)) kill(rank, SIGSTOP);
@@ -91,6 +98,86 @@ TEST(Stop, ASecondSignalEndsTheRunAtOnce) {
   EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
   EXPECT_NE(result.err.find("stopped by signal 15"), std::string::npos) << result.err;
   run.expect_all_gone();
+}
+
+// A rank that dies while it should save is no orderly stop.
+TEST(Stop, ADeathAfterTheRequestIsReported) {
+  for (const bool by_mpirun : {true, false}) {
+    if (!by_mpirun && !may_unshare()) continue;
+    SCOPED_TRACE(by_mpirun ? "mpirun" : "our launcher");
+    const SmallRun run(kLeaves, kEndless);
+    const std::vector<std::string> command{TRIREME_COMMAND, "train", run.config, "--ranks", "2"};
+    const auto result =
+        run_process(by_mpirun ? command : without_mpirun(TRIREME_TEST_MPIRUN, command), {.meanwhile = [&](pid_t front) {
+                      run.wait_for_steps();
+                      const auto ranks = ranks_of(run);
+                      ASSERT_EQ(ranks.size(), 2U);
+                      kill(ranks[1], SIGSTOP);
+                      kill(front, SIGINT);
+                      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                      kill(ranks[1], SIGKILL);
+                    }});
+    EXPECT_EQ(result.code, 5) << result.err;
+    EXPECT_NE(result.err.find("was killed by signal 9"), std::string::npos) << result.err;
+    run.expect_all_gone();
+  }
+}
+
+TEST(Stop, SaysWhatCouldNotBeSaved) {
+  const SmallRun run(kLeaves, kEndless);
+  const auto result = run.train(2, {"--set", "run.on_save_error=continue"}, {.meanwhile = [&](pid_t front) {
+                                  run.wait_for_steps();
+                                  std::filesystem::remove_all(run.dir() + "/checkpoints");
+                                  std::ofstream(run.dir() + "/checkpoints") << "no folder";
+                                  kill(front, SIGTERM);
+                                }});
+  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
+  EXPECT_NE(result.out.find(", which could not be saved; there is no earlier checkpoint\n"), std::string::npos)
+      << result.out;
+  EXPECT_EQ(result.out.find("go on "), std::string::npos) << result.out;
+}
+
+TEST(Stop, TheCommandToGoOnDoesNotStartAnew) {
+  const SmallRun run(kLeaves, kEndless);
+  const auto result = run.train(1, {"--fresh"}, {.meanwhile = [&](pid_t front) {
+                                  run.wait_for_steps();
+                                  kill(front, SIGTERM);
+                                }});
+  EXPECT_NE(result.out.find(" --resume auto"), std::string::npos) << "--fresh would not go on" << result.out;
+}
+
+char state_of(pid_t process) {
+  const auto stat = content_of("/proc/" + std::to_string(process) + "/stat");
+  const auto name_end = stat.rfind(')');
+  return name_end == std::string::npos ? '?' : stat[name_end + 2];
+}
+
+// Ctrl-Z pauses the ranks too, which the terminal does not reach.
+TEST(Stop, APauseStopsTheRanks) {
+  for (const Start& how :
+       {Start{"mpirun", 2, {}, {"--ranks", "2"}}, Start{"our launcher", 2, {"launch", "-n", "2"}, {}}}) {
+    const SmallRun run(kLeaves, kEndless);
+    const auto result = start(run, how, {.meanwhile = [&](pid_t front) {
+                                run.wait_for_steps();
+                                const auto ranks = ranks_of(run);
+                                const auto all_are = [&](bool paused) {
+                                  for (int i = 0; i < 50; ++i) {
+                                    if (std::all_of(ranks.begin(), ranks.end(),
+                                                    [&](pid_t rank) { return (state_of(rank) == 'T') == paused; }))
+                                      return true;
+                                    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                                  }
+                                  return false;
+                                };
+                                kill(front, SIGTSTP);
+                                EXPECT_TRUE(all_are(true)) << how.what;
+                                kill(front, SIGCONT);
+                                EXPECT_TRUE(all_are(false)) << how.what;
+                                kill(front, SIGTERM);
+                              }});
+    EXPECT_EQ(result.code, 128 + SIGTERM) << how.what << result.err;
+    run.expect_all_gone();
+  }
 }
 
 }  // namespace

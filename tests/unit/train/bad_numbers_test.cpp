@@ -98,7 +98,12 @@ TEST(BadNumbers, AReturnLeavesTheBadStepsOut) {
   EXPECT_EQ(bad->act, BadStep::Act::rollback);
   for (const auto& [to, allowed] : {std::pair{0, true}, {0, true}, {0, false}, {4, true}, {4, true}, {4, false}})
     EXPECT_EQ(judge.numbers.may_return(to), allowed) << to;
-  judge.numbers.leave_out(bad->steps);
+  const auto known = judge.state;
+  judge.state = numbers_state(to_json({.left_out = {7}}));  // as the checkpoint has it
+  judge.numbers.go_back(known, bad->steps);
+  EXPECT_FALSE(judge.numbers.may_return(4)) << "the returns are forgotten";
+  EXPECT_EQ(numbers_state(to_json(judge.state)).returns, 4);
+  EXPECT_TRUE(judge.numbers.leaves_out(7));
   EXPECT_FALSE(judge.numbers.due(0));
   EXPECT_TRUE(judge.numbers.leaves_out(1));
   EXPECT_FALSE(judge.numbers.leaves_out(2));

@@ -28,7 +28,8 @@ class RunFolders : public testing::Test {
   ~RunFolders() override { fs::remove_all(base_); }
   [[nodiscard]] std::string dir() const { return (base_ / "run").string(); }
   std::unique_ptr<RunFolder> begin() const {
-    return std::make_unique<RunFolder>(dir(), "# config\n", ResumePoint{}, true);
+    return std::make_unique<RunFolder>(
+        dir(), "# config\n", [] { return ResumePoint{}; }, true);
   }
   void write(const fs::path& path) const {
     fs::create_directories(path.parent_path());
@@ -80,6 +81,17 @@ TEST_F(RunFolders, OneRunAtATimeWritesThere) {
   EXPECT_EQ(refusal(), "");
 }
 
+// A run that still ends may be publishing a checkpoint.
+TEST_F(RunFolders, ThePointIsChosenWhenNoOtherRunWrites) {
+  bool was_locked = false;
+  const auto find = [&] {
+    was_locked = refusal().find("another run is writing") != std::string::npos;
+    return ResumePoint{};
+  };
+  const RunFolder run(dir(), "# config\n", find, true);
+  EXPECT_TRUE(was_locked);
+}
+
 /// Makes writes fail beyond `bytes` of a file, as a full disk does, while it exists.
 class FileLimit {
  public:
@@ -99,6 +111,25 @@ class FileLimit {
  private:
   rlimit before_{};
 };
+
+// A run that was stopped before an evaluation makes it when it goes on; if it is killed then, again.
+TEST_F(RunFolders, AnEvaluationThatIsMadeAgainHasOneLine) {
+  const auto lines_after = [&](std::int64_t step, bool evaluates) {
+    const auto folder = begin();
+    for (const auto* kind : {"step", "eval"})
+      for (const int of : {1, 2, 3}) folder->metric({{"kind", kind}, {"split", "validation"}, {"step", of}});
+    (void)folder->go_back(step, evaluates);
+    std::vector<std::string> out;
+    std::ifstream lines(dir() + "/metrics.jsonl");
+    for (std::string line; std::getline(lines, line);) {
+      const auto found = nlohmann::json::parse(line);
+      out.push_back(found.at("kind").get<std::string>() + std::to_string(found.at("step").get<int>()));
+    }
+    return out;
+  };
+  EXPECT_EQ(lines_after(2, false), (std::vector<std::string>{"step1", "step2", "eval1", "eval2"}));
+  EXPECT_EQ(lines_after(2, true), (std::vector<std::string>{"step1", "step2", "eval1"}));
+}
 
 // run.on_save_error = "continue": a full disk costs whole lines, and is said once.
 TEST_F(RunFolders, BearsErrorsIfAsked) {
