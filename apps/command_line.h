@@ -10,11 +10,16 @@
 
 namespace trireme::apps {
 
+/// Set by the front in a worker that only checks its command, for as many ranks as that says: see front/launch.h.
+inline constexpr const char* kCheckVariable = "TRIREME_CHECK";
+
 struct TrainCommand {
   std::string config;
   std::vector<std::string> set;  ///< assignments, including --resume
   std::optional<std::int64_t> ranks;
   bool timeline = false;
+  std::int64_t max_restarts = 0;
+  std::optional<std::int64_t> min_ranks;  ///< that a restart may have; unset: as many as before
 };
 /// Of the commands that take weights.
 struct WeightsArgument {
@@ -106,6 +111,7 @@ struct LaunchCommand {
   std::optional<std::int64_t> ranks;
   std::string hosts, hostfile, shell;
   std::int64_t grace = 15;  ///< seconds that ranks have to end after a signal
+  std::int64_t max_restarts = 0;
   bool mpi = false, tag_output = false;
   std::vector<std::string> program;  ///< and its arguments
 };

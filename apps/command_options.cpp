@@ -7,6 +7,7 @@ namespace {
 
 constexpr const char* kSetHelp =
     "Override one option of the file. VALUE is TOML; a string needs no quotes. May be given several times";
+constexpr const char* kRestartsHelp = "How often ranks that died or lost each other are started again (0)";
 constexpr const char* kRanksHelp =
     "Number of ranks to start on this machine, by mpirun if there is one; with GPUs, use one rank per GPU";
 
@@ -20,6 +21,11 @@ void add_train(CLI::App& app, Parsed& out) {
   command.add_option("CONFIG", out.train.config, "The TOML file")->type_name("")->required();
   add_set(command, out.train.set);
   command.add_option("--ranks", out.train.ranks, kRanksHelp)->type_name("N");
+  command.add_option("--max-restarts", out.train.max_restarts, kRestartsHelp)->type_name("N");
+  command
+      .add_option("--min-ranks", out.train.min_ranks,
+                  "The fewest ranks that a restart may have, when as many as before come no further")
+      ->type_name("N");
   command
       .add_option("--resume", out.resume,
                   "auto (default): go on with an unfinished run in run.dir, if there is one; must: go on or fail; or "
@@ -253,6 +259,7 @@ void add_launch(CLI::App& app, Parsed& out) {
       .add_option("--grace", out.launch.grace,
                   "Seconds that the ranks have to end after a signal, before they are killed (15)")
       ->type_name("SECONDS");
+  command.add_option("--max-restarts", out.launch.max_restarts, kRestartsHelp)->type_name("N");
   command.add_flag("--tag-output", out.launch.tag_output, "Begin each line of output with [RANK]");
   command.add_flag("--mpi", out.launch.mpi, "Start the ranks by mpirun");
 }

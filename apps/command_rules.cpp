@@ -30,6 +30,11 @@ std::string path_of(const CLI::App& app) {
 
 namespace {
 
+void check_restarts(const CLI::App& app, std::int64_t most) {
+  if (most < 0 || most > 1'000'000)
+    refuse(app, fmt::format("--max-restarts {}: must be at least 0 and at most 1000000", most));
+}
+
 void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) {
   if (ranks && (*ranks < 1 || *ranks > 4096))
     refuse(app, fmt::format("--ranks {}: must be at least 1 and at most 4096", *ranks));
@@ -111,7 +116,14 @@ Command finish_checkpoint(CLI::App& app, Parsed& parsed) {
 
 Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("train")) {
-    check_ranks(app, parsed.train.ranks);
+    const auto& train = parsed.train;
+    check_ranks(app, train.ranks);
+    check_restarts(app, train.max_restarts);
+    if (train.min_ranks && train.max_restarts == 0)
+      refuse(app, "--min-ranks is for restarts; add --max-restarts, or remove it");
+    if (train.min_ranks && (*train.min_ranks < 1 || *train.min_ranks > train.ranks.value_or(1)))
+      refuse(app, fmt::format("--min-ranks {}: must be at least 1 and at most --ranks ({})", *train.min_ranks,
+                              train.ranks.value_or(1)));
     if (app.get_subcommand("train")->count("--resume") > 0 && (parsed.resume.empty() || parsed.resume.front() == '-'))
       refuse(app, fmt::format("--resume {}: give auto, must, a checkpoint or a run folder",
                               parsed.resume.empty() ? "\"\"" : parsed.resume));

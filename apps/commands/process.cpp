@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "apps/command_line.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/log.h"
@@ -116,7 +117,7 @@ void tune_process(const train::RunConfig& config, const comm::LaunchInfo& info) 
     at::set_num_threads(beside_gpu(config) ? std::max(1, usable_cores() / info.local_size) : 1);
 }
 
-bool checks_for(const std::optional<std::int64_t>& ranks) { return ranks.value_or(1) > 1 && comm::detect().size == 1; }
+bool is_check() { return std::getenv(kCheckVariable) != nullptr; }
 
 train::Prepared check_for_ranks(train::RunConfig config, std::int64_t ranks, const std::string& weights) {
   const auto size = static_cast<int>(ranks);

@@ -16,7 +16,7 @@ comm::WorldOptions world_options(const train::RunConfig& config);
 void tune_process(const train::RunConfig& config, const comm::LaunchInfo& info);
 
 /// Whether this process checks a command with `--ranks N` for N ranks without being one of them: see front/launch.h.
-bool checks_for(const std::optional<std::int64_t>& ranks);
+bool is_check();
 /// Runs the preparation of `ranks` ranks silently in one process, so that errors are reported before the ranks connect.
 /// `weights`: for an evaluation. @throws ConfigError, DataError, CheckpointError
 train::Prepared check_for_ranks(train::RunConfig config, std::int64_t ranks, const std::string& weights);

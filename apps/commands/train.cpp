@@ -55,6 +55,8 @@ bool says_where_to_start(const train::RunConfig& config) {
 std::string command_to_go_on(const TrainCommand& command, bool said_where) {
   std::string out = "trireme train " + text::shell_word(command.config);
   if (command.ranks) out += fmt::format(" --ranks {}", *command.ranks);
+  if (command.max_restarts > 0) out += fmt::format(" --max-restarts {}", command.max_restarts);
+  if (command.min_ranks) out += fmt::format(" --min-ranks {}", *command.min_ranks);
   for (const auto& set : command.set)
     if (!set.starts_with("run.resume=")) out += " --set " + text::shell_word(set);
   if (said_where) out += " --resume auto";
@@ -76,8 +78,8 @@ void say_how_to_go_on(const TrainCommand& command, const comm::LaunchInfo& info,
 }  // namespace
 
 int run(const TrainCommand& command) {
-  if (checks_for(command.ranks)) {
-    train::check_run(check_for_ranks(load(command), *command.ranks, ""));
+  if (is_check()) {
+    train::check_run(check_for_ranks(load(command), command.ranks.value_or(1), ""));
     return 0;
   }
   std::optional<train::Prepared> prepared;

@@ -22,7 +22,7 @@
 namespace trireme::apps {
 /// Forwards an output stream of a child process to one of this process.
 struct Stream {
-  std::FILE* to;
+  std::FILE* to;  ///< null: the output is dropped
   int read_end = -1, write_end = -1;
   bool used = false;  ///< some output was forwarded
   MpiNoise noise{};   ///< used for standard error only
@@ -59,6 +59,7 @@ struct Stream {
   void forward(std::string_view text) {
     if (text.empty()) return;
     used = true;
+    if (to == nullptr) return;
     std::fwrite(text.data(), 1, text.size(), to);  // output_error() reports a failure
     std::fflush(to);
   }
@@ -211,11 +212,12 @@ std::vector<char*> pointers(std::vector<std::string>& command) {
 }
 
 struct Child::Streams {
-  std::array<Stream, 2> both{Stream(stdout), Stream(stderr)};
+  explicit Streams(bool shown) : both{Stream(shown ? stdout : nullptr), Stream(shown ? stderr : nullptr)} {}
+  std::array<Stream, 2> both;
 };
 
-Child::Child(std::vector<std::string> command, const std::function<void()>& prepare, OnStop on_stop)
-    : streams_(std::make_unique<Streams>()), on_stop_(on_stop) {
+Child::Child(std::vector<std::string> command, const std::function<void()>& prepare, OnStop on_stop, Report report)
+    : streams_(std::make_unique<Streams>(report == Report::yes)), on_stop_(on_stop) {
   const auto arguments = pointers(command);
   // Signals are blocked until there is a child to forward them to.
   const Held held;

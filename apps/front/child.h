@@ -28,7 +28,9 @@ class Child {
   /// Starts the program; `prepare` is called in the new process. Does nothing after a terminating signal.
   /// @throws ConfigError when the process cannot be created
   /// `on_stop`: with OnStop::ask the child has a process group of its own, which keys on the terminal do not reach.
-  Child(std::vector<std::string> command, const std::function<void()>& prepare, OnStop on_stop = OnStop::end);
+  /// With Report::no the output is dropped.
+  Child(std::vector<std::string> command, const std::function<void()>& prepare, OnStop on_stop = OnStop::end,
+        Report report = Report::yes);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

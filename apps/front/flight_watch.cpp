@@ -94,12 +94,19 @@ void FlightWatch::all_ended(int signal) {
 void FlightWatch::print(const std::vector<flight::RankView>& ranks) {
   const auto text = flight::report(ranks, {.world_size = world_size_, .all_on_this_host = here_, .ended = ended_});
   const auto line = text.find('\n');
-  say_error(text.substr(0, line));
+  headline_ = text.substr(0, line);
+  say_error(headline_);
   std::fwrite(text.data() + line + 1, 1, text.size() - line - 1, stderr);
   std::fflush(stderr);
   printed_ = true;
   printed_at_ = Clock::now();
   std::atomic_ref(control()->printed).store(1);
+}
+
+std::int64_t FlightWatch::furthest_step() const {
+  std::int64_t step = 0;
+  for (const auto& rank : flight::read_ranks(folder_.path())) step = std::max(step, rank.record.step);
+  return step;
 }
 
 bool FlightWatch::overdue() const { return printed_ && Clock::now() - printed_at_ > kToEnd; }

@@ -36,6 +36,10 @@ class FlightWatch {
   void note_dying();
   /// Whether the report is on standard error: the exit code is then that of a communication error.
   [[nodiscard]] bool printed() const { return printed_; }
+  /// The first line of the report; "" before it.
+  [[nodiscard]] const std::string& headline() const { return headline_; }
+  /// The furthest optimizer step that a rank has begun; 0: none, or unknown.
+  [[nodiscard]] std::int64_t furthest_step() const;
   /// Whether the ranks should have ended by themselves since then.
   [[nodiscard]] bool overdue() const;
 
@@ -54,6 +58,7 @@ class FlightWatch {
   std::vector<comm::flight::RankView> at_death_;  ///< what the records said when a death was noticed
   std::map<int, std::string> ended_;
   bool printed_ = false;
+  std::string headline_;
   Clock::time_point printed_at_;
 };
 

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "apps/command_line.h"
 #include "apps/front/child.h"
 #include "apps/front/flight_watch.h"
 #include "apps/front/libraries.h"
@@ -52,25 +53,28 @@ int silent_failure(const ChildEnd& end) {
 }
 
 // Reports what a quiet mpirun does not: that a signal ended a rank or mpirun itself.
-int verdict_on(const ChildEnd& end, Ranks ranks, FlightWatch* watch = nullptr) {
+RunEnd verdict_on(const ChildEnd& end, Ranks ranks, FlightWatch* watch = nullptr) {
+  constexpr int kCommunication = static_cast<int>(ExitCode::communication);
   const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // the program may handle these without ending
   const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
   const bool died = number != 0 && (end.sent == 0 || (end.asked && number != SIGUSR1));
+  const auto step = [&] { return watch != nullptr ? watch->furthest_step() : 0; };
   if (watch != nullptr && (end.sent == 0 || died)) watch->all_ended(end.by_signal ? 0 : number);
-  if (watch != nullptr && watch->printed()) return static_cast<int>(ExitCode::communication);
+  if (watch != nullptr && watch->printed()) return {kCommunication, watch->headline(), step()};
   // Ranks that were asked to stop may have been at their end, or have failed with an error of their own.
-  if (end.asked && end.code < 128) return end.code;
-  if (end.sent != 0 && !died && (!news || end.code == 128 + end.sent)) return report_stop(end.sent);
-  if (end.by_signal) {
-    say_error(fmt::format("mpirun was ended from outside by signal {} ({}), and its ranks with it", number,
-                          strsignal(number)));
-    return end.code;
-  }
-  if (number != 0)
-    say_error(ended_by_signal("a rank", number, ranks));
-  else if (end.code != 0 && !end.complained)
-    return silent_failure(end);
-  return end.code;
+  if (end.asked && end.code < 128) return {end.code};
+  if (end.sent != 0 && !died && (!news || end.code == 128 + end.sent)) return {report_stop(end.sent)};
+  const auto say = [&](const std::string& death) {
+    say_error(death);
+    return RunEnd{end.code, death, step()};
+  };
+  if (end.by_signal)
+    return say(fmt::format("mpirun was ended from outside by signal {} ({}), and its ranks with it", number,
+                           strsignal(number)));
+  if (number != 0) return say(ended_by_signal("a rank", number, ranks));
+  if (end.code != 0 && !end.complained) return {silent_failure(end)};
+  const bool may_start_again = end.code == kCommunication || (end.code != 0 && ranks == Ranks::of_any_program);
+  return {end.code, may_start_again ? kLostRanks : "", step()};
 }
 
 }  // namespace
@@ -140,10 +144,14 @@ void become_worker(const std::vector<std::string>& arguments) {
   replace_by(std::move(command));
 }
 
-int check(const std::vector<std::string>& arguments) {
-  const auto end = run_child(worker_command(arguments), prepare_process);
+int check(const std::vector<std::string>& arguments, Report report) {
+  const auto prepare = [] {
+    prepare_process();
+    setenv(kCheckVariable, "1", 1);
+  };
+  const auto end = Child(worker_command(arguments), prepare, OnStop::end, report).wait();
   // If a signal ended the check, the ranks report errors themselves, unless the user stopped the check.
-  return end.sent != 0 ? verdict_on(end, Ranks::of_trireme) : end.by_signal ? 0 : end.code;
+  return end.sent != 0 ? verdict_on(end, Ranks::of_trireme).code : end.by_signal ? 0 : end.code;
 }
 
 /// A pipe on which ranks wait before they start.
@@ -186,7 +194,7 @@ static void prepare_mpirun() {
 }
 
 /// Waits for mpirun, with an eye on its ranks.
-static int wait_for_ranks(Child& mpirun, Ranks ranks, FlightWatch& watch) {
+static RunEnd wait_for_ranks(Child& mpirun, Ranks ranks, FlightWatch& watch) {
   const auto look = [&] {
     if (!mpirun.is_ending()) watch.look();
     if (watch.overdue()) mpirun.kill_now();
@@ -195,9 +203,9 @@ static int wait_for_ranks(Child& mpirun, Ranks ranks, FlightWatch& watch) {
 }
 
 /// Runs the workers by mpirun, and the check while mpirun starts, which takes about as long.
-static int run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& worker,
-                         const std::vector<std::string>& arguments, const std::function<void()>& prepare, Check first,
-                         OnStop on_stop) {
+static RunEnd run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& worker,
+                            const std::vector<std::string>& arguments, const std::function<void()>& prepare,
+                            Check first, OnStop on_stop) {
   const MpiFiles files(ranks);
   FlightWatch watch(static_cast<int>(ranks), /*here=*/true, Ranks::of_trireme);
   const auto prepare_all = [&] {
@@ -214,14 +222,14 @@ static int run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& wor
   if (const int code = check(arguments); code != 0) {
     gate.reset();
     (void)mpirun.wait();
-    return code;
+    return {code};
   }
   gate->open(ranks);
   return wait_for_ranks(mpirun, Ranks::of_trireme, watch);
 }
 
-int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first,
-              OnStop on_stop) {
+RunEnd run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first,
+                 OnStop on_stop) {
   const auto worker = worker_command(arguments);
   const auto prepare = [&] {
     prepare_process();
@@ -231,7 +239,7 @@ int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::s
   const bool by_mpirun = !find_mpirun().empty();
   // With this many ranks, mpirun would be busy when the check fails.
   if (first == Check::yes && (!by_mpirun || ranks > 2 * cores())) {
-    if (const int code = check(arguments); code != 0) return code;
+    if (const int code = check(arguments); code != 0) return {code};
     first = Check::no;
   }
   if (by_mpirun) return run_by_mpirun(ranks, worker, arguments, prepare, first, on_stop);
@@ -243,8 +251,8 @@ int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::s
                       .on_stop = on_stop});
 }
 
-int run_program_by_mpirun(const std::vector<std::string>& program, std::int64_t ranks, const std::vector<Host>& hosts,
-                          const std::vector<std::string>& shell) {
+RunEnd run_program_by_mpirun(const std::vector<std::string>& program, std::int64_t ranks,
+                             const std::vector<Host>& hosts, const std::vector<std::string>& shell) {
   if (find_mpirun().empty())
     throw ConfigError(
         "--mpi needs mpirun, which is not on this machine, or Trireme was built without MPI; install Open MPI (apt-get "

@@ -23,9 +23,8 @@ int launched_rank();
 /// Replaces this process by the worker with these arguments (argv[1] onwards). @throws ConfigError on failure
 [[noreturn]] void become_worker(const std::vector<std::string>& arguments);
 
-/// Runs the worker once in a new process, with arguments that make it check the command. Returns its exit code; 0: no
-/// error.
-int check(const std::vector<std::string>& arguments);
+/// Runs the worker once in a new process, which checks the command. Returns its exit code; 0: no error.
+int check(const std::vector<std::string>& arguments, Report report = Report::yes);
 
 /// Whether one worker first checks for errors that otherwise every rank would report after its start.
 enum class Check { no, yes };
@@ -36,14 +35,14 @@ enum class Check { no, yes };
 inline constexpr const char* kStartRank = "start-rank";
 [[noreturn]] void start_rank(const std::vector<std::string>& command);
 
-/// Runs `ranks` workers until they end, and forwards signals. Returns the exit code of the first rank that failed, or
+/// Runs `ranks` workers until they end, and forwards signals. The exit code is that of the first rank that failed, or
 /// 128 + n after signal n. @throws ConfigError
-int run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first,
-              OnStop on_stop = OnStop::end);
+RunEnd run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std::string>& arguments, Check first,
+                 OnStop on_stop = OnStop::end);
 
 /// Runs any program on these hosts (none: on this machine) by mpirun, which starts its own processes there with `shell`
-/// ("": its own choice). Returns the exit code as run_ranks() does. @throws ConfigError when there is no mpirun
-int run_program_by_mpirun(const std::vector<std::string>& program, std::int64_t ranks, const std::vector<Host>& hosts,
-                          const std::vector<std::string>& shell);
+/// ("": its own choice). @throws ConfigError when there is no mpirun
+RunEnd run_program_by_mpirun(const std::vector<std::string>& program, std::int64_t ranks,
+                             const std::vector<Host>& hosts, const std::vector<std::string>& shell);
 
 }  // namespace trireme::apps

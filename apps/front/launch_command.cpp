@@ -8,6 +8,7 @@
 
 #include "apps/front/launch.h"
 #include "apps/front/local_ranks.h"
+#include "apps/front/restarts.h"
 #include "apps/front/start_ranks.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
@@ -44,14 +45,16 @@ int launch(const LaunchCommand& command) {
     throw ConfigError(fmt::format("{}: no such program{}", command.program.front(),
                                   command.program.front().find('/') == std::string::npos ? " on PATH" : ""));
   auto shell = wanted_shell(command);
-  if (command.mpi) return run_program_by_mpirun(command.program, *command.ranks, hosts, shell);
-  if (shell.empty()) shell = default_shell();
-  return start_ranks({.program = command.program,
-                      .environment = own_environment(),
-                      .hosts = shares,
-                      .shell = shell,
-                      .tag_output = command.tag_output,
-                      .grace = std::chrono::seconds(command.grace)});
+  if (!command.mpi && shell.empty()) shell = default_shell();
+  return with_restarts(command.max_restarts, [&](const Attempt&) {
+    if (command.mpi) return run_program_by_mpirun(command.program, *command.ranks, hosts, shell);
+    return start_ranks({.program = command.program,
+                        .environment = own_environment(),
+                        .hosts = shares,
+                        .shell = shell,
+                        .tag_output = command.tag_output,
+                        .grace = std::chrono::seconds(command.grace)});
+  });
 }
 
 }  // namespace trireme::apps

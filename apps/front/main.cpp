@@ -18,6 +18,7 @@
 #include "apps/front/agent.h"
 #include "apps/front/launch.h"
 #include "apps/front/launch_command.h"
+#include "apps/front/restarts.h"
 #include "apps/front/verify.h"
 #include "apps/report.h"
 #include "core/base/error.h"
@@ -25,15 +26,25 @@
 namespace trireme::apps {
 namespace {
 
+/// Fewer ranks change the number of data-parallel ranks. @throws ConfigError
+void refuse_fixed_size(const config::Table& root) {
+  const auto* parallel = root.table("parallel");
+  if (parallel != nullptr && parallel->find("dp") != nullptr)
+    config::fail(parallel, "dp",
+                 "fixes the number of data-parallel ranks, which --min-ranks lets shrink; remove one of the two");
+}
+
 // train, eval and predict: the file is parsed before any process starts, everything else is checked before more than
 // one does.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
-          const std::vector<std::string>& arguments, OnStop on_stop = OnStop::end) {
+          const std::vector<std::string>& arguments, const TrainCommand* train = nullptr) {
   if (in_launched_world()) become_worker(arguments);  // all ranks are started already: the worker reports errors once
   keep_config(path);
   const auto root = read_config(path, set);
-  if (ranks.value_or(1) == 1) become_worker(arguments);
-  return run_ranks(*ranks, threads_of(root), arguments, Check::yes, on_stop);
+  if (train != nullptr && train->min_ranks) refuse_fixed_size(root);
+  if (ranks.value_or(1) == 1 && (train == nullptr || train->max_restarts == 0)) become_worker(arguments);
+  if (train != nullptr) return train_with_restarts(*train, threads_of(root), arguments);
+  return run_ranks(*ranks, threads_of(root), arguments, Check::yes).code;
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
@@ -43,7 +54,7 @@ int run(const Command& command, const std::vector<std::string>& arguments) {
   }
   signal(SIGPIPE, SIG_IGN);  // what ranks leave must be removed, and a training continues without a reader
   if (const auto* train = std::get_if<TrainCommand>(&command))
-    return check_run_output(start(train->config, train->set, train->ranks, arguments, OnStop::ask));
+    return check_run_output(start(train->config, train->set, train->ranks, arguments, train));
   if (const auto* eval = std::get_if<EvalCommand>(&command))
     return check_output(start(eval->config, eval->set, eval->ranks, arguments));
   if (const auto* layouts = std::get_if<VerifyCommand>(&command)) {
@@ -70,7 +81,13 @@ void refuse_beside_launcher(const Command& command) {
       throw ConfigError(fmt::format(
           "{}: every rank has to read this file, which can be read only once; name a file on disk", of.config));
   };
-  if (const auto* train = std::get_if<TrainCommand>(&command)) refuse(*train);
+  if (const auto* train = std::get_if<TrainCommand>(&command)) {
+    refuse(*train);
+    if (train->max_restarts > 0)
+      throw ConfigError(
+          "--max-restarts starts ranks again that this command has started, but a launcher (mpirun, srun, torchrun or "
+          "trireme launch) started this process; give it to `trireme launch`, or remove it");
+  }
   if (const auto* eval = std::get_if<EvalCommand>(&command)) refuse(*eval);
   if (std::holds_alternative<VerifyCommand>(command))
     throw ConfigError("verify starts the ranks of each layout itself; run it without mpirun, srun or torchrun");

@@ -57,7 +57,7 @@ class Run {
       : options_(options),
         watch_(ranks_of(options), options.hosts.size() == 1 && options.hosts[0].here, options.ranks),
         outputs_{{stdout, options.tag_output}, {stderr, options.tag_output}} {}
-  int until_end();
+  RunEnd until_end();
 
  private:
   [[nodiscard]] comm::StoreAddress store_address() const;
@@ -110,7 +110,7 @@ comm::StoreAddress Run::store_address() const {
   return {name, 0};
 }
 
-int Run::until_end() {
+RunEnd Run::until_end() {
   address_ = store_address();
   loop_.watch(signals_.descriptor(), [this] { on_signals(); });
   if (options_.hosts[0].here) {
@@ -131,12 +131,15 @@ int Run::until_end() {
     if (watch_.overdue() && !deadline_) end_all(SIGTERM, kAfterReport);
     check_deadline();
   }
-  if (watch_.printed()) return static_cast<int>(ExitCode::communication);
-  if (asked_ && finished_anyway_ && !cause_) return 0;  // it was at its end
-  if (stop_ != 0 && !(asked_ && cause_)) return report_stop(stop_);
-  if (!cause_) return 0;
+  constexpr int kCommunication = static_cast<int>(ExitCode::communication);
+  if (watch_.printed()) return {kCommunication, watch_.headline(), watch_.furthest_step()};
+  if (asked_ && finished_anyway_ && !cause_) return {};  // it was at its end
+  if (stop_ != 0 && !(asked_ && cause_)) return {report_stop(stop_)};
+  if (!cause_) return {};
   if (!cause_->message.empty()) say_error(cause_->message);
-  return cause_->code;
+  const bool died = cause_->by_signal || cause_->code == kCommunication || options_.ranks == Ranks::of_any_program;
+  const auto& said = cause_->message.empty() ? kLostRanks : cause_->message;
+  return {cause_->code, died ? said : "", watch_.furthest_step()};
 }
 
 RankEvents Run::events() {
@@ -296,7 +299,7 @@ void Run::fail(const Cause& cause) {
 
 }  // namespace
 
-int start_ranks(const StartOptions& options) { return Run(options).until_end(); }
+RunEnd start_ranks(const StartOptions& options) { return Run(options).until_end(); }
 
 std::vector<std::string> own_environment() {
   std::vector<std::string> out;

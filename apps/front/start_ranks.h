@@ -23,9 +23,9 @@ struct StartOptions {
 };
 
 /// Runs the ranks until they end. If one fails, the others get SIGTERM, and SIGKILL if they still run after seconds.
-/// Returns the exit code of the first rank that failed (128 + n after signal n), or 128 + n if signal n to this process
+/// The exit code is that of the first rank that failed (128 + n after signal n), or 128 + n if signal n to this process
 /// ended the run; one message says why. @throws ConfigError when the program cannot be executed
-int start_ranks(const StartOptions& options);
+RunEnd start_ranks(const StartOptions& options);
 
 /// This process's environment, as StartOptions has it.
 std::vector<std::string> own_environment();

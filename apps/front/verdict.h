@@ -1,6 +1,7 @@
 // What the front says about a rank that a signal ended, or about a signal that ended the run.
 #pragma once
 
+#include <cstdint>
 #include <ctime>
 #include <string>
 
@@ -10,6 +11,19 @@ enum class Ranks {
   of_trireme,      ///< trireme-worker, which reports its own errors
   of_any_program,  ///< a program that `trireme launch` starts
 };
+
+/// Whether what a program prints is shown.
+enum class Report { no, yes };
+
+/// How the ranks ended.
+struct RunEnd {
+  int code = 0;
+  std::string death{};    ///< in a line: ranks have died or lost each other, so that they may be started again; else ""
+  std::int64_t step = 0;  ///< of a training: the furthest that a rank had come; 0: unknown
+};
+
+/// The death of ranks that have reported it themselves.
+inline const std::string kLostRanks = "the ranks lost each other";
 
 /// What the first SIGINT or SIGTERM to this process does. The second one ends the ranks in any case.
 enum class OnStop {

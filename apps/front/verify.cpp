@@ -116,7 +116,8 @@ int verify(const VerifyCommand& command) {
     const auto& layout = layouts[i];
     if (!output_error().empty()) return 0;  // standard output is closed
     const int code =
-        run_ranks(layout.ranks(), threads[i], arguments_of(command, layout, record_of(i), record_of(0)), Check::no);
+        run_ranks(layout.ranks(), threads[i], arguments_of(command, layout, record_of(i), record_of(0)), Check::no)
+            .code;
     // SIGKILL may have ended only a rank, other signals were for this command.
     if ((code > 128 && code != 128 + SIGKILL) || (code != 0 && i == 0)) return code;
     if (code != 0) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/train/restart.h"
 #include "core/train/run_folder.h"
 
 namespace trireme::train {
@@ -10,6 +11,13 @@ void MetricsFile::on_start(RunContext& run) {
   const auto& from = run.resumed_from;
   if (!from.empty())
     run.folder.metric({{"kind", "event"}, {"event", "resume"}, {"from", from}, {"step", run.state.at.global_step}});
+  if (const auto restart = restart_of_this_process())
+    run.folder.metric({{"kind", "event"},
+                       {"event", "restart"},
+                       {"number", restart->number},
+                       {"ranks", run.world.size()},
+                       {"cause", restart->cause},
+                       {"step", run.state.at.global_step}});
 }
 
 void MetricsFile::on_log(RunContext& run, const StepLog& log) {

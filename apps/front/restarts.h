@@ -1,0 +1,32 @@
+// Starts ranks again when some of them have died or lost each other, as `--max-restarts` asks. Errors that a start
+// would repeat (of the configuration, data, memory, numbers, checkpoints) and stops by a signal end the job as they
+// are.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/command_line.h"
+#include "apps/front/verdict.h"
+
+namespace trireme::apps {
+
+/// Calls `start` until the ranks end otherwise than by a death, or have been started again `most` times. Each restart
+/// is one line on standard output and, for a training, in kRestartVariable (core/train/restart.h). `start` gets what
+/// the starts before it came to. Returns the exit code.
+struct Attempt {
+  std::int64_t number = 0;  ///< of the restart; 0: the first start
+  bool further = true;      ///< the start before it came further than all starts before that one
+};
+int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>& start);
+
+/// `trireme train` on the ranks that it starts. A restart goes on with the run, whatever the first start was told about
+/// that. It has fewer ranks, down to command.min_ranks, when the start before it came no further than those before, or
+/// when as many are refused now: the most that the configuration allows. `arguments`: the command's own.
+/// @throws ConfigError
+int train_with_restarts(const TrainCommand& command, std::int64_t threads, const std::vector<std::string>& arguments);
+
+}  // namespace trireme::apps

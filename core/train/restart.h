@@ -1,0 +1,32 @@
+// What a training that the front has started again knows of it.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+namespace trireme::train {
+
+/// The environment variable with the number of the restart and, after a space, the death that caused it, on one line.
+inline constexpr const char* kRestartVariable = "TRIREME_RESTART";
+
+struct Restart {
+  std::int64_t number = 0;  ///< from 1
+  std::string cause;
+};
+
+/// Unset in a process that was not started again.
+inline std::optional<Restart> restart_of_this_process() {
+  const char* set = std::getenv(kRestartVariable);
+  if (set == nullptr) return std::nullopt;
+  const std::string text(set);
+  Restart out;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.number);
+  if (error != std::errc() || *end != ' ') return std::nullopt;
+  out.cause = end + 1;
+  return out;
+}
+
+}  // namespace trireme::train

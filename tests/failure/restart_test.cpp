@@ -1,0 +1,132 @@
+// `--max-restarts`: ranks that died are started again, and the result is that of a run in which none did.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/failure/counted_front.h"
+#include "tests/failure/launch.h"
+#include "tests/failure/metrics.h"
+#include "tests/failure/small_run.h"
+
+namespace trireme::tests {
+namespace {
+
+constexpr const char* kSteps = "epochs = 12\nglobal_batch = 8\n";  // 72 steps
+const std::vector<std::string> kOften{"--set", "run.checkpoint_every=5"};
+
+std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::string weights_of(const SmallRun& run) { return content_of(run.dir() + "/model/model.safetensors"); }
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+/// Kills the last rank of the run when it has a checkpoint.
+void kill_a_rank(const SmallRun& run) {
+  namespace fs = std::filesystem;
+  for (int i = 0; i < 400 && !fs::exists(run.dir() + "/checkpoints/step-00000005"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  pid_t last = 0;
+  for (const pid_t id : processes_with(run.config))
+    if (content_of("/proc/" + std::to_string(id) + "/comm") == "trireme-worker\n") last = std::max(last, id);
+  ASSERT_NE(last, 0);
+  kill(last, SIGKILL);
+}
+
+TEST(Restart, AKilledRankChangesNothing) {
+  const SmallRun straight(kLeaves, kSteps);
+  ASSERT_EQ(straight.train(2, kOften).code, 0);
+  for (const bool by_mpirun : {true, false}) {
+    if (!by_mpirun && !may_unshare()) continue;
+    SCOPED_TRACE(by_mpirun ? "mpirun" : "our launcher");
+    const SmallRun run(kLeaves, kSteps);
+    const auto command = joined({TRIREME_COMMAND, "train", run.config, "--ranks", "2", "--max-restarts", "2"}, kOften);
+    const auto result = run_process(by_mpirun ? command : without_mpirun(TRIREME_TEST_MPIRUN, command),
+                                    {.meanwhile = [&](pid_t) { kill_a_rank(run); }});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(count_of(result.out, "restart   1 of 2, after: rank 1 was killed by signal 9"), 1) << result.out;
+    EXPECT_EQ(count_of(result.out, "resume    from "), 1) << result.out;
+    EXPECT_TRUE(weights_of(run) == weights_of(straight));
+    const auto metrics = content_of(run.dir() + "/metrics.jsonl");
+    EXPECT_EQ(count_of(metrics, "\"event\":\"restart\""), 1) << metrics;
+    EXPECT_EQ(count_of(metrics, "\"kind\":\"step\""), 72);
+    run.expect_all_gone();
+  }
+}
+
+// Rank 1 dies whenever it starts, as on a machine that lost a device.
+TEST(Restart, FewerRanksGoOnWhereAsManyComeNoFurther) {
+  const FrontBeside front([](const std::string&, const std::string& worker) {
+    return "[ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && kill -9 $$\nexec " + worker + " \"$@\"\n";
+  });
+  const SmallRun alone(kLeaves, kSteps), run(kLeaves, kSteps);
+  ASSERT_EQ(alone.train(1, {"--set", "run.threads=1"}).code, 0);
+  const std::vector<std::string> command{front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "2"};
+  const auto result = run_process(joined(command, {"--min-ranks", "1", "--set", "run.threads=1"}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(count_of(result.out, "restart   "), 2) << result.out;
+  EXPECT_EQ(count_of(result.out, "ranks     1 in place of 2\n"), 1) << result.out;
+  EXPECT_TRUE(weights_of(run) == weights_of(alone));
+
+  const auto as_many = run_process(joined(command, {"--fresh"}));
+  EXPECT_NE(as_many.code, 0);
+  EXPECT_NE(as_many.err.find("not started again: 2 restarts of --max-restarts 2 made"), std::string::npos)
+      << as_many.err;
+  // Tensor parallelism over two ranks cannot shrink.
+  const auto sharded = run_process(joined(command, {"--min-ranks", "1", "--set", "parallel.tp=2", "--fresh"}));
+  EXPECT_NE(sharded.code, 0);
+  EXPECT_EQ(sharded.out.find("in place of"), std::string::npos) << sharded.out;
+}
+
+// What would fail again is not started again, and neither is a run that a signal stops.
+TEST(Restart, OnlyDeathsAreRestarted) {
+  const SmallRun run(kLeaves, kSteps);
+  const auto bad = run.train(2, {"--max-restarts", "3", "--set", "optimizer.lr=1e30"});
+  EXPECT_EQ(bad.code, 6) << bad.err;
+  EXPECT_EQ(bad.out.find("restart "), std::string::npos) << bad.out;
+  const SmallRun stopped(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
+  const auto result = stopped.train(2, {"--max-restarts", "3"}, {.meanwhile = [&](pid_t front) {
+                                      stopped.wait_for_steps();
+                                      kill(front, SIGTERM);
+                                    }});
+  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
+  EXPECT_EQ(result.out.find("restart "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("--ranks 2 --max-restarts 3\n"), std::string::npos) << result.out;
+}
+
+TEST(Restart, OfAnyProgram) {
+  const TemporaryFolder folder;
+  const auto once = "if mkdir " + folder.path() + "/once$RANK 2>/dev/null; then kill -9 $$; fi; echo rank $RANK";
+  const auto result = run_process(
+      {TRIREME_COMMAND, "launch", "-n", "2", "--max-restarts", "1", "sh", "-c", "[ $RANK = 0 ] || { " + once + "; }"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(count_of(result.out, "restart   1 of 1, after: rank 1 on host "), 1) << result.out;
+  EXPECT_EQ(count_of(result.out, "rank 1\n"), 1) << result.out;
+}
+
+TEST(Restart, Refuses) {
+  const SmallRun run(kLeaves, std::string(kSteps) + "[parallel]\ndp = 2\n");
+  const std::string dp = run.config + ":";
+  const struct {
+    std::vector<std::string> options;
+    std::string says;
+  } rows[] = {
+      {{"--min-ranks", "1"}, "--min-ranks is for restarts; add --max-restarts"},
+      {{"--max-restarts", "1", "--min-ranks", "3"}, "--min-ranks 3: must be at least 1 and at most --ranks (2)"},
+      {{"--max-restarts", "-1"}, "--max-restarts -1: must be at least 0"},
+      {{"--max-restarts", "1", "--min-ranks", "1"}, "parallel.dp"},
+  };
+  for (const auto& row : rows) expect_refusal(run.train(2, row.options), 2, row.says);
+  EXPECT_NE(run.train(2, rows[3].options).err.find(dp), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(run.dir()));
+}
+
+}  // namespace
+}  // namespace trireme::tests
