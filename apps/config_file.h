@@ -26,7 +26,11 @@ config::Table read_config(const std::string& path);
 config::Table read_config(const std::string& path, const std::vector<std::string>& set);
 /// Whether a run wrote the file: it is in the run's folder, or in a checkpoint.
 bool is_resolved(const std::string& path);
-/// The number of compute threads per rank that the file sets, the one setting that the front needs; 0 if it sets none.
+// The settings that the front needs. The worker refuses values of another type.
+
+/// The number of compute threads per rank that the file sets; 0 if it sets none.
 std::int64_t threads_of(const config::Table& root);
+/// Whether train.on_oom is "retry".
+bool retries_on_oom(const config::Table& root);
 
 }  // namespace trireme::apps

@@ -98,6 +98,10 @@ int run(const TrainCommand& command) {
         if (prepared->config.run.memory_mb > 0 && !world.device().is_cpu())
           config::fail(prepared->config.root.table("run"), "memory_mb",
                        "applies only to CPU ranks, but these ranks use GPUs; remove it");
+        if (prepared->config.train.on_oom == train::kOomRetry && std::getenv("TRIREME_RANKS") == nullptr)
+          prepared->log.warn(
+              "train.on_oom = \"retry\" has no effect, because another launcher started the ranks; let `trireme train "
+              "--ranks N` start them");
         auto folder = train::open_run(*prepared);
         const bool said_where = says_where_to_start(prepared->config);
         try {

@@ -109,6 +109,11 @@ std::int64_t FlightWatch::furthest_step() const {
   return step;
 }
 
+std::int64_t FlightWatch::smaller_micro_batch() const {
+  auto* shared = control();
+  return shared == nullptr ? 0 : std::atomic_ref(shared->smaller_micro_batch).load();
+}
+
 bool FlightWatch::overdue() const { return printed_ && Clock::now() - printed_at_ > kToEnd; }
 
 }  // namespace trireme::apps

@@ -199,7 +199,9 @@ static RunEnd wait_for_ranks(Child& mpirun, Ranks ranks, FlightWatch& watch) {
     if (!mpirun.is_ending()) watch.look();
     if (watch.overdue()) mpirun.kill_now();
   };
-  return verdict_on(mpirun.wait(look), ranks, &watch);
+  auto end = verdict_on(mpirun.wait(look), ranks, &watch);
+  end.smaller_micro_batch = watch.smaller_micro_batch();
+  return end;
 }
 
 /// Runs the workers by mpirun, and the check while mpirun starts, which takes about as long.

@@ -42,7 +42,8 @@ int start(const std::string& path, const std::vector<std::string>& set, const st
   keep_config(path);
   const auto root = read_config(path, set);
   if (train != nullptr && train->min_ranks) refuse_fixed_size(root);
-  if (ranks.value_or(1) == 1 && (train == nullptr || train->max_restarts == 0)) become_worker(arguments);
+  const bool starts_again = train != nullptr && (train->max_restarts > 0 || retries_on_oom(root));
+  if (ranks.value_or(1) == 1 && !starts_again) become_worker(arguments);
   if (train != nullptr) return train_with_restarts(*train, threads_of(root), arguments);
   return run_ranks(*ranks, threads_of(root), arguments, Check::yes).code;
 }

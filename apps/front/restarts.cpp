@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "apps/front/launch.h"
 #include "apps/report.h"
@@ -45,18 +46,27 @@ int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>
   }
 }
 
-int train_with_restarts(const TrainCommand& command, std::int64_t threads, const std::vector<std::string>& arguments) {
+int train_with_restarts(TrainCommand command, std::int64_t threads, const std::vector<std::string>& arguments) {
   auto ranks = command.ranks.value_or(1);
   const auto least = command.min_ranks.value_or(ranks);
+  bool retried = false;
+  const auto run = [&](const std::vector<std::string>& with, Check first) {
+    const auto end = run_ranks(ranks, threads, with, first, OnStop::ask);
+    if (end.smaller_micro_batch == 0 || std::exchange(retried, true)) return end;
+    const auto smaller = fmt::format("train.micro_batch={}", end.smaller_micro_batch);
+    command.set.push_back(smaller);
+    put(fitted(fmt::format("retry     with {}, because memory ran out (train.on_oom)\n", smaller)));
+    setenv(train::kRestartVariable, ("0 out of memory; " + smaller).c_str(), 1);
+    return run_ranks(ranks, threads, arguments_to_go_on(command, ranks), Check::no, OnStop::ask);
+  };
   return with_restarts(command.max_restarts, [&](const Attempt& attempt) {
-    if (attempt.number == 0) return run_ranks(ranks, threads, arguments, Check::yes, OnStop::ask);
+    if (attempt.number == 0) return run(arguments, Check::yes);
     const auto before = ranks;
     const auto possible = possible_ranks(command, attempt.further ? ranks : std::max(least, ranks - 1), least);
     if (possible > 0) ranks = possible;
     if (ranks < before) put(fitted(fmt::format("ranks     {} in place of {}\n", ranks, before)));
     // Where none are possible, the check says why.
-    return run_ranks(ranks, threads, arguments_to_go_on(command, ranks), possible > 0 ? Check::no : Check::yes,
-                     OnStop::ask);
+    return run(arguments_to_go_on(command, ranks), possible > 0 ? Check::no : Check::yes);
   });
 }
 

@@ -25,8 +25,9 @@ int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>
 
 /// `trireme train` on the ranks that it starts. A restart goes on with the run, whatever the first start was told about
 /// that. It has fewer ranks, down to command.min_ranks, when the start before it came no further than those before, or
-/// when as many are refused now: the most that the configuration allows. `arguments`: the command's own.
-/// @throws ConfigError
-int train_with_restarts(const TrainCommand& command, std::int64_t threads, const std::vector<std::string>& arguments);
+/// when as many are refused now: the most that the configuration allows. With train.on_oom = "retry", a training whose
+/// memory ran out goes on once with smaller microbatches, which is no restart of max_restarts. `arguments`: the
+/// command's own. @throws ConfigError
+int train_with_restarts(TrainCommand command, std::int64_t threads, const std::vector<std::string>& arguments);
 
 }  // namespace trireme::apps

@@ -139,7 +139,7 @@ RunEnd Run::until_end() {
   if (!cause_->message.empty()) say_error(cause_->message);
   const bool died = cause_->by_signal || cause_->code == kCommunication || options_.ranks == Ranks::of_any_program;
   const auto& said = cause_->message.empty() ? kLostRanks : cause_->message;
-  return {cause_->code, died ? said : "", watch_.furthest_step()};
+  return {cause_->code, died ? said : "", watch_.furthest_step(), watch_.smaller_micro_batch()};
 }
 
 RankEvents Run::events() {

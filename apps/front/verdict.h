@@ -20,6 +20,7 @@ struct RunEnd {
   int code = 0;
   std::string death{};    ///< in a line: ranks have died or lost each other, so that they may be started again; else ""
   std::int64_t step = 0;  ///< of a training: the furthest that a rank had come; 0: unknown
+  std::int64_t smaller_micro_batch = 0;  ///< see FlightWatch
 };
 
 /// The death of ranks that have reported it themselves.

@@ -9,11 +9,11 @@
 
 namespace trireme::train {
 
-/// The environment variable with the number of the restart and, after a space, the death that caused it, on one line.
+/// The environment variable with the number of the restart and, after a space, its cause, on one line.
 inline constexpr const char* kRestartVariable = "TRIREME_RESTART";
 
 struct Restart {
-  std::int64_t number = 0;  ///< from 1
+  std::int64_t number = 0;  ///< from 1; 0: not for a death, but with smaller microbatches
   std::string cause;
 };
 

@@ -46,6 +46,7 @@ const std::vector<Section>& rules() {
         {"max_nonfinite", Rule::free},
         {"loss_spike", Rule::free},
         {"on_loss_spike", Rule::free},
+        {"on_oom", Rule::free},
         {"recompute", Rule::free},
         {"recompute_ratio", Rule::free},
         {"recompute_layers_per_stage", Rule::free},

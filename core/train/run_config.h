@@ -67,6 +67,9 @@ struct DataSection : data::LoadingOptions {
   data::DatasetFactory source{};  // of this name, with its own options; empty: the file has no [data]
 };
 
+inline constexpr const char* kOomStop = "stop";
+inline constexpr const char* kOomRetry = "retry";  ///< the front starts the training again (apps/front/restarts.h)
+
 /// All of [train] but the task's own keys: those that Booster reads, and those for the command's own loop.
 struct TrainSection : TrainOptions {
   std::optional<double> max_seconds;
@@ -78,6 +81,7 @@ struct TrainSection : TrainOptions {
   std::int64_t max_nonfinite = 10;         // bad steps in a row, or returns to a checkpoint, before the run ends
   double loss_spike = 0;                   // deviations above the median; 0: losses are not compared
   std::string on_loss_spike = "warn";      // warn | stop | rollback
+  std::string on_oom = kOomStop;
 };
 
 struct OptimizerSection : optim::OptimizerOptions {

@@ -223,6 +223,12 @@ const Fields<TrainSection>& train_section_fields() {
                "What happens at a spike of the loss. warn: a line on the screen. stop: the run ends. rollback: the run "
                "returns to its newest checkpoint and leaves the batch out.",
                {.choices = {"warn", "stop", "rollback"}})
+          .add("on_oom", &O::on_oom,
+               "What happens when memory runs out in training. stop: the run ends with what was held and what would "
+               "need "
+               "less. retry: it goes on once with microbatches of half the samples, which train the same, from its "
+               "newest checkpoint; where `trireme train` starts the ranks, or is the only one.",
+               {.choices = {kOomStop, kOomRetry}})
           .add_all(train_fields())
           .rule([](const O& o, const CheckedSection& section) {
             if (o.on_loss_spike != "warn" && o.loss_spike == 0)

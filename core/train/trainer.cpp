@@ -66,6 +66,11 @@ RunResult Trainer::train() {
     with_memory_remedy([this] { run_all(); }, [this] { return memory_remedy(); });
   } catch (const StoppedBySignal&) {
     throw;  // no error
+  } catch (const OutOfMemoryError&) {
+    if (run_.model && p_.config.train.on_oom == kOomRetry && p_.micro_batch > 1)
+      comm::flight::propose_micro_batch((p_.micro_batch + 1) / 2);
+    report_error(std::current_exception());
+    throw;
   } catch (...) {
     report_error(std::current_exception());
     throw;

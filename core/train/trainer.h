@@ -90,6 +90,7 @@ class Trainer {
 
   [[noreturn]] void throw_stopped();
   [[nodiscard]] std::string what_is_saved() const;
+  [[nodiscard]] std::string held_memory() const;
   void end_if_stopped();
 
   /// Thrown through the loop, on every rank after the same step.

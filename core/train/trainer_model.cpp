@@ -7,10 +7,12 @@
 #include <typeinfo>
 
 #include "core/base/error.h"
+#include "core/base/memory.h"
 #include "core/base/text.h"
 #include "core/booster/task_around.h"
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/comm/devices.h"
+#include "core/nn/parameters.h"
 #include "core/train/evaluate.h"
 #include "core/train/lora.h"
 #include "core/train/trainer.h"
@@ -129,6 +131,31 @@ std::optional<double> Trainer::peak_of_all() const {
 }
 
 /// The remedy when memory runs out in training.
+/// "; held at most 12.0 MiB: weights 2.0 MiB, ...". What is not weights, gradients or state is taken for activations.
+std::string Trainer::held_memory() const {
+  const auto optimizer = run_.optimizer->report();
+  std::int64_t buffers = 0;
+  for (const auto& buffer : nn::buffers(run_.model->module()))
+    buffers += static_cast<std::int64_t>(buffer.value.nbytes());
+  const auto peak = memory::peak_of(world_.device());
+  std::int64_t rest = peak;
+  std::vector<std::string> parts;
+  for (const auto& [what, bytes] :
+       {std::pair<const char*, std::int64_t>{"weights", run_.model->report().parameter_bytes},
+        {"gradients", optimizer.gradient_bytes},
+        {"optimizer state", optimizer.state_bytes - optimizer.host_state_bytes},
+        {"average of the weights", run_.average ? run_.average->bytes() : 0},
+        {"buffers", buffers}}) {
+    rest -= bytes;
+    if (bytes > 0) parts.push_back(fmt::format("{} {}", what, text::bytes(static_cast<double>(bytes))));
+  }
+  if (rest > 0)
+    parts.push_back(fmt::format("activations{} {}", optimizer.gradient_bytes == 0 ? ", gradients" : " and temporaries",
+                                text::bytes(static_cast<double>(rest))));
+  return peak == 0 ? ""
+                   : fmt::format("; held at most {}: {}", text::bytes(static_cast<double>(peak)), text::join(parts));
+}
+
 std::string Trainer::memory_remedy() const {
   if (!run_.model)  // while weights and optimizer state are made
     return ": choose a smaller model, or partition it over more ranks (parallel.tp, parallel.pp, parallel.zero = 3)";
@@ -139,7 +166,7 @@ std::string Trainer::memory_remedy() const {
   else if (!p_.config.train.offload_activations && world_.device().is_cuda())
     ways.emplace_back("set train.offload_activations = true");
   for (auto& way : run_.model->report().memory_advice) ways.push_back(std::move(way));
-  return ways.empty() ? ": use more ranks" : fmt::format(": {}, or use more ranks", text::join(ways));
+  return held_memory() + (ways.empty() ? ": use more ranks" : fmt::format(": {}, or use more ranks", text::join(ways)));
 }
 
 void Trainer::report_error(const std::exception_ptr& error) {

@@ -86,8 +86,13 @@ ParentFolder::ParentFolder() : path_(fmt::format("{}/{}{}-XXXXXX", root(), kPref
     path_.clear();
     return;
   }
-  *static_cast<Control*>(file.memory()) = {
-      .magic = kMagic, .version = kVersion, .parent = getpid(), .claimed = 0, .dying = 0, .printed = 0};
+  *static_cast<Control*>(file.memory()) = {.magic = kMagic,
+                                           .version = kVersion,
+                                           .parent = getpid(),
+                                           .claimed = 0,
+                                           .dying = 0,
+                                           .printed = 0,
+                                           .smaller_micro_batch = 0};
 }
 
 ParentFolder::~ParentFolder() {

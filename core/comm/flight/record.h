@@ -13,7 +13,7 @@
 
 namespace trireme::comm::flight {
 
-inline constexpr std::uint32_t kMagic = 0x52465254, kVersion = 1;
+inline constexpr std::uint32_t kMagic = 0x52465254, kVersion = 2;
 inline constexpr std::size_t kOperations = 64;  ///< the last ones of a rank
 inline constexpr std::size_t kGroups = 64;      ///< the last ones that a rank has joined
 inline constexpr int kShownDimensions = 4;
@@ -83,6 +83,8 @@ struct Control {
   std::int32_t claimed;  ///< without a parent: 1 + the rank that prints
   std::int32_t dying;    ///< the run is being ended after a failure
   std::int32_t printed;  ///< the table is on standard error
+  /// A rank's memory ran out, and its training may fit with microbatches of this many samples; 0: none.
+  std::int64_t smaller_micro_batch;
 };
 
 inline constexpr const char* kFolderVariable = "TRIREME_FLIGHT_FOLDER";

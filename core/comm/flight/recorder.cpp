@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/comm/flight/folder.h"
 #include "core/comm/flight/mapped_file.h"
@@ -211,6 +212,13 @@ void end() {
   if (load(control()->parent) == 0) remove_if_all_ended(opened.folder, opened.local_size);
   current = &nowhere;
   opened.folder.clear();
+}
+
+void propose_micro_batch(std::int64_t samples) {
+  const auto at = environment(kFolderVariable);  // a world of one rank has not opened it
+  if (at.empty()) return;
+  const auto file = MappedFile::open(at + "/" + kControlFile, sizeof(Control), true);
+  if (file) store(static_cast<Control*>(file.memory())->smaller_micro_batch, samples);
 }
 
 void end_with_error(int exit_code, const std::string& text) {

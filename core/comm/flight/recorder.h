@@ -81,6 +81,8 @@ bool lost();
 void end();
 /// This rank is about to end with an error. Only the first call counts.
 void end_with_error(int exit_code, const std::string& text);
+/// Tells the parent that memory ran out, and that the training may fit with microbatches of this many samples.
+void propose_micro_batch(std::int64_t samples);
 /// To be called by every handler of a signal that may end the process: tells a rank that the launcher ends after
 /// another one's death from that one. May be called in a signal handler.
 void note_signal(int number);
