@@ -17,7 +17,8 @@
 
 namespace trireme::train {
 
-void RankTimes::on_step_begin(RunContext& /*run*/) { waited_ = comm::time_in_waits(); }
+/// A step lasts from the end of what came before it: the ranks already wait for each other when they get its batch.
+void RankTimes::begin() { waited_ = comm::time_in_waits(); }
 
 void RankTimes::on_step_end(RunContext& run, const StepEnd& step) {
   const double communication = std::chrono::duration<double>(comm::time_in_waits() - waited_).count();
@@ -27,6 +28,7 @@ void RankTimes::on_step_end(RunContext& run, const StepEnd& step) {
   seconds_[2] += communication;
   if (++steps_ == every_) report(run);
   numbers_.poll();
+  begin();
 }
 
 /// Every rank has the same number of steps, so all of them are here.

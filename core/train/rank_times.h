@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "core/train/callback.h"
 #include "core/train/readback.h"
@@ -20,16 +21,20 @@ class RankTimes final : public RunCallback {
  public:
   /// `every`: optimizer steps, at least 1
   explicit RankTimes(std::int64_t every) : every_(every) {}
-  void on_step_begin(RunContext& run) override;
+  void on_start(RunContext& /*run*/) override { begin(); }
   void on_step_end(RunContext& run, const StepEnd& step) override;
+  void on_epoch_end(RunContext& /*run*/, const EpochEnd& /*epoch*/) override { begin(); }
+  void on_evaluate(RunContext& /*run*/, const Evaluation& /*evaluation*/) override { begin(); }
+  void on_save(RunContext& /*run*/, const std::string& /*checkpoint*/) override { begin(); }
   void on_finish(RunContext& run, const RunResult& result) override;
 
  private:
   static constexpr std::size_t kKinds = 3;
+  void begin();
   void report(RunContext& run);
 
   std::int64_t every_, steps_ = 0;
-  std::chrono::nanoseconds waited_{0};    // in communication, when the step began
+  std::chrono::nanoseconds waited_{0};    // in communication, when the time of the step began
   std::array<double, kKinds> seconds_{};  // data, compute and communication, since the last report
   Readback numbers_;
 };

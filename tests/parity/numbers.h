@@ -38,7 +38,7 @@ constexpr const char* kWeight = "vit.encoder.layer.1.intermediate.dense.weight";
 
 /// What is wrong in a run.
 struct Plant {
-  enum Kind { nothing, sample, huge_sample, gradient, copied_gradient, weight, copy } kind = nothing;
+  enum Kind { nothing, sample, huge_sample, gradient, copied_gradient, weight, copy, loss } kind = nothing;
   std::int64_t step = 2;  ///< of a gradient or weight, from 1: a full batch, so that every rank has samples
 };
 
@@ -198,6 +198,18 @@ struct Ran {
   std::shared_ptr<Planter> seen;
 };
 
+/// The loss of the bad sample is much larger, by a constant, which changes no gradient.
+class Spiky final : public Trainer {
+ public:
+  using Trainer::Trainer;
+
+ protected:
+  [[nodiscard]] at::Tensor compute_loss(const nn::Tensors& outputs, const data::Batch& batch,
+                                        const Task::LossOptions& options) const override {
+    return Trainer::compute_loss(outputs, batch, options) + 100 * batch.sample_ids.eq(kBadSample).sum();
+  }
+};
+
 struct Asked {
   Plant plant{};
   std::string policy = "stop";
@@ -205,7 +217,7 @@ struct Asked {
   bool resume = false;
   double spike = 0;
   std::string on_spike = "warn";
-  std::int64_t compare_every = 0;
+  std::int64_t compare_every = 0, epochs = kEpochs;
 };
 
 inline Ran run_as(comm::World& ranks, const Layout& layout, const Asked& asked, const std::string& dir) {
@@ -218,32 +230,33 @@ inline Ran run_as(comm::World& ranks, const Layout& layout, const Asked& asked, 
   Ran ran;
   ran.seen = std::make_shared<Planter>(asked.plant);
   ran.seen->stop_at = asked.stop_at;
-  Trainer trainer(
-      ranks,
-      {.output_dir = dir,
-       .plugin = layout.plugin,
-       .plugin_options = layout.options,
-       .per_device_train_batch_size = kMicro,
-       .gradient_accumulation_steps = kGlobal / kMicro / layout.dp,
-       .num_train_epochs = kEpochs,
-       .precision = "fp64",
-       .learning_rate = 1e-3,
-       .weight_decay = 0.1,
-       .eval_strategy = train::Strategy::no,
-       .save_strategy = train::Strategy::steps,
-       .save_steps = asked.save_steps,
-       .resume_from_checkpoint = asked.resume ? "auto" : "",
-       .on_nonfinite = asked.policy,
-       .max_nonfinite = asked.most,
-       .loss_spike = asked.spike,
-       .on_loss_spike = asked.on_spike,
-       .compare_replicas_every = asked.compare_every,
-       .seed = static_cast<std::int64_t>(kSeed)},
-      {.model = [&] { return vit.source(); }, .task = tasks::classification(), .train = data, .callbacks = {ran.seen}});
+  const train::TrainingArguments arguments{.output_dir = dir,
+                                           .plugin = layout.plugin,
+                                           .plugin_options = layout.options,
+                                           .per_device_train_batch_size = kMicro,
+                                           .gradient_accumulation_steps = kGlobal / kMicro / layout.dp,
+                                           .num_train_epochs = asked.epochs,
+                                           .precision = "fp64",
+                                           .learning_rate = 1e-3,
+                                           .weight_decay = 0.1,
+                                           .eval_strategy = train::Strategy::no,
+                                           .save_strategy = train::Strategy::steps,
+                                           .save_steps = asked.save_steps,
+                                           .resume_from_checkpoint = asked.resume ? "auto" : "",
+                                           .on_nonfinite = asked.policy,
+                                           .max_nonfinite = asked.most,
+                                           .loss_spike = asked.spike,
+                                           .on_loss_spike = asked.on_spike,
+                                           .compare_replicas_every = asked.compare_every,
+                                           .seed = static_cast<std::int64_t>(kSeed)};
+  const train::TrainerInputs inputs{
+      .model = [&] { return vit.source(); }, .task = tasks::classification(), .train = data, .callbacks = {ran.seen}};
+  const auto trainer = asked.plant.kind == Plant::loss ? std::make_unique<Spiky>(ranks, arguments, inputs)
+                                                       : std::make_unique<Trainer>(ranks, arguments, inputs);
   testing::internal::CaptureStdout();
   try {
-    ran.state = trainer.train().state;
-    ran.weights = gathered(trainer.boosted().model->weights(), trainer.booster().mesh());
+    ran.state = trainer->train().state;
+    ran.weights = gathered(trainer->boosted().model->weights(), trainer->booster().mesh());
   } catch (const NonFiniteError& error) {
     ran.error = error.what();
   }

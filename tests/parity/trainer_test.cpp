@@ -10,12 +10,18 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "core/base/error.h"
+#include "core/comm/text.h"
 #include "core/data/dataset_around.h"
+#include "core/train/rank_times.h"
 #include "tasks/tasks.h"
 #include "tests/mpi/world.h"
 #include "tests/parity/layout.h"
@@ -155,6 +161,45 @@ TEST(TrainerLayouts, GiveTheSameTraining) {
   }
   std::error_code ignored;
   fs::remove_all(dir, ignored);
+}
+
+/// Computes longer on one rank.
+struct Slow : train::RunCallback {
+  void on_step_end(train::RunContext& run, const train::StepEnd& /*step*/) override {
+    if (run.world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  }
+};
+
+TEST(TrainerLayouts, ShowTheRankThatTheOthersWaitFor) {
+  if (world().size() == 1) GTEST_SKIP() << "needs ranks that wait for each other";
+  const auto dir = comm::broadcast_text(world().group(), world().device(),
+                                        fs::temp_directory_path() / fmt::format("trireme_times_{}", getpid()));
+  const auto data = make_data({.name = "trainer", .samples = kSamples});
+  const SmallVit vit(*data);
+  // RankTimes is asked first, so that the other's sleep is within the time of its next step.
+  Trainer trainer(world(), {.output_dir = dir, .per_device_train_batch_size = kMicro, .num_train_epochs = 2},
+                  {.model = [&] { return vit.source(); },
+                   .task = tasks::classification(),
+                   .train = data,
+                   .callbacks = {std::make_shared<train::RankTimes>(2), std::make_shared<Slow>()}});
+  testing::internal::CaptureStdout();
+  trainer.train();
+  const auto shown = testing::internal::GetCapturedStdout();
+  if (world().rank() != 0) return;
+  std::ifstream lines(dir + "/metrics.jsonl");
+  int events = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json.value("event", "") != "rank_times" || ++events == 1) continue;  // the first steps warm up
+    EXPECT_EQ(json.at("compute").at("rank"), 1) << line;
+    // At the start of an epoch, the sleep belongs to no step.
+    EXPECT_GE(json.at("compute").at("most"), 0.015) << line;
+    EXPECT_NE(json.at("communication").at("rank"), 1) << line;
+    EXPECT_GE(json.at("communication").at("most"), 0.012) << line;
+  }
+  EXPECT_GE(events, 2);
+  EXPECT_NE(shown.find("ranks in 2 steps up to 2: data "), std::string::npos) << shown;
+  fs::remove_all(dir);
 }
 
 /// Another data set with a target whose shape is a different one in the batch of the first sample.
