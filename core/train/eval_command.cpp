@@ -7,6 +7,7 @@
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/files.h"
+#include "core/train/deterministic.h"
 #include "core/train/out_of_memory.h"
 #include "core/train/run.h"
 
@@ -75,7 +76,7 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
   for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
     if (!split) continue;
     auto loader = booster.evaluation_loader(split, p.eval_batch);
-    last = evaluate(booster, run, *loader, nullptr, reports.get());
+    with_deterministic_remedy(p.config, [&] { last = evaluate(booster, run, *loader, nullptr, reports.get()); });
     auto line = fmt::format("{:<11} {}   loss {:.4f}", name, text::quantity(last.samples, "sample"), last.loss);
     for (const auto& [metric, value] : last.metrics)
       line += fmt::format("   {} {}", metric.label, metric_text(metric, value));

@@ -17,6 +17,7 @@
 #include "core/nn/parameters.h"
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
+#include "core/train/deterministic.h"
 #include "core/train/evaluate.h"
 #include "core/train/lora.h"
 #include "core/train/plugin_sections.h"
@@ -77,11 +78,13 @@ void resolve_batch(Prepared& p, bool trains) {
   p.eval_batch = train.eval_batch.value_or(4 * p.micro_batch);
 }
 
-/// Checks what the ranks would otherwise reject at run time. The CUDA driver is queried only where its answer matters.
+/// Checks what the ranks would otherwise reject at run time, and prepares the process. The CUDA driver is queried only
+/// where its answer matters.
 void check_device(const Prepared& p) {
   const auto& device = p.config.run.device;
   const bool tf32 = Precision::parse(p.config.train.precision).tf32;
-  if (device != "cuda" && !tf32) return;
+  const bool deterministic = p.config.run.deterministic;
+  if (device != "cuda" && !tf32 && !deterministic) return;
   bool cuda = false;
   try {
     cuda = comm::wants_cuda(device, device == "cpu" ? 0 : comm::cuda_device_count());
@@ -89,6 +92,7 @@ void check_device(const Prepared& p) {
     config::fail(p.config.root.table("run"), "device", error.what());
   }
   if (tf32 && !cuda) config::fail(p.config.root.table("train"), "precision", kTf32OnCpu);
+  make_deterministic(p.config, cuda);
 }
 
 /// Weights that are evaluated must have a head. @throws CheckpointError

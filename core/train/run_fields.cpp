@@ -25,6 +25,10 @@ const Fields<RunSection>& run_fields() {
                "and else starts a new run; must refuses to start a new one; never always does. Or the path of a "
                "checkpoint, or of a run (its newest one).",
                {.path = true})
+          .add("deterministic", &O::deterministic,
+               "A repeat of the run gives the same bits on GPUs, too, as it does on CPUs in any case: only "
+               "deterministic algorithms are used, which may be slower, and an operation that has none is an error "
+               "(docs/gpu.md).")
           .add("threads", &O::threads,
                "Compute threads per rank. 0 takes OMP_NUM_THREADS if it is set, else 1 if several CPU ranks share a "
                "machine, else an equal share of its cores.",

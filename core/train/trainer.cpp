@@ -8,6 +8,7 @@
 #include "core/booster/run_state.h"
 #include "core/comm/flight/recorder.h"
 #include "core/train/best_weights.h"
+#include "core/train/deterministic.h"
 #include "core/train/epoch_table.h"
 #include "core/train/finish.h"
 #include "core/train/lora.h"
@@ -63,7 +64,8 @@ RunResult Trainer::train() {
                   "train() was called twice; destroy this Trainer and make another one, which may resume from its "
                   "folder");
   try {
-    with_memory_remedy([this] { run_all(); }, [this] { return memory_remedy(); });
+    with_memory_remedy([this] { with_deterministic_remedy(p_.config, [this] { run_all(); }); },
+                       [this] { return memory_remedy(); });
   } catch (const StoppedBySignal&) {
     throw;  // no error
   } catch (const OutOfMemoryError&) {
