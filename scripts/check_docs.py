@@ -5,6 +5,7 @@
 
 Looked at: Markdown links to files (and to headings, #like-this), and inline code that starts with a folder of the
 project (`core/nn`, `configs/leaves_vit.toml`); paths with a wildcard or a place-holder (*, <, $, {, NAME) are left out.
+In docs/reliability.md also the names of tests (`Stop.SaysWhatCouldNotBeSaved`).
 """
 import re
 import sys
@@ -14,6 +15,8 @@ FOLDERS = ("core", "models", "tokenizers", "datasets", "tasks", "shardformer", "
            "examples", "scripts", "cmake", ".ci")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
+TEST = re.compile(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)", re.M)
+TEST_NAME = re.compile(r"[A-Z]\w*\.[A-Z@]\S*")
 FENCE = re.compile(r"^\s*```")
 
 
@@ -28,7 +31,15 @@ def anchors(file):
     return {anchor(line.lstrip("#")) for line in lines if line.startswith("#")}
 
 
+def tests(root):
+    found = set()
+    for file in (root / "tests").rglob("*.cpp"):
+        found.update(f"{suite}.{name}" for suite, name in TEST.findall(file.read_text(encoding="utf-8")))
+    return found
+
+
 def check(root, file):
+    known = tests(root) if file.name == "reliability.md" else None
     fenced = False
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         if FENCE.match(line):
@@ -47,6 +58,8 @@ def check(root, file):
             elif heading and linked.suffix == ".md" and heading not in anchors(linked):
                 yield f"{where}: {linked.name} has no heading #{heading}"
         for code in CODE.findall(line):
+            if known is not None and TEST_NAME.fullmatch(code) and code not in known:
+                yield f"{where}: there is no test {code}"
             path = code.split()[0].split(":")[0].rstrip("/.,") if code.split() else ""
             if "/" not in path or path.split("/")[0] not in FOLDERS or re.search(r"[*<>${}…]|\b(NAME|DIR)\b", path):
                 continue
