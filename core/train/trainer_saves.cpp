@@ -10,9 +10,11 @@
 #include "core/train/trainer.h"
 
 namespace trireme::train {
+
 /// Allocates the host memory for background saves. Collective.
 void Trainer::prepare_saver() {
-  if (!p_.config.run.async_save || is_over()) return;
+  const auto& run = p_.config.run;
+  if (!run.async_save || run.keep_checkpoints == 0 || is_over()) return;
   saver_.emplace(booster_.mesh());
   saver_->reserve(contents_of(run_));
   auto bytes = at::full({}, saver_->capacity(), at::TensorOptions(at::kLong).device(world_.device()));
