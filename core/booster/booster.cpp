@@ -264,6 +264,7 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   sums.sent.wait();
   step.loss = std::move(sums.loss);
   step.stop = std::move(sums.stop);
+  step.save = std::move(sums.save);
   return step;
 }
 

@@ -77,6 +77,7 @@ struct Executed {
 struct TrainStep {
   at::Tensor loss;  ///< mean over the global batch, the same on every rank, 0-dim
   at::Tensor stop;  ///< [2]: the numbers of ranks that asked for a stop by a signal and by the time
+  at::Tensor save;  ///< [2]: the numbers of ranks that were busy saving a checkpoint, and whose saving had failed
   StepResult result;
   double lr = 0;
 };
@@ -111,6 +112,9 @@ class Booster {
   /// What this rank asks for from the next train_step() on, until the next call. Every rank learns it in
   /// TrainStep::stop.
   void ask_to_stop(const StopRequest& request) { reduction_->ask_to_stop(request); }
+  /// How far this rank is with a checkpoint that it writes beside the training, until the next call. Every rank learns
+  /// it in TrainStep::save.
+  void report_save(const SaveStatus& status) { reduction_->report_save(status); }
   /// Sets Batch::global_weight of a step that another loader than run.loader made, by the task's weight. Collective
   /// over the data-parallel ranks.
   void set_global_weight(const Boosted& run, data::StepBatch& step);

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace trireme {
 
@@ -17,16 +18,17 @@ StepReduction::StepReduction(comm::Mesh& mesh) : group_(mesh.world().group()) {
 }
 
 StepReduction::Sums StepReduction::start(const at::Tensor& part) {
-  if (!requests_.defined()) requests_ = at::zeros({2}, part.options());
-  if (request_ != on_device_) {
-    requests_[0].fill_(request_.by_signal ? 1 : 0);
-    requests_[1].fill_(request_.by_time ? 1 : 0);
-    on_device_ = request_;
+  if (!numbers_.defined()) numbers_ = at::zeros({4}, part.options());
+  if (flags_ != on_device_) {
+    std::int64_t index = 0;
+    for (const bool flag : {flags_.stop.by_signal, flags_.stop.by_time, flags_.save.is_busy, flags_.save.has_failed})
+      numbers_[index++].fill_(flag ? 1 : 0);
+    on_device_ = flags_;
   }
   const auto loss = has_copy_ ? at::zeros_like(part) : part;
-  auto sums = at::cat({loss.reshape({1}), requests_});
+  auto sums = at::cat({loss.reshape({1}), numbers_});
   auto sent = group_.all_reduce_async(sums);
-  return {sums[0], sums.narrow(0, 1, 2), std::move(sent)};
+  return {sums[0], sums.narrow(0, 1, 2), sums.narrow(0, 3, 2), std::move(sent)};
 }
 
 }  // namespace trireme

@@ -1,6 +1,6 @@
 // StepReduction: the one reduction over all ranks that a training step makes in any layout. It sums the ranks' parts of
-// the loss, and carries with them whether a rank asks for a stop, so that all ranks learn it without a message of its
-// own.
+// the loss, and carries with them what a rank has to tell the others, so that they learn it without a message of its
+// own: whether it asks for a stop, and how far it is with a checkpoint that is saved in the background.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,16 +16,24 @@ struct StopRequest {
   friend bool operator==(const StopRequest&, const StopRequest&) = default;
 };
 
+/// Of a checkpoint that this rank writes beside the training.
+struct SaveStatus {
+  bool is_busy = false, has_failed = false;
+  friend bool operator==(const SaveStatus&, const SaveStatus&) = default;
+};
+
 class StepReduction {
  public:
   explicit StepReduction(comm::Mesh& mesh);
-  /// Holds until the next call; in the beginning nothing is asked for.
-  void ask_to_stop(const StopRequest& request) { request_ = request; }
+  /// Each holds until the next call; in the beginning nothing is asked for, and nothing is saved.
+  void ask_to_stop(const StopRequest& request) { flags_.stop = request; }
+  void report_save(const SaveStatus& status) { flags_.save = status; }
 
   /// The sums over all ranks, on the device and valid after `sent` is waited for.
   struct Sums {
     at::Tensor loss;  ///< 0-dim
     at::Tensor stop;  ///< [2]: the numbers of ranks that ask by a signal and by the time
+    at::Tensor save;  ///< [2]: the numbers of ranks that are busy saving, and whose saving has failed
     comm::Work sent;
   };
   /// `part`: this rank's part of the loss, 0-dim. Where ranks have copies of one part, such as along tp, the first
@@ -35,8 +43,12 @@ class StepReduction {
  private:
   const comm::Group& group_;
   bool has_copy_;  ///< another rank's part counts
-  StopRequest request_{}, on_device_{};
-  at::Tensor requests_;  ///< [2], on_device_ as numbers
+  struct Flags {
+    StopRequest stop{};
+    SaveStatus save{};
+    friend bool operator==(const Flags&, const Flags&) = default;
+  } flags_, on_device_;
+  at::Tensor numbers_;  ///< [4], on_device_ as numbers
 };
 
 }  // namespace trireme

@@ -82,8 +82,7 @@ int rank_of_file(const std::string& name) {
 
 std::string checkpoint_of_part(const std::string& path) {
   const std::filesystem::path file(path);
-  auto folder = file.parent_path().string();
-  if (folder.empty()) folder = ".";
+  const auto parent = file.parent_path().string(), folder = parent.empty() ? std::string(".") : parent;
   std::error_code none;
   const bool is_part = rank_of_file(file.filename().string()) >= 0;
   return is_part && std::filesystem::is_regular_file(file_in(folder, kManifest), none) ? folder : "";

@@ -65,22 +65,27 @@ std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices
   return out;
 }
 
-Manifest write_shards(const std::string& folder, const std::string& group, const std::vector<shard::Slice>& slices,
-                      const comm::Mesh& mesh, std::uint64_t most_bytes) {
+std::vector<shard::Slice> own_slices(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh) {
+  std::vector<shard::Slice> out;
+  for (const auto index : slices_to_write(slices, mesh)) out.push_back(slices[index]);
+  return out;
+}
+
+Manifest write_shards(const std::string& folder, const std::string& group, const std::vector<shard::Slice>& own,
+                      int rank, std::uint64_t most_bytes, const std::function<void()>& before_each) {
   std::vector<StoredEntry> entries;
-  std::vector<const shard::Slice*> written;
-  for (const auto index : slices_to_write(slices, mesh)) {
-    const auto& slice = slices[index];
-    written.push_back(&slice);
-    entries.push_back({slice.placement.name, slice.value.sizes().vec(), slice.value.scalar_type()});
-  }
+  for (const auto& [placement, value] : own)
+    entries.push_back({placement.name, value.sizes().vec(), value.scalar_type()});
   Manifest out;
   int number = 0;
   for (const auto& indices : split_by_size(entries, most_bytes)) {
-    const auto file = fmt::format("{}-{:05d}-{:02d}.safetensors", group, mesh.world().rank(), number++);
-    out.files[file] = write_tensors((std::filesystem::path(folder) / file).string(), entries, indices,
-                                    [&](std::size_t i) { return written[i]->value; });
-    for (const auto index : indices) out.tensors[group].insert({entries[index].name, described(*written[index], file)});
+    const auto file = fmt::format("{}-{:05d}-{:02d}.safetensors", group, rank, number++);
+    out.files[file] =
+        write_tensors((std::filesystem::path(folder) / file).string(), entries, indices, [&](std::size_t i) {
+          before_each();
+          return own[i].value;
+        });
+    for (const auto index : indices) out.tensors[group].insert({entries[index].name, described(own[index], file)});
   }
   return out;
 }

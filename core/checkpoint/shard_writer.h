@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,13 @@ namespace trireme::checkpoint {
 /// the order of their names.
 std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh);
 
-/// Writes this rank's slices to folder/GROUP-RANK-NN.safetensors, each of at most `most_bytes`, but for a slice that is
-/// larger. Returns what it wrote; nothing is written where there is none. @throws CheckpointError
-Manifest write_shards(const std::string& folder, const std::string& group, const std::vector<shard::Slice>& slices,
-                      const comm::Mesh& mesh, std::uint64_t most_bytes);
+/// Those slices.
+std::vector<shard::Slice> own_slices(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh);
+
+/// Writes a rank's own_slices() to folder/GROUP-RANK-NN.safetensors, each of at most `most_bytes`, but for a slice that
+/// is larger. Returns what it wrote; nothing is written where there is none. `before_each` is called before each slice;
+/// what it throws ends the writing, and leaves no partial file. Not collective. @throws CheckpointError
+Manifest write_shards(const std::string& folder, const std::string& group, const std::vector<shard::Slice>& own,
+                      int rank, std::uint64_t most_bytes, const std::function<void()>& before_each);
 
 }  // namespace trireme::checkpoint

@@ -12,8 +12,7 @@
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_files.h"
-#include "core/checkpoint/shard_writer.h"
-#include "core/comm/text.h"
+#include "core/checkpoint/checkpoint_save.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -24,6 +23,8 @@ using nlohmann::json;
 constexpr int kFormat = 1;  // of state.json
 
 std::string path_in(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
+
+}  // namespace
 
 std::string state_text(const TrainRecord& record) {
   const auto& p = record.progress;
@@ -42,8 +43,6 @@ std::string state_text(const TrainRecord& record) {
   TRIREME_CHECK(json::parse(text) == state, "a number in the training state is not finite, which JSON cannot store");
   return text;
 }
-
-}  // namespace
 
 TrainRecord read_record(const std::string& folder) {
   const auto path = path_in(folder, kState);
@@ -95,96 +94,9 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
   return out;
 }
 
-namespace {
-
-/// Rank 0's part of a checkpoint: all but the ranks' tensors.
-void write_record(const std::string& folder, const CheckpointContents& contents, Manifest& manifest) {
-  auto& files = manifest.files;
-  files[kState] = write_file(path_in(folder, kState), state_text(contents.record));
-  files[kConfig] = write_file(path_in(folder, kConfig), contents.record.config);
-  for (const auto& [file, text] : contents.texts) files[file] = write_file(path_in(folder, file), text);
-  if (contents.best.empty()) return;
-  link_file(contents.best, path_in(folder, kBest));
-  files[kBest] = contents.best_digest;
-}
-
-/// Runs `action` and returns the message of its error, or "". Of any error: the other ranks wait for this one's
-/// message.
-template <class Action>
-std::string problem_of(const Action& action) {
-  try {
-    action();
-    return "";
-  } catch (const CheckpointError& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return fmt::format("a checkpoint cannot be written: {}", error.what());
-  }
-}
-
-/// Writes this rank's tensors; rank 0 collects what all ranks have written, and publishes the checkpoint.
-/// Returns the problem of any rank, on rank 0.
-std::string write_all(const std::string& temporary, const std::string& folder, const CheckpointContents& contents,
-                      comm::Mesh& mesh) {
-  auto& world = mesh.world();
-  Manifest mine;
-  auto problem = problem_of([&] {
-    make_folder(temporary);  // of another host, which may not have seen it yet
-    const auto write = [&](const char* group, const std::vector<shard::Slice>& slices) {
-      add_part(mine, write_shards(temporary, group, slices, mesh, contents.most_file_bytes));
-      mine.tensors[group];  // also where all of its tensors are written by others, or there are none
-    };
-    write(kWeights, contents.weights);
-    write(kOptimizer, contents.optimizer);
-    if (contents.average) write(kAverage, *contents.average);
-  });
-  const auto message = problem.empty() ? "+" + manifest_text(mine) : "-" + problem;
-  const auto messages = comm::gather_text(world.group(), world.device(), message);
-  if (world.rank() != 0) return problem;
-  return problem_of([&] {
-    Manifest manifest;
-    for (const auto& text : messages) {
-      if (!text.starts_with('+')) throw CheckpointError(text.substr(1));
-      add_part(manifest, read_part(text.substr(1)));
-    }
-    try {
-      verify_files(temporary, manifest, Verify::sizes);
-    } catch (const CheckpointError& error) {
-      throw CheckpointError(fmt::format(
-          "{}; all ranks write to the run's folder, which must be on a file system that they share", error.what()));
-    }
-    write_record(temporary, contents, manifest);
-    check_complete(manifest, path_in(temporary, kManifest));
-    write_file(path_in(temporary, kManifest), manifest_text(manifest));
-    publish_folder(temporary, folder);
-  });
-}
-
-}  // namespace
-
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
                             comm::Mesh& mesh) {
-  TRIREME_CHECK(keep >= 1 && contents.record.progress.global_step >= 0, "cannot save a checkpoint: keep {}, step {}",
-                keep, contents.record.progress.global_step);
-  const auto& world = mesh.world();
-  const auto folder = checkpoint_folder(run_dir, contents.record.progress.global_step), temporary = folder + kTemporary;
-  const bool first = world.rank() == 0;
-  // Every rank learns of a problem, so that all of them can go on or stop together.
-  const auto agree = [&](const std::string& problem) {
-    const auto found = comm::broadcast_text(world.group(), world.device(), problem);
-    if (found.empty()) return;
-    std::error_code ignored;
-    if (first) fs::remove_all(temporary, ignored);
-    throw CheckpointError(found);
-  };
-  agree(problem_of([&] {
-    if (!first) return;
-    remove_leftovers(run_dir);
-    make_folder(temporary);
-  }));
-  agree(write_all(temporary, folder, contents, mesh));
-  if (first) remove_older(run_dir, folder, keep);
-  return folder;
+  return CheckpointSave(run_dir, contents, keep, mesh).run().folder;
 }
 
 std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how) {

@@ -78,10 +78,10 @@ void restore_slices(const WeightsFile& file, std::vector<shard::Slice> values, c
 std::vector<shard::Slice> weights_of(const std::vector<nn::Parameter>& parameters);
 std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vector<nn::Parameter>& parameters);
 
-/// Writes RUN/checkpoints/step-N, then removes all but the `keep` newest checkpoints (never the one just written) and
-/// the leftovers of earlier crashes. Collective over the mesh's world: each rank writes its slices, and rank 0 the
-/// rest. Returns the folder, which is complete then. @throws CheckpointError, on every rank, with the same message; no
-/// part of the new checkpoint is left then, and earlier ones are untouched.
+/// Writes RUN/checkpoints/step-N (checkpoint_save.h), then removes all but the `keep` newest checkpoints (never the one
+/// just written) and the leftovers of earlier crashes. Collective over the mesh's world: each rank writes its slices,
+/// and rank 0 the rest. Returns the folder, which is complete then. @throws CheckpointError, on every rank, with the
+/// same message; no part of the new checkpoint is left then, and earlier ones are untouched.
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
                             comm::Mesh& mesh);
 
@@ -119,6 +119,8 @@ class Checkpoint {
   std::unique_ptr<WeightsFile> weights_, optimizer_, average_;
 };
 
+/// The content of state.json. @throws LogicError when a number in it is not finite
+std::string state_text(const TrainRecord& record);
 /// What state.json and config.toml say. @throws CheckpointError
 TrainRecord read_record(const std::string& folder);
 

@@ -41,6 +41,8 @@ struct RunContext {
   std::optional<double> peak_flops{};
   std::string resumed_from{};   ///< the checkpoint; "" for a new run
   std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start
+  /// Of host memory for background saves, on the rank that needs most; 0 without run.async_save.
+  std::int64_t staging_bytes = 0;
   /// Empty while the training continues. A callback stops the training after this step by setting it, on every rank, to
   /// the key that requested the stop.
   std::string stopped_by{};
@@ -106,7 +108,7 @@ class RunCallback {
   virtual void on_evaluate(RunContext& /*run*/, const Evaluation& /*evaluation*/) {}
   /// After the epoch's evaluation, if it has one.
   virtual void on_epoch_end(RunContext& /*run*/, const EpochEnd& /*epoch*/) {}
-  /// After a checkpoint is complete.
+  /// After a checkpoint is complete; with run.async_save that is some steps after its own.
   virtual void on_save(RunContext& /*run*/, const std::string& /*checkpoint*/) {}
   /// After summary.json is written.
   virtual void on_finish(RunContext& /*run*/, const RunResult& /*result*/) {}

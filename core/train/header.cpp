@@ -77,7 +77,7 @@ std::string plugin_line(const Plugin& plugin) {
   return changed.empty() ? plugin.name() : fmt::format("{}: {}", plugin.name(), text::join(changed));
 }
 
-void print_header(Console& console, const Prepared& p, Booster& booster, Boosted& run) {
+void print_header(Console& console, const Prepared& p, Booster& booster, Boosted& run, std::int64_t staging_bytes) {
   auto model =
       fmt::format("{}, {}", p.config.model.name, parameters_of(run.model->module(), p.config.optimizer.freeze));
   if (!p.weights.empty()) model += fmt::format("; from {}", p.weights);
@@ -92,6 +92,9 @@ void print_header(Console& console, const Prepared& p, Booster& booster, Boosted
   lines.insert(lines.end(), {{"data", data_line(p)}, {"run", run_line(p, run)}});
   if (const auto decay = p.config.train.ema_decay)
     lines.push_back({"average", fmt::format("of the weights, with decay {}: evaluated and exported", *decay)});
+  if (staging_bytes > 0)
+    lines.emplace_back("saves", fmt::format("in the background, from a copy in host memory: {} a rank at most",
+                                            text::bytes(static_cast<double>(staging_bytes))));
   console.header(versions_line(booster.mesh().world()), lines);
 }
 

@@ -1,6 +1,8 @@
 // The lines that a run prints first: versions, layout, model, data, plan.
 #pragma once
 
+#include <cstdint>
+
 #include "core/train/console.h"
 #include "core/train/prepare.h"
 
@@ -10,6 +12,8 @@ namespace trireme::train {
 std::string versions_line(const comm::World& world);
 /// "torch_ddp: bucket_cap_mb = 50": the options that differ from their defaults.
 std::string plugin_line(const Plugin& plugin);
-void print_header(Console& console, const Prepared& prepared, Booster& booster, Boosted& run);
+/// `staging_bytes`: RunContext's.
+void print_header(Console& console, const Prepared& prepared, Booster& booster, Boosted& run,
+                  std::int64_t staging_bytes);
 
 }  // namespace trireme::train

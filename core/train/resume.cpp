@@ -35,8 +35,8 @@ Evaluated evaluated(const nlohmann::json& from) {
 
 }  // namespace
 
-std::string save_state(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
-                       const TrainerState& state, const BestModel& best) {
+checkpoint::CheckpointContents checkpoint_of(const Prepared& prepared, const RunFolder& folder, Boosted& run,
+                                             const TrainerState& state, const BestModel& best) {
   auto contents = contents_of(run);
   contents.record.progress = state.at;
   contents.record.seed = prepared.config.run.seed;
@@ -53,7 +53,7 @@ std::string save_state(const Prepared& prepared, const RunFolder& folder, Booste
   contents.most_file_bytes = static_cast<std::uint64_t>(prepared.config.run.checkpoint_shard_mb) << 20;
   contents.best = best.file();
   contents.best_digest = best.digest();
-  return checkpoint::save_checkpoint(folder.dir(), contents, prepared.config.run.keep_checkpoints, booster.mesh());
+  return contents;
 }
 
 bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {

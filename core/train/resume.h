@@ -51,10 +51,9 @@ struct TrainerState {
   NumbersState numbers{};
 };
 
-/// Writes RUN/checkpoints/step-N atomically, and deletes the oldest checkpoints beyond run.keep_checkpoints.
-/// Returns its folder. Collective. @throws CheckpointError
-std::string save_state(const Prepared& prepared, const RunFolder& folder, Booster& booster, Boosted& run,
-                       const TrainerState& state, const BestModel& best);
+/// What a checkpoint of the run holds at this step. The tensors are the run's own, and change with the next step.
+checkpoint::CheckpointContents checkpoint_of(const Prepared& prepared, const RunFolder& folder, Boosted& run,
+                                             const TrainerState& state, const BestModel& best);
 
 /// Restores the run from the folder's checkpoint, including its best weights if the run keeps them, and removes later
 /// steps from the folder.

@@ -28,6 +28,7 @@ struct RunSection {
   std::int64_t threads = 0;            // compute threads per rank; 0: 1 with several CPU ranks per host, else all cores
   std::int64_t checkpoint_every = 0;   // steps; 0: at the end of each epoch only
   std::int64_t keep_checkpoints = 2;   // number of newest checkpoints to keep; 0: none is written
+  bool async_save = false;             // write checkpoints beside the training
   std::string on_save_error = "stop";  // stop | continue
   std::int64_t stop_grace_s = 0;       // after a signal to stop; 0: no limit
   double memory_mb = 0;                // limit for a CPU rank's tensors; 0: no limit

@@ -43,6 +43,12 @@ const Fields<RunSection>& run_fields() {
                "MiB of tensors in a file of a checkpoint at most, but for a slice that is larger. Every rank writes "
                "files of its own.",
                {.min = 1, .max = 1e9})
+          .add(
+              "async_save", &O::async_save,
+              "Write checkpoints in the background: a rank copies what it would write to host memory, and the training "
+              "goes on while the copy is written (docs/checkpoints.md). Each rank needs that memory; the first lines "
+              "of "
+              "the run say how much.")
           .add("export", &O::export_weights,
                "The weights that RUN/model holds at the end: those of the last step, or the best ones (train.best), "
                "which RUN/model-best holds in any case.",
@@ -101,7 +107,7 @@ const Fields<RunSection>& run_fields() {
               section.fail("resume", "is empty; set auto, must, never, or the path of a checkpoint or a run");
             if (run.keep_checkpoints > 0) return;
             for (const auto& [key, is_set] :
-                 {std::pair{"checkpoint_every", run.checkpoint_every > 0},
+                 {std::pair{"checkpoint_every", run.checkpoint_every > 0}, std::pair{"async_save", run.async_save},
                   std::pair{"checkpoint_shard_mb", run.checkpoint_shard_mb != O().checkpoint_shard_mb}})
               if (is_set)
                 section.fail(key,

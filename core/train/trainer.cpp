@@ -71,9 +71,11 @@ RunResult Trainer::train() {
   } catch (const OutOfMemoryError&) {
     if (run_.model && p_.config.train.on_oom == kOomRetry && p_.micro_batch > 1)
       comm::flight::propose_micro_batch((p_.micro_batch + 1) / 2);
+    if (saver_) saver_->abandon();
     report_error(std::current_exception());
     throw;
   } catch (...) {
+    if (saver_) saver_->abandon();
     report_error(std::current_exception());
     throw;
   }
@@ -95,6 +97,7 @@ void Trainer::run_all() {
     }
     if (p_.plan.saves_epochs || is_over() || is_save_due()) save();
   }
+  settle_save();
   if (is_stopped_by_signal()) throw_stopped();
   result_ = end();
   if (p_.plan.loads_best_at_end && !result_->best_is_last() && !best_model_.load(booster_, run_))
@@ -107,6 +110,7 @@ void Trainer::start() {
   context_.resumed_at = state_.at.global_step;
   saved_ = context_.resumed_from;
   context_.peak_flops = peak_of_all();
+  prepare_saver();
   call(&RunCallback::on_start);
   if (numbers_.may_need_checkpoint() && !is_checkpoint_of(folder_->dir(), saved_)) save();
   begin_ = Clock::now();
@@ -153,6 +157,7 @@ std::optional<data::StepBatch> Trainer::next_batch() {
 
 void Trainer::train_step(const data::StepBatch& batch) {
   call(&RunCallback::on_step_begin);
+  report_save();
   const auto step = booster_.train_step(run_, batch);
   auto& at = state_.at;
   ++at.global_step;
@@ -176,6 +181,7 @@ void Trainer::train_step(const data::StepBatch& batch) {
              .data_wait = batch.wait_seconds,
              .flops = flops});
   call(&RunCallback::on_step_end, StepEnd{step, batch, seconds});
+  poll_save();
   act_on_numbers(/*all_are_read=*/false);
   compare_replicas();
 }
@@ -186,25 +192,27 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
   const bool on_host = divisor.is_cpu();
   numbers_.launched();
   const double known = on_host ? divisor.item<double>() : 0;
-  readback_.add({step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor,
-                 step.stop[0], step.stop[1]},
-                [this, log, on_host, known](const std::vector<double>& values) mutable {
-                  log.loss = values[0];
-                  log.grad_norm = values[1];
-                  log.skipped = values[2] != 0;
-                  state_.skipped += log.skipped ? 1 : 0;
-                  log.weight = on_host ? known : values[3];
-                  log.stop_by_signal = values[4];
-                  log.stop_by_time = values[5];
-                  state_.epoch_loss.add(log.loss, log.weight);
-                  if (log.flops) flop_rate_.add(*log.flops, log.seconds);
-                  const bool stopped = !context_.stopped_by.empty();
-                  call(&RunCallback::on_log, log);
-                  judge(log);
-                  TRIREME_REQUIRE(stopped || context_.stopped_by.empty() || world_.device().is_cpu(),
-                                  "a callback has set stopped_by in on_log(), to which GPU ranks come at different "
-                                  "steps; set it in on_step_end() or on_evaluate()");
-                });
+  readback_.add(
+      {step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor, step.stop[0],
+       step.stop[1], saver_ ? step.save[0] : at::Tensor(), saver_ ? step.save[1] : at::Tensor()},
+      [this, log, on_host, known](const std::vector<double>& values) mutable {
+        log.loss = values[0];
+        log.grad_norm = values[1];
+        log.skipped = values[2] != 0;
+        state_.skipped += log.skipped ? 1 : 0;
+        log.weight = on_host ? known : values[3];
+        log.stop_by_signal = values[4];
+        log.stop_by_time = values[5];
+        if (saver_) save_agreement_.read(values[6], values[7]);
+        state_.epoch_loss.add(log.loss, log.weight);
+        if (log.flops) flop_rate_.add(*log.flops, log.seconds);
+        const bool stopped = !context_.stopped_by.empty();
+        call(&RunCallback::on_log, log);
+        judge(log);
+        TRIREME_REQUIRE(stopped || context_.stopped_by.empty() || world_.device().is_cpu(),
+                        "a callback has set stopped_by in on_log(), to which GPU ranks come at different "
+                        "steps; set it in on_step_end() or on_evaluate()");
+      });
 }
 
 EpochEnd Trainer::epoch_end(Clock::time_point begin) const {
@@ -245,24 +253,6 @@ void Trainer::record_evaluation(const EvalResult& eval, const std::optional<Epoc
   state_.evaluations_since_best = is_best ? 0 : state_.evaluations_since_best + 1;
   call(&RunCallback::on_evaluate,
        Evaluation{.split = "validation", .result = eval, .of = state_.last, .is_best = is_best, .epoch = epoch});
-}
-
-/// Saves a checkpoint, unless this step has one. @pre finish_steps()
-void Trainer::save() {
-  const auto step = state_.at.global_step;
-  if (p_.config.run.keep_checkpoints == 0 || std::exchange(saved_step_, step) == step) return;
-  const comm::flight::PhaseScope phase(comm::flight::Phase::save);
-  try {
-    saved_ = save_state(p_, *folder_, booster_, run_, state_, best_model_);
-  } catch (const CheckpointError& error) {  // on every rank
-    if (p_.config.run.on_save_error == "stop") throw;
-    p_.log.warn("no checkpoint after step {}: {}; the run goes on (run.on_save_error)", step, error.what());
-    if (world_.rank() == 0)
-      folder_->metric({{"kind", "event"}, {"event", "save_error"}, {"step", step}, {"message", error.what()}});
-    return;
-  }
-  world_.group().barrier();
-  call(&RunCallback::on_save, saved_);
 }
 
 RunResult Trainer::end() {

@@ -16,12 +16,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/booster/booster.h"
+#include "core/checkpoint/background_saver.h"
 #include "core/train/bad_numbers.h"
 #include "core/train/callback.h"
 #include "core/train/export.h"
@@ -31,6 +33,7 @@
 #include "core/train/readback.h"
 #include "core/train/replica_check.h"
 #include "core/train/run_folder.h"
+#include "core/train/save_agreement.h"
 #include "core/train/stop.h"
 #include "core/train/summary.h"
 #include "core/train/training_arguments.h"
@@ -85,6 +88,12 @@ class Trainer {
   void validate(const std::optional<Clock::time_point>& epoch_begin);
   void record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch);
   void save();
+  void prepare_saver();
+  void hold_for_save(std::int64_t step, const std::function<void()>& part);
+  void record_save(const checkpoint::SavedCheckpoint& saved);
+  void report_save();
+  void poll_save();
+  void settle_save();
   RunResult end();
   RunResult finish_run();
 
@@ -138,7 +147,10 @@ class Trainer {
   RunContext context_;
   std::optional<RunResult> result_;
   std::int64_t local_samples_ = 0;
-  std::int64_t saved_step_ = -1;    ///< of this object's last checkpoint
+  std::optional<checkpoint::BackgroundSaver> saver_;  ///< with run.async_save, from the start on
+  SaveAgreement save_agreement_;
+  double save_held_s_ = 0;          ///< the time for which the training has waited for the last save
+  std::int64_t saved_step_ = -1;    ///< of this object's last save
   std::string saved_;               ///< the checkpoint that the run would resume from, or ""
   std::optional<Agreement> stops_;  ///< of the evaluation in progress
   std::int64_t elements_ = 0, padding_ = 0;

@@ -22,6 +22,7 @@ void Trainer::judge(const StepLog& log) {
 void Trainer::act_on_numbers(bool all_are_read) {
   const auto bad = numbers_.due(all_are_read ? 0 : Readback::lag(world_.device()));
   if (!bad) return;
+  settle_save();  // it is the newest to return to, or the one that the run goes on from when it is started again
   std::string obstacle;
   if (bad->act == BadStep::Act::rollback) {
     const auto from = newest_checkpoint(world_, folder_->dir(), p_.log);

@@ -93,6 +93,7 @@ RunConfig config_of(const TrainingArguments& a, bool evaluates) {
   c.run.resume = a.resume_from_checkpoint.empty() ? kResumeNever : a.resume_from_checkpoint;
   c.run.checkpoint_every = a.save_strategy == Strategy::steps ? a.save_steps : 0;
   c.run.compare_replicas_every = a.compare_replicas_every;
+  c.run.async_save = a.async_save;
   c.run.keep_checkpoints = a.save_strategy == Strategy::no ? 0 : a.save_total_limit;
   if (a.load_best_model_at_end) c.run.export_weights = "best";
   c.model.name = kProgram;

@@ -42,6 +42,7 @@ struct TrainingArguments {
   Strategy save_strategy = Strategy::epoch;
   std::int64_t save_steps = 500;
   std::int64_t save_total_limit = 2;  ///< number of newest checkpoints to keep
+  bool async_save = false;            ///< write them beside the training ([run] async_save)
   std::int64_t logging_steps = 0;     ///< optimizer steps between lines on the screen; 0: none within an epoch
   bool tensorboard = false;           ///< also write event files (tensorboard.h)
   /// The best weights are kept, and after the training the model has them.

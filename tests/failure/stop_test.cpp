@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <utility>
 
 #include "tests/failure/launch.h"
 #include "tests/failure/metrics.h"
@@ -42,6 +43,10 @@ TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
       {"mpirun", 2, {}, {"--ranks", "2"}},
       {"mpirun, a pipeline", 2, {}, {"--ranks", "2", "--set", "parallel.pp=2", "--set", "train.micro_batch=2"}},
       {"our launcher", 2, {"launch", "-n", "2"}, {"--set", "parallel.plugin=low_level_zero"}},
+      {"mpirun, saves in the background",
+       2,
+       {},
+       {"--ranks", "2", "--set", "run.async_save=true", "--set", "run.checkpoint_every=3"}},
   };
   const char* wanted = std::getenv("TRIREME_TEST_REPEAT");
   const int repeats = wanted == nullptr ? 1 : std::atoi(wanted);
@@ -83,6 +88,39 @@ std::vector<pid_t> ranks_of(const SmallRun& run) {
   for (const pid_t id : processes_with(run.config))
     if (content_of("/proc/" + std::to_string(id) + "/comm") == "trireme-worker\n") ranks.push_back(id);
   return ranks;
+}
+
+/// The numbers of the run's checkpoints that are complete, and that are being written.
+std::pair<int, int> count_checkpoints(const SmallRun& run) {
+  std::pair<int, int> out;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(run.dir() + "/checkpoints", none))
+    ++(entry.path().string().ends_with(".tmp") ? out.second : out.first);
+  return out;
+}
+
+// All processes are killed while a checkpoint is written in the background: the run goes on from the one before.
+TEST(Stop, AKillInABackgroundSaveCostsNoOther) {
+  const Start how{"mpirun", 2, {}, {"--ranks", "2", "--set", "run.async_save=true", "--set", "run.checkpoint_every=1"}};
+  const std::string steps = "epochs = 8\nglobal_batch = 8\nmax_norm = 1.0\n";  // 48 steps
+  const SmallRun straight(kLeaves, steps), run(kLeaves, steps);
+  ASSERT_EQ(start(straight, how).code, 0);
+  const auto killed = start(run, how, {.meanwhile = [&](pid_t) {
+                              for (int i = 0; i < 400000; ++i) {
+                                const auto [complete, unfinished] = count_checkpoints(run);
+                                if (complete > 0 && unfinished > 0) break;
+                                std::this_thread::sleep_for(std::chrono::microseconds(100));
+                              }
+                              for (const pid_t rank : ranks_of(run)) kill(rank, SIGKILL);
+                            }});
+  EXPECT_NE(killed.code, 0);
+  run.expect_all_gone();
+  RecordProperty("unfinished", count_checkpoints(run).second);
+  const auto rest = start(run, how);
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_NE(rest.out.find("resume    from "), std::string::npos) << rest.out;
+  EXPECT_EQ(count_checkpoints(run), (std::pair{2, 0}));
+  EXPECT_TRUE(weights_of(run) == weights_of(straight));
 }
 
 // A second signal ends ranks that cannot stop by themselves.

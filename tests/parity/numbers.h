@@ -218,6 +218,7 @@ struct Asked {
   double spike = 0;
   std::string on_spike = "warn";
   std::int64_t compare_every = 0, epochs = kEpochs;
+  bool async_save = false;
 };
 
 inline Ran run_as(comm::World& ranks, const Layout& layout, const Asked& asked, const std::string& dir) {
@@ -242,6 +243,7 @@ inline Ran run_as(comm::World& ranks, const Layout& layout, const Asked& asked, 
                                            .eval_strategy = train::Strategy::no,
                                            .save_strategy = train::Strategy::steps,
                                            .save_steps = asked.save_steps,
+                                           .async_save = asked.async_save,
                                            .resume_from_checkpoint = asked.resume ? "auto" : "",
                                            .on_nonfinite = asked.policy,
                                            .max_nonfinite = asked.most,

@@ -146,8 +146,10 @@ TEST_F(Numbers, RollbackTrainsWithoutTheBatch) {
       const std::int64_t save_steps = i % 2 == 0 ? 1000 : 4;
       SCOPED_TRACE(fmt::format("{} {} {}", layout.name, static_cast<int>(kind), save_steps));
       const Folder folder(world());
-      const auto ran =
-          run_as(world(), layout, {.plant = {kind}, .policy = "rollback", .save_steps = save_steps}, folder.path());
+      const auto ran = run_as(
+          world(), layout,
+          {.plant = {kind}, .policy = "rollback", .save_steps = save_steps, .async_save = kind != Plant::gradient},
+          folder.path());
       ASSERT_EQ(ran.error, "");
       EXPECT_EQ(ran.state.at.global_step, kSteps);
       EXPECT_EQ(std::set<std::int64_t>(ran.state.numbers.left_out.begin(), ran.state.numbers.left_out.end()), steps);

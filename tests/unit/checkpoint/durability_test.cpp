@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <functional>
 
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/train_state.h"
 #include "tests/unit/checkpoint/folder.h"
+#include "tests/unit/checkpoint/sync_hook.h"
 
 namespace {
 
@@ -34,6 +36,12 @@ Function next(const char* name) {
 extern "C" {
 int fsync(int file) {
   if (recorded != nullptr) recorded->push_back({"sync", path_of(file), ""});
+  if (trireme::checkpoint::sync_hook) {
+    if (const int error = trireme::checkpoint::sync_hook(path_of(file)); error != 0) {
+      errno = error;
+      return -1;
+    }
+  }
   static const auto call = next<int (*)(int)>("fsync");
   return call(file);
 }

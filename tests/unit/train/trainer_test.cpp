@@ -163,6 +163,7 @@ TEST(Trainer, ResumesWithTheSameWeights) {
       auto arguments = Program::arguments(folder.path("stopped"));
       arguments.save_strategy = Strategy::steps;
       arguments.save_steps = 2;
+      arguments.async_save = true;
       arguments.resume_from_checkpoint = "auto";
       // The schedule's length is that of the whole training, so a callback stops it.
       struct Stop : RunCallback {

@@ -1,0 +1,164 @@
+#include "core/checkpoint/checkpoint_save.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/checkpoint/checkpoint_files.h"
+#include "core/checkpoint/shard_writer.h"
+#include "core/comm/text.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+std::string file_of(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// Runs `action` and returns the message of its error, or "". Of any error: the other ranks wait for this one's
+/// message.
+template <class Action>
+std::string problem_of(const Action& action) {
+  try {
+    action();
+    return "";
+  } catch (const CheckpointError& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return fmt::format("a checkpoint cannot be written: {}", error.what());
+  }
+}
+
+/// The problem of a rank whose writing was cancelled, because another one's failed.
+constexpr const char* kCancelled = "cancelled";
+struct Cancelled : CheckpointError {
+  Cancelled() : CheckpointError(kCancelled) {}
+};
+
+}  // namespace
+
+CheckpointSave::CheckpointSave(const std::string& run_dir, CheckpointContents contents, std::int64_t keep,
+                               comm::Mesh& mesh)
+    : run_dir_(run_dir), contents_(std::move(contents)), keep_(keep), mesh_(mesh) {
+  TRIREME_CHECK(keep >= 1 && step() >= 0, "cannot save a checkpoint: keep {}, step {}", keep, step());
+  folder_ = checkpoint_folder(run_dir, step());
+  temporary_ = folder_ + kTemporary;
+  for (auto* list : {&contents_.weights, &contents_.optimizer}) *list = own_slices(*list, mesh);
+  if (contents_.average) contents_.average = own_slices(*contents_.average, mesh);
+  agree(problem_of([&] {
+    if (!is_first()) return;
+    remove_leftovers(run_dir);
+    make_folder(temporary_);
+    if (contents_.best.empty()) return;
+    // Now, because a later evaluation may replace the file while the tensors are written.
+    link_file(contents_.best, file_of(temporary_, kBest));
+    mine_.files[kBest] = contents_.best_digest;
+  }));
+}
+
+/// Every rank learns of a problem of rank 0, so that all of them can go on or stop together.
+void CheckpointSave::agree(const std::string& problem) {
+  const auto found = comm::broadcast_text(mesh_.world().group(), mesh_.world().device(), problem);
+  if (found.empty()) return;
+  remove();
+  throw CheckpointError(found);
+}
+
+void CheckpointSave::remove() const noexcept {
+  std::error_code ignored;
+  if (is_first()) fs::remove_all(temporary_, ignored);
+}
+
+void CheckpointSave::stage(HostStaging& staging) {
+  staging_ = &staging;
+  staging.clear();
+  std::int64_t bytes = HostStaging::bytes_for(contents_.weights) + HostStaging::bytes_for(contents_.optimizer);
+  if (contents_.average) bytes += HostStaging::bytes_for(*contents_.average);
+  staging.reserve(bytes, mesh_.world().device());
+  staging.copy(contents_.weights);
+  staging.copy(contents_.optimizer);
+  if (contents_.average) staging.copy(*contents_.average);
+}
+
+/// Rank 0's part of a checkpoint besides its tensors.
+void CheckpointSave::write_record() {
+  auto& files = mine_.files;
+  files[kState] = write_file(file_of(temporary_, kState), state_text(contents_.record));
+  files[kConfig] = write_file(file_of(temporary_, kConfig), contents_.record.config);
+  for (const auto& [file, text] : contents_.texts) files[file] = write_file(file_of(temporary_, file), text);
+}
+
+void CheckpointSave::write() {
+  const auto begin = Clock::now();
+  problem_ = problem_of([&] {
+    make_folder(temporary_);  // of another host, which may not have seen it yet
+    if (staging_ != nullptr) staging_->wait();
+    if (is_first()) write_record();
+    const auto check = [&] {
+      if (cancelled_) throw Cancelled();
+    };
+    const auto write_group = [&](const char* group, const std::vector<shard::Slice>& own) {
+      add_part(mine_, write_shards(temporary_, group, own, mesh_.world().rank(), contents_.most_file_bytes, check));
+      mine_.tensors[group];  // also where all of its tensors are written by others, or there are none
+    };
+    write_group(kWeights, contents_.weights);
+    write_group(kOptimizer, contents_.optimizer);
+    if (contents_.average) write_group(kAverage, *contents_.average);
+  });
+  seconds_ = seconds_since(begin);
+}
+
+void CheckpointSave::collect() {
+  const auto& world = mesh_.world();
+  const nlohmann::json part{
+      {"problem", problem_}, {"seconds", seconds_}, {"manifest", problem_.empty() ? manifest_text(mine_) : ""}};
+  parts_ = comm::gather_text(world.group(), world.device(), json_text(part));
+}
+
+void CheckpointSave::publish() {
+  if (!is_first()) return;
+  const auto begin = Clock::now();
+  seconds_ = 0;
+  problem_ = problem_of([&] {
+    Manifest manifest;
+    std::string cancelled;
+    for (const auto& text : parts_) {
+      const auto part = nlohmann::json::parse(text);
+      const std::string problem = part.at("problem");
+      if (!problem.empty() && problem != kCancelled) throw CheckpointError(problem);
+      if (!problem.empty()) cancelled = problem;
+      if (!cancelled.empty()) continue;
+      seconds_ = std::max(seconds_, part.at("seconds").get<double>());
+      add_part(manifest, read_part(part.at("manifest")));
+    }
+    if (!cancelled.empty()) throw CheckpointError("the writing of a checkpoint was cancelled");
+    try {
+      verify_files(temporary_, manifest, Verify::sizes);
+    } catch (const CheckpointError& error) {
+      throw CheckpointError(fmt::format(
+          "{}; all ranks write to the run's folder, which must be on a file system that they share", error.what()));
+    }
+    check_complete(manifest, file_of(temporary_, kManifest));
+    write_file(file_of(temporary_, kManifest), manifest_text(manifest));
+    publish_folder(temporary_, folder_);
+    for (const auto& [name, digest] : manifest.files) bytes_ += digest.bytes;
+    remove_older(run_dir_, folder_, keep_);
+  });
+  seconds_ += seconds_since(begin);
+}
+
+SavedCheckpoint CheckpointSave::finish() {
+  agree(problem_);
+  return {.folder = folder_, .step = step(), .bytes = bytes_, .write_s = seconds_};
+}
+
+}  // namespace trireme::checkpoint

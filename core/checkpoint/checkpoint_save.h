@@ -1,0 +1,79 @@
+// CheckpointSave: the making of one checkpoint, in parts, so that the slow ones can run on a thread beside the
+// training:
+//
+//   CheckpointSave save(run_dir, contents, keep, mesh);  // collective: makes the folder step-N.tmp
+//   save.write();                                        // local: this rank's files, and on rank 0 state.json and so
+//   on save.collect();                                      // collective, small: what each rank has written, to rank 0
+//   save.publish();                                      // local, rank 0: manifest, name, removal of older checkpoints
+//   save.finish();                                       // collective, small: every rank learns how it ended
+//
+// write() and publish() communicate with no rank and throw nothing: what fails is kept, and finish() throws it on every
+// rank. All parts must be called, in this order, and one at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/host_staging.h"
+#include "core/checkpoint/train_state.h"
+
+namespace trireme::checkpoint {
+
+struct SavedCheckpoint {
+  std::string folder;
+  std::int64_t step = 0;
+  std::uint64_t bytes = 0;  ///< of all files but the manifest; only on rank 0
+  double write_s = 0;       ///< the longest time of a rank's write(), and that of publish(); only on rank 0
+};
+
+class CheckpointSave {
+ public:
+  /// Removes what earlier saves have left, and makes the folder. @throws CheckpointError on every rank
+  CheckpointSave(const std::string& run_dir, CheckpointContents contents, std::int64_t keep, comm::Mesh& mesh);
+
+  /// From here on write() reads copies of the tensors. `staging` must outlive this object.
+  void stage(HostStaging& staging);
+  void write();
+  void collect();
+  void publish();
+  /// @throws CheckpointError on every rank, with the same message; nothing of the new checkpoint is left then
+  SavedCheckpoint finish();
+
+  /// All of them, one after the other. Collective. @throws as finish()
+  SavedCheckpoint run() {
+    write();
+    collect();
+    publish();
+    return finish();
+  }
+
+  /// Ends write() early; finish() then throws the problem of another rank.
+  void cancel() { cancelled_ = true; }
+  /// Whether write() or publish() has failed on this rank. Call it on the thread that ran them.
+  [[nodiscard]] bool has_failed() const { return !problem_.empty(); }
+  /// Removes the folder of a save that is not finished; only on rank 0.
+  void remove() const noexcept;
+  [[nodiscard]] std::int64_t step() const { return contents_.record.progress.global_step; }
+
+ private:
+  void write_record();
+  void agree(const std::string& problem);
+  [[nodiscard]] bool is_first() const { return mesh_.world().rank() == 0; }
+
+  std::string run_dir_;
+  CheckpointContents contents_;  ///< its lists are this rank's own slices
+  std::int64_t keep_;
+  comm::Mesh& mesh_;
+  std::string folder_, temporary_;
+  HostStaging* staging_ = nullptr;
+  std::atomic<bool> cancelled_ = false;
+  Manifest mine_;
+  std::string problem_;             ///< of this rank, or "" so far
+  std::vector<std::string> parts_;  ///< of all ranks, on rank 0
+  double seconds_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace trireme::checkpoint

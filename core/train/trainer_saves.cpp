@@ -1,0 +1,99 @@
+// How a Trainer saves checkpoints: at once, or with run.async_save beside the steps that follow (background_saver.h).
+#include <ATen/ops/full.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/booster/run_state.h"
+#include "core/comm/flight/recorder.h"
+#include "core/train/trainer.h"
+
+namespace trireme::train {
+
+/// Allocates the host memory for background saves. Collective.
+void Trainer::prepare_saver() {
+  const auto& run = p_.config.run;
+  if (!run.async_save || run.keep_checkpoints == 0 || is_over()) return;
+  saver_.emplace(booster_.mesh());
+  saver_->reserve(contents_of(run_));
+  auto bytes = at::full({}, saver_->capacity(), at::TensorOptions(at::kLong).device(world_.device()));
+  world_.group().all_reduce(bytes, comm::ReduceOp::max);
+  context_.staging_bytes = bytes.item<std::int64_t>();
+}
+
+/// Saves a checkpoint, unless this step has one. @pre finish_steps()
+void Trainer::save() {
+  const auto step = state_.at.global_step;
+  const auto keep = p_.config.run.keep_checkpoints;
+  if (keep == 0 || std::exchange(saved_step_, step) == step) return;
+  settle_save();
+  std::optional<checkpoint::SavedCheckpoint> saved;
+  hold_for_save(step, [&] {
+    save_held_s_ = 0;
+    auto contents = checkpoint_of(p_, *folder_, run_, state_, best_model_);
+    if (saver_ && !is_over())
+      saver_->begin(folder_->dir(), std::move(contents), keep);
+    else  // the end of the training has to wait for it anyway
+      saved = checkpoint::CheckpointSave(folder_->dir(), std::move(contents), keep, booster_.mesh()).run();
+  });
+  save_agreement_.begin();
+  if (saved) record_save(*saved);
+}
+
+/// Does a part of a save for which the training waits. Its error ends the run or is reported, by run.on_save_error.
+void Trainer::hold_for_save(std::int64_t step, const std::function<void()>& part) {
+  const comm::flight::PhaseScope phase(comm::flight::Phase::save);
+  const auto begin = Clock::now();
+  try {
+    part();
+  } catch (const CheckpointError& error) {  // on every rank
+    if (p_.config.run.on_save_error == "stop") throw;
+    p_.log.warn("no checkpoint after step {}: {}; the run goes on (run.on_save_error)", step, error.what());
+    if (world_.rank() == 0)
+      folder_->metric({{"kind", "event"}, {"event", "save_error"}, {"step", step}, {"message", error.what()}});
+  }
+  save_held_s_ += std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// A checkpoint is complete.
+void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
+  saved_ = saved.folder;
+  if (world_.rank() == 0)
+    folder_->metric({{"kind", "event"},
+                     {"event", "save"},
+                     {"step", saved.step},
+                     {"held_s", save_held_s_},
+                     {"write_s", saved.write_s},
+                     {"bytes", saved.bytes}});
+  call(&RunCallback::on_save, saved_);
+}
+
+/// Before a step: what this rank tells the others with its loss.
+void Trainer::report_save() {
+  if (saver_ && !saver_->is_idle())
+    booster_.report_save({.is_busy = saver_->is_busy(), .has_failed = saver_->has_failed()});
+}
+
+/// After a step: goes on with the checkpoint in flight, once all ranks have ended a part of it.
+void Trainer::poll_save() {
+  if (!saver_) return;
+  const auto end = save_agreement_.launched(Readback::lag(world_.device()));
+  if (saver_->is_idle() || end == SaveAgreement::End::none) return;
+  const auto begin = Clock::now();
+  std::optional<checkpoint::SavedCheckpoint> saved;
+  hold_for_save(saver_->step(), [&] { saved = saver_->advance(end == SaveAgreement::End::failed); });
+  save_agreement_.begin();  // of the next part
+  if (saved) record_save(*saved);
+  last_step_ += Clock::now() - begin;  // it belongs to no step
+}
+
+/// Waits for the checkpoint in flight, if there is one. Collective.
+void Trainer::settle_save() {
+  if (!saver_ || saver_->is_idle()) return;
+  std::optional<checkpoint::SavedCheckpoint> saved;
+  hold_for_save(saver_->step(), [&] { saved = saver_->wait(); });
+  if (saved) record_save(*saved);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,119 @@
+// A checkpoint that is saved in the background and that one rank cannot write: every rank learns it after the same
+// step.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/comm/text.h"
+#include "core/train/run.h"
+#include "core/train/run_folder.h"
+#include "tests/mpi/world.h"
+#include "trireme.h"
+
+namespace trireme::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kText = R"([run]
+async_save = true
+checkpoint_every = 2
+keep_checkpoints = 99
+[model]
+hidden_size = 16
+num_layers = 1
+num_heads = 2
+intermediate_size = 32
+patch_size = 8
+[data]
+name = "leaves"
+images = 60
+image_size = 16
+[train]
+global_batch = 4
+epochs = 1
+)";
+
+/// On the last rank no file may be larger than 1 KB, from the first complete checkpoint, of step 2, to the end of
+/// step 7. The save of step 4 fails, and that of step 6 unless the machine is slow.
+struct LimitLastRank : train::RunCallback {
+  std::vector<std::string> saved;
+  std::int64_t steps = 0;
+  rlimit before{};
+  LimitLastRank() {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+  }
+  ~LimitLastRank() override { setrlimit(RLIMIT_FSIZE, &before); }
+  LimitLastRank(const LimitLastRank&) = delete;
+  LimitLastRank& operator=(const LimitLastRank&) = delete;
+  void on_step_end(train::RunContext& run, const train::StepEnd& /*step*/) override {
+    steps = run.state.at.global_step;
+    if (steps == 7) setrlimit(RLIMIT_FSIZE, &before);
+  }
+  void on_save(train::RunContext& run, const std::string& folder) override {
+    saved.push_back(fs::path(folder).filename());
+    auto limit = before;
+    limit.rlim_cur = 1 << 10;
+    if (saved.size() == 1 && run.world.rank() == run.world.size() - 1) setrlimit(RLIMIT_FSIZE, &limit);
+  }
+};
+
+std::vector<std::string> on_all_ranks(const std::string& text) {
+  return comm::all_gather_text(world().group(), world().device(), text);
+}
+
+std::vector<std::string> checkpoints_in(const std::string& dir) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(dir + "/checkpoints")) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(TrainerSaves, AFailureOnOneRankIsEveryRanks) {
+  if (world().size() == 1) GTEST_SKIP() << "needs several ranks";
+  for (const std::string policy : {"continue", "stop"}) {
+    const auto name = "trireme-saves-" + std::to_string(getpid());
+    const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
+    auto table = config::parse_text(kText, "a.toml");
+    for (const auto& set : {"run.dir=" + dir, "run.on_save_error=" + policy,
+                            std::string("run.device=") + (world().device().is_cpu() ? "cpu" : "cuda")})
+      config::apply_override(table, set);
+    auto prepared = train::prepare(train::from_table(std::move(table), builtin_kinds()), world().info(), "", Log(1));
+    auto folder = train::open_run(prepared);
+    const auto limit = std::make_shared<LimitLastRank>();
+    std::string error;
+    try {
+      train::run_training(std::move(prepared), world(), std::move(folder), {.callbacks = {limit}});
+    } catch (const CheckpointError& caught) {
+      error = caught.what();
+    }
+    for (const auto& other : on_all_ranks(error)) EXPECT_EQ(other, error);
+    for (const auto& other : on_all_ranks(std::to_string(limit->steps))) EXPECT_EQ(other, std::to_string(limit->steps));
+    const auto last = fmt::format("weights-{:05d}-00.safetensors", world().size() - 1);
+    if (policy == "stop") {
+      EXPECT_NE(error.find("step-00000004.tmp/" + last), std::string::npos) << error;
+      EXPECT_EQ(limit->saved, (std::vector<std::string>{"step-00000002"}));
+    } else {
+      EXPECT_EQ(error, "");
+      EXPECT_EQ(limit->saved.front(), "step-00000002");
+      EXPECT_EQ(std::count(limit->saved.begin(), limit->saved.end(), "step-00000004"), 0);
+      EXPECT_EQ(std::count(limit->saved.begin(), limit->saved.end(), "step-00000008"), 1);
+      EXPECT_EQ(limit->saved.back(), "step-00000011");
+    }
+    EXPECT_EQ(checkpoints_in(dir), limit->saved) << policy;
+    world().group().barrier();
+    if (world().rank() == 0) fs::remove_all(dir);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests
