@@ -219,10 +219,15 @@ void publish_folder(const std::string& from, const std::string& to) {
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
       if (errno != EINVAL && errno != ENOSYS) refuse(errno);
       // The file system cannot exchange folders: rename the old folder first.
-      const auto aside = to + ".old.tmp";
+      const auto aside = to + kReplaced;
       std::error_code ignored;
       std::filesystem::remove_all(aside, ignored);
-      if (::rename(to.c_str(), aside.c_str()) != 0 || ::rename(from.c_str(), to.c_str()) != 0) refuse(errno);
+      if (::rename(to.c_str(), aside.c_str()) != 0) refuse(errno);
+      if (::rename(from.c_str(), to.c_str()) != 0) {
+        const int error = errno;
+        ::rename(aside.c_str(), to.c_str());
+        refuse(error);
+      }
       std::filesystem::remove_all(aside, ignored);
     }
     std::error_code ignored;

@@ -56,7 +56,9 @@ bool lies_in(const std::string& path, const std::string& folder);
 /// Creates a folder and its parents.
 void make_folder(const std::string& path);
 /// Renames a finished folder `from` to `to` and syncs the parent. An existing folder is exchanged for the new one
-/// atomically and then removed.
+/// atomically and then removed. Where the file system cannot exchange two names, the existing one is first renamed to
+/// TO.old.tmp: after a crash in that moment, restore_replaced() (checkpoint_folders.h) gives its name back.
 void publish_folder(const std::string& from, const std::string& to);
+inline constexpr const char* kReplaced = ".old.tmp";
 
 }  // namespace trireme::checkpoint
