@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <regex>
 #include <utility>
 #include <vector>
 
@@ -171,6 +172,17 @@ FileDigest digest_file(const std::string& path) {
     digest.bytes += size;
   });
   return digest;
+}
+
+void remove_temporary_files(const std::string& folder) {
+  namespace fs = std::filesystem;
+  static const std::regex temporary(R"(.+\.[0-9]+\.tmp)");  // as temporary_name()
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (std::regex_match(entry.path().filename().string(), temporary) && entry.is_regular_file(ignored))
+      found.push_back(entry.path());
+  for (const auto& path : found) fs::remove(path, ignored);
 }
 
 static void copy_file(const std::string& from, const std::string& to) {

@@ -88,7 +88,11 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, ResumePoin
   while (dir_.size() > 1 && dir_.back() == '/') dir_.pop_back();
   const bool earlier = holds_a_run(dir_);
   lock();
-  if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) return;
+  if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) {
+    for (const char* name : {"", kExportedModel, kBestModel, kMergedModel})
+      checkpoint::remove_temporary_files((fs::path(dir_) / name).string());
+    return;
+  }
   if (earlier) {
     move_earlier_run();
     lock();
