@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/output_folder.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -19,6 +23,18 @@ std::vector<std::string> entries(const std::string& run_dir) {
   std::vector<std::string> out;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(root_of(run_dir), ignored)) out.push_back(entry.path().string());
+  return out;
+}
+
+/// What a crash in publish_folder() has left: the present paths, and those to which they belong.
+std::vector<std::pair<std::string, std::string>> nameless(const std::string& run_dir) {
+  std::vector<std::pair<std::string, std::string>> out;
+  std::error_code none;
+  for (const auto& folder : entries(run_dir)) {
+    if (!folder.ends_with(kReplaced)) continue;
+    auto name = folder.substr(0, folder.size() - std::string_view(kReplaced).size());
+    if (step_of_folder(name) >= 0 && !fs::exists(name, none)) out.emplace_back(folder, std::move(name));
+  }
   return out;
 }
 
@@ -54,7 +70,23 @@ std::vector<std::string> all_checkpoints(const std::string& run_dir) {
   return folders;
 }
 
+void restore_replaced(const std::string& run_dir) {
+  std::error_code ignored;
+  for (const auto& [aside, name] : nameless(run_dir)) fs::rename(aside, name, ignored);
+}
+
+void restore_replaced_unless_owned(const std::string& run_dir) {
+  if (nameless(run_dir).empty()) return;
+  try {
+    const OutputFolder owned(run_dir);
+    restore_replaced(run_dir);
+  } catch (const Error&) {
+    // Another process is replacing one right now, or the folder is read-only.
+  }
+}
+
 void remove_leftovers(const std::string& run_dir) {
+  restore_replaced(run_dir);
   std::error_code ignored;
   for (const auto& folder : entries(run_dir))
     if (fs::path(folder).filename().string().starts_with("step-") && folder.ends_with(kTemporary))

@@ -19,7 +19,12 @@ std::vector<std::string> all_checkpoints(const std::string& run_dir);
 /// The step in the name of a complete checkpoint's folder, or -1.
 std::int64_t step_of_folder(const std::string& folder);
 
-/// Removes what crashed or killed runs have left of unfinished checkpoints.
+/// Gives the checkpoints their names back that a crash in publish_folder() has left as NAME.old.tmp without a NAME. The
+/// caller owns the run's folder (output_folder.h): no other process saves in it.
+void restore_replaced(const std::string& run_dir);
+/// The same for a caller that does not own the folder: nothing happens while another process does.
+void restore_replaced_unless_owned(const std::string& run_dir);
+/// Removes what crashed or killed runs have left of unfinished checkpoints; calls restore_replaced() first.
 void remove_leftovers(const std::string& run_dir);
 /// Removes all but the `keep` newest checkpoints, never `newest`. Folders that cannot be removed now are retried at the
 /// next save; this must not stop the training.

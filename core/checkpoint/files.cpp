@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <regex>
 #include <utility>
 #include <vector>
 
@@ -173,6 +174,17 @@ FileDigest digest_file(const std::string& path) {
   return digest;
 }
 
+void remove_temporary_files(const std::string& folder) {
+  namespace fs = std::filesystem;
+  static const std::regex temporary(R"(.+\.[0-9]+\.tmp)");  // as temporary_name()
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (std::regex_match(entry.path().filename().string(), temporary) && entry.is_regular_file(ignored))
+      found.push_back(entry.path());
+  for (const auto& path : found) fs::remove(path, ignored);
+}
+
 static void copy_file(const std::string& from, const std::string& to) {
   FileWriter out(to);
   for_each_chunk(from, [&](const char* data, std::size_t size) { out.write(data, size); });
@@ -219,10 +231,15 @@ void publish_folder(const std::string& from, const std::string& to) {
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
       if (errno != EINVAL && errno != ENOSYS) refuse(errno);
       // The file system cannot exchange folders: rename the old folder first.
-      const auto aside = to + ".old.tmp";
+      const auto aside = to + kReplaced;
       std::error_code ignored;
       std::filesystem::remove_all(aside, ignored);
-      if (::rename(to.c_str(), aside.c_str()) != 0 || ::rename(from.c_str(), to.c_str()) != 0) refuse(errno);
+      if (::rename(to.c_str(), aside.c_str()) != 0) refuse(errno);
+      if (::rename(from.c_str(), to.c_str()) != 0) {
+        const int error = errno;
+        ::rename(aside.c_str(), to.c_str());
+        refuse(error);
+      }
       std::filesystem::remove_all(aside, ignored);
     }
     std::error_code ignored;

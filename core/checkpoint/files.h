@@ -47,6 +47,9 @@ std::string read_file(const std::string& path);
 /// Size and checksum of an existing file.
 FileDigest digest_file(const std::string& path);
 
+/// Removes the temporary files that processes which died have left in the folder. No other process may write there now.
+void remove_temporary_files(const std::string& folder);
+
 /// Atomically makes `to` a hard link to the file `from`, replacing an existing file; a copy if the file system has no
 /// links. Neither file is modified in place afterwards, because FileWriter replaces files.
 void link_file(const std::string& from, const std::string& to);
@@ -56,7 +59,9 @@ bool lies_in(const std::string& path, const std::string& folder);
 /// Creates a folder and its parents.
 void make_folder(const std::string& path);
 /// Renames a finished folder `from` to `to` and syncs the parent. An existing folder is exchanged for the new one
-/// atomically and then removed.
+/// atomically and then removed. Where the file system cannot exchange two names, the existing one is first renamed to
+/// TO.old.tmp: after a crash in that moment, restore_replaced() (checkpoint_folders.h) gives its name back.
 void publish_folder(const std::string& from, const std::string& to);
+inline constexpr const char* kReplaced = ".old.tmp";
 
 }  // namespace trireme::checkpoint

@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -44,18 +45,20 @@ class Reader {
   Reader(const std::string& path, const json& from) : path_(path), from_(from) {}
 
   Manifest read() const {
-    Manifest out{.format = from_.at("format"), .files = {}, .tensors = {}};
-    if (out.format < 1 || out.format > kManifestFormat)
-      throw problem("format {}, but this version reads formats 1 to {}; read it with the version that wrote it",
-                    out.format, kManifestFormat);
+    const auto format = integer(from_.at("format"), "the format");
+    if (format < 1 || format > kManifestFormat)
+      throw problem("format {}, but this version reads formats 1 to {}; read it with the version that wrote it", format,
+                    kManifestFormat);
+    Manifest out{.format = static_cast<int>(format), .files = {}, .tensors = {}};
     for (const auto& [name, entry] : from_.at("files").items()) {
       if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos || name.find('\0') != name.npos)
         throw problem("\"{}\" is not the name of a file beside the manifest", name);
       const auto crc = entry.at("crc32").get<std::string>();
       if (crc.size() != 8 || crc.find_first_not_of("0123456789abcdef") != crc.npos)
         throw problem("\"{}\" has the CRC-32 \"{}\", which is not eight hexadecimal digits", name, crc);
-      out.files[name] = {entry.at("bytes").get<std::uint64_t>(),
-                         static_cast<std::uint32_t>(std::stoul(crc, nullptr, 16))};
+      const auto bytes = integer(entry.at("bytes"), "a number of bytes");
+      if (bytes < 0) throw problem("\"{}\" has {} bytes", name, bytes);
+      out.files[name] = {static_cast<std::uint64_t>(bytes), static_cast<std::uint32_t>(std::stoul(crc, nullptr, 16))};
     }
     if (out.format == 1) return out;
     for (const auto& [group, tensors] : from_.at("tensors").items()) {
@@ -71,6 +74,22 @@ class Reader {
     return CheckpointError(fmt::format("{}: {}", path_, fmt::format(text, std::forward<Args>(args)...)));
   }
 
+  /// The library would convert any number, also one that the type cannot hold.
+  std::int64_t integer(const json& from, const char* what) const {
+    const bool fits =
+        from.is_number_unsigned() ? from.get<std::uint64_t>() <= std::uint64_t{INT64_MAX} : from.is_number_integer();
+    if (!fits)
+      throw problem("not a manifest: {} is {}", what,
+                    from.is_number() ? "not an integer below 2^63" : fmt::format("a JSON {}", from.type_name()));
+    return from.get<std::int64_t>();
+  }
+
+  std::vector<std::int64_t> read_shape(const json& from) const {
+    std::vector<std::int64_t> out;
+    for (const auto& size : from) out.push_back(integer(size, "a dim of a shape"));
+    return out;
+  }
+
   /// The product, unless it or a factor is beyond what a file can hold.
   std::int64_t elements(const std::vector<std::int64_t>& shape, const std::string& name) const {
     std::int64_t count = 1;
@@ -81,7 +100,7 @@ class Reader {
   }
 
   shard::Range read_range(const json& from, std::int64_t end, const std::string& name) const {
-    const shard::Range range{from.at(0), from.at(1)};
+    const shard::Range range{integer(from.at(0), "a range's begin"), integer(from.at(1), "a range's end")};
     if (range.begin < 0 || range.begin > range.end || range.end > end)
       throw problem("tensor \"{}\": the range [{}, {}) is not within [0, {})", name, range.begin, range.end, end);
     return range;
@@ -90,7 +109,7 @@ class Reader {
   ShardedTensor read_tensor(const Manifest& manifest, const std::string& name, const json& from) const {
     const auto dtype = safetensors_dtype(from.at("dtype").get<std::string>());
     if (!dtype) throw problem("tensor \"{}\" has an unknown dtype {}", name, json_text(from.at("dtype")));
-    ShardedTensor out{from.at("shape"), *dtype, from.value("stored_transposed", false), {}};
+    ShardedTensor out{read_shape(from.at("shape")), *dtype, from.value("stored_transposed", false), {}};
     if (out.stored_transposed && out.shape.size() != 2)
       throw problem("tensor \"{}\" is stored transposed, but has {} dims", name, out.shape.size());
     elements(out.shape, name);
@@ -105,7 +124,7 @@ class Reader {
       throw problem("tensor \"{}\" is in \"{}\", which is not among the files", name, out.file);
     auto& placement = out.placement;
     if (from.contains("ranges")) {
-      placement.dim = from.at("dim");
+      placement.dim = integer(from.at("dim"), "a slice's dim");
       if (placement.dim < 0 || placement.dim >= static_cast<std::int64_t>(tensor.shape.size()))
         throw problem("tensor \"{}\" has no dim {}", name, placement.dim);
       std::int64_t sum = 0;
@@ -170,7 +189,23 @@ void add_part(Manifest& manifest, const Manifest& part) {
   }
 }
 
+/// A reader reserves memory for a tensor before it opens the files.
+static void check_room(const Manifest& manifest, const std::string& path) {
+  std::map<std::string, std::uint64_t> needed;
+  for (const auto& [group, tensors] : manifest.tensors)
+    for (const auto& [name, tensor] : tensors)
+      for (const auto& slice : tensor.slices) {
+        auto& bytes = needed[slice.file];
+        const auto more = static_cast<std::uint64_t>(slice.placement.local_numel()) * c10::elementSize(tensor.dtype);
+        if (__builtin_add_overflow(bytes, more, &bytes) || bytes > manifest.files.at(slice.file).bytes)
+          throw CheckpointError(
+              fmt::format("{}: the slices in \"{}\" need more than its {} bytes; one is of the tensor \"{}\"", path,
+                          slice.file, manifest.files.at(slice.file).bytes, name));
+      }
+}
+
 void check_complete(const Manifest& manifest, const std::string& path) {
+  check_room(manifest, path);
   for (const auto& [group, tensors] : manifest.tensors)
     for (const auto& [name, tensor] : tensors) {
       const auto full = shard::Placement::whole(name, tensor.shape).full_numel();

@@ -53,11 +53,13 @@ std::string manifest_text(const Manifest& manifest);
 Manifest read_part(const std::string& text);
 /// Adds the files and slices of a part. @throws LogicError when the two have different tensors of one name.
 void add_part(Manifest& manifest, const Manifest& part);
-/// @throws CheckpointError that begins with `path`, unless the slices of every tensor have all of its elements
+/// @throws CheckpointError that begins with `path`, unless the slices of every tensor have all of its elements, and the
+/// listed files have room for the slices
 void check_complete(const Manifest& manifest, const std::string& path);
 
 /// Reads and checks the manifest of a folder, which is not trusted: names of files are plain names, slices lie within
-/// their tensors and have as many elements together. @throws CheckpointError that names the file and the problem
+/// their tensors, have as many elements together and fit in their files. @throws CheckpointError that names the file
+/// and the problem
 Manifest read_manifest(const std::string& folder);
 
 /// How a checkpoint is verified against its manifest when it is opened.

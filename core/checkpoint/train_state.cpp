@@ -100,6 +100,7 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
 }
 
 std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how) {
+  restore_replaced_unless_owned(run_dir);
   std::vector<std::string> damaged, why;
   std::string found;
   for (const auto& folder : complete_checkpoints(run_dir)) {

@@ -90,7 +90,11 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const std:
   lock();
   const bool earlier = holds_a_run(dir_);
   resume_point_ = find_point();
-  if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) return;
+  if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) {
+    for (const char* name : {"", kExportedModel, kBestModel, kMergedModel})
+      checkpoint::remove_temporary_files((fs::path(dir_) / name).string());
+    return;
+  }
   if (earlier) {
     move_earlier_run();
     lock();

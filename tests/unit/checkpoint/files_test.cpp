@@ -48,6 +48,17 @@ TEST(Files, WrittenReplacedAndRead) {
   expect_error([&] { make_folder(path + "/below"); }, {"a.json/below", path + " is a file"});
 }
 
+TEST(Files, TemporaryFilesOfTheDeadAreRemoved) {
+  const TestFolder folder;
+  put_bytes(folder / "a.json.host.4711.tmp", "half of it");
+  put_bytes(folder / "notes.tmp", "a user's");
+  std::filesystem::create_directory(folder / "step-1.2.tmp");
+  put_bytes(folder / "a.json", "whole");
+  remove_temporary_files(folder.path());
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a.json", "notes.tmp", "step-1.2.tmp"}));
+  remove_temporary_files(folder / "none");
+}
+
 TEST(Files, AnOutputFolderHasOneOwner) {
   const TestFolder folder;
   const auto path = folder / "deep/out";

@@ -113,7 +113,7 @@ TEST(ShardedTensors, WhatIsMissingIsNamed) {
 
 TEST(Manifest, IsNotTrusted) {
   const std::string good =
-      R"({"format": 2, "files": {"w": {"bytes": 4, "crc32": "01ab23cd"}}, "tensors": {"weights": {"t": )"
+      R"({"format": 2, "files": {"w": {"bytes": 400, "crc32": "01ab23cd"}}, "tensors": {"weights": {"t": )"
       R"({"dtype": "F32", "shape": [4, 2], "slices": [{"file": "w", "dim": 0, "ranges": [[0, 4]]}]}}}})";
   const TestFolder folder;
   put_bytes(folder / kManifest, good);
@@ -128,7 +128,13 @@ TEST(Manifest, IsNotTrusted) {
       {"{\"w\": {\"bytes\"", "{\"/etc/passwd\": {\"bytes\"", "is not the name of a file"},
       {"01ab23cd", "01ab23c", "is not eight hexadecimal digits"},
       {"01ab23cd", "0xab23cd", "is not eight hexadecimal digits"},
-      {"\"bytes\": 4", "\"size\": 4", "key 'bytes' not found"},
+      {"\"bytes\": 400", "\"size\": 400", "key 'bytes' not found"},
+      {"\"bytes\": 400", "\"bytes\": 31", "the slices in \"w\" need more than its 31 bytes"},
+      {"\"bytes\": 400", "\"bytes\": -1", "\"w\" has -1 bytes"},
+      {"\"bytes\": 400", "\"bytes\": 9223372036854775808", "a number of bytes is not an integer below 2^63"},
+      {"\"format\": 2", "\"format\": 1e300", "the format is not an integer"},
+      {"[4, 2]", "[4, 2.5]", "a dim of a shape is not an integer"},
+      {"[4, 2]", "[4, [2]]", "a dim of a shape is a JSON array"},
       {"F32", "F33", "unknown dtype"},
       {"[4, 2]", "[4, -2]", "tensor \"t\" has an impossible shape"},
       {"[4, 2]", "[4294967296, 4294967296]", "tensor \"t\" has an impossible shape"},

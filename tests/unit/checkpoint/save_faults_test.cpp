@@ -1,0 +1,195 @@
+// Every file operation of a save fails once, in each way: with an error, with errors from then on, or the process dies
+// at it. Afterwards the earlier or the new checkpoint is there, whole; nothing of a name that counts is damaged; and
+// the next save leaves nothing temporary.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <optional>
+
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/train_state.h"
+#include "tests/failure/file_faults.h"
+#include "tests/unit/checkpoint/folder.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using tests::FileFaults;
+using Names = std::vector<std::string>;
+
+/// The state of a run at a step: each value depends on it.
+struct State {
+  std::vector<nn::Parameter> parameters;
+  explicit State(std::int64_t step) {
+    for (const char* name : {"layer.weight", "layer.bias"})
+      parameters.push_back({name, at::full({3, 5}, static_cast<double>(step)), shard::Placement::whole(name, {3, 5})});
+  }
+  [[nodiscard]] CheckpointContents contents(const std::string& run, std::int64_t step) const {
+    CheckpointContents out;
+    out.record.progress = {0, step, step, step * 8};
+    out.record.config = "[run]\n";
+    out.weights = out.optimizer = weights_of(parameters);
+    out.average = out.weights;
+    out.texts = {{"config.json", "{}\n"}};
+    out.best = run + "/best.safetensors";
+    out.best_digest = digest_file(out.best);
+    return out;
+  }
+};
+
+std::string save(const std::string& run, std::int64_t step, std::int64_t keep) {
+  return save_checkpoint(run, State(step).contents(run, step), keep, alone());
+}
+
+/// Expects that the checkpoint has its step's values.
+void expect_values(const std::string& folder) {
+  const auto step = step_of_folder(folder);
+  const Checkpoint stored(folder);
+  EXPECT_EQ(stored.record().progress.global_step, step) << folder;
+  EXPECT_EQ(bytes_of(stored.best()), "the best") << folder;
+  const State expected(step);
+  for (const auto* file : {&stored.weights(), &stored.optimizer(), stored.average()})
+    for (const auto& p : expected.parameters)
+      EXPECT_TRUE(at::equal(file->read(p.name, p.placement), p.value)) << folder << " " << p.name;
+}
+
+/// A run with checkpoints, in which one more is saved.
+struct Scenario {
+  const char* what;
+  std::vector<std::int64_t> earlier;
+  std::int64_t step, keep;
+  bool no_exchange = false;
+
+  void prepare(const std::string& run) const {
+    put_bytes(run + "/best.safetensors", "the best");
+    for (const auto at : earlier) save(run, at, 10);
+    if (!earlier.empty()) fs::create_directories(checkpoint_folder(run, earlier.back() + 1) + kTemporary);  // a crash's
+  }
+  /// Saves with the faults, and says with which error, if any.
+  [[nodiscard]] std::optional<std::string> save_with(const std::string& run, FileFaults& faults) const {
+    faults.folder = run;
+    faults.no_exchange = no_exchange;
+    std::optional<std::string> problem;
+    tests::file_faults = &faults;
+    try {
+      save(run, step, keep);
+    } catch (const CheckpointError& error) {
+      problem = error.what();
+    }
+    tests::file_faults = nullptr;
+    return problem;
+  }
+  /// Whatever has happened in the save: a start finds a good checkpoint, and the run goes on from it.
+  void expect_good(const std::string& run, bool is_saved) const {
+    const auto newest = latest_checkpoint(run, Log());
+    for (const auto& folder : complete_checkpoints(run)) expect_values(folder);
+    const auto found = newest.empty() ? -1 : step_of_folder(newest);
+    const auto before = earlier.empty() ? -1 : earlier.back();
+    EXPECT_TRUE(found == step || (found == before && !is_saved)) << "found step " << found;
+    save(run, 90, 1);
+    EXPECT_EQ(names_in(run + "/checkpoints"), Names{"step-00000090"});
+  }
+};
+
+class SaveFaults : public ::testing::Test {
+ protected:
+  /// Thousands of small files are made: in memory, where the machine has such a folder.
+  static void SetUpTestSuite() {
+    if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
+  }
+};
+
+const std::vector<Scenario>& scenarios() {
+  static const std::vector<Scenario> all{
+      {"the first", {}, 3, 2},
+      {"a later one", {1, 2}, 3, 2},
+      {"the only one that is kept", {2}, 3, 1},
+      {"of the same step", {1, 3}, 3, 1},
+      {"of the same step, without an exchange of names", {3}, 3, 1, true},
+  };
+  return all;
+}
+
+Names operations_of(const Scenario& scenario) {
+  const TestFolder run;
+  scenario.prepare(run.path());
+  FileFaults faults;
+  faults.list = true;
+  EXPECT_FALSE(scenario.save_with(run.path(), faults).has_value());
+  for (auto& operation : faults.operations) operation.erase(operation.find(run.path()), run.path().size());
+  return faults.operations;
+}
+
+/// Runs `body` with a fresh copy of the scenario's run for each operation.
+void for_each_operation(const std::function<void(const Scenario&, const std::string& run, std::int64_t at)>& body) {
+  std::int64_t count = 0;
+  for (const auto& scenario : scenarios()) {
+    const TestFolder prepared;
+    scenario.prepare(prepared.path());
+    const auto operations = operations_of(scenario);
+    ASSERT_GE(operations.size(), 50U) << scenario.what;
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      SCOPED_TRACE(std::string(scenario.what) + ", at " + operations[i]);
+      const TestFolder run;
+      fs::copy(prepared.path(), run.path(), fs::copy_options::recursive);
+      body(scenario, run.path(), static_cast<std::int64_t>(i) + 1);
+      ++count;
+    }
+  }
+  ::testing::Test::RecordProperty("operations", static_cast<int>(count));
+}
+
+TEST_F(SaveFaults, TheProcessDiesAtEachOperation) {
+  for_each_operation([](const Scenario& scenario, const std::string& run, std::int64_t at) {
+    const auto child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      FileFaults faults;
+      faults.at = at;
+      (void)scenario.save_with(run, faults);
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    scenario.expect_good(run, false);
+  });
+}
+
+TEST_F(SaveFaults, EachOperationFailsOnceOrFromThenOn) {
+  std::size_t refused = 0, all = 0;
+  for (const bool lasting : {false, true})
+    for_each_operation([&](const Scenario& scenario, const std::string& run, std::int64_t at) {
+      FileFaults faults;
+      faults.at = at;
+      faults.error = std::vector{ENOSPC, EIO, EROFS, EDQUOT}[static_cast<std::size_t>(at) % 4];
+      faults.lasting = lasting;
+      faults.list = true;
+      const auto problem = scenario.save_with(run, faults);
+      ++all;
+      if (problem) {
+        ++refused;
+        EXPECT_NE(problem->find(std::strerror(faults.error)), std::string::npos) << *problem;
+        // A rename back is one more operation that may fail; the next start does it then.
+        const bool could_remove = !(lasting && scenario.no_exchange) &&
+                                  !faults.operations[static_cast<std::size_t>(at) - 1].starts_with("unlink");
+        for (const auto& name : fs::exists(run + "/checkpoints") ? names_in(run + "/checkpoints") : Names{})
+          EXPECT_FALSE(could_remove && name.ends_with(".tmp"))
+              << name << " is left of a save that failed: " << *problem;
+      }
+      scenario.expect_good(run, !problem);
+    });
+  EXPECT_GT(2 * refused, all);  // the rest are removals, and what file systems need not have
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint
