@@ -112,26 +112,28 @@ Command finish_checkpoint(CLI::App& app, Parsed& parsed) {
   return chosen;
 }
 
+Command finish_train(CLI::App& app, Parsed& parsed) {
+  const auto& train = parsed.train;
+  check_ranks(app, train.ranks);
+  check_restarts(app, train.max_restarts);
+  if (train.min_ranks && train.max_restarts == 0)
+    refuse(app, "--min-ranks is for restarts; add --max-restarts, or remove it");
+  if (train.min_ranks && (*train.min_ranks < 1 || *train.min_ranks > train.ranks.value_or(1)))
+    refuse(app, fmt::format("--min-ranks {}: must be at least 1 and at most --ranks ({})", *train.min_ranks,
+                            train.ranks.value_or(1)));
+  if (app.get_subcommand("train")->count("--resume") > 0 && (parsed.resume.empty() || parsed.resume.front() == '-'))
+    refuse(app, fmt::format("--resume {}: give auto, must, a checkpoint or a run folder",
+                            parsed.resume.empty() ? "\"\"" : parsed.resume));
+  if (parsed.fresh && !parsed.resume.empty()) refuse(app, "--fresh starts a new run; remove it, or remove --resume");
+  if (parsed.fresh) parsed.resume = "never";
+  if (!parsed.resume.empty()) parsed.train.set.push_back("run.resume=" + config::to_toml(parsed.resume));
+  return parsed.train;
+}
+
 }  // namespace
 
 Command finish(CLI::App& app, Parsed& parsed) {
-  if (app.got_subcommand("train")) {
-    const auto& train = parsed.train;
-    check_ranks(app, train.ranks);
-    check_restarts(app, train.max_restarts);
-    if (train.min_ranks && train.max_restarts == 0)
-      refuse(app, "--min-ranks is for restarts; add --max-restarts, or remove it");
-    if (train.min_ranks && (*train.min_ranks < 1 || *train.min_ranks > train.ranks.value_or(1)))
-      refuse(app, fmt::format("--min-ranks {}: must be at least 1 and at most --ranks ({})", *train.min_ranks,
-                              train.ranks.value_or(1)));
-    if (app.get_subcommand("train")->count("--resume") > 0 && (parsed.resume.empty() || parsed.resume.front() == '-'))
-      refuse(app, fmt::format("--resume {}: give auto, must, a checkpoint or a run folder",
-                              parsed.resume.empty() ? "\"\"" : parsed.resume));
-    if (parsed.fresh && !parsed.resume.empty()) refuse(app, "--fresh starts a new run; remove it, or remove --resume");
-    if (parsed.fresh) parsed.resume = "never";
-    if (!parsed.resume.empty()) parsed.train.set.push_back("run.resume=" + config::to_toml(parsed.resume));
-    return parsed.train;
-  }
+  if (app.got_subcommand("train")) return finish_train(app, parsed);
   if (app.got_subcommand("eval")) {
     check_ranks(app, parsed.eval.ranks);
     if (app.get_subcommand("eval")->count("--report") > 0) parsed.eval.report = parsed.report;

@@ -18,6 +18,7 @@
 
 #include "apps/front/mpi_noise.h"
 #include "core/base/error.h"
+#include "core/base/repeated_signal.h"
 
 namespace trireme::apps {
 /// Forwards an output stream of a child process to one of this process.
@@ -82,8 +83,8 @@ bool ends_all(int number) { return number != 0 && number != SIGUSR1 && number !=
 /// Asks the child to stop, or ends it if it was asked before.
 void ask_to_stop() {
   if (asked == 0) {
-    asked = 1;
     clock_gettime(CLOCK_MONOTONIC, &asked_at);
+    asked = 1;
     kill(static_cast<pid_t>(child_process), SIGUSR1);
     say_stopping();
   } else if (is_second_request(asked_at)) {
@@ -111,9 +112,10 @@ void on_signal(int number, siginfo_t* info, void*) {
 
 /// The child is in a process group of its own, which the terminal does not stop.
 void on_terminal_stop(int) {
-  if (asks != 0) kill(static_cast<pid_t>(child_process), SIGTSTP);
+  const auto child = static_cast<pid_t>(child_process);
+  if (asks != 0 && child > 0) kill(child, SIGTSTP);
   raise(SIGSTOP);
-  if (asks != 0) kill(static_cast<pid_t>(child_process), SIGCONT);
+  if (asks != 0 && child > 0) kill(child, SIGCONT);
 }
 
 // An mpirun that hangs (for example on a full disk) no longer ends its ranks; if it is killed, its ranks end too.
@@ -256,12 +258,13 @@ ChildEnd Child::wait(const std::function<void()>& look) {
   }
   const int status = pass_on_until_end(process_, streams_->both, look);
   alarm(0);
+  asks = 0;  // first: a handler must not find it without a child
   child_process = 0;
-  asks = 0;
   return {.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
           .by_signal = WIFSIGNALED(status),
           .sent = last_signal,
           .asked = asked == 1,
+          .stopped = asked != 0 || ends_all(last_signal),
           .printed = streams_->both[0].used,
           .complained = streams_->both[1].used};
 }

@@ -18,6 +18,7 @@ struct ChildEnd {
   bool by_signal = false;   ///< a signal ended the program itself
   int sent = 0;             ///< the last signal sent to the front while the program ran; 0: none
   bool asked = false;       ///< it was asked to stop (OnStop::ask), and no second signal ended it
+  bool stopped = false;     ///< a signal to the front asked it to stop, or was to end it
   bool printed = false;     ///< it wrote to standard output
   bool complained = false;  ///< it wrote to standard error
 };

@@ -109,6 +109,11 @@ std::int64_t FlightWatch::furthest_step() const {
   return step;
 }
 
+bool FlightWatch::saved() const {
+  auto* shared = control();
+  return shared != nullptr && std::atomic_ref(shared->saved).load() != 0;
+}
+
 std::int64_t FlightWatch::smaller_micro_batch() const {
   auto* shared = control();
   return shared == nullptr ? 0 : std::atomic_ref(shared->smaller_micro_batch).load();

@@ -199,8 +199,11 @@ static RunEnd wait_for_ranks(Child& mpirun, Ranks ranks, FlightWatch& watch) {
     if (!mpirun.is_ending()) watch.look();
     if (watch.overdue()) mpirun.kill_now();
   };
-  auto end = verdict_on(mpirun.wait(look), ranks, &watch);
+  const auto ended = mpirun.wait(look);
+  auto end = verdict_on(ended, ranks, &watch);
   end.smaller_micro_batch = watch.smaller_micro_batch();
+  end.saved = watch.saved();
+  end.stopped = ended.stopped;
   return end;
 }
 

@@ -8,24 +8,65 @@
 
 #include "apps/front/launch.h"
 #include "apps/report.h"
+#include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/train/restart.h"
 
 namespace trireme::apps {
 namespace {
 
-std::vector<std::string> arguments_to_go_on(const TrainCommand& command, std::int64_t ranks) {
-  std::vector<std::string> out{"train", command.config, "--ranks", std::to_string(ranks), "--resume", "auto"};
+/// The command's own arguments with other ranks. Where to start is what the user has said, until the run has a
+/// checkpoint of its own.
+std::vector<std::string> arguments_again(const TrainCommand& command, std::int64_t ranks, bool saved) {
+  std::vector<std::string> out{"train", command.config, "--ranks", std::to_string(ranks)};
   for (const auto& set : command.set)
-    if (!set.starts_with("run.resume=")) out.insert(out.end(), {"--set", set});
+    if (!saved || !set.starts_with("run.resume=")) out.insert(out.end(), {"--set", set});
+  if (saved) out.insert(out.end(), {"--resume", "auto"});
   if (command.timeline) out.emplace_back("--timeline");
   return out;
 }
 
-/// The most ranks from `ranks` down to `least` on which the training can go on; 0: none.
-std::int64_t possible_ranks(const TrainCommand& command, std::int64_t ranks, std::int64_t least) {
-  while (ranks >= least && check(arguments_to_go_on(command, ranks), Report::no) != 0) --ranks;
-  return std::max<std::int64_t>(0, ranks >= least ? ranks : 0);
+/// A training that is started as often as its ranks die.
+class Training {
+ public:
+  Training(TrainCommand command, std::int64_t threads)
+      : command_(std::move(command)),
+        threads_(threads),
+        ranks_(command_.ranks.value_or(1)),
+        least_(command_.min_ranks.value_or(ranks_)) {}
+  RunEnd start(const std::vector<std::string>& arguments) { return run(arguments, Check::yes); }
+  RunEnd start_again(bool further);
+
+ private:
+  RunEnd run(const std::vector<std::string>& arguments, Check first);
+  [[nodiscard]] std::vector<std::string> arguments() const { return arguments_again(command_, ranks_, saved_); }
+
+  TrainCommand command_;
+  std::int64_t threads_, ranks_, least_;
+  bool saved_ = false, retried_ = false;
+};
+
+RunEnd Training::run(const std::vector<std::string>& arguments, Check first) {
+  const auto end = run_ranks(ranks_, threads_, arguments, first, OnStop::ask);
+  saved_ = saved_ || end.saved;
+  const bool may_retry = end.code == static_cast<int>(ExitCode::out_of_memory) && end.smaller_micro_batch > 0;
+  if (!may_retry || end.stopped || std::exchange(retried_, true)) return end;
+  const auto smaller = fmt::format("train.micro_batch={}", end.smaller_micro_batch);
+  command_.set.push_back(smaller);
+  if (check(this->arguments(), Report::no) != 0) return end;
+  put(fitted(fmt::format("retry     with {}, because memory ran out (train.on_oom)\n", smaller)));
+  setenv(train::kRestartVariable, ("0 out of memory; " + smaller).c_str(), 1);
+  return run(this->arguments(), Check::no);
+}
+
+RunEnd Training::start_again(bool further) {
+  const auto before = ranks_;
+  ranks_ = further ? ranks_ : std::max(least_, ranks_ - 1);
+  while (ranks_ > least_ && check(arguments(), Report::no) != 0) --ranks_;
+  const bool possible = check(arguments(), Report::no) == 0;
+  if (!possible) ranks_ = before;  // then the check of the start says why
+  if (ranks_ < before) put(fitted(fmt::format("ranks     {} in place of {}\n", ranks_, before)));
+  return run(arguments(), possible ? Check::no : Check::yes);
 }
 
 }  // namespace
@@ -34,7 +75,7 @@ int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>
   std::int64_t furthest = -1;
   for (Attempt attempt;;) {
     const auto end = start(attempt);
-    if (end.death.empty() || most == 0) return end.code;
+    if (end.death.empty() || end.stopped || most == 0) return end.code;
     if (attempt.number == most) {
       say_error(fmt::format("not started again: {} of --max-restarts {} made", text::quantity(most, "restart"), most));
       return end.code;
@@ -46,27 +87,10 @@ int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>
   }
 }
 
-int train_with_restarts(TrainCommand command, std::int64_t threads, const std::vector<std::string>& arguments) {
-  auto ranks = command.ranks.value_or(1);
-  const auto least = command.min_ranks.value_or(ranks);
-  bool retried = false;
-  const auto run = [&](const std::vector<std::string>& with, Check first) {
-    const auto end = run_ranks(ranks, threads, with, first, OnStop::ask);
-    if (end.smaller_micro_batch == 0 || std::exchange(retried, true)) return end;
-    const auto smaller = fmt::format("train.micro_batch={}", end.smaller_micro_batch);
-    command.set.push_back(smaller);
-    put(fitted(fmt::format("retry     with {}, because memory ran out (train.on_oom)\n", smaller)));
-    setenv(train::kRestartVariable, ("0 out of memory; " + smaller).c_str(), 1);
-    return run_ranks(ranks, threads, arguments_to_go_on(command, ranks), Check::no, OnStop::ask);
-  };
+int train_with_restarts(const TrainCommand& command, std::int64_t threads, const std::vector<std::string>& arguments) {
+  Training training(command, threads);
   return with_restarts(command.max_restarts, [&](const Attempt& attempt) {
-    if (attempt.number == 0) return run(arguments, Check::yes);
-    const auto before = ranks;
-    const auto possible = possible_ranks(command, attempt.further ? ranks : std::max(least, ranks - 1), least);
-    if (possible > 0) ranks = possible;
-    if (ranks < before) put(fitted(fmt::format("ranks     {} in place of {}\n", ranks, before)));
-    // Where none are possible, the check says why.
-    return run(arguments_to_go_on(command, ranks), possible > 0 ? Check::no : Check::yes);
+    return attempt.number == 0 ? training.start(arguments) : training.start_again(attempt.further);
   });
 }
 

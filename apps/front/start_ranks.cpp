@@ -21,6 +21,7 @@
 #include "apps/report.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/repeated_signal.h"
 
 namespace trireme::apps {
 namespace {
@@ -60,6 +61,8 @@ class Run {
   RunEnd until_end();
 
  private:
+  void run();
+  [[nodiscard]] RunEnd verdict() const;
   [[nodiscard]] comm::StoreAddress store_address() const;
   void start_host(std::size_t index);
   void start_others();
@@ -111,6 +114,16 @@ comm::StoreAddress Run::store_address() const {
 }
 
 RunEnd Run::until_end() {
+  run();
+  auto end = verdict();
+  end.step = watch_.furthest_step();
+  end.smaller_micro_batch = watch_.smaller_micro_batch();
+  end.saved = watch_.saved();
+  end.stopped = stopped_;
+  return end;
+}
+
+void Run::run() {
   address_ = store_address();
   loop_.watch(signals_.descriptor(), [this] { on_signals(); });
   if (options_.hosts[0].here) {
@@ -131,15 +144,18 @@ RunEnd Run::until_end() {
     if (watch_.overdue() && !deadline_) end_all(SIGTERM, kAfterReport);
     check_deadline();
   }
+}
+
+/// Says what the ranks have not.
+RunEnd Run::verdict() const {
   constexpr int kCommunication = static_cast<int>(ExitCode::communication);
-  if (watch_.printed()) return {kCommunication, watch_.headline(), watch_.furthest_step()};
+  if (watch_.printed()) return {kCommunication, watch_.headline()};
   if (asked_ && finished_anyway_ && !cause_) return {};  // it was at its end
   if (stop_ != 0 && !(asked_ && cause_)) return {report_stop(stop_)};
   if (!cause_) return {};
   if (!cause_->message.empty()) say_error(cause_->message);
   const bool died = cause_->by_signal || cause_->code == kCommunication || options_.ranks == Ranks::of_any_program;
-  const auto& said = cause_->message.empty() ? kLostRanks : cause_->message;
-  return {cause_->code, died ? said : "", watch_.furthest_step(), watch_.smaller_micro_batch()};
+  return {cause_->code, !died ? "" : cause_->message.empty() ? kLostRanks : cause_->message};
 }
 
 RankEvents Run::events() {
@@ -207,6 +223,7 @@ void Run::on_signals() {
         break;
       default:
         asked_ = false;
+        stopped_ = true;
         if (stop_ == 0 && !cause_) stop_ = number;
         end_all(number, options_.grace);
     }
@@ -220,7 +237,7 @@ bool Run::may_ask(int signal) const {
 void Run::ask_to_stop(int signal) {
   clock_gettime(CLOCK_MONOTONIC, &asked_at_);
   stop_ = signal;
-  asked_ = true;
+  asked_ = stopped_ = true;
   say_stopping();
   send(SIGUSR1);
 }

@@ -14,12 +14,6 @@ namespace trireme::apps {
 
 bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGUSR1; }
 
-bool is_second_request(const timespec& first) {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec - first.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - first.tv_nsec) > 1;
-}
-
 void say_stopping() {
   constexpr std::string_view kText =
       "\nstopping: the step in progress is finished and saved; a second signal ends the run at once\n";

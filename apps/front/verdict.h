@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <ctime>
 #include <string>
 
 namespace trireme::apps {
@@ -21,6 +20,8 @@ struct RunEnd {
   std::string death{};    ///< in a line: ranks have died or lost each other, so that they may be started again; else ""
   std::int64_t step = 0;  ///< of a training: the furthest that a rank had come; 0: unknown
   std::int64_t smaller_micro_batch = 0;  ///< see FlightWatch
+  bool saved = false;                    ///< a training has saved a checkpoint
+  bool stopped = false;                  ///< a signal to this process asked them to stop, or was to end them
 };
 
 /// The death of ranks that have reported it themselves.
@@ -34,10 +35,6 @@ enum class OnStop {
 
 /// Whether this signal asks a training to stop.
 bool asks_to_stop(int signal);
-
-/// Whether a request that comes now is another one than that of this time (CLOCK_MONOTONIC): a terminal and a program
-/// around this one may both pass on the same. Safe in a signal handler.
-bool is_second_request(const timespec& first);
 
 /// Says that the ranks were asked to stop. Safe in a signal handler.
 void say_stopping();

@@ -85,6 +85,7 @@ class Reader {
   }
 
   std::vector<std::int64_t> read_shape(const json& from) const {
+    if (!from.is_array()) throw problem("a shape is not a list");
     std::vector<std::int64_t> out;
     for (const auto& size : from) out.push_back(integer(size, "a dim of a shape"));
     return out;

@@ -237,7 +237,9 @@ const Fields<TrainSection>& train_section_fields() {
                "What happens when memory runs out in training. stop: the run ends with what was held and what would "
                "need "
                "less. retry: it goes on once with microbatches of half the samples, which train the same, from its "
-               "newest checkpoint; where `trireme train` starts the ranks, or is the only one.",
+               "newest "
+               "checkpoint, where `trireme train` starts the ranks or is the only one; not with batch norms, which "
+               "compute the statistics of a microbatch.",
                {.choices = {kOomStop, kOomRetry}})
           .add_all(train_fields())
           .rule([](const O& o, const CheckedSection& section) {

@@ -87,9 +87,12 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const std:
   if (!active_) return;
   while (dir_.size() > 1 && dir_.back() == '/') dir_.pop_back();
   (void)holds_a_run(dir_);  // other contents are refused before anything is written
+  const bool is_new = !fs::exists(dir_);
+  if (is_new) resume_point_ = find_point();  // an error then leaves no folder
   lock();
   const bool earlier = holds_a_run(dir_);
-  resume_point_ = find_point();
+  checkpoint::restore_replaced(dir_);
+  if (!is_new) resume_point_ = find_point();
   if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) {
     for (const char* name : {"", kExportedModel, kBestModel, kMergedModel})
       checkpoint::remove_temporary_files((fs::path(dir_) / name).string());

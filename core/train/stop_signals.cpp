@@ -6,6 +6,7 @@
 #include <ctime>
 #include <string>
 
+#include "core/base/repeated_signal.h"
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/termination.h"
 
@@ -18,20 +19,13 @@ volatile sig_atomic_t grace = 0;  // seconds
 timespec first_time{};
 std::string late_text;
 
-double seconds_since_first() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec - first_time.tv_sec) +
-         1e-9 * static_cast<double>(now.tv_nsec - first_time.tv_nsec);
-}
-
 void on_stop_signal(int number) {
   if (number == SIGTERM) comm::flight::end_if_dying();
   if (first_signal == 0) {
     clock_gettime(CLOCK_MONOTONIC, &first_time);
     first_signal = number;
     if (grace > 0) alarm(static_cast<unsigned>(grace));
-  } else if (seconds_since_first() > 1) {
+  } else if (is_second_request(first_time)) {
     comm::flight::note_signal(number);
     _exit(128 + number);
   }

@@ -67,10 +67,17 @@ RunResult Trainer::train() {
     with_memory_remedy([this] { with_deterministic_remedy(p_.config, [this] { run_all(); }); },
                        [this] { return memory_remedy(); });
   } catch (const StoppedBySignal&) {
-    throw;  // no error
+    throw;                           // no error
+  } catch (const NonFiniteError&) {  // on every rank, so that the checkpoint in flight need not be lost
+    try {
+      settle_save();
+    } catch (const CheckpointError& error) {
+      p_.log.warn("{}", error.what());
+    }
+    report_error(std::current_exception());
+    throw;
   } catch (const OutOfMemoryError&) {
-    if (run_.model && p_.config.train.on_oom == kOomRetry && p_.micro_batch > 1)
-      comm::flight::propose_micro_batch((p_.micro_batch + 1) / 2);
+    if (may_retry()) comm::flight::propose_micro_batch((p_.micro_batch + 1) / 2);
     if (saver_) saver_->abandon();
     report_error(std::current_exception());
     throw;
@@ -98,6 +105,7 @@ void Trainer::run_all() {
     if (p_.plan.saves_epochs || is_over() || is_save_due()) save();
   }
   settle_save();
+  saver_.reset();  // with its memory
   if (is_stopped_by_signal()) throw_stopped();
   result_ = end();
   if (p_.plan.loads_best_at_end && !result_->best_is_last() && !best_model_.load(booster_, run_))

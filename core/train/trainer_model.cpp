@@ -2,6 +2,7 @@
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <typeinfo>
@@ -89,7 +90,7 @@ bool Trainer::is_epoch_evaluation_due() const {
   return (p_.plan.evaluates_epochs || is_evaluation_due()) && state_.last.step != state_.at.global_step;
 }
 
-/// Says where the stopped run was saved, and throws StoppedBySignal. Collective.
+/// The end of the line that says that a signal has stopped the run.
 std::string Trainer::what_is_saved() const {
   if (p_.config.run.keep_checkpoints == 0) return "; nothing is saved (run.keep_checkpoints = 0)";
   if (saved_.empty()) return ", which could not be saved; there is no earlier checkpoint";
@@ -98,6 +99,7 @@ std::string Trainer::what_is_saved() const {
   return fmt::format(", saved in {}", saved_);
 }
 
+/// Says where the stopped run was saved, and throws StoppedBySignal. Collective.
 void Trainer::throw_stopped() {
   auto number = at::full({}, StopSignals::received(), at::TensorOptions(at::kInt).device(world_.device()));
   world_.group().all_reduce(number, comm::ReduceOp::max);  // some ranks may have got none
@@ -130,7 +132,6 @@ std::optional<double> Trainer::peak_of_all() const {
   return peak ? std::optional(*peak * 1e12 * world_.size()) : std::nullopt;
 }
 
-/// The remedy when memory runs out in training.
 /// "; held at most 12.0 MiB: weights 2.0 MiB, ...". What is not weights, gradients or state is taken for activations.
 std::string Trainer::held_memory() const {
   const auto optimizer = run_.optimizer->report();
@@ -156,6 +157,16 @@ std::string Trainer::held_memory() const {
                    : fmt::format("; held at most {}: {}", text::bytes(static_cast<double>(peak)), text::join(parts));
 }
 
+/// Whether a training whose memory ran out is to be started again with smaller microbatches. Not if that would change
+/// it: a batch norm computes the statistics of a microbatch.
+bool Trainer::may_retry() const {
+  if (!run_.model || p_.config.train.on_oom != kOomRetry || p_.micro_batch <= 1) return false;
+  const auto buffers = nn::buffers(run_.model->module());
+  return std::none_of(buffers.begin(), buffers.end(),
+                      [](const auto& buffer) { return buffer.placement.name.ends_with("running_mean"); });
+}
+
+/// What was held and the remedy when memory runs out in training.
 std::string Trainer::memory_remedy() const {
   if (!run_.model)  // while weights and optimizer state are made
     return ": choose a smaller model, or partition it over more ranks (parallel.tp, parallel.pp, parallel.zero = 3)";

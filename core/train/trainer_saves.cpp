@@ -59,6 +59,7 @@ void Trainer::hold_for_save(std::int64_t step, const std::function<void()>& part
 /// A checkpoint is complete.
 void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
   saved_ = saved.folder;
+  comm::flight::note_saved();
   if (world_.rank() == 0)
     folder_->metric({{"kind", "event"},
                      {"event", "save"},

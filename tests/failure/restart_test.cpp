@@ -28,16 +28,20 @@ int count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
+pid_t last_rank_of(const SmallRun& run) {
+  pid_t last = 0;
+  for (const pid_t id : processes_with(run.config))
+    if (content_of("/proc/" + std::to_string(id) + "/comm") == "trireme-worker\n") last = std::max(last, id);
+  EXPECT_NE(last, 0);
+  return last;
+}
+
 /// Kills the last rank of the run when it has a checkpoint.
 void kill_a_rank(const SmallRun& run) {
   namespace fs = std::filesystem;
   for (int i = 0; i < 400 && !fs::exists(run.dir() + "/checkpoints/step-00000005"); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  pid_t last = 0;
-  for (const pid_t id : processes_with(run.config))
-    if (content_of("/proc/" + std::to_string(id) + "/comm") == "trireme-worker\n") last = std::max(last, id);
-  ASSERT_NE(last, 0);
-  kill(last, SIGKILL);
+  if (const auto last = last_rank_of(run); last > 0) kill(last, SIGKILL);
 }
 
 TEST(Restart, AKilledRankChangesNothing) {
@@ -99,6 +103,43 @@ TEST(Restart, OnlyDeathsAreRestarted) {
   EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
   EXPECT_EQ(result.out.find("restart "), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("--ranks 2 --max-restarts 3\n"), std::string::npos) << result.out;
+  // Nor one whose rank dies after the request.
+  for (const bool by_mpirun : {true, false}) {
+    if (!by_mpirun && !may_unshare()) continue;
+    for (const int signal : {SIGINT, SIGUSR1}) {
+      const SmallRun dying(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
+      const std::vector<std::string> command{TRIREME_COMMAND,  "train", dying.config, "--ranks", "2",
+                                             "--max-restarts", "3"};
+      const auto died = run_process(by_mpirun ? command : without_mpirun(TRIREME_TEST_MPIRUN, command),
+                                    {.meanwhile = [&](pid_t front) {
+                                      dying.wait_for_steps();
+                                      const auto last = last_rank_of(dying);
+                                      kill(last, SIGSTOP);
+                                      kill(front, signal);
+                                      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                                      kill(last, SIGKILL);
+                                    }});
+      EXPECT_EQ(died.code, 5) << died.err;
+      EXPECT_EQ(died.out.find("restart "), std::string::npos) << died.out;
+      dying.expect_all_gone();
+    }
+  }
+}
+
+// A rank that dies before the run has a checkpoint of its own.
+TEST(Restart, BeforeItsFirstCheckpointItStartsAsBefore) {
+  const FrontBeside front([](const std::string& folder, const std::string& worker) {
+    return "if [ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && mkdir " + folder + "/once 2>/dev/null; then kill -9 $$; fi\nexec " +
+           worker + " \"$@\"\n";
+  });
+  const SmallRun from(kLeaves, "epochs = 1\nglobal_batch = 8\n"), straight(kLeaves, kSteps), run(kLeaves, kSteps);
+  ASSERT_EQ(from.train(2).code, 0);
+  ASSERT_EQ(straight.train(2, {"--resume", from.dir()}).code, 0);
+  const auto result = run_process(
+      {front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "1", "--resume", from.dir()});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(count_of(result.out, "restart   1 of 1"), 1) << result.out;
+  EXPECT_TRUE(weights_of(run) == weights_of(straight));
 }
 
 TEST(Restart, OfAnyProgram) {

@@ -92,7 +92,8 @@ ParentFolder::ParentFolder() : path_(fmt::format("{}/{}{}-XXXXXX", root(), kPref
                                            .claimed = 0,
                                            .dying = 0,
                                            .printed = 0,
-                                           .smaller_micro_batch = 0};
+                                           .smaller_micro_batch = 0,
+                                           .saved = 0};
 }
 
 ParentFolder::~ParentFolder() {

@@ -85,6 +85,7 @@ struct Control {
   std::int32_t printed;  ///< the table is on standard error
   /// A rank's memory ran out, and its training may fit with microbatches of this many samples; 0: none.
   std::int64_t smaller_micro_batch;
+  std::int32_t saved;  ///< the training has saved a checkpoint
 };
 
 inline constexpr const char* kFolderVariable = "TRIREME_FLIGHT_FOLDER";

@@ -214,11 +214,18 @@ void end() {
   opened.folder.clear();
 }
 
+/// The control file of the parent, if there is one: a world of one rank has not opened it.
+static MappedFile parents_control() {
+  const auto at = environment(kFolderVariable);
+  return at.empty() ? MappedFile() : MappedFile::open(at + "/" + kControlFile, sizeof(Control), true);
+}
+
 void propose_micro_batch(std::int64_t samples) {
-  const auto at = environment(kFolderVariable);  // a world of one rank has not opened it
-  if (at.empty()) return;
-  const auto file = MappedFile::open(at + "/" + kControlFile, sizeof(Control), true);
-  if (file) store(static_cast<Control*>(file.memory())->smaller_micro_batch, samples);
+  if (const auto file = parents_control()) store(static_cast<Control*>(file.memory())->smaller_micro_batch, samples);
+}
+
+void note_saved() {
+  if (const auto file = parents_control()) store(static_cast<Control*>(file.memory())->saved, std::int32_t{1});
 }
 
 void end_with_error(int exit_code, const std::string& text) {

@@ -83,6 +83,8 @@ void end();
 void end_with_error(int exit_code, const std::string& text);
 /// Tells the parent that memory ran out, and that the training may fit with microbatches of this many samples.
 void propose_micro_batch(std::int64_t samples);
+/// Tells the parent that the training has a checkpoint of its own, from which it can go on.
+void note_saved();
 /// To be called by every handler of a signal that may end the process: tells a rank that the launcher ends after
 /// another one's death from that one. May be called in a signal handler.
 void note_signal(int number);

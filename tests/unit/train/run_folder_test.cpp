@@ -83,6 +83,7 @@ TEST_F(RunFolders, OneRunAtATimeWritesThere) {
 
 // A run that still ends may be publishing a checkpoint.
 TEST_F(RunFolders, ThePointIsChosenWhenNoOtherRunWrites) {
+  fs::create_directories(dir());
   bool was_locked = false;
   const auto find = [&] {
     was_locked = refusal().find("another run is writing") != std::string::npos;
