@@ -5,6 +5,7 @@
 #   TRIREME_VENV    where LibTorch lives (default ~/.cache/trireme/venv); several clones may share it
 #   Torch_DIR, CMAKE_PREFIX_PATH    a LibTorch of your own: then none is installed
 #   TRIREME_TORCH_SPEC    what pip is asked for (default torch==2.11.0)
+#   --fuzzer        also clang with libFuzzer, for the fuzz targets (tests/fuzz)
 #   --toolkit-only  the CUDA compiler and nothing else, into TRIREME_VENV, also where the machine has one
 #
 # Exit codes: 0 ready; 2 something is needed that this script may not install (it says what, and the command);
@@ -14,11 +15,12 @@ set -euo pipefail
 step=set-up
 # shellcheck source=scripts/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-toolkit_only=false
+toolkit_only=false fuzzer=false
 case ${1:-} in
   '') ;;
+  --fuzzer) fuzzer=true ;;
   --toolkit-only) toolkit_only=true ;;
-  *) say "unexpected argument $1 (known: --toolkit-only)"; exit 2 ;;
+  *) say "unexpected argument $1 (known: --fuzzer, --toolkit-only)"; exit 2 ;;
 esac
 venv=${TRIREME_VENV:-$HOME/.cache/trireme/venv}
 torch_spec=${TRIREME_TORCH_SPEC:-torch==2.11.0}
@@ -26,6 +28,7 @@ nvcc_spec='cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]==13.0.2'
 packages=(g++ cmake ninja-build ccache mold pkg-config python3 python3-venv libopenmpi-dev openmpi-bin
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libturbojpeg0-dev libpng-dev zlib1g-dev libcsv-dev libicu-dev
   patchelf libgtest-dev libgmock-dev libbenchmark-dev)
+! $fuzzer || packages+=(clang libclang-rt-dev)
 log=$root/build/set-up.log
 
 run() { logged "$log" "$@" || exit 1; }
