@@ -91,7 +91,8 @@ class Run {
   LocalRanks* local_ = nullptr;
   std::vector<std::unique_ptr<HostRanks>> hosts_;
   int stop_ = 0, last_signal_ = 0;
-  bool asked_ = false;  ///< the ranks were asked to stop, and nothing ended them since
+  bool stopped_ = false;  ///< a signal asked the ranks to stop, or was to end them
+  bool asked_ = false;    ///< the ranks were asked to stop, and nothing ended them since
   timespec asked_at_{};
   bool finished_anyway_ = true;  ///< no rank has stopped
   std::optional<Cause> cause_;
