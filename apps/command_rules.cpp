@@ -68,6 +68,7 @@ LaunchCommand finish_launch(CLI::App& app, LaunchCommand& launch) {
   if (!launch.ranks) refuse(app, "-n N is missing: the number of ranks to start");
   if (*launch.ranks < 1 || *launch.ranks > 4096)
     refuse(app, fmt::format("-n {}: must be at least 1 and at most 4096", *launch.ranks));
+  check_restarts(app, launch.max_restarts);
   if (launch.grace < 1 || launch.grace > 86400)
     refuse(app, fmt::format("--grace {}: must be at least 1 and at most 86400", launch.grace));
   if (launch.program.empty()) refuse(app, "PROGRAM is missing: what to run on the ranks");

@@ -67,11 +67,11 @@ std::string command_to_go_on(const TrainCommand& command, bool said_where) {
 void say_how_to_go_on(const TrainCommand& command, const comm::LaunchInfo& info, const train::StoppedBySignal& stop,
                       bool said_where) {
   const bool by_front = std::getenv("TRIREME_RANKS") != nullptr;
+  const bool is_whole = by_front || info.launcher == comm::Launcher::alone;
+  const char* same = said_where ? "with the same command and --resume auto" : "with the same command";
+  // Not broken into lines, so that it can be copied.
   if (!stop.saved().empty())
-    put(fitted(fmt::format("go on     {}\n", by_front || info.launcher == comm::Launcher::alone
-                                                 ? command_to_go_on(command, said_where)
-                                             : said_where ? "with the same command and --resume auto"
-                                                          : "with the same command")));
+    put(fmt::format("go on     {}\n", is_whole ? command_to_go_on(command, said_where) : same));
   if (!by_front && info.launcher != comm::Launcher::launch) say_error(stop.what());
 }
 

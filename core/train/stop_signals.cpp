@@ -52,7 +52,7 @@ StopSignals::StopSignals(unsigned grace_seconds) {
   grace = static_cast<sig_atomic_t>(grace_seconds);
   late_text =
       "trireme: the run could not be stopped and saved within run.stop_grace_s = " + std::to_string(grace_seconds) +
-      "; the newest checkpoint is an earlier one\n";
+      "; it ends without a checkpoint of this step\n";
   std::size_t i = 0;
   for (const int number : kSignals) handle(number, on_stop_signal, before_[i++]);
   handle(SIGALRM, on_grace_over, before_[i]);

@@ -65,7 +65,10 @@ RunResult Trainer::train() {
                   "folder");
   try {
     with_memory_remedy([this] { with_deterministic_remedy(p_.config, [this] { run_all(); }); },
-                       [this] { return memory_remedy(); });
+                       [this] {
+                         if (may_retry()) comm::flight::propose_micro_batch((p_.micro_batch + 1) / 2);
+                         return memory_remedy();
+                       });
   } catch (const StoppedBySignal&) {
     throw;                           // no error
   } catch (const NonFiniteError&) {  // on every rank, so that the checkpoint in flight need not be lost
@@ -74,11 +77,6 @@ RunResult Trainer::train() {
     } catch (const CheckpointError& error) {
       p_.log.warn("{}", error.what());
     }
-    report_error(std::current_exception());
-    throw;
-  } catch (const OutOfMemoryError&) {
-    if (may_retry()) comm::flight::propose_micro_batch((p_.micro_batch + 1) / 2);
-    if (saver_) saver_->abandon();
     report_error(std::current_exception());
     throw;
   } catch (...) {

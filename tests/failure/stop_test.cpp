@@ -170,9 +170,7 @@ TEST(Stop, SaysWhatCouldNotBeSaved) {
                                   kill(front, SIGTERM);
                                 }});
   EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
-  EXPECT_NE(result.out.find(", which could not be saved; there is no earlier checkpoint\n"), std::string::npos)
-      << result.out;
-  EXPECT_EQ(result.out.find("go on "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find(", which could not be saved; "), std::string::npos) << result.out;
 }
 
 TEST(Stop, TheCommandToGoOnDoesNotStartAnew) {
