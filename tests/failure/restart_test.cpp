@@ -12,8 +12,8 @@
 namespace trireme::tests {
 namespace {
 
-constexpr const char* kSteps = "epochs = 100\nglobal_batch = 8\neval_every = 100\n";  // 600 steps
-const std::vector<std::string> kOften{"--set", "run.checkpoint_every=5"};
+constexpr const char* kSteps = "epochs = 15\nglobal_batch = 2\neval_every = 100\n";  // 315 steps
+const std::vector<std::string> kOften{"--set", "run.checkpoint_every=20"};
 
 std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -65,7 +65,7 @@ TEST(Restart, AKilledRankChangesNothing) {
     EXPECT_TRUE(weights_of(run) == weights_of(straight));
     const auto metrics = content_of(run.dir() + "/metrics.jsonl");
     EXPECT_EQ(count_of(metrics, "\"event\":\"restart\""), 1) << metrics;
-    EXPECT_EQ(count_of(metrics, "\"kind\":\"step\""), 600);
+    EXPECT_EQ(count_of(metrics, "\"kind\":\"step\""), 315);
     run.expect_all_gone();
   }
 }
@@ -137,7 +137,7 @@ TEST(Restart, BeforeItsFirstCheckpointItStartsAsBefore) {
     return "if [ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && mkdir " + folder + "/once 2>/dev/null; then kill -9 $$; fi\nexec " +
            worker + " \"$@\"\n";
   });
-  const SmallRun from(kLeaves, "epochs = 1\nglobal_batch = 8\n"), straight(kLeaves, kSteps), run(kLeaves, kSteps);
+  const SmallRun from(kLeaves, "epochs = 1\nglobal_batch = 2\n"), straight(kLeaves, kSteps), run(kLeaves, kSteps);
   ASSERT_EQ(from.train(2).code, 0);
   ASSERT_EQ(straight.train(2, {"--resume", from.dir()}).code, 0);
   const auto result = run_process(
