@@ -103,20 +103,13 @@ void FlightWatch::print(const std::vector<flight::RankView>& ranks) {
   std::atomic_ref(control()->printed).store(1);
 }
 
-std::int64_t FlightWatch::furthest_step() const {
-  std::int64_t step = 0;
-  for (const auto& rank : flight::read_ranks(folder_.path())) step = std::max(step, rank.record.step);
-  return step;
-}
-
-bool FlightWatch::saved() const {
-  auto* shared = control();
-  return shared != nullptr && std::atomic_ref(shared->saved).load() != 0;
-}
-
-std::int64_t FlightWatch::smaller_micro_batch() const {
-  auto* shared = control();
-  return shared == nullptr ? 0 : std::atomic_ref(shared->smaller_micro_batch).load();
+RunEnd FlightWatch::completed(RunEnd end) const {
+  for (const auto& rank : flight::read_ranks(folder_.path())) end.step = std::max(end.step, rank.record.step);
+  if (auto* shared = control()) {
+    end.smaller_micro_batch = std::atomic_ref(shared->smaller_micro_batch).load();
+    end.saved = std::atomic_ref(shared->saved).load() != 0;
+  }
+  return end;
 }
 
 bool FlightWatch::overdue() const { return printed_ && Clock::now() - printed_at_ > kToEnd; }

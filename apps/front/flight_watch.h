@@ -38,12 +38,8 @@ class FlightWatch {
   [[nodiscard]] bool printed() const { return printed_; }
   /// The first line of the report; "" before it.
   [[nodiscard]] const std::string& headline() const { return headline_; }
-  /// The furthest optimizer step that a rank has begun; 0: none, or unknown.
-  [[nodiscard]] std::int64_t furthest_step() const;
-  /// Whether a training has saved a checkpoint.
-  [[nodiscard]] bool saved() const;
-  /// The microbatch with which a training whose memory ran out may fit; 0: none did, or it cannot be smaller.
-  [[nodiscard]] std::int64_t smaller_micro_batch() const;
+  /// `end` with what the ranks have left here: RunEnd::step, smaller_micro_batch and saved.
+  [[nodiscard]] RunEnd completed(RunEnd end) const;
   /// Whether the ranks should have ended by themselves since then.
   [[nodiscard]] bool overdue() const;
 

@@ -58,15 +58,14 @@ RunEnd verdict_on(const ChildEnd& end, Ranks ranks, FlightWatch* watch = nullptr
   const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // the program may handle these without ending
   const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
   const bool died = number != 0 && (end.sent == 0 || (end.asked && number != SIGUSR1));
-  const auto step = [&] { return watch != nullptr ? watch->furthest_step() : 0; };
   if (watch != nullptr && (end.sent == 0 || died)) watch->all_ended(end.by_signal ? 0 : number);
-  if (watch != nullptr && watch->printed()) return {kCommunication, watch->headline(), step()};
+  if (watch != nullptr && watch->printed()) return {kCommunication, watch->headline()};
   // Ranks that were asked to stop may have been at their end, or have failed with an error of their own.
   if (end.asked && end.code < 128) return {end.code};
   if (end.sent != 0 && !died && (!news || end.code == 128 + end.sent)) return {report_stop(end.sent)};
   const auto say = [&](const std::string& death) {
     say_error(death);
-    return RunEnd{end.code, death, step()};
+    return RunEnd{end.code, death};
   };
   if (end.by_signal)
     return say(fmt::format("mpirun was ended from outside by signal {} ({}), and its ranks with it", number,
@@ -74,7 +73,7 @@ RunEnd verdict_on(const ChildEnd& end, Ranks ranks, FlightWatch* watch = nullptr
   if (number != 0) return say(ended_by_signal("a rank", number, ranks));
   if (end.code != 0 && !end.complained) return {silent_failure(end)};
   const bool may_start_again = end.code == kCommunication || (end.code != 0 && ranks == Ranks::of_any_program);
-  return {end.code, may_start_again ? kLostRanks : "", step()};
+  return {end.code, may_start_again ? kLostRanks : ""};
 }
 
 }  // namespace
@@ -200,9 +199,7 @@ static RunEnd wait_for_ranks(Child& mpirun, Ranks ranks, FlightWatch& watch) {
     if (watch.overdue()) mpirun.kill_now();
   };
   const auto ended = mpirun.wait(look);
-  auto end = verdict_on(ended, ranks, &watch);
-  end.smaller_micro_batch = watch.smaller_micro_batch();
-  end.saved = watch.saved();
+  auto end = watch.completed(verdict_on(ended, ranks, &watch));
   end.stopped = ended.stopped;
   return end;
 }

@@ -62,8 +62,11 @@ RunEnd Training::run(const std::vector<std::string>& arguments, Check first) {
 RunEnd Training::start_again(bool further) {
   const auto before = ranks_;
   ranks_ = further ? ranks_ : std::max(least_, ranks_ - 1);
-  while (ranks_ > least_ && check(arguments(), Report::no) != 0) --ranks_;
-  const bool possible = check(arguments(), Report::no) == 0;
+  bool possible = check(arguments(), Report::no) == 0;
+  while (!possible && ranks_ > least_) {
+    --ranks_;
+    possible = check(arguments(), Report::no) == 0;
+  }
   if (!possible) ranks_ = before;  // then the check of the start says why
   if (ranks_ < before) put(fitted(fmt::format("ranks     {} in place of {}\n", ranks_, before)));
   return run(arguments(), possible ? Check::no : Check::yes);

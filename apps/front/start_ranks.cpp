@@ -116,10 +116,7 @@ comm::StoreAddress Run::store_address() const {
 
 RunEnd Run::until_end() {
   run();
-  auto end = verdict();
-  end.step = watch_.furthest_step();
-  end.smaller_micro_batch = watch_.smaller_micro_batch();
-  end.saved = watch_.saved();
+  auto end = watch_.completed(verdict());
   end.stopped = stopped_;
   return end;
 }

@@ -19,9 +19,10 @@ struct RunEnd {
   int code = 0;
   std::string death{};    ///< in a line: ranks have died or lost each other, so that they may be started again; else ""
   std::int64_t step = 0;  ///< of a training: the furthest that a rank had come; 0: unknown
-  std::int64_t smaller_micro_batch = 0;  ///< see FlightWatch
-  bool saved = false;                    ///< a training has saved a checkpoint
-  bool stopped = false;                  ///< a signal to this process asked them to stop, or was to end them
+  /// The microbatch with which a training whose memory ran out may fit; 0: none did, or it cannot be smaller.
+  std::int64_t smaller_micro_batch = 0;
+  bool saved = false;    ///< a training has saved a checkpoint
+  bool stopped = false;  ///< a signal to this process asked them to stop, or was to end them
 };
 
 /// The death of ranks that have reported it themselves.

@@ -32,10 +32,9 @@ class SignalsBlocked {
 
 BackgroundSaver::~BackgroundSaver() { abandon(); }
 
-void BackgroundSaver::reserve(const CheckpointContents& contents) {
-  auto bytes = HostStaging::bytes_for(own_slices(contents.weights, mesh_)) +
-               HostStaging::bytes_for(own_slices(contents.optimizer, mesh_));
-  if (contents.average) bytes += HostStaging::bytes_for(own_slices(*contents.average, mesh_));
+void BackgroundSaver::reserve(CheckpointContents contents) {
+  std::int64_t bytes = 0;
+  for (const auto& group : contents.groups()) bytes += HostStaging::bytes_for(own_slices(*group.slices, mesh_));
   staging_.reserve(bytes, mesh_.world().device());
 }
 

@@ -26,7 +26,7 @@ class BackgroundSaver {
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
   /// Allocates the memory for such contents, which begin() does otherwise. Not collective.
-  void reserve(const CheckpointContents& contents);
+  void reserve(CheckpointContents contents);
   /// The bytes of host memory that this rank's copies take.
   [[nodiscard]] std::int64_t capacity() const { return staging_.capacity(); }
 

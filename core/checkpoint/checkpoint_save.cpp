@@ -46,14 +46,19 @@ struct Cancelled : CheckpointError {
 
 }  // namespace
 
+std::vector<CheckpointContents::Group> CheckpointContents::groups() {
+  std::vector<Group> out{{kWeights, &weights}, {kOptimizer, &optimizer}};
+  if (average) out.push_back({kAverage, &*average});
+  return out;
+}
+
 CheckpointSave::CheckpointSave(const std::string& run_dir, CheckpointContents contents, std::int64_t keep,
                                comm::Mesh& mesh)
     : run_dir_(run_dir), contents_(std::move(contents)), keep_(keep), mesh_(mesh) {
   TRIREME_CHECK(keep >= 1 && step() >= 0, "cannot save a checkpoint: keep {}, step {}", keep, step());
   folder_ = checkpoint_folder(run_dir, step());
   temporary_ = folder_ + kTemporary;
-  for (auto* list : {&contents_.weights, &contents_.optimizer}) *list = own_slices(*list, mesh);
-  if (contents_.average) contents_.average = own_slices(*contents_.average, mesh);
+  for (const auto& group : contents_.groups()) *group.slices = own_slices(*group.slices, mesh);
   agree(problem_of([&] {
     if (!is_first()) return;
     remove_leftovers(run_dir);
@@ -81,12 +86,11 @@ void CheckpointSave::remove() const noexcept {
 void CheckpointSave::stage(HostStaging& staging) {
   staging_ = &staging;
   staging.clear();
-  std::int64_t bytes = HostStaging::bytes_for(contents_.weights) + HostStaging::bytes_for(contents_.optimizer);
-  if (contents_.average) bytes += HostStaging::bytes_for(*contents_.average);
+  const auto groups = contents_.groups();
+  std::int64_t bytes = 0;
+  for (const auto& group : groups) bytes += HostStaging::bytes_for(*group.slices);
   staging.reserve(bytes, mesh_.world().device());
-  staging.copy(contents_.weights);
-  staging.copy(contents_.optimizer);
-  if (contents_.average) staging.copy(*contents_.average);
+  for (const auto& group : groups) staging.copy(*group.slices);
 }
 
 /// Rank 0's part of a checkpoint besides its tensors.
@@ -106,13 +110,10 @@ void CheckpointSave::write() {
     const auto check = [&] {
       if (cancelled_) throw Cancelled();
     };
-    const auto write_group = [&](const char* group, const std::vector<shard::Slice>& own) {
-      add_part(mine_, write_shards(temporary_, group, own, mesh_.world().rank(), contents_.most_file_bytes, check));
+    for (const auto& [group, own] : contents_.groups()) {
+      add_part(mine_, write_shards(temporary_, group, *own, mesh_.world().rank(), contents_.most_file_bytes, check));
       mine_.tensors[group];  // also where all of its tensors are written by others, or there are none
-    };
-    write_group(kWeights, contents_.weights);
-    write_group(kOptimizer, contents_.optimizer);
-    if (contents_.average) write_group(kAverage, *contents_.average);
+    }
   });
   seconds_ = seconds_since(begin);
 }

@@ -63,6 +63,13 @@ struct CheckpointContents {
   std::uint64_t most_file_bytes = kMostFileBytes;    ///< of tensors in a file
   std::string best;        ///< a file with the weights of the best epoch, or ""; only on rank 0
   FileDigest best_digest;  ///< digest of the file `best`
+
+  struct Group {
+    const char* name;  ///< that of its files
+    std::vector<shard::Slice>* slices;
+  };
+  /// The weights, the optimizer's state and, if there is one, the average. Valid while the contents are.
+  [[nodiscard]] std::vector<Group> groups();
 };
 
 /// Fills the values with their slices of a file's tensors, bitwise equal. Names, shapes and dtypes must match the

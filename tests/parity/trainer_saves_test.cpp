@@ -2,12 +2,11 @@
 // step.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +14,9 @@
 #include "core/comm/text.h"
 #include "core/train/run.h"
 #include "core/train/run_folder.h"
+#include "tests/file_limit.h"
 #include "tests/mpi/world.h"
+#include "tests/unit/train/small_run.h"
 #include "trireme.h"
 
 namespace trireme::tests {
@@ -23,20 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kText = R"([run]
+const std::string kText = train::testing_tools::kModelAndData + R"([run]
 async_save = true
 checkpoint_every = 2
 keep_checkpoints = 99
-[model]
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-intermediate_size = 32
-patch_size = 8
-[data]
-name = "leaves"
-images = 60
-image_size = 16
 [train]
 global_batch = 4
 epochs = 1
@@ -47,23 +38,14 @@ epochs = 1
 struct LimitLastRank : train::RunCallback {
   std::vector<std::string> saved;
   std::int64_t steps = 0;
-  rlimit before{};
-  LimitLastRank() {
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before);
-  }
-  ~LimitLastRank() override { setrlimit(RLIMIT_FSIZE, &before); }
-  LimitLastRank(const LimitLastRank&) = delete;
-  LimitLastRank& operator=(const LimitLastRank&) = delete;
+  std::optional<FileLimit> limit;
   void on_step_end(train::RunContext& run, const train::StepEnd& /*step*/) override {
     steps = run.state.at.global_step;
-    if (steps == 7) setrlimit(RLIMIT_FSIZE, &before);
+    if (steps == 7) limit.reset();
   }
   void on_save(train::RunContext& run, const std::string& folder) override {
     saved.push_back(fs::path(folder).filename());
-    auto limit = before;
-    limit.rlim_cur = 1 << 10;
-    if (saved.size() == 1 && run.world.rank() == run.world.size() - 1) setrlimit(RLIMIT_FSIZE, &limit);
+    if (saved.size() == 1 && run.world.rank() == run.world.size() - 1) limit.emplace(1 << 10);
   }
 };
 

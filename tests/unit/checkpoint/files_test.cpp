@@ -3,14 +3,13 @@
 
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 
 #include "core/base/error.h"
 #include "core/checkpoint/crc32.h"
 #include "core/checkpoint/output_folder.h"
 #include "core/checkpoint/safetensors.h"
+#include "tests/file_limit.h"
 #include "tests/unit/checkpoint/folder.h"
 
 namespace trireme::checkpoint {
@@ -110,15 +109,8 @@ void expect_nothing_changes(const std::string& folder, const std::vector<std::st
 TEST(FullDisk, FileSizeLimit) {
   const TestFolder folder;
   write_file(folder / "old", "small");
-  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  rlimit low = before;
-  low.rlim_cur = 1 << 20;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  const tests::FileLimit full(1 << 20);
   expect_nothing_changes(folder.path(), {"File too large", "it needs 2.9 MiB", "ulimit -f"});
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  ::signal(SIGXFSZ, handler);
 }
 
 TEST(FullDisk, SmallFileSystem) {

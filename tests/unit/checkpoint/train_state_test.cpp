@@ -6,13 +6,12 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <cmath>
 
 #include "core/optim/optimizer.h"
 #include "core/optim/sgd.h"
+#include "tests/file_limit.h"
 #include "tests/unit/checkpoint/folder.h"
 
 namespace trireme::checkpoint {
@@ -242,16 +241,11 @@ TEST(TrainState, FailureLeavesOnlyTheOldCheckpoint) {
   const auto old = save_checkpoint(run.path(), t.contents(1), 1, alone());
   auto large = t.contents(2);
   large.optimizer.push_back({shard::Placement::whole("large", {1'000'000}), at::full({1'000'000}, 1.f)});
-  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  rlimit low = before;
-  low.rlim_cur = 1 << 20;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
-  expect_error([&] { save_checkpoint(run.path(), large, 1, alone()); },
-               {"step-00000002.tmp/optimizer-00000-00.safetensors", "File too large", "it needs 3.8 MiB"});
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  ::signal(SIGXFSZ, handler);
+  {
+    const tests::FileLimit full(1 << 20);
+    expect_error([&] { save_checkpoint(run.path(), large, 1, alone()); },
+                 {"step-00000002.tmp/optimizer-00000-00.safetensors", "File too large", "it needs 3.8 MiB"});
+  }
   EXPECT_EQ(names_in(run / "checkpoints"), std::vector<std::string>{"step-00000001"});
   EXPECT_EQ(latest_checkpoint(run.path(), Log()), old);
 }

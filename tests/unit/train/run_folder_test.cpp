@@ -2,8 +2,6 @@
 #include "core/train/run_folder.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "tests/file_limit.h"
 
 namespace trireme::train {
 namespace {
@@ -93,26 +92,6 @@ TEST_F(RunFolders, ThePointIsChosenWhenNoOtherRunWrites) {
   EXPECT_TRUE(was_locked);
 }
 
-/// Makes writes fail beyond `bytes` of a file, as a full disk does, while it exists.
-class FileLimit {
- public:
-  explicit FileLimit(std::uintmax_t bytes) {
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    signal(SIGXFSZ, SIG_DFL);
-  }
-  FileLimit(const FileLimit&) = delete;
-  FileLimit& operator=(const FileLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 // A run that was stopped before an evaluation makes it when it goes on; if it is killed then, again.
 TEST_F(RunFolders, AnEvaluationThatIsMadeAgainHasOneLine) {
   const auto lines_after = [&](std::int64_t step, bool evaluates) {
@@ -143,7 +122,7 @@ TEST_F(RunFolders, BearsErrorsIfAsked) {
   std::FILE* stream = open_memstream(&text, &size);
   folder->bear_errors(Log(0, stream));
   {
-    const FileLimit full(fs::file_size(file) + 5);  // a part of the next line fits
+    const tests::FileLimit full(fs::file_size(file) + 5);  // a part of the next line fits
     for (int i = 0; i < 3; ++i) folder->metric(line("lost"));
   }
   std::fclose(stream);
@@ -160,7 +139,7 @@ TEST_F(RunFolders, BearsErrorsIfAsked) {
 
 TEST_F(RunFolders, AnErrorEndsTheRunUnlessAsked) {
   const auto folder = begin();
-  const FileLimit full(0);
+  const tests::FileLimit full(0);
   EXPECT_THROW(folder->metric({{"kind", "event"}}), CheckpointError);
 }
 

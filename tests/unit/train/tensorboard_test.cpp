@@ -3,15 +3,14 @@
 #include "core/train/tensorboard.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/base/error.h"
+#include "tests/file_limit.h"
 #include "tests/unit/data/folder.h"
 #include "tests/unit/train/small_run.h"
 
@@ -149,15 +148,10 @@ TEST(EventFile, SaysWhyItCannotBeWritten) {
   EXPECT_NE(message_of<CheckpointError>([&] { EventFile file(in_the_way); }).find(in_the_way), std::string::npos);
 
   EventFile file(folder.path());
-  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  rlimit low = before;
-  low.rlim_cur = 1024;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
-  const auto message = message_of<CheckpointError>([&] { file.add(1, {{std::string(2000, 'x'), 1}}); });
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  ::signal(SIGXFSZ, handler);
+  const auto message = message_of<CheckpointError>([&] {
+    const tests::FileLimit full(1024);
+    file.add(1, {{std::string(2000, 'x'), 1}});
+  });
   EXPECT_EQ(message, file.path() + ": cannot be written: File too large");
 }
 

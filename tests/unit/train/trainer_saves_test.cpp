@@ -1,10 +1,9 @@
 // A training whose checkpoints are saved in the background: what it says and records, how it ends, and what it does
 // when one cannot be written.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "core/checkpoint/files.h"
 #include "core/train/save_agreement.h"
 #include "core/train/stop.h"
+#include "tests/file_limit.h"
 #include "tests/unit/checkpoint/folder.h"
 #include "tests/unit/train/small_run.h"
 
@@ -106,24 +106,15 @@ TEST(TrainerSaves, EachIsCompleteAndRecorded) {
 /// be written then, but their folder and lines of metrics.jsonl can. The save of step 4 fails, and that of step 6
 /// unless the machine is slow.
 struct LimitFiles : Saves {
-  rlimit before{};
-  LimitFiles() {
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before);
-  }
-  ~LimitFiles() override { setrlimit(RLIMIT_FSIZE, &before); }
-  LimitFiles(const LimitFiles&) = delete;
-  LimitFiles& operator=(const LimitFiles&) = delete;
+  std::optional<tests::FileLimit> limit;
   void on_save(RunContext& run, const std::string& folder) override {
     Saves::on_save(run, folder);
-    auto limit = before;
-    limit.rlim_cur = 8 << 10;
-    if (saved.size() == 1) setrlimit(RLIMIT_FSIZE, &limit);
+    if (saved.size() == 1) limit.emplace(8 << 10);
   }
   void on_step_end(RunContext& run, const StepEnd& /*step*/) override {
-    if (run.state.at.global_step == 7) setrlimit(RLIMIT_FSIZE, &before);
+    if (run.state.at.global_step == 7) limit.reset();
   }
-  void on_exception(const std::exception_ptr& /*error*/) override { setrlimit(RLIMIT_FSIZE, &before); }
+  void on_exception(const std::exception_ptr& /*error*/) override { limit.reset(); }
 };
 
 TEST(TrainerSaves, GoOnOrStopWhenOneCannotBeWritten) {
