@@ -187,7 +187,8 @@ TEST(Launch, TrainStartsItsRanksWithoutMpirun) {
     GTEST_SKIP() << "NOT TESTED: this machine allows no namespaces (unshare), so mpirun stays visible";
   const FrontBeside front([](const std::string&, const std::string&) {
     return std::string(
-        "[ -n \"$RANK\" ] || exit 0\necho $RANK/$WORLD_SIZE $TRIREME_LAUNCHER $1\n[ $RANK = 0 ] || { sleep 0.5; kill -9 $$; }\n");
+        "[ -n \"$RANK\" ] || exit 0\necho $RANK/$WORLD_SIZE $TRIREME_LAUNCHER $1\n[ $RANK = 0 ] || { sleep 0.5; kill "
+        "-9 $$; }\n");
   });
   const auto config = front.folder().write("good.toml", "[data]\nname = \"leaves\"\n");
   const auto result =

@@ -1,8 +1,10 @@
 // A training that a signal stops at any moment is saved, and the same command gives the result of one that was never
 // stopped, however its ranks were started. TRIREME_TEST_REPEAT: how often each way is tried (1).
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -163,12 +165,15 @@ TEST(Stop, ADeathAfterTheRequestIsReported) {
 
 TEST(Stop, SaysWhatCouldNotBeSaved) {
   const SmallRun run(kLeaves, kEndless);
-  const auto result = run.train(2, {"--set", "run.on_save_error=continue"}, {.meanwhile = [&](pid_t front) {
-                                  run.wait_for_steps();
-                                  std::filesystem::remove_all(run.dir() + "/checkpoints");
-                                  std::ofstream(run.dir() + "/checkpoints") << "no folder";
-                                  kill(front, SIGTERM);
-                                }});
+  const auto result =
+      run.train(2, {"--set", "run.on_save_error=continue"}, {.meanwhile = [&](pid_t front) {
+                  run.wait_for_steps();
+                  // At once, since the run saves meanwhile.
+                  const auto folder = run.dir() + "/checkpoints", file = run.dir() + "/file";
+                  std::ofstream(file) << "no folder";
+                  ASSERT_EQ(renameat2(AT_FDCWD, file.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE), 0);
+                  kill(front, SIGTERM);
+                }});
   EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
   EXPECT_NE(result.out.find(", which could not be saved; "), std::string::npos) << result.out;
 }
