@@ -163,17 +163,23 @@ TEST(Stop, ADeathAfterTheRequestIsReported) {
   }
 }
 
+/// Puts a file where a folder is or will be, at once, since the run saves meanwhile.
+void put_file_at(const std::string& path) {
+  const auto file = path + ".file";
+  std::ofstream(file) << "no folder";
+  const auto renamed = [&](unsigned how) {
+    return renameat2(AT_FDCWD, file.c_str(), AT_FDCWD, path.c_str(), how) == 0;
+  };
+  while (!renamed(RENAME_EXCHANGE) && !renamed(RENAME_NOREPLACE)) std::this_thread::yield();
+}
+
 TEST(Stop, SaysWhatCouldNotBeSaved) {
   const SmallRun run(kLeaves, kEndless);
-  const auto result =
-      run.train(2, {"--set", "run.on_save_error=continue"}, {.meanwhile = [&](pid_t front) {
-                  run.wait_for_steps();
-                  // At once, since the run saves meanwhile.
-                  const auto folder = run.dir() + "/checkpoints", file = run.dir() + "/file";
-                  std::ofstream(file) << "no folder";
-                  ASSERT_EQ(renameat2(AT_FDCWD, file.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE), 0);
-                  kill(front, SIGTERM);
-                }});
+  const auto result = run.train(2, {"--set", "run.on_save_error=continue"}, {.meanwhile = [&](pid_t front) {
+                                  run.wait_for_steps();
+                                  put_file_at(run.dir() + "/checkpoints");
+                                  kill(front, SIGTERM);
+                                }});
   EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
   EXPECT_NE(result.out.find(", which could not be saved; "), std::string::npos) << result.out;
 }
