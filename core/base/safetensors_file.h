@@ -54,6 +54,8 @@ class SafeTensorsFile {
   [[nodiscard]] const TensorEntry& entry(const std::string& name) const;
   /// The tensor's bytes in the mapped file: valid while this object exists, and possibly not aligned for its dtype.
   [[nodiscard]] std::span<const std::byte> bytes(const std::string& name) const;
+  /// Where the data section begins in the file: the entries' begin and end count from there.
+  [[nodiscard]] std::size_t data_begin() const { return data_begin_; }
   /// Returns a copy of the whole tensor on the CPU.
   [[nodiscard]] at::Tensor read(const std::string& name) const;
 

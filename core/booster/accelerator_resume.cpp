@@ -7,6 +7,7 @@
 #include "core/base/json_text.h"
 #include "core/booster/accelerate_state.h"
 #include "core/booster/run_state.h"
+#include "core/checkpoint/storage.h"
 #include "core/nn/block.h"
 
 namespace trireme {
@@ -57,7 +58,7 @@ void Accelerator::save_state(const std::string& dir, std::int64_t keep) {
 bool Accelerator::load_state(const std::string& dir) {
   auto& state = *state_;
   auto& run = state.prepared();
-  const auto folder = newest_checkpoint(state.world, dir, state.log);
+  const auto folder = newest_checkpoint(state.world, run, dir, state.log);
   if (folder.empty()) return false;
   const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
   const auto& extra = stored.record().extra;
@@ -83,7 +84,8 @@ bool Accelerator::load_state(const std::string& dir) {
     state.loaders[i]->set_position({.epoch = position.at("epoch"), .batch = position.at("batch")});
   }
   state.drop_unfinished();
-  if (state.world.rank() == 0) checkpoint::set_aside_after(dir, run.step);  // later checkpoints, which are damaged
+  // Later checkpoints, which are damaged.
+  if (checkpoint::find_storage(dir, state.world).leads()) checkpoint::set_aside_after(dir, run.step);
   return true;
 }
 

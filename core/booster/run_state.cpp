@@ -11,6 +11,8 @@
 #include "core/base/json_text.h"
 #include "core/base/version.h"
 #include "core/checkpoint/adapters.h"
+#include "core/checkpoint/sharded_tensors.h"
+#include "core/checkpoint/storage.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/text.h"
 
@@ -71,20 +73,125 @@ std::set<std::string> frozen_parameters(Boosted& run) {
   return names;
 }
 
+/// What a run restores of a checkpoint: this rank's slices of its groups of tensors.
+class Restored {
+ public:
+  Restored(Boosted& run, const checkpoint::Checkpoint& stored);
+  /// @throws CheckpointError when the checkpoint's tensors are not those of the run
+  void check() const {
+    for (const auto& g : groups_) checkpoint::check_slices(*g.file, g.slices, remote_, g.what, g.converted);
+  }
+  /// Verifies the bytes of those slices that the checkpoint has. @throws CheckpointError
+  void verify() const;
+  void fill() {
+    for (auto& g : groups_) checkpoint::restore_slices(*g.file, std::move(g.slices), remote_, g.what, g.converted);
+  }
+  [[nodiscard]] bool lacks_buffers() const { return lacks_buffers_; }
+
+ private:
+  struct Group {
+    const checkpoint::WeightsFile* file;
+    const char* what;  ///< in messages
+    std::vector<shard::Slice> slices;
+    std::set<std::string> converted;  ///< see restore_slices()
+  };
+  std::vector<shard::Slice> state_of(Boosted& run, const checkpoint::WeightsFile& weights);
+
+  std::set<std::string> remote_;  ///< names of tensors that other ranks restore
+  std::vector<Group> groups_;
+  bool lacks_buffers_ = false;
+};
+
+Restored::Restored(Boosted& run, const checkpoint::Checkpoint& stored) : remote_(remote_parameters(run)) {
+  const auto frozen = frozen_parameters(run);
+  groups_.push_back({&stored.weights(), "parameters", state_of(run, stored.weights()), frozen});
+  groups_.push_back({&stored.optimizer(), "optimizer's tensors", run.optimizer->state(), {}});
+  if (run.average && stored.average() != nullptr)
+    groups_.push_back({stored.average(), "averaged weights", run.average->state(), frozen});
+}
+
+/// The weights, and the buffers unless the checkpoint was written before buffers were saved.
+std::vector<shard::Slice> Restored::state_of(Boosted& run, const checkpoint::WeightsFile& weights) {
+  auto buffers = nn::buffers(run.model->module());
+  const auto remote_buffers = nn::remote_buffers(run.model->module());
+  const auto stored = weights.names();
+  const auto is_stored = [&](const shard::Slice& buffer) {
+    return std::binary_search(stored.begin(), stored.end(), buffer.placement.name);
+  };
+  const bool stores_any = std::any_of(buffers.begin(), buffers.end(), is_stored) ||
+                          std::any_of(remote_buffers.begin(), remote_buffers.end(), is_stored);
+  lacks_buffers_ = !stores_any && !(buffers.empty() && remote_buffers.empty());
+  auto state = run.model->weights();
+  if (stores_any) std::move(buffers.begin(), buffers.end(), std::back_inserter(state));
+  for (const auto& buffer : remote_buffers) remote_.insert(buffer.placement.name);
+  return state;
+}
+
+void Restored::verify() const {
+  for (const auto& group : groups_) {
+    const auto stored = group.file->names();
+    for (const auto& [placement, value] : group.slices)
+      if (std::binary_search(stored.begin(), stored.end(), placement.name))
+        group.file->verify(placement.name, placement);
+  }
+}
+
 constexpr const char* kLossScale = "loss_scale";  ///< in the metadata of an optimizer's file
 
 }  // namespace
 
-std::string newest_checkpoint(const comm::World& world, const std::string& dir, const Log& log) {
-  std::string found, failed;
+void on_first_rank(const comm::World& world, const std::function<void()>& action) {
+  std::string failed;
   try {
-    if (world.rank() == 0) found = checkpoint::latest_checkpoint(dir, log);
+    if (world.rank() == 0) action();
   } catch (const CheckpointError& error) {
     failed = error.what();
   }
   failed = comm::broadcast_text(world.group(), world.device(), failed);
   if (!failed.empty()) throw CheckpointError(failed);
-  return comm::broadcast_text(world.group(), world.device(), found);
+}
+
+std::string find_damage(const comm::World& world, Boosted& run, const std::string& folder) {
+  const auto host = checkpoint::host_name();
+  nlohmann::json mine{{"host", host}, {"problem", ""}, {"is_missing", false}};
+  try {
+    const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
+    Restored(run, stored).verify();
+    stored.verify_best(world.rank(), world.size());
+  } catch (const checkpoint::MissingPart& error) {
+    mine["problem"] = error.what();
+    mine["is_missing"] = true;
+  } catch (const CheckpointError& error) {
+    mine["problem"] = error.what();
+  }
+  std::string first, missing;
+  for (const auto& text : comm::gather_text(world.group(), world.device(), json_text(mine))) {
+    const auto of_rank = nlohmann::json::parse(text);
+    const std::string problem = of_rank.at("problem");
+    if (problem.empty()) continue;
+    const std::string there = of_rank.at("host");
+    const bool is_missing = of_rank.at("is_missing");
+    auto& found = is_missing ? missing : first;
+    if (!found.empty()) continue;
+    found = is_missing || there != host ? fmt::format("on host {}: {}", there, problem) : problem;
+  }
+  on_first_rank(world, [&] {  // nothing is damaged, so that no older one is better
+    if (!missing.empty()) throw CheckpointError(missing);
+  });
+  return comm::broadcast_text(world.group(), world.device(), first);
+}
+
+std::string newest_checkpoint(const comm::World& world, Boosted& run, const std::string& dir, const Log& log) {
+  checkpoint::Damages known;
+  for (;;) {
+    std::string found;
+    on_first_rank(world, [&] { found = checkpoint::latest_checkpoint(dir, log, checkpoint::Verify::record, known); });
+    found = comm::broadcast_text(world.group(), world.device(), found);
+    if (found.empty()) return "";
+    const auto damage = find_damage(world, run, found);
+    if (damage.empty()) return found;
+    known[found].why = damage;
+  }
 }
 
 checkpoint::CheckpointContents contents_of(Boosted& run) {
@@ -102,30 +209,15 @@ checkpoint::CheckpointContents contents_of(Boosted& run) {
 }
 
 void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log) {
-  auto remote = remote_parameters(run);
-  auto buffers = nn::buffers(run.model->module());
-  auto remote_buffers = nn::remote_buffers(run.model->module());
-  const auto stored_names = stored.weights().names();
-  bool stores_any = false;
-  for (const auto* list : {&buffers, &remote_buffers})
-    for (const auto& buffer : *list)
-      stores_any = stores_any || std::binary_search(stored_names.begin(), stored_names.end(), buffer.placement.name);
-  auto state = run.model->weights();
-  if (stores_any)
-    for (auto& buffer : buffers) state.push_back(std::move(buffer));
-  else if (!buffers.empty() || !remote_buffers.empty())  // written before buffers were saved
+  Restored restored(run, stored);
+  restored.check();
+  if (restored.lacks_buffers())
     log.warn("{}: has none of the model's buffers (running statistics); they start from their initial values",
              stored.folder());
-  for (const auto& buffer : remote_buffers) remote.insert(buffer.placement.name);
-  stored.restore_weights(std::move(state), remote, frozen_parameters(run));
+  restored.fill();
   run.model->weights_changed();
-  stored.restore_optimizer(run.optimizer->state(), remote);
   restore_scaler(run.optimizer->scaler(), stored.record().loss_scale);
-  if (run.average && stored.average() != nullptr)
-    checkpoint::restore_slices(*stored.average(), run.average->state(), remote, "averaged weights",
-                               frozen_parameters(run));
-  else if (run.average)
-    run.average->reset();  // the checkpoint's run had no average
+  if (run.average && stored.average() == nullptr) run.average->reset();  // the checkpoint's run had no average
   run.step = stored.record().progress.global_step;
 }
 
@@ -148,7 +240,7 @@ std::string Booster::save(Boosted& run, const std::string& dir, std::int64_t kee
 }
 
 bool Booster::load(Boosted& run, const std::string& dir) {
-  const auto folder = newest_checkpoint(world_, dir, log_);
+  const auto folder = newest_checkpoint(world_, run, dir, log_);
   if (folder.empty()) return false;
   const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
   const auto order = order_of_samples(options_, run), before = order_before(stored.record());
@@ -159,7 +251,8 @@ bool Booster::load(Boosted& run, const std::string& dir) {
                       "start a new run from its weights: ModelSource::weights = \"{}\"",
                       folder, what, json_text(now), json_text(before.at(what)), folder));
   restore(run, stored, log_);
-  if (world_.rank() == 0) checkpoint::set_aside_after(dir, run.step);  // later checkpoints, which are damaged
+  // Later checkpoints, which are damaged.
+  if (checkpoint::find_storage(dir, world_).leads()) checkpoint::set_aside_after(dir, run.step);
   return true;
 }
 

@@ -34,7 +34,8 @@ BackgroundSaver::~BackgroundSaver() { abandon(); }
 
 void BackgroundSaver::reserve(CheckpointContents contents) {
   std::int64_t bytes = 0;
-  for (const auto& group : contents.groups()) bytes += HostStaging::bytes_for(own_slices(*group.slices, mesh_));
+  for (const auto& group : contents.groups())
+    bytes += HostStaging::bytes_for(own_slices(*group.slices, mesh_, storage_));
   staging_.reserve(bytes, mesh_.world().device());
 }
 
@@ -61,7 +62,7 @@ void BackgroundSaver::join() {
 void BackgroundSaver::begin(const std::string& run_dir, CheckpointContents contents, std::int64_t keep) {
   TRIREME_CHECK(is_idle(), "another checkpoint is being saved");
   failed_ = is_publishing_ = false;
-  save_.emplace(run_dir, std::move(contents), keep, mesh_);
+  save_.emplace(run_dir, std::move(contents), keep, mesh_, storage_);
   save_->stage(staging_);
   run([this] { save_->write(); });
 }
@@ -75,7 +76,7 @@ std::optional<SavedCheckpoint> BackgroundSaver::advance(bool any_failed) {
   if (is_publishing_) return wait();
   save_->collect();
   is_publishing_ = true;
-  if (mesh_.world().rank() == 0) run([this] { save_->publish(); });
+  if (save_->leads()) run([this] { save_->publish(); });
   return std::nullopt;
 }
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "core/checkpoint/checkpoint_save.h"
 
@@ -19,7 +20,8 @@ namespace trireme::checkpoint {
 
 class BackgroundSaver {
  public:
-  explicit BackgroundSaver(comm::Mesh& mesh) : mesh_(mesh) {}
+  /// `storage`: of the run's folder. The default is that of a single rank.
+  explicit BackgroundSaver(comm::Mesh& mesh, Storage storage = {}) : mesh_(mesh), storage_(std::move(storage)) {}
   /// As abandon().
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
@@ -55,6 +57,7 @@ class BackgroundSaver {
   void join();
 
   comm::Mesh& mesh_;
+  Storage storage_;
   HostStaging staging_;
   std::optional<CheckpointSave> save_;
   bool is_publishing_ = false;

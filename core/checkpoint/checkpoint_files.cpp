@@ -45,6 +45,13 @@ std::set<std::string> needed_files(const Manifest& manifest, Use use) {
   return out;
 }
 
+std::set<std::string> files_in_parts(const Manifest& manifest) {
+  if (manifest.format == 1) return {};
+  std::set<std::string> out{kBest};
+  for (const auto& [group, tensors] : manifest.tensors) out.merge(files_of(manifest, group));
+  return out;
+}
+
 const char* evaluated_group(const Manifest& manifest) { return has_group(manifest, kAverage) ? kAverage : kWeights; }
 
 Manifest verified_manifest(const std::string& folder, Verify how, Use use) {
@@ -62,16 +69,20 @@ Manifest verified_manifest(const std::string& folder, Verify how, Use use) {
   for (const char* file : {kState, kConfig}) needs(manifest.files.contains(file), file);
   for (const std::string group : {kWeights, kOptimizer})
     needs(has_group(manifest, group) || (use == Use::weights && group == kOptimizer), "tensors of the " + group);
-  for (const auto& name : needed_files(manifest, use))
-    if (const auto problem = file_problem(file_in(folder, name), manifest.files.at(name), how); !problem.empty())
+  const auto in_parts = how == Verify::record ? files_in_parts(manifest) : std::set<std::string>{};
+  for (const auto& name : needed_files(manifest, use)) {
+    if (is_elsewhere(folder, manifest, name)) continue;
+    const auto file_how = how == Verify::record && !in_parts.contains(name) ? Verify::content : how;
+    if (const auto problem = file_problem(file_in(folder, name), manifest.files.at(name), file_how); !problem.empty())
       throw CheckpointError(problem);
+  }
   return manifest;
 }
 
 std::unique_ptr<WeightsFile> open_group(const std::string& folder, const Manifest& manifest, const std::string& group) {
   if (!has_group(manifest, group)) return nullptr;
   if (manifest.format == 1) return std::make_unique<SafeTensors>(file_in(folder, full_file(group)));
-  return std::make_unique<ShardedTensors>(folder, group, manifest.tensors.at(group));
+  return std::make_unique<ShardedTensors>(folder, group, manifest);
 }
 
 int rank_of_file(const std::string& name) {

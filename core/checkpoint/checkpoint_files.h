@@ -29,6 +29,9 @@ bool has_group(const Manifest& manifest, const std::string& group);
 std::set<std::string> files_of(const Manifest& manifest, const std::string& group);
 /// Those that the use needs.
 std::set<std::string> needed_files(const Manifest& manifest, Use use);
+/// Those that ranks verify in part, each what it restores and its share of the best weights. Verify::record leaves out
+/// their content.
+std::set<std::string> files_in_parts(const Manifest& manifest);
 /// The group of the weights that the run evaluates: their average, if it has one.
 const char* evaluated_group(const Manifest& manifest);
 

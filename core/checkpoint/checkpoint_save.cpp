@@ -53,14 +53,14 @@ std::vector<CheckpointContents::Group> CheckpointContents::groups() {
 }
 
 CheckpointSave::CheckpointSave(const std::string& run_dir, CheckpointContents contents, std::int64_t keep,
-                               comm::Mesh& mesh)
-    : run_dir_(run_dir), contents_(std::move(contents)), keep_(keep), mesh_(mesh) {
+                               comm::Mesh& mesh, Storage storage)
+    : run_dir_(run_dir), contents_(std::move(contents)), keep_(keep), mesh_(mesh), storage_(std::move(storage)) {
   TRIREME_CHECK(keep >= 1 && step() >= 0, "cannot save a checkpoint: keep {}, step {}", keep, step());
   folder_ = checkpoint_folder(run_dir, step());
   temporary_ = folder_ + kTemporary;
-  for (const auto& group : contents_.groups()) *group.slices = own_slices(*group.slices, mesh);
+  for (const auto& group : contents_.groups()) *group.slices = own_slices(*group.slices, mesh, storage_);
   agree(problem_of([&] {
-    if (!is_first()) return;
+    if (!leads()) return;
     remove_leftovers(run_dir);
     make_folder(temporary_);
     if (contents_.best.empty()) return;
@@ -70,9 +70,16 @@ CheckpointSave::CheckpointSave(const std::string& run_dir, CheckpointContents co
   }));
 }
 
-/// Every rank learns of a problem of rank 0, so that all of them can go on or stop together.
+/// Every rank learns of a problem of a leader, so that all of them can go on or stop together.
 void CheckpointSave::agree(const std::string& problem) {
-  const auto found = comm::broadcast_text(mesh_.world().group(), mesh_.world().device(), problem);
+  const auto& world = mesh_.world();
+  std::string found;
+  if (storage_.is_shared()) {
+    found = comm::broadcast_text(world.group(), world.device(), problem);
+  } else {
+    for (auto& text : comm::all_gather_text(world.group(), world.device(), problem))
+      if (found.empty()) found = std::move(text);
+  }
   if (found.empty()) return;
   remove();
   throw CheckpointError(found);
@@ -80,7 +87,7 @@ void CheckpointSave::agree(const std::string& problem) {
 
 void CheckpointSave::remove() const noexcept {
   std::error_code ignored;
-  if (is_first()) fs::remove_all(temporary_, ignored);
+  if (leads()) fs::remove_all(is_published_ ? folder_ : temporary_, ignored);
 }
 
 void CheckpointSave::stage(HostStaging& staging) {
@@ -93,12 +100,12 @@ void CheckpointSave::stage(HostStaging& staging) {
   for (const auto& group : groups) staging.copy(*group.slices);
 }
 
-/// Rank 0's part of a checkpoint besides its tensors.
-void CheckpointSave::write_record() {
-  auto& files = mine_.files;
-  files[kState] = write_file(file_of(temporary_, kState), state_text(contents_.record));
-  files[kConfig] = write_file(file_of(temporary_, kConfig), contents_.record.config);
-  for (const auto& [file, text] : contents_.texts) files[file] = write_file(file_of(temporary_, file), text);
+/// Rank 0's part of a checkpoint besides its tensors and the best weights.
+std::map<std::string, std::string> CheckpointSave::record_texts() const {
+  auto out = contents_.texts;
+  out[kState] = state_text(contents_.record);
+  out[kConfig] = contents_.record.config;
+  return out;
 }
 
 void CheckpointSave::write() {
@@ -106,7 +113,8 @@ void CheckpointSave::write() {
   problem_ = problem_of([&] {
     make_folder(temporary_);  // of another host, which may not have seen it yet
     if (staging_ != nullptr) staging_->wait();
-    if (is_first()) write_record();
+    if (is_first())
+      for (const auto& [file, text] : record_texts()) mine_.files[file] = write_file(file_of(temporary_, file), text);
     const auto check = [&] {
       if (cancelled_) throw Cancelled();
     };
@@ -120,45 +128,63 @@ void CheckpointSave::write() {
 
 void CheckpointSave::collect() {
   const auto& world = mesh_.world();
-  const nlohmann::json part{
+  nlohmann::json part{
       {"problem", problem_}, {"seconds", seconds_}, {"manifest", problem_.empty() ? manifest_text(mine_) : ""}};
-  parts_ = comm::gather_text(world.group(), world.device(), json_text(part));
+  if (storage_.is_shared()) {
+    parts_ = comm::gather_text(world.group(), world.device(), json_text(part));
+    return;
+  }
+  if (is_first() && problem_.empty()) part["texts"] = record_texts();
+  parts_ = comm::all_gather_text(world.group(), world.device(), json_text(part));
+}
+
+/// The manifest of what all ranks have written. @throws CheckpointError with the problem of a rank
+Manifest CheckpointSave::assembled() {
+  Manifest manifest;
+  manifest.hosts = storage_.hosts;
+  bool is_cancelled = false;
+  for (std::size_t rank = 0; rank < parts_.size(); ++rank) {
+    const auto part = nlohmann::json::parse(parts_[rank]);
+    const std::string problem = part.at("problem");
+    if (!problem.empty() && problem != kCancelled) throw CheckpointError(problem);
+    is_cancelled = is_cancelled || !problem.empty();
+    if (is_cancelled) continue;
+    seconds_ = std::max(seconds_, part.at("seconds").get<double>());
+    auto read = read_part(part.at("manifest"));
+    if (!storage_.is_shared())
+      for (const auto& file : files_in_parts(read))
+        if (read.files.contains(file)) read.host_of[file] = storage_.of_rank.at(rank);
+    add_part(manifest, read);
+    // What all need is on every storage.
+    if (part.contains("texts") && storage_.number() != 0)
+      for (const auto& [file, text] : part.at("texts").items())
+        write_file(file_of(temporary_, file), text.get<std::string>());
+  }
+  if (is_cancelled) throw CheckpointError("the writing of a checkpoint was cancelled");
+  return manifest;
 }
 
 void CheckpointSave::publish() {
-  if (!is_first()) return;
+  if (!leads()) return;
   const auto begin = Clock::now();
   seconds_ = 0;
   problem_ = problem_of([&] {
-    Manifest manifest;
-    std::string cancelled;
-    for (const auto& text : parts_) {
-      const auto part = nlohmann::json::parse(text);
-      const std::string problem = part.at("problem");
-      if (!problem.empty() && problem != kCancelled) throw CheckpointError(problem);
-      if (!problem.empty()) cancelled = problem;
-      if (!cancelled.empty()) continue;
-      seconds_ = std::max(seconds_, part.at("seconds").get<double>());
-      add_part(manifest, read_part(part.at("manifest")));
-    }
-    if (!cancelled.empty()) throw CheckpointError("the writing of a checkpoint was cancelled");
-    try {
-      verify_files(temporary_, manifest, Verify::sizes);
-    } catch (const CheckpointError& error) {
-      throw CheckpointError(fmt::format(
-          "{}; all ranks write to the run's folder, which must be on a file system that they share", error.what()));
-    }
+    const auto manifest = assembled();
+    verify_files(temporary_, manifest, Verify::sizes);
     check_complete(manifest, file_of(temporary_, kManifest));
     write_file(file_of(temporary_, kManifest), manifest_text(manifest));
     publish_folder(temporary_, folder_);
+    is_published_ = true;
     for (const auto& [name, digest] : manifest.files) bytes_ += digest.bytes;
-    remove_older(run_dir_, folder_, keep_);
+    if (storage_.is_shared()) remove_older(run_dir_, folder_, keep_);
   });
   seconds_ += seconds_since(begin);
 }
 
 SavedCheckpoint CheckpointSave::finish() {
   agree(problem_);
+  // Only now does every storage have its part.
+  if (leads() && !storage_.is_shared()) remove_older(run_dir_, folder_, keep_);
   return {.folder = folder_, .step = step(), .bytes = bytes_, .write_s = seconds_};
 }
 

@@ -4,8 +4,12 @@
 //   CheckpointSave save(run_dir, contents, keep, mesh);  // collective: makes the folder step-N.tmp
 //   save.write();                                        // local: this rank's files, and on rank 0 state.json and so
 //   on save.collect();                                      // collective, small: what each rank has written, to rank 0
-//   save.publish();                                      // local, rank 0: manifest, name, removal of older checkpoints
-//   save.finish();                                       // collective, small: every rank learns how it ended
+//   save.publish();                                      // local, leaders: manifest, name, removal of older
+//   checkpoints save.finish();                                       // collective, small: every rank learns how it
+//   ended
+//
+// The leader of a storage (storage.h) is its first rank: rank 0, where all ranks share a file system. Else each storage
+// has what its ranks have written, state.json and the like, and a manifest of all.
 //
 // write() and publish() communicate with no rank and throw nothing: what fails is kept, and finish() throws it on every
 // rank. All parts must be called, in this order, and one at a time.
@@ -17,6 +21,7 @@
 #include <vector>
 
 #include "core/checkpoint/host_staging.h"
+#include "core/checkpoint/storage.h"
 #include "core/checkpoint/train_state.h"
 
 namespace trireme::checkpoint {
@@ -31,7 +36,8 @@ struct SavedCheckpoint {
 class CheckpointSave {
  public:
   /// Removes what earlier saves have left, and makes the folder. @throws CheckpointError on every rank
-  CheckpointSave(const std::string& run_dir, CheckpointContents contents, std::int64_t keep, comm::Mesh& mesh);
+  CheckpointSave(const std::string& run_dir, CheckpointContents contents, std::int64_t keep, comm::Mesh& mesh,
+                 Storage storage);
 
   /// From here on write() reads copies of the tensors. `staging` must outlive this object.
   void stage(HostStaging& staging);
@@ -53,25 +59,30 @@ class CheckpointSave {
   void cancel() { cancelled_ = true; }
   /// Whether write() or publish() has failed on this rank. Call it on the thread that ran them.
   [[nodiscard]] bool has_failed() const { return !problem_.empty(); }
-  /// Removes the folder of a save that is not finished; only on rank 0.
+  /// Whether this rank has anything to publish.
+  [[nodiscard]] bool leads() const { return storage_.leads(); }
+  /// Removes the folder of a save that is not finished; only on leaders.
   void remove() const noexcept;
   [[nodiscard]] std::int64_t step() const { return contents_.record.progress.global_step; }
 
  private:
-  void write_record();
   void agree(const std::string& problem);
+  [[nodiscard]] Manifest assembled();
+  [[nodiscard]] std::map<std::string, std::string> record_texts() const;
   [[nodiscard]] bool is_first() const { return mesh_.world().rank() == 0; }
 
   std::string run_dir_;
   CheckpointContents contents_;  ///< its lists are this rank's own slices
   std::int64_t keep_;
   comm::Mesh& mesh_;
+  Storage storage_;
   std::string folder_, temporary_;
+  bool is_published_ = false;  ///< by this rank
   HostStaging* staging_ = nullptr;
   std::atomic<bool> cancelled_ = false;
   Manifest mine_;
   std::string problem_;             ///< of this rank, or "" so far
-  std::vector<std::string> parts_;  ///< of all ranks, on rank 0
+  std::vector<std::string> parts_;  ///< of all ranks, on leaders
   double seconds_ = 0;
   std::uint64_t bytes_ = 0;
 };

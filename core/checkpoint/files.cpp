@@ -18,7 +18,6 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/checkpoint/crc32.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -102,7 +101,7 @@ void for_each_chunk(const std::string& path, const Use& use) {
 }  // namespace
 
 FileWriter::FileWriter(std::string path, std::uint64_t expected)
-    : path_(std::move(path)), temporary_(temporary_name(path_)), expected_(expected) {
+    : path_(std::move(path)), temporary_(temporary_name(path_)), expected_(expected), digester_(expected) {
   file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file_ < 0) fail("cannot be created", errno);
   if (expected_ == 0) return;
@@ -122,35 +121,35 @@ FileWriter::~FileWriter() {
 }
 
 void FileWriter::fail(const char* what, int error) const {
-  const auto needed = std::max<std::uint64_t>(expected_, digest_.bytes);
+  const auto needed = std::max(expected_, needed_);
   throw CheckpointError(fmt::format("{}: {}: {} (it needs {}); {}", path_, what, std::strerror(error),
                                     text::bytes(static_cast<double>(needed)), remedy(error, path_)));
 }
 
 void FileWriter::write(const void* data, std::size_t size) {
   const auto* at = static_cast<const char*>(data);
-  digest_.bytes += size;
+  needed_ += size;
   while (size > 0) {
     const std::size_t piece = std::min(size, kChunk);
     const ::ssize_t written = ::write(file_, at, piece);
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) fail("cannot be written", written < 0 ? errno : ENOSPC);
-    digest_.crc32 = crc32(digest_.crc32, at, static_cast<std::size_t>(written));
+    digester_.add(at, static_cast<std::size_t>(written));
     at += written;
     size -= static_cast<std::size_t>(written);
   }
 }
 
 FileDigest FileWriter::commit() {
-  TRIREME_CHECK(expected_ == 0 || expected_ == digest_.bytes, "{}: {} bytes were expected, but {} were written", path_,
-                expected_, digest_.bytes);
+  TRIREME_CHECK(expected_ == 0 || expected_ == needed_, "{}: {} bytes were expected, but {} were written", path_,
+                expected_, needed_);
   // A full disk may be reported only here, because network file systems write late.
   if (::fsync(file_) != 0) fail("cannot be synced to disk", errno);
   if (::close(std::exchange(file_, -1)) != 0) fail("cannot be closed", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be renamed into place", errno);
   temporary_.clear();
   sync_folder(parent_of(path_));
-  return digest_;
+  return digester_.finish();
 }
 
 FileDigest write_file(const std::string& path, std::string_view content) {
@@ -166,12 +165,12 @@ std::string read_file(const std::string& path) {
 }
 
 FileDigest digest_file(const std::string& path) {
-  FileDigest digest;
-  for_each_chunk(path, [&](const char* data, std::size_t size) {
-    digest.crc32 = crc32(digest.crc32, data, size);
-    digest.bytes += size;
-  });
-  return digest;
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (error) throw CheckpointError(fmt::format("{}: cannot be read: {}", path, error.message()));
+  Digester digester(size);
+  for_each_chunk(path, [&](const char* data, std::size_t bytes) { digester.add(data, bytes); });
+  return digester.finish();
 }
 
 void remove_temporary_files(const std::string& folder) {

@@ -10,14 +10,9 @@
 #include <string>
 #include <string_view>
 
-namespace trireme::checkpoint {
+#include "core/checkpoint/digest.h"
 
-/// Size and checksum of a file, for a manifest.
-struct FileDigest {
-  std::uint64_t bytes = 0;
-  std::uint32_t crc32 = 0;
-  friend bool operator==(const FileDigest&, const FileDigest&) = default;
-};
+namespace trireme::checkpoint {
 
 /// Writes one file. If it is destroyed before commit(), nothing of the file remains.
 class FileWriter {
@@ -36,15 +31,15 @@ class FileWriter {
   [[noreturn]] void fail(const char* what, int error) const;
 
   std::string path_, temporary_;
-  std::uint64_t expected_;
-  FileDigest digest_;
+  std::uint64_t expected_, needed_ = 0;  ///< bytes
+  Digester digester_;
   int file_ = -1;
 };
 
 FileDigest write_file(const std::string& path, std::string_view content);
 /// @throws CheckpointError when it cannot be read.
 std::string read_file(const std::string& path);
-/// Size and checksum of an existing file.
+/// Size and checksums of an existing file.
 FileDigest digest_file(const std::string& path);
 
 /// Removes the temporary files that processes which died have left in the folder. No other process may write there now.

@@ -1,6 +1,5 @@
 #include "core/checkpoint/manifest.h"
 
-#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -19,6 +18,15 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 std::string hex(std::uint32_t crc) { return fmt::format("{:08x}", crc); }
+
+json digest_json(const FileDigest& digest) {
+  json out{{"bytes", digest.bytes}, {"crc32", hex(digest.crc32)}};
+  if (digest.sums.empty()) return out;
+  std::string sums;
+  for (const auto sum : digest.sums) sums += hex(sum);
+  out["blocks"] = {{"bytes", digest.block_bytes}, {"sums", std::move(sums)}};
+  return out;
+}
 
 json range_json(const shard::Range& range) { return {range.begin, range.end}; }
 
@@ -53,14 +61,10 @@ class Reader {
     for (const auto& [name, entry] : from_.at("files").items()) {
       if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos || name.find('\0') != name.npos)
         throw problem("\"{}\" is not the name of a file beside the manifest", name);
-      const auto crc = entry.at("crc32").get<std::string>();
-      if (crc.size() != 8 || crc.find_first_not_of("0123456789abcdef") != crc.npos)
-        throw problem("\"{}\" has the CRC-32 \"{}\", which is not eight hexadecimal digits", name, crc);
-      const auto bytes = integer(entry.at("bytes"), "a number of bytes");
-      if (bytes < 0) throw problem("\"{}\" has {} bytes", name, bytes);
-      out.files[name] = {static_cast<std::uint64_t>(bytes), static_cast<std::uint32_t>(std::stoul(crc, nullptr, 16))};
+      out.files[name] = read_digest(name, entry);
     }
     if (out.format == 1) return out;
+    read_hosts(out);
     for (const auto& [group, tensors] : from_.at("tensors").items()) {
       auto& read = out.tensors[group];  // also of a group without tensors, such as the state of plain SGD
       for (const auto& [name, tensor] : tensors.items()) read[name] = read_tensor(out, name, tensor);
@@ -82,6 +86,43 @@ class Reader {
       throw problem("not a manifest: {} is {}", what,
                     from.is_number() ? "not an integer below 2^63" : fmt::format("a JSON {}", from.type_name()));
     return from.get<std::int64_t>();
+  }
+
+  void read_hosts(Manifest& out) const {
+    if (!from_.contains("hosts")) return;
+    out.hosts = from_.at("hosts").get<std::vector<std::string>>();
+    for (const auto& [name, entry] : from_.at("files").items()) {
+      if (!entry.contains("host")) continue;
+      const auto host = integer(entry.at("host"), "a host");
+      if (host < 0 || host >= std::ssize(out.hosts))
+        throw problem("\"{}\" is of host {}, but there are {}", name, host, out.hosts.size());
+      out.host_of[name] = static_cast<int>(host);
+    }
+  }
+
+  std::uint32_t read_sum(const std::string& digits, const std::string& name) const {
+    if (digits.size() != 8 || digits.find_first_not_of("0123456789abcdef") != digits.npos)
+      throw problem("\"{}\" has the CRC-32 \"{}\", which is not eight hexadecimal digits", name, digits);
+    return static_cast<std::uint32_t>(std::stoul(digits, nullptr, 16));
+  }
+
+  FileDigest read_digest(const std::string& name, const json& entry) const {
+    const auto bytes = integer(entry.at("bytes"), "a number of bytes");
+    if (bytes < 0) throw problem("\"{}\" has {} bytes", name, bytes);
+    FileDigest out{static_cast<std::uint64_t>(bytes), read_sum(entry.at("crc32").get<std::string>(), name)};
+    if (!entry.contains("blocks")) return out;
+    const auto& blocks = entry.at("blocks");
+    const auto block = integer(blocks.at("bytes"), "a number of bytes");
+    const auto sums = blocks.at("sums").get<std::string>();
+    if (block <= 0 || block > bytes || sums.empty() || sums.size() % 8 != 0 ||
+        bytes / block + (bytes % block != 0 ? 1 : 0) != std::ssize(sums) / 8)
+      throw problem("\"{}\" has {} bytes, which are not {} blocks of {}", name, bytes, sums.size() / 8, block);
+    out.block_bytes = static_cast<std::uint64_t>(block);
+    for (std::size_t at = 0; at < sums.size(); at += 8) out.sums.push_back(read_sum(sums.substr(at, 8), name));
+    if (out.sums.back() != out.crc32)
+      throw problem("\"{}\" has the CRC-32 {}, but its last block ends with {}", name, hex(out.crc32),
+                    hex(out.sums.back()));
+    return out;
   }
 
   std::vector<std::int64_t> read_shape(const json& from) const {
@@ -149,8 +190,9 @@ class Reader {
 
 std::string manifest_text(const Manifest& manifest) {
   json out{{"format", manifest.format}, {"files", json::object()}, {"tensors", json::object()}};
-  for (const auto& [file, digest] : manifest.files)
-    out["files"][file] = {{"bytes", digest.bytes}, {"crc32", hex(digest.crc32)}};
+  for (const auto& [file, digest] : manifest.files) out["files"][file] = digest_json(digest);
+  if (!manifest.hosts.empty()) out["hosts"] = manifest.hosts;
+  for (const auto& [file, host] : manifest.host_of) out["files"][file]["host"] = host;
   for (const auto& [group, tensors] : manifest.tensors) {
     auto& entries = out["tensors"][group] = json::object();
     for (const auto& [name, tensor] : tensors) entries[name] = tensor_json(tensor);
@@ -178,6 +220,7 @@ Manifest read_manifest(const std::string& folder) {
 
 void add_part(Manifest& manifest, const Manifest& part) {
   manifest.files.insert(part.files.begin(), part.files.end());
+  manifest.host_of.insert(part.host_of.begin(), part.host_of.end());
   for (const auto& [group, tensors] : part.tensors) {
     auto& into = manifest.tensors[group];
     for (const auto& [name, tensor] : tensors) {
@@ -188,54 +231,6 @@ void add_part(Manifest& manifest, const Manifest& part) {
       whole.slices.insert(whole.slices.end(), tensor.slices.begin(), tensor.slices.end());
     }
   }
-}
-
-/// A reader reserves memory for a tensor before it opens the files.
-static void check_room(const Manifest& manifest, const std::string& path) {
-  std::map<std::string, std::uint64_t> needed;
-  for (const auto& [group, tensors] : manifest.tensors)
-    for (const auto& [name, tensor] : tensors)
-      for (const auto& slice : tensor.slices) {
-        auto& bytes = needed[slice.file];
-        const auto more = static_cast<std::uint64_t>(slice.placement.local_numel()) * c10::elementSize(tensor.dtype);
-        if (__builtin_add_overflow(bytes, more, &bytes) || bytes > manifest.files.at(slice.file).bytes)
-          throw CheckpointError(
-              fmt::format("{}: the slices in \"{}\" need more than its {} bytes; one is of the tensor \"{}\"", path,
-                          slice.file, manifest.files.at(slice.file).bytes, name));
-      }
-}
-
-void check_complete(const Manifest& manifest, const std::string& path) {
-  check_room(manifest, path);
-  for (const auto& [group, tensors] : manifest.tensors)
-    for (const auto& [name, tensor] : tensors) {
-      const auto full = shard::Placement::whole(name, tensor.shape).full_numel();
-      std::int64_t held = 0;
-      for (const auto& slice : tensor.slices)
-        if (__builtin_add_overflow(held, slice.placement.local_numel(), &held)) held = -1;
-      if (held != full)
-        throw CheckpointError(fmt::format("{}: tensor \"{}\" of the {} has {} elements, but its slices {}", path, name,
-                                          group, full, held));
-    }
-}
-
-std::string file_problem(const std::string& path, const FileDigest& listed, Verify how) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) return fmt::format("{}: {}, but the manifest lists it", path, error.message());
-  if (size != listed.bytes)
-    return fmt::format("{} {}: {} bytes, but the manifest says {}", path,
-                       size < listed.bytes ? "is truncated" : "has grown", size, listed.bytes);
-  if (how == Verify::sizes) return "";
-  const auto sum = digest_file(path).crc32;
-  if (sum == listed.crc32) return "";
-  return fmt::format("{} is damaged: CRC-32 {}, but the manifest says {}", path, hex(sum), hex(listed.crc32));
-}
-
-void verify_files(const std::string& folder, const Manifest& manifest, Verify how) {
-  for (const auto& [name, digest] : manifest.files)
-    if (const auto problem = file_problem((fs::path(folder) / name).string(), digest, how); !problem.empty())
-      throw CheckpointError(problem);
 }
 
 }  // namespace trireme::checkpoint

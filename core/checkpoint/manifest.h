@@ -2,10 +2,16 @@
 // the slices in which the ranks wrote it. It is written last, so a folder that has one is complete.
 //
 //   {"format": 2,
-//    "files": {"weights-00000-00.safetensors": {"bytes": 4096, "crc32": "01ab23cd"}, "state.json": ...},
+//    "files": {"weights-00000-00.safetensors": {"bytes": 131072, "crc32": "01ab23cd",
+//                  "blocks": {"bytes": 65536, "sums": "89ef67ab01ab23cd"}}, "state.json": ...},
 //    "tensors": {"weights": {"layer.weight": {"dtype": "F32", "shape": [8, 16], "slices": [
 //        {"file": "weights-00000-00.safetensors", "dim": 0, "ranges": [[0, 4]]},
 //        {"file": "weights-00001-00.safetensors", "dim": 0, "ranges": [[4, 8]], "flat": [0, 64]}, ...]}}}}
+//
+// Where hosts do not share a file system, each has the files of its ranks, and this manifest: then there is
+// "hosts": ["a", "b"], and "host": 1 with each file that only one of them has.
+//
+// "sums" has eight digits for each block (digest.h); a file without "blocks" is one block.
 //
 // "dim", "ranges" and "flat" are those of shard::Placement; a slice without them is the full tensor. In its file, a
 // slice has the name of its tensor. Format 1 has no "tensors": weights.safetensors, optimizer.safetensors and
@@ -42,9 +48,16 @@ struct ShardedTensor {
 };
 using ShardedTensorMap = std::map<std::string, ShardedTensor>;
 
+/// Without the copies that other hosts have: the first of those with equal placements.
+std::vector<StoredSlice> distinct_slices(const ShardedTensor& tensor);
+
 struct Manifest {
   int format = kManifestFormat;
   std::map<std::string, FileDigest> files;
+  /// Of hosts that do not share a file system: their names, and of each file that only one of them has, its number.
+  /// Their copies of a slice may be in several files.
+  std::vector<std::string> hosts{};
+  std::map<std::string, int> host_of{};
   std::map<std::string, ShardedTensorMap> tensors;  ///< by "weights", "optimizer", "average"
 };
 
@@ -65,12 +78,17 @@ Manifest read_manifest(const std::string& folder);
 /// How a checkpoint is verified against its manifest when it is opened.
 enum class Verify {
   sizes,    ///< every file exists with its size: for ranks that follow a rank that verified the content
+  record,   ///< also the CRC-32 of those files that no rank verifies in part: all without slices, but best.safetensors
   content,  ///< also the CRC-32 of every file, which reads every byte
 };
 
 /// Why the file differs from what the manifest lists, beginning with its path; "" if it does not.
 std::string file_problem(const std::string& path, const FileDigest& listed, Verify how);
-/// @throws CheckpointError for the first file that differs
+/// Whether the file may be on another host, and is not here.
+bool is_elsewhere(const std::string& folder, const Manifest& manifest, const std::string& file);
+/// The files that are not here: "weights-00001-00.safetensors of host b"; "" when there are none.
+std::string missing_parts(const std::string& folder, const Manifest& manifest);
+/// @throws CheckpointError for the first file that differs, of those that are not elsewhere
 void verify_files(const std::string& folder, const Manifest& manifest, Verify how);
 
 }  // namespace trireme::checkpoint

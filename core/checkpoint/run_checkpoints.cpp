@@ -63,6 +63,7 @@ std::string problem_for(const std::string& folder, const Manifest& manifest, Use
   for (const auto& name : needed_files(manifest, use)) {
     const auto listed = manifest.files.find(name);
     if (listed == manifest.files.end()) return fmt::format("{}/{}: lists no {}", folder, kManifest, name);
+    if (is_elsewhere(folder, manifest, name)) continue;
     auto problem = file_problem((fs::path(folder) / name).string(), listed->second, Verify::sizes);
     if (!problem.empty()) return problem;
   }
@@ -76,6 +77,11 @@ void check_files(CheckpointSummary& out) {
     if (!out.problem.empty())
       out.state =
           problem_for(out.folder, manifest, Use::weights).empty() ? Completeness::weights_only : Completeness::damaged;
+    const auto elsewhere = missing_parts(out.folder, manifest);
+    if (out.problem.empty() && !elsewhere.empty()) {
+      out.state = Completeness::part;
+      out.problem = fmt::format("{}: not here: {}", out.folder, elsewhere);
+    }
   } catch (const CheckpointError& error) {
     out.state = Completeness::damaged;
     out.problem = error.what();
@@ -108,6 +114,8 @@ const char* name_of(Completeness state) {
       return "weights only";
     case Completeness::damaged:
       return "damaged";
+    case Completeness::part:
+      return "part";
     case Completeness::incomplete:
       return "incomplete";
     case Completeness::set_aside:

@@ -17,10 +17,11 @@ enum class Completeness {
   complete,      ///< every file that the manifest lists is there, with its size
   weights_only,  ///< files of the optimizer or others are missing, but those of the weights are there
   damaged,       ///< a file of the weights, or the manifest, is missing or of another size
+  part,          ///< other hosts have the files that are not here; they do not share a file system
   incomplete,    ///< its writing was interrupted, or goes on: NAME.tmp
   set_aside,     ///< of a later step than that from which the run was resumed: NAME.aside
 };
-/// "complete", "weights only", "damaged", "incomplete", "set aside"
+/// "complete", "weights only", "damaged", "part", "incomplete", "set aside"
 const char* name_of(Completeness state);
 
 struct CheckpointSummary {

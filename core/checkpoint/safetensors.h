@@ -35,6 +35,11 @@ class SafeTensors : public WeightsFile {
   [[nodiscard]] at::Tensor read(const std::string& name) const;
   /// See SafeTensorsFile::bytes(). @throws CheckpointError for an unknown name.
   [[nodiscard]] std::span<const std::byte> bytes(const std::string& name) const;
+  /// Where the data of all tensors begin in the file, and where those of one do.
+  [[nodiscard]] std::uint64_t data_begin() const { return file_.data_begin(); }
+  [[nodiscard]] std::uint64_t begin_of(const std::string& name) const {
+    return file_.data_begin() + tensors().at(name).begin;
+  }
 
  protected:
   [[nodiscard]] at::Tensor read_slice(const std::string& name, const shard::Placement& placement) const override;

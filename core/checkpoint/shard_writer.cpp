@@ -13,21 +13,32 @@
 namespace trireme::checkpoint {
 namespace {
 
-/// The ranks that have a copy of a slice, as the axes along which they lie, and this rank's number among them.
+/// The ranks of this storage that have copies of some slices, and what each of them writes.
 struct Copies {
-  std::vector<std::string> axes;
-  std::size_t count = 1, mine = 0;
+  std::size_t mine = 0;              ///< this rank's number among them
+  std::vector<std::uint64_t> bytes;  ///< that each writes so far
 };
 
-Copies copies_of(const shard::Placement& placement, const comm::Mesh& mesh) {
-  Copies out;
-  for (const auto& axis : mesh.axes()) {
-    if (placement.differs_along(axis) || mesh.size(axis) == 1) continue;
-    out.axes.push_back(axis);
-    out.mine = out.mine * static_cast<std::size_t>(mesh.size(axis)) + static_cast<std::size_t>(mesh.coordinate(axis));
-    out.count *= static_cast<std::size_t>(mesh.size(axis));
-  }
+/// The axes along which ranks have copies of a slice.
+std::vector<std::string> copied_along(const shard::Placement& placement, const comm::Mesh& mesh) {
+  std::vector<std::string> out;
+  for (const auto& axis : mesh.axes())
+    if (!placement.differs_along(axis) && mesh.size(axis) > 1) out.push_back(axis);
   return out;
+}
+
+Copies copies_along(const std::vector<std::string>& axes, const comm::Mesh& mesh, const Storage& storage) {
+  auto ranks = mesh.ranks_along(axes);
+  std::erase_if(ranks, [&](int rank) { return !storage.has(rank); });
+  const auto mine = std::find(ranks.begin(), ranks.end(), storage.rank) - ranks.begin();
+  return {static_cast<std::size_t>(mine), std::vector<std::uint64_t>(ranks.size())};
+}
+
+/// Whether another stage writes the tensor, of which this rank has a copy, to this storage.
+bool is_written_by_owner(const shard::Placement& placement, const comm::Mesh& mesh, const Storage& storage) {
+  if (!placement.copy || storage.is_shared()) return placement.copy;
+  const auto stages = mesh.ranks_along({placement.stage_axis});
+  return std::all_of(stages.begin(), stages.end(), [&](int rank) { return storage.has(rank); });
 }
 
 /// The slice's placement as a manifest has it, and what it says of the full tensor.
@@ -40,8 +51,9 @@ ShardedTensor described(const shard::Slice& slice, const std::string& file) {
 
 }  // namespace
 
-std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh) {
-  std::map<std::vector<std::string>, std::vector<std::uint64_t>> load;  // bytes of each copy so far, by their axes
+std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh,
+                                         const Storage& storage) {
+  std::map<std::vector<std::string>, Copies> dealt;  // by the axes
   // By name, because the order of the list depends on the bucket of a tensor, and so on what a rank holds of it.
   std::vector<std::size_t> order(slices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -50,24 +62,26 @@ std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices
   std::vector<std::size_t> out;
   for (const auto i : order) {
     const auto& placement = slices[i].placement;
-    if (placement.copy) continue;
-    const auto copies = copies_of(placement, mesh);
-    auto& bytes = load[copies.axes];
-    bytes.resize(copies.count);
+    if (is_written_by_owner(placement, mesh, storage)) continue;
+    const auto axes = copied_along(placement, mesh);
+    auto found = dealt.find(axes);
+    if (found == dealt.end()) found = dealt.emplace(axes, copies_along(axes, mesh, storage)).first;
+    auto& [mine, bytes] = found->second;
     const auto writer = placement.first_copy_counts
                             ? std::size_t{0}
                             : static_cast<std::size_t>(std::min_element(bytes.begin(), bytes.end()) - bytes.begin());
     // The full tensor's: under ZeRO, ranks with copies along one axis may hold other parts along another, so that only
     // what all of them know may decide.
     bytes[writer] += static_cast<std::uint64_t>(placement.full_numel()) * slices[i].value.element_size();
-    if (writer == copies.mine && (slices[i].value.numel() > 0 || placement.full_numel() == 0)) out.push_back(i);
+    if (writer == mine && (slices[i].value.numel() > 0 || placement.full_numel() == 0)) out.push_back(i);
   }
   return out;
 }
 
-std::vector<shard::Slice> own_slices(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh) {
+std::vector<shard::Slice> own_slices(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh,
+                                     const Storage& storage) {
   std::vector<shard::Slice> out;
-  for (const auto index : slices_to_write(slices, mesh)) out.push_back(slices[index]);
+  for (const auto index : slices_to_write(slices, mesh, storage)) out.push_back(slices[index]);
   return out;
 }
 

@@ -1,5 +1,6 @@
 // Writes the tensors of a checkpoint: each rank its own slices, in parallel, each element once. No rank needs another's
-// slices. Of slices that several ranks have copies of, each writes an equal share, by bytes.
+// slices. Of slices that several ranks have copies of, each writes an equal share, by bytes; where the ranks have
+// several storages, the copies of each storage count alone, so that a storage has all that its ranks hold.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/storage.h"
 #include "core/comm/mesh.h"
 #include "core/shard/placement.h"
 
@@ -16,10 +18,12 @@ namespace trireme::checkpoint {
 /// The indices of the slices that this rank writes. Every rank decides for itself: the ranks of a stage list the same
 /// tensors, also those of which a rank holds no element, and tensors with copies along the same axes are dealt out in
 /// the order of their names.
-std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh);
+std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh,
+                                         const Storage& storage);
 
 /// Those slices.
-std::vector<shard::Slice> own_slices(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh);
+std::vector<shard::Slice> own_slices(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh,
+                                     const Storage& storage);
 
 /// Writes a rank's own_slices() to folder/GROUP-RANK-NN.safetensors, each of at most `most_bytes`, but for a slice that
 /// is larger. Returns what it wrote; nothing is written where there is none. `before_each` is called before each slice;

@@ -1,6 +1,7 @@
 #include "core/checkpoint/sharded_tensors.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -31,12 +32,61 @@ std::vector<SourceRun> source_runs(const ShardedTensor& tensor) {
   return out;
 }
 
+/// Elements of a tensor that are contiguous in a stored slice and in the slice that a reader wants.
+struct Piece {
+  const StoredSlice* slice;
+  std::int64_t stored_begin, wanted_begin, size;  ///< in elements, in either slice
+};
+
+std::string path_in_folder(const std::string& folder, const std::string& name) {
+  return (std::filesystem::path(folder) / name).string();
+}
+
 }  // namespace
 
-ShardedTensors::ShardedTensors(std::string folder, const std::string& group, ShardedTensorMap tensors)
+/// Calls `use` for the pieces of the slice that `wanted` describes, in its order.
+template <class Use>
+void ShardedTensors::for_each_piece(const ShardedTensor& tensor, const shard::Placement& wanted, const Use& use) const {
+  const auto sources = source_runs(tensor);
+  for (const auto& run : wanted.runs()) {
+    // The last source that begins at or before the run, then those that follow it.
+    auto source = std::upper_bound(sources.begin(), sources.end(), run.full_begin,
+                                   [](std::int64_t at, const SourceRun& r) { return at < r.begin; });
+    std::int64_t done = 0;
+    for (source = source == sources.begin() ? source : source - 1; done < run.size; ++source) {
+      const auto at = run.full_begin + done;
+      if (source == sources.end() || at < source->begin || at >= source->begin + source->size)
+        fail_without(tensor, wanted.name, at);
+      const auto size = std::min(run.size - done, source->begin + source->size - at);
+      use(Piece{source->slice, source->local_begin + at - source->begin, run.local_begin + done, size});
+      done += size;
+    }
+  }
+}
+
+void ShardedTensors::fail_without(const ShardedTensor& tensor, const std::string& name, std::int64_t element) const {
+  if (!elsewhere_.empty())
+    throw MissingPart(
+        fmt::format("{}: lacks {}; the hosts did not share a file system when it was saved: copy these files into this "
+                    "folder, or resume in the same layout on the same hosts",
+                    folder_, elsewhere_));
+  throw CheckpointError(fmt::format("{}: no slice of the tensor \"{}\" holds its element {}", path_,
+                                    tensor.slices.empty() ? name : tensor.slices[0].placement.name, element));
+}
+
+ShardedTensors::ShardedTensors(std::string folder, const std::string& group, const Manifest& manifest)
     : folder_(std::move(folder)),
-      path_((std::filesystem::path(folder_) / group).string()),
-      tensors_(std::move(tensors)) {}
+      path_(path_in_folder(folder_, group)),
+      elsewhere_(missing_parts(folder_, manifest)),
+      tensors_(manifest.tensors.at(group)) {
+  for (auto& [name, tensor] : tensors_) {
+    if (!manifest.host_of.empty()) {
+      std::erase_if(tensor.slices, [&](const auto& slice) { return is_elsewhere(folder_, manifest, slice.file); });
+      tensor.slices = distinct_slices(tensor);
+    }
+    for (const auto& slice : tensor.slices) digests_[slice.file] = manifest.files.at(slice.file);
+  }
+}
 
 std::vector<std::string> ShardedTensors::names() const {
   std::vector<std::string> out;
@@ -71,17 +121,17 @@ at::Tensor ShardedTensors::read_transposed(const std::string& name, const shard:
   return tensor.stored_transposed ? assemble(tensor, placement) : WeightsFile::read_transposed(name, placement);
 }
 
-const std::byte* ShardedTensors::bytes_of(const ShardedTensor& tensor, const StoredSlice& slice) const {
+const SafeTensors& ShardedTensors::file_with(const ShardedTensor& tensor, const StoredSlice& slice) const {
   const auto& placement = slice.placement;
   const std::lock_guard lock(opening_);
   auto& file = files_[slice.file];
-  if (file == nullptr) file = std::make_unique<SafeTensors>((std::filesystem::path(folder_) / slice.file).string());
+  if (file == nullptr) file = std::make_unique<SafeTensors>(path_in_folder(folder_, slice.file));
   const auto stored = file->info(placement.name);
   if (stored.dtype != tensor.dtype || stored.shape != placement.local_shape())
     throw CheckpointError(fmt::format("{}: tensor \"{}\" is {} [{}], but {} [{}] in the manifest", file->path(),
                                       placement.name, safetensors_name(stored.dtype), fmt::join(stored.shape, ", "),
                                       safetensors_name(tensor.dtype), fmt::join(placement.local_shape(), ", ")));
-  return file->bytes(placement.name).data();
+  return *file;
 }
 
 /// The slice of a tensor according to `wanted`, which has the shape of the tensor in memory.
@@ -89,29 +139,48 @@ at::Tensor ShardedTensors::assemble(const ShardedTensor& tensor, const shard::Pl
   auto out = at::empty(wanted.local_shape(), tensor.dtype);
   auto* target = static_cast<std::byte*>(out.mutable_data_ptr());
   const std::size_t width = out.element_size();
-  const auto sources = source_runs(tensor);
   std::map<const StoredSlice*, const std::byte*> opened;
-  for (const auto& run : wanted.runs()) {
-    // The last source that begins at or before the run, then those that follow it.
-    auto source = std::upper_bound(sources.begin(), sources.end(), run.full_begin,
-                                   [](std::int64_t at, const SourceRun& r) { return at < r.begin; });
-    std::int64_t done = 0;
-    for (source = source == sources.begin() ? source : source - 1; done < run.size; ++source) {
-      const auto at = run.full_begin + done;
-      if (source == sources.end() || at < source->begin || at >= source->begin + source->size)
-        throw CheckpointError(fmt::format("{}: no slice of the tensor \"{}\" holds its element {}", path_,
-                                          tensor.slices.empty() ? wanted.name : tensor.slices[0].placement.name, at));
-      const auto size = std::min(run.size - done, source->begin + source->size - at);
-      auto& bytes = opened[source->slice];
-      if (bytes == nullptr) bytes = bytes_of(tensor, *source->slice);
-      std::memcpy(target + static_cast<std::size_t>(run.local_begin + done) * width,
-                  bytes + static_cast<std::size_t>(source->local_begin + at - source->begin) * width,
-                  static_cast<std::size_t>(size) * width);
-      done += size;
-    }
-  }
+  for_each_piece(tensor, wanted, [&](const Piece& piece) {
+    auto& bytes = opened[piece.slice];
+    if (bytes == nullptr) bytes = file_with(tensor, *piece.slice).bytes(piece.slice->placement.name).data();
+    std::memcpy(target + static_cast<std::size_t>(piece.wanted_begin) * width,
+                bytes + static_cast<std::size_t>(piece.stored_begin) * width,
+                static_cast<std::size_t>(piece.size) * width);
+  });
   bytes_read_ += out.nbytes();
   return out;
+}
+
+void ShardedTensors::verify(const std::string& name, const shard::Placement& placement) const {
+  const auto& tensor = find(name);
+  // Where only one of the two is transposed, the elements that are needed lie in all of the tensor.
+  const bool fits = placement.stored_transposed == tensor.stored_transposed && placement.shape == tensor.shape;
+  const auto wanted = fits ? placement : shard::Placement::whole(name, tensor.shape);
+  const std::uint64_t width = c10::elementSize(tensor.dtype);
+  struct Opened {
+    FileBlocks* blocks = nullptr;
+    std::uint64_t begin = 0;  ///< of the slice in the file
+  };
+  std::map<const StoredSlice*, Opened> opened;
+  for_each_piece(tensor, wanted, [&](const Piece& piece) {
+    auto& [blocks, begin] = opened[piece.slice];
+    if (blocks == nullptr) {
+      const auto& file = piece.slice->file;
+      blocks = &blocks_.try_emplace(file, path_in_folder(folder_, file), digests_.at(file)).first->second;
+      blocks->verify(0, 1);  // of the header, before it is parsed
+      const auto& tensors = file_with(tensor, *piece.slice);
+      begin = tensors.begin_of(piece.slice->placement.name);
+      blocks->verify(0, tensors.data_begin());
+    }
+    const auto first = begin + static_cast<std::uint64_t>(piece.stored_begin) * width;
+    blocks->verify(first, first + static_cast<std::uint64_t>(piece.size) * width);
+  });
+}
+
+std::uint64_t ShardedTensors::bytes_verified() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [file, blocks] : blocks_) bytes += blocks.bytes_read();
+  return bytes;
 }
 
 }  // namespace trireme::checkpoint

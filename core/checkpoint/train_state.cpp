@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/checkpoint_save.h"
+#include "core/checkpoint/file_blocks.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -96,28 +98,38 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
 
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
                             comm::Mesh& mesh) {
-  return CheckpointSave(run_dir, contents, keep, mesh).run().folder;
+  return CheckpointSave(run_dir, contents, keep, mesh, find_storage(run_dir, mesh.world())).run().folder;
 }
 
-std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how) {
+std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how, Damages& known) {
   restore_replaced_unless_owned(run_dir);
-  std::vector<std::string> damaged, why;
+  std::vector<std::string> damaged, names, why;  // folders, newest first
   std::string found;
   for (const auto& folder : complete_checkpoints(run_dir)) {
     try {
-      found = Checkpoint(folder, how).folder();
-      break;
+      if (!known.contains(folder)) {
+        found = Checkpoint(folder, how).folder();
+        break;
+      }
     } catch (const CheckpointError& error) {
-      damaged.push_back(fs::path(folder).filename().string());
-      why.emplace_back(error.what());
+      known[folder].why = error.what();
     }
+    damaged.push_back(folder);
+    names.push_back(fs::path(folder).filename().string());
+    why.push_back(known[folder].why);
   }
   if (found.empty() && !damaged.empty())
     throw CheckpointError(
         fmt::format("{}: no checkpoint is intact ({}): {}; restore one of them, or start a new run (--fresh)",
-                    path_in(run_dir, "checkpoints"), text::join(damaged), text::join(why, "; ")));
-  for (std::size_t i = 0; i < damaged.size(); ++i) log.warn("{} skipped: {}", damaged[i], why[i]);
+                    path_in(run_dir, "checkpoints"), text::join(names), text::join(why, "; ")));
+  for (std::size_t i = 0; i < damaged.size(); ++i)
+    if (!std::exchange(known[damaged[i]].was_said, true)) log.warn("{} skipped: {}", names[i], why[i]);
   return found;
+}
+
+std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how) {
+  Damages known;
+  return latest_checkpoint(run_dir, log, how, known);
 }
 
 Checkpoint::Checkpoint(const std::string& folder, Verify how) : folder_(folder) {
@@ -126,6 +138,8 @@ Checkpoint::Checkpoint(const std::string& folder, Verify how) : folder_(folder) 
   weights_ = open_group(folder, manifest, kWeights);
   optimizer_ = open_group(folder, manifest, kOptimizer);
   average_ = open_group(folder, manifest, kAverage);
+  if (const auto best = manifest.files.find(kBest); best != manifest.files.end()) best_digest_ = best->second;
+  best_is_everywhere_ = !manifest.host_of.contains(kBest);
 }
 
 std::unique_ptr<WeightsFile> open_checkpoint_weights(const std::string& folder) {
@@ -144,8 +158,17 @@ std::string Checkpoint::best() const {
   return fs::exists(path, none) ? path : "";
 }
 
-void restore_slices(const WeightsFile& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
-                    const char* what, const std::set<std::string>& converted) {
+void Checkpoint::verify_best(int index, int count) const {
+  if (best_digest_.bytes == 0) return;
+  if (!best_is_everywhere_) {  // only rank 0 uses it
+    if (index > 0) return;
+    count = 1;
+  }
+  FileBlocks(path_in(folder_, kBest), best_digest_).verify_part(index, count);
+}
+
+void check_slices(const WeightsFile& file, const std::vector<shard::Slice>& values, const std::set<std::string>& remote,
+                  const char* what, const std::set<std::string>& converted) {
   const auto same_type = [&](const std::string& name, at::ScalarType stored, at::ScalarType here) {
     return stored == here || (converted.count(name) != 0 && c10::isFloatingType(stored) && c10::isFloatingType(here));
   };
@@ -177,6 +200,11 @@ void restore_slices(const WeightsFile& file, std::vector<shard::Slice> values, c
         fmt::format("{}: {} of this run's {} do not match: {}; resume with the model, optimizer and precision that "
                     "wrote it, or start a new run from its weights (model.weights)",
                     file.path(), wrong.size(), what, text::first_few(wrong)));
+}
+
+void restore_slices(const WeightsFile& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
+                    const char* what, const std::set<std::string>& converted) {
+  check_slices(file, values, remote, what, converted);
   const at::NoGradGuard no_grad;
   for (auto& [placement, value] : values) {
     TRIREME_CHECK(value.sizes().vec() == placement.local_shape(), "{}: its shape is not its placement's local shape",

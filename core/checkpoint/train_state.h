@@ -80,6 +80,10 @@ struct CheckpointContents {
 void restore_slices(const WeightsFile& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
                     const char* what, const std::set<std::string>& converted = {});
 
+/// The checks of restore_slices() alone. @throws CheckpointError
+void check_slices(const WeightsFile& file, const std::vector<shard::Slice>& values, const std::set<std::string>& remote,
+                  const char* what, const std::set<std::string>& converted = {});
+
 /// Both lists, named as in checkpoints. A state tensor that has the shape of its parameter's slice gets the parameter's
 /// placement; other state tensors are whole.
 std::vector<shard::Slice> weights_of(const std::vector<nn::Parameter>& parameters);
@@ -92,9 +96,17 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
                             comm::Mesh& mesh);
 
-/// The newest complete and intact checkpoint of the run, or "" when the run has none. Each damaged one is skipped with
-/// one warning, which gives the file and its expected and actual contents. Unless `how` is sizes, reads every byte of
-/// the one that it returns. @throws CheckpointError that lists all checkpoints when all are damaged.
+/// Checkpoints that are damaged, by their folders.
+struct Damage {
+  std::string why;
+  bool was_said = false;
+};
+using Damages = std::map<std::string, Damage>;
+
+/// The newest complete and intact checkpoint of the run, or "" when the run has none. `known` are skipped; further ones
+/// that `how` finds damaged are added. Each one is said in one warning, which gives the file and its expected and
+/// actual contents. @throws CheckpointError that lists all checkpoints when all are damaged.
+std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how, Damages& known);
 std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how = Verify::content);
 
 /// An open checkpoint.
@@ -107,6 +119,10 @@ class Checkpoint {
   [[nodiscard]] const TrainRecord& record() const { return record_; }
   /// The file with the weights of the best epoch so far; "" when the run had none.
   [[nodiscard]] std::string best() const;
+  /// As the manifest lists it; empty when the run had none.
+  [[nodiscard]] const FileDigest& best_digest() const { return best_digest_; }
+  /// Verifies one of `count` equal parts of that file. @throws CheckpointError
+  void verify_best(int index, int count) const;
   /// See restore_slices().
   void restore_weights(std::vector<shard::Slice> values, const std::set<std::string>& remote = {},
                        const std::set<std::string>& converted = {}) const {
@@ -123,6 +139,8 @@ class Checkpoint {
  private:
   std::string folder_;
   TrainRecord record_;
+  FileDigest best_digest_;
+  bool best_is_everywhere_ = true;  ///< else only the host of rank 0 has it
   std::unique_ptr<WeightsFile> weights_, optimizer_, average_;
 };
 

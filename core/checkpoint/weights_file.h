@@ -35,6 +35,10 @@ class WeightsFile {
   /// @throws CheckpointError for an unknown name, another shape, or bytes that cannot be read.
   [[nodiscard]] at::Tensor read(const std::string& name, const shard::Placement& placement) const;
 
+  /// Verifies the blocks of bytes that hold what read() would return, each once, if the file has sums of its blocks
+  /// (digest.h). Other files are verified as a whole when they are opened. @throws CheckpointError
+  virtual void verify(const std::string& /*name*/, const shard::Placement& /*placement*/) const {}
+
  protected:
   /// As read(), whose checks have passed. read_slice(): for a placement of the tensor as the file has it;
   /// read_transposed(): for one that is stored_transposed.

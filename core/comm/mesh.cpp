@@ -118,7 +118,7 @@ Group Mesh::another(const std::string& axis) {
   return size(axis) == 1 ? Group::alone(axis, world_.rank(), nullptr) : make({axis});
 }
 
-Group Mesh::make(const std::vector<std::string>& names) const {
+std::vector<int> Mesh::ranks_along(const std::vector<std::string>& names) const {
   const auto others_of = [&](int rank) {
     auto at = coordinates(axes_, rank);
     for (std::size_t i = 0; i < axes_.size(); ++i)
@@ -129,7 +129,11 @@ Group Mesh::make(const std::vector<std::string>& names) const {
   std::vector<int> mine;
   for (int rank = 0; rank < world_.size(); ++rank)
     if (others_of(rank) == own) mine.push_back(rank);
-  return world_.partition(mine, fmt::format("{}", fmt::join(names, "_")));
+  return mine;
+}
+
+Group Mesh::make(const std::vector<std::string>& names) const {
+  return world_.partition(ranks_along(names), fmt::format("{}", fmt::join(names, "_")));
 }
 
 std::string Mesh::formula() const { return fmt::format("{} = {}", world_.size(), product(axes_)); }

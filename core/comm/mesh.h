@@ -44,6 +44,8 @@ class Mesh {
   /// A separate group of the ranks of group(axis), whose calls do not wait for those of the other. Collective over the
   /// world.
   [[nodiscard]] Group another(const std::string& axis);
+  /// The ranks that differ from this one only along these axes, in order.
+  [[nodiscard]] std::vector<int> ranks_along(const std::vector<std::string>& axes) const;
   [[nodiscard]] World& world() const { return world_; }
   [[nodiscard]] std::string formula() const;  ///< "4 = dp 2 x tp 2"
 

@@ -51,7 +51,7 @@ void BestModel::save(Booster& booster, Boosted& run) {
   if (booster.mesh().world().rank() == 0) file_ = (fs::path(dir_) / file_name()).string();
 }
 
-void BestModel::take(Booster& booster, const std::string& file) {
+void BestModel::take(Booster& booster, const std::string& file, const checkpoint::FileDigest& digest) {
   if (booster.mesh().world().rank() != 0) return;
   if (file.empty()) {
     std::error_code ignored;
@@ -61,7 +61,7 @@ void BestModel::take(Booster& booster, const std::string& file) {
     return;
   }
   file_ = link_model(dir_, file, file_name(), texts_);
-  digest_ = checkpoint::digest_file(file_);
+  digest_ = digest;
 }
 
 void BestModel::export_to(const std::string& dir, const checkpoint::ExportFormat& format,

@@ -34,7 +34,7 @@ class BestModel {
   void save(Booster& booster, Boosted& run);
   /// Sets the best weights so far to the file of a checkpoint. If `file` is "", there are none, and what a later epoch
   /// saved is removed.
-  void take(Booster& booster, const std::string& file);
+  void take(Booster& booster, const std::string& file, const checkpoint::FileDigest& digest);
   /// Writes them to another folder in the format, with `texts`. Not collective: only rank 0 does anything.
   void export_to(const std::string& dir, const checkpoint::ExportFormat& format,
                  const std::map<std::string, std::string>& texts) const;

@@ -85,18 +85,25 @@ void restore_run(const Prepared& prepared, Booster& booster, Boosted& run, Train
     state.epoch_loss = {loss.at(0), loss.at(1)};
   }
   if (!prepared.plan.keeps_best) return;
-  if (stored.best().empty()) {  // the search for the best weights starts again
+  if (stored.best_digest().bytes ==
+      0) {  // on every rank, unlike the file; the search for the best weights starts again
     state.best = state.last = {};
     state.evaluations_since_best = 0;
   }
-  best.take(booster, stored.best());
+  best.take(booster, stored.best(), stored.best_digest());
 }
 
 std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
                    BestModel& best) {
   const auto& world = booster.mesh().world();
-  const auto from = comm::broadcast_text(world.group(), world.device(), folder.resume_point().from);
-  if (from.empty()) return "";
+  std::string from;
+  for (;;) {
+    from = comm::broadcast_text(world.group(), world.device(), folder.resume_point().from);
+    if (from.empty()) return "";
+    const auto damage = find_damage(world, run, from);
+    if (damage.empty()) break;
+    on_first_rank(world, [&] { folder.look_further(prepared, damage); });
+  }
   restore_run(prepared, booster, run, state, best, from);
   folder.go_on(state.at.global_step, state.evaluation_pending);
   return from;

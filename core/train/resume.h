@@ -56,13 +56,14 @@ checkpoint::CheckpointContents checkpoint_of(const Prepared& prepared, const Run
                                              const TrainerState& state, const BestModel& best);
 
 /// Restores the run from the folder's checkpoint, including its best weights if the run keeps them, and removes later
-/// steps from the folder.
+/// steps from the folder. Where a rank finds damage in what it needs, the next older checkpoint is taken; nothing has
+/// changed then.
 /// Returns the checkpoint, or "" for a new run. Collective: every rank uses what rank 0 found.
 /// @throws CheckpointError
 std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
                    BestModel& best);
 
-/// Restores the run from a checkpoint of its own, including its best weights if the run keeps them. Collective.
+/// Restores the run from a checkpoint without damage, including its best weights if the run keeps them. Collective.
 /// @throws CheckpointError
 void restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
                  const std::string& from);

@@ -54,15 +54,16 @@ bool is_run_folder(const std::string& path) {
 }
 
 /// The checkpoint that a name in run.resume leads to. @throws CheckpointError when there is none
-std::string named_checkpoint(const std::string& name, const Log& log, Verify how) {
+std::string named_checkpoint(const std::string& name, const Log& log, Verify how, checkpoint::Damages& known) {
+  if (const auto damage = known.find(name); damage != known.end()) throw CheckpointError(damage->second.why);
   if (!is_run_folder(name)) return checkpoint::Checkpoint(name, how).folder();
-  auto newest = checkpoint::latest_checkpoint(name, log, how);
+  auto newest = checkpoint::latest_checkpoint(name, log, how, known);
   if (newest.empty()) throw CheckpointError(fmt::format("{}: this run has no complete checkpoint", name));
   return newest;
 }
 
 /// Decides for the run in run.dir. @throws CheckpointError
-ResumePoint own_point(const Prepared& p, Verify how) {
+ResumePoint own_point(const Prepared& p, Verify how, checkpoint::Damages& known) {
   const auto& dir = p.config.run.dir;
   const bool must = p.config.run.resume == kResumeMust;
   ResumePoint point;
@@ -70,7 +71,7 @@ ResumePoint own_point(const Prepared& p, Verify how) {
     point.earlier = ResumePoint::Earlier::finished;
     return point;
   }
-  point.from = checkpoint::latest_checkpoint(dir, p.log, how);
+  point.from = checkpoint::latest_checkpoint(dir, p.log, how, known);
   if (!point.from.empty()) return point;
   if (must)
     throw CheckpointError(fmt::format(
@@ -81,13 +82,13 @@ ResumePoint own_point(const Prepared& p, Verify how) {
   return point;
 }
 
-ResumePoint point_of(const Prepared& p, const std::string& config_toml, Verify how) {
+ResumePoint point_of(const Prepared& p, const std::string& config_toml, Verify how, checkpoint::Damages& known) {
   const auto& resume = p.config.run.resume;
   if (resume == kResumeNever) return {};
   const bool own = resume == kResumeAuto || resume == kResumeMust;
-  auto point = own ? own_point(p, how) : ResumePoint{.from = named_checkpoint(resume, p.log, how)};
+  auto point = own ? own_point(p, how, known) : ResumePoint{.from = named_checkpoint(resume, p.log, how, known)};
   if (point.from.empty()) return point;
-  const checkpoint::Checkpoint stored(point.from, Verify::sizes);  // its bytes are verified
+  const checkpoint::Checkpoint stored(point.from, Verify::sizes);  // its record is verified
   if (const auto changed = check_same_training(p, config_toml, stored); !changed.empty())
     point.notes.push_back(fmt::format("changed   {}", text::join(changed)));
   point.done = nothing_left(p, stored);
@@ -106,12 +107,13 @@ bool is_finished(const std::string& run_dir) {
   return checkpoints.empty() || checkpoint::step_of_folder(checkpoints.front()) <= summarised_step(summary);
 }
 
-ResumePoint find_resume_point(const Prepared& p, const std::string& config_toml) {
-  return point_of(p, config_toml, Verify::content);
+ResumePoint find_resume_point(const Prepared& p, const std::string& config_toml, checkpoint::Damages& known) {
+  return point_of(p, config_toml, Verify::record, known);
 }
 
 void check_resume_point(const Prepared& p, const std::string& config_toml) {
-  (void)point_of(p, config_toml, Verify::sizes);
+  checkpoint::Damages known;
+  (void)point_of(p, config_toml, Verify::sizes, known);
 }
 
 }  // namespace trireme::train

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/train_state.h"
 #include "core/train/prepare.h"
 
 namespace trireme::train {
@@ -26,10 +27,11 @@ struct ResumePoint {
 /// Whether the run in this folder reached its last step, or early stopping ended it, and its results are written.
 bool is_finished(const std::string& run_dir);
 
-/// Finds the checkpoint according to run.resume, and reads every byte of it once. `config_toml`: the resolved
-/// configuration. Only one rank calls this. @throws CheckpointError when there is none where there must be one, when
-/// all are damaged, or when its run had another sample order or meaning of a step; the message has the remedy
-ResumePoint find_resume_point(const Prepared& prepared, const std::string& config_toml);
+/// Finds the checkpoint according to run.resume, and reads all of it but the tensors. `config_toml`: the resolved
+/// configuration. `known`: damaged checkpoints, which are skipped; those that are found are added. Only one rank calls
+/// this. @throws CheckpointError when there is none where there must be one, when all are damaged, or when its run had
+/// another sample order or meaning of a step; the message has the remedy
+ResumePoint find_resume_point(const Prepared& prepared, const std::string& config_toml, checkpoint::Damages& known);
 
 /// Checks what find_resume_point() would refuse, but reads only manifests. For a process that checks before the ranks
 /// start. @throws CheckpointError

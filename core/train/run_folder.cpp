@@ -81,18 +81,17 @@ bool is_checkpoint_of(const std::string& dir, const std::string& checkpoint) {
   return !none && fs::equivalent(path.parent_path(), fs::path(dir) / "checkpoints", none);
 }
 
-RunFolder::RunFolder(const std::string& dir, std::string config_toml, const std::function<ResumePoint()>& find_point,
-                     bool active)
+RunFolder::RunFolder(const std::string& dir, std::string config_toml, const FindPoint& find_point, bool active)
     : dir_(fs::path(dir).lexically_normal().string()), config_toml_(std::move(config_toml)), active_(active) {
   if (!active_) return;
   while (dir_.size() > 1 && dir_.back() == '/') dir_.pop_back();
   (void)holds_a_run(dir_);  // other contents are refused before anything is written
   const bool is_new = !fs::exists(dir_);
-  if (is_new) resume_point_ = find_point();  // an error then leaves no folder
+  if (is_new) resume_point_ = find_point(damages_);  // an error then leaves no folder
   lock();
   const bool earlier = holds_a_run(dir_);
   checkpoint::restore_replaced(dir_);
-  if (!is_new) resume_point_ = find_point();
+  if (!is_new) resume_point_ = find_point(damages_);
   if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) {
     for (const char* name : {"", kExportedModel, kBestModel, kMergedModel})
       checkpoint::remove_temporary_files((fs::path(dir_) / name).string());
@@ -103,6 +102,11 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const std:
     lock();
   }
   begin();
+}
+
+void RunFolder::look_further(const Prepared& prepared, const std::string& damage) {
+  damages_[resume_point_.from].why = damage;
+  resume_point_ = find_resume_point(prepared, config_toml_, damages_);
 }
 
 void RunFolder::lock() {
@@ -232,7 +236,7 @@ std::unique_ptr<RunFolder> open_run(const Prepared& p) {
   std::unique_ptr<RunFolder> folder;
   config::with_location(p.config.root, [&] {
     folder = std::make_unique<RunFolder>(
-        p.config.run.dir, toml, [&] { return find_resume_point(p, toml); }, first);
+        p.config.run.dir, toml, [&](checkpoint::Damages& known) { return find_resume_point(p, toml, known); }, first);
   });
   return folder;
 }

@@ -31,13 +31,15 @@ inline constexpr const char* kTensorBoard = "tensorboard";
 
 class RunFolder {
  public:
+  /// Finds the point to resume from, without the checkpoints that are known to be damaged.
+  using FindPoint = std::function<ResumePoint(checkpoint::Damages& known)>;
+
   /// Rank 0 creates the folder and writes config.toml; other ranks have an inactive object. A folder of an earlier run
   /// is renamed to dir.1, dir.2, ... unless the point to resume from is one of its own checkpoints: then nothing in it
   /// changes before go_on(). While this object exists, no other run can use the folder; `find_point` is called when
   /// that is so, because a run that still ends may be publishing a checkpoint. @throws ConfigError (the folder has
   /// contents that are not from a run, or another run writes to it), CheckpointError (no space, no permission)
-  RunFolder(const std::string& dir, std::string config_toml, const std::function<ResumePoint()>& find_point,
-            bool active);
+  RunFolder(const std::string& dir, std::string config_toml, const FindPoint& find_point, bool active);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -47,6 +49,9 @@ class RunFolder {
   [[nodiscard]] const std::string& config_toml() const { return config_toml_; }
   /// Its notes also say where an earlier run was moved.
   [[nodiscard]] const ResumePoint& resume_point() const { return resume_point_; }
+  /// Finds an older point, because `damage` was found in the checkpoint of the present one. Call it before go_on(), on
+  /// rank 0. @throws CheckpointError when there is none
+  void look_further(const Prepared& prepared, const std::string& damage);
   /// Continues the run at `step`: later checkpoints are set aside, and metrics.jsonl is rewritten without later lines,
   /// without the lines of the test split (they are written at the end of a run) and without a line that a crash
   /// truncated. @throws CheckpointError
@@ -67,6 +72,7 @@ class RunFolder {
   void cut(std::int64_t step, bool evaluates, std::vector<std::string>& notes);
 
   std::string dir_, config_toml_;
+  checkpoint::Damages damages_;
   ResumePoint resume_point_;
   bool active_;
   std::optional<checkpoint::OutputFolder> lock_;

@@ -112,7 +112,9 @@ void Trainer::run_all() {
 
 void Trainer::start() {
   boost();
+  if (p_.config.run.keep_checkpoints > 0) storage_ = checkpoint::find_storage(folder_->dir(), world_);
   context_.resumed_from = resume(p_, *folder_, booster_, run_, state_, best_model_);
+  set_aside_elsewhere(is_checkpoint_of(folder_->dir(), context_.resumed_from) ? state_.at.global_step : -1);
   context_.resumed_at = state_.at.global_step;
   saved_ = context_.resumed_from;
   context_.peak_flops = peak_of_all();
@@ -120,6 +122,11 @@ void Trainer::start() {
   call(&RunCallback::on_start);
   if (numbers_.may_need_checkpoint() && !is_checkpoint_of(folder_->dir(), saved_)) save();
   begin_ = Clock::now();
+}
+
+/// RunFolder does it on rank 0's storage.
+void Trainer::set_aside_elsewhere(std::int64_t step) {
+  if (storage_.leads() && storage_.number() > 0) checkpoint::set_aside_after(folder_->dir(), step);
 }
 
 void Trainer::train_epoch() {

@@ -24,6 +24,7 @@
 
 #include "core/booster/booster.h"
 #include "core/checkpoint/background_saver.h"
+#include "core/checkpoint/storage.h"
 #include "core/train/bad_numbers.h"
 #include "core/train/callback.h"
 #include "core/train/export.h"
@@ -112,6 +113,7 @@ class Trainer {
   void act_on_numbers(bool all_are_read);
   void compare_replicas();
   void return_to(const ReturnToCheckpoint& back);
+  void set_aside_elsewhere(std::int64_t step);
   void boost();
   [[nodiscard]] EpochEnd epoch_end(Clock::time_point begin) const;
   [[nodiscard]] bool is_evaluation_due() const { return is_due(p_.config.train.eval_every.value_or(0)); }
@@ -148,6 +150,7 @@ class Trainer {
   RunContext context_;
   std::optional<RunResult> result_;
   std::int64_t local_samples_ = 0;
+  checkpoint::Storage storage_;                       ///< of the run's folder, unless nothing is saved
   std::optional<checkpoint::BackgroundSaver> saver_;  ///< with run.async_save, from the start on
   SaveAgreement save_agreement_;
   double save_held_s_ = 0;          ///< the time for which the training has waited for the last save

@@ -25,7 +25,7 @@ void Trainer::act_on_numbers(bool all_are_read) {
   settle_save();  // it is the newest to return to, or the one that the run goes on from when it is started again
   std::string obstacle;
   if (bad->act == BadStep::Act::rollback) {
-    const auto from = newest_checkpoint(world_, folder_->dir(), p_.log);
+    const auto from = newest_checkpoint(world_, run_, folder_->dir(), p_.log);
     if (from.empty())
       obstacle = "; the run has no checkpoint to return to";
     else if (!numbers_.may_return(checkpoint::step_of_folder(from)))
@@ -59,6 +59,7 @@ void Trainer::return_to(const ReturnToCheckpoint& back) {
   saved_step_ = step;
   saved_ = from;
   const auto notes = folder_->go_back(step, state_.evaluation_pending);
+  set_aside_elsewhere(step);
   const auto list = fmt::format("{}", fmt::join(bad.steps, ", "));
   context_.say(fmt::format("rollback  {}; back to step {}, and without the {} of {} {}", bad.what, step,
                            bad.steps.size() == 1 ? "batch" : "batches", bad.steps.size() == 1 ? "step" : "steps",

@@ -15,7 +15,7 @@ namespace trireme::train {
 void Trainer::prepare_saver() {
   const auto& run = p_.config.run;
   if (!run.async_save || run.keep_checkpoints == 0 || is_over()) return;
-  saver_.emplace(booster_.mesh());
+  saver_.emplace(booster_.mesh(), storage_);
   saver_->reserve(contents_of(run_));
   auto bytes = at::full({}, saver_->capacity(), at::TensorOptions(at::kLong).device(world_.device()));
   world_.group().all_reduce(bytes, comm::ReduceOp::max);
@@ -35,7 +35,7 @@ void Trainer::save() {
     if (saver_ && !is_over())
       saver_->begin(folder_->dir(), std::move(contents), keep);
     else  // the end of the training has to wait for it anyway
-      saved = checkpoint::CheckpointSave(folder_->dir(), std::move(contents), keep, booster_.mesh()).run();
+      saved = checkpoint::CheckpointSave(folder_->dir(), std::move(contents), keep, booster_.mesh(), storage_).run();
   });
   save_agreement_.begin();
   if (saved) record_save(*saved);

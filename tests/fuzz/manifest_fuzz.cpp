@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const CheckpointError&) {
   }
   for (const auto& [group, tensors] : manifest.tensors) {
-    const checkpoint::ShardedTensors stored(folder.path(), group, tensors);
+    const checkpoint::ShardedTensors stored(folder.path(), group, manifest);
     for (const auto& [name, tensor] : tensors) {
       const auto whole = shard::Placement::whole(name, tensor.shape);
       if (fits || whole.full_numel() <= fuzz::kMostElements) fuzz::read_slices(stored, name);

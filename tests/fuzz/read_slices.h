@@ -16,6 +16,7 @@ inline void read_slices(const checkpoint::WeightsFile& file, const std::string& 
   const auto read = [&](const shard::Placement& placement) {
     try {
       (void)file.read(name, placement);
+      file.verify(name, placement);
     } catch (const CheckpointError&) {
       // such as a slice that no file has
     }

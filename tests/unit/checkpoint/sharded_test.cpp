@@ -58,15 +58,17 @@ Layout flat(const Layout& layout, int parts) {
 }
 
 /// Writes the tensor as ranks with this layout would.
-ShardedTensorMap store(const std::string& folder, const Layout& layout, const at::Tensor& full, bool transposed) {
+Manifest store(const std::string& folder, const Layout& layout, const at::Tensor& full, bool transposed) {
+  Manifest manifest;
   ShardedTensor out{full.sizes().vec(), full.scalar_type(), transposed, {}};
   for (std::size_t rank = 0; rank < layout.size(); ++rank) {
     if (layout[rank].local_numel() == 0) continue;
     const auto file = fmt::format("weights-{:05d}-00.safetensors", rank);
-    write_safetensors(folder + "/" + file, {{"t", layout[rank].slice(full)}});
+    manifest.files[file] = write_safetensors(folder + "/" + file, {{"t", layout[rank].slice(full)}});
     out.slices.push_back({file, layout[rank]});
   }
-  return {{"t", out}};
+  manifest.tensors["weights"] = {{"t", out}};
+  return manifest;
 }
 
 TEST(ShardedTensors, EveryLayoutReadsEveryOther) {
@@ -96,16 +98,91 @@ TEST(ShardedTensors, EveryLayoutReadsEveryOther) {
     }
 }
 
+// A reader verifies the blocks of its slice alone: at most 1.1 times its bytes, unless it takes columns of rows.
+TEST(ShardedTensors, AReaderVerifiesItsOwnBlocks) {
+  const auto large = Placement::whole("t", {4096, 1024});  // 32 MiB
+  const auto cut = [&](std::int64_t dim, int parts) {
+    Layout out(static_cast<std::size_t>(parts), large);
+    for (int i = 0; i < parts; ++i) {
+      auto& placement = out[static_cast<std::size_t>(i)];
+      placement.dim = dim;
+      placement.ranges = {shard::split(large.shape[static_cast<std::size_t>(dim)], parts, i)};
+    }
+    return out;
+  };
+  const std::map<std::string, Layout> layouts{{"whole", {large}},
+                                              {"rows", cut(0, 4)},
+                                              {"flat", flat({large}, 5)},
+                                              {"rows, flat", flat(cut(0, 2), 3)},
+                                              {"columns", cut(1, 2)}};
+  const auto full = at::arange(4096 * 1024, at::kDouble).view({4096, 1024});
+  for (const auto& [from, written] : layouts) {
+    const TestFolder folder;
+    const auto manifest = store(folder.path(), written, full, false);
+    for (const auto& [to, read] : layouts)
+      for (const auto& placement : read) {
+        const ShardedTensors stored(folder.path(), "weights", manifest);
+        stored.verify("t", placement);
+        const auto needed = static_cast<double>(placement.local_numel()) * 8;
+        const auto verified = stored.bytes_verified();
+        const auto ratio = static_cast<double>(verified) / needed;
+        EXPECT_GE(ratio, 1.0);
+        EXPECT_LE(ratio, to == "columns" && from != to ? 2.01 : 1.1) << from << " -> " << to;
+        stored.verify("t", placement);
+        EXPECT_EQ(stored.bytes_verified(), verified) << "each block once";
+      }
+  }
+}
+
+// Wherever a byte changes, exactly the readers of its block notice.
+TEST(ShardedTensors, DamageIsFoundByThoseWhoReadIt) {
+  const auto large = Placement::whole("t", {64, 1024});  // 512 KiB: 8 blocks and the header
+  const auto halves = flat({large}, 2);
+  const auto full = at::arange(64 * 1024, at::kDouble).view({64, 1024});
+  const TestFolder folder;
+  const auto manifest = store(folder.path(), {large}, full, false);
+  const auto path = folder / "weights-00000-00.safetensors";
+  const auto good = bytes_of(path);
+  ASSERT_EQ(manifest.files.begin()->second.sums.size(), good.size() / 65536 + 1);
+  const auto is_damaged = [&](const Placement& placement) {
+    try {
+      ShardedTensors(folder.path(), "weights", manifest).verify("t", placement);
+      return false;
+    } catch (const CheckpointError&) {
+      return true;
+    }
+  };
+  const auto change = [&](std::size_t at) {
+    auto bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    put_bytes(path, bytes);
+  };
+  EXPECT_FALSE(is_damaged(halves[0]) || is_damaged(halves[1]));
+  for (std::size_t at = 0; at < good.size(); at += 30000) {
+    change(at);
+    const auto data = at - std::min(at, good.size() - full.nbytes());
+    EXPECT_TRUE(is_damaged(halves[data < full.nbytes() / 2 ? 0 : 1])) << at;
+    EXPECT_TRUE(is_damaged(large)) << at;
+    if (at >= std::size_t{5} * 65536) {
+      EXPECT_FALSE(is_damaged(halves[0])) << at;
+    }
+  }
+  change(good.size() - 1);
+  expect_error([&] { ShardedTensors(folder.path(), "weights", manifest).verify("t", halves[1]); },
+               {"weights-00000-00.safetensors is damaged: bytes 524288 to ", "but the manifest says "});
+}
+
 TEST(ShardedTensors, WhatIsMissingIsNamed) {
   const TestFolder folder;
   const auto full = at::arange(54, at::kDouble).view({6, 9});
-  auto tensors = store(folder.path(), along(0, 2), full, false);
-  tensors["t"].slices.pop_back();
-  const ShardedTensors stored(folder.path(), "weights", tensors);
+  auto manifest = store(folder.path(), along(0, 2), full, false);
+  auto& tensor_t = manifest.tensors["weights"]["t"];
+  tensor_t.slices.pop_back();
+  const ShardedTensors stored(folder.path(), "weights", manifest);
   expect_error([&] { (void)stored.read("t", tensor()); },
                {"/weights: no slice of the tensor \"t\" holds its element 27"});
-  tensors["t"].dtype = at::kFloat;
-  const ShardedTensors other(folder.path(), "weights", tensors);
+  tensor_t.dtype = at::kFloat;
+  const ShardedTensors other(folder.path(), "weights", manifest);
   expect_error([&] { (void)other.read("t", along(0, 2)[0]); },
                {"weights-00000-00.safetensors: tensor \"t\" is F64 [3, 9], but F32 [3, 9] in the manifest"});
   expect_error([&] { (void)other.read("u", tensor()); }, {"there is no tensor \"u\""});
@@ -126,6 +203,13 @@ TEST(Manifest, IsNotTrusted) {
       {"{\"w\": {\"bytes\"", "{\"../w\": {\"bytes\"", "\"../w\" is not the name of a file beside the manifest"},
       {"{\"w\": {\"bytes\"", "{\"..\": {\"bytes\"", "\"..\" is not the name of a file"},
       {"{\"w\": {\"bytes\"", "{\"/etc/passwd\": {\"bytes\"", "is not the name of a file"},
+      {"\"01ab23cd\"", "\"01ab23cd\", \"blocks\": {\"bytes\": 100, \"sums\": \"01ab23cd01ab23cd\"}",
+       "\"w\" has 400 bytes, which are not 2 blocks of 100"},
+      {"\"01ab23cd\"", "\"01ab23cd\", \"blocks\": {\"bytes\": 0, \"sums\": \"01ab23cd\"}", "not 1 blocks of 0"},
+      {"\"01ab23cd\"", "\"01ab23cd\", \"blocks\": {\"bytes\": 9223372036854775807, \"sums\": \"01ab23cd\"}",
+       "not 1 blocks of 9223372036854775807"},
+      {"\"01ab23cd\"", "\"01ab23cd\", \"blocks\": {\"bytes\": 200, \"sums\": \"01ab23cd01ab23ce\"}",
+       "\"w\" has the CRC-32 01ab23cd, but its last block ends with 01ab23ce"},
       {"01ab23cd", "01ab23c", "is not eight hexadecimal digits"},
       {"01ab23cd", "0xab23cd", "is not eight hexadecimal digits"},
       {"\"bytes\": 400", "\"size\": 400", "key 'bytes' not found"},

@@ -1,0 +1,125 @@
+// Hosts without a shared file system: each keeps what its ranks have written, and the same layout goes on from it; what
+// another layout lacks is named. A script plays the remote shell; the hosts have working folders of their own, and the
+// run's folder is relative.
+#include <gtest/gtest.h>
+
+#include "tests/parity/resume.h"
+
+namespace trireme::tests {
+namespace {
+
+/// 4 ranks on two hosts, whose folders are host-0 and host-1.
+class HostsResume : public Resume {
+ protected:
+  void SetUp() override {
+    Resume::SetUp();
+    std::ofstream(root_ / "rsh") << "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
+    std::ofstream(root_ / "rank") << "#!/bin/sh\ncd " << root_.string()
+                                  << "/host-$GROUP_RANK && exec " TRIREME_COMMAND " \"$@\"\n";
+    for (const char* script : {"rsh", "rank"}) fs::permissions(root_ / script, fs::perms::owner_all);
+    for (const char* host : {"host-0", "host-1"}) {
+      fs::create_directories(root_ / host / "texts");
+      std::ofstream text(root_ / host / "texts/a.txt");
+      for (int i = 0; i < 300; ++i) text << "line " << i * i << " of a text\n";
+    }
+  }
+
+  /// Returns the exit code; the output is in NAME.log.
+  int try_on_hosts(const std::string& name, const std::string& keys) const {
+    // An address for documentation stands for the other host: no network has it.
+    return run(name, std::string(TRIREME_COMMAND) + " launch -n 4 --hosts localhost:2,192.0.2.1:2 --rsh " +
+                         (root_ / "rsh").string() + " " + (root_ / "rank").string() + " train ../run.toml" +
+                         common(name) + keys);
+  }
+  void on_hosts(const std::string& name, const std::string& keys) const {
+    ASSERT_EQ(try_on_hosts(name, keys), 0) << keys << "\n" << log(name);
+  }
+  /// One process on the first host.
+  int try_alone(const std::string& name, const std::string& keys) const {
+    return run(name,
+               "cd " + (root_ / "host-0").string() + " && " TRIREME_COMMAND " train ../run.toml" + common(name) + keys);
+  }
+  fs::path saved(int host, const std::string& name, const std::string& step) const {
+    return root_ / ("host-" + std::to_string(host)) / name / "checkpoints" / step;
+  }
+
+ private:
+  /// The curve of the learning rate must not depend on the number of steps.
+  static std::string common(const std::string& name) {
+    return " --set run.device=" + test_device() + " --set schedule.name=constant --set run.dir=" + name + " ";
+  }
+  int run(const std::string& name, const std::string& command) const {
+    const int status = std::system(("{ " + command + "; } > " + (root_ / (name + ".log")).string() + " 2>&1").c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+};
+
+/// A model whose first and last layer share a weight.
+const char* const kTied = R"(
+[model]
+name = "gpt2"
+hidden_size = 24
+num_layers = 2
+num_heads = 3
+max_positions = 16
+[data]
+name = "text"
+path = "texts"
+block = 16
+[train]
+epochs = 1
+max_steps = 12
+global_batch = 8
+)";
+
+TEST_F(HostsResume, EachKeepsItsPart) {
+  const struct {
+    const char *what, *config, *keys;
+    std::string other_keys;  ///< of the run in one process
+    bool has_all;            ///< whether the first host's ranks hold all tensors
+  } layouts[]{
+      {"data parallel", kConfig, "--set train.ema_decay=0.9 --set train.best=validation.loss ",
+       "--set train.ema_decay=0.9 --set train.best=validation.loss ", true},
+      {"the optimizer's state on all ranks", kConfig, "--set parallel.plugin=low_level_zero ", "", false},
+      {"tensors on each host", kConfig, "--set parallel.tp=2 --set run.async_save=true ", "", true},
+      {"a pipeline over the hosts", kConfig, "--set parallel.pp=4 --set model.num_layers=4 --set train.micro_batch=2 ",
+       "--set model.num_layers=4 ", false},
+      {"a tied weight at both ends of a pipeline over the hosts", kTied,
+       "--set parallel.pp=2 --set parallel.dp=2 --set train.micro_batch=2 ", "", true},
+  };
+  const std::string step = "step-00000006";
+  for (const auto& [what, config, keys, other_keys, has_all] : layouts) {
+    SCOPED_TRACE(what);
+    std::ofstream(root_ / "run.toml") << config;
+    on_hosts("whole", keys);
+    on_hosts("stopped", keys + std::string("--set train.max_steps=6 "));
+    for (const char* file : {"manifest.json", "state.json", "config.toml"})
+      EXPECT_TRUE(fs::exists(saved(1, "stopped", step) / file)) << file;
+    std::size_t shards = 0;
+    for (const auto& entry : fs::directory_iterator(saved(1, "stopped", step))) {
+      const auto name = entry.path().filename().string();
+      shards += name.find("-00002-") != name.npos || name.find("-00003-") != name.npos ? 1U : 0U;
+      EXPECT_FALSE(name.find("-00000-") != name.npos || name.find("-00001-") != name.npos) << name;
+    }
+    EXPECT_GE(shards, 2U);
+    on_hosts("stopped", keys + std::string("--resume must "));
+    EXPECT_TRUE(bytes_of(root_ / "host-0/stopped/model/model.safetensors") ==
+                bytes_of(root_ / "host-0/whole/model/model.safetensors"));
+    const auto other = other_keys + "--resume stopped/checkpoints/" + step + " ";
+    const int code = try_alone("alone", other);
+    EXPECT_EQ(code, has_all ? 0 : 7) << log("alone");
+    if (!has_all) {
+      for (const std::string& says : {step + ": lacks ", std::string("optimizer-00002-00.safetensors"),
+                                      std::string(" of host "), std::string("copy these files")})
+        EXPECT_NE(log("alone").find(says), std::string::npos) << says << log("alone");
+      for (const auto& entry : fs::directory_iterator(saved(1, "stopped", step)))
+        fs::copy(entry.path(), saved(0, "stopped", step), fs::copy_options::skip_existing);
+      EXPECT_EQ(try_alone("alone", other), 0) << log("alone");
+    }
+    for (const char* host : {"host-0", "host-1"})
+      for (const char* name : {"whole", "stopped", "alone"}) fs::remove_all(root_ / host / name);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests
