@@ -150,16 +150,16 @@ void CheckpointSave::publish() {
     }
     check_complete(manifest, file_of(temporary_, kManifest));
     write_file(file_of(temporary_, kManifest), manifest_text(manifest));
-    publish_folder(temporary_, folder_);
+    warning_ = publish_folder(temporary_, folder_);
     for (const auto& [name, digest] : manifest.files) bytes_ += digest.bytes;
-    remove_older(run_dir_, folder_, keep_);
+    if (warning_.empty()) remove_older(run_dir_, folder_, keep_);
   });
   seconds_ += seconds_since(begin);
 }
 
 SavedCheckpoint CheckpointSave::finish() {
   agree(problem_);
-  return {.folder = folder_, .step = step(), .bytes = bytes_, .write_s = seconds_};
+  return {.folder = folder_, .step = step(), .bytes = bytes_, .write_s = seconds_, .warning = warning_};
 }
 
 }  // namespace trireme::checkpoint

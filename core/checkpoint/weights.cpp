@@ -276,12 +276,11 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
                         const std::map<std::string, std::string>& texts, comm::Mesh& mesh, const ExportFormat& format,
                         const ChangeTensor& change) {
-  const SliceSource source(weights, mesh, format.dtype, change);
-  if (mesh.world().rank() == 0)
+  SliceSource source(weights, mesh, format.dtype, change);
+  return source.write([&] {
     return write_model(
         folder, source.entries(), [&](std::size_t i) { return source.value(i); }, format, texts);
-  source.serve();
-  return {};
+  });
 }
 
 }  // namespace trireme::checkpoint

@@ -7,8 +7,8 @@
 #include "core/base/error.h"
 #include "core/booster/run_state.h"
 #include "core/comm/flight/recorder.h"
-#include "core/train/best_weights.h"
 #include "core/train/deterministic.h"
+#include "core/train/early_stop.h"
 #include "core/train/epoch_table.h"
 #include "core/train/finish.h"
 #include "core/train/lora.h"
@@ -29,7 +29,6 @@ double since(std::chrono::steady_clock::time_point begin) {
 Callbacks program_callbacks(const TrainingArguments& arguments, const Callbacks& own) {
   Callbacks callbacks{std::make_shared<EpochTable>(arguments.logging_steps), std::make_shared<MetricsFile>()};
   if (arguments.tensorboard) callbacks.push_back(std::make_shared<TensorBoard>());
-  if (arguments.load_best_model_at_end) callbacks.push_back(std::make_shared<BestWeights>());
   if (arguments.early_stopping_patience)
     callbacks.push_back(std::make_shared<EarlyStop>(*arguments.early_stopping_patience));
   if (arguments.stop_on_signals) callbacks.push_back(std::make_shared<StopOnRequest>(std::nullopt, true, 0));
@@ -80,8 +79,10 @@ RunResult Trainer::train() {
     report_error(std::current_exception());
     throw;
   } catch (...) {
-    if (saver_) saver_->abandon();
+    // The error is said before the disk is waited for, which may be what hangs.
+    if (saver_) saver_->cancel();
     report_error(std::current_exception());
+    if (saver_) saver_->abandon();
     throw;
   }
   return *result_;
@@ -250,15 +251,17 @@ void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
   record_evaluation(eval, epoch_begin ? std::optional(epoch_end(*epoch_begin)) : std::nullopt);
 }
 
-/// Decides whether an evaluation is the best so far, counts for early stopping, and reports it.
+/// Decides whether an evaluation is the best so far, counts for early stopping, reports it, and keeps the best weights.
 void Trainer::record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch) {
   state_.last = {epoch_number(), state_.at.global_step, {{kLoss, eval.loss}}};
   for (const auto& [metric, value] : eval.metrics) state_.last.values[metric.name] = value;
-  const bool is_best = state_.last.better_than(state_.best, p_.best);
+  const auto best_before = state_.best;
+  const bool is_best = state_.last.better_than(best_before, p_.best);
   if (is_best) state_.best = state_.last;
   state_.evaluations_since_best = is_best ? 0 : state_.evaluations_since_best + 1;
   call(&RunCallback::on_evaluate,
        Evaluation{.split = "validation", .result = eval, .of = state_.last, .is_best = is_best, .epoch = epoch});
+  if (is_best && p_.plan.keeps_best && !keep_best()) state_.best = best_before;  // whose weights are kept
 }
 
 RunResult Trainer::end() {

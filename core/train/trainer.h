@@ -42,8 +42,8 @@ namespace trireme::train {
 
 class Trainer {
  public:
-  /// A program's run. Its callbacks are an EpochTable, MetricsFile, and what the arguments ask for (best weights, early
-  /// stopping), then those of the inputs. @throws ConfigError, DataError, CheckpointError
+  /// A program's run. Its callbacks are an EpochTable, MetricsFile, and what the arguments ask for (early stopping),
+  /// then those of the inputs. @throws ConfigError, DataError, CheckpointError
   Trainer(comm::World& world, const TrainingArguments& arguments, TrainerInputs inputs);
   /// A run that is prepared in another way, with just these callbacks.
   Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks);
@@ -89,6 +89,8 @@ class Trainer {
   void record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch);
   void save();
   void prepare_saver();
+  bool keep_best();
+  bool bears_failure(const char* what, std::int64_t step, const std::function<void()>& part);
   void hold_for_save(std::int64_t step, const std::function<void()>& part);
   void record_save(const checkpoint::SavedCheckpoint& saved);
   void report_save();
