@@ -54,7 +54,7 @@ struct RunContext {
 struct StepEnd {
   const TrainStep& step;
   const data::StepBatch& batch;
-  double seconds;  ///< since the previous step's end, on this rank
+  double seconds, data, communication;  ///< on this rank: StepTime (step_clock.h)
 };
 
 /// The numbers of a step, once they are on the host: on the CPU before its StepEnd, on a GPU some steps later.

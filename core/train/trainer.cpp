@@ -130,7 +130,7 @@ void Trainer::train_epoch() {
   elements_ = padding_ = 0;
   run_.loader->start_epoch(state_.at.epoch, state_.at.step_in_epoch);
   if (std::exchange(state_.evaluation_pending, false) && !is_epoch_done()) validate(std::nullopt);
-  last_step_ = Clock::now();
+  clock_.start();
   while (goes_on()) {
     const auto batch = next_batch();
     if (!batch) break;
@@ -142,7 +142,7 @@ void Trainer::train_epoch() {
       finish_steps();
       if (is_evaluation_due()) validate(std::nullopt);
       if (!is_over() && is_save_due()) save();
-      last_step_ = Clock::now();
+      clock_.start();
     }
   }
   finish_steps();
@@ -151,9 +151,9 @@ void Trainer::train_epoch() {
     if (!is_epoch_done() && !is_evaluation_due()) save();
     validate(epoch_begin);
   }
-  if (is_stopped_by_signal())
-    state_.evaluation_pending = is_epoch_evaluation_due() && (is_epoch_done() || is_evaluation_due());
-  else
+  const bool goes_on_later = is_stopped_by_signal();
+  state_.evaluation_pending = goes_on_later && is_epoch_evaluation_due() && (is_epoch_done() || is_evaluation_due());
+  if (!goes_on_later || (is_epoch_done() && !state_.evaluation_pending))
     call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
 }
 
@@ -174,8 +174,7 @@ void Trainer::train_step(const data::StepBatch& batch) {
   elements_ += batch.elements;
   padding_ += batch.padding;
   const auto flops = world_.rank() == 0 ? flop_rate_.of_step(batch) : std::nullopt;
-  const double seconds = since(last_step_);
-  last_step_ = Clock::now();
+  const auto time = clock_.end_step(batch.wait_seconds);
   read_back(step, batch,
             {.at = at,
              .loss = 0,
@@ -184,10 +183,10 @@ void Trainer::train_step(const data::StepBatch& batch) {
              .grad_norm = 0,
              .skipped = false,
              .samples = batch.global_samples,
-             .seconds = seconds,
-             .data_wait = batch.wait_seconds,
+             .seconds = time.seconds,
+             .data_wait = time.data,
              .flops = flops});
-  call(&RunCallback::on_step_end, StepEnd{step, batch, seconds});
+  call(&RunCallback::on_step_end, StepEnd{step, batch, time.seconds, time.data, time.communication});
   poll_save();
   act_on_numbers(/*all_are_read=*/false);
   compare_replicas();
@@ -231,7 +230,7 @@ EpochEnd Trainer::epoch_end(Clock::time_point begin) const {
 /// Waits for the steps that are launched. The wait belongs to them; what follows belongs to no step.
 void Trainer::finish_steps() {
   readback_.drain();
-  flop_rate_.add_wait(since(last_step_));
+  flop_rate_.add_wait(clock_.elapsed());
   act_on_numbers(/*all_are_read=*/true);
 }
 

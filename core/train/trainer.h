@@ -34,6 +34,7 @@
 #include "core/train/replica_check.h"
 #include "core/train/run_folder.h"
 #include "core/train/save_agreement.h"
+#include "core/train/step_clock.h"
 #include "core/train/stop.h"
 #include "core/train/summary.h"
 #include "core/train/training_arguments.h"
@@ -157,7 +158,8 @@ class Trainer {
   std::string saved_;               ///< the checkpoint that the run would resume from, or ""
   std::optional<Agreement> stops_;  ///< of the evaluation in progress
   std::int64_t elements_ = 0, padding_ = 0;
-  Clock::time_point begin_, last_step_;
+  Clock::time_point begin_;
+  StepClock clock_;
 };
 
 }  // namespace trireme::train

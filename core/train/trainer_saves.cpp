@@ -102,12 +102,11 @@ void Trainer::poll_save() {
   if (!saver_) return;
   const auto end = save_agreement_.launched(Readback::lag(world_.device()));
   if (saver_->is_idle() || end == SaveAgreement::End::none) return;
-  const auto begin = Clock::now();
+  const StepClock::Pause pause(clock_);
   std::optional<checkpoint::SavedCheckpoint> saved;
   hold_for_save(saver_->step(), [&] { saved = saver_->advance(end == SaveAgreement::End::failed); });
   save_agreement_.begin();  // of the next part
   if (saved) record_save(*saved);
-  last_step_ += Clock::now() - begin;  // it belongs to no step
 }
 
 /// Waits for the checkpoint in flight, if there is one. Collective.
