@@ -138,9 +138,9 @@ struct RaiseOnce : RunCallback {
   }
 };
 
-/// Raises SIGTERM in the last step of the first epoch.
+/// Raises SIGTERM before the last step of the first epoch.
 struct RaiseInTheFirstEpochsEnd : Events {
-  void on_step_begin(RunContext& run) override {
+  void on_step_end(RunContext& run, const StepEnd& /*step*/) override {
     if (run.state.at.global_step == 5) raise(SIGTERM);
   }
 };
