@@ -12,7 +12,6 @@ does not count. Prints a table and JSON; all times are medians.
   step_s     of the steps before the first save, and of those while a save is written
   rss_mb     peak resident memory of a rank (the largest of them)
 """
-import argparse
 import json
 import statistics
 import sys
@@ -48,17 +47,12 @@ MODES = {"none": (0, "false"), "at once": (1, "false"), "background": (1, "true"
 
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = base.measuring(__doc__)
     p.add_argument("--size", default="base")
-    p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--batch", type=int, default=2, help="samples of a rank per step")
     p.add_argument("--every", type=int, default=4, help="steps between saves")
     p.add_argument("--saves", type=int, default=3, help="that count, in a round")
     p.add_argument("--rounds", type=int, default=2)
-    p.add_argument("--folder", help="where the checkpoints are written (default: TMPDIR)")
-    p.add_argument("--trireme", default=base.ROOT / "build/release/bin/trireme", type=Path)
-    p.add_argument("--python", default=sys.executable, help="interpreter whose versions are recorded")
-    p.add_argument("--out", type=Path, help="also write the JSON here")
     return p.parse_args()
 
 
@@ -107,11 +101,8 @@ def main():
               file=sys.stderr)
     print(f"held up, background to at once: {ratio:.3f}", file=sys.stderr)
     settings = {key: getattr(a, key) for key in ("size", "ranks", "batch", "every", "saves", "rounds")}
-    text = json.dumps({"machine": base.machine(a), "settings": settings, "held_ratio": ratio, "medians": medians,
-                       "runs": runs}, indent=1)
-    print(text)
-    if a.out:
-        a.out.write_text(text + "\n")
+    base.show({"machine": base.machine(a), "settings": settings, "held_ratio": ratio, "medians": medians, "runs": runs},
+              a.out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ empty cache, and again with the index of the run before. Prints a table and JSON
   first_s    from exec of the launcher to the end of the first step
   rss_mb     peak resident memory of a rank (the largest of them)
 """
-import argparse
 import json
 import os
 import struct
@@ -46,14 +45,9 @@ lr = 1e-3
 
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = base.measuring(__doc__)
     p.add_argument("--files", type=int, default=200000, help="training images; validation has one per class")
     p.add_argument("--classes", type=int, default=1000)
-    p.add_argument("--ranks", type=int, default=2)
-    p.add_argument("--folder", help="where the images are made for the time of the measurement (default: TMPDIR)")
-    p.add_argument("--trireme", default=base.ROOT / "build/release/bin/trireme", type=Path)
-    p.add_argument("--python", default=sys.executable, help="interpreter whose versions are recorded")
-    p.add_argument("--out", type=Path, help="also write the JSON here")
     return p.parse_args()
 
 
@@ -104,11 +98,8 @@ def main():
         cached = [file.stat().st_size for file in (folder / "cache/trireme/index").glob("folder-*")]
     for name, run in runs.items():
         print(f"{name:12}{run['first_s']:9.2f} s{run['rss_mb']:9.1f} MiB", file=sys.stderr)
-    text = json.dumps({"machine": base.machine(a), "files": a.files, "classes": a.classes, "ranks": a.ranks,
-                       "index_bytes": sum(cached), "runs": runs}, indent=1)
-    print(text)
-    if a.out:
-        a.out.write_text(text + "\n")
+    base.show({"machine": base.machine(a), "files": a.files, "classes": a.classes, "ranks": a.ranks,
+               "index_bytes": sum(cached), "runs": runs}, a.out)
 
 
 if __name__ == "__main__":

@@ -112,6 +112,17 @@ def arguments():
     return a
 
 
+def measuring(description):
+    """The options that the programs have in common which measure runs of Trireme alone."""
+    p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--ranks", type=int, default=2)
+    p.add_argument("--folder", help="where the files of the measurement are, while it runs (default: TMPDIR)")
+    p.add_argument("--trireme", default=ROOT / "build/release/bin/trireme", type=Path)
+    p.add_argument("--python", default=sys.executable, help="interpreter whose versions are recorded")
+    p.add_argument("--out", type=Path, help="also write the JSON here")
+    return p
+
+
 def run(command, **more):
     """Runs a command and returns (stdout, seconds). If the command fails, exits with its output."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", **more}

@@ -12,6 +12,7 @@
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
+#include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/train/export_checkpoint.h"
@@ -103,6 +104,10 @@ std::string layout_text(const CheckpointSummary& of) {
   return out;
 }
 
+void say_skipped(const std::vector<std::string>& skipped) {
+  for (const auto& line : skipped) Log().warn("{}", line);
+}
+
 json summary_json(const CheckpointSummary& of) {
   json out{{"folder", of.folder},
            {"state", name_of(of.state)},
@@ -173,9 +178,14 @@ int run(const CheckpointVerifyCommand& command) {
 }
 
 int run(const CheckpointExportCommand& command) {
-  const auto folder = checkpoint::find_checkpoints(command.path).front();
-  const auto done = train::export_checkpoint(
-      folder, command.to, {.dtype = command.dtype, .shard_mb = command.shard_mb, .merge = command.merge});
+  const auto [folder, skipped] =
+      checkpoint::find_intact_checkpoint(command.path, checkpoint::Use::weights, checkpoint::Verify::content);
+  say_skipped(skipped);
+  const auto done = train::export_checkpoint(folder, command.to,
+                                             {.dtype = command.dtype,
+                                              .shard_mb = command.shard_mb,
+                                              .merge = command.merge,
+                                              .verify = checkpoint::Verify::sizes});
   put(fmt::format("{}: {}{} of {}, {}, as {}\n", command.to, text::quantity(done.tensors, "tensor"),
                   done.is_average ? " (the average of the weights)" : "", folder,
                   text::bytes(static_cast<double>(done.bytes)), text::first_few(done.files)));

@@ -140,10 +140,19 @@ json group_json(const std::vector<GroupTensor>& tensors, bool each) {
   return out;
 }
 
+/// The newest intact one of a run; but of a run with one, and of the one that is named, even a damaged one is shown.
+std::string shown_checkpoint(const std::string& path) {
+  const auto all = checkpoint::find_checkpoints(path);
+  if (all.size() == 1) return all.front();
+  const auto found = checkpoint::find_intact_checkpoint(path, checkpoint::Use::weights, checkpoint::Verify::sizes);
+  say_skipped(found.skipped);
+  return found.folder;
+}
+
 }  // namespace
 
 int run(const CheckpointInspectCommand& command) {
-  const auto folder = checkpoint::find_checkpoints(command.path).front();
+  const auto folder = shown_checkpoint(command.path);
   const auto manifest = checkpoint::read_manifest(folder);
   const auto summary = checkpoint::summarize_checkpoint(folder);
   const auto record = checkpoint::read_record(folder);

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/commands/checkpoint.h"
 #include "apps/commands/commands.h"
 #include "apps/commands/text_table.h"
 #include "apps/report.h"
@@ -71,24 +72,22 @@ json difference_json(const TensorDifference& of) {
 
 int run(const CheckpointDiffCommand& command) {
   using checkpoint::Groups;
-  auto groups = command.weights ? Groups::weights : Groups::all;
-  std::optional<checkpoint::TensorList> first, second;
-  first.emplace(command.first, groups);
-  second.emplace(command.second, groups);
   // Against an exported model only the weights of a checkpoint count.
-  if (groups == Groups::all && first->is_checkpoint() != second->is_checkpoint())
-    (first->is_checkpoint() ? first : second)
-        .emplace(first->is_checkpoint() ? command.first : command.second, Groups::weights);
-  const auto found = checkpoint::compare(*first, *second);
+  const bool both = checkpoint::names_checkpoint(command.first) && checkpoint::names_checkpoint(command.second);
+  const auto groups = command.weights || !both ? Groups::weights : Groups::all;
+  const checkpoint::TensorList first(command.first, groups, checkpoint::Verify::content);
+  const checkpoint::TensorList second(command.second, groups, checkpoint::Verify::content);
+  for (const auto* list : {&first, &second}) say_skipped(list->skipped());
+  const auto found = checkpoint::compare(first, second);
   const bool equal = found.differences.empty();
   if (command.json) {
-    json out{{"a", first->path()}, {"b", second->path()}, {"equal", equal}, {"equal_tensors", found.equal}};
+    json out{{"a", first.path()}, {"b", second.path()}, {"equal", equal}, {"equal_tensors", found.equal}};
     out["differences"] = json::array();
     for (const auto& each : found.differences) out["differences"].push_back(difference_json(each));
     put(json_text(out, 2) + "\n");
     return equal ? 0 : kDiffers;
   }
-  put(text::printable(fmt::format("A  {}\nB  {}\n", first->path(), second->path())));
+  put(text::printable(fmt::format("A  {}\nB  {}\n", first.path(), second.path())));
   if (equal) {
     put(fmt::format("equal bit for bit: {}\n", text::quantity(found.equal, "tensor")));
     return 0;

@@ -75,6 +75,15 @@ void say_how_to_go_on(const TrainCommand& command, const comm::LaunchInfo& info,
   if (!by_front && info.launcher != comm::Launcher::launch) say_error(stop.what());
 }
 
+/// Says an error that ends the training before the training waits for a checkpoint in flight, whose disk may hang.
+struct SayErrors final : train::RunCallback {
+  explicit SayErrors(const comm::LaunchInfo& info) : info_(info) {}
+  void on_exception(const std::exception_ptr& error) override { say_early(error, info_); }
+
+ private:
+  comm::LaunchInfo info_;
+};
+
 }  // namespace
 
 int run(const TrainCommand& command) {
@@ -106,7 +115,9 @@ int run(const TrainCommand& command) {
         const bool said_where = says_where_to_start(prepared->config);
         try {
           train::run_training(std::move(*prepared), world, std::move(folder),
-                              {.terminal = {.columns = terminal_columns(STDOUT_FILENO)}, .timeline = command.timeline});
+                              {.terminal = {.columns = terminal_columns(STDOUT_FILENO)},
+                               .timeline = command.timeline,
+                               .callbacks = {std::make_shared<SayErrors>(world.info())}});
         } catch (const train::StoppedBySignal& stop) {
           if (world.rank() == 0) say_how_to_go_on(command, world.info(), stop, said_where);
           world.group().barrier();  // the launcher ends the others when the first rank ends

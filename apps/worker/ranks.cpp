@@ -30,10 +30,13 @@ void let_others_speak(const comm::LaunchInfo& info, int exit_code) {
   std::this_thread::sleep_for(wait * std::max(1, info.local_size / cores));
 }
 
+std::atomic<bool> said_early = false;
+
 // The first thread with an error reports it; the process then ends.
 int say(const Verdict& verdict, const comm::LaunchInfo& info) {
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
+  if (said_early) return verdict.exit_code;
   if (comm::flight::report_lost_peer("trireme", verdict.exit_code, message_of(verdict), info)) return verdict.exit_code;
   let_others_speak(info, verdict.exit_code);
   say_error(message_of(verdict), info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "");
@@ -83,6 +86,12 @@ int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)
     world->abort(say(verdict_on(std::current_exception()), info));
   }
   return 0;
+}
+
+void say_early(const std::exception_ptr& error, const comm::LaunchInfo& info) {
+  const auto verdict = verdict_on(error);
+  if (info.rank != 0 || verdict.exit_code == static_cast<int>(ExitCode::communication)) return;
+  if (!said_early.exchange(true)) say_error(message_of(verdict));
 }
 
 void end_with(const std::exception_ptr& error) {

@@ -22,6 +22,10 @@ int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)
 /// The message of a verdict, with a request to report unexpected errors.
 std::string message_of(const Verdict& verdict);
 
+/// Reports an error that is about to end the body, where rank 0 would: before what the body still has to do, such as
+/// waiting for a disk. run_on_ranks() does not repeat it. Errors of communication are left to it.
+void say_early(const std::exception_ptr& error, const comm::LaunchInfo& info);
+
 /// Ends this process after an exception left a thread (such as NCCL's watchdog). One rank prints the message.
 [[noreturn]] void end_with(const std::exception_ptr& error);
 

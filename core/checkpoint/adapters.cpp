@@ -139,12 +139,15 @@ std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state,
 
 FileDigest save_adapters(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
                          const std::map<std::string, std::string>& texts, comm::Mesh& mesh) {
-  const bool writes = mesh.world().rank() == 0;
-  if (writes) make_folder(folder);
-  const auto digest = write_slices((fs::path(folder) / kAdapterTensors).string(), adapter_slices(state, model), mesh,
-                                   {{"format", "pt"}});
-  if (writes) write_texts(folder, texts);
-  return digest;
+  SliceSource source(adapter_slices(state, model), mesh);
+  return source.write([&] {
+    make_folder(folder);
+    const auto digest =
+        write_tensors((fs::path(folder) / kAdapterTensors).string(), source.entries(), file_order(source.entries()),
+                      [&](std::size_t i) { return source.value(i); }, {{"format", "pt"}});
+    write_texts(folder, texts);
+    return digest;
+  });
 }
 
 at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale) {

@@ -36,7 +36,7 @@ void load_adapters(const std::string& folder_or_file, const std::vector<nn::Para
 std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state, nn::Model& model);
 
 /// Writes adapter_slices() to folder/adapter_model.safetensors, and `texts` next to it. Collective over the mesh's
-/// world; rank 0 writes and gets the digest of the file.
+/// world; rank 0 writes and gets the digest of the file. @throws CheckpointError on every rank, with the same message
 FileDigest save_adapters(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
                          const std::map<std::string, std::string>& texts, comm::Mesh& mesh);
 

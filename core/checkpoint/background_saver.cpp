@@ -96,7 +96,7 @@ SavedCheckpoint BackgroundSaver::wait() {
 
 void BackgroundSaver::abandon() noexcept {
   if (!save_) return;
-  save_->cancel();
+  cancel();
   join();
   save_->remove();
   save_.reset();

@@ -48,8 +48,13 @@ class BackgroundSaver {
   std::optional<SavedCheckpoint> advance(bool any_failed);
   /// Waits for the checkpoint. Collective. @pre !is_idle() @throws CheckpointError as advance()
   SavedCheckpoint wait();
-  /// Gives the checkpoint in flight up, if there is one, and removes its folder. Not collective: for a rank that ends
-  /// with an error. A rank that goes on writing for a moment may leave a part of the folder, like a crash.
+  /// Lets this rank's thread stop writing soon. Waits for nothing, not even a disk that hangs. abandon() does the rest.
+  void cancel() noexcept {
+    if (save_) save_->cancel();
+  }
+  /// Gives the checkpoint in flight up, if there is one: waits for the thread, and removes the folder. Not collective:
+  /// for a rank that ends with an error. A rank that goes on writing for a moment may leave a part of the folder, like
+  /// a crash.
   void abandon() noexcept;
 
  private:

@@ -173,10 +173,10 @@ void CheckpointSave::publish() {
     verify_files(temporary_, manifest, Verify::sizes);
     check_complete(manifest, file_of(temporary_, kManifest));
     write_file(file_of(temporary_, kManifest), manifest_text(manifest));
-    publish_folder(temporary_, folder_);
+    warning_ = publish_folder(temporary_, folder_);
     is_published_ = true;
     for (const auto& [name, digest] : manifest.files) bytes_ += digest.bytes;
-    if (storage_.is_shared()) remove_older(run_dir_, folder_, keep_);
+    if (storage_.is_shared() && warning_.empty()) remove_older(run_dir_, folder_, keep_);
   });
   seconds_ += seconds_since(begin);
 }
@@ -184,8 +184,8 @@ void CheckpointSave::publish() {
 SavedCheckpoint CheckpointSave::finish() {
   agree(problem_);
   // Only now does every storage have its part.
-  if (leads() && !storage_.is_shared()) remove_older(run_dir_, folder_, keep_);
-  return {.folder = folder_, .step = step(), .bytes = bytes_, .write_s = seconds_};
+  if (leads() && !storage_.is_shared() && warning_.empty()) remove_older(run_dir_, folder_, keep_);
+  return {.folder = folder_, .step = step(), .bytes = bytes_, .write_s = seconds_, .warning = warning_};
 }
 
 }  // namespace trireme::checkpoint

@@ -31,6 +31,9 @@ struct SavedCheckpoint {
   std::int64_t step = 0;
   std::uint64_t bytes = 0;  ///< of all files but the manifest; only on rank 0
   double write_s = 0;       ///< the longest time of a rank's write(), and that of publish(); only on rank 0
+  /// Why its name may not be on the disk, so that it may be gone after a power failure; "" if it is. Only on rank 0.
+  /// The older checkpoints are all kept then.
+  std::string warning{};
 };
 
 class CheckpointSave {
@@ -82,6 +85,7 @@ class CheckpointSave {
   std::atomic<bool> cancelled_ = false;
   Manifest mine_;
   std::string problem_;             ///< of this rank, or "" so far
+  std::string warning_;             ///< SavedCheckpoint::warning
   std::vector<std::string> parts_;  ///< of all ranks, on leaders
   double seconds_ = 0;
   std::uint64_t bytes_ = 0;

@@ -220,34 +220,52 @@ void make_folder(const std::string& path) {
         fmt::format("{}: the folder cannot be created: {}; {}", path, error.message(), remedy(error.value(), path)));
 }
 
-void publish_folder(const std::string& from, const std::string& to) {
-  sync_folder(from);
-  if (std::filesystem::exists(to)) {
-    const auto refuse = [&](int error) {
-      throw CheckpointError(fmt::format("{}: cannot replace the folder that is there: {}; {}", to, std::strerror(error),
-                                        remedy(error, to)));
-    };
-    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
-      if (errno != EINVAL && errno != ENOSYS) refuse(errno);
-      // The file system cannot exchange folders: rename the old folder first.
-      const auto aside = to + kReplaced;
-      std::error_code ignored;
-      std::filesystem::remove_all(aside, ignored);
-      if (::rename(to.c_str(), aside.c_str()) != 0) refuse(errno);
-      if (::rename(from.c_str(), to.c_str()) != 0) {
-        const int error = errno;
-        ::rename(aside.c_str(), to.c_str());
-        refuse(error);
-      }
-      std::filesystem::remove_all(aside, ignored);
-    }
-    std::error_code ignored;
-    std::filesystem::remove_all(from, ignored);
-  } else if (::rename(from.c_str(), to.c_str()) != 0) {
+/// Why a rename in the folder may not be on the disk; "" if it is.
+static std::string sync_problem(const std::string& folder) {
+  try {
+    sync_folder(folder);
+    return "";
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+}
+
+std::string publish_file(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0)
     throw CheckpointError(
         fmt::format("{}: cannot be renamed into place: {}; {}", to, std::strerror(errno), remedy(errno, to)));
+  return sync_problem(parent_of(to));
+}
+
+/// Gives the folder the name of one that is there. Returns where the other one is afterwards. @throws CheckpointError
+static std::string exchange_folders(const std::string& from, const std::string& to) {
+  const auto refuse = [&](int error) {
+    throw CheckpointError(fmt::format("{}: cannot replace the folder that is there: {}; {}", to, std::strerror(error),
+                                      remedy(error, to)));
+  };
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return from;
+  if (errno != EINVAL && errno != ENOSYS) refuse(errno);
+  // The file system cannot exchange folders: rename the old folder first.
+  auto aside = to + kReplaced;
+  std::error_code ignored;
+  std::filesystem::remove_all(aside, ignored);
+  if (::rename(to.c_str(), aside.c_str()) != 0) refuse(errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    const int error = errno;
+    ::rename(aside.c_str(), to.c_str());
+    refuse(error);
   }
-  sync_folder(parent_of(to));
+  return aside;
+}
+
+std::string publish_folder(const std::string& from, const std::string& to) {
+  sync_folder(from);
+  if (!std::filesystem::exists(to)) return publish_file(from, to);
+  const auto replaced = exchange_folders(from, to);
+  auto problem = sync_problem(parent_of(to));
+  std::error_code ignored;
+  if (problem.empty()) std::filesystem::remove_all(replaced, ignored);
+  return problem;
 }
 
 }  // namespace trireme::checkpoint

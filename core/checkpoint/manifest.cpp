@@ -53,6 +53,7 @@ class Reader {
   Reader(const std::string& path, const json& from) : path_(path), from_(from) {}
 
   Manifest read() const {
+    if (!from_.is_object()) throw problem("not a manifest: a JSON {} in place of an object", from_.type_name());
     const auto format = integer(from_.at("format"), "the format");
     if (format < 1 || format > kManifestFormat)
       throw problem("format {}, but this version reads formats 1 to {}; read it with the version that wrote it", format,

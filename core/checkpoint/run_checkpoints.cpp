@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/checkpoint/checkpoint_files.h"
+#include "core/base/text.h"
 #include "core/comm/axes.h"
 #include "core/config/table.h"
 
@@ -148,7 +148,8 @@ CheckpointSummary summarize_checkpoint(const std::string& folder) {
 
 std::vector<CheckpointSummary> list_checkpoints(const std::string& run_dir) {
   std::vector<CheckpointSummary> out;
-  for (const auto& folder : all_checkpoints(run_dir)) out.push_back(summarize_checkpoint(folder));
+  for (const auto& folder : all_checkpoints(run_dir))
+    if (step_of_folder(parsed_name(folder).first) >= 0) out.push_back(summarize_checkpoint(folder));
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
     return a.step != b.step ? a.step > b.step : a.folder.size() < b.folder.size();
   });
@@ -179,6 +180,28 @@ std::vector<std::string> find_checkpoints(const std::string& run_or_checkpoint) 
           ? fmt::format("{}: this run has no complete checkpoint", run_or_checkpoint)
           : fmt::format("{}: neither a run's folder, which has checkpoints/, nor a checkpoint, which has manifest.json",
                         run_or_checkpoint));
+}
+
+IntactCheckpoint find_intact_checkpoint(const std::string& run_or_checkpoint, Use use, Verify how) {
+  const auto all = find_checkpoints(run_or_checkpoint);
+  IntactCheckpoint found;
+  std::vector<std::string> why;
+  for (const auto& folder : all) {
+    try {
+      static_cast<void>(verified_manifest(folder, how, use));
+      static_cast<void>(read_record(folder));
+      found.folder = folder;
+      return found;
+    } catch (const CheckpointError& error) {
+      if (all.size() == 1) throw;
+      why.emplace_back(error.what());
+      found.skipped.push_back(
+          fmt::format("{} skipped: {}", fs::path(folder).filename().string(), text::printable(error.what())));
+    }
+  }
+  throw CheckpointError(
+      fmt::format("{}: none of the run's {} checkpoints is intact: {}; restore the files of one of them from a copy",
+                  run_or_checkpoint, all.size(), text::join(why, "; ")));
 }
 
 }  // namespace trireme::checkpoint

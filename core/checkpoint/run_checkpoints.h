@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/train_state.h"
 
 namespace trireme::checkpoint {
@@ -41,11 +42,20 @@ struct CheckpointSummary {
 
 /// @throws CheckpointError when it is no folder
 CheckpointSummary summarize_checkpoint(const std::string& folder);
-/// All that the run has, the newest first; of one step the complete one first.
+/// All that the run has, the newest first; of one step the complete one first. Folders with other names are none.
 std::vector<CheckpointSummary> list_checkpoints(const std::string& run_dir);
 
 /// Finds the checkpoints that a user named: a checkpoint's folder, or a run's folder or its checkpoints/, which stand
 /// for the complete ones, the newest first. At least one. @throws CheckpointError
 std::vector<std::string> find_checkpoints(const std::string& run_or_checkpoint);
+
+struct IntactCheckpoint {
+  std::string folder;
+  std::vector<std::string> skipped{};  ///< the newer ones of the run, each as "step-00000042 skipped: " and why
+};
+/// Of find_checkpoints() the newest one that is intact for the use. Unless `how` is sizes, reads every byte that the
+/// use needs. @throws CheckpointError: what is wrong with the checkpoint that the user named; or with each one of the
+/// run
+IntactCheckpoint find_intact_checkpoint(const std::string& run_or_checkpoint, Use use, Verify how);
 
 }  // namespace trireme::checkpoint

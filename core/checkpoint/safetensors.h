@@ -90,19 +90,26 @@ class SliceSource {
               ChangeTensor change = {});
   /// On rank 0 all of them; on other ranks those for which rank 0 needs this rank.
   [[nodiscard]] const std::vector<StoredEntry>& entries() const { return entries_; }
-  /// On rank 0: the tensor, in host memory. Rank 0 must ask for each once, in file_order(), while the other ranks
-  /// serve(). @throws CheckpointError as converted()
-  [[nodiscard]] at::Tensor value(std::size_t entry) const;
-  void serve() const;
+  /// Calls `write_all` on rank 0, which writes the tensors as it gets them from value(), while the other ranks send
+  /// theirs. When it fails, rank 0 first takes what the others still send, so that all of them can go on. Returns the
+  /// digest of rank 0's file, and an empty one on other ranks. Collective. @throws CheckpointError of `write_all` on
+  /// every rank, with the same message
+  FileDigest write(const std::function<FileDigest()>& write_all);
+  /// On rank 0, within write(): the tensor, in host memory. Ask for each once, in file_order().
+  /// @throws CheckpointError as converted()
+  [[nodiscard]] at::Tensor value(std::size_t entry);
 
  private:
   shard::Assembly assembly_;
   std::vector<StoredEntry> entries_;
   ChangeTensor change_;
+  comm::World& world_;
+  std::size_t collected_ = 0;  ///< entries that rank 0 has got, in file_order()
 };
 
 /// Writes the full tensors from all ranks' slices; rank 0 writes and holds one full tensor at a time. Returns the
-/// digest of rank 0's file, and an empty one on other ranks. Collective over the mesh's world.
+/// digest of rank 0's file, and an empty one on other ranks. Collective over the mesh's world. @throws CheckpointError
+/// on every rank, with the same message
 FileDigest write_slices(const std::string& path, const std::vector<shard::Slice>& slices, comm::Mesh& mesh,
                         const std::map<std::string, std::string>& metadata = {});
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "core/base/json_text.h"
 #include "core/checkpoint/adapters.h"
@@ -13,22 +14,7 @@
 #include "core/checkpoint/safetensors.h"
 
 namespace trireme::checkpoint {
-namespace {
-
 namespace fs = std::filesystem;
-
-/// The checkpoint that the path names, itself or as its run's newest one; "" for other weights.
-std::string named_checkpoint(const std::string& path) {
-  std::error_code none;
-  const fs::path folder(path);
-  if (!fs::is_directory(folder, none)) return "";
-  const bool has_tensors = fs::exists(folder / kModelTensors, none) || fs::exists(folder / kModelIndex, none);
-  const bool is_checkpoint = fs::exists(folder / kManifest, none) && fs::exists(folder / kState, none);
-  if (is_checkpoint) return path;
-  return has_tensors || complete_checkpoints(path).empty() ? "" : complete_checkpoints(path).front();
-}
-
-}  // namespace
 
 std::int64_t ListedTensor::numel() const { return shard::Placement::whole(name, info.shape).full_numel(); }
 
@@ -36,17 +22,30 @@ std::uint64_t ListedTensor::bytes() const { return static_cast<std::uint64_t>(nu
 
 at::Tensor ListedTensor::read() const { return file->read(name, shard::Placement::whole(name, info.shape)); }
 
-TensorList::TensorList(const std::string& path, Groups groups) : path_(path) {
-  if (const auto checkpoint = named_checkpoint(path); !checkpoint.empty())
-    open_checkpoint(checkpoint, groups);
+bool names_checkpoint(const std::string& path) {
+  std::error_code none;
+  const fs::path folder(path);
+  if (!fs::is_directory(folder, none)) return false;
+  if (fs::exists(folder / kManifest, none) && fs::exists(folder / kState, none)) return true;
+  const bool has_tensors = fs::exists(folder / kModelTensors, none) || fs::exists(folder / kModelIndex, none);
+  return !has_tensors && !complete_checkpoints(path).empty();
+}
+
+TensorList::TensorList(const std::string& path, Groups groups, Verify how) : path_(path) {
+  if (names_checkpoint(path))
+    open_checkpoint(path, groups, how);
   else
     open_weights(path);
 }
 
-void TensorList::open_checkpoint(const std::string& folder, Groups groups) {
-  path_ = folder;
+void TensorList::open_checkpoint(const std::string& path, Groups groups, Verify how) {
+  // A listing shows what a checkpoint without its optimizer's files holds.
+  const auto use = groups == Groups::all && how == Verify::content ? Use::resume : Use::weights;
+  auto found = find_intact_checkpoint(path, use, how);
+  const auto& folder = path_ = std::move(found.folder);
+  skipped_ = std::move(found.skipped);
   is_checkpoint_ = true;
-  const auto manifest = verified_manifest(folder, Verify::sizes, Use::weights);
+  const auto manifest = read_manifest(folder);
   std::set<std::string> files;
   const auto open = [&](const char* group, const std::string& prefix, int number) {
     auto file = open_group(folder, manifest, group);

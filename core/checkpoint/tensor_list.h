@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/weights_file.h"
 #include "core/checkpoint/weights_source.h"
 
@@ -32,15 +33,21 @@ enum class Groups {
   weights,  ///< of a checkpoint what a run evaluates
 };
 
+/// Whether the path names a checkpoint, itself or as its run's newest one, and not other weights.
+bool names_checkpoint(const std::string& path);
+
 class TensorList {
  public:
-  /// @throws CheckpointError
-  explicit TensorList(const std::string& path, Groups groups = Groups::all);
+  /// Of a run the newest checkpoint that is intact. `how`: of a checkpoint; content also reads every byte of the
+  /// groups' files. @throws CheckpointError
+  explicit TensorList(const std::string& path, Groups groups = Groups::all, Verify how = Verify::sizes);
 
   [[nodiscard]] const std::map<std::string, ListedTensor>& tensors() const { return tensors_; }
   /// The file or folder that was found for the path: "runs/a/checkpoints/step-00000042".
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] bool is_checkpoint() const { return is_checkpoint_; }
+  /// IntactCheckpoint::skipped
+  [[nodiscard]] const std::vector<std::string>& skipped() const { return skipped_; }
   [[nodiscard]] std::size_t files() const { return file_count_; }
   /// "__metadata__" of a safetensors file, or "metadata" of an index, with values as text.
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -48,11 +55,12 @@ class TensorList {
   [[nodiscard]] const std::string& part_of() const { return part_of_; }
 
  private:
-  void open_checkpoint(const std::string& folder, Groups groups);
+  void open_checkpoint(const std::string& path, Groups groups, Verify how);
   void open_weights(const std::string& path);
   void add(const WeightsFile& file, const std::string& prefix, int group);
 
   std::string path_, part_of_;
+  std::vector<std::string> skipped_;
   bool is_checkpoint_ = false;
   std::size_t file_count_ = 1;
   std::vector<std::unique_ptr<WeightsFile>> owned_;

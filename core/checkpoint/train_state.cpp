@@ -15,6 +15,7 @@
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/checkpoint_save.h"
 #include "core/checkpoint/file_blocks.h"
+#include "core/checkpoint/state_reader.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -22,15 +23,13 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kFormat = 1;  // of state.json
-
 std::string path_in(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
 
 }  // namespace
 
 std::string state_text(const TrainRecord& record) {
   const auto& p = record.progress;
-  json state{{"format", kFormat},
+  json state{{"format", kStateFormat},
              {"progress",
               {{"epoch", p.epoch},
                {"step_in_epoch", p.step_in_epoch},
@@ -48,20 +47,7 @@ std::string state_text(const TrainRecord& record) {
 
 TrainRecord read_record(const std::string& folder) {
   const auto path = path_in(folder, kState);
-  TrainRecord record;
-  try {
-    const auto state = json::parse(read_file(path));
-    if (const int format = state.at("format"); format != kFormat)
-      throw CheckpointError(fmt::format("{}: format {}, but this version reads format {}", path, format, kFormat));
-    const auto& p = state.at("progress");
-    record.progress = {p.at("epoch"), p.at("step_in_epoch"), p.at("global_step"), p.at("samples")};
-    record.seed = state.at("seed");
-    if (!state.at("loss_scale").is_null()) record.loss_scale = state.at("loss_scale").get<std::vector<double>>();
-    record.versions = state.at("versions").get<std::map<std::string, std::string>>();
-    record.extra = state.at("extra");
-  } catch (const json::exception& error) {
-    throw CheckpointError(fmt::format("{}: not a valid training state: {}", path, json_problem(error)));
-  }
+  auto record = parse_state(read_file(path), path);
   record.config = read_file(path_in(folder, kConfig));
   return record;
 }

@@ -16,6 +16,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/stored_names.h"
+#include "core/checkpoint/unused_tensors.h"
 #include "core/checkpoint/weights_source.h"
 #include "core/nn/block.h"
 #include "core/nn/lora.h"
@@ -125,48 +126,6 @@ void check_fits(const Fits& found, const std::string& path, bool are_adapters) {
       fmt::format("{}: these are not weights of this model{}; check [model], or leave model.weights empty to start "
                   "from new weights",
                   path, text));
-}
-
-/// The name with a '*' for each of its parts that is a number: the same for all layers of one kind.
-std::string without_numbers(const std::string& name) {
-  std::string out;
-  for (std::size_t begin = 0; begin <= name.size();) {
-    const auto end = std::min(name.find('.', begin), name.size());
-    const auto part = name.substr(begin, end - begin);
-    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
-    out += (begin > 0 ? "." : "") + (number ? std::string("*") : part);
-    begin = end + 1;
-  }
-  return out;
-}
-
-/// @throws CheckpointError when the unused tensors have further layers: names like those of the model but with other
-/// numbers. `kinds`: the model's names in the file, without_numbers(), but not those of its head, which may be another.
-void check_depth(const std::vector<std::string>& unused, const std::set<std::string>& kinds, const std::string& path) {
-  std::vector<std::string> of_layers;
-  for (const auto& name : unused)
-    if (kinds.count(without_numbers(name)) != 0) of_layers.push_back(name);
-  if (of_layers.empty()) return;
-  throw CheckpointError(fmt::format(
-      "{}: {} of layers that this model does not have: {}; set the model's number of layers in [model] to "
-      "that of the weights, or choose weights of this size",
-      path, text::quantity(static_cast<std::int64_t>(of_layers.size()), "tensor"), text::first_few(of_layers)));
-}
-
-/// @throws CheckpointError when the unused tensors are adapters, or the file must not have unused ones
-void check_adapters(const std::vector<std::string>& unused, const std::string& path, bool are_adapters) {
-  if (are_adapters && !unused.empty())
-    throw CheckpointError(
-        fmt::format("{}: {} of layers that have no adapters here: {}; check target and train of "
-                    "[lora]",
-                    path, text::quantity(static_cast<std::int64_t>(unused.size()), "tensor"), text::first_few(unused)));
-  const auto adapter = std::find_if(unused.begin(), unused.end(),
-                                    [](const auto& name) { return name.find(".lora_A.") != std::string::npos; });
-  if (adapter != unused.end())
-    throw CheckpointError(
-        fmt::format("{}: these weights have adapters ({}), but the model has none; add the section [lora] with which "
-                    "they were trained",
-                    path, *adapter));
 }
 
 /// Reads the buffers that the file has, and warns of the others.
@@ -317,12 +276,11 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
                         const std::map<std::string, std::string>& texts, comm::Mesh& mesh, const ExportFormat& format,
                         const ChangeTensor& change) {
-  const SliceSource source(weights, mesh, format.dtype, change);
-  if (mesh.world().rank() == 0)
+  SliceSource source(weights, mesh, format.dtype, change);
+  return source.write([&] {
     return write_model(
         folder, source.entries(), [&](std::size_t i) { return source.value(i); }, format, texts);
-  source.serve();
-  return {};
+  });
 }
 
 }  // namespace trireme::checkpoint

@@ -64,7 +64,7 @@ void load_weights(const std::string& folder_or_file, const std::vector<nn::Param
 
 /// Writes folder/model.safetensors, or several files, and, next to it, `texts` by their names (config.json), each
 /// atomically. Collective over the mesh's world: each rank provides its slices, rank 0 writes. Returns the digest of
-/// rank 0's file, and an empty one on other ranks.
+/// rank 0's file, and an empty one on other ranks. @throws CheckpointError on every rank, with the same message
 FileDigest save_weights(const std::string& folder, const std::vector<shard::Slice>& weights,
                         const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
                         const ExportFormat& format = {}, const ChangeTensor& change = {});

@@ -1,7 +1,7 @@
 // RunCallback: code that joins a training run at its events. The loop (trainer.h) trains, evaluates, decides which
-// evaluation is the best, and saves; callbacks show it, write metrics.jsonl and the best weights, stop the training
-// early or after its time limit, and write the timeline and the logs of the ranks. A program passes its own to a
-// Trainer, and an extension adds a maker of its own to Kinds::callbacks. They are called after the built-in ones.
+// evaluation is the best, and saves checkpoints and the best weights; callbacks show it, write metrics.jsonl, stop the
+// training early or after its time limit, and write the timeline and the logs of the ranks. A program passes its own to
+// a Trainer, and an extension adds a maker of its own to Kinds::callbacks. They are called after the built-in ones.
 //
 // Every rank calls each event but on_log(), on_message() and on_exception() at the same point of the run, and its
 // callbacks in the same order, so that a callback may be collective there. What on_log() gets is the same on every
@@ -54,7 +54,7 @@ struct RunContext {
 struct StepEnd {
   const TrainStep& step;
   const data::StepBatch& batch;
-  double seconds;  ///< since the previous step's end, on this rank
+  double seconds, data, communication;  ///< on this rank: StepTime (step_clock.h)
 };
 
 /// The numbers of a step, once they are on the host: on the CPU before its StepEnd, on a GPU some steps later.
@@ -85,9 +85,10 @@ struct EpochEnd {
 struct Evaluation {
   const char* split;  ///< "validation" or "test"
   const EvalResult& result;
-  const Evaluated& of;                           ///< the step and epoch of the evaluated weights
-  std::string weights = "";                      ///< of the test split: "last" or "best"
-  bool is_best = false;                          ///< of the validation split: better than every one before
+  const Evaluated& of;       ///< the step and epoch of the evaluated weights
+  std::string weights = "";  ///< of the test split: "last" or "best"
+  /// Of the validation split: better than the one whose weights are kept, which are replaced after this event.
+  bool is_best = false;
   std::optional<EpochEnd> epoch = std::nullopt;  ///< set at the end of an epoch
 };
 

@@ -98,7 +98,7 @@ std::vector<std::int64_t> run_prediction(Prepared p, comm::World& world, const O
                                     p.task_kind.name()));
     on_prediction(batch.sample_ids, probabilities.to(at::TensorOptions(at::kCPU).dtype(at::kDouble)));
   };
-  with_memory_remedy([&] { forward_all(run, *loader, predict); },
+  with_memory_remedy([&] { with_deterministic_remedy(p.config, [&] { forward_all(run, *loader, predict); }); },
                      [&] {
                        return p.eval_batch == 1
                                   ? std::string(" in a prediction: use a device with more memory")

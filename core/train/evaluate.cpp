@@ -76,6 +76,18 @@ class Sums {
   at::Tensor totals_;
 };
 
+/// While it exists, the model is in evaluation mode; afterwards in training mode, also when an error ends the pass.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(BoostedModel& model) : model_(model) { model_.train(false); }
+  ~EvaluationMode() { model_.train(true); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  BoostedModel& model_;
+};
+
 EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, const Task& task, const TaskReport* report,
                        const std::function<void()>& before_batch) {
   const auto begin = std::chrono::steady_clock::now();
@@ -93,7 +105,7 @@ void forward_all(Boosted& run, data::Loader& loader,
                  const std::function<void(const nn::Tensors& outputs, const data::Batch& batch)>& use,
                  const std::function<void()>& before_batch) {
   const at::NoGradGuard no_grad;
-  run.model->train(false);
+  const EvaluationMode evaluates(*run.model);
   loader.start_epoch(0);
   while (auto step = loader.next())
     for (const auto& batch : step->micro) {
@@ -102,7 +114,6 @@ void forward_all(Boosted& run, data::Loader& loader,
       const auto outputs = run.model->forward(batch);
       if (batch.size() > 0 && !outputs.empty()) use(outputs, batch);
     }
-  run.model->train(true);
 }
 
 double EvalResult::value(const std::string& name) const {

@@ -8,9 +8,11 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/booster/precision.h"
 #include "core/checkpoint/adapters.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/comm/text.h"
 
 namespace trireme::train {
 
@@ -46,9 +48,36 @@ BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::stri
 
 const char* BestModel::file_name() const { return adapters_ ? checkpoint::kAdapterTensors : checkpoint::kModelTensors; }
 
-void BestModel::save(Booster& booster, Boosted& run) {
-  digest_ = export_weights(dir_, booster, run, texts_, adapters_);
-  if (booster.mesh().world().rank() == 0) file_ = (fs::path(dir_) / file_name()).string();
+std::string BestModel::save(Booster& booster, Boosted& run) {
+  const auto& world = booster.mesh().world();
+  const bool writes = world.rank() == 0;
+  const auto next = (fs::path(dir_).parent_path() / kNextBest).string();
+  const auto path = (fs::path(dir_) / file_name()).string();
+  std::error_code ignored;
+  std::string problem, warning;
+  try {
+    const auto digest = export_weights(next, booster, run, {}, adapters_);
+    if (writes) {
+      try {
+        checkpoint::make_folder(dir_);
+        checkpoint::write_texts(dir_, texts_);
+        warning = checkpoint::publish_file((fs::path(next) / file_name()).string(), path);  // the last that can fail
+      } catch (const CheckpointError& error) {
+        problem = error.what();
+      }
+    }
+    problem = comm::broadcast_text(world.group(), world.device(), problem);
+    if (!problem.empty()) throw CheckpointError(problem);
+    digest_ = digest;
+  } catch (const CheckpointError&) {
+    if (writes) fs::remove_all(next, ignored);
+    throw;
+  }
+  if (!writes) return "";
+  fs::remove_all(next, ignored);
+  file_ = path;
+  checkpoint::remove_other_models(dir_, {file_name()});
+  return warning;
 }
 
 void BestModel::take(Booster& booster, const std::string& file, const checkpoint::FileDigest& digest) {

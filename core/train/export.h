@@ -16,6 +16,8 @@ namespace trireme::train {
 
 inline constexpr const char* kExportedModel = "model";
 inline constexpr const char* kBestModel = "model-best";
+/// The folder in the run's where the next best weights are written.
+inline constexpr const char* kNextBest = "model-best.tmp";
 
 /// The format of RUN/model.
 checkpoint::ExportFormat export_format(const RunSection& run);
@@ -30,8 +32,10 @@ class BestModel {
  public:
   /// `texts`: the files next to the tensors, by name. `adapters`: only these are exported.
   BestModel(const std::string& run_dir, std::map<std::string, std::string> texts, bool adapters);
-  /// Saves the model's current weights as the best so far.
-  void save(Booster& booster, Boosted& run);
+  /// Saves the model's current weights as the best so far. Returns "", or on rank 0 why they may be the earlier ones
+  /// again after a power failure. @throws CheckpointError on every rank, with the same message; the earlier ones are
+  /// untouched then, and nothing else is left
+  std::string save(Booster& booster, Boosted& run);
   /// Sets the best weights so far to the file of a checkpoint. If `file` is "", there are none, and what a later epoch
   /// saved is removed.
   void take(Booster& booster, const std::string& file, const checkpoint::FileDigest& digest);

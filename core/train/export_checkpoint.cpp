@@ -181,8 +181,8 @@ CheckpointExport export_checkpoint(const std::string& checkpoint_folder, const s
   const auto scale = adapter_scale(root, checkpoint_folder, options.merge);
   const auto texts = texts_of(checkpoint_folder, manifest, format.dtype);
   check_target(folder, texts);
-  // Last, because it reads every byte.
-  static_cast<void>(checkpoint::verify_checkpoint_weights(checkpoint_folder, checkpoint::Verify::content));
+  // Last, because it may read every byte.
+  static_cast<void>(checkpoint::verify_checkpoint_weights(checkpoint_folder, options.verify));
   // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
   if (scale && !format.dtype)
     format.dtype = Precision::parse(key_of<std::string>(root, "train", "precision").value_or("fp32")).parameters;

@@ -10,12 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/manifest.h"
+
 namespace trireme::train {
 
 struct CheckpointExportOptions {
   std::optional<std::string> dtype{};      ///< "fp32", "bf16" or "fp16"; unset: run.export_dtype of its run
   std::optional<std::int64_t> shard_mb{};  ///< unset: run.export_shard_mb of its run
   bool merge = false;                      ///< merge the adapters
+  /// Of the weights; sizes if the caller has verified their content.
+  checkpoint::Verify verify = checkpoint::Verify::content;
 };
 
 struct CheckpointExport {

@@ -16,6 +16,7 @@
 #include "core/booster/replicated.h"
 #include "core/nn/block.h"
 #include "core/nn/tokens.h"
+#include "core/train/deterministic.h"
 #include "core/train/out_of_memory.h"
 
 namespace trireme::train {
@@ -82,13 +83,15 @@ LanguageModel open_language_model(const Prepared& p, c10::Device device) {
   read_last_token(*source.model);
   const auto model = std::make_shared<ReplicatedModel>(source.model, std::move(parameters), options, device);
   model->train(false);
-  auto next_logits = [model, device](const std::vector<std::int64_t>& ids) {
+  const auto config = std::make_shared<const RunConfig>(p.config);
+  auto next_logits = [model, device, config](const std::vector<std::int64_t>& ids) {
     const at::NoGradGuard no_grad;
     data::Batch batch;
     batch.inputs.set("input_ids", at::tensor(ids).unsqueeze(0).to(device));
     batch.sample_ids = at::tensor(std::vector<std::int64_t>{0});
     at::Tensor logits;
-    with_memory_remedy([&] { logits = model->forward(batch).at(0).select(0, 0).select(0, -1); },
+    const auto forward = [&] { logits = model->forward(batch).at(0).select(0, 0).select(0, -1); };
+    with_memory_remedy([&] { with_deterministic_remedy(*config, forward); },
                        [] { return std::string(" in a generation: use a device with more memory"); });
     return logits;
   };

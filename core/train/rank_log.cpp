@@ -10,7 +10,7 @@ namespace trireme::train {
 void RankLog::on_step_end(RunContext& run, const StepEnd& step) {
   file_->line(fmt::format(
       "step {}: {:.4f} s, of which {:.4f} s waiting for data; {} samples here; workers read {:.1f} samples/s",
-      run.state.at.global_step, step.seconds, step.batch.wait_seconds, step.batch.local_samples,
+      run.state.at.global_step, step.seconds, step.data, step.batch.local_samples,
       fmt::join(run.boosted.loader->worker_rates(), ", ")));
 }
 

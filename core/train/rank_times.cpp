@@ -12,23 +12,16 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/wait_time.h"
 #include "core/train/run_folder.h"
 
 namespace trireme::train {
 
-/// A step lasts from the end of what came before it: the ranks already wait for each other when they get its batch.
-void RankTimes::begin() { waited_ = comm::time_in_waits(); }
-
 void RankTimes::on_step_end(RunContext& run, const StepEnd& step) {
-  const double communication = std::chrono::duration<double>(comm::time_in_waits() - waited_).count();
-  const double data = step.batch.wait_seconds;
-  seconds_[0] += data;
-  seconds_[1] += std::max(0.0, step.seconds - data - communication);
-  seconds_[2] += communication;
+  seconds_[0] += step.data;
+  seconds_[1] += std::max(0.0, step.seconds - step.data - step.communication);
+  seconds_[2] += step.communication;
   if (++steps_ == every_) report(run);
   numbers_.poll();
-  begin();
 }
 
 /// Every rank has the same number of steps, so all of them are here.

@@ -3,14 +3,12 @@
 // least, the most, and which rank had the most. The slow rank is the one that computes (or reads data) longest; the
 // others communicate longest, because they wait for it.
 //
-// CPU ranks measure how long a step waited in communication. On a GPU the host does not wait, and nothing here makes
-// it: there "compute" is the rest of the step with its communication.
+// On a GPU the host does not wait for communication (step_clock.h), and nothing here makes it: there "compute" is the
+// rest of the step with its communication.
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
-#include <string>
 
 #include "core/train/callback.h"
 #include "core/train/readback.h"
@@ -21,20 +19,14 @@ class RankTimes final : public RunCallback {
  public:
   /// `every`: optimizer steps, at least 1
   explicit RankTimes(std::int64_t every) : every_(every) {}
-  void on_start(RunContext& /*run*/) override { begin(); }
   void on_step_end(RunContext& run, const StepEnd& step) override;
-  void on_epoch_end(RunContext& /*run*/, const EpochEnd& /*epoch*/) override { begin(); }
-  void on_evaluate(RunContext& /*run*/, const Evaluation& /*evaluation*/) override { begin(); }
-  void on_save(RunContext& /*run*/, const std::string& /*checkpoint*/) override { begin(); }
   void on_finish(RunContext& run, const RunResult& result) override;
 
  private:
   static constexpr std::size_t kKinds = 3;
-  void begin();
   void report(RunContext& run);
 
   std::int64_t every_, steps_ = 0;
-  std::chrono::nanoseconds waited_{0};    // in communication, when the time of the step began
   std::array<double, kKinds> seconds_{};  // data, compute and communication, since the last report
   Readback numbers_;
 };

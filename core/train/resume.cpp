@@ -3,12 +3,15 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/booster/run_state.h"
+#include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/state_reader.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
 #include "core/train/pretrained.h"
@@ -26,11 +29,34 @@ nlohmann::json record_of(const Evaluated& e) {
   return out;
 }
 
-Evaluated evaluated(const nlohmann::json& from) {
-  Evaluated out{from.at("epoch"), from.at("step"), {}};
+Evaluated evaluated(const nlohmann::json& from, const std::string& path) {
+  Evaluated out{checkpoint::count_in(from, "epoch", path), checkpoint::count_in(from, "step", path), {}};
   for (const auto& [name, value] : from.items())
     if (name != "epoch" && name != "step" && value.is_number()) out.values[name] = value.get<double>();
   return out;
+}
+
+/// The state that checkpoint_of() has put into the record, from the file `path`. @throws CheckpointError
+TrainerState state_of(const checkpoint::TrainRecord& record, const std::string& path) {
+  const auto& extra = record.extra;
+  try {
+    TrainerState state{
+        record.progress,
+        evaluated(extra.at("best"), path),
+        evaluated(extra.at("last"), path),
+        checkpoint::count_in(extra, "skipped", path),
+        extra.contains("evaluations_since_best") ? checkpoint::count_in(extra, "evaluations_since_best", path) : 0,
+        extra.value("evaluation_pending", false),
+        {},
+        numbers_state(extra.value("numbers", nlohmann::json()))};
+    if (extra.contains("epoch_loss")) {  // older versions did not save it
+      const auto& loss = extra.at("epoch_loss");
+      state.epoch_loss = {loss.at(0), loss.at(1)};
+    }
+    return state;
+  } catch (const nlohmann::json::exception& error) {
+    throw CheckpointError(fmt::format("{}: not a valid training state: {}", path, json_problem(error)));
+  }
 }
 
 }  // namespace
@@ -70,20 +96,9 @@ bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {
 void restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
                  const std::string& from) {
   const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
-  const auto& record = stored.record();
+  auto restored = state_of(stored.record(), (std::filesystem::path(from) / checkpoint::kState).string());
   restore(run, stored, booster.log());
-  state = {record.progress,
-           evaluated(record.extra.at("best")),
-           evaluated(record.extra.at("last")),
-           record.extra.at("skipped"),
-           record.extra.value("evaluations_since_best", std::int64_t{0}),
-           record.extra.value("evaluation_pending", false),
-           {},
-           numbers_state(record.extra.value("numbers", nlohmann::json()))};
-  if (record.extra.contains("epoch_loss")) {  // older versions did not save it
-    const auto& loss = record.extra.at("epoch_loss");
-    state.epoch_loss = {loss.at(0), loss.at(1)};
-  }
+  state = std::move(restored);
   if (!prepared.plan.keeps_best) return;
   if (stored.best_digest().bytes ==
       0) {  // on every rank, unlike the file; the search for the best weights starts again

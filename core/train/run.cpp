@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/comm/text.h"
-#include "core/train/best_weights.h"
 #include "core/train/console_report.h"
+#include "core/train/early_stop.h"
 #include "core/train/metrics_file.h"
 #include "core/train/rank_log.h"
 #include "core/train/rank_times.h"
@@ -32,7 +32,6 @@ Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const co
   add(std::make_shared<MetricsFile>());
   if (p.config.run.tensorboard) add(std::make_shared<TensorBoard>());
   add(std::make_shared<ConsoleReport>(options.terminal, world.rank() == 0));
-  add(std::make_shared<BestWeights>());
   if (const auto every = p.config.run.rank_times_every; every > 0 && world.size() > 1)
     add(std::make_shared<RankTimes>(every));
   if (train.patience) add(std::make_shared<EarlyStop>(*train.patience));

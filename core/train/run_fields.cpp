@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "core/base/text.h"
-#include "core/comm/axes.h"
 #include "core/train/run_config.h"
 
 namespace trireme::train {
@@ -91,9 +90,9 @@ const Fields<RunSection>& run_fields() {
           .add("tensorboard", &O::tensorboard,
                "Also writes the numbers of steps and evaluations to RUN/tensorboard, for TensorBoard.")
           .add("on_save_error", &O::on_save_error,
-               "What happens when a checkpoint or a line of metrics.jsonl cannot be written, for example because the "
-               "disk is full: stop ends the run with exit code 7; continue warns and trains on. Earlier checkpoints "
-               "stay in any case.",
+               "What happens when a checkpoint, the best weights (RUN/model-best) or a line of metrics.jsonl cannot be "
+               "written, for example because the disk is full: stop ends the run with exit code 7; continue warns and "
+               "trains on. Earlier checkpoints and best weights stay in any case.",
                {.choices = {"stop", "continue"}})
           .add("stop_grace_s", &O::stop_grace_s,
                "Seconds after which a run ends that a signal (SIGTERM, SIGINT, SIGUSR1) has asked to stop, if it could "
@@ -260,54 +259,6 @@ const Fields<ScheduleSection>& schedule_section_fields() {
   static const auto table = Fields<ScheduleSection>("schedule", optim::lr_schedule_fields().text)
                                 .add("name", &ScheduleSection::name, "The curve of the learning rate after warm-up.")
                                 .add_all(optim::lr_schedule_fields());
-  return table;
-}
-
-std::map<std::string, std::optional<std::int64_t>> ParallelSection::unset_sizes() {
-  std::map<std::string, std::optional<std::int64_t>> sizes;
-  for (const auto& kind : comm::axis_kinds())
-    if (!kind.key.empty()) sizes[kind.key] = std::nullopt;
-  return sizes;
-}
-
-static std::string size_text(const comm::AxisKind& kind) {
-  return kind.option.empty()
-             ? fmt::format(
-                   "Number of {}. It follows from the number of ranks and the other keys; a value given here "
-                   "is checked, so that a file cannot run in another layout by mistake.",
-                   kind.title)
-             : fmt::format("Number of {}; short for plugin.hybrid_parallel.{}.", kind.title, kind.option);
-}
-
-static std::string parallel_text() {
-  std::vector<std::string> names, traffic;
-  for (const auto& kind : comm::axis_kinds()) {
-    names.push_back(kind.name);
-    traffic.push_back(fmt::format("{}: {}", kind.name, kind.collectives));
-  }
-  return fmt::format("How the work is distributed over the ranks: ranks = {}. What ranks along an axis exchange: {}.",
-                     text::join(names, " x "), text::join(traffic, "; "));
-}
-
-const Fields<ParallelSection>& parallel_fields() {
-  using O = ParallelSection;
-  static const auto table = [] {
-    Fields<O> fields("parallel", parallel_text());
-    fields.add("plugin", &O::plugin,
-               "How the model is distributed over the ranks: the name of a built-in plugin, or the path of a .so. The "
-               "plugin's options are in [plugin.NAME]. Unset: hybrid_parallel if this section has a key besides dp, "
-               "else torch_ddp.",
-               {.path = true});
-    for (const auto& kind : comm::axis_kinds())
-      if (!kind.key.empty())
-        fields.add(kind.key, [key = kind.key](O & section) -> auto& { return section.sizes.at(key); }, size_text(kind),
-                   {.min = 1, .max = 4096});
-    fields.add("schedule", &O::schedule, "The pipeline schedule; short for plugin.hybrid_parallel.pp_style.")
-        .add("sp_mode", &O::sp_mode,
-             "The mode of sequence parallelism; short for plugin.hybrid_parallel.sequence_parallelism_mode.")
-        .add("zero", &O::zero, "ZeRO stage; short for plugin.hybrid_parallel.zero_stage.", {.min = 0, .max = 3});
-    return fields;
-  }();
   return table;
 }
 

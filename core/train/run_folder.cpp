@@ -95,6 +95,8 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
   if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) {
     for (const char* name : {"", kExportedModel, kBestModel, kMergedModel})
       checkpoint::remove_temporary_files((fs::path(dir_) / name).string());
+    std::error_code ignored;
+    fs::remove_all(fs::path(dir_) / kNextBest, ignored);  // of a crash
     return;
   }
   if (earlier) {

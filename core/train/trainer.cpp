@@ -7,8 +7,8 @@
 #include "core/base/error.h"
 #include "core/booster/run_state.h"
 #include "core/comm/flight/recorder.h"
-#include "core/train/best_weights.h"
 #include "core/train/deterministic.h"
+#include "core/train/early_stop.h"
 #include "core/train/epoch_table.h"
 #include "core/train/finish.h"
 #include "core/train/lora.h"
@@ -29,7 +29,6 @@ double since(std::chrono::steady_clock::time_point begin) {
 Callbacks program_callbacks(const TrainingArguments& arguments, const Callbacks& own) {
   Callbacks callbacks{std::make_shared<EpochTable>(arguments.logging_steps), std::make_shared<MetricsFile>()};
   if (arguments.tensorboard) callbacks.push_back(std::make_shared<TensorBoard>());
-  if (arguments.load_best_model_at_end) callbacks.push_back(std::make_shared<BestWeights>());
   if (arguments.early_stopping_patience)
     callbacks.push_back(std::make_shared<EarlyStop>(*arguments.early_stopping_patience));
   if (arguments.stop_on_signals) callbacks.push_back(std::make_shared<StopOnRequest>(std::nullopt, true, 0));
@@ -80,8 +79,10 @@ RunResult Trainer::train() {
     report_error(std::current_exception());
     throw;
   } catch (...) {
-    if (saver_) saver_->abandon();
+    // The error is said before the disk is waited for, which may be what hangs.
+    if (saver_) saver_->cancel();
     report_error(std::current_exception());
+    if (saver_) saver_->abandon();
     throw;
   }
   return *result_;
@@ -136,7 +137,7 @@ void Trainer::train_epoch() {
   elements_ = padding_ = 0;
   run_.loader->start_epoch(state_.at.epoch, state_.at.step_in_epoch);
   if (std::exchange(state_.evaluation_pending, false) && !is_epoch_done()) validate(std::nullopt);
-  last_step_ = Clock::now();
+  clock_.start();
   while (goes_on()) {
     const auto batch = next_batch();
     if (!batch) break;
@@ -148,7 +149,7 @@ void Trainer::train_epoch() {
       finish_steps();
       if (is_evaluation_due()) validate(std::nullopt);
       if (!is_over() && is_save_due()) save();
-      last_step_ = Clock::now();
+      clock_.start();
     }
   }
   finish_steps();
@@ -157,9 +158,9 @@ void Trainer::train_epoch() {
     if (!is_epoch_done() && !is_evaluation_due()) save();
     validate(epoch_begin);
   }
-  if (is_stopped_by_signal())
-    state_.evaluation_pending = is_epoch_evaluation_due() && (is_epoch_done() || is_evaluation_due());
-  else
+  const bool goes_on_later = is_stopped_by_signal();
+  state_.evaluation_pending = goes_on_later && is_epoch_evaluation_due() && (is_epoch_done() || is_evaluation_due());
+  if (!goes_on_later || (is_epoch_done() && !state_.evaluation_pending))
     call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
 }
 
@@ -180,8 +181,7 @@ void Trainer::train_step(const data::StepBatch& batch) {
   elements_ += batch.elements;
   padding_ += batch.padding;
   const auto flops = world_.rank() == 0 ? flop_rate_.of_step(batch) : std::nullopt;
-  const double seconds = since(last_step_);
-  last_step_ = Clock::now();
+  const auto time = clock_.end_step(batch.wait_seconds);
   read_back(step, batch,
             {.at = at,
              .loss = 0,
@@ -190,10 +190,10 @@ void Trainer::train_step(const data::StepBatch& batch) {
              .grad_norm = 0,
              .skipped = false,
              .samples = batch.global_samples,
-             .seconds = seconds,
-             .data_wait = batch.wait_seconds,
+             .seconds = time.seconds,
+             .data_wait = time.data,
              .flops = flops});
-  call(&RunCallback::on_step_end, StepEnd{step, batch, seconds});
+  call(&RunCallback::on_step_end, StepEnd{step, batch, time.seconds, time.data, time.communication});
   poll_save();
   act_on_numbers(/*all_are_read=*/false);
   compare_replicas();
@@ -237,7 +237,7 @@ EpochEnd Trainer::epoch_end(Clock::time_point begin) const {
 /// Waits for the steps that are launched. The wait belongs to them; what follows belongs to no step.
 void Trainer::finish_steps() {
   readback_.drain();
-  flop_rate_.add_wait(since(last_step_));
+  flop_rate_.add_wait(clock_.elapsed());
   act_on_numbers(/*all_are_read=*/true);
 }
 
@@ -257,15 +257,17 @@ void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
   record_evaluation(eval, epoch_begin ? std::optional(epoch_end(*epoch_begin)) : std::nullopt);
 }
 
-/// Decides whether an evaluation is the best so far, counts for early stopping, and reports it.
+/// Decides whether an evaluation is the best so far, counts for early stopping, reports it, and keeps the best weights.
 void Trainer::record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch) {
   state_.last = {epoch_number(), state_.at.global_step, {{kLoss, eval.loss}}};
   for (const auto& [metric, value] : eval.metrics) state_.last.values[metric.name] = value;
-  const bool is_best = state_.last.better_than(state_.best, p_.best);
+  const auto best_before = state_.best;
+  const bool is_best = state_.last.better_than(best_before, p_.best);
   if (is_best) state_.best = state_.last;
   state_.evaluations_since_best = is_best ? 0 : state_.evaluations_since_best + 1;
   call(&RunCallback::on_evaluate,
        Evaluation{.split = "validation", .result = eval, .of = state_.last, .is_best = is_best, .epoch = epoch});
+  if (is_best && p_.plan.keeps_best && !keep_best()) state_.best = best_before;  // whose weights are kept
 }
 
 RunResult Trainer::end() {

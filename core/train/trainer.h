@@ -35,6 +35,7 @@
 #include "core/train/replica_check.h"
 #include "core/train/run_folder.h"
 #include "core/train/save_agreement.h"
+#include "core/train/step_clock.h"
 #include "core/train/stop.h"
 #include "core/train/summary.h"
 #include "core/train/training_arguments.h"
@@ -43,8 +44,8 @@ namespace trireme::train {
 
 class Trainer {
  public:
-  /// A program's run. Its callbacks are an EpochTable, MetricsFile, and what the arguments ask for (best weights, early
-  /// stopping), then those of the inputs. @throws ConfigError, DataError, CheckpointError
+  /// A program's run. Its callbacks are an EpochTable, MetricsFile, and what the arguments ask for (early stopping),
+  /// then those of the inputs. @throws ConfigError, DataError, CheckpointError
   Trainer(comm::World& world, const TrainingArguments& arguments, TrainerInputs inputs);
   /// A run that is prepared in another way, with just these callbacks.
   Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks);
@@ -90,6 +91,8 @@ class Trainer {
   void record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch);
   void save();
   void prepare_saver();
+  bool keep_best();
+  bool bears_failure(const char* what, std::int64_t step, const std::function<void()>& part);
   void hold_for_save(std::int64_t step, const std::function<void()>& part);
   void record_save(const checkpoint::SavedCheckpoint& saved);
   void report_save();
@@ -158,7 +161,8 @@ class Trainer {
   std::string saved_;               ///< the checkpoint that the run would resume from, or ""
   std::optional<Agreement> stops_;  ///< of the evaluation in progress
   std::int64_t elements_ = 0, padding_ = 0;
-  Clock::time_point begin_, last_step_;
+  Clock::time_point begin_;
+  StepClock clock_;
 };
 
 }  // namespace trireme::train

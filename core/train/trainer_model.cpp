@@ -14,6 +14,7 @@
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/comm/devices.h"
 #include "core/nn/parameters.h"
+#include "core/train/deterministic.h"
 #include "core/train/evaluate.h"
 #include "core/train/lora.h"
 #include "core/train/trainer.h"
@@ -62,14 +63,20 @@ data::Loader& Trainer::validation_loader() {
 EvalResult Trainer::evaluate(const std::shared_ptr<data::Dataset>& data) {
   boost();
   const auto averaged = run_.use_average();
-  if (!data) return train::evaluate(booster_, run_, validation_loader());
-  return train::evaluate(booster_, run_, *booster_.evaluation_loader(p_.plan.collated(data), p_.eval_batch));
+  const auto own = data ? booster_.evaluation_loader(p_.plan.collated(data), p_.eval_batch) : nullptr;
+  auto& loader = own ? *own : validation_loader();
+  EvalResult result;
+  with_deterministic_remedy(p_.config, [&] { result = train::evaluate(booster_, run_, loader); });
+  return result;
 }
 
 Predictions Trainer::predict(const std::shared_ptr<data::Dataset>& data) {
   boost();
   const auto averaged = run_.use_average();
-  return train::predict(booster_, run_, *booster_.evaluation_loader(p_.plan.collated(data), p_.eval_batch));
+  const auto loader = booster_.evaluation_loader(p_.plan.collated(data), p_.eval_batch);
+  Predictions out;
+  with_deterministic_remedy(p_.config, [&] { out = train::predict(booster_, run_, *loader); });
+  return out;
 }
 
 void Trainer::save_model(const std::string& folder) {

@@ -78,7 +78,7 @@ void Trainer::pass_over() {
   ++run_.step;
   ++state_.at.global_step;
   ++state_.at.step_in_epoch;
-  last_step_ = Clock::now();
+  clock_.start();
   folder_->metric({{"kind", "event"}, {"event", "left_out"}, {"step", state_.at.global_step}});
 }
 

@@ -41,24 +41,45 @@ void Trainer::save() {
   if (saved) record_save(*saved);
 }
 
-/// Does a part of a save for which the training waits. Its error ends the run or is reported, by run.on_save_error.
-void Trainer::hold_for_save(std::int64_t step, const std::function<void()>& part) {
+/// Does a part of a save, of a checkpoint or of the best weights. An error ends the run, or it is reported and the
+/// result is false, by run.on_save_error.
+bool Trainer::bears_failure(const char* what, std::int64_t step, const std::function<void()>& part) {
   const comm::flight::PhaseScope phase(comm::flight::Phase::save);
-  const auto begin = Clock::now();
   try {
     part();
+    return true;
   } catch (const CheckpointError& error) {  // on every rank
     if (p_.config.run.on_save_error == "stop") throw;
-    p_.log.warn("no checkpoint after step {}: {}; the run goes on (run.on_save_error)", step, error.what());
+    p_.log.warn("no {} after step {}: {}; the run goes on (run.on_save_error)", what, step, error.what());
     if (world_.rank() == 0)
-      folder_->metric({{"kind", "event"}, {"event", "save_error"}, {"step", step}, {"message", error.what()}});
+      folder_->metric(
+          {{"kind", "event"}, {"event", "save_error"}, {"what", what}, {"step", step}, {"message", error.what()}});
+    return false;
   }
+}
+
+/// Keeps the weights of the evaluation just made, the best so far. False: the earlier ones are kept, because these
+/// cannot be written.
+bool Trainer::keep_best() {
+  return bears_failure("best weights", state_.at.global_step, [&] {
+    const auto warning = best_model_.save(booster_, run_);
+    if (!warning.empty()) p_.log.warn("the best weights are saved, but a power failure may undo it: {}", warning);
+  });
+}
+
+/// Does a part of a save of a checkpoint, for which the training waits.
+void Trainer::hold_for_save(std::int64_t step, const std::function<void()>& part) {
+  const auto begin = Clock::now();
+  bears_failure("checkpoint", step, part);
   save_held_s_ += std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 /// A checkpoint is complete.
 void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
   saved_ = saved.folder;
+  if (!saved.warning.empty())
+    p_.log.warn("{} is saved, but may be gone after a power failure, so that the older ones are kept: {}", saved.folder,
+                saved.warning);
   comm::flight::note_saved();
   if (world_.rank() == 0)
     folder_->metric({{"kind", "event"},
@@ -81,12 +102,11 @@ void Trainer::poll_save() {
   if (!saver_) return;
   const auto end = save_agreement_.launched(Readback::lag(world_.device()));
   if (saver_->is_idle() || end == SaveAgreement::End::none) return;
-  const auto begin = Clock::now();
+  const StepClock::Pause pause(clock_);
   std::optional<checkpoint::SavedCheckpoint> saved;
   hold_for_save(saver_->step(), [&] { saved = saver_->advance(end == SaveAgreement::End::failed); });
   save_agreement_.begin();  // of the next part
   if (saved) record_save(*saved);
-  last_step_ += Clock::now() - begin;  // it belongs to no step
 }
 
 /// Waits for the checkpoint in flight, if there is one. Collective.

@@ -8,6 +8,7 @@
 #include "core/base/text.h"
 #include "core/booster/task_around.h"
 #include "core/config/table.h"
+#include "core/train/deterministic.h"
 #include "core/train/evaluate.h"
 #include "core/train/plugin_sections.h"
 #include "core/train/resume_point.h"
@@ -94,6 +95,7 @@ RunConfig config_of(const TrainingArguments& a, bool evaluates) {
   c.run.checkpoint_every = a.save_strategy == Strategy::steps ? a.save_steps : 0;
   c.run.compare_replicas_every = a.compare_replicas_every;
   c.run.async_save = a.async_save;
+  c.run.deterministic = a.deterministic;
   c.run.keep_checkpoints = a.save_strategy == Strategy::no ? 0 : a.save_total_limit;
   if (a.load_best_model_at_end) c.run.export_weights = "best";
   c.model.name = kProgram;
@@ -140,6 +142,7 @@ Prepared prepare_program(comm::World& world, const TrainingArguments& a, const T
   p.launch = world.info();
   p.log = Log(world.rank());
   p.config.run.device = world.device().is_cpu() ? "cpu" : "cuda";
+  make_deterministic(p.config, !world.device().is_cpu());
   p.plugin = load_plugin(a.plugin, a.plugin_options);
   copy_shared_options(*p.plugin, train_section_fields(), &p.config.train);
   config::check_options(train_section_fields(), p.config.train);

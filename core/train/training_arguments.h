@@ -62,6 +62,9 @@ struct TrainingArguments {
   std::string on_loss_spike = "warn";
   /// Optimizer steps between comparisons of the ranks' copies of the weights ([run] compare_replicas_every); 0: none.
   std::int64_t compare_replicas_every = 0;
+  /// A repeat gives the same bits on GPUs, too ([run] deterministic): only deterministic algorithms are used, in all of
+  /// this process and from now on. Make the Trainer before anything else computes on a GPU.
+  bool deterministic = false;
   bool dataloader_drop_last = false;
   data::LoadingOptions dataloader{};
   std::int64_t seed = 42;

@@ -217,6 +217,34 @@ TEST(CheckpointCommands, ListInspectAndVerify) {
   EXPECT_FALSE(fs::exists(run.folder.path() + "/out"));
 }
 
+TEST(CheckpointCommands, TheNewestIntactOneStandsForTheRun) {
+  const TwoEpochs run;
+  const auto out = run.folder.path() + "/out", file = run.last() + "/weights-00000-00.safetensors";
+  damage(file);
+  const auto said = "warning: " + name_in(run.last()) + " skipped: " + file + " is damaged: CRC-32 ";
+  for (const CheckpointArguments& use :
+       {CheckpointArguments{"export", run.dir(), "--to", out}, {"diff", run.dir(), out}}) {
+    const auto result = checkpoint(use);
+    EXPECT_EQ(result.code, 0) << use[0] << "\n" << result.err << result.out;
+    EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+    EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+    EXPECT_NE(result.out.find(run.first()), std::string::npos) << result.out;
+  }
+  for (const CheckpointArguments& use : {CheckpointArguments{run.last(), out}, {run.first(), run.last()}})
+    expect_only_refusal(checkpoint({"diff", use[0], use[1]}), 7, file + " is damaged: CRC-32 ");
+  // An inspection reads no tensors: it goes by the sizes.
+  fs::resize_file(file, 100);
+  const auto inspected = checkpoint({"inspect", run.dir()});
+  EXPECT_EQ(inspected.code, 0) << inspected.err;
+  EXPECT_NE(inspected.out.find("checkpoint  " + run.first() + "\n"), std::string::npos) << inspected.out;
+  EXPECT_NE(inspected.err.find(name_in(run.last()) + " skipped: " + file + " is truncated"), std::string::npos)
+      << inspected.err;
+  EXPECT_NE(checkpoint({"inspect", run.last()}).out.find("state       damaged; "), std::string::npos);
+  damage(run.first() + "/weights-00000-00.safetensors");
+  expect_only_refusal(checkpoint({"export", run.dir(), "--to", out}), 7,
+                      run.dir() + ": none of the run's 2 checkpoints is intact: ");
+}
+
 TEST(CheckpointCommands, WeightsRemainWithoutTheOptimizer) {
   const TwoEpochs run;
   const auto out = run.folder.path() + "/out";

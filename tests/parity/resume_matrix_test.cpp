@@ -76,13 +76,14 @@ name = "cosine"
 warmup_ratio = 0.2
 )";
 
-const std::string kVit = kTraining + R"(
-[model]
-name = "vit"
-hidden_size = 16
+/// Of the transformers.
+const std::string kSizes = R"(hidden_size = 16
 num_layers = 2
 num_heads = 4
 intermediate_size = 24
+)";
+
+const std::string kVit = kTraining + "[model]\n" + kSizes + R"(name = "vit"
 patch_size = 8
 dropout = 0.1
 attention_dropout = 0.1
@@ -100,13 +101,7 @@ mixup = 0.2
 weight_decay = 0.05
 )";
 
-const std::string kBert = kTraining + R"(
-[model]
-name = "bert"
-hidden_size = 16
-num_layers = 2
-num_heads = 4
-intermediate_size = 24
+const std::string kBert = kTraining + "[model]\n" + kSizes + R"(name = "bert"
 max_positions = 12
 [data]
 name = "text_classification"

@@ -1,17 +1,21 @@
 // A checkpoint that is saved in the background and that one rank cannot write: every rank learns it after the same
-// step.
+// step. Best weights that the first rank cannot write: the same.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/checkpoint/files.h"
 #include "core/comm/text.h"
+#include "core/train/export.h"
 #include "core/train/run.h"
 #include "core/train/run_folder.h"
 #include "tests/file_limit.h"
@@ -31,6 +35,15 @@ keep_checkpoints = 99
 [train]
 global_batch = 4
 epochs = 1
+)";
+
+const std::string kBestText = train::testing_tools::kModelAndData + R"([run]
+keep_checkpoints = 0
+[train]
+global_batch = 4
+epochs = 1
+eval_every = 2
+best = "validation.loss"
 )";
 
 /// On the last rank no file may be larger than 1 KB, from the first complete checkpoint, of step 2, to the end of
@@ -92,6 +105,83 @@ TEST(TrainerSaves, AFailureOnOneRankIsEveryRanks) {
       EXPECT_EQ(limit->saved.back(), "step-00000011");
     }
     EXPECT_EQ(checkpoints_in(dir), limit->saved) << policy;
+    world().group().barrier();
+    if (world().rank() == 0) fs::remove_all(dir);
+  }
+}
+
+/// On the first rank a file may not be as large as that of the best weights, from the second best evaluation until the
+/// next step.
+struct LimitBest : train::RunCallback {
+  std::string best_before;          ///< content of the file then
+  std::int64_t kept = 0, lost = 0;  ///< the steps of the best weights before it, and of those that are not kept
+  std::optional<FileLimit> limit;
+  void on_evaluate(train::RunContext& run, const train::Evaluation& evaluation) override {
+    if (evaluation.split != std::string("validation") || !evaluation.is_best || lost > 0) return;
+    if (kept == 0) {
+      kept = evaluation.of.step;
+      return;
+    }
+    lost = evaluation.of.step;
+    if (run.world.rank() != 0) return;
+    best_before = checkpoint::read_file(run.best.file());
+    limit.emplace(best_before.size() - 1);
+  }
+  void on_step_begin(train::RunContext& run) override {
+    if (lost == 0 || run.state.at.global_step != lost) return;
+    limit.reset();
+    EXPECT_EQ(run.state.best.step, kept) << "is not that of the weights that are kept";
+    if (run.world.rank() != 0) return;
+    EXPECT_TRUE(checkpoint::read_file(run.best.file()) == best_before) << "the earlier weights are changed";
+    EXPECT_EQ(checkpoint::digest_file(run.best.file()), run.best.digest());
+    EXPECT_FALSE(fs::exists(run.folder.dir() + "/" + train::kNextBest));
+  }
+  void on_exception(const std::exception_ptr& /*error*/) override { limit.reset(); }
+};
+
+std::vector<nlohmann::json> save_errors_of(const std::string& dir) {
+  std::vector<nlohmann::json> out;
+  std::istringstream lines(checkpoint::read_file(dir + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    if (auto json = nlohmann::json::parse(line); json.value("event", "") == "save_error") out.push_back(json);
+  return out;
+}
+
+TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
+  for (const std::string policy : {"continue", "stop"}) {
+    SCOPED_TRACE(policy);
+    const auto name = "trireme-best-" + std::to_string(getpid());
+    const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
+    auto table = config::parse_text(kBestText, "a.toml");
+    for (const auto& set : {"run.dir=" + dir, "run.on_save_error=" + policy,
+                            std::string("run.device=") + (world().device().is_cpu() ? "cpu" : "cuda")})
+      config::apply_override(table, set);
+    auto prepared = train::prepare(train::from_table(std::move(table), builtin_kinds()), world().info(), "", Log(1));
+    auto folder = train::open_run(prepared);
+    const auto limit = std::make_shared<LimitBest>();
+    std::string error;
+    try {
+      train::run_training(std::move(prepared), world(), std::move(folder), {.callbacks = {limit}});
+    } catch (const CheckpointError& caught) {
+      error = caught.what();
+    }
+    ASSERT_GT(limit->lost, 0) << "no second best evaluation";
+    for (const auto& other : on_all_ranks(error)) EXPECT_EQ(other, error);
+    if (policy == "stop")
+      EXPECT_NE(error.find("model-best.tmp/model.safetensors: cannot be written: File too large"), error.npos) << error;
+    else
+      EXPECT_EQ(error, "");
+    if (world().rank() == 0) {
+      const auto errors = save_errors_of(dir);
+      ASSERT_EQ(errors.size(), policy == "stop" ? 0U : 1U);
+      if (policy == "continue") {
+        EXPECT_EQ(errors[0].at("what"), "best weights");
+        EXPECT_EQ(errors[0].at("step"), limit->lost);
+      } else {
+        EXPECT_TRUE(checkpoint::read_file(dir + "/model-best/model.safetensors") == limit->best_before);
+      }
+      EXPECT_FALSE(fs::exists(dir + "/" + train::kNextBest));
+    }
     world().group().barrier();
     if (world().rank() == 0) fs::remove_all(dir);
   }

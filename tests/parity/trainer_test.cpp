@@ -165,8 +165,10 @@ TEST(TrainerLayouts, GiveTheSameTraining) {
 
 /// Computes longer on one rank.
 struct Slow : train::RunCallback {
+  std::chrono::milliseconds by;
+  explicit Slow(std::chrono::milliseconds time = std::chrono::milliseconds(30)) : by(time) {}
   void on_step_end(train::RunContext& run, const train::StepEnd& /*step*/) override {
-    if (run.world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    if (run.world.rank() == 1) std::this_thread::sleep_for(by);
   }
 };
 
@@ -199,6 +201,51 @@ TEST(TrainerLayouts, ShowTheRankThatTheOthersWaitFor) {
   }
   EXPECT_GE(events, 2);
   EXPECT_NE(shown.find("ranks in 2 steps up to 2: data "), std::string::npos) << shown;
+  fs::remove_all(dir);
+}
+
+/// Records how long each step waited in communication.
+struct Waits : train::RunCallback {
+  std::vector<double> seconds;
+  void on_step_end(train::RunContext& /*run*/, const train::StepEnd& step) override {
+    seconds.push_back(step.communication);
+  }
+};
+
+// Rank 0 waits for the slow rank in each step, but for those after which it has waited in a part of a save: what each
+// rank has written is gathered then.
+TEST(TrainerLayouts, ASaveBesideTheStepsIsNoPartOfThem) {
+  if (world().size() == 1) GTEST_SKIP() << "needs ranks that wait for each other";
+  TRIREME_ONLY_ON_CPU("a GPU's host does not wait");
+  const auto dir = comm::broadcast_text(world().group(), world().device(),
+                                        fs::temp_directory_path() / fmt::format("trireme_waits_{}", getpid()));
+  const auto data = make_data({.name = "trainer", .samples = 64});
+  const SmallVit vit(*data);
+  const auto waits = std::make_shared<Waits>();
+  constexpr std::int64_t kSaveSteps = 5;
+  Trainer trainer(world(),
+                  {.output_dir = dir,
+                   .per_device_train_batch_size = kMicro,
+                   .num_train_epochs = 1,
+                   .save_strategy = train::Strategy::steps,
+                   .save_steps = kSaveSteps,
+                   .async_save = true},
+                  {.model = [&] { return vit.source(); },
+                   .task = tasks::classification(),
+                   .train = data,
+                   .callbacks = {waits, std::make_shared<Slow>(std::chrono::milliseconds(100))}});
+  testing::internal::CaptureStdout();
+  trainer.train();
+  testing::internal::GetCapturedStdout();
+  if (world().rank() != 0) return;
+  ASSERT_GE(waits->seconds.size(), 8U);
+  // At the start of the epoch, and after a save has begun, the sleep before belongs to no step.
+  std::vector<double> others;
+  for (std::size_t i = 0; i < waits->seconds.size(); ++i)
+    if (i % kSaveSteps != 0) others.push_back(waits->seconds[i]);
+  const auto waited = std::count_if(others.begin(), others.end(), [](double s) { return s > 0.05; });
+  EXPECT_GE(waited, 3);
+  EXPECT_LT(waited, std::ssize(others)) << fmt::format("{}", fmt::join(waits->seconds, " "));
   fs::remove_all(dir);
 }
 

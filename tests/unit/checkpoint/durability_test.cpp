@@ -1,12 +1,10 @@
-// The order of system calls decides what is on disk after a crash at any point. This program's fsync(), rename() and
-// renameat2() override the C library's, also for libtrireme; each call is recorded and passed on.
+// The order of system calls decides what is on disk after a crash at any point. This program's fsync() (sync_hook.cpp),
+// rename() and renameat2() override the C library's, also for libtrireme; each call is recorded and passed on.
 #include <ATen/ops/full.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdio.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <functional>
 
 #include "core/checkpoint/files.h"
@@ -22,10 +20,6 @@ struct Call {
 };
 std::vector<Call>* recorded = nullptr;
 
-std::string path_of(int file) {
-  return std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file)).string();
-}
-
 template <class Function>
 Function next(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
@@ -34,17 +28,6 @@ Function next(const char* name) {
 }  // namespace
 
 extern "C" {
-int fsync(int file) {
-  if (recorded != nullptr) recorded->push_back({"sync", path_of(file), ""});
-  if (trireme::checkpoint::sync_hook) {
-    if (const int error = trireme::checkpoint::sync_hook(path_of(file)); error != 0) {
-      errno = error;
-      return -1;
-    }
-  }
-  static const auto call = next<int (*)(int)>("fsync");
-  return call(file);
-}
 int rename(const char* from, const char* to) noexcept {
   if (recorded != nullptr) recorded->push_back({"rename", from, to});
   static const auto call = next<int (*)(const char*, const char*)>("rename");
@@ -65,6 +48,10 @@ namespace fs = std::filesystem;
 std::vector<Call> calls_of(const std::function<void()>& action) {
   std::vector<Call> calls;
   recorded = &calls;
+  const WithSyncHook hook([](const std::string& path) {
+    recorded->push_back({"sync", path, ""});
+    return 0;
+  });
   action();
   recorded = nullptr;
   return calls;

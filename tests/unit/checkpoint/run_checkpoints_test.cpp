@@ -41,6 +41,8 @@ TEST(RunCheckpoints, AreListedWithTheirStates) {
   for (const std::int64_t step : {1, 2, 3, 4, 5}) save(run.path(), step);
   fs::create_directories(run / "checkpoints/step-00000006.tmp");
   put_bytes(run / "checkpoints/notes.txt", "mine");
+  for (const std::string other : {"step-abc", "step-", "step-abc.tmp"})
+    fs::create_directories(run / "checkpoints/" + other);
   fs::rename(run / "checkpoints/step-00000005", run / "checkpoints/step-00000005.aside");
   fs::remove(run / "checkpoints/step-00000003/optimizer-00000-00.safetensors");
   fs::resize_file(run / "checkpoints/step-00000002/weights-00000-00.safetensors", 10);
@@ -100,6 +102,42 @@ TEST(RunCheckpoints, AreFoundByTheRunOrThemselves) {
     SCOPED_TRACE(path);
     expect_error([&, at = path] { (void)find_checkpoints(at); }, {says});
   }
+}
+
+TEST(RunCheckpoints, TheNewestIntactOneStandsForTheRun) {
+  const TestFolder run;
+  for (const std::int64_t step : {1, 2, 3, 4}) save(run.path(), step);
+  const auto folder_of = [&](std::int64_t step) { return checkpoint_folder(run.path(), step); };
+  const auto find = [&](Use use, Verify how) { return find_intact_checkpoint(run.path(), use, how); };
+  EXPECT_EQ(find(Use::resume, Verify::content).folder, folder_of(4));
+  EXPECT_TRUE(find(Use::resume, Verify::content).skipped.empty());
+  fs::remove(folder_of(4) + "/weights-00000-00.safetensors");
+  auto bytes = bytes_of(folder_of(3) + "/weights-00000-00.safetensors");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  put_bytes(folder_of(3) + "/weights-00000-00.safetensors", bytes);
+  fs::remove(folder_of(2) + "/optimizer-00000-00.safetensors");
+  const struct {
+    Use use;
+    Verify how;
+    std::int64_t step;
+  } rows[] = {{Use::weights, Verify::sizes, 3},
+              {Use::weights, Verify::content, 2},
+              {Use::resume, Verify::sizes, 3},
+              {Use::resume, Verify::content, 1}};
+  for (const auto& [use, how, step] : rows) {
+    const auto found = find(use, how);
+    EXPECT_EQ(found.folder, folder_of(step));
+    ASSERT_EQ(found.skipped.size(), static_cast<std::size_t>(4 - step));
+    EXPECT_EQ(found.skipped[0],
+              "step-00000004 skipped: " + folder_of(4) +
+                  "/weights-00000-00.safetensors: No such file or directory, but the manifest lists it");
+  }
+  expect_error([&] { (void)find_intact_checkpoint(folder_of(3), Use::weights, Verify::content); },
+               {"weights-00000-00.safetensors is damaged"});
+  fs::remove(folder_of(1) + "/manifest.json");
+  expect_error([&] { (void)find(Use::resume, Verify::content); },
+               {run.path() + ": none of the run's 4 checkpoints is intact: ", "optimizer-00000-00.safetensors: No such",
+                "no manifest.json in it", "restore the files of one of them from a copy"});
 }
 
 TEST(RunCheckpoints, ServeAsWeightsWithoutTheOptimizer) {

@@ -200,6 +200,7 @@ TEST(Manifest, IsNotTrusted) {
   } rows[] = {
       {"\"format\": 2", "\"format\": 3", "format 3, but this version reads formats 1 to 2"},
       {"\"format\": 2", "\"format\": \"2\"", "not a manifest"},
+      {good.c_str(), "[]", "not a manifest: a JSON array in place of an object"},
       {"{\"w\": {\"bytes\"", "{\"../w\": {\"bytes\"", "\"../w\" is not the name of a file beside the manifest"},
       {"{\"w\": {\"bytes\"", "{\"..\": {\"bytes\"", "\"..\" is not the name of a file"},
       {"{\"w\": {\"bytes\"", "{\"/etc/passwd\": {\"bytes\"", "is not the name of a file"},

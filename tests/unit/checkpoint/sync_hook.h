@@ -1,4 +1,4 @@
-// What this program's fsync() (durability_test.cpp) calls first: a test lets a file wait there, or fail.
+// What this program's fsync() (sync_hook.cpp) calls first: a test lets a file wait there, or fail.
 #pragma once
 
 #include <functional>

@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "core/checkpoint/state_reader.h"
 #include "core/optim/optimizer.h"
 #include "core/optim/sgd.h"
 #include "tests/file_limit.h"
@@ -169,6 +170,44 @@ TEST(TrainState, ResumingEarlierSetsLaterCheckpointsAside) {
   save_checkpoint(run.path(), t.contents(6), 1, alone());  // checkpoints set aside are neither counted nor removed
   EXPECT_EQ(names_in(root), (std::vector<std::string>{"step-00000006", "step-00000010.aside", "step-00000020.aside",
                                                       "step-00000020.aside.2"}));
+}
+
+TEST(TrainState, TheRecordIsNotTrusted) {
+  const std::string good = state_text({.progress = {1, 2, 8, 64},
+                                       .seed = 42,
+                                       .loss_scale = {{2.5, 3}},
+                                       .config = "",
+                                       .versions = {{"trireme", "0.1.0"}},
+                                       .extra = {{"best", 1}}});
+  const auto read = parse_state(good, "state.json");
+  EXPECT_EQ(read.progress, (Progress{1, 2, 8, 64}));
+  EXPECT_EQ(read.seed, 42);
+  EXPECT_EQ(read.loss_scale, (std::vector<double>{2.5, 3}));
+  EXPECT_EQ(read.versions, (std::map<std::string, std::string>{{"trireme", "0.1.0"}}));
+  EXPECT_EQ(read.extra, nlohmann::json({{"best", 1}}));
+  const struct {
+    std::string from, to, says;
+  } rows[] = {
+      {good, "[]", "a JSON array in place of an object"},
+      {good, "nothing", "line 1, column 2: not valid JSON"},
+      {"\"format\": 1", "\"format\": 2", "format 2, but this version reads format 1"},
+      {"\"format\": 1", "\"format\": 1.5", "format is 1.5, which is not an integer"},
+      {"\"global_step\": 8", "\"global_step\": 8.5", "global_step is 8.5, which is not an integer"},
+      {"\"global_step\": 8", "\"global_step\": -8", "global_step is -8"},
+      {"\"global_step\": 8", "\"global_step\": 9223372036854775808",
+       "is 9223372036854775808, which is not an integer below 2^63"},
+      {"\"samples\": 64", "\"samples\": true", "samples is a JSON boolean"},
+      {"\"samples\": 64", "\"sample\": 64", "key 'samples' not found"},
+      {"\"seed\": 42", "\"seed\": 4e1", "seed is 40.0, which is not an integer"},
+      {"2.5", "\"2.5\"", "loss_scale has a \"2.5\""},
+      {"\"0.1.0\"", "1", "type must be string"},
+  };
+  for (const auto& [from, to, says] : rows) {
+    auto text = good;
+    ASSERT_NE(text.find(from), text.npos) << from;
+    text.replace(text.find(from), from.size(), to);
+    expect_error([&, as = to] { (void)parse_state(text, "a/state.json"); }, {"a/state.json: ", says});
+  }
 }
 
 TEST(TrainState, DamagedCheckpointsAreSkipped) {

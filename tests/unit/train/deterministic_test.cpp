@@ -2,16 +2,18 @@
 #include "core/train/deterministic.h"
 
 #include <ATen/Context.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <optional>
 
 #include "core/base/error.h"
 #include "core/checkpoint/files.h"
 #include "tests/unit/data/folder.h"
-#include "tests/unit/train/small_run.h"
+#include "tests/unit/train/program.h"
 
 namespace trireme::train {
 namespace {
@@ -19,6 +21,7 @@ namespace {
 using data::testing_tools::Folder;
 using testing_tools::kFiveSteps;
 using testing_tools::prepared;
+using testing_tools::shown_by;
 using testing_tools::train_small;
 
 constexpr const char* kVariable = "CUBLAS_WORKSPACE_CONFIG";
@@ -63,11 +66,12 @@ TEST_F(Deterministic, IsSetByARun) {
   EXPECT_STREQ(std::getenv(kVariable), ":4096:8");
 }
 
+/// An operation without a deterministic algorithm.
+void put() { at::zeros({4}).put_(at::zeros({2}, at::kLong), at::zeros({2}), /*accumulate=*/false); }
+
 /// An extension's callback with an operation that has no deterministic algorithm, on CPUs either.
 struct Puts : RunCallback {
-  void on_step_begin(RunContext& /*run*/) override {
-    at::zeros({4}).put_(at::zeros({2}, at::kLong), at::zeros({2}), /*accumulate=*/false);
-  }
+  void on_step_begin(RunContext& /*run*/) override { put(); }
 };
 
 TEST_F(Deterministic, NamesAnOperationWithoutSuchAnAlgorithm) {
@@ -80,6 +84,47 @@ TEST_F(Deterministic, NamesAnOperationWithoutSuchAnAlgorithm) {
     EXPECT_NE(text.find("run.deterministic"), std::string::npos) << text;
     EXPECT_NE(text.find("no deterministic algorithm for the operation put_ on this device"), std::string::npos) << text;
   }
+}
+
+/// Expects that `body` is refused because of put().
+void expect_refused(const std::function<void()>& body) {
+  try {
+    shown_by(body);
+    ADD_FAILURE() << "the operation was accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("no deterministic algorithm for the operation put_ on this device"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(Deterministic, IsAnArgumentOfAProgram) {
+  const Folder folder;
+  const testing_tools::Program program;
+  for (const bool asked : {false, true}) {
+    auto arguments = testing_tools::Program::arguments(folder.path(asked ? "deterministic" : "plain"));
+    arguments.deterministic = asked;
+    auto inputs = program.inputs();
+    inputs.metrics = {{{.name = "put", .label = "put"}, [](const nn::Tensors&, const data::Batch& batch) {
+                         put();
+                         const auto size = at::full({}, static_cast<double>(batch.size()), at::kDouble);
+                         return MetricSums{size, size};
+                       }}};
+    Trainer trainer(*program.world, arguments, inputs);
+    EXPECT_EQ(at::globalContext().deterministicAlgorithms(), asked);
+    if (asked)
+      expect_refused([&] { trainer.evaluate(); });
+    else
+      EXPECT_NO_THROW(trainer.evaluate());
+  }
+}
+
+TEST_F(Deterministic, HoldsForPredictionsToo) {
+  expect_refused([&] {
+    auto run = prepared(kFiveSteps, keys("run", true));
+    const auto world = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
+    run_prediction(std::move(run), *world, [](const at::Tensor&, const at::Tensor&) { put(); });
+  });
 }
 
 TEST_F(Deterministic, OtherErrorsStayAsTheyAre) {

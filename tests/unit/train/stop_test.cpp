@@ -138,6 +138,36 @@ struct RaiseOnce : RunCallback {
   }
 };
 
+/// Raises SIGTERM before the last step of the first epoch.
+struct RaiseInTheFirstEpochsEnd : Events {
+  void on_step_end(RunContext& run, const StepEnd& /*step*/) override {
+    if (run.state.at.global_step == 5) raise(SIGTERM);
+  }
+};
+
+// A run without evaluations has nothing left to do in an epoch that is complete when it is stopped.
+TEST(StopOnRequest, EachEpochEndsOnce) {
+  const data::testing_tools::Folder folder;
+  const Program program;
+  auto arguments = Program::arguments(folder.path("run"));
+  arguments.eval_strategy = Strategy::no;
+  arguments.stop_on_signals = true;
+  arguments.resume_from_checkpoint = "auto";
+  std::vector<std::int64_t> ended;
+  for (const bool stops : {true, false}) {
+    const auto events = stops ? std::make_shared<RaiseInTheFirstEpochsEnd>() : std::make_shared<Events>();
+    shown_by([&] {
+      Trainer trainer(*program.world, arguments, program.inputs({events}));
+      if (stops)
+        EXPECT_THROW(trainer.train(), StoppedBySignal);
+      else
+        trainer.train();
+    });
+    for (const auto& epoch : events->epochs) ended.push_back(epoch.epoch);
+  }
+  EXPECT_EQ(ended, (std::vector<std::int64_t>{1, 2}));
+}
+
 /// Raises it when a sample is read.
 class RaisingReads final : public data::DatasetAround {
  public:

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "core/train/best_weights.h"
+#include "core/train/trainer.h"
 #include "tests/unit/data/folder.h"
 #include "tests/unit/train/program.h"
 
@@ -107,7 +107,7 @@ TEST(Trainer, KeepsTheLastWeights) {
   RunResult result;
   double loss = 0;
   shown_by([&] {
-    Trainer trainer(std::move(run), *program.world, nullptr, {std::make_shared<BestWeights>()});
+    Trainer trainer(std::move(run), *program.world, nullptr, {});
     result = trainer.train();
     loss = trainer.evaluate(test).loss;
   });

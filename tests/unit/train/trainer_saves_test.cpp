@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -16,6 +19,7 @@
 #include "core/train/stop.h"
 #include "tests/file_limit.h"
 #include "tests/unit/checkpoint/folder.h"
+#include "tests/unit/checkpoint/sync_hook.h"
 #include "tests/unit/train/small_run.h"
 
 namespace trireme::train {
@@ -164,6 +168,26 @@ TEST(TrainerSaves, AnErrorLeavesNoPartOfACheckpoint) {
   EXPECT_THROW(train_small(prepared(kFiveSteps, background(dir)), {.callbacks = {std::make_shared<FailAt>()}}),
                DataError);
   for (const auto& name : names_in(dir + "/checkpoints")) EXPECT_FALSE(name.ends_with(".tmp")) << name;
+}
+
+/// The error of FailAt. The disk answers when it is said.
+struct FailOnAHungDisk : FailAt {
+  std::promise<void> said;
+  void on_exception(const std::exception_ptr& /*error*/) override { said.set_value(); }
+};
+
+TEST(TrainerSaves, AnErrorIsSaidBeforeAHungDiskIsWaitedFor) {
+  const TestFolder folder;
+  const auto fails = std::make_shared<FailOnAHungDisk>();
+  std::atomic<int> in_time = 0;
+  const checkpoint::WithSyncHook hook([&in_time, said = fails->said.get_future().share()](const std::string& path) {
+    if (path.find("/state.json") != path.npos && said.wait_for(std::chrono::seconds(20)) == std::future_status::ready)
+      ++in_time;
+    return 0;
+  });
+  EXPECT_THROW(train_small(prepared(kFiveSteps, background(folder / "run")), {.callbacks = {fails}}), DataError);
+  EXPECT_EQ(in_time, 1);
+  EXPECT_EQ(names_in(folder / "run/checkpoints"), std::vector<std::string>());
 }
 
 /// A stop by a signal that arrives in a step after one that began a save.

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/checkpoint/files.h"
+#include "core/data/dataset_around.h"
 #include "tests/unit/data/folder.h"
 #include "tests/unit/train/program.h"
 
@@ -235,6 +236,25 @@ TEST(Trainer, PredictsAndEvaluatesWithoutATraining) {
   EXPECT_NEAR(trainer.evaluate(program.data.test).value("accuracy"), right.item<double>(), 1e-12);
   trainer.save_model(folder.path("weights"));
   EXPECT_TRUE(std::filesystem::exists(folder.path("weights/model.safetensors")));
+}
+
+/// A data set one of whose samples ends the pass.
+class BrokenSample final : public data::DatasetAround {
+ public:
+  explicit BrokenSample(std::shared_ptr<data::Dataset> of) : DatasetAround(std::move(of)) {}
+  [[nodiscard]] data::RowSamples* rows() override { return nullptr; }
+  std::optional<data::Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
+    if (index == 1) throw DataError("a broken sample");
+    return DatasetAround::get(index, epoch, augment);
+  }
+};
+
+TEST(Trainer, AnEvaluationThatFailsLeavesTheModelInTrainingMode) {
+  const Folder folder;
+  const Program program;
+  Trainer trainer(*program.world, Program::arguments(folder.path("run")), program.inputs());
+  EXPECT_THROW(trainer.evaluate(std::make_shared<BrokenSample>(program.data.test)), DataError);
+  for (const auto& module : trainer.boosted().model->module().modules()) EXPECT_TRUE(module->is_training());
 }
 
 TEST(Trainer, RefusesWhatItCannotDo) {

@@ -1,19 +1,9 @@
-// BestWeights: keeps the weights with the best validation in RUN/model-best. EarlyStop: ends a training that does not
-// improve.
+// EarlyStop: ends a training that does not improve.
 #pragma once
 
 #include "core/train/callback.h"
-#include "core/train/export.h"
 
 namespace trireme::train {
-
-class BestWeights final : public RunCallback {
- public:
-  /// Of equally good evaluations the first is kept.
-  void on_evaluate(RunContext& run, const Evaluation& evaluation) override {
-    if (evaluation.is_best) run.best.save(run.booster, run.boosted);
-  }
-};
 
 /// Stops the training when an evaluation was the `patience`-th in a row without a better one.
 class EarlyStop final : public RunCallback {

@@ -1,0 +1,47 @@
+// StepClock: how long the steps of a training take on this rank, and how much of that it waited for data and in
+// communication. A step lasts from the end of the step before it, or from start(); what is done in a Pause, such as a
+// part of a save beside the training, belongs to no step.
+//
+// On CPU ranks communication is the time in which its operations were waited for (core/comm/wait_time.h). On a GPU the
+// host does not wait, and it is 0.
+#pragma once
+
+#include <chrono>
+
+namespace trireme::train {
+
+/// Of a step, on this rank, in seconds. What remains of the whole is computation, on CPU ranks.
+struct StepTime {
+  double seconds = 0, data = 0, communication = 0;  ///< the whole, and the waits within it
+};
+
+class StepClock {
+ public:
+  StepClock() { start(); }
+  /// The next step begins now: what came before belongs to none.
+  void start();
+  /// A step ends, and the next one begins. `data`: seconds that it waited for its data.
+  StepTime end_step(double data);
+  /// Seconds since the step in progress began, or since the last one ended.
+  [[nodiscard]] double elapsed() const;
+
+  /// While it exists, the time belongs to no step.
+  class Pause {
+   public:
+    explicit Pause(StepClock& clock);
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    StepClock& clock_;
+    std::chrono::steady_clock::time_point begin_;
+    std::chrono::nanoseconds waited_;
+  };
+
+ private:
+  std::chrono::steady_clock::time_point begin_;
+  std::chrono::nanoseconds waited_{};  ///< in communication, up to begin_
+};
+
+}  // namespace trireme::train
