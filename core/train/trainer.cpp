@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/booster/run_state.h"
 #include "core/comm/flight/recorder.h"
+#include "core/comm/flight/stopping.h"
 #include "core/train/best_weights.h"
 #include "core/train/deterministic.h"
 #include "core/train/epoch_table.h"
@@ -115,6 +116,7 @@ void Trainer::start() {
   context_.resumed_from = resume(p_, *folder_, booster_, run_, state_, best_model_);
   context_.resumed_at = state_.at.global_step;
   saved_ = context_.resumed_from;
+  comm::flight::note_unsaved(what_is_unsaved(context_.resumed_at));
   context_.peak_flops = peak_of_all();
   prepare_saver();
   call(&RunCallback::on_start);

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/booster/run_state.h"
 #include "core/comm/flight/recorder.h"
+#include "core/comm/flight/stopping.h"
 #include "core/train/trainer.h"
 
 namespace trireme::train {
@@ -49,7 +50,8 @@ void Trainer::hold_for_save(std::int64_t step, const std::function<void()>& part
     part();
   } catch (const CheckpointError& error) {  // on every rank
     if (p_.config.run.on_save_error == "stop") throw;
-    p_.log.warn("no checkpoint after step {}: {}; the run goes on (run.on_save_error)", step, error.what());
+    p_.log.warn("no checkpoint after step {}: {}; {} (run.on_save_error)", step, error.what(),
+                is_stopped_by_signal() ? "the run stops without it" : "the run goes on");
     if (world_.rank() == 0)
       folder_->metric({{"kind", "event"}, {"event", "save_error"}, {"step", step}, {"message", error.what()}});
   }
@@ -59,7 +61,8 @@ void Trainer::hold_for_save(std::int64_t step, const std::function<void()>& part
 /// A checkpoint is complete.
 void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
   saved_ = saved.folder;
-  comm::flight::note_saved();
+  comm::flight::note_saved(saved.step);
+  comm::flight::note_unsaved(what_is_unsaved(saved.step));
   if (world_.rank() == 0)
     folder_->metric({{"kind", "event"},
                      {"event", "save"},
@@ -68,6 +71,12 @@ void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
                      {"write_s", saved.write_s},
                      {"bytes", saved.bytes}});
   call(&RunCallback::on_save, saved_);
+}
+
+/// What is lost if the run ends now; `step`: of the checkpoint that it can go on from.
+std::string Trainer::what_is_unsaved(std::int64_t step) const {
+  if (saved_.empty()) return "nothing of the run was saved";
+  return fmt::format("nothing was saved since step {}, and the run can go on from {}", step, saved_);
 }
 
 /// Before a step: what this rank tells the others with its loss.
