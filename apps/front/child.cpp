@@ -26,9 +26,9 @@ struct Stream {
   std::FILE* to;  ///< null: the output is dropped
   int read_end = -1, write_end = -1;
   bool used = false;  ///< some output was forwarded
-  MpiNoise noise{};   ///< used for standard error only
+  MpiNoise noise;
 
-  explicit Stream(std::FILE* out) : to(out) {
+  Stream(std::FILE* out, MpiNoise::Of of) : to(out), noise(of) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw ConfigError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
     read_end = ends[0];
@@ -51,10 +51,7 @@ struct Stream {
     const auto length = read(read_end, text.data(), text.size());
     if (length < 0 && errno == EINTR) return;
     const std::string_view part(text.data(), static_cast<std::size_t>(std::max<ssize_t>(0, length)));
-    if (to != stderr)
-      forward(part);
-    else
-      forward(length > 0 ? noise.add(part) : noise.finish());
+    forward(length > 0 ? noise.add(part) : noise.finish());
     if (length <= 0) close_end(read_end);
   }
   void forward(std::string_view text) {
@@ -75,18 +72,26 @@ volatile sig_atomic_t not_passed_on = 0;  // received while no child was waited 
 volatile sig_atomic_t asks = 0;           // the child that is waited for has OnStop::ask
 volatile sig_atomic_t asked = 0;          // and has been asked
 volatile sig_atomic_t ending = 0;         // a signal to this process ends what it has started, or may do so
+volatile sig_atomic_t acknowledged = 0;   // the user has been told that the program stops
+const volatile std::int32_t* volatile takes_signals_flag = nullptr;
 timespec asked_at{};
 constexpr unsigned kSecondsToEnd = 15;
 
 bool ends_all(int number) { return number != 0 && number != SIGUSR1 && number != SIGUSR2; }
+
+void acknowledge() {
+  if (acknowledged != 0 || takes_signals_flag == nullptr || *takes_signals_flag != 1) return;
+  acknowledged = 1;
+  say_stopping();
+}
 
 /// Asks the child to stop, or ends it if it was asked before.
 void ask_to_stop() {
   if (asked == 0) {
     clock_gettime(CLOCK_MONOTONIC, &asked_at);
     asked = 1;
+    acknowledge();
     kill(static_cast<pid_t>(child_process), SIGUSR1);
-    say_stopping();
   } else if (is_second_request(asked_at)) {
     asked = 2;
     ending = 1;
@@ -99,6 +104,7 @@ void on_signal(int number, siginfo_t* info, void*) {
   last_signal = number;
   if (asks != 0 && asks_to_stop(number)) return ask_to_stop();
   ending = 1;
+  if (number == SIGUSR1) acknowledge();  // the only one that mpirun passes on as it is
   // A key on the terminal reaches the child directly. A signal that was sent only to this process is forwarded, as is
   // the hang-up of the terminal, which only the session's first process receives.
   if (info->si_code <= 0 || number == SIGHUP || asks != 0) {
@@ -214,7 +220,9 @@ std::vector<char*> pointers(std::vector<std::string>& command) {
 }
 
 struct Child::Streams {
-  explicit Streams(bool shown) : both{Stream(shown ? stdout : nullptr), Stream(shown ? stderr : nullptr)} {}
+  explicit Streams(bool shown)
+      : both{Stream(shown ? stdout : nullptr, MpiNoise::Of::output),
+             Stream(shown ? stderr : nullptr, MpiNoise::Of::errors)} {}
   std::array<Stream, 2> both;
 };
 
@@ -244,13 +252,15 @@ void Child::kill_now() const {
 
 bool Child::is_ending() const { return ending != 0; }
 
-ChildEnd Child::wait(const std::function<void()>& look) {
+ChildEnd Child::wait(const std::function<void()>& look, const std::int32_t* takes_signals) {
   if (process_ < 0) return {.code = 128 + last_signal, .sent = last_signal};
   {
     const Held held;
     child_process = process_;
     asks = on_stop_ == OnStop::ask ? 1 : 0;
     asked = 0;
+    acknowledged = 0;
+    takes_signals_flag = takes_signals;
     if (const int number = not_passed_on; number != 0) kill(process_, number);
     not_passed_on = 0;
     // A key on the terminal, before there was a training that could save: such a child has not got it.
@@ -260,6 +270,7 @@ ChildEnd Child::wait(const std::function<void()>& look) {
   alarm(0);
   asks = 0;  // first: a handler must not find it without a child
   child_process = 0;
+  takes_signals_flag = nullptr;
   return {.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
           .by_signal = WIFSIGNALED(status),
           .sent = last_signal,

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -35,8 +36,9 @@ class Child {
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
-  /// Waits until the program ends. Call it once. `look`: called some times a second.
-  ChildEnd wait(const std::function<void()>& look = {});
+  /// Waits until the program ends. Call it once. `look`: called some times a second. `takes_signals`: 1 while the
+  /// program takes a signal for a request to save and stop, which is then acknowledged.
+  ChildEnd wait(const std::function<void()>& look = {}, const std::int32_t* takes_signals = nullptr);
   /// Ends the program at once.
   void kill_now() const;
   /// Whether this process has got a signal that ends the program, or may end it: any but the one that asks it to stop.

@@ -15,11 +15,16 @@
 namespace trireme::apps {
 namespace {
 
+/// Without those that this process ignores (nohup, or a shell's background job): a signal that is blocked would be
+/// queued all the same.
 sigset_t queued_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
-    sigaddset(&set, number);
+  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
+    struct sigaction action {};
+    sigaction(number, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&set, number);
+  }
   return set;
 }
 
@@ -40,8 +45,8 @@ bool EventLoop::run_once(int milliseconds) {
 }
 
 SignalQueue::SignalQueue() {
-  const auto set = queued_signals();
   signal(SIGCHLD, SIG_DFL);  // with an inherited SIG_IGN the exit codes of ranks would be lost
+  const auto set = queued_signals();
   sigprocmask(SIG_BLOCK, &set, nullptr);
   descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   if (descriptor_ < 0) throw ConfigError(fmt::format("cannot receive signals: {}", std::strerror(errno)));

@@ -18,7 +18,8 @@ class EventLoop {
   std::map<int, std::function<void()>> watched_;
 };
 
-/// The signals that a launcher handles, as a descriptor that can be watched. They stay blocked, so that none is lost.
+/// The signals that a launcher handles, but for those that it ignores from its start, as a descriptor that can be
+/// watched. They stay blocked, so that none is lost.
 class SignalQueue {
  public:
   SignalQueue();

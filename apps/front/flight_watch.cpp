@@ -54,7 +54,9 @@ void FlightWatch::look() {
   const auto now = Clock::now();
   if (printed_ || !control_ || now - looked_ < kLook) return;
   looked_ = now;
+  if (std::atomic_ref(control()->late).load() != 0) return;  // they end, and lose each other
   auto ranks = flight::read_ranks(folder_.path());
+  if (flight::is_explained(ranks)) return;
   if (!noticed_) {
     if (!flight::is_failure(ranks)) return;
     noticed_ = now;
@@ -71,14 +73,14 @@ void FlightWatch::rank_died(int rank, const std::string& name, int signal) {
   const auto ranks = flight::read_ranks(folder_.path());
   if (ranks.empty()) return;  // a program that has no world
   note_dying();
-  ended_[rank] = ended_by_signal(name, signal, ranks_).substr(fmt::format("rank {} ", rank).size());
+  ended_[rank] = ended_by_signal(name, signal, ranks_, world_size_).substr(fmt::format("rank {} ", rank).size());
   print(ranks);
 }
 
 void FlightWatch::all_ended(int signal) {
   if (printed_ || !control_) return;
   auto ranks = at_death_.empty() ? flight::read_ranks(folder_.path()) : at_death_;
-  if (!flight::is_failure(ranks)) return;
+  if (!flight::is_failure(ranks) || flight::is_explained(ranks)) return;
   const auto dead = std::find_if(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.died(); });
   const bool any_lost = std::any_of(ranks.begin(), ranks.end(),
                                     [](const auto& rank) { return rank.record.end == flight::EndKind::lost; });
@@ -86,7 +88,7 @@ void FlightWatch::all_ended(int signal) {
   if (signal == 0 && !any_lost) return;
   if (dead != ranks.end() && signal != 0) {
     const auto name = fmt::format("rank {}", dead->record.rank);
-    ended_[dead->record.rank] = ended_by_signal(name, signal, ranks_).substr(name.size() + 1);
+    ended_[dead->record.rank] = ended_by_signal(name, signal, ranks_, world_size_).substr(name.size() + 1);
   }
   print(ranks);
 }
@@ -103,11 +105,26 @@ void FlightWatch::print(const std::vector<flight::RankView>& ranks) {
   std::atomic_ref(control()->printed).store(1);
 }
 
+std::int32_t* FlightWatch::takes_signals_flag() const {
+  static std::int32_t never = 0;
+  auto* shared = control();
+  return shared != nullptr ? &shared->takes_signals : &never;
+}
+
+std::string FlightWatch::unsaved() const {
+  const auto* shared = control();
+  if (shared == nullptr || !takes_signals() || shared->stopped != 0) return "";
+  std::string text;
+  if (shared->late > 0) text = fmt::format("; it could not save within run.stop_grace_s = {}", shared->late);
+  if (shared->unsaved[0] != '\0') text += fmt::format("; {}", shared->unsaved.data());
+  return text;
+}
+
 RunEnd FlightWatch::completed(RunEnd end) const {
-  for (const auto& rank : flight::read_ranks(folder_.path())) end.step = std::max(end.step, rank.record.step);
   if (auto* shared = control()) {
     end.smaller_micro_batch = std::atomic_ref(shared->smaller_micro_batch).load();
-    end.saved = std::atomic_ref(shared->saved).load() != 0;
+    end.saved_step = std::atomic_ref(shared->saved_step).load();
+    end.begun = shared->begun.data();
   }
   return end;
 }

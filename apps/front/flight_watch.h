@@ -2,7 +2,9 @@
 // records (core/comm/flight), sees that a rank has died or that an operation has failed, and prints the one report.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,11 +36,21 @@ class FlightWatch {
   void all_ended(int signal);
   /// Tells the ranks that a signal from now on comes from the end of the run.
   void note_dying();
+  [[nodiscard]] int world_size() const { return world_size_; }
   /// Whether the report is on standard error: the exit code is then that of a communication error.
   [[nodiscard]] bool printed() const { return printed_; }
   /// The first line of the report; "" before it.
   [[nodiscard]] const std::string& headline() const { return headline_; }
-  /// `end` with what the ranks have left here: RunEnd::step, smaller_micro_batch and saved.
+  /// Whether the ranks are a training that takes a signal for a request to save and stop. The pointer, which is never
+  /// null, may be read in a signal handler.
+  [[nodiscard]] bool takes_signals() const { return std::atomic_ref(*takes_signals_flag()).load() == 1; }
+  /// Whether they are or were one.
+  [[nodiscard]] bool is_training() const { return std::atomic_ref(*takes_signals_flag()).load() != 0; }
+  [[nodiscard]] std::int32_t* takes_signals_flag() const;
+  /// "; ..." what a training has not saved that a signal ended before it could; "" when it had stopped as asked, and
+  /// for other programs.
+  [[nodiscard]] std::string unsaved() const;
+  /// `end` with what the ranks have left here: RunEnd::saved_step, smaller_micro_batch and begun.
   [[nodiscard]] RunEnd completed(RunEnd end) const;
   /// Whether the ranks should have ended by themselves since then.
   [[nodiscard]] bool overdue() const;

@@ -53,7 +53,7 @@ int silent_failure(const ChildEnd& end) {
 }
 
 // Reports what a quiet mpirun does not: that a signal ended a rank or mpirun itself.
-RunEnd verdict_on(const ChildEnd& end, Ranks ranks, FlightWatch* watch = nullptr) {
+RunEnd verdict_on(const ChildEnd& end, Ranks ranks, int size, FlightWatch* watch = nullptr) {
   constexpr int kCommunication = static_cast<int>(ExitCode::communication);
   const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // the program may handle these without ending
   const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
@@ -62,7 +62,8 @@ RunEnd verdict_on(const ChildEnd& end, Ranks ranks, FlightWatch* watch = nullptr
   if (watch != nullptr && watch->printed()) return {kCommunication, watch->headline()};
   // Ranks that were asked to stop may have been at their end, or have failed with an error of their own.
   if (end.asked && end.code < 128) return {end.code};
-  if (end.sent != 0 && !died && (!news || end.code == 128 + end.sent)) return {report_stop(end.sent)};
+  if (end.sent != 0 && !died && (!news || end.code == 128 + end.sent))
+    return {report_stop(end.sent, watch != nullptr ? watch->unsaved() : "")};
   const auto say = [&](const std::string& death) {
     say_error(death);
     return RunEnd{end.code, death};
@@ -70,7 +71,7 @@ RunEnd verdict_on(const ChildEnd& end, Ranks ranks, FlightWatch* watch = nullptr
   if (end.by_signal)
     return say(fmt::format("mpirun was ended from outside by signal {} ({}), and its ranks with it", number,
                            strsignal(number)));
-  if (number != 0) return say(ended_by_signal("a rank", number, ranks));
+  if (number != 0) return say(ended_by_signal(size == 1 ? "the training" : "a rank", number, ranks, size));
   if (end.code != 0 && !end.complained) return {silent_failure(end)};
   const bool may_start_again = end.code == kCommunication || (end.code != 0 && ranks == Ranks::of_any_program);
   return {end.code, may_start_again ? kLostRanks : ""};
@@ -150,7 +151,7 @@ int check(const std::vector<std::string>& arguments, Report report) {
   };
   const auto end = Child(worker_command(arguments), prepare, OnStop::end, report).wait();
   // If a signal ended the check, the ranks report errors themselves, unless the user stopped the check.
-  return end.sent != 0 ? verdict_on(end, Ranks::of_trireme).code : end.by_signal ? 0 : end.code;
+  return end.sent != 0 ? verdict_on(end, Ranks::of_trireme, 1).code : end.by_signal ? 0 : end.code;
 }
 
 /// A pipe on which ranks wait before they start.
@@ -198,8 +199,8 @@ static RunEnd wait_for_ranks(Child& mpirun, Ranks ranks, FlightWatch& watch) {
     if (!mpirun.is_ending()) watch.look();
     if (watch.overdue()) mpirun.kill_now();
   };
-  const auto ended = mpirun.wait(look);
-  auto end = watch.completed(verdict_on(ended, ranks, &watch));
+  const auto ended = mpirun.wait(look, watch.takes_signals_flag());
+  auto end = watch.completed(verdict_on(ended, ranks, watch.world_size(), &watch));
   end.stopped = ended.stopped;
   return end;
 }

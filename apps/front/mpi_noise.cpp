@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 namespace trireme::apps {
@@ -12,6 +13,10 @@ namespace {
 constexpr std::size_t kDashes = 74;
 constexpr std::size_t kLongestHelp = 8192;  // bytes; a longer block is none of Open MPI's
 constexpr std::string_view kOurs = "trireme: ";
+/// What mpirun, under any of its names, says to a second signal. An empty line follows.
+constexpr std::string_view kAborting[] = {
+    "mpirun: abort is already in progress...hit ctrl-c", "mpiexec: abort is already in progress...hit ctrl-c",
+    "orterun: abort is already in progress...hit ctrl-c", "Abort is in progress...hit ctrl-c again within"};
 
 /// Whether Open MPI begins a message with this, after "[HOST:PID] ".
 bool is_message(std::string_view text) {
@@ -26,9 +31,19 @@ bool may_become(std::string_view line, std::string_view wanted) {
   return line.substr(0, same) == wanted.substr(0, same);
 }
 
+bool may_become_aborting(std::string_view line) {
+  return std::any_of(std::begin(kAborting), std::end(kAborting),
+                     [&](std::string_view text) { return may_become(line, text); });
+}
+
+bool is_aborting(std::string_view line) {
+  return std::any_of(std::begin(kAborting), std::end(kAborting),
+                     [&](std::string_view text) { return line.starts_with(text); });
+}
+
 }  // namespace
 
-MpiNoise::MpiNoise() {
+MpiNoise::MpiNoise(Of stream) : stream_(stream) {
   std::array<char, 256> host{};
   (void)gethostname(host.data(), host.size() - 1);
   opening_ = "[" + std::string(host.data()) + ":";
@@ -36,6 +51,10 @@ MpiNoise::MpiNoise() {
 
 MpiNoise::Kind MpiNoise::kind_of(std::string_view line, bool complete) const {
   if (line.starts_with(kOurs)) return Kind::ours;
+  if (complete && is_aborting(line)) return Kind::aborting;
+  if (complete && line.empty() && after_aborting_) return Kind::noise;
+  if (!complete && may_become_aborting(line)) return Kind::unknown;
+  if (stream_ == Of::output) return Kind::other;
   const bool dashes = line.size() <= kDashes && line.find_first_not_of('-') == std::string_view::npos;
   if (complete && dashes && line.size() == kDashes) return Kind::dashes;
   if (!complete && (dashes || may_become(line, kOurs))) return Kind::unknown;
@@ -50,7 +69,8 @@ MpiNoise::Kind MpiNoise::kind_of(std::string_view line, bool complete) const {
 
 std::string MpiNoise::decide(Kind kind) {
   auto line = std::exchange(partial_line_, "");
-  if (kind == Kind::noise) return "";
+  after_aborting_ = kind == Kind::aborting;
+  if (kind == Kind::noise || kind == Kind::aborting) return "";
   if (kind == Kind::ours) return line;
   if (kind == Kind::dashes) {
     in_block_ = !in_block_;

@@ -26,6 +26,12 @@ std::vector<std::string> arguments_again(const TrainCommand& command, std::int64
   return out;
 }
 
+/// Tells the next start of the ranks that it is not the first one. `number`: 0 for a retry.
+void announce_restart(std::int64_t number, const std::string& cause, const RunEnd& before) {
+  setenv(train::kRestartVariable, fmt::format("{} {}", number, cause).c_str(), 1);
+  if (!before.begun.empty()) setenv(train::kBegunVariable, before.begun.c_str(), 1);
+}
+
 /// A training that is started as often as its ranks die.
 class Training {
  public:
@@ -48,15 +54,17 @@ class Training {
 
 RunEnd Training::run(const std::vector<std::string>& arguments, Check first) {
   const auto end = run_ranks(ranks_, threads_, arguments, first, OnStop::ask);
-  saved_ = saved_ || end.saved;
+  saved_ = saved_ || end.saved_step >= 0;
   const bool may_retry = end.code == static_cast<int>(ExitCode::out_of_memory) && end.smaller_micro_batch > 0;
   if (!may_retry || end.stopped || std::exchange(retried_, true)) return end;
   const auto smaller = fmt::format("train.micro_batch={}", end.smaller_micro_batch);
   command_.set.push_back(smaller);
   if (check(this->arguments(), Report::no) != 0) return end;
   put(fitted(fmt::format("retry     with {}, because memory ran out (train.on_oom)\n", smaller)));
-  setenv(train::kRestartVariable, ("0 out of memory; " + smaller).c_str(), 1);
-  return run(this->arguments(), Check::no);
+  announce_restart(0, "out of memory; " + smaller, end);
+  auto again = run(this->arguments(), Check::no);
+  again.saved_step = std::max(again.saved_step, end.saved_step);
+  return again;
 }
 
 RunEnd Training::start_again(bool further) {
@@ -75,7 +83,7 @@ RunEnd Training::start_again(bool further) {
 }  // namespace
 
 int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>& start) {
-  std::int64_t furthest = -1;
+  std::int64_t newest = -1;
   for (Attempt attempt;;) {
     const auto end = start(attempt);
     if (end.death.empty() || end.stopped || most == 0) return end.code;
@@ -83,10 +91,10 @@ int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>
       say_error(fmt::format("not started again: {} of --max-restarts {} made", text::quantity(most, "restart"), most));
       return end.code;
     }
-    attempt = {attempt.number + 1, end.step > furthest};
-    furthest = std::max(furthest, end.step);
+    attempt = {attempt.number + 1, attempt.number == 0 || end.saved_step > newest};
+    newest = std::max(newest, end.saved_step);
     put(fitted(fmt::format("restart   {} of {}, after: {}\n", attempt.number, most, end.death)));
-    setenv(train::kRestartVariable, fmt::format("{} {}", attempt.number, end.death).c_str(), 1);
+    announce_restart(attempt.number, end.death, end);
   }
 }
 

@@ -16,7 +16,7 @@ namespace trireme::apps {
 
 struct Attempt {
   std::int64_t number = 0;  ///< of the restart; 0: the first start
-  bool further = true;      ///< the start before it came further than all starts before that one
+  bool further = true;      ///< it is the first restart, or the start before it has saved a newer checkpoint
 };
 
 /// Calls `start` until the ranks end otherwise than by a death, a signal asks for a stop, or they have been started
@@ -25,10 +25,10 @@ struct Attempt {
 int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>& start);
 
 /// `trireme train` on the ranks that it starts. A restart goes on with the run if that has saved a checkpoint, and else
-/// starts as the first start did. It has fewer ranks, down to command.min_ranks, when the start before it came no
-/// further than those before, or when as many are refused now: the most that the configuration allows. With
-/// train.on_oom = "retry", a training whose memory ran out goes on once with smaller microbatches, which is no restart
-/// of max_restarts. `arguments`: the command's own. @throws ConfigError
+/// starts as the first start did. It has fewer ranks, down to command.min_ranks, when the start before it, itself a
+/// restart, has saved no newer checkpoint, or when as many are refused now: the most that the configuration allows.
+/// With train.on_oom = "retry", a training whose memory ran out goes on once with smaller microbatches, which is no
+/// restart of max_restarts. `arguments`: the command's own. @throws ConfigError
 int train_with_restarts(const TrainCommand& command, std::int64_t threads, const std::vector<std::string>& arguments);
 
 }  // namespace trireme::apps

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "apps/front/event_loop.h"
 #include "apps/front/flight_watch.h"
@@ -63,6 +64,8 @@ class Run {
  private:
   void run();
   [[nodiscard]] RunEnd verdict() const;
+  [[nodiscard]] std::string late_text() const;
+  void acknowledge();
   [[nodiscard]] comm::StoreAddress store_address() const;
   void start_host(std::size_t index);
   void start_others();
@@ -70,6 +73,7 @@ class Run {
   void on_end(const RankEnd& end);
   [[nodiscard]] bool may_ask(int signal) const;
   void ask_to_stop(int signal);
+  [[nodiscard]] bool says_error_after_stop(const RankEnd& end) const;
   void on_end_after_asking(const RankEnd& end);
   void fail(const Cause& cause);
   void send(int signal);
@@ -91,8 +95,10 @@ class Run {
   LocalRanks* local_ = nullptr;
   std::vector<std::unique_ptr<HostRanks>> hosts_;
   int stop_ = 0, last_signal_ = 0;
-  bool stopped_ = false;  ///< a signal asked the ranks to stop, or was to end them
-  bool asked_ = false;    ///< the ranks were asked to stop, and nothing ended them since
+  int error_after_stop_ = 0;   ///< exit code of a rank of a training that has said why it could not stop as asked
+  bool acknowledged_ = false;  ///< the user has been told that the training stops
+  bool stopped_ = false;       ///< a signal asked the ranks to stop, or was to end them
+  bool asked_ = false;         ///< the ranks were asked to stop, and nothing ended them since
   timespec asked_at_{};
   bool finished_anyway_ = true;  ///< no rank has stopped
   std::optional<Cause> cause_;
@@ -144,12 +150,21 @@ void Run::run() {
   }
 }
 
+/// "; ..." when ranks had to be killed.
+std::string Run::late_text() const {
+  if (!killed_) return "";
+  const bool is_option = options_.ranks == Ranks::of_any_program;
+  return fmt::format("; ranks that still ran after {} s{} were killed", options_.grace.count(),
+                     is_option ? " (--grace)" : "");
+}
+
 /// Says what the ranks have not.
 RunEnd Run::verdict() const {
   constexpr int kCommunication = static_cast<int>(ExitCode::communication);
   if (watch_.printed()) return {kCommunication, watch_.headline()};
   if (asked_ && finished_anyway_ && !cause_) return {};  // it was at its end
-  if (stop_ != 0 && !(asked_ && cause_)) return {report_stop(stop_)};
+  if (stop_ != 0 && error_after_stop_ != 0) return {error_after_stop_};
+  if (stop_ != 0 && !(asked_ && cause_)) return {report_stop(stop_, late_text() + watch_.unsaved())};
   if (!cause_) return {};
   if (!cause_->message.empty()) say_error(cause_->message);
   const bool died = cause_->by_signal || cause_->code == kCommunication || options_.ranks == Ranks::of_any_program;
@@ -214,12 +229,15 @@ void Run::on_signals() {
         raise(SIGSTOP);
         break;
       case SIGUSR1:
+        acknowledge();
+        [[fallthrough]];
       case SIGUSR2:
       case SIGCONT:
         last_signal_ = number;
         send(number);
         break;
       default:
+        if (asks_to_stop(number)) acknowledge();
         asked_ = false;
         stopped_ = true;
         if (stop_ == 0 && !cause_) stop_ = number;
@@ -236,8 +254,14 @@ void Run::ask_to_stop(int signal) {
   clock_gettime(CLOCK_MONOTONIC, &asked_at_);
   stop_ = signal;
   asked_ = stopped_ = true;
-  say_stopping();
+  acknowledge();
   send(SIGUSR1);
+}
+
+/// Tells the user, once, that a training stops. Of ranks on other hosts, one there says it.
+void Run::acknowledge() {
+  if (!options_.hosts[0].here || !watch_.takes_signals() || std::exchange(acknowledged_, true)) return;
+  say_stopping();
 }
 
 void Run::send(int signal) {
@@ -281,6 +305,12 @@ void Run::on_end_after_asking(const RankEnd& end) {
   on_end(end);
 }
 
+/// Whether a rank of a training says why it could not stop as asked. A lost peer is only a consequence.
+bool Run::says_error_after_stop(const RankEnd& end) const {
+  return stop_ != 0 && watch_.is_training() && end.code() <= static_cast<int>(ExitCode::checkpoint) &&
+         end.code() != static_cast<int>(ExitCode::communication);
+}
+
 void Run::on_end(const RankEnd& end) {
   if (end.status == 0) return;
   if (asked_ && stop_ != 0) return on_end_after_asking(end);
@@ -288,12 +318,17 @@ void Run::on_end(const RankEnd& end) {
     stop_ = last_signal_;  // a signal to this process that ends the program, or on which it ends itself
     return end_all(SIGTERM, kAfterFailure);
   }
+  if (says_error_after_stop(end)) {
+    if (error_after_stop_ == 0) end_all(SIGTERM, kAfterFailure);
+    error_after_stop_ = error_after_stop_ != 0 ? error_after_stop_ : end.code();
+    return;
+  }
   const auto name = name_of(end.rank);
   if (end.signal() != 0 && !cause_ && stop_ == 0) watch_.rank_died(end.rank, name, end.signal());
   const bool silent = complained_.count(end.rank) == 0;
   std::string message;
   if (end.signal() != 0)
-    message = ended_by_signal(name, end.signal(), options_.ranks);
+    message = ended_by_signal(name, end.signal(), options_.ranks, ranks_of(options_));
   else if (options_.ranks == Ranks::of_any_program || silent)
     message = fmt::format("{} ended with exit code {}{}", name, end.code(), silent ? " and no message" : "");
   fail({message, end.code(), end.signal() != 0, Clock::now()});

@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
@@ -18,15 +15,8 @@ std::string temporary_root() {
   return "/tmp";
 }
 
-TemporaryFolder::TemporaryFolder(const std::string& parent, const std::string& remedy)
-    : path_(parent + "/trireme-XXXXXX") {
-  if (mkdtemp(path_.data()) == nullptr)
-    throw ConfigError(fmt::format("{}: {}; {}", parent, std::strerror(errno), remedy));
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+TemporaryFolder::TemporaryFolder(const std::string& parent, const std::string& remedy) : folder_(parent, "trireme") {
+  if (path().empty()) throw ConfigError(fmt::format("{}: {}; {}", parent, std::strerror(folder_.error()), remedy));
 }
 
 }  // namespace trireme::apps

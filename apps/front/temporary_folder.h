@@ -1,7 +1,10 @@
-// A new folder that is removed with its contents at the end.
+// A new folder that is removed with its contents at the end; what killed processes have left is removed at the start
+// (core/base/owned_folder.h).
 #pragma once
 
 #include <string>
+
+#include "core/base/owned_folder.h"
 
 namespace trireme::apps {
 
@@ -11,14 +14,11 @@ std::string temporary_root();
 class TemporaryFolder {
  public:
   /// Creates the folder in `parent`. @throws ConfigError, whose message ends with `remedy`, when it cannot be created
-  explicit TemporaryFolder(const std::string& parent, const std::string& remedy);
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
+  TemporaryFolder(const std::string& parent, const std::string& remedy);
+  [[nodiscard]] const std::string& path() const { return folder_.path(); }
 
  private:
-  std::string path_;
+  OwnedFolder folder_;
 };
 
 }  // namespace trireme::apps

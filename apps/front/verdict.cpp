@@ -6,28 +6,30 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <string_view>
 
 #include "apps/report.h"
+#include "core/base/repeated_signal.h"
 
 namespace trireme::apps {
 
-bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGUSR1; }
+bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGUSR1; }
 
 void say_stopping() {
-  constexpr std::string_view kText =
-      "\nstopping: the step in progress is finished and saved; a second signal ends the run at once\n";
-  const std::size_t begin = isatty(STDERR_FILENO) != 0 ? 0 : 1;  // ends a line with ^C or a progress bar
-  (void)!write(STDERR_FILENO, kText.data() + begin, kText.size() - begin);
+  if (isatty(STDERR_FILENO) != 0) (void)!write(STDERR_FILENO, "\n", 1);  // ends a line with ^C or a progress bar
+  (void)!write(STDERR_FILENO, kStoppingLine.data(), kStoppingLine.size());
 }
 
-std::string ended_by_signal(const std::string& who, int signal, Ranks ranks) {
+std::string ended_by_signal(const std::string& who, int signal, Ranks ranks, int size) {
   const bool ours = ranks == Ranks::of_trireme;
+  const auto less_memory = [&]() -> std::string {
+    if (size == 1) return ours ? "a smaller train.micro_batch, or train.recompute = true" : "smaller batches";
+    return ours ? "fewer ranks, a smaller train.micro_batch, or train.recompute = true"
+                : "fewer ranks, or smaller batches";
+  };
   switch (signal) {
     case SIGKILL:
-      return fmt::format(
-          "{} was killed by signal 9, most often because the machine ran out of memory: use fewer ranks{}", who,
-          ours ? ", a smaller train.micro_batch, or train.recompute = true" : ", or smaller batches");
+      return fmt::format("{} was killed by signal 9, most often because the machine ran out of memory: use {}", who,
+                         less_memory());
     case SIGSEGV:
     case SIGBUS:
     case SIGFPE:
@@ -44,9 +46,9 @@ std::string ended_by_signal(const std::string& who, int signal, Ranks ranks) {
   }
 }
 
-int report_stop(int signal) {
+int report_stop(int signal, const std::string& meaning) {
   if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);  // ends a line with ^C or a progress bar
-  say_error(fmt::format("stopped by signal {} ({})", signal, strsignal(signal)));
+  say_error(fmt::format("stopped by signal {} ({}){}", signal, strsignal(signal), meaning));
   return 128 + signal;
 }
 

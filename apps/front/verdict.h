@@ -17,11 +17,11 @@ enum class Report { no, yes };
 /// How the ranks ended.
 struct RunEnd {
   int code = 0;
-  std::string death{};    ///< in a line: ranks have died or lost each other, so that they may be started again; else ""
-  std::int64_t step = 0;  ///< of a training: the furthest that a rank had come; 0: unknown
+  std::string death{};  ///< in a line: ranks have died or lost each other, so that they may be started again; else ""
+  std::int64_t saved_step = -1;  ///< of the newest checkpoint that a training has saved; -1: none
   /// The microbatch with which a training whose memory ran out may fit; 0: none did, or it cannot be smaller.
   std::int64_t smaller_micro_batch = 0;
-  bool saved = false;    ///< a training has saved a checkpoint
+  std::string begun{};   ///< the folder in which a training has begun a new run; "": none
   bool stopped = false;  ///< a signal to this process asked them to stop, or was to end them
 };
 
@@ -37,13 +37,14 @@ enum class OnStop {
 /// Whether this signal asks a training to stop.
 bool asks_to_stop(int signal);
 
-/// Says that the ranks were asked to stop. Safe in a signal handler.
+/// Says that a training was asked to stop. Safe in a signal handler.
 void say_stopping();
 
-/// "rank 2 was killed by signal 9, most often because ...": what happened to `who`, and the remedy.
-std::string ended_by_signal(const std::string& who, int signal, Ranks ranks);
+/// "rank 2 was killed by signal 9, most often because ...": what happened to `who`, one of `size` ranks, and the
+/// remedy.
+std::string ended_by_signal(const std::string& who, int signal, Ranks ranks, int size);
 
-/// Reports that a signal to this process ended the run. Returns the exit code.
-int report_stop(int signal);
+/// Reports that a signal to this process ended the run, and what that means: "" or "; ...". Returns the exit code.
+int report_stop(int signal, const std::string& meaning = "");
 
 }  // namespace trireme::apps

@@ -47,31 +47,6 @@ std::string file_on_the_way(const std::string& path) {
   return part.string();
 }
 
-std::string remedy(int error, const std::string& path) {
-  switch (error) {
-    case ENOSPC: {
-      struct statvfs space {};
-      if (::statvfs(parent_of(path).c_str(), &space) != 0) return "free some space";
-      const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
-      return fmt::format("{} are free there; free some space, or choose a folder on another disk", text::bytes(left));
-    }
-    case EDQUOT:
-      return "your disk quota is used up; free some space, or choose a folder on another disk";
-    case EFBIG:
-      return "a file may not be that large here (ulimit -f, or the file system's own limit)";
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return "choose a folder that you may write to";
-    case ENOENT:
-      return "is its folder still there?";
-    case ENOTDIR:
-      return fmt::format("{} is a file; choose another folder", file_on_the_way(path));
-    default:
-      return "see the system's log";
-  }
-}
-
 void sync_folder(const std::string& path) {
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
@@ -100,6 +75,31 @@ void for_each_chunk(const std::string& path, const Use& use) {
 
 }  // namespace
 
+std::string write_remedy(int error, const std::string& path) {
+  switch (error) {
+    case ENOSPC: {
+      struct statvfs space {};
+      if (::statvfs(parent_of(path).c_str(), &space) != 0) return "free some space";
+      const double left = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
+      return fmt::format("{} are free there; free some space, or choose a folder on another disk", text::bytes(left));
+    }
+    case EDQUOT:
+      return "your disk quota is used up; free some space, or choose a folder on another disk";
+    case EFBIG:
+      return "a file may not be that large here (ulimit -f, or the file system's own limit)";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "choose a folder that you may write to";
+    case ENOENT:
+      return "is its folder still there?";
+    case ENOTDIR:
+      return fmt::format("{} is a file; choose another folder", file_on_the_way(path));
+    default:
+      return "see the system's log";
+  }
+}
+
 FileWriter::FileWriter(std::string path, std::uint64_t expected)
     : path_(std::move(path)), temporary_(temporary_name(path_)), expected_(expected), digester_(expected) {
   file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -123,7 +123,7 @@ FileWriter::~FileWriter() {
 void FileWriter::fail(const char* what, int error) const {
   const auto needed = std::max(expected_, needed_);
   throw CheckpointError(fmt::format("{}: {}: {} (it needs {}); {}", path_, what, std::strerror(error),
-                                    text::bytes(static_cast<double>(needed)), remedy(error, path_)));
+                                    text::bytes(static_cast<double>(needed)), write_remedy(error, path_)));
 }
 
 void FileWriter::write(const void* data, std::size_t size) {
@@ -198,7 +198,7 @@ void link_file(const std::string& from, const std::string& to) {
     const int error = errno;
     ::unlink(temporary.c_str());
     throw CheckpointError(
-        fmt::format("{}: cannot be renamed into place: {}; {}", to, std::strerror(error), remedy(error, to)));
+        fmt::format("{}: cannot be renamed into place: {}; {}", to, std::strerror(error), write_remedy(error, to)));
   }
   ::unlink(temporary.c_str());  // rename() does nothing if both names are already the same file
   sync_folder(parent_of(to));
@@ -216,8 +216,8 @@ void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error)
-    throw CheckpointError(
-        fmt::format("{}: the folder cannot be created: {}; {}", path, error.message(), remedy(error.value(), path)));
+    throw CheckpointError(fmt::format("{}: the folder cannot be created: {}; {}", path, error.message(),
+                                      write_remedy(error.value(), path)));
 }
 
 /// Why a rename in the folder may not be on the disk; "" if it is.
@@ -233,7 +233,7 @@ static std::string sync_problem(const std::string& folder) {
 std::string publish_file(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
     throw CheckpointError(
-        fmt::format("{}: cannot be renamed into place: {}; {}", to, std::strerror(errno), remedy(errno, to)));
+        fmt::format("{}: cannot be renamed into place: {}; {}", to, std::strerror(errno), write_remedy(errno, to)));
   return sync_problem(parent_of(to));
 }
 
@@ -241,7 +241,7 @@ std::string publish_file(const std::string& from, const std::string& to) {
 static std::string exchange_folders(const std::string& from, const std::string& to) {
   const auto refuse = [&](int error) {
     throw CheckpointError(fmt::format("{}: cannot replace the folder that is there: {}; {}", to, std::strerror(error),
-                                      remedy(error, to)));
+                                      write_remedy(error, to)));
   };
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return from;
   if (errno != EINVAL && errno != ENOSYS) refuse(errno);

@@ -51,6 +51,8 @@ void link_file(const std::string& from, const std::string& to);
 
 /// Whether `path` is `folder` or is inside it. Neither needs to exist; symbolic links are followed.
 bool lies_in(const std::string& path, const std::string& folder);
+/// What to do about an error number of a write to this path: the end of a message.
+std::string write_remedy(int error, const std::string& path);
 /// Creates a folder and its parents.
 void make_folder(const std::string& path);
 

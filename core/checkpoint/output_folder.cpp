@@ -21,7 +21,11 @@ OutputFolder::OutputFolder(std::string path, int rank) : path_(std::move(path)) 
   make_folder(path_);
   const auto file = (std::filesystem::path(path_) / ".lock").string();
   lock_ = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-  if (lock_ < 0) throw CheckpointError(fmt::format("{}: cannot be written: {}", file, std::strerror(errno)));
+  if (lock_ < 0) {
+    const int error = errno;
+    throw CheckpointError(
+        fmt::format("{}: cannot be written: {}; {}", file, std::strerror(error), write_remedy(error, file)));
+  }
   // On file systems without locks (some network ones) the folder is not protected.
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   ::close(lock_);

@@ -75,8 +75,13 @@ EventFile::EventFile(const std::string& folder)
                         host_name(), getpid())) {
   checkpoint::make_folder(folder);
   file_.reset(std::fopen(path_.c_str(), "ae"));
-  if (!file_) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path_, std::strerror(errno)));
+  if (!file_) fail("cannot be opened", errno);
   write(event(0, field(of_event::kFileVersion, std::string_view("brain.Event:2"))));
+}
+
+void EventFile::fail(const char* what, int error) const {
+  throw CheckpointError(
+      fmt::format("{}: {}: {}; {}", path_, what, std::strerror(error), checkpoint::write_remedy(error, path_)));
 }
 
 void EventFile::restart_at(std::int64_t step) {
@@ -96,7 +101,7 @@ void EventFile::write(std::string_view message) {
   const auto record = length + checksum(length) + std::string(message) + checksum(message);
   // One whole record per write, so that a reader or a crash rarely sees half a record; TensorBoard waits for the rest.
   if (std::fwrite(record.data(), 1, record.size(), file_.get()) != record.size() || std::fflush(file_.get()) != 0)
-    throw CheckpointError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+    fail("cannot be written", errno);
 }
 
 }  // namespace trireme::train

@@ -30,6 +30,7 @@ class EventFile {
 
  private:
   void write(std::string_view message);
+  [[noreturn]] void fail(const char* what, int error) const;
   std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{nullptr, &std::fclose};
 };

@@ -11,6 +11,8 @@ namespace trireme::train {
 
 /// The environment variable with the number of the restart and, after a space, its cause, on one line.
 inline constexpr const char* kRestartVariable = "TRIREME_RESTART";
+/// The environment variable with the folder in which an earlier start of the same command has begun a new run.
+inline constexpr const char* kBegunVariable = "TRIREME_BEGUN_RUN";
 
 struct Restart {
   std::int64_t number = 0;  ///< from 1; 0: not for a death, but with smaller microbatches

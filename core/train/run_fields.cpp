@@ -95,9 +95,10 @@ const Fields<RunSection>& run_fields() {
                "trains on. Earlier checkpoints and best weights stay in any case.",
                {.choices = {"stop", "continue"}})
           .add("stop_grace_s", &O::stop_grace_s,
-               "Seconds after which a run ends that a signal (SIGTERM, SIGINT, SIGUSR1) has asked to stop, if it could "
-               "not finish its step and save by then: a little less than the cluster waits before it kills a job. 0: "
-               "as long as it needs.",
+               "Seconds after which a run ends that a signal (SIGTERM, SIGINT, SIGHUP, SIGUSR1) has asked to stop, if "
+               "it "
+               "could not finish its step and save by then: a little less than the cluster waits before it kills a "
+               "job. 0: as long as it needs.",
                {.min = 0, .max = 86400})
           .rule([](const O& run, const CheckedSection& section) {
             if (run.dir.empty()) section.fail("dir", "is empty; name the folder the run writes to");

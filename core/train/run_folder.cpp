@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -17,9 +18,11 @@
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/checkpoint/files.h"
+#include "core/comm/flight/recorder.h"
 #include "core/config/location.h"
 #include "core/train/export.h"
 #include "core/train/lora.h"
+#include "core/train/restart.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -47,6 +50,10 @@ bool holds_a_run(const fs::path& dir) {
     if (!ours.contains(name) && !name.ends_with(".tmp"))
       throw ConfigError(
           fmt::format("run.dir: {} holds \"{}\", which is not part of a run; name another folder", dir.string(), name));
+    if (name == "checkpoints" && !entry.is_directory(none))
+      throw ConfigError(
+          fmt::format("run.dir: {} is a file, but a run has a folder of this name; rename it, or name another run.dir",
+                      entry.path().string()));
     any = any || name != ".lock";
   }
   return any;
@@ -99,16 +106,38 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
     fs::remove_all(fs::path(dir_) / kNextBest, ignored);  // of a crash
     return;
   }
-  if (earlier) {
+  if (earlier && is_ours_without_checkpoint()) {
+    clear_own_start();
+  } else if (earlier) {
     move_earlier_run();
     lock();
   }
+  comm::flight::note_begun(fs::absolute(dir_).string());
   begin();
 }
 
 void RunFolder::look_further(const Prepared& prepared, const std::string& damage) {
   damages_[resume_point_.from].why = damage;
   resume_point_ = find_resume_point(prepared, config_toml_, damages_);
+}
+
+/// Whether the run that is there was begun by an earlier start of this command, and nothing of it can be gone on from.
+bool RunFolder::is_ours_without_checkpoint() const {
+  const char* begun = std::getenv(kBegunVariable);
+  if (begun == nullptr || fs::absolute(dir_).string() != begun || fs::exists(fs::path(dir_) / "summary.json"))
+    return false;
+  const auto checkpoints = checkpoint::all_checkpoints(dir_);
+  return std::all_of(checkpoints.begin(), checkpoints.end(),
+                     [](const auto& folder) { return folder.ends_with(checkpoint::kTemporary); });
+}
+
+void RunFolder::clear_own_start() {
+  std::error_code ignored;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(dir_, ignored)) found.push_back(entry.path());
+  for (const auto& path : found)
+    if (path.filename() != ".lock") fs::remove_all(path, ignored);  // the lock is held
+  resume_point_.notes.emplace_back("earlier   start saved no checkpoint; its folder is used again");
 }
 
 void RunFolder::lock() {
@@ -140,7 +169,11 @@ void RunFolder::begin() {
   checkpoint::write_file((fs::path(dir_) / "config.toml").string(), config_toml_);
   const auto path = (fs::path(dir_) / "metrics.jsonl").string();
   metrics_ = std::fopen(path.c_str(), "a");
-  if (metrics_ == nullptr) throw CheckpointError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  if (metrics_ == nullptr) {
+    const int error = errno;
+    throw CheckpointError(fmt::format("{}: cannot be written: {}; {}", path, std::strerror(error),
+                                      checkpoint::write_remedy(error, path)));
+  }
 }
 
 void RunFolder::go_on(std::int64_t step, bool evaluates) {
@@ -175,7 +208,9 @@ void RunFolder::metric(nlohmann::json line) {
   // One whole line per write, so that a reader or a crash never sees half a line.
   const auto end = lseek(fileno(metrics_), 0, SEEK_END);
   if (std::fwrite(text.data(), 1, text.size(), metrics_) == text.size() && std::fflush(metrics_) == 0) return;
-  const auto problem = fmt::format("{}/metrics.jsonl: cannot be written: {}", dir_, std::strerror(errno));
+  const int error = errno;
+  const auto problem = fmt::format("{}/metrics.jsonl: cannot be written: {}; {}", dir_, std::strerror(error),
+                                   checkpoint::write_remedy(error, dir_ + "/metrics.jsonl"));
   if (!bears_errors_) throw CheckpointError(problem);
   // What stays in the stream's buffer or half written would spoil the next line.
   std::clearerr(metrics_);

@@ -36,9 +36,11 @@ class RunFolder {
 
   /// Rank 0 creates the folder and writes config.toml; other ranks have an inactive object. A folder of an earlier run
   /// is renamed to dir.1, dir.2, ... unless the point to resume from is one of its own checkpoints: then nothing in it
-  /// changes before go_on(). While this object exists, no other run can use the folder; `find_point` is called when
-  /// that is so, because a run that still ends may be publishing a checkpoint. @throws ConfigError (the folder has
-  /// contents that are not from a run, or another run writes to it), CheckpointError (no space, no permission)
+  /// changes before go_on(), or the run there was begun by an earlier start of the same command (restart.h) that left
+  /// no checkpoint: then its files are removed. While this object exists, no other run can use the folder; `find_point`
+  /// is called when that is so, because a run that still ends may be publishing a checkpoint. @throws ConfigError (the
+  /// folder has contents that are not from a run, or another run writes to it), CheckpointError (no space, no
+  /// permission)
   RunFolder(const std::string& dir, std::string config_toml, const FindPoint& find_point, bool active);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -68,6 +70,8 @@ class RunFolder {
  private:
   void lock();
   void move_earlier_run();
+  [[nodiscard]] bool is_ours_without_checkpoint() const;
+  void clear_own_start();
   void begin();
   void cut(std::int64_t step, bool evaluates, std::vector<std::string>& notes);
 

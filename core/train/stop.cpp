@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/comm/flight/stopping.h"
+
 namespace trireme::train {
 
 StoppedBySignal::StoppedBySignal(int number, std::string saved)
@@ -28,8 +30,12 @@ bool Agreement::any(bool mine) {
 StopOnRequest::StopOnRequest(std::optional<double> max_seconds, bool on_signals, unsigned grace_seconds)
     : max_seconds_(max_seconds), on_signals_(on_signals), grace_(grace_seconds) {}
 
-void StopOnRequest::on_start(RunContext& /*run*/) {
-  if (on_signals_) signals_.emplace(grace_);
+void StopOnRequest::on_start(RunContext& run) {
+  if (on_signals_) {
+    signals_.reset();
+    comm::flight::begin_stops(run.world.info());
+    signals_.emplace(grace_);
+  }
   begin_ = Clock::now();
 }
 

@@ -4,10 +4,10 @@
 
 #include <cstddef>
 #include <ctime>
-#include <string>
 
 #include "core/base/repeated_signal.h"
 #include "core/comm/flight/recorder.h"
+#include "core/comm/flight/stopping.h"
 #include "core/comm/flight/termination.h"
 
 namespace trireme::train {
@@ -17,7 +17,6 @@ namespace {
 volatile sig_atomic_t first_signal = 0;
 volatile sig_atomic_t grace = 0;  // seconds
 timespec first_time{};
-std::string late_text;
 
 void on_stop_signal(int number) {
   if (number == SIGTERM) comm::flight::end_if_dying();
@@ -25,15 +24,17 @@ void on_stop_signal(int number) {
     clock_gettime(CLOCK_MONOTONIC, &first_time);
     first_signal = number;
     if (grace > 0) alarm(static_cast<unsigned>(grace));
+    comm::flight::say_request();
   } else if (is_second_request(first_time)) {
     comm::flight::note_signal(number);
+    comm::flight::say_end(number, 0);
     _exit(128 + number);
   }
 }
 
 void on_grace_over(int) {
   comm::flight::note_signal(first_signal);
-  (void)!write(STDERR_FILENO, late_text.data(), late_text.size());
+  comm::flight::say_end(first_signal, grace);
   _exit(128 + first_signal);
 }
 
@@ -50,15 +51,13 @@ void handle(int number, void (*handler)(int), struct sigaction& before) {
 StopSignals::StopSignals(unsigned grace_seconds) {
   first_signal = 0;
   grace = static_cast<sig_atomic_t>(grace_seconds);
-  late_text =
-      "trireme: the run could not be stopped and saved within run.stop_grace_s = " + std::to_string(grace_seconds) +
-      "; it ends without a checkpoint of this step\n";
   std::size_t i = 0;
   for (const int number : kSignals) handle(number, on_stop_signal, before_[i++]);
   handle(SIGALRM, on_grace_over, before_[i]);
 }
 
 StopSignals::~StopSignals() {
+  comm::flight::end_stops();
   alarm(0);
   std::size_t i = 0;
   for (const int number : kSignals) sigaction(number, &before_[i++], nullptr);

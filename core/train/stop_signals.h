@@ -1,5 +1,5 @@
-// StopSignals: while one exists, SIGTERM, SIGINT and SIGUSR1 ask for a stop instead of ending the process. What to do
-// about it is left to the training loop (stop.h); a handler may do nothing but note it.
+// StopSignals: while one exists, SIGTERM, SIGINT, SIGHUP and SIGUSR1 ask for a stop instead of ending the process. What
+// to do about it is left to the training loop (stop.h); a handler may do nothing but note it, and say so.
 #pragma once
 
 #include <csignal>
@@ -11,7 +11,8 @@ class StopSignals {
  public:
   /// A second signal, when it comes more than a second after the first, ends the process at once with 128 + n:
   /// launchers and terminals may both pass on the same one. `grace_seconds`: the process also ends that long after the
-  /// first signal, with a message, before a cluster kills it; 0: it has as long as it needs.
+  /// first signal, with a message, before a cluster kills it; 0: it has as long as it needs. A signal that is ignored
+  /// (nohup, or a shell's background job) stays ignored.
   explicit StopSignals(unsigned grace_seconds);
   /// Restores the handlers before it.
   ~StopSignals();
@@ -22,8 +23,8 @@ class StopSignals {
   [[nodiscard]] static int received();
 
  private:
-  static constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
-  struct sigaction before_[4];
+  static constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+  struct sigaction before_[5];
 };
 
 }  // namespace trireme::train

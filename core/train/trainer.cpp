@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/booster/run_state.h"
 #include "core/comm/flight/recorder.h"
+#include "core/comm/flight/stopping.h"
 #include "core/train/deterministic.h"
 #include "core/train/early_stop.h"
 #include "core/train/epoch_table.h"
@@ -118,6 +119,7 @@ void Trainer::start() {
   set_aside_elsewhere(is_checkpoint_of(folder_->dir(), context_.resumed_from) ? state_.at.global_step : -1);
   context_.resumed_at = state_.at.global_step;
   saved_ = context_.resumed_from;
+  comm::flight::note_unsaved(what_is_unsaved(context_.resumed_at));
   context_.peak_flops = peak_of_all();
   prepare_saver();
   call(&RunCallback::on_start);

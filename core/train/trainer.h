@@ -103,6 +103,7 @@ class Trainer {
 
   [[noreturn]] void throw_stopped();
   [[nodiscard]] std::string what_is_saved() const;
+  [[nodiscard]] std::string what_is_unsaved(std::int64_t step) const;
   [[nodiscard]] std::string held_memory() const;
   [[nodiscard]] bool may_retry() const;
   void end_if_stopped();

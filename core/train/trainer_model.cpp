@@ -13,6 +13,7 @@
 #include "core/booster/task_around.h"
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/comm/devices.h"
+#include "core/comm/flight/stopping.h"
 #include "core/nn/parameters.h"
 #include "core/train/deterministic.h"
 #include "core/train/evaluate.h"
@@ -114,6 +115,7 @@ void Trainer::throw_stopped() {
   const auto step = state_.at.global_step;
   if (world_.rank() == 0)
     folder_->metric({{"kind", "event"}, {"event", "stop"}, {"signal", stopped.signal()}, {"step", step}});
+  comm::flight::note_stopped();
   context_.say(fmt::format("stopped   after step {}{}", step, what_is_saved()));
   throw stopped;
 }

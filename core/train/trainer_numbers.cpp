@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/run_state.h"
+#include "core/comm/flight/stopping.h"
 #include "core/train/bad_report.h"
 #include "core/train/trainer.h"
 
@@ -58,6 +59,7 @@ void Trainer::return_to(const ReturnToCheckpoint& back) {
   const auto step = state_.at.global_step;
   saved_step_ = step;
   saved_ = from;
+  comm::flight::note_unsaved(what_is_unsaved(step));
   const auto notes = folder_->go_back(step, state_.evaluation_pending);
   set_aside_elsewhere(step);
   const auto list = fmt::format("{}", fmt::join(bad.steps, ", "));

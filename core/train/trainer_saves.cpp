@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/booster/run_state.h"
 #include "core/comm/flight/recorder.h"
+#include "core/comm/flight/stopping.h"
 #include "core/train/trainer.h"
 
 namespace trireme::train {
@@ -50,7 +51,8 @@ bool Trainer::bears_failure(const char* what, std::int64_t step, const std::func
     return true;
   } catch (const CheckpointError& error) {  // on every rank
     if (p_.config.run.on_save_error == "stop") throw;
-    p_.log.warn("no {} after step {}: {}; the run goes on (run.on_save_error)", what, step, error.what());
+    p_.log.warn("no {} after step {}: {}; {} (run.on_save_error)", what, step, error.what(),
+                is_stopped_by_signal() ? "the run stops without it" : "the run goes on");
     if (world_.rank() == 0)
       folder_->metric(
           {{"kind", "event"}, {"event", "save_error"}, {"what", what}, {"step", step}, {"message", error.what()}});
@@ -77,10 +79,8 @@ void Trainer::hold_for_save(std::int64_t step, const std::function<void()>& part
 /// A checkpoint is complete.
 void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
   saved_ = saved.folder;
-  if (!saved.warning.empty())
-    p_.log.warn("{} is saved, but may be gone after a power failure, so that the older ones are kept: {}", saved.folder,
-                saved.warning);
-  comm::flight::note_saved();
+  p_.log.warn("no {} after step {}: {}; {} (run.on_save_error)", what, step, error.what(),
+              is_stopped_by_signal() ? "the run stops without it" : "the run goes on");
   if (world_.rank() == 0)
     folder_->metric({{"kind", "event"},
                      {"event", "save"},
@@ -89,6 +89,12 @@ void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
                      {"write_s", saved.write_s},
                      {"bytes", saved.bytes}});
   call(&RunCallback::on_save, saved_);
+}
+
+/// What is lost if the run ends now; `step`: of the checkpoint that it can go on from.
+std::string Trainer::what_is_unsaved(std::int64_t step) const {
+  if (saved_.empty()) return "nothing of the run was saved";
+  return fmt::format("nothing was saved since step {}, and the run can go on from {}", step, saved_);
 }
 
 /// Before a step: what this rank tells the others with its loss.

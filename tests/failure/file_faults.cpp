@@ -44,6 +44,7 @@ enum class Effect { pass, fail, kill };
 Effect effect_of(std::string_view what, const std::string& path, bool removes = false) {
   auto* faults = file_faults;
   if (faults == nullptr || !path.starts_with(faults->folder)) return Effect::pass;
+  while (!faults->wait_while.empty() && ::access(faults->wait_while.c_str(), F_OK) == 0) ::usleep(10'000);
   const auto number = ++*faults->count;
   if (faults->list) {
     const std::lock_guard lock(faults->listing);

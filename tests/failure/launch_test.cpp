@@ -131,6 +131,24 @@ TEST(Launch, ForwardsSignals) {
         << stopped.err;
     EXPECT_TRUE(all_gone("600.5"));
   }
+  // Ranks that do not end are killed, and that is said.
+  const auto late =
+      launch({"-n", "2", "--grace", "1", "sh", "-c", "trap '' TERM; : 600.5; while :; do sleep 0.05; done"},
+             {.meanwhile = [](pid_t front) {
+               wait_for_processes("600.5", 3);
+               std::this_thread::sleep_for(std::chrono::milliseconds(300));
+               kill(front, SIGTERM);
+             }});
+  expect_only_refusal(late, 128 + SIGTERM,
+                      "stopped by signal 15 (Terminated); ranks that still ran after 1 s (--grace) were killed");
+  EXPECT_TRUE(all_gone("600.5"));
+  // As nohup does.
+  const auto ignoring = run_process(
+      {"sh", "-c",
+       "trap '' HUP; exec " TRIREME_COMMAND " launch -n 1 sh -c 'for i in 1 2 3; do sleep 0.3; done; echo done'"},
+      {.meanwhile = [](pid_t front) { kill(front, SIGHUP); }, .after = 0.5});
+  EXPECT_EQ(ignoring.code, 0) << ignoring.err;
+  EXPECT_EQ(ignoring.out, "done\n");
   const auto noticed = launch_script(2, "trap 'echo noticed; exit 0' USR1; while :; do sleep 0.05; done",
                                      {.meanwhile = [](pid_t front) { kill(front, SIGUSR1); }, .after = 0.6});
   EXPECT_EQ(noticed.code, 0) << noticed.err;

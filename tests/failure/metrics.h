@@ -17,6 +17,13 @@ inline std::string content_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// How often a text has a part.
+inline int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 inline nlohmann::json json_of(const std::string& path) { return nlohmann::json::parse(content_of(path)); }
 
 /// The lines of metrics.jsonl of one kind and split, in order; by default the lines that have no split.

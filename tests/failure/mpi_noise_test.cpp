@@ -43,6 +43,8 @@ TEST(MpiNoise, DropsOnlyOpenMpisLines) {
   const std::string ours = "[" + host() + ":", dashes(74, '-');
   const std::vector<std::pair<std::string, std::string>> cases{
       {"trireme: an error\n", "trireme: an error\n"},
+      {"mpiexec: abort is already in progress...hit ctrl-c again to forcibly terminate\n\nrest\n", "rest\n"},
+      {"mpirun: a user's line\n\nrest\n", "mpirun: a user's line\n\nrest\n"},
       {ours + "4711] Read -1, expected 119620, errno = 3\n", ""},
       {"first\n" + ours + "1] *** Process received signal ***\nlast", "first\nlast"},
       {ours + "4711] [[1,0],0] ORTE_ERROR_LOG: Error in file x.c\ntrireme: an error\n", "trireme: an error\n"},
@@ -59,6 +61,17 @@ TEST(MpiNoise, DropsOnlyOpenMpisLines) {
   for (const auto& [text, passes] : cases)
     for (const std::size_t cut : {std::size_t{0}, std::size_t{1}, text.size() / 2})
       EXPECT_EQ(talker.passes(text, cut), passes) << text << " cut at " << cut;
+}
+
+TEST(MpiNoise, IsAlsoDroppedFromTheOutput) {
+  const FrontBeside talker([](const std::string&, const std::string&) {
+    return "[ -n \"$OMPI_COMM_WORLD_RANK\" ] && exit 0\nprintf 'a line\\nAbort is in progress...hit ctrl-c again '\n"
+           "printf 'within 5 seconds to forcibly terminate\\n\\n'\nprintf -- '" +
+           std::string(74, '-') + "\\nA'\nexit 3\n";
+  });
+  const SmallRun run;
+  EXPECT_EQ(run_process({talker.command(), "train", run.config, "--ranks", "2"}).out,
+            "a line\n" + std::string(74, '-') + "\nA");
 }
 
 }  // namespace

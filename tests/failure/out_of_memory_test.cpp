@@ -1,5 +1,6 @@
 // Training whose memory runs out: what the message says, and that a retry with smaller microbatches trains the same.
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,9 @@ TEST(Train, GoesOnWithSmallerMicrobatchesWhenMemoryRunsOut) {
     EXPECT_NE(result.out.find("retry     with " + half + ", because memory ran out"), std::string::npos) << result.out;
     EXPECT_TRUE(content_of(run.dir() + "/model/model.safetensors") ==
                 content_of(small.dir() + "/model/model.safetensors"));
+    // The first start is the user's, who has started it without the retry.
+    EXPECT_TRUE(std::filesystem::exists(run.dir() + ".1") && !std::filesystem::exists(run.dir() + ".2"))
+        << "the retry uses the folder again";
   }
 }
 

@@ -2,6 +2,7 @@
 //   FAULT_FOLDER   operations below it count
 //   FAULT_RANK     the rank that meets the fault; unset: that of a run without ranks
 //   FAULT_AT, FAULT_ERROR, FAULT_LASTING   see FileFaults
+//   FAULT_WAIT     operations of all ranks wait while there is a file of this name
 //   FAULT_COUNT    each rank has the number of its operations, 64 bits, in the file of this name with ".RANK" at its
 //   end
 #include <errno.h>
@@ -45,6 +46,7 @@ __attribute__((constructor)) void begin() {
   faults->folder = text("FAULT_FOLDER");
   if (std::strcmp(text("FAULT_RANK"), own_rank()) == 0) faults->at = std::atoll(text("FAULT_AT"));
   faults->error = std::atoi(text("FAULT_ERROR"));
+  faults->wait_while = text("FAULT_WAIT");
   faults->lasting = *text("FAULT_LASTING") != '\0';
   if (*text("FAULT_COUNT") != '\0')
     if (auto* count = counter_in(std::string(text("FAULT_COUNT")) + "." + own_rank()); count != nullptr)

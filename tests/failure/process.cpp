@@ -79,6 +79,7 @@ struct Screen {
       setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
   }
   if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(126);
+  if (options.ignore_hang_up) signal(SIGHUP, SIG_IGN);
   if (options.file_limit > 0) {
     signal(SIGXFSZ, SIG_IGN);  // write() then fails with EFBIG, as it fails with ENOSPC on a full disk
     const rlimit limit{options.file_limit, options.file_limit};

@@ -26,6 +26,7 @@ struct ProcessOptions {
   /// Called once with the process id, about `after` seconds from the start.
   std::function<void(pid_t)> meanwhile{};
   double after = 0;
+  bool ignore_hang_up = false;  ///< as nohup does
 };
 
 ProcessResult run_process(const std::vector<std::string>& command, const ProcessOptions& options = {});

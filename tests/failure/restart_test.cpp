@@ -22,12 +22,6 @@ std::vector<std::string> joined(std::vector<std::string> words, const std::vecto
 
 std::string weights_of(const SmallRun& run) { return content_of(run.dir() + "/model/model.safetensors"); }
 
-int count_of(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
 pid_t last_rank_of(const SmallRun& run) {
   pid_t last = 0;
   for (const pid_t id : processes_with(run.config))
@@ -145,6 +139,66 @@ TEST(Restart, BeforeItsFirstCheckpointItStartsAsBefore) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(count_of(result.out, "restart   1 of 1"), 1) << result.out;
   EXPECT_TRUE(weights_of(run) == weights_of(straight));
+}
+
+/// A run of one epoch of 210 steps, so that it saves nothing before its end.
+const std::string kOneEpoch = "epochs = 1\nglobal_batch = 2\n";
+const std::string kOneEpochsLeaves = "[data]\nname = \"leaves\"\nimages = 600\nimage_size = 16\n";
+
+/// Waits until the run has made so many steps since its restart of this number (0: the first start), which has saved
+/// nothing, and kills its last rank.
+void kill_after(const SmallRun& run, int restart, int steps) {
+  const auto begun = restart == 0 ? std::string() : "\"event\":\"restart\"";
+  for (int i = 0; i < 8000; ++i) {
+    std::error_code none;
+    if (std::filesystem::exists(run.dir() + "/metrics.jsonl", none)) {
+      const auto metrics = content_of(run.dir() + "/metrics.jsonl");
+      if (metrics.find(begun) != std::string::npos && count_of(metrics, "\"kind\":\"step\"") >= steps) break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  if (const auto last = last_rank_of(run); last > 0) kill(last, SIGKILL);
+}
+
+// What a start leaves that saved nothing is not worth keeping: only the user's own earlier run is moved.
+TEST(Restart, WithoutACheckpointTheFolderIsUsedAgain) {
+  const SmallRun run(kOneEpochsLeaves, kOneEpoch);
+  ASSERT_EQ(run.train(1).code, 0);
+  const auto result = run.train(2, {"--fresh", "--max-restarts", "2"}, {.meanwhile = [&](pid_t) {
+                                  for (const int start : {0, 1}) {
+                                    // The run before is moved when the first rank is there.
+                                    while (start == 0 && !std::filesystem::exists(run.dir() + ".1")) usleep(1000);
+                                    kill_after(run, start, 10);
+                                  }
+                                }});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(count_of(result.out, "restart   "), 2) << result.out;
+  EXPECT_EQ(count_of(result.out, "earlier   start saved no checkpoint; its folder is used again\n"), 2) << result.out;
+  EXPECT_TRUE(std::filesystem::exists(run.dir() + ".1/summary.json")) << "the user's own run";
+  EXPECT_FALSE(std::filesystem::exists(run.dir() + ".2"));
+  EXPECT_EQ(count_of(content_of(run.dir() + "/metrics.jsonl"), "\"kind\":\"step\""), 210);
+}
+
+// More steps without a checkpoint are lost like fewer ones.
+TEST(Restart, OnlyANewerCheckpointIsProgress) {
+  const SmallRun run(kOneEpochsLeaves, kOneEpoch);
+  const auto result = run.train(2, {"--max-restarts", "2", "--min-ranks", "1"}, {.meanwhile = [&](pid_t) {
+                                  for (const int start : {0, 1}) kill_after(run, start, 10 + 20 * start);
+                                }});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(count_of(result.out, "ranks     1 in place of 2\n"), 1) << result.out;
+}
+
+// One process cannot have fewer ranks.
+TEST(Restart, TheAdviceFitsOneRank) {
+  const SmallRun run(kOneEpochsLeaves, kOneEpoch);
+  const auto result = run.train(1, {"--max-restarts", "1"}, {.meanwhile = [&](pid_t) { kill_after(run, 0, 10); }});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(count_of(result.err,
+                     "was killed by signal 9, most often because the machine ran out of memory: use a smaller "
+                     "train.micro_batch"),
+            1)
+      << result.err;
 }
 
 TEST(Restart, OfAnyProgram) {

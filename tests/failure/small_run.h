@@ -19,6 +19,8 @@ inline const char* const kModel =
     "[model]\nname = \"vit\"\nhidden_size = 16\nnum_layers = 1\nnum_heads = 2\nintermediate_size = 32\npatch_size = "
     "8\n";
 inline const char* const kLeaves = "[data]\nname = \"leaves\"\nimages = 60\nimage_size = 16\n";
+/// So many that the first epoch, at whose end a run saves, does not end within a test.
+inline const char* const kManyLeaves = "[data]\nname = \"leaves\"\nimages = 60000\nimage_size = 16\n";
 
 // A temporary folder with run.toml and the files of its run.
 class SmallRun {

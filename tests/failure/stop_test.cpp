@@ -1,6 +1,5 @@
 // A training that a signal stops at any moment is saved, and the same command gives the result of one that was never
 // stopped, however its ranks were started. TRIREME_TEST_REPEAT: how often each way is tried (1).
-#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,7 +58,7 @@ TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
     ASSERT_EQ(start(straight, how).code, 0) << how.what;
     for (int repeat = 0; repeat < repeats; ++repeat) {
       const SmallRun run(kLeaves, kSteps);
-      const int signal = std::vector{SIGTERM, SIGINT, SIGUSR1}[static_cast<std::size_t>(turns++) % 3];
+      const int signal = std::vector{SIGTERM, SIGINT, SIGHUP, SIGUSR1}[static_cast<std::size_t>(turns++) % 4];
       const auto delay = std::chrono::milliseconds(random() % 500);
       const bool twice = turns % 2 == 0;  // a terminal and a program around the command pass on the same signal
       const auto stopped = start(run, how, {.meanwhile = [&](pid_t front) {
@@ -73,6 +72,8 @@ TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
         expect_refusal(stopped, 128 + signal, "stopped by signal " + std::to_string(signal) + " (");
         EXPECT_NE(stopped.out.find("saved in " + run.dir() + "/checkpoints/"), std::string::npos)
             << how.what << stopped.out;
+        EXPECT_EQ(count_of(stopped.err, "stopping: the step in progress is finished and saved; a second signal"), 1)
+            << how.what << stopped.err;
         run.expect_all_gone();
         const auto rest = start(run, how);
         EXPECT_EQ(rest.code, 0) << how.what << rest.err;
@@ -125,7 +126,115 @@ TEST(Stop, AKillInABackgroundSaveCostsNoOther) {
   EXPECT_TRUE(weights_of(run) == weights_of(straight));
 }
 
-// A second signal ends ranks that cannot stop by themselves.
+// nohup: a run that ignores SIGHUP at its start goes on.
+TEST(Stop, AnIgnoredHangUpStaysIgnored) {
+  for (const Start& how : {Start{"one process", 1, {}, {}}, Start{"mpirun", 2, {}, {"--ranks", "2"}},
+                           Start{"our launcher", 2, {"launch", "-n", "2"}, {}}}) {
+    const SmallRun run(kLeaves, kEndless);
+    const auto result = start(run, how,
+                              {.meanwhile =
+                                   [&](pid_t front) {
+                                     run.wait_for_steps();
+                                     kill(front, SIGHUP);
+                                     std::this_thread::sleep_for(std::chrono::milliseconds(700));
+                                     EXPECT_FALSE(ranks_of(run).empty()) << how.what;
+                                     kill(front, SIGTERM);
+                                   },
+                               .ignore_hang_up = true});
+    expect_refusal(result, 128 + SIGTERM, "stopped by signal 15");
+    run.expect_all_gone();
+  }
+}
+
+enum class By { second_signal, grace_of_run, grace_of_launch };
+
+struct Lost {
+  Start start;
+  By by;
+  bool saves;  ///< it has a checkpoint before
+  int signal;
+  std::string says;
+};
+
+/// Stops the run while its disk hangs.
+ProcessResult stop_on_a_hanging_disk(const SmallRun& run, const Lost& row) {
+  auto how = row.start;
+  if (row.by == By::grace_of_run) how.after.insert(how.after.end(), {"--set", "run.stop_grace_s=1"});
+  if (row.saves) how.after.insert(how.after.end(), {"--set", "run.checkpoint_every=5"});
+  const auto hangs = run.folder.path() + "/hangs";
+  ProcessOptions options{.environment = {std::string("LD_PRELOAD=") + TRIREME_FAULTS,
+                                         "FAULT_FOLDER=" + run.dir() + "/checkpoints", "FAULT_WAIT=" + hangs}};
+  options.meanwhile = [&](pid_t front) {
+    run.wait_for_steps();
+    for (int i = 0; row.saves && i < 4000 && count_checkpoints(run).first == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::ofstream(hangs) << "for good";
+    kill(front, row.signal);
+    if (row.by != By::second_signal) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+    kill(front, row.signal);
+  };
+  return start(run, how, options);
+}
+
+// A training that a signal ends before it has saved says so once, with what it can go on from.
+TEST(Stop, SaysOnceWhatIsLost) {
+  const std::string term = "stopped by signal 15 (Terminated)",
+                    late = "; it could not save within run.stop_grace_s = 1",
+                    killed = "; ranks that still ran after 1 s (--grace) were killed",
+                    nothing = "; nothing of the run was saved", since = "; nothing was saved since step ";
+  const Start one{"one process", 1, {}, {}}, mpirun{"mpirun", 2, {}, {"--ranks", "2"}},
+      ours{"our launcher", 2, {"launch", "-n", "2"}, {}},
+      graced{"our launcher with a grace", 2, {"launch", "-n", "2", "--grace", "1"}, {}};
+  const Lost rows[] = {
+      {one, By::second_signal, false, SIGTERM, term + nothing},
+      {one, By::second_signal, true, SIGHUP, "stopped by signal 1 (Hangup)" + since},
+      {one, By::grace_of_run, false, SIGTERM, term + late + nothing},
+      {mpirun, By::second_signal, true, SIGTERM, term + since},
+      {mpirun, By::grace_of_run, false, SIGTERM, term + late + nothing},
+      {ours, By::second_signal, false, SIGTERM, term + nothing},
+      {ours, By::grace_of_run, true, SIGTERM, term + late + since},
+      {graced, By::grace_of_launch, true, SIGTERM, term + killed + since},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(std::string(row.start.what) + ": " + row.says);
+    const SmallRun run(kManyLeaves, kEndless);
+    const auto result = stop_on_a_hanging_disk(run, row);
+    expect_refusal(result, 128 + row.signal, row.says);
+    if (row.saves) {
+      const auto newest = ", and the run can go on from " + run.dir() + "/checkpoints/step-";
+      EXPECT_EQ(count_of(result.err, newest), 1) << result.err;
+    }
+    EXPECT_EQ(count_of(result.err, "stopping: "), 1) << result.err;
+    run.expect_all_gone();
+  }
+}
+
+// Ranks that a launcher of somebody else started: one of them says it.
+TEST(Stop, OneRankSaysWhatIsLost) {
+  const SmallRun run(kManyLeaves, kEndless);
+  const auto hangs = run.folder.path() + "/hangs";
+  const auto result =
+      run_process({TRIREME_TEST_MPIRUN, "-n", "2", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none",
+                   "--quiet", TRIREME_COMMAND, "train", run.config, "--set", "run.stop_grace_s=1"},
+                  {.environment = {std::string("LD_PRELOAD=") + TRIREME_FAULTS,
+                                   "FAULT_FOLDER=" + run.dir() + "/checkpoints", "FAULT_WAIT=" + hangs},
+                   .meanwhile = [&](pid_t mpirun) {
+                     run.wait_for_steps();
+                     std::ofstream(hangs) << "for good";
+                     kill(mpirun, SIGUSR1);
+                   }});
+  EXPECT_EQ(count_of(result.err, "stopping: "), 1) << result.err;
+  EXPECT_EQ(count_of(result.err,
+                     "trireme: stopped by signal 10 (User defined signal 1); it could not save within "
+                     "run.stop_grace_s = 1; nothing of the run was saved\n"),
+            1)
+      << result.err;
+  EXPECT_EQ(count_of(result.err, "trireme: "), 1) << result.err;
+  run.expect_all_gone();
+}
+
+// Ranks that are stopped cannot end by themselves.
 TEST(Stop, ASecondSignalEndsTheRunAtOnce) {
   const SmallRun run(kLeaves, kEndless);
   const auto result = run.train(2, {}, {.meanwhile = [&](pid_t front) {
@@ -135,9 +244,23 @@ TEST(Stop, ASecondSignalEndsTheRunAtOnce) {
                                   std::this_thread::sleep_for(std::chrono::milliseconds(1200));
                                   kill(front, SIGTERM);
                                 }});
-  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
-  EXPECT_NE(result.err.find("stopped by signal 15"), std::string::npos) << result.err;
+  expect_refusal(result, 128 + SIGTERM, "stopped by signal 15");
   run.expect_all_gone();
+}
+
+// The code is that of the rank that says why the training cannot be saved.
+TEST(Stop, AnErrorAfterTheRequestHasItsCode) {
+  for (const Start& how : {Start{"one process", 1, {}, {}}, Start{"mpirun", 2, {}, {"--ranks", "2"}},
+                           Start{"our launcher", 2, {"launch", "-n", "2"}, {}}}) {
+    const SmallRun run(kManyLeaves, kEndless);
+    const auto result = start(run, how, {.meanwhile = [&](pid_t front) {
+                                run.wait_for_steps();
+                                std::ofstream(run.dir() + "/checkpoints") << "no folder";
+                                kill(front, SIGTERM);
+                              }});
+    expect_refusal(result, 7, run.dir() + "/checkpoints");
+    run.expect_all_gone();
+  }
 }
 
 // A rank that dies while it should save is no orderly stop.
@@ -182,6 +305,8 @@ TEST(Stop, SaysWhatCouldNotBeSaved) {
                                 }});
   EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
   EXPECT_NE(result.out.find(", which could not be saved; "), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("; the run stops without it (run.on_save_error)"), std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find("goes on"), std::string::npos) << result.err;
 }
 
 TEST(Stop, TheCommandToGoOnDoesNotStartAnew) {

@@ -262,16 +262,53 @@ TEST(Streams, AKilledMpirunIsNotReportedAsOutOfMemory) {
 }
 
 // The kernel sends SIGHUP only to the session leader, which is our process when there is no shell in between.
-TEST(Streams, AClosedTerminalEndsTheRunAtOnce) {
-  const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
-  auto closed = std::chrono::steady_clock::now();
-  const auto result = run.train(2, {}, {.columns = 80, .hang_up = true, .meanwhile = [&](pid_t) {
-                                          run.wait_for_steps();
-                                          closed = std::chrono::steady_clock::now();
-                                        }});
-  EXPECT_EQ(result.code, 128 + SIGHUP) << result.err;
-  EXPECT_LT(std::chrono::steady_clock::now() - closed, std::chrono::seconds(12)) << "mpirun had to be killed";
+TEST(Streams, AClosedTerminalStopsTheRunAndSavesIt) {
+  for (const int ranks : {1, 2}) {
+    const SmallRun run(kManyLeaves, "epochs = 100000\nglobal_batch = 8\n");
+    auto closed = std::chrono::steady_clock::now();
+    const auto result = run.train(ranks, {}, {.columns = 80, .hang_up = true, .meanwhile = [&](pid_t) {
+                                                run.wait_for_steps();
+                                                closed = std::chrono::steady_clock::now();
+                                              }});
+    EXPECT_EQ(result.code, 128 + SIGHUP) << result.err;
+    EXPECT_LT(std::chrono::steady_clock::now() - closed, std::chrono::seconds(12)) << "mpirun had to be killed";
+    EXPECT_TRUE(fs::exists(run.dir() + "/checkpoints")) << "not saved with " << ranks << " ranks";
+    run.expect_all_gone();
+  }
+}
+
+// A front that is killed cannot remove its temporary files; the next one does.
+TEST(Streams, TheNextStartRemovesWhatAKilledFrontHasLeft) {
+  const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n"), next;
+  const TemporaryFolder temporary;
+  const auto in_memory = [] {
+    std::set<std::string> names;
+    const auto own = "trireme-" + std::to_string(geteuid()) + "-", of_flight = "trireme-flight-" + own.substr(8);
+    for (const auto& entry : fs::directory_iterator("/dev/shm"))
+      if (const std::string name = entry.path().filename(); name.starts_with(own) || name.starts_with(of_flight))
+        names.insert(name);
+    return names;
+  };
+  const ProcessOptions options{.environment = {"TMPDIR=" + temporary.path()}};
+  auto killed = options;
+  std::set<std::string> before = in_memory(), left;
+  killed.meanwhile = [&](pid_t front) {
+    run.wait_for_steps();
+    for (const auto& name : in_memory())  // those of this run, or of others beside it
+      if (!before.contains(name)) left.insert(name);
+    kill(front, SIGKILL);
+  };
+  EXPECT_EQ(run.train(2, {}, killed).code, 128 + SIGKILL);
   run.expect_all_gone();
+  EXPECT_FALSE(fs::is_empty(temporary.path())) << "a front that was killed left nothing, so that nothing was tested";
+  EXPECT_EQ(next.train(2, {}, options).code, 0);
+  EXPECT_TRUE(fs::is_empty(temporary.path()));
+  for (const auto& name : left) {
+    bool gone = false;  // other runs remove theirs
+    for (int i = 0; i < 300 && !(gone = !fs::exists("/dev/shm/" + name)); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_TRUE(gone) << name;
+  }
 }
 
 TEST(Streams, AnMpirunThatCannotStartIsExplained) {

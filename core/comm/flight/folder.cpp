@@ -20,7 +20,7 @@
 namespace trireme::comm::flight {
 namespace {
 
-constexpr const char* kPrefix = "trireme-flight-";
+constexpr const char* kPrefix = "trireme-flight";
 
 /// Memory first: the kernel may hold up a store to a page of a disk's file while it writes the page out.
 std::string root() {
@@ -30,11 +30,9 @@ std::string root() {
   return "/tmp";
 }
 
-/// Whether it is a folder of this user, which nobody else may enter.
-bool is_own_folder(const std::string& path) {
-  struct stat found {};
-  return lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
-         (found.st_mode & 0077) == 0;
+/// The folder that the ranks of a host share without a parent.
+std::string shared_folder(const std::string& job) {
+  return fmt::format("{}/{}-{}-{:016x}", root(), kPrefix, geteuid(), std::hash<std::string>{}(job));
 }
 
 bool uses_folder(int pid, std::int64_t start) { return process_state(pid, start) != ProcessState::gone; }
@@ -44,24 +42,21 @@ bool in_use(const std::string& path) {
   constexpr std::time_t kNew = 60;  // seconds
   struct stat found {};
   if (stat(path.c_str(), &found) != 0 || time(nullptr) - found.st_mtime < kNew) return true;
-  const auto control = MappedFile::open(path + "/" + kControlFile, sizeof(Control), false);
-  if (control)
-    if (const int parent = static_cast<const Control*>(control.memory())->parent;
-        parent > 0 && process_start(parent) != 0)
-      return true;
   const auto ranks = read_ranks(path);
   return std::any_of(ranks.begin(), ranks.end(), [](const RankView& rank) {
     return rank.record.pid_namespace != pid_namespace() || uses_folder(rank.record.pid, rank.record.process_start);
   });
 }
 
-/// Removes what earlier runs of this user could not, because all of their processes were killed at once.
+/// Removes the shared folders of this user's earlier runs all of whose ranks were killed at once.
 void remove_abandoned(const std::string& in) {
-  const auto own = fmt::format("{}{}-", kPrefix, geteuid());
+  constexpr std::size_t kDigits = 16;
+  const auto own = fmt::format("{}-{}-", kPrefix, geteuid());
   std::error_code none;
   for (std::filesystem::directory_iterator entry(in, none), end; !none && entry != end; entry.increment(none)) {
-    const auto path = entry->path().string();
-    if (entry->path().filename().string().starts_with(own) && is_own_folder(path) && !in_use(path)) remove_folder(path);
+    const auto path = entry->path().string(), name = entry->path().filename().string();
+    const bool is_shared = name.starts_with(own) && name.size() == own.size() + kDigits;
+    if (is_shared && is_own_folder(path) && !in_use(path)) remove_folder(path);
   }
 }
 
@@ -74,15 +69,11 @@ void remove_left_over(const std::string& folder) {
 
 }  // namespace
 
-ParentFolder::ParentFolder() : path_(fmt::format("{}/{}{}-XXXXXX", root(), kPrefix, geteuid())) {
+ParentFolder::ParentFolder() : folder_(root(), kPrefix), path_(folder_.path()) {
   remove_abandoned(root());
-  if (mkdtemp(path_.data()) == nullptr) {
-    path_.clear();
-    return;
-  }
+  if (path_.empty()) return;
   const auto file = MappedFile::create(path_ + "/" + kControlFile, sizeof(Control));
   if (!file) {
-    remove_folder(path_);
     path_.clear();
     return;
   }
@@ -93,18 +84,21 @@ ParentFolder::ParentFolder() : path_(fmt::format("{}/{}{}-XXXXXX", root(), kPref
                                            .dying = 0,
                                            .printed = 0,
                                            .smaller_micro_batch = 0,
-                                           .saved = 0};
-}
-
-ParentFolder::~ParentFolder() {
-  if (!path_.empty()) remove_folder(path_);
+                                           .saved_step = -1,
+                                           .takes_signals = 0,
+                                           .stopped = 0,
+                                           .late = 0,
+                                           .request_said = 0,
+                                           .end_said = 0,
+                                           .unsaved = {},
+                                           .begun = {}};
 }
 
 std::string rank_folder(const Place& place) {
   if (place.size == 1) return "";
   if (const auto given = environment(kFolderVariable); !given.empty() && is_own_folder(given)) return given;
   const auto name = place.job.empty() ? std::to_string(getppid()) : place.job;
-  const auto path = fmt::format("{}/{}{}-{:016x}", root(), kPrefix, geteuid(), std::hash<std::string>{}(name));
+  const auto path = shared_folder(name);
   if (mkdir(path.c_str(), 0700) == 0)
     remove_abandoned(root());
   else if (errno != EEXIST || !is_own_folder(path))

@@ -2,10 +2,12 @@
 //
 // The parent of the ranks makes one for each run, and removes it. Where the parent is not ours, the ranks of a host
 // find the same name from the launcher's name for the run; the last one to end removes it, or the one that prints the
-// table. A folder whose ranks were all killed is removed by a later run of the same user.
+// table. A folder whose parent or, without one, whose ranks were all killed is removed by a later run of the same user.
 #pragma once
 
 #include <string>
+
+#include "core/base/owned_folder.h"
 
 namespace trireme::comm::flight {
 
@@ -16,12 +18,10 @@ struct Place;
 class ParentFolder {
  public:
   ParentFolder();
-  ~ParentFolder();
-  ParentFolder(const ParentFolder&) = delete;
-  ParentFolder& operator=(const ParentFolder&) = delete;
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
+  OwnedFolder folder_;
   std::string path_;
 };
 

@@ -13,7 +13,7 @@
 
 namespace trireme::comm::flight {
 
-inline constexpr std::uint32_t kMagic = 0x52465254, kVersion = 2;
+inline constexpr std::uint32_t kMagic = 0x52465254, kVersion = 3;
 inline constexpr std::size_t kOperations = 64;  ///< the last ones of a rank
 inline constexpr std::size_t kGroups = 64;      ///< the last ones that a rank has joined
 inline constexpr int kShownDimensions = 4;
@@ -85,7 +85,15 @@ struct Control {
   std::int32_t printed;  ///< the table is on standard error
   /// A rank's memory ran out, and its training may fit with microbatches of this many samples; 0: none.
   std::int64_t smaller_micro_batch;
-  std::int32_t saved;  ///< the training has saved a checkpoint
+  std::int64_t saved_step;  ///< of the newest checkpoint that the training has made; -1: none, where there is a parent
+
+  // A training's stop by a signal (stopping.h).
+  std::int32_t takes_signals;  ///< 1: its ranks take signals for requests to save and stop; -1: no longer
+  std::int32_t stopped;        ///< it has stopped, and says itself what was saved
+  std::int32_t late;           ///< it could not save within so many seconds (run.stop_grace_s); 0: it was not late
+  std::int32_t request_said, end_said;  ///< without a parent: claimed by the rank that says it
+  std::array<char, 1024> unsaved;       ///< what was not saved, and what it can go on from, if it ends now
+  std::array<char, 1024> begun;         ///< the folder in which it has begun a new run; "": none
 };
 
 inline constexpr const char* kFolderVariable = "TRIREME_FLIGHT_FOLDER";

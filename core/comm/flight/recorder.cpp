@@ -220,12 +220,23 @@ static MappedFile parents_control() {
   return at.empty() ? MappedFile() : MappedFile::open(at + "/" + kControlFile, sizeof(Control), true);
 }
 
-void propose_micro_batch(std::int64_t samples) {
-  if (const auto file = parents_control()) store(static_cast<Control*>(file.memory())->smaller_micro_batch, samples);
+Control* shared_control() {
+  if (auto* shared = control()) return shared;
+  static const auto parents = parents_control();
+  return static_cast<Control*>(parents.memory());
 }
 
-void note_saved() {
-  if (const auto file = parents_control()) store(static_cast<Control*>(file.memory())->saved, std::int32_t{1});
+void propose_micro_batch(std::int64_t samples) {
+  if (auto* shared = shared_control()) store(shared->smaller_micro_batch, samples);
+}
+
+void note_saved(std::int64_t step) {
+  if (auto* shared = shared_control()) store(shared->saved_step, step);
+}
+
+void note_begun(const std::string& run_dir) {
+  auto* shared = shared_control();
+  if (shared != nullptr && run_dir.size() < shared->begun.size()) copy_text(shared->begun, run_dir);
 }
 
 void end_with_error(int exit_code, const std::string& text) {

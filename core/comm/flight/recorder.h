@@ -83,8 +83,10 @@ void end();
 void end_with_error(int exit_code, const std::string& text);
 /// Tells the parent that memory ran out, and that the training may fit with microbatches of this many samples.
 void propose_micro_batch(std::int64_t samples);
-/// Tells the parent that the training has a checkpoint of its own, from which it can go on.
-void note_saved();
+/// Tells the parent that the training has a checkpoint of its own, of this step, from which it can go on.
+void note_saved(std::int64_t step);
+/// Tells the parent that the training has begun a new run in this folder, which only it writes to.
+void note_begun(const std::string& run_dir);
 /// To be called by every handler of a signal that may end the process: tells a rank that the launcher ends after
 /// another one's death from that one. May be called in a signal handler.
 void note_signal(int number);
@@ -100,6 +102,9 @@ bool wait_until_printed(std::chrono::milliseconds patience);
 /// Without a parent: claims the right to print for this rank, once per host.
 bool claim_report();
 void note_printed();
+/// What this process shares with its parent or, in a run of several ranks, with those of its host; null: nothing. Stays
+/// where it is.
+Control* shared_control();
 /// The folder of this rank's record; "" if there is none.
 std::string folder();
 

@@ -126,6 +126,11 @@ class Reporter {
   void compare(const RankView& own, const OperationRecord& operation, std::vector<std::string>& out) const;
   std::string instead(const RankView& rank) const;
   std::string first_difference(const RankView& own, std::uint64_t group) const;
+  const RankView* which_waits() const;
+  bool any_died() const {
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const RankView& rank) { return rank.died(); });
+  }
+  bool waits_for_dead(const RankView& rank) const;
 
   const std::vector<RankView>& ranks_;
   const ReportOptions& options_;
@@ -216,15 +221,40 @@ std::string Reporter::instead(const RankView& rank) const {
   return fmt::format("is in no operation ({})", where(rank.record));
 }
 
-/// Lines on the members of a rank's operation that are missing, or called another one.
+/// Whether a dead rank has a part in what this rank waits in.
+bool Reporter::waits_for_dead(const RankView& own) const {
+  const auto* operation = own.current();
+  if (operation == nullptr) return false;
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const RankView& rank) {
+    const auto* joined = rank.find_group(operation->group);
+    return rank.died() && joined != nullptr &&
+           (operation->is_message == 0 || operation->peer < 0 || joined->rank == operation->peer);
+  });
+}
+
+/// The rank whose operation shows best what is wrong; null: none. After a death, only one that waits for a dead rank:
+/// the others wait for healthy ones.
+const RankView* Reporter::which_waits() const {
+  const bool death = any_died();
+  const auto shows = [&](const RankView& rank) {
+    return !rank.died() && rank.current() != nullptr && (!death || waits_for_dead(rank));
+  };
+  if (const auto* lost = first_lost(); lost != nullptr && shows(*lost)) return lost;
+  const auto found = std::find_if(ranks_.begin(), ranks_.end(), shows);
+  return found == ranks_.end() ? nullptr : &*found;
+}
+
+/// Lines on the members of a rank's operation that are missing, or called another one. After a death, those that are
+/// not dead or stopped are left out: they may be on their way.
 void Reporter::compare(const RankView& own, const OperationRecord& operation, std::vector<std::string>& out) const {
   int members = 0;
+  const bool death = any_died();
   if (auto other = first_difference(own, operation.group); !other.empty()) out.push_back(std::move(other));
   for (const auto& rank : ranks_) {
     const auto* joined = rank.find_group(operation.group);
     if (joined == nullptr) continue;
     ++members;
-    if (&rank == &own) continue;
+    if (&rank == &own || (death && !rank.died() && rank.process != ProcessState::stopped)) continue;
     if (operation.is_message != 0) {
       if (joined->rank == operation.peer)
         out.push_back(fmt::format("rank {} waits in {}: rank {} {}", own.record.rank, text_of(operation),
@@ -237,9 +267,10 @@ void Reporter::compare(const RankView& own, const OperationRecord& operation, st
           fmt::format("rank {} has not entered {}: it {}", rank.record.rank, text_of(operation), instead(rank)));
       continue;
     }
-    if (same->state != OperationState::completed && instead(rank).starts_with("is stopped"))
-      out.push_back(fmt::format("rank {} has entered {}, and is stopped (SIGSTOP, or a debugger)", rank.record.rank,
-                                text_of(*same)));
+    const bool completed = same->state == OperationState::completed;
+    if (rank.died() || (!completed && instead(rank).starts_with("is stopped")))
+      out.push_back(fmt::format("rank {} has {} {}, and {}", rank.record.rank, completed ? "completed" : "entered",
+                                text_of(*same), instead(rank)));
   }
   if (const auto* joined = own.find_group(operation.group); joined != nullptr && members < joined->size)
     out.push_back(fmt::format("{} of the {} ranks of group {} have not joined it, or are not reachable",
@@ -252,14 +283,7 @@ void Reporter::compare(const RankView& own, const OperationRecord& operation, st
 
 std::string Reporter::findings() const {
   std::vector<std::string> lines;
-  const auto* own = first_lost();
-  if (own == nullptr || own->current() == nullptr)
-    for (const auto& rank : ranks_)
-      if (!rank.died() && rank.current() != nullptr) {
-        own = &rank;
-        break;
-      }
-  if (own != nullptr && own->current() != nullptr) compare(*own, *own->current(), lines);
+  if (const auto* own = which_waits()) compare(*own, *own->current(), lines);
   for (const auto& rank : ranks_) {
     const auto begin = fmt::format("rank {} ", rank.record.rank);
     const auto is_named = std::any_of(lines.begin(), lines.end(), [&](const auto& line) {
@@ -282,6 +306,17 @@ std::string Reporter::findings() const {
 bool is_failure(const std::vector<RankView>& ranks) {
   return std::any_of(ranks.begin(), ranks.end(),
                      [](const RankView& rank) { return rank.died() || rank.record.end == EndKind::lost; });
+}
+
+bool is_explained(const std::vector<RankView>& ranks) {
+  std::int64_t first_lost = std::numeric_limits<std::int64_t>::max();
+  for (const auto& rank : ranks) {
+    if (rank.died()) return false;
+    if (rank.record.end == EndKind::lost) first_lost = std::min(first_lost, rank.record.ended);
+  }
+  return std::any_of(ranks.begin(), ranks.end(), [&](const RankView& rank) {
+    return rank.record.end == EndKind::error && rank.record.exit_code != 0 && rank.record.ended <= first_lost;
+  });
 }
 
 std::string report(const std::vector<RankView>& ranks, const ReportOptions& options) {

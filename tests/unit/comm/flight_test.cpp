@@ -149,9 +149,26 @@ RankView with(RankView view, ProcessState state) {
   return view;
 }
 
+RankView operation_of(int rank, std::uint64_t sequence, OperationState state) {
+  return rank_of(rank, {operation("all_reduce", sequence, state)});
+}
+
+/// The rank is also in a group "tp" of ranks 0 and 1, with identity 6.
+RankView in_pair(RankView view) {
+  view.record.groups[1] = {.id = 6, .rank = view.record.rank, .size = 2, .axis = {'t', 'p'}};
+  return view;
+}
+
+OperationRecord in_pair(OperationRecord made) {
+  made.group = 6;
+  made.axis = {'t', 'p'};
+  return made;
+}
+
 struct ReportCase {
   std::vector<RankView> ranks;
   std::vector<std::string> expected;
+  std::vector<std::string> absent{};
 };
 
 TEST(Report, NamesTheRankAndTheOperation) {
@@ -162,6 +179,19 @@ TEST(Report, NamesTheRankAndTheOperation) {
         with(rank_of(1, {operation("all_reduce", 7, kDone)}), ProcessState::gone), rank_of(2)},
        {"rank 1 has died", "  1     dead     -                             all_reduce dp #7 [4] float32",
         "rank 1 has not entered all_reduce dp #8 [4] float32: it is dead"}},
+      // A rank that was killed within the operation: its messages are not late.
+      {{operation_of(0, 8, kStarted), with(operation_of(1, 8, kStarted), ProcessState::gone),
+        operation_of(2, 8, kStarted)},
+       {"rank 1 has died", "rank 1 has entered all_reduce dp #8 [4] float32, and is dead"},
+       {"did not arrive", "rank 0 has", "rank 2 has"}},
+      {{operation_of(0, 8, kStarted), with(operation_of(1, 8, kDone), ProcessState::gone), rank_of(2)},
+       {"rank 1 has completed all_reduce dp #8 [4] float32, and is dead"},
+       {"rank 2 has not entered"}},
+      // The first rank that waits does so for a healthy one, which waits for the dead one.
+      {{in_pair(rank_of(0, {in_pair(operation("all_gather", 3, kStarted))})), in_pair(operation_of(1, 8, kStarted)),
+        with(operation_of(2, 7, kDone), ProcessState::gone)},
+       {"rank 2 has not entered all_reduce dp #8 [4] float32: it is dead"},
+       {"rank 1 has not entered", "rank 0 has not entered"}},
       // A rank that is stopped within the operation, and one that has no record.
       {{waits, with(rank_of(1, {operation("all_reduce", 8, kStarted)}), ProcessState::stopped)},
        {"it took too long", "  0     gave up ", "  1     stopped ", "  2     not started ",
@@ -185,7 +215,24 @@ TEST(Report, NamesTheRankAndTheOperation) {
     const auto text = report(each.ranks, {.world_size = 3});
     for (const auto& expected : each.expected)
       EXPECT_NE(text.find(expected), std::string::npos) << "expected: " << expected << "\n" << text;
+    for (const auto& absent : each.absent)
+      EXPECT_EQ(text.find(absent), std::string::npos) << "not expected: " << absent << "\n" << text;
   }
+}
+
+TEST(Report, IsNotForRanksThatLoseOneWithAnErrorOfItsOwn) {
+  const auto waits = lost(rank_of(1, {operation("all_reduce", 8, kFailed)}), "rank 0 has ended", 200);
+  auto failed = rank_of(0);
+  failed.record.end = EndKind::error;
+  failed.record.exit_code = 7;
+  failed.record.ended = 100;
+  auto later = failed;
+  later.record.ended = 300;
+  const auto dead = with(rank_of(2), ProcessState::gone);
+  EXPECT_TRUE(is_explained({failed, waits}));
+  EXPECT_FALSE(is_explained({later, waits})) << "its error may follow from the loss";
+  EXPECT_FALSE(is_explained({failed, waits, dead}));
+  EXPECT_FALSE(is_explained({rank_of(0), waits}));
 }
 
 TEST(Report, ShowsTheRanksThatMatterOfMany) {

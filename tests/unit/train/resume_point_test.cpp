@@ -112,7 +112,10 @@ TEST(ResumePoint, AFolderIsStartedFromWhateverItsState) {
   const Folder folder;
   make(Earlier::finished, folder.path("run"));
   EXPECT_EQ(outcome(folder.path("other"), {"train.epochs=2", "run.resume=" + folder.path("run")}), "step-00000005");
-  EXPECT_NE(outcome(folder.path("other"), {"run.resume=" + folder.path("nowhere")}).find("nowhere"), std::string::npos);
+  const auto nowhere = outcome(folder.path("other"), {"run.resume=" + folder.path("nowhere")});
+  EXPECT_TRUE(nowhere.starts_with("run.resume: " + folder.path("nowhere"))) << nowhere;
+  for (const auto* other : {"auto (", "must (", "never ("})
+    EXPECT_NE(nowhere.find(other), std::string::npos) << nowhere;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/train/restart.h"
 #include "tests/file_limit.h"
 
 namespace trireme::train {
@@ -69,6 +70,42 @@ TEST_F(RunFolders, OtherFilesAreLeftAlone) {
   }
   write(dir());
   EXPECT_NE(refusal().find("is a file"), std::string::npos);
+}
+
+// What is called checkpoints need not be a run's.
+TEST_F(RunFolders, AFileCalledCheckpointsIsNoRun) {
+  write(fs::path(dir()) / "checkpoints");
+  const auto said = refusal();
+  EXPECT_NE(said.find(dir() + "/checkpoints is a file"), std::string::npos) << said;
+  EXPECT_NE(said.find("rename it, or name another run.dir"), std::string::npos) << said;
+  EXPECT_TRUE(fs::is_regular_file(dir() + "/checkpoints"));
+  EXPECT_FALSE(fs::exists(dir() + ".1"));
+}
+
+// A command that starts its ranks again uses the folder that it has begun, but moves what it has not.
+TEST_F(RunFolders, AnOwnStartWithoutACheckpointIsNotMoved) {
+  struct Row {
+    const char* what;
+    bool begun, saved, finished, moved;
+  };
+  for (const auto& row : {Row{"another command's run", false, false, false, true},
+                          {"an own start that left nothing", true, false, false, false},
+                          {"an own start with a checkpoint", true, true, false, true},
+                          {"an own run that is finished", true, false, true, true}}) {
+    begin()->metric({{"kind", "event"}});
+    fs::create_directories(dir() + "/checkpoints/step-00000002.tmp");
+    if (row.saved) fs::create_directories(dir() + "/checkpoints/step-00000001");
+    if (row.finished) write(fs::path(dir()) / "summary.json");
+    if (row.begun) setenv(kBegunVariable, fs::absolute(dir()).c_str(), 1);
+    const auto again = begin();
+    EXPECT_EQ(fs::exists(dir() + ".1"), row.moved) << row.what;
+    EXPECT_FALSE(fs::exists(dir() + "/checkpoints")) << row.what;
+    EXPECT_EQ(fs::file_size(dir() + "/metrics.jsonl"), 0U) << row.what;
+    EXPECT_EQ(again->resume_point().notes.size(), 1U) << row.what;
+    unsetenv(kBegunVariable);
+    fs::remove_all(dir() + ".1");
+    fs::remove_all(dir());
+  }
 }
 
 TEST_F(RunFolders, OneRunAtATimeWritesThere) {
@@ -130,6 +167,7 @@ TEST_F(RunFolders, BearsErrorsIfAsked) {
   std::free(text);
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   EXPECT_NE(said.find("metrics.jsonl: cannot be written"), std::string::npos) << said;
+  EXPECT_NE(said.find("(ulimit -f"), std::string::npos) << "the remedy: " << said;
   folder->metric(line("last"));
   std::ifstream lines(file);
   std::vector<std::string> events;

@@ -58,7 +58,7 @@ TEST(StopSignals, TheFirstIsNotedAndTheNextEndsTheProcess) {
   const Row rows[] = {
       {"one of each kind is noted",
        [&] {
-         for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+         for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
            const StopSignals signals(0);
            if (StopSignals::received() != 0) _exit(2);
            raise_and_check(number);
@@ -98,9 +98,9 @@ TEST(StopSignals, TheFirstIsNotedAndTheNextEndsTheProcess) {
        -SIGTERM},
       {"an ignored signal stays ignored",
        [&] {
-         signal(SIGINT, SIG_IGN);
+         for (const int number : {SIGINT, SIGHUP}) signal(number, SIG_IGN);
          const StopSignals signals(0);
-         raise(SIGINT);
+         for (const int number : {SIGINT, SIGHUP}) raise(number);
          if (StopSignals::received() != 0) _exit(1);
        },
        0},
