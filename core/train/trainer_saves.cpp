@@ -79,8 +79,11 @@ void Trainer::hold_for_save(std::int64_t step, const std::function<void()>& part
 /// A checkpoint is complete.
 void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
   saved_ = saved.folder;
-  p_.log.warn("no {} after step {}: {}; {} (run.on_save_error)", what, step, error.what(),
-              is_stopped_by_signal() ? "the run stops without it" : "the run goes on");
+  if (!saved.warning.empty())
+    p_.log.warn("{} is saved, but may be gone after a power failure, so that the older ones are kept: {}", saved.folder,
+                saved.warning);
+  comm::flight::note_saved(saved.step);
+  comm::flight::note_unsaved(what_is_unsaved(saved.step));
   if (world_.rank() == 0)
     folder_->metric({{"kind", "event"},
                      {"event", "save"},

@@ -48,7 +48,7 @@ struct State {
 };
 
 SavedCheckpoint save(const std::string& run, std::int64_t step, std::int64_t keep) {
-  return CheckpointSave(run, State(step).contents(run, step), keep, alone()).run();
+  return CheckpointSave(run, State(step).contents(run, step), keep, alone(), Storage{}).run();
 }
 
 /// Expects that the checkpoint has its step's values.

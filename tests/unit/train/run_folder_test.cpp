@@ -29,7 +29,7 @@ class RunFolders : public testing::Test {
   [[nodiscard]] std::string dir() const { return (base_ / "run").string(); }
   std::unique_ptr<RunFolder> begin() const {
     return std::make_unique<RunFolder>(
-        dir(), "# config\n", [] { return ResumePoint{}; }, true);
+        dir(), "# config\n", [](checkpoint::Damages& /*known*/) { return ResumePoint{}; }, true);
   }
   void write(const fs::path& path) const {
     fs::create_directories(path.parent_path());
@@ -121,7 +121,7 @@ TEST_F(RunFolders, OneRunAtATimeWritesThere) {
 TEST_F(RunFolders, ThePointIsChosenWhenNoOtherRunWrites) {
   fs::create_directories(dir());
   bool was_locked = false;
-  const auto find = [&] {
+  const auto find = [&](checkpoint::Damages& /*known*/) {
     was_locked = refusal().find("another run is writing") != std::string::npos;
     return ResumePoint{};
   };
