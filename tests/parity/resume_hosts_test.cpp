@@ -46,7 +46,8 @@ class HostsResume : public Resume {
  private:
   /// The curve of the learning rate must not depend on the number of steps.
   static std::string common(const std::string& name) {
-    return " --set run.device=" + test_device() + " --set schedule.name=constant --set run.dir=" + name + " ";
+    return " --set run.device=" + test_device() +
+           " --set schedule.name=constant --set schedule.warmup_ratio=0 --set run.dir=" + name + " ";
   }
   int run(const std::string& name, const std::string& command) const {
     const int status = std::system(("{ " + command + "; } > " + (root_ / (name + ".log")).string() + " 2>&1").c_str());
