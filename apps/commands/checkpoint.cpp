@@ -47,6 +47,7 @@ struct Verified {
   bool weights_intact = true;
   std::size_t files = 0;
   std::uint64_t bytes = 0;
+  std::string elsewhere{};  ///< files of hosts that do not share a file system, which are not here
   double seconds = 0;
 };
 
@@ -56,7 +57,9 @@ Verified verify_one(const std::string& folder) {
   try {
     const auto manifest = checkpoint::read_manifest(folder);
     const auto of_weights = checkpoint::needed_files(manifest, checkpoint::Use::weights);
+    out.elsewhere = checkpoint::missing_parts(folder, manifest);
     for (const auto& [name, listed] : manifest.files) {
+      if (checkpoint::is_elsewhere(folder, manifest, name)) continue;
       auto problem = checkpoint::file_problem((fs::path(folder) / name).string(), listed, checkpoint::Verify::content);
       ++out.files;
       out.bytes += listed.bytes;
@@ -75,21 +78,18 @@ Verified verify_one(const std::string& folder) {
 }
 
 json verified_json(const Verified& row) {
-  return {{"folder", row.folder},
-          {"intact", row.problems.empty()},
-          {"weights_intact", row.weights_intact},
-          {"problems", row.problems},
-          {"files", row.files},
-          {"bytes", row.bytes},
-          {"seconds", row.seconds}};
+  return {{"folder", row.folder},     {"intact", row.problems.empty()}, {"weights_intact", row.weights_intact},
+          {"problems", row.problems}, {"elsewhere", row.elsewhere},     {"files", row.files},
+          {"bytes", row.bytes},       {"seconds", row.seconds}};
 }
 
 std::string verified_line(const Verified& row) {
   const auto name = fs::path(row.folder).filename().string();
   if (row.problems.empty())
-    return fmt::format("{}  intact   {}, {}, {:.1f} s\n", name,
+    return fmt::format("{}  intact   {}, {}, {:.1f} s{}\n", name,
                        text::quantity(static_cast<std::int64_t>(row.files), "file"),
-                       text::bytes(static_cast<double>(row.bytes)), row.seconds);
+                       text::bytes(static_cast<double>(row.bytes)), row.seconds,
+                       row.elsewhere.empty() ? "" : "; not here: " + row.elsewhere);
   return fmt::format(
       "{}  damaged  {}{}\n", name, text::join(row.problems, "; "),
       row.weights_intact ? "; all that an evaluation reads is intact: it can be evaluated and exported" : "");

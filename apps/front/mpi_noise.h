@@ -24,7 +24,7 @@ class MpiNoise {
   enum class Kind { noise, aborting, dashes, ours, other, unknown };
   /// The kind of a line of which the rest may be missing.
   [[nodiscard]] Kind kind_of(std::string_view line, bool complete) const;
-  /// Decides on the complete line in line_ or returns "" for what is held back.
+  /// Decides on the complete line in partial_line_, or returns "" for what is held back.
   std::string decide(Kind kind);
 
   Of stream_;

@@ -91,7 +91,9 @@ int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)
 void say_early(const std::exception_ptr& error, const comm::LaunchInfo& info) {
   const auto verdict = verdict_on(error);
   if (info.rank != 0 || verdict.exit_code == static_cast<int>(ExitCode::communication)) return;
-  if (!said_early.exchange(true)) say_error(message_of(verdict));
+  if (said_early.exchange(true)) return;
+  say_error(message_of(verdict));
+  comm::flight::end_with_error(verdict.exit_code, message_of(verdict));  // so that its end explains the others'
 }
 
 void end_with(const std::exception_ptr& error) {

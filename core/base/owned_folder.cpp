@@ -54,7 +54,9 @@ bool OwnedFolder::lock() {
   lock_ = open_folder(path_);
   if (lock_ < 0) return errno != ENOENT;
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
-  return is_own_folder(path_);
+  struct stat locked {
+  }, named{};
+  return ::fstat(lock_, &locked) != 0 || (::lstat(path_.c_str(), &named) == 0 && locked.st_ino == named.st_ino);
 }
 
 OwnedFolder::OwnedFolder(const std::string& parent, const std::string& prefix) {

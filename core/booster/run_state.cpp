@@ -151,34 +151,44 @@ void on_first_rank(const comm::World& world, const std::function<void()>& action
   if (!failed.empty()) throw CheckpointError(failed);
 }
 
-std::string find_damage(const comm::World& world, Boosted& run, const std::string& folder) {
-  const auto host = checkpoint::host_name();
-  nlohmann::json mine{{"host", host}, {"problem", ""}, {"is_missing", false}};
+/// What a rank tells the others about its part of a checkpoint.
+static nlohmann::json part_problem(const comm::World& world, Boosted& run, const std::string& folder) {
+  nlohmann::json out{{"host", checkpoint::host_name()}, {"problem", ""}, {"is_missing", false}, {"manifest", 0}};
   try {
     const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
+    out["manifest"] = checkpoint::digest_file(folder + "/" + checkpoint::kManifest).crc32;
     Restored(run, stored).verify();
     stored.verify_best(world.rank(), world.size());
   } catch (const checkpoint::MissingPart& error) {
-    mine["problem"] = error.what();
-    mine["is_missing"] = true;
+    out["problem"] = error.what();
+    out["is_missing"] = true;
   } catch (const CheckpointError& error) {
-    mine["problem"] = error.what();
+    out["problem"] = error.what();
   }
-  std::string first, missing;
+  return out;
+}
+
+std::string find_damage(const comm::World& world, Boosted& run, const std::string& folder) {
+  const auto mine = part_problem(world, run, folder);
+  // Those of the first rank that has one: damage first, after which an older checkpoint is tried.
+  std::string damage, missing;
+  std::uint32_t manifest = 0;  // of rank 0
   for (const auto& text : comm::gather_text(world.group(), world.device(), json_text(mine))) {
     const auto of_rank = nlohmann::json::parse(text);
-    const std::string problem = of_rank.at("problem");
-    if (problem.empty()) continue;
-    const std::string there = of_rank.at("host");
-    const bool is_missing = of_rank.at("is_missing");
-    auto& found = is_missing ? missing : first;
+    const std::string host = of_rank.at("host"), problem = of_rank.at("problem");
+    const std::uint32_t here = of_rank.at("manifest");
+    if (manifest == 0) manifest = here;
+    auto& found = of_rank.at("is_missing").get<bool>() ? missing : damage;
     if (!found.empty()) continue;
-    found = is_missing || there != host ? fmt::format("on host {}: {}", there, problem) : problem;
+    if (!problem.empty())
+      found = &found == &missing || host != mine.at("host") ? fmt::format("on host {}: {}", host, problem) : problem;
+    else if (here != manifest)
+      found = fmt::format("on host {}: {} is another checkpoint than that of rank 0", host, folder);
   }
   on_first_rank(world, [&] {  // nothing is damaged, so that no older one is better
-    if (!missing.empty()) throw CheckpointError(missing);
+    if (damage.empty() && !missing.empty()) throw CheckpointError(missing);
   });
-  return comm::broadcast_text(world.group(), world.device(), first);
+  return comm::broadcast_text(world.group(), world.device(), damage);
 }
 
 std::string newest_checkpoint(const comm::World& world, Boosted& run, const std::string& dir, const Log& log) {

@@ -4,7 +4,8 @@
 // The thread communicates with no rank, because collectives must have the same order everywhere. Instead each rank says
 // between its steps whether its thread is busy or has failed (is_busy(), has_failed()); once the caller knows that no
 // rank's thread is busy, or that one has failed, it calls advance() on all ranks. That takes two calls for a
-// checkpoint: after the ranks' files are written, and after rank 0 has published it. wait() does the rest at once.
+// checkpoint: after the ranks' files are written, and after the leaders have published it. wait() does the rest at
+// once.
 #pragma once
 
 #include <atomic>

@@ -87,7 +87,7 @@ void CheckpointSave::agree(const std::string& problem) {
 
 void CheckpointSave::remove() const noexcept {
   std::error_code ignored;
-  if (leads()) fs::remove_all(is_published_ ? folder_ : temporary_, ignored);
+  if (leads()) fs::remove_all(temporary_, ignored);
 }
 
 void CheckpointSave::stage(HostStaging& staging) {
@@ -173,18 +173,27 @@ void CheckpointSave::publish() {
     verify_files(temporary_, manifest, Verify::sizes);
     check_complete(manifest, file_of(temporary_, kManifest));
     write_file(file_of(temporary_, kManifest), manifest_text(manifest));
-    warning_ = publish_folder(temporary_, folder_);
-    is_published_ = true;
     for (const auto& [name, digest] : manifest.files) bytes_ += digest.bytes;
-    if (storage_.is_shared() && warning_.empty()) remove_older(run_dir_, folder_, keep_);
+    if (!storage_.is_shared()) return;  // finish() gives it its name
+    warning_ = publish_folder(temporary_, folder_);
+    if (warning_.empty()) remove_older(run_dir_, folder_, keep_);
   });
   seconds_ += seconds_since(begin);
 }
 
+/// Every storage has its part on the disk. The older ones stay until all have the new one under its name.
+void CheckpointSave::publish_everywhere() {
+  agree(problem_of([&] {
+    if (leads()) warning_ = publish_folder(temporary_, folder_);
+  }));
+  for (auto& text : comm::all_gather_text(mesh_.world().group(), mesh_.world().device(), warning_))
+    if (warning_.empty()) warning_ = std::move(text);
+  if (leads() && warning_.empty()) remove_older(run_dir_, folder_, keep_);
+}
+
 SavedCheckpoint CheckpointSave::finish() {
   agree(problem_);
-  // Only now does every storage have its part.
-  if (leads() && !storage_.is_shared() && warning_.empty()) remove_older(run_dir_, folder_, keep_);
+  if (!storage_.is_shared()) publish_everywhere();
   return {.folder = folder_, .step = step(), .bytes = bytes_, .write_s = seconds_, .warning = warning_};
 }
 

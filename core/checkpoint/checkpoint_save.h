@@ -1,15 +1,15 @@
 // CheckpointSave: the making of one checkpoint, in parts, so that the slow ones can run on a thread beside the
 // training:
 //
-//   CheckpointSave save(run_dir, contents, keep, mesh);  // collective: makes the folder step-N.tmp
-//   save.write();                                        // local: this rank's files, and on rank 0 state.json and so
-//   on save.collect();                                      // collective, small: what each rank has written, to rank 0
-//   save.publish();                                      // local, leaders: manifest, name, removal of older
-//   checkpoints save.finish();                                       // collective, small: every rank learns how it
-//   ended
+//   CheckpointSave save(...);  // collective: makes the folder step-N.tmp
+//   save.write();              // local: this rank's files, and on rank 0 state.json and the like
+//   save.collect();            // collective, small: what each rank has written
+//   save.publish();            // local, leaders: manifest, name, removal of older checkpoints
+//   save.finish();             // collective, small: every rank learns how it ended
 //
 // The leader of a storage (storage.h) is its first rank: rank 0, where all ranks share a file system. Else each storage
-// has what its ranks have written, state.json and the like, and a manifest of all.
+// has what its ranks have written, state.json and the like, and a manifest of all, and finish() gives it its name when
+// all have that.
 //
 // write() and publish() communicate with no rank and throw nothing: what fails is kept, and finish() throws it on every
 // rank. All parts must be called, in this order, and one at a time.
@@ -71,6 +71,7 @@ class CheckpointSave {
  private:
   void agree(const std::string& problem);
   [[nodiscard]] Manifest assembled();
+  void publish_everywhere();
   [[nodiscard]] std::map<std::string, std::string> record_texts() const;
   [[nodiscard]] bool is_first() const { return mesh_.world().rank() == 0; }
 
@@ -80,7 +81,6 @@ class CheckpointSave {
   comm::Mesh& mesh_;
   Storage storage_;
   std::string folder_, temporary_;
-  bool is_published_ = false;  ///< by this rank
   HostStaging* staging_ = nullptr;
   std::atomic<bool> cancelled_ = false;
   Manifest mine_;

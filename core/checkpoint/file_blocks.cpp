@@ -27,8 +27,6 @@ std::uint64_t block_size(const FileDigest& digest) {
 FileBlocks::FileBlocks(std::string path, FileDigest listed) : path_(std::move(path)), listed_(std::move(listed)) {
   if (const auto problem = file_problem(path_, listed_, Verify::sizes); !problem.empty())
     throw CheckpointError(problem);
-  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file_ < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path_, std::strerror(errno)));
   const auto block = block_size(listed_);
   is_verified_.resize((listed_.bytes + block - 1) / block);
 }
@@ -40,8 +38,15 @@ FileBlocks::FileBlocks(FileBlocks&& other) noexcept
       file_(std::exchange(other.file_, -1)),
       bytes_read_(other.bytes_read_) {}
 
-FileBlocks::~FileBlocks() {
-  if (file_ >= 0) ::close(file_);
+FileBlocks::~FileBlocks() { close(); }
+
+void FileBlocks::open() {
+  if (file_ < 0) file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file_ < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path_, std::strerror(errno)));
+}
+
+void FileBlocks::close() {
+  if (file_ >= 0) ::close(std::exchange(file_, -1));
 }
 
 void FileBlocks::verify(std::uint64_t begin, std::uint64_t end) {
@@ -49,6 +54,7 @@ void FileBlocks::verify(std::uint64_t begin, std::uint64_t end) {
   const auto block = block_size(listed_);
   for (auto i = begin / block; i * block < end; ++i) {
     if (is_verified_.at(i)) continue;
+    open();
     verify_block(i);
     is_verified_[i] = true;
   }

@@ -11,7 +11,7 @@ namespace trireme::checkpoint {
 
 class FileBlocks {
  public:
-  /// Opens the file. @throws CheckpointError when it cannot be opened or does not have the size of `listed`
+  /// @throws CheckpointError when the file does not have the size of `listed`
   FileBlocks(std::string path, FileDigest listed);
   ~FileBlocks();
   FileBlocks(FileBlocks&& other) noexcept;
@@ -20,12 +20,15 @@ class FileBlocks {
   /// Reads the blocks that hold the bytes [begin, end) of the file, but for those that were verified before.
   /// @throws CheckpointError for the first one that differs from its sum; the message gives its bytes
   void verify(std::uint64_t begin, std::uint64_t end);
+  /// Closes the file, which verify() opens again: a reader of many has only so many descriptors.
+  void close();
   /// Verifies one of `count` equal parts of the file.
   void verify_part(int index, int count);
   /// Bytes that were read so far.
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
+  void open();
   void verify_block(std::uint64_t block);
 
   std::string path_;

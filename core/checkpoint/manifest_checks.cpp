@@ -51,7 +51,10 @@ void check_complete(const Manifest& manifest, const std::string& path) {
     for (const auto& [name, tensor] : tensors) {
       const auto full = shard::Placement::whole(name, tensor.shape).full_numel();
       std::int64_t held = 0;
-      for (const auto& slice : distinct_slices(tensor))
+      const auto distinct = distinct_slices(tensor);
+      if (manifest.host_of.empty() && distinct.size() != tensor.slices.size())
+        throw CheckpointError(fmt::format("{}: tensor \"{}\" of the {} has a slice twice", path, name, group));
+      for (const auto& slice : distinct)
         if (__builtin_add_overflow(held, slice.placement.local_numel(), &held)) held = -1;
       if (held != full)
         throw CheckpointError(fmt::format("{}: tensor \"{}\" of the {} has {} elements, but its slices {}", path, name,

@@ -175,6 +175,7 @@ void ShardedTensors::verify(const std::string& name, const shard::Placement& pla
     const auto first = begin + static_cast<std::uint64_t>(piece.stored_begin) * width;
     blocks->verify(first, first + static_cast<std::uint64_t>(piece.size) * width);
   });
+  for (const auto& [slice, file] : opened) file.blocks->close();
 }
 
 std::uint64_t ShardedTensors::bytes_verified() const {

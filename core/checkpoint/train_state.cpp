@@ -15,6 +15,7 @@
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/checkpoint_save.h"
 #include "core/checkpoint/file_blocks.h"
+#include "core/checkpoint/sharded_tensors.h"
 #include "core/checkpoint/state_reader.h"
 
 namespace trireme::checkpoint {
@@ -149,6 +150,11 @@ void Checkpoint::verify_best(int index, int count) const {
   if (!best_is_everywhere_) {  // only rank 0 uses it
     if (index > 0) return;
     count = 1;
+    if (best().empty())
+      throw MissingPart(
+          fmt::format("{}: lacks {}, which another host has; copy it into this folder, or resume with rank "
+                      "0 on that host",
+                      folder_, kBest));
   }
   FileBlocks(path_in(folder_, kBest), best_digest_).verify_part(index, count);
 }

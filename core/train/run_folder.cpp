@@ -119,12 +119,14 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
 void RunFolder::look_further(const Prepared& prepared, const std::string& damage) {
   damages_[resume_point_.from].why = damage;
   resume_point_ = find_resume_point(prepared, config_toml_, damages_);
+  if (!moved_.empty()) resume_point_.notes.push_back(moved_);
 }
 
 /// Whether the run that is there was begun by an earlier start of this command, and nothing of it can be gone on from.
 bool RunFolder::is_ours_without_checkpoint() const {
   const char* begun = std::getenv(kBegunVariable);
-  if (begun == nullptr || fs::absolute(dir_).string() != begun || fs::exists(fs::path(dir_) / "summary.json"))
+  if (begun == nullptr || fs::absolute(dir_).string() != begun || fs::exists(fs::path(dir_) / "summary.json") ||
+      fs::exists(fs::path(dir_) / kBestModel))
     return false;
   const auto checkpoints = checkpoint::all_checkpoints(dir_);
   return std::all_of(checkpoints.begin(), checkpoints.end(),
@@ -162,7 +164,8 @@ void RunFolder::move_earlier_run() {
     if (resume_point_.earlier != Earlier::finished) return "";
     return fmt::format(" (it is finished; to train it further: --resume {})", moved_to);
   };
-  resume_point_.notes.push_back(fmt::format("earlier   run moved to {}{}", moved_to, why()));
+  moved_ = fmt::format("earlier   run moved to {}{}", moved_to, why());
+  resume_point_.notes.push_back(moved_);
 }
 
 void RunFolder::begin() {

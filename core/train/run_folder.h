@@ -78,6 +78,7 @@ class RunFolder {
   std::string dir_, config_toml_;
   checkpoint::Damages damages_;
   ResumePoint resume_point_;
+  std::string moved_;  ///< the note of where an earlier run was moved, or ""
   bool active_;
   std::optional<checkpoint::OutputFolder> lock_;
   std::FILE* metrics_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <ctime>
 
@@ -19,17 +20,19 @@ volatile sig_atomic_t grace = 0;  // seconds
 timespec first_time{};
 
 void on_stop_signal(int number) {
-  if (number == SIGTERM) comm::flight::end_if_dying();
+  const int error = errno;
+  const bool is_examined = number == SIGTERM && comm::flight::end_if_dying();
   if (first_signal == 0) {
     clock_gettime(CLOCK_MONOTONIC, &first_time);
     first_signal = number;
     if (grace > 0) alarm(static_cast<unsigned>(grace));
-    comm::flight::say_request();
+    if (!is_examined) comm::flight::say_request();
   } else if (is_second_request(first_time)) {
     comm::flight::note_signal(number);
     comm::flight::say_end(number, 0);
     _exit(128 + number);
   }
+  errno = error;
 }
 
 void on_grace_over(int) {

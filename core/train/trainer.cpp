@@ -127,11 +127,6 @@ void Trainer::start() {
   begin_ = Clock::now();
 }
 
-/// RunFolder does it on rank 0's storage.
-void Trainer::set_aside_elsewhere(std::int64_t step) {
-  if (storage_.leads() && storage_.number() > 0) checkpoint::set_aside_after(folder_->dir(), step);
-}
-
 void Trainer::train_epoch() {
   const auto epoch_begin = Clock::now();
   const auto goes_on = [this] { return !is_over() && !is_epoch_done(); };
@@ -264,12 +259,16 @@ void Trainer::record_evaluation(const EvalResult& eval, const std::optional<Epoc
   state_.last = {epoch_number(), state_.at.global_step, {{kLoss, eval.loss}}};
   for (const auto& [metric, value] : eval.metrics) state_.last.values[metric.name] = value;
   const auto best_before = state_.best;
+  const auto since_best = state_.evaluations_since_best;
   const bool is_best = state_.last.better_than(best_before, p_.best);
   if (is_best) state_.best = state_.last;
-  state_.evaluations_since_best = is_best ? 0 : state_.evaluations_since_best + 1;
+  state_.evaluations_since_best = is_best ? 0 : since_best + 1;
   call(&RunCallback::on_evaluate,
        Evaluation{.split = "validation", .result = eval, .of = state_.last, .is_best = is_best, .epoch = epoch});
-  if (is_best && p_.plan.keeps_best && !keep_best()) state_.best = best_before;  // whose weights are kept
+  if (is_best && p_.plan.keeps_best && !keep_best()) {  // the earlier weights are kept
+    state_.best = best_before;
+    state_.evaluations_since_best = since_best + 1;
+  }
 }
 
 RunResult Trainer::end() {

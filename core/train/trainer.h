@@ -2,8 +2,7 @@
 // command's own callbacks (run.h), and a program makes one of a model, a task and data sets:
 //
 //   train::Trainer trainer(world, {.output_dir = "runs/digits", .num_train_epochs = 1},
-//                          {.model = [] { return model_source(Net()); }, .task = task, .train = images, .eval =
-//                          test});
+//                          {.model = make_model, .task = task, .train = images, .eval = test});
 //   trainer.train();
 //
 // How a step reaches the screen: train_step() launches it and puts its numbers into a Readback, which passes those that

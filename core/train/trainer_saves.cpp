@@ -94,6 +94,11 @@ void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
   call(&RunCallback::on_save, saved_);
 }
 
+/// Sets checkpoints of later steps aside where hosts have storages of their own. RunFolder does it on that of rank 0.
+void Trainer::set_aside_elsewhere(std::int64_t step) {
+  if (storage_.leads() && storage_.number() > 0) checkpoint::set_aside_after(folder_->dir(), step);
+}
+
 /// What is lost if the run ends now; `step`: of the checkpoint that it can go on from.
 std::string Trainer::what_is_unsaved(std::int64_t step) const {
   if (saved_.empty()) return "nothing of the run was saved";

@@ -52,7 +52,8 @@ struct TrainingArguments {
   /// "": start anew; "auto": go on with an unfinished run in output_dir, if there is one; "must": with the run there,
   /// also to train a finished one further; or a checkpoint or run folder.
   std::string resume_from_checkpoint{};
-  /// SIGTERM, SIGINT and SIGUSR1 stop the run after its step: it is saved, and train() throws StoppedBySignal (stop.h).
+  /// SIGTERM, SIGINT, SIGHUP and SIGUSR1 stop the run after its step: it is saved, and train() throws StoppedBySignal
+  /// (stop.h).
   bool stop_on_signals = false;
   bool recompute = false;  ///< gradient checkpointing
   /// Keys of [train] with the same names (docs/bad_numbers.md).

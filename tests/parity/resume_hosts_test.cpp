@@ -39,6 +39,11 @@ class HostsResume : public Resume {
     return run(name,
                "cd " + (root_ / "host-0").string() + " && " TRIREME_COMMAND " train ../run.toml" + common(name) + keys);
   }
+  /// Of `trireme checkpoint WHAT` of the run on the first host.
+  std::string shown(const std::string& what, const std::string& name) const {
+    EXPECT_EQ(run("shown", TRIREME_COMMAND " checkpoint " + what + " " + (root_ / "host-0" / name).string()), 0);
+    return log("shown");
+  }
   fs::path saved(int host, const std::string& name, const std::string& step) const {
     return root_ / ("host-" + std::to_string(host)) / name / "checkpoints" / step;
   }
@@ -113,6 +118,9 @@ TEST_F(HostsResume, EachKeepsItsPart) {
       for (const std::string& says : {step + ": lacks ", std::string("optimizer-00002-00.safetensors"),
                                       std::string(" of host "), std::string("copy these files")})
         EXPECT_NE(log("alone").find(says), std::string::npos) << says << log("alone");
+      EXPECT_NE(shown("ls", "stopped").find(" part\n"), std::string::npos) << log("shown");
+      EXPECT_NE(shown("verify", "stopped").find("; not here: optimizer-00002-00.safetensors"), std::string::npos)
+          << log("shown");
       for (const auto& entry : fs::directory_iterator(saved(1, "stopped", step)))
         fs::copy(entry.path(), saved(0, "stopped", step), fs::copy_options::skip_existing);
       EXPECT_EQ(try_alone("alone", other), 0) << log("alone");

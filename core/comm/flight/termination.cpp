@@ -10,6 +10,7 @@
 
 #include "core/comm/flight/lost_peer.h"
 #include "core/comm/flight/recorder.h"
+#include "core/comm/flight/stopping.h"
 
 namespace trireme::comm::flight {
 namespace {
@@ -46,14 +47,15 @@ void report_then_end(int from, const LaunchInfo& info) {
     const bool dying = job_is_dying();
     if (dying) report_death("trireme", info);
     if (dying || what == kEnd) end_now(SIGTERM);
+    say_request();
   }
 }
 
 }  // namespace
 
-void end_if_dying() {
+bool end_if_dying() {
   note_signal(SIGTERM);
-  (void)wake(kEndIfDying);
+  return wake(kEndIfDying);
 }
 
 void handle_termination(const LaunchInfo& info) {

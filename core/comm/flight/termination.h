@@ -12,7 +12,8 @@ namespace trireme::comm::flight {
 void handle_termination(const LaunchInfo& info);
 
 /// For a handler of SIGTERM that takes it as a request and goes on: notes the signal, and ends this process after all,
-/// with the table, if another rank's death is its cause. May be called in a signal handler.
-void end_if_dying();
+/// with the table, if another rank's death is its cause. May be called in a signal handler. True: a thread finds out,
+/// and calls say_request() if it is a request.
+bool end_if_dying();
 
 }  // namespace trireme::comm::flight

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <future>
 #include <map>
 #include <thread>
@@ -169,6 +170,24 @@ TEST(BackgroundSaver, AFailureAtAnyPointIsReportedAndLeavesNothing) {
   }
   EXPECT_GT(failures, 20);
   EXPECT_EQ(names_in(run / "checkpoints"), (std::vector<std::string>{"step-00000002"}));
+}
+
+// The older one may be gone by then.
+TEST(BackgroundSaver, WhatIsPublishedIsNotGivenUp) {
+  const TestFolder run;
+  Changing t;
+  save_checkpoint(run.path(), t.contents(1), 1, alone());
+  BackgroundSaver saver(alone());
+  const auto wait = [&] {
+    while (saver.is_busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  saver.begin(run.path(), t.contents(2), 1);
+  wait();
+  EXPECT_FALSE(saver.advance(false));
+  wait();
+  saver.abandon();
+  EXPECT_EQ(names_in(run / "checkpoints"), (std::vector<std::string>{"step-00000002"}));
+  EXPECT_NO_THROW(Checkpoint(run / "checkpoints/step-00000002"));
 }
 
 TEST(BackgroundSaver, WhatIsGivenUpLeavesNothing) {

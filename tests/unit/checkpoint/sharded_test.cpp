@@ -200,6 +200,8 @@ TEST(Manifest, IsNotTrusted) {
   } rows[] = {
       {"\"format\": 2", "\"format\": 3", "format 3, but this version reads formats 1 to 2"},
       {"\"format\": 2", "\"format\": \"2\"", "not a manifest"},
+      {"\"ranges\": [[0, 4]]}", "\"ranges\": [[0, 2]]}, {\"file\": \"w\", \"dim\": 0, \"ranges\": [[0, 2]]}",
+       "tensor \"t\" of the weights has a slice twice"},
       {good.c_str(), "[]", "not a manifest: a JSON array in place of an object"},
       {"{\"w\": {\"bytes\"", "{\"../w\": {\"bytes\"", "\"../w\" is not the name of a file beside the manifest"},
       {"{\"w\": {\"bytes\"", "{\"..\": {\"bytes\"", "\"..\" is not the name of a file"},

@@ -152,7 +152,9 @@ TEST(EventFile, SaysWhyItCannotBeWritten) {
     const tests::FileLimit full(1024);
     file.add(1, {{std::string(2000, 'x'), 1}});
   });
-  EXPECT_EQ(message, file.path() + ": cannot be written: File too large");
+  EXPECT_EQ(message, file.path() +
+                         ": cannot be written: File too large; a file may not be that large here (ulimit -f, or the "
+                         "file system's own limit)");
 }
 
 void train_in(const std::string& dir, const std::string& assignment) {
