@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/flight/lost_peer.h"
+#include "core/comm/flight/recorder.h"
 
 namespace trireme::apps {
 namespace {

@@ -33,8 +33,8 @@ StopOnRequest::StopOnRequest(std::optional<double> max_seconds, bool on_signals,
 void StopOnRequest::on_start(RunContext& run) {
   if (on_signals_) {
     signals_.reset();
+    signals_.emplace(grace_);  // before anybody says that signals are taken
     comm::flight::begin_stops(run.world.info());
-    signals_.emplace(grace_);
   }
   begin_ = Clock::now();
 }

@@ -85,7 +85,7 @@ struct Control {
   std::int32_t printed;  ///< the table is on standard error
   /// A rank's memory ran out, and its training may fit with microbatches of this many samples; 0: none.
   std::int64_t smaller_micro_batch;
-  std::int64_t saved_step;  ///< of the newest checkpoint that the training has made; -1: none, where there is a parent
+  std::int64_t saved_step;  ///< of the newest checkpoint that the training has made; -1: none. A parent reads it
 
   // A training's stop by a signal (stopping.h).
   std::int32_t takes_signals;  ///< 1: its ranks take signals for requests to save and stop; -1: no longer
