@@ -10,9 +10,9 @@
 
 #include "core/base/error.h"
 #include "core/booster/precision.h"
+#include "core/booster/run_state.h"
 #include "core/checkpoint/adapters.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/comm/text.h"
 
 namespace trireme::train {
 
@@ -54,20 +54,14 @@ std::string BestModel::save(Booster& booster, Boosted& run) {
   const auto next = (fs::path(dir_).parent_path() / kNextBest).string();
   const auto path = (fs::path(dir_) / file_name()).string();
   std::error_code ignored;
-  std::string problem, warning;
+  std::string warning;
   try {
     const auto digest = export_weights(next, booster, run, {}, adapters_);
-    if (writes) {
-      try {
-        checkpoint::make_folder(dir_);
-        checkpoint::write_texts(dir_, texts_);
-        warning = checkpoint::publish_file((fs::path(next) / file_name()).string(), path);  // the last that can fail
-      } catch (const CheckpointError& error) {
-        problem = error.what();
-      }
-    }
-    problem = comm::broadcast_text(world.group(), world.device(), problem);
-    if (!problem.empty()) throw CheckpointError(problem);
+    on_first_rank(world, [&] {
+      checkpoint::make_folder(dir_);
+      checkpoint::write_texts(dir_, texts_);
+      warning = checkpoint::publish_file((fs::path(next) / file_name()).string(), path);  // the last that can fail
+    });
     digest_ = digest;
   } catch (const CheckpointError&) {
     if (writes) fs::remove_all(next, ignored);

@@ -100,8 +100,9 @@ void restore_run(const Prepared& prepared, Booster& booster, Boosted& run, Train
   restore(run, stored, booster.log());
   state = std::move(restored);
   if (!prepared.plan.keeps_best) return;
-  if (stored.best_digest().bytes ==
-      0) {  // on every rank, unlike the file; the search for the best weights starts again
+  // By the manifest, which every rank has, unlike the file.
+  const bool has_best = stored.best_digest().bytes > 0;
+  if (!has_best) {  // the search for the best weights starts again
     state.best = state.last = {};
     state.evaluations_since_best = 0;
   }

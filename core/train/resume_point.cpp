@@ -55,22 +55,16 @@ bool is_run_folder(const std::string& path) {
 
 /// The checkpoint that a name in run.resume leads to. @throws CheckpointError when there is none
 std::string named_checkpoint(const std::string& name, const Log& log, Verify how, checkpoint::Damages& known) {
-  const auto refuse = [](const std::string& problem) {
-    throw CheckpointError(fmt::format(
-        "run.resume: {}; name another checkpoint or run's folder, or give auto (go on with the run in run.dir if there "
-        "is one), must (go on with it) or never (a new run)",
-        problem));
-  };
   try {
     if (const auto damage = known.find(name); damage != known.end()) throw CheckpointError(damage->second.why);
     if (!is_run_folder(name)) return checkpoint::Checkpoint(name, how).folder();
-    auto newest = checkpoint::latest_checkpoint(name, log, how, known);
-    if (newest.empty()) refuse(fmt::format("{}: this run has no complete checkpoint", name));
-    return newest;
+    if (auto newest = checkpoint::latest_checkpoint(name, log, how, known); !newest.empty()) return newest;
+    throw CheckpointError(fmt::format("{}: this run has no complete checkpoint", name));
   } catch (const CheckpointError& error) {
-    const std::string problem = error.what();
-    if (!problem.starts_with("run.resume")) refuse(problem);
-    throw;
+    throw CheckpointError(fmt::format(
+        "run.resume: {}; name another checkpoint or run's folder, or give auto (go on with the run in run.dir if there "
+        "is one), must (go on with it) or never (a new run)",
+        error.what()));
   }
 }
 
