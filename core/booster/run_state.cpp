@@ -83,8 +83,9 @@ class Restored {
   }
   /// Verifies the bytes of those slices that the checkpoint has. @throws CheckpointError
   void verify() const;
+  /// @pre check()
   void fill() {
-    for (auto& g : groups_) checkpoint::restore_slices(*g.file, std::move(g.slices), remote_, g.what, g.converted);
+    for (auto& g : groups_) checkpoint::fill_slices(*g.file, std::move(g.slices));
   }
   [[nodiscard]] bool lacks_buffers() const { return lacks_buffers_; }
 

@@ -197,6 +197,10 @@ void check_slices(const WeightsFile& file, const std::vector<shard::Slice>& valu
 void restore_slices(const WeightsFile& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
                     const char* what, const std::set<std::string>& converted) {
   check_slices(file, values, remote, what, converted);
+  fill_slices(file, std::move(values));
+}
+
+void fill_slices(const WeightsFile& file, std::vector<shard::Slice> values) {
   const at::NoGradGuard no_grad;
   for (auto& [placement, value] : values) {
     TRIREME_CHECK(value.sizes().vec() == placement.local_shape(), "{}: its shape is not its placement's local shape",

@@ -80,9 +80,10 @@ struct CheckpointContents {
 void restore_slices(const WeightsFile& file, std::vector<shard::Slice> values, const std::set<std::string>& remote,
                     const char* what, const std::set<std::string>& converted = {});
 
-/// The checks of restore_slices() alone. @throws CheckpointError
+/// The two parts of restore_slices(). @throws CheckpointError
 void check_slices(const WeightsFile& file, const std::vector<shard::Slice>& values, const std::set<std::string>& remote,
                   const char* what, const std::set<std::string>& converted = {});
+void fill_slices(const WeightsFile& file, std::vector<shard::Slice> values);
 
 /// Both lists, named as in checkpoints. A state tensor that has the shape of its parameter's slice gets the parameter's
 /// placement; other state tensors are whole.
@@ -123,14 +124,6 @@ class Checkpoint {
   [[nodiscard]] const FileDigest& best_digest() const { return best_digest_; }
   /// Verifies one of `count` equal parts of that file. @throws CheckpointError
   void verify_best(int index, int count) const;
-  /// See restore_slices().
-  void restore_weights(std::vector<shard::Slice> values, const std::set<std::string>& remote = {},
-                       const std::set<std::string>& converted = {}) const {
-    restore_slices(*weights_, std::move(values), remote, "parameters", converted);
-  }
-  void restore_optimizer(std::vector<shard::Slice> values, const std::set<std::string>& remote = {}) const {
-    restore_slices(*optimizer_, std::move(values), remote, "optimizer's tensors");
-  }
   [[nodiscard]] const WeightsFile& weights() const { return *weights_; }
   [[nodiscard]] const WeightsFile& optimizer() const { return *optimizer_; }
   /// Null when the run had no average of its weights.

@@ -75,8 +75,9 @@ TEST(TrainState, ResumedRunEqualsTheWholeBitForBit) {
     EXPECT_EQ(checkpoint.record().versions, saved.record.versions);
     EXPECT_EQ(checkpoint.record().extra, saved.record.extra);
     Training resumed(name);
-    checkpoint.restore_weights(weights_of(resumed.parameters));
-    checkpoint.restore_optimizer(states_of(*resumed.optimizer, resumed.parameters));
+    restore_slices(checkpoint.weights(), weights_of(resumed.parameters), {}, "parameters");
+    restore_slices(checkpoint.optimizer(), states_of(*resumed.optimizer, resumed.parameters), {},
+                   "optimizer's tensors");
     for (int s = 4; s < 8; ++s) resumed.step(s);
     for (std::size_t i = 0; i < whole.parameters.size(); ++i)
       EXPECT_TRUE(at::equal(whole.parameters[i].value, resumed.parameters[i].value)) << name;
@@ -91,7 +92,7 @@ TEST(TrainState, LoadsSlicesOfWholeTensors) {
   auto placement = whole.parameters[0].placement;
   placement.flat = shard::Range{5, 9};
   auto slice = at::full({4}, -1.f), bias = at::full({}, -1.f);
-  checkpoint.restore_weights({{placement, slice}, {whole.parameters[1].placement, bias}});
+  restore_slices(checkpoint.weights(), {{placement, slice}, {whole.parameters[1].placement, bias}}, {}, "parameters");
   EXPECT_TRUE(at::equal(slice, at::arange(5, 9, at::kFloat)));
 }
 
@@ -121,10 +122,13 @@ TEST(TrainState, MismatchesAreListed) {
   const Checkpoint checkpoint(save_checkpoint(run.path(), a.contents(1), 1, alone()));
   Training other("sgd"), wide("hybrid_adam", at::kDouble);
   expect_error(
-      [&] { checkpoint.restore_optimizer(states_of(*other.optimizer, other.parameters)); },
+      [&] {
+        restore_slices(checkpoint.optimizer(), states_of(*other.optimizer, other.parameters), {},
+                       "optimizer's tensors");
+      },
       {"step-00000001/optimizer: 6 of this run's optimizer's tensors do not match",
        "layer.weight.momentum_buffer is not in the checkpoint", "layer.bias.exp_avg is only in the checkpoint"});
-  expect_error([&] { checkpoint.restore_weights(weights_of(wide.parameters)); },
+  expect_error([&] { restore_slices(checkpoint.weights(), weights_of(wide.parameters), {}, "parameters"); },
                {"layer.weight is float64 [3, 4] here and float32 [3, 4] in the checkpoint", "precision that wrote it"});
   EXPECT_EQ(wide.parameters[0].value.min().item<double>(), 0.3);
   auto contents = a.contents(1);
