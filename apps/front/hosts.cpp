@@ -16,6 +16,7 @@
 #include <memory>
 #include <sstream>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 
@@ -87,7 +88,7 @@ std::vector<std::string> own_addresses() {
 
 bool is_this_machine(const std::string& name) {
   const auto host = address_name(name);
-  const auto own = own_host_name();
+  const auto own = host_name();
   if (host == "localhost" || host == own || host == own.substr(0, own.find('.'))) return true;
   const auto mine = own_addresses();
   const auto addresses = addresses_of(host);
@@ -96,6 +97,35 @@ bool is_this_machine(const std::string& name) {
     if (text.starts_with("127.") || std::find(mine.begin(), mine.end(), text) != mine.end()) return true;
   }
   return false;
+}
+
+/// An address of this machine that `other` can reach: the one from which packets to it leave. This machine's name if
+/// `other` has no address here.
+std::string own_address_towards(const std::string& other) {
+  const auto addresses = addresses_of(other);
+  for (const auto* each = addresses.get(); each != nullptr; each = each->ai_next) {
+    const int probe = socket(each->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) continue;
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    // Connecting a datagram socket sends nothing: it only looks up the route.
+    const bool routed = connect(probe, each->ai_addr, each->ai_addrlen) == 0 &&
+                        getsockname(probe, reinterpret_cast<sockaddr*>(&own), &length) == 0;
+    close(probe);
+    if (const auto text = text_of(reinterpret_cast<const sockaddr*>(&own)); routed && !text.empty()) return text;
+  }
+  return host_name();
+}
+
+/// MASTER_PORT as the user has set it, 0 if unset. @throws ConfigError
+int wanted_port() {
+  const auto text = environment("MASTER_PORT");
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (!text.empty() && (error != std::errc() || *end != '\0' || port < 1 || port > 65535))
+    throw ConfigError(
+        fmt::format("MASTER_PORT={}: expected a port number from 1 to 65535; unset it to use any free port", text));
+  return port;
 }
 
 }  // namespace
@@ -135,7 +165,7 @@ std::vector<Host> read_hostfile(const std::string& path) {
 }
 
 std::vector<HostShare> share_ranks(int ranks, const std::vector<Host>& hosts) {
-  if (hosts.empty()) return {{own_host_name(), 0, ranks, true}};
+  if (hosts.empty()) return {{host_name(), 0, ranks, true}};
   std::vector<HostShare> shares;
   std::vector<std::string> all;
   int slots = 0;
@@ -153,29 +183,21 @@ std::vector<HostShare> share_ranks(int ranks, const std::vector<Host>& hosts) {
   return shares;
 }
 
-std::string own_host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
 std::string address_name(const std::string& host) { return host.substr(host.rfind('@') + 1); }
 
-bool has_address(const std::string& host) { return addresses_of(host) != nullptr; }
-
-std::string own_address_towards(const std::string& other) {
-  const auto addresses = addresses_of(other);
-  for (const auto* each = addresses.get(); each != nullptr; each = each->ai_next) {
-    const int probe = socket(each->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (probe < 0) continue;
-    sockaddr_storage own{};
-    socklen_t length = sizeof own;
-    // Connecting a datagram socket sends nothing: it only looks up the route.
-    const bool routed = connect(probe, each->ai_addr, each->ai_addrlen) == 0 &&
-                        getsockname(probe, reinterpret_cast<sockaddr*>(&own), &length) == 0;
-    close(probe);
-    if (const auto text = text_of(reinterpret_cast<const sockaddr*>(&own)); routed && !text.empty()) return text;
-  }
-  return own_host_name();
+comm::StoreAddress store_address(const std::vector<HostShare>& hosts) {
+  if (hosts.size() == 1 && hosts[0].here) return {};
+  const auto port = wanted_port();
+  if (const auto set = environment("MASTER_ADDR"); !set.empty()) return {set, port};
+  if (hosts.size() == 1) return {.port = port};
+  const auto& first = hosts[0];
+  if (first.here) return {own_address_towards(address_name(hosts[1].name)), port};
+  const auto name = address_name(first.name);
+  // The remote shell may know a name that nothing else does.
+  if (addresses_of(name) == nullptr)
+    throw ConfigError(fmt::format(
+        "host {}: no address has this name; set MASTER_ADDR to the address at which the ranks reach this host", name));
+  return {name, port};
 }
 
 }  // namespace trireme::apps

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/comm/rank_variables.h"
+
 namespace trireme::apps {
 
 struct Host {
@@ -31,17 +33,11 @@ struct HostShare {
 /// first host that is this machine is `here`. @throws ConfigError when the ranks do not fit the slots
 std::vector<HostShare> share_ranks(int ranks, const std::vector<Host>& hosts);
 
-/// This machine's name, as messages have it.
-std::string own_host_name();
-
 /// The name without the user's, as in "user@node1", which is for the remote shell alone.
 std::string address_name(const std::string& host);
 
-/// Whether the name, or the address, is one that this machine finds.
-bool has_address(const std::string& host);
-
-/// An address of this machine that `other` can reach: the one from which packets to it leave. This machine's name if
-/// `other` has no address here.
-std::string own_address_towards(const std::string& other);
+/// Where rank 0 serves the store: MASTER_ADDR, or an address of the first host that the others find. The port is
+/// MASTER_PORT, and 0 where any will do. @throws ConfigError
+comm::StoreAddress store_address(const std::vector<HostShare>& hosts);
 
 }  // namespace trireme::apps

@@ -248,7 +248,7 @@ RunEnd run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std
   if (by_mpirun) return run_by_mpirun(ranks, worker, arguments, prepare, first, on_stop);
   prepare();
   return start_ranks({.program = worker,
-                      .environment = own_environment(),
+                      .environment = whole_environment(),
                       .hosts = share_ranks(static_cast<int>(ranks), {}),
                       .ranks = Ranks::of_trireme,
                       .on_stop = on_stop});

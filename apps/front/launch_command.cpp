@@ -49,7 +49,7 @@ int launch(const LaunchCommand& command) {
   return with_restarts(command.max_restarts, [&](const Attempt&) {
     if (command.mpi) return run_program_by_mpirun(command.program, *command.ranks, hosts, shell);
     return start_ranks({.program = command.program,
-                        .environment = own_environment(),
+                        .environment = whole_environment(),
                         .hosts = shares,
                         .shell = shell,
                         .tag_output = command.tag_output,

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -20,7 +19,6 @@
 #include "apps/front/rank_output.h"
 #include "apps/front/remote_ranks.h"
 #include "apps/report.h"
-#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/repeated_signal.h"
 
@@ -31,17 +29,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kAfterFailure{5}, kAfterReport{2}, kAfterKill{3};
 /// A rank that loses its peer fails at once. Which of the two ended first is then known only by how they ended.
 constexpr std::chrono::milliseconds kSameTime{300};
-
-/// MASTER_PORT as the user has set it, 0 if unset. @throws ConfigError
-int wanted_port() {
-  const auto text = environment("MASTER_PORT");
-  int port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (!text.empty() && (error != std::errc() || *end != '\0' || port < 1 || port > 65535))
-    throw ConfigError(
-        fmt::format("MASTER_PORT={}: expected a port number from 1 to 65535; unset it to use any free port", text));
-  return port;
-}
 
 int ranks_of(const StartOptions& options) { return options.hosts.back().first + options.hosts.back().count; }
 
@@ -66,7 +53,6 @@ class Run {
   [[nodiscard]] RunEnd verdict() const;
   [[nodiscard]] std::string late_text() const;
   void acknowledge();
-  [[nodiscard]] comm::StoreAddress store_address() const;
   void start_host(std::size_t index);
   void start_others();
   void on_signals();
@@ -106,20 +92,6 @@ class Run {
   bool killed_ = false;
 };
 
-comm::StoreAddress Run::store_address() const {
-  if (options_.hosts.size() == 1 && options_.hosts[0].here) return {};
-  if (const auto set = environment("MASTER_ADDR"); !set.empty()) return {set, 0};
-  if (options_.hosts.size() == 1) return {};
-  const auto& first = options_.hosts[0];
-  if (first.here) return {own_address_towards(address_name(options_.hosts[1].name)), 0};
-  const auto name = address_name(first.name);
-  // The remote shell may know a name that nothing else does.
-  if (!has_address(name))
-    throw ConfigError(fmt::format(
-        "host {}: no address has this name; set MASTER_ADDR to the address at which the ranks reach this host", name));
-  return {name, 0};
-}
-
 RunEnd Run::until_end() {
   run();
   auto end = watch_.completed(verdict());
@@ -128,17 +100,16 @@ RunEnd Run::until_end() {
 }
 
 void Run::run() {
-  address_ = store_address();
+  address_ = store_address(options_.hosts);
   loop_.watch(signals_.descriptor(), [this] { on_signals(); });
   if (options_.hosts[0].here) {
     const bool alone = options_.hosts.size() == 1;
-    store_.emplace(alone, alone ? 0 : wanted_port());
+    store_.emplace(alone, address_.port);
     address_.port = store_->port();
     start_host(0);
     store_.reset();  // rank 0 has it
     start_others();
   } else {
-    address_.port = wanted_port();
     start_host(0);  // it reports the port, and the others start then
   }
   while (busy()) {
@@ -350,11 +321,5 @@ void Run::fail(const Cause& cause) {
 }  // namespace
 
 RunEnd start_ranks(const StartOptions& options) { return Run(options).until_end(); }
-
-std::vector<std::string> own_environment() {
-  std::vector<std::string> out;
-  for (char** variable = environ; *variable != nullptr; ++variable) out.emplace_back(*variable);
-  return out;
-}
 
 }  // namespace trireme::apps

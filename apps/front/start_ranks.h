@@ -27,7 +27,4 @@ struct StartOptions {
 /// ended the run; one message says why. @throws ConfigError when the program cannot be executed
 RunEnd start_ranks(const StartOptions& options);
 
-/// This process's environment, as StartOptions has it.
-std::vector<std::string> own_environment();
-
 }  // namespace trireme::apps

@@ -1,8 +1,11 @@
-// Environment variables.
+// What a process finds around it: environment variables, the name of its host.
 #pragma once
+
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 namespace trireme {
 
@@ -10,6 +13,19 @@ namespace trireme {
 inline std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+/// All of them, as NAME=VALUE.
+inline std::vector<std::string> whole_environment() {
+  std::vector<std::string> out;
+  for (char** variable = environ; *variable != nullptr; ++variable) out.emplace_back(*variable);
+  return out;
+}
+
+/// The name of this host; "localhost" if the system does not tell it.
+inline std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
 }  // namespace trireme

@@ -1,6 +1,7 @@
 // JSON as text for a file. Bytes of external names that are not UTF-8 become U+FFFD instead of an error.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -10,6 +11,12 @@ namespace trireme {
 /// indent -1: one line.
 inline std::string json_text(const nlohmann::json& value, int indent = -1) {
   return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Whether a value is an integer that a std::int64_t holds. The library's get() would convert any number.
+inline bool is_int64(const nlohmann::json& value) {
+  return value.is_number_unsigned() ? value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX}
+                                    : value.is_number_integer();
 }
 
 /// Describes a JSON error without the library's error name: "line 3, column 5: not valid JSON", "key 'format' not

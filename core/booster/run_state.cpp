@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/version.h"
@@ -154,7 +155,7 @@ void on_first_rank(const comm::World& world, const std::function<void()>& action
 
 /// What a rank tells the others about its part of a checkpoint.
 static nlohmann::json part_problem(const comm::World& world, Boosted& run, const std::string& folder) {
-  nlohmann::json out{{"host", checkpoint::host_name()}, {"problem", ""}, {"is_missing", false}, {"manifest", 0}};
+  nlohmann::json out{{"host", host_name()}, {"problem", ""}, {"is_missing", false}, {"manifest", 0}};
   try {
     const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
     out["manifest"] = checkpoint::digest_file(folder + "/" + checkpoint::kManifest).crc32;

@@ -6,15 +6,12 @@
 #include <regex>
 
 #include "core/base/error.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/sharded_tensors.h"
 
 namespace trireme::checkpoint {
 namespace {
-
-std::string file_in(const std::string& folder, const std::string& name) {
-  return (std::filesystem::path(folder) / name).string();
-}
 
 /// The file of full tensors of a group in format 1.
 std::string full_file(const std::string& group) { return group + ".safetensors"; }
@@ -57,14 +54,14 @@ const char* evaluated_group(const Manifest& manifest) { return has_group(manifes
 Manifest verified_manifest(const std::string& folder, Verify how, Use use) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(folder)) throw CheckpointError(fmt::format("{}: no such checkpoint folder", folder));
-  if (std::error_code error; !fs::exists(file_in(folder, kManifest), error) && !error)
+  if (std::error_code error; !fs::exists(path_in(folder, kManifest), error) && !error)
     throw CheckpointError(
         fmt::format("{}: no manifest.json in it, so it is not a complete checkpoint; name a run folder, or a "
                     "folder in its checkpoints/",
                     folder));
   auto manifest = read_manifest(folder);
   const auto needs = [&](bool there, const std::string& what) {
-    if (!there) throw CheckpointError(fmt::format("{}: lists no {}", file_in(folder, kManifest), what));
+    if (!there) throw CheckpointError(fmt::format("{}: lists no {}", path_in(folder, kManifest), what));
   };
   for (const char* file : {kState, kConfig}) needs(manifest.files.contains(file), file);
   for (const std::string group : {kWeights, kOptimizer})
@@ -73,7 +70,7 @@ Manifest verified_manifest(const std::string& folder, Verify how, Use use) {
   for (const auto& name : needed_files(manifest, use)) {
     if (is_elsewhere(folder, manifest, name)) continue;
     const auto file_how = how == Verify::record && !in_parts.contains(name) ? Verify::content : how;
-    if (const auto problem = file_problem(file_in(folder, name), manifest.files.at(name), file_how); !problem.empty())
+    if (const auto problem = file_problem(path_in(folder, name), manifest.files.at(name), file_how); !problem.empty())
       throw CheckpointError(problem);
   }
   return manifest;
@@ -81,7 +78,7 @@ Manifest verified_manifest(const std::string& folder, Verify how, Use use) {
 
 std::unique_ptr<WeightsFile> open_group(const std::string& folder, const Manifest& manifest, const std::string& group) {
   if (!has_group(manifest, group)) return nullptr;
-  if (manifest.format == 1) return std::make_unique<SafeTensors>(file_in(folder, full_file(group)));
+  if (manifest.format == 1) return std::make_unique<SafeTensors>(path_in(folder, full_file(group)));
   return std::make_unique<ShardedTensors>(folder, group, manifest);
 }
 
@@ -96,7 +93,7 @@ std::string checkpoint_of_part(const std::string& path) {
   const auto parent = file.parent_path().string(), folder = parent.empty() ? std::string(".") : parent;
   std::error_code none;
   const bool is_part = rank_of_file(file.filename().string()) >= 0;
-  return is_part && std::filesystem::is_regular_file(file_in(folder, kManifest), none) ? folder : "";
+  return is_part && std::filesystem::is_regular_file(path_in(folder, kManifest), none) ? folder : "";
 }
 
 }  // namespace trireme::checkpoint

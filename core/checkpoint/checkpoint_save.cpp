@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/checkpoint/checkpoint_files.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/shard_writer.h"
 #include "core/comm/text.h"
 
@@ -19,8 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-std::string file_of(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -65,7 +64,7 @@ CheckpointSave::CheckpointSave(const std::string& run_dir, CheckpointContents co
     make_folder(temporary_);
     if (contents_.best.empty()) return;
     // Now, because a later evaluation may replace the file while the tensors are written.
-    link_file(contents_.best, file_of(temporary_, kBest));
+    link_file(contents_.best, path_in(temporary_, kBest));
     mine_.files[kBest] = contents_.best_digest;
   }));
 }
@@ -114,7 +113,7 @@ void CheckpointSave::write() {
     make_folder(temporary_);  // of another host, which may not have seen it yet
     if (staging_ != nullptr) staging_->wait();
     if (is_first())
-      for (const auto& [file, text] : record_texts()) mine_.files[file] = write_file(file_of(temporary_, file), text);
+      for (const auto& [file, text] : record_texts()) mine_.files[file] = write_file(path_in(temporary_, file), text);
     const auto check = [&] {
       if (cancelled_) throw Cancelled();
     };
@@ -158,7 +157,7 @@ Manifest CheckpointSave::assembled() {
     // What all need is on every storage.
     if (part.contains("texts") && storage_.number() != 0)
       for (const auto& [file, text] : part.at("texts").items())
-        write_file(file_of(temporary_, file), text.get<std::string>());
+        write_file(path_in(temporary_, file), text.get<std::string>());
   }
   if (is_cancelled) throw CheckpointError("the writing of a checkpoint was cancelled");
   return manifest;
@@ -171,8 +170,8 @@ void CheckpointSave::publish() {
   problem_ = problem_of([&] {
     const auto manifest = assembled();
     verify_files(temporary_, manifest, Verify::sizes);
-    check_complete(manifest, file_of(temporary_, kManifest));
-    write_file(file_of(temporary_, kManifest), manifest_text(manifest));
+    check_complete(manifest, path_in(temporary_, kManifest));
+    write_file(path_in(temporary_, kManifest), manifest_text(manifest));
     for (const auto& [name, digest] : manifest.files) bytes_ += digest.bytes;
     if (!storage_.is_shared()) return;  // finish() gives it its name
     warning_ = publish_folder(temporary_, folder_);

@@ -73,8 +73,7 @@ void for_each_chunk(const std::string& path, const Use& use) {
   }
 }
 
-}  // namespace
-
+/// What to do about an error number of a write to this path.
 std::string write_remedy(int error, const std::string& path) {
   switch (error) {
     case ENOSPC: {
@@ -98,6 +97,16 @@ std::string write_remedy(int error, const std::string& path) {
     default:
       return "see the system's log";
   }
+}
+
+}  // namespace
+
+std::string path_in(const std::string& folder, const std::string& name) {
+  return (std::filesystem::path(folder) / name).string();
+}
+
+std::string write_problem(const std::string& path, const char* what, int error) {
+  return fmt::format("{}: {}: {}; {}", path, what, std::strerror(error), write_remedy(error, path));
 }
 
 FileWriter::FileWriter(std::string path, std::uint64_t expected)
@@ -197,8 +206,7 @@ void link_file(const std::string& from, const std::string& to) {
   if (::rename(temporary.c_str(), to.c_str()) != 0) {
     const int error = errno;
     ::unlink(temporary.c_str());
-    throw CheckpointError(
-        fmt::format("{}: cannot be renamed into place: {}; {}", to, std::strerror(error), write_remedy(error, to)));
+    throw CheckpointError(write_problem(to, "cannot be renamed into place", error));
   }
   ::unlink(temporary.c_str());  // rename() does nothing if both names are already the same file
   sync_folder(parent_of(to));
@@ -215,9 +223,7 @@ bool lies_in(const std::string& path, const std::string& folder) {
 void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error)
-    throw CheckpointError(fmt::format("{}: the folder cannot be created: {}; {}", path, error.message(),
-                                      write_remedy(error.value(), path)));
+  if (error) throw CheckpointError(write_problem(path, "the folder cannot be created", error.value()));
 }
 
 /// Why a rename in the folder may not be on the disk; "" if it is.
@@ -232,16 +238,14 @@ static std::string sync_problem(const std::string& folder) {
 
 std::string publish_file(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
-    throw CheckpointError(
-        fmt::format("{}: cannot be renamed into place: {}; {}", to, std::strerror(errno), write_remedy(errno, to)));
+    throw CheckpointError(write_problem(to, "cannot be renamed into place", errno));
   return sync_problem(parent_of(to));
 }
 
 /// Gives the folder the name of one that is there. Returns where the other one is afterwards. @throws CheckpointError
 static std::string exchange_folders(const std::string& from, const std::string& to) {
   const auto refuse = [&](int error) {
-    throw CheckpointError(fmt::format("{}: cannot replace the folder that is there: {}; {}", to, std::strerror(error),
-                                      write_remedy(error, to)));
+    throw CheckpointError(write_problem(to, "cannot replace the folder that is there", error));
   };
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return from;
   if (errno != EINVAL && errno != ENOSYS) refuse(errno);

@@ -1,4 +1,4 @@
-// Atomic writes of files and folders.
+// Atomic writes of files and folders, and their error messages.
 //
 // A file is written under a temporary name next to the final one, synced and renamed, and its folder is synced. After a
 // crash at any point either the old or the new file is there. A failure (full disk, quota, permission) throws a
@@ -51,8 +51,10 @@ void link_file(const std::string& from, const std::string& to);
 
 /// Whether `path` is `folder` or is inside it. Neither needs to exist; symbolic links are followed.
 bool lies_in(const std::string& path, const std::string& folder);
-/// What to do about an error number of a write to this path: the end of a message.
-std::string write_remedy(int error, const std::string& path);
+/// The path of a file in a folder.
+std::string path_in(const std::string& folder, const std::string& name);
+/// The message about a write to a path that failed with this error number: "PATH: WHAT: the system's error; REMEDY".
+std::string write_problem(const std::string& path, const char* what, int error);
 /// Creates a folder and its parents.
 void make_folder(const std::string& path);
 

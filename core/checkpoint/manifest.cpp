@@ -79,11 +79,8 @@ class Reader {
     return CheckpointError(fmt::format("{}: {}", path_, fmt::format(text, std::forward<Args>(args)...)));
   }
 
-  /// The library would convert any number, also one that the type cannot hold.
   std::int64_t integer(const json& from, const char* what) const {
-    const bool fits =
-        from.is_number_unsigned() ? from.get<std::uint64_t>() <= std::uint64_t{INT64_MAX} : from.is_number_integer();
-    if (!fits)
+    if (!is_int64(from))
       throw problem("not a manifest: {} is {}", what,
                     from.is_number() ? "not an integer below 2^63" : fmt::format("a JSON {}", from.type_name()));
     return from.get<std::int64_t>();
@@ -213,7 +210,7 @@ static Manifest parse(const std::string& text, const std::string& path) {
 Manifest read_part(const std::string& text) { return parse(text, "a rank's part of the manifest"); }
 
 Manifest read_manifest(const std::string& folder) {
-  const auto path = (fs::path(folder) / kManifest).string();
+  const auto path = path_in(folder, kManifest);
   auto manifest = parse(read_file(path), path);
   check_complete(manifest, path);
   return manifest;

@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "core/base/error.h"
@@ -19,13 +17,9 @@ OutputFolder::OutputFolder(std::string path, int rank) : path_(std::move(path)) 
   if (rank != 0) return;
   TRIREME_REQUIRE(!path_.empty(), "the folder for the results has an empty name; write . for the working directory");
   make_folder(path_);
-  const auto file = (std::filesystem::path(path_) / ".lock").string();
+  const auto file = path_in(path_, ".lock");
   lock_ = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-  if (lock_ < 0) {
-    const int error = errno;
-    throw CheckpointError(
-        fmt::format("{}: cannot be written: {}; {}", file, std::strerror(error), write_remedy(error, file)));
-  }
+  if (lock_ < 0) throw CheckpointError(write_problem(file, "cannot be written", errno));
   // On file systems without locks (some network ones) the folder is not protected.
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   ::close(lock_);

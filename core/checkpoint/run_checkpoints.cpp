@@ -64,7 +64,7 @@ std::string problem_for(const std::string& folder, const Manifest& manifest, Use
     const auto listed = manifest.files.find(name);
     if (listed == manifest.files.end()) return fmt::format("{}/{}: lists no {}", folder, kManifest, name);
     if (is_elsewhere(folder, manifest, name)) continue;
-    auto problem = file_problem((fs::path(folder) / name).string(), listed->second, Verify::sizes);
+    auto problem = file_problem(path_in(folder, name), listed->second, Verify::sizes);
     if (!problem.empty()) return problem;
   }
   return "";

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/checkpoint/files.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -37,10 +37,6 @@ struct Piece {
   const StoredSlice* slice;
   std::int64_t stored_begin, wanted_begin, size;  ///< in elements, in either slice
 };
-
-std::string path_in_folder(const std::string& folder, const std::string& name) {
-  return (std::filesystem::path(folder) / name).string();
-}
 
 }  // namespace
 
@@ -76,7 +72,7 @@ void ShardedTensors::fail_without(const ShardedTensor& tensor, const std::string
 
 ShardedTensors::ShardedTensors(std::string folder, const std::string& group, const Manifest& manifest)
     : folder_(std::move(folder)),
-      path_(path_in_folder(folder_, group)),
+      path_(path_in(folder_, group)),
       elsewhere_(missing_parts(folder_, manifest)),
       tensors_(manifest.tensors.at(group)) {
   for (auto& [name, tensor] : tensors_) {
@@ -125,7 +121,7 @@ const SafeTensors& ShardedTensors::file_with(const ShardedTensor& tensor, const 
   const auto& placement = slice.placement;
   const std::lock_guard lock(opening_);
   auto& file = files_[slice.file];
-  if (file == nullptr) file = std::make_unique<SafeTensors>(path_in_folder(folder_, slice.file));
+  if (file == nullptr) file = std::make_unique<SafeTensors>(path_in(folder_, slice.file));
   const auto stored = file->info(placement.name);
   if (stored.dtype != tensor.dtype || stored.shape != placement.local_shape())
     throw CheckpointError(fmt::format("{}: tensor \"{}\" is {} [{}], but {} [{}] in the manifest", file->path(),
@@ -166,7 +162,7 @@ void ShardedTensors::verify(const std::string& name, const shard::Placement& pla
     auto& [blocks, begin] = opened[piece.slice];
     if (blocks == nullptr) {
       const auto& file = piece.slice->file;
-      blocks = &blocks_.try_emplace(file, path_in_folder(folder_, file), digests_.at(file)).first->second;
+      blocks = &blocks_.try_emplace(file, path_in(folder_, file), digests_.at(file)).first->second;
       blocks->verify(0, 1);  // of the header, before it is parsed
       const auto& tensors = file_with(tensor, *piece.slice);
       begin = tensors.begin_of(piece.slice->placement.name);

@@ -19,12 +19,9 @@ CheckpointError invalid(const std::string& path, fmt::format_string<Args...> tex
       fmt::format("{}: not a valid training state: {}", path, fmt::format(text, std::forward<Args>(args)...)));
 }
 
-/// The library would convert any number, also one that the type cannot hold.
 std::int64_t integer(const nlohmann::json& value, const char* key, const std::string& path) {
   if (!value.is_number()) throw invalid(path, "{} is a JSON {}", key, value.type_name());
-  const bool fits =
-      value.is_number_unsigned() ? value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX} : value.is_number_integer();
-  if (!fits) throw invalid(path, "{} is {}, which is not an integer below 2^63", key, json_text(value));
+  if (!is_int64(value)) throw invalid(path, "{} is {}, which is not an integer below 2^63", key, json_text(value));
   return value.get<std::int64_t>();
 }
 

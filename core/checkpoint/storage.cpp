@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/checkpoint/files.h"
@@ -53,9 +54,7 @@ class Mark {
   }
 
  private:
-  [[nodiscard]] std::string path_of(int rank) const {
-    return (std::filesystem::path(folder_) / fmt::format(".{}.{}.tmp", name_, rank)).string();
-  }
+  [[nodiscard]] std::string path_of(int rank) const { return path_in(folder_, fmt::format(".{}.{}.tmp", name_, rank)); }
   std::string folder_, name_, path_;
 };
 
@@ -75,11 +74,6 @@ std::vector<json> exchange(const comm::World& world, const json& mine) {
 }
 
 }  // namespace
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
 
 bool Storage::leads() const { return std::find(of_rank.begin(), of_rank.end(), number()) - of_rank.begin() == rank; }
 

@@ -10,9 +10,6 @@
 
 namespace trireme::checkpoint {
 
-/// The name of this host.
-std::string host_name();
-
 struct Storage {
   int rank = 0;                      ///< this process's, in the world
   std::vector<int> of_rank{0};       ///< the storage of each rank, counted from that of rank 0, which is 0

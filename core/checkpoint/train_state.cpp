@@ -15,6 +15,7 @@
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/checkpoint_save.h"
 #include "core/checkpoint/file_blocks.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/sharded_tensors.h"
 #include "core/checkpoint/state_reader.h"
 
@@ -23,8 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-std::string path_in(const std::string& folder, const std::string& name) { return (fs::path(folder) / name).string(); }
 
 }  // namespace
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 
 #include "core/base/clock.h"
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/checkpoint/crc32.h"
 #include "core/checkpoint/files.h"
@@ -63,11 +63,6 @@ std::string checksum(std::string_view bytes) {
   return raw(std::rotr(crc, 15) + 0xA282EAD8U);
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 }  // namespace
 
 EventFile::EventFile(const std::string& folder)
@@ -80,8 +75,7 @@ EventFile::EventFile(const std::string& folder)
 }
 
 void EventFile::fail(const char* what, int error) const {
-  throw CheckpointError(
-      fmt::format("{}: {}: {}; {}", path_, what, std::strerror(error), checkpoint::write_remedy(error, path_)));
+  throw CheckpointError(checkpoint::write_problem(path_, what, error));
 }
 
 void EventFile::restart_at(std::int64_t step) {

@@ -101,7 +101,7 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
   if (!is_new) resume_point_ = find_point(damages_);
   if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) {
     for (const char* name : {"", kExportedModel, kBestModel, kMergedModel})
-      checkpoint::remove_temporary_files((fs::path(dir_) / name).string());
+      checkpoint::remove_temporary_files(checkpoint::path_in(dir_, name));
     std::error_code ignored;
     fs::remove_all(fs::path(dir_) / kNextBest, ignored);  // of a crash
     return;
@@ -169,14 +169,10 @@ void RunFolder::move_earlier_run() {
 }
 
 void RunFolder::begin() {
-  checkpoint::write_file((fs::path(dir_) / "config.toml").string(), config_toml_);
-  const auto path = (fs::path(dir_) / "metrics.jsonl").string();
+  checkpoint::write_file(checkpoint::path_in(dir_, "config.toml"), config_toml_);
+  const auto path = checkpoint::path_in(dir_, "metrics.jsonl");
   metrics_ = std::fopen(path.c_str(), "a");
-  if (metrics_ == nullptr) {
-    const int error = errno;
-    throw CheckpointError(fmt::format("{}: cannot be written: {}; {}", path, std::strerror(error),
-                                      checkpoint::write_remedy(error, path)));
-  }
+  if (metrics_ == nullptr) throw CheckpointError(checkpoint::write_problem(path, "cannot be written", errno));
 }
 
 void RunFolder::go_on(std::int64_t step, bool evaluates) {
@@ -194,7 +190,7 @@ std::vector<std::string> RunFolder::go_back(std::int64_t step, bool evaluates) {
 void RunFolder::cut(std::int64_t step, bool evaluates, std::vector<std::string>& notes) {
   if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
     notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
-  if (const auto dropped = cut_metrics((fs::path(dir_) / "metrics.jsonl").string(), step, evaluates); dropped > 0)
+  if (const auto dropped = cut_metrics(checkpoint::path_in(dir_, "metrics.jsonl"), step, evaluates); dropped > 0)
     notes.push_back(
         fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
   begin();
@@ -211,9 +207,8 @@ void RunFolder::metric(nlohmann::json line) {
   // One whole line per write, so that a reader or a crash never sees half a line.
   const auto end = lseek(fileno(metrics_), 0, SEEK_END);
   if (std::fwrite(text.data(), 1, text.size(), metrics_) == text.size() && std::fflush(metrics_) == 0) return;
-  const int error = errno;
-  const auto problem = fmt::format("{}/metrics.jsonl: cannot be written: {}; {}", dir_, std::strerror(error),
-                                   checkpoint::write_remedy(error, dir_ + "/metrics.jsonl"));
+  const auto problem =
+      checkpoint::write_problem(checkpoint::path_in(dir_, "metrics.jsonl"), "cannot be written", errno);
   if (!bears_errors_) throw CheckpointError(problem);
   // What stays in the stream's buffer or half written would spoil the next line.
   std::clearerr(metrics_);
@@ -224,7 +219,7 @@ void RunFolder::metric(nlohmann::json line) {
 }
 
 void RunFolder::summary(const nlohmann::json& content) {
-  if (active_) checkpoint::write_file((fs::path(dir_) / "summary.json").string(), json_text(content, 2) + "\n");
+  if (active_) checkpoint::write_file(checkpoint::path_in(dir_, "summary.json"), json_text(content, 2) + "\n");
 }
 
 /// A new run would rename the folder with these weights before they are read. @throws ConfigError

@@ -297,7 +297,7 @@ void put_file_at(const std::string& path) {
 }
 
 TEST(Stop, SaysWhatCouldNotBeSaved) {
-  const SmallRun run(kLeaves, kEndless);
+  const SmallRun run(kManyLeaves, kEndless);
   const auto result = run.train(2, {"--set", "run.on_save_error=continue"}, {.meanwhile = [&](pid_t front) {
                                   run.wait_for_steps();
                                   put_file_at(run.dir() + "/checkpoints");

@@ -66,6 +66,26 @@ std::vector<std::string> on_all_ranks(const std::string& text) {
   return comm::all_gather_text(world().group(), world().device(), text);
 }
 
+/// Trains in the folder with this `on_save_error`. The message of the CheckpointError that ends it, or ""; expects the
+/// same on every rank.
+std::string error_of_run(const char* toml, const std::string& dir, const std::string& policy,
+                         std::shared_ptr<train::RunCallback> callback) {
+  auto table = config::parse_text(toml, "a.toml");
+  for (const auto& set : {"run.dir=" + dir, "run.on_save_error=" + policy,
+                          std::string("run.device=") + (world().device().is_cpu() ? "cpu" : "cuda")})
+    config::apply_override(table, set);
+  auto prepared = train::prepare(train::from_table(std::move(table), builtin_kinds()), world().info(), "", Log(1));
+  auto folder = train::open_run(prepared);
+  std::string error;
+  try {
+    train::run_training(std::move(prepared), world(), std::move(folder), {.callbacks = {std::move(callback)}});
+  } catch (const CheckpointError& caught) {
+    error = caught.what();
+  }
+  for (const auto& other : on_all_ranks(error)) EXPECT_EQ(other, error);
+  return error;
+}
+
 std::vector<std::string> checkpoints_in(const std::string& dir) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(dir + "/checkpoints")) names.push_back(entry.path().filename());
@@ -78,20 +98,8 @@ TEST(TrainerSaves, AFailureOnOneRankIsEveryRanks) {
   for (const std::string policy : {"continue", "stop"}) {
     const auto name = "trireme-saves-" + std::to_string(getpid());
     const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
-    auto table = config::parse_text(kText, "a.toml");
-    for (const auto& set : {"run.dir=" + dir, "run.on_save_error=" + policy,
-                            std::string("run.device=") + (world().device().is_cpu() ? "cpu" : "cuda")})
-      config::apply_override(table, set);
-    auto prepared = train::prepare(train::from_table(std::move(table), builtin_kinds()), world().info(), "", Log(1));
-    auto folder = train::open_run(prepared);
     const auto limit = std::make_shared<LimitLastRank>();
-    std::string error;
-    try {
-      train::run_training(std::move(prepared), world(), std::move(folder), {.callbacks = {limit}});
-    } catch (const CheckpointError& caught) {
-      error = caught.what();
-    }
-    for (const auto& other : on_all_ranks(error)) EXPECT_EQ(other, error);
+    const auto error = error_of_run(kText, dir, policy, limit);
     for (const auto& other : on_all_ranks(std::to_string(limit->steps))) EXPECT_EQ(other, std::to_string(limit->steps));
     const auto last = fmt::format("weights-{:05d}-00.safetensors", world().size() - 1);
     if (policy == "stop") {
@@ -152,21 +160,9 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
     SCOPED_TRACE(policy);
     const auto name = "trireme-best-" + std::to_string(getpid());
     const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
-    auto table = config::parse_text(kBestText, "a.toml");
-    for (const auto& set : {"run.dir=" + dir, "run.on_save_error=" + policy,
-                            std::string("run.device=") + (world().device().is_cpu() ? "cpu" : "cuda")})
-      config::apply_override(table, set);
-    auto prepared = train::prepare(train::from_table(std::move(table), builtin_kinds()), world().info(), "", Log(1));
-    auto folder = train::open_run(prepared);
     const auto limit = std::make_shared<LimitBest>();
-    std::string error;
-    try {
-      train::run_training(std::move(prepared), world(), std::move(folder), {.callbacks = {limit}});
-    } catch (const CheckpointError& caught) {
-      error = caught.what();
-    }
+    const auto error = error_of_run(kBestText, dir, policy, limit);
     ASSERT_GT(limit->lost, 0) << "no second best evaluation";
-    for (const auto& other : on_all_ranks(error)) EXPECT_EQ(other, error);
     if (policy == "stop")
       EXPECT_NE(error.find("model-best.tmp/model.safetensors: cannot be written: File too large"), error.npos) << error;
     else
