@@ -280,6 +280,8 @@ ChildEnd Child::wait(const std::function<void()>& look, const std::int32_t* take
           .complained = streams_->both[1].used};
 }
 
+int ending_signal() { return ends_all(last_signal) ? last_signal : 0; }
+
 ChildEnd run_child(std::vector<std::string> command, const std::function<void()>& prepare) {
   return Child(std::move(command), prepare).wait();
 }

@@ -51,6 +51,9 @@ class Child {
   OnStop on_stop_;
 };
 
+/// The last signal that was to end this process and that the handlers of Child have received; 0: none.
+int ending_signal();
+
 /// Runs a program as a Child and waits until it ends.
 ChildEnd run_child(std::vector<std::string> command, const std::function<void()>& prepare);
 

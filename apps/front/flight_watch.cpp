@@ -111,9 +111,14 @@ std::int32_t* FlightWatch::takes_signals_flag() const {
   return shared != nullptr ? &shared->takes_signals : &never;
 }
 
+bool FlightWatch::stopped_as_asked() const {
+  auto* shared = control();
+  return shared != nullptr && std::atomic_ref(shared->stopped).load() != 0;
+}
+
 std::string FlightWatch::unsaved() const {
   const auto* shared = control();
-  if (shared == nullptr || !takes_signals() || shared->stopped != 0) return "";
+  if (shared == nullptr || !takes_signals() || stopped_as_asked()) return "";
   std::string text;
   if (shared->late > 0) text = fmt::format("; it could not save within run.stop_grace_s = {}", shared->late);
   if (shared->unsaved[0] != '\0') text += fmt::format("; {}", shared->unsaved.data());
@@ -124,7 +129,7 @@ RunEnd FlightWatch::completed(RunEnd end) const {
   if (auto* shared = control()) {
     end.smaller_micro_batch = std::atomic_ref(shared->smaller_micro_batch).load();
     end.saved_step = std::atomic_ref(shared->saved_step).load();
-    end.begun = shared->begun.data();
+    end.trained_in = shared->trained_in.data();
   }
   return end;
 }

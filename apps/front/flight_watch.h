@@ -47,10 +47,12 @@ class FlightWatch {
   /// Whether they are or were one.
   [[nodiscard]] bool is_training() const { return std::atomic_ref(*takes_signals_flag()).load() != 0; }
   [[nodiscard]] std::int32_t* takes_signals_flag() const;
+  /// Whether the ranks were a training that a signal asked to stop, and that has done so.
+  [[nodiscard]] bool stopped_as_asked() const;
   /// "; ..." what a training has not saved that a signal ended before it could; "" when it had stopped as asked, and
   /// for other programs.
   [[nodiscard]] std::string unsaved() const;
-  /// `end` with what the ranks have left here: RunEnd::saved_step, smaller_micro_batch and begun.
+  /// `end` with what the ranks have left here: RunEnd::saved_step, smaller_micro_batch and trained_in.
   [[nodiscard]] RunEnd completed(RunEnd end) const;
   /// Whether the ranks should have ended by themselves since then.
   [[nodiscard]] bool overdue() const;

@@ -57,6 +57,8 @@ RunEnd verdict_on(const ChildEnd& end, Ranks ranks, int size, FlightWatch* watch
   constexpr int kCommunication = static_cast<int>(ExitCode::communication);
   const bool news = end.sent == SIGUSR1 || end.sent == SIGUSR2;  // the program may handle these without ending
   const int number = end.code > 128 && end.code < 128 + NSIG ? end.code - 128 : 0;
+  if (watch != nullptr && watch->stopped_as_asked() && end.sent == 0 && !end.by_signal && asks_to_stop(number))
+    return {report_stop(number)};  // a signal to one of the ranks
   const bool died = number != 0 && (end.sent == 0 || (end.asked && number != SIGUSR1));
   if (watch != nullptr && (end.sent == 0 || died)) watch->all_ended(end.by_signal ? 0 : number);
   if (watch != nullptr && watch->printed()) return {kCommunication, watch->headline()};
@@ -144,14 +146,15 @@ void become_worker(const std::vector<std::string>& arguments) {
   replace_by(std::move(command));
 }
 
-int check(const std::vector<std::string>& arguments, Report report) {
+RunEnd check(const std::vector<std::string>& arguments, Report report) {
   const auto prepare = [] {
     prepare_process();
     setenv(kCheckVariable, "1", 1);
   };
   const auto end = Child(worker_command(arguments), prepare, OnStop::end, report).wait();
   // If a signal ended the check, the ranks report errors themselves, unless the user stopped the check.
-  return end.sent != 0 ? verdict_on(end, Ranks::of_trireme, 1).code : end.by_signal ? 0 : end.code;
+  if (end.sent == 0) return {end.by_signal ? 0 : end.code};
+  return {.code = verdict_on(end, Ranks::of_trireme, 1).code, .stopped = end.stopped};
 }
 
 /// A pipe on which ranks wait before they start.
@@ -222,10 +225,10 @@ static RunEnd run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& 
   }
   auto gate = std::make_unique<Gate>();
   Child mpirun(mpirun_command(ranks, files, gate->waiting(worker)), prepare_all, on_stop);
-  if (const int code = check(arguments); code != 0) {
+  if (auto checked = check(arguments); checked.code != 0) {
     gate.reset();
     (void)mpirun.wait();
-    return {code};
+    return checked;
   }
   gate->open(ranks);
   return wait_for_ranks(mpirun, Ranks::of_trireme, watch);
@@ -242,7 +245,7 @@ RunEnd run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std
   const bool by_mpirun = !find_mpirun().empty();
   // With this many ranks, mpirun would be busy when the check fails.
   if (first == Check::yes && (!by_mpirun || ranks > 2 * cores())) {
-    if (const int code = check(arguments); code != 0) return {code};
+    if (auto checked = check(arguments); checked.code != 0) return checked;
     first = Check::no;
   }
   if (by_mpirun) return run_by_mpirun(ranks, worker, arguments, prepare, first, on_stop);

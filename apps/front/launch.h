@@ -23,8 +23,9 @@ int launched_rank();
 /// Replaces this process by the worker with these arguments (argv[1] onwards). @throws ConfigError on failure
 [[noreturn]] void become_worker(const std::vector<std::string>& arguments);
 
-/// Runs the worker once in a new process, which checks the command. Returns its exit code; 0: no error.
-int check(const std::vector<std::string>& arguments, Report report = Report::yes);
+/// Runs the worker once in a new process, which checks the command. RunEnd::code is 0 without an error, and
+/// RunEnd::stopped says that a signal ended the check.
+RunEnd check(const std::vector<std::string>& arguments, Report report = Report::yes);
 
 /// Whether one worker first checks for errors that otherwise every rank would report after its start.
 enum class Check { no, yes };

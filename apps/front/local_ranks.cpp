@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "apps/front/child.h"
@@ -136,8 +138,13 @@ LocalRanks::~LocalRanks() { kill_all(); }
 
 void LocalRanks::kill_all() {
   send(SIGKILL);
+  // One that waits for a device or a disk for good does not end; this process is not to wait for it.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(3);
   for (auto& rank : ranks_) {
-    if (rank.process > 0) waitpid(std::exchange(rank.process, -1), nullptr, 0);
+    if (const auto process = std::exchange(rank.process, -1); process > 0) {
+      while (waitpid(process, nullptr, WNOHANG) == 0 && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     for (int& descriptor : rank.descriptors) {
       if (descriptor < 0) continue;
       loop_.forget(descriptor);

@@ -15,13 +15,10 @@
 namespace trireme::apps {
 namespace {
 
-/// The command's own arguments with other ranks. Where to start is what the user has said, until the run has a
-/// checkpoint of its own.
-std::vector<std::string> arguments_again(const TrainCommand& command, std::int64_t ranks, bool saved) {
+/// The command's own arguments with other ranks.
+std::vector<std::string> arguments_again(const TrainCommand& command, std::int64_t ranks) {
   std::vector<std::string> out{"train", command.config, "--ranks", std::to_string(ranks)};
-  for (const auto& set : command.set)
-    if (!saved || !set.starts_with("run.resume=")) out.insert(out.end(), {"--set", set});
-  if (saved) out.insert(out.end(), {"--resume", "auto"});
+  for (const auto& set : command.set) out.insert(out.end(), {"--set", set});
   if (command.timeline) out.emplace_back("--timeline");
   return out;
 }
@@ -29,7 +26,7 @@ std::vector<std::string> arguments_again(const TrainCommand& command, std::int64
 /// Tells the next start of the ranks that it is not the first one. `number`: 0 for a retry.
 void announce_restart(std::int64_t number, const std::string& cause, const RunEnd& before) {
   setenv(train::kRestartVariable, fmt::format("{} {}", number, cause).c_str(), 1);
-  if (!before.begun.empty()) setenv(train::kBegunVariable, before.begun.c_str(), 1);
+  if (!before.trained_in.empty()) setenv(train::kBegunVariable, before.trained_in.c_str(), 1);
 }
 
 /// A training that is started as often as its ranks die.
@@ -45,23 +42,23 @@ class Training {
 
  private:
   RunEnd run(const std::vector<std::string>& arguments, Check first);
-  [[nodiscard]] std::vector<std::string> arguments() const { return arguments_again(command_, ranks_, saved_); }
+  [[nodiscard]] std::vector<std::string> arguments() const { return arguments_again(command_, ranks_); }
 
   TrainCommand command_;
   std::int64_t threads_, ranks_, least_;
-  bool saved_ = false, retried_ = false;
+  bool retried_ = false;
 };
 
 RunEnd Training::run(const std::vector<std::string>& arguments, Check first) {
   const auto end = run_ranks(ranks_, threads_, arguments, first, OnStop::ask);
-  saved_ = saved_ || end.saved_step >= 0;
   const bool may_retry = end.code == static_cast<int>(ExitCode::out_of_memory) && end.smaller_micro_batch > 0;
   if (!may_retry || end.stopped || std::exchange(retried_, true)) return end;
   const auto smaller = fmt::format("train.micro_batch={}", end.smaller_micro_batch);
   command_.set.push_back(smaller);
-  if (check(this->arguments(), Report::no) != 0) return end;
-  put(fitted(fmt::format("retry     with {}, because memory ran out (train.on_oom)\n", smaller)));
   announce_restart(0, "out of memory; " + smaller, end);
+  if (const auto checked = check(this->arguments(), Report::no); checked.code != 0)
+    return checked.stopped ? checked : end;
+  put(fitted(fmt::format("retry     with {}, because memory ran out (train.on_oom)\n", smaller)));
   auto again = run(this->arguments(), Check::no);
   again.saved_step = std::max(again.saved_step, end.saved_step);
   return again;
@@ -70,11 +67,13 @@ RunEnd Training::run(const std::vector<std::string>& arguments, Check first) {
 RunEnd Training::start_again(bool further) {
   const auto before = ranks_;
   ranks_ = further ? ranks_ : std::max(least_, ranks_ - 1);
-  bool possible = check(arguments(), Report::no) == 0;
-  while (!possible && ranks_ > least_) {
+  auto checked = check(arguments(), Report::no);
+  while (checked.code != 0 && !checked.stopped && ranks_ > least_) {
     --ranks_;
-    possible = check(arguments(), Report::no) == 0;
+    checked = check(arguments(), Report::no);
   }
+  if (checked.stopped) return checked;
+  const bool possible = checked.code == 0;
   if (!possible) ranks_ = before;  // then the check of the start says why
   if (ranks_ < before) put(fitted(fmt::format("ranks     {} in place of {}\n", ranks_, before)));
   return run(arguments(), possible ? Check::no : Check::yes);

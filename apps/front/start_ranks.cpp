@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "apps/front/child.h"
 #include "apps/front/event_loop.h"
 #include "apps/front/flight_watch.h"
 #include "apps/front/local_ranks.h"
@@ -80,7 +81,8 @@ class Run {
   comm::StoreAddress address_;
   LocalRanks* local_ = nullptr;
   std::vector<std::unique_ptr<HostRanks>> hosts_;
-  int stop_ = 0, last_signal_ = 0;
+  int stop_ = 0;               ///< the signal that has ended the run, or ends it; 0: none
+  int last_signal_ = 0;        ///< that was passed on
   int error_after_stop_ = 0;   ///< exit code of a rank of a training that has said why it could not stop as asked
   bool acknowledged_ = false;  ///< the user has been told that the training stops
   bool stopped_ = false;       ///< a signal asked the ranks to stop, or was to end them
@@ -102,6 +104,9 @@ RunEnd Run::until_end() {
 void Run::run() {
   address_ = store_address(options_.hosts);
   loop_.watch(signals_.descriptor(), [this] { on_signals(); });
+  stop_ = ending_signal();  // since the check of the command
+  stopped_ = stop_ != 0;
+  if (stopped_) return;
   if (options_.hosts[0].here) {
     const bool alone = options_.hosts.size() == 1;
     store_.emplace(alone, address_.port);
@@ -285,6 +290,11 @@ bool Run::says_error_after_stop(const RankEnd& end) const {
 void Run::on_end(const RankEnd& end) {
   if (end.status == 0) return;
   if (asked_ && stop_ != 0) return on_end_after_asking(end);
+  if (watch_.stopped_as_asked() && end.signal() == 0 && !cause_ && stop_ == 0 && asks_to_stop(end.code() - 128)) {
+    stop_ = end.code() - 128;  // a signal to one of the ranks; the others stop too
+    deadline_ = Clock::now() + options_.grace;
+    return;
+  }
   if (last_signal_ != 0 && end.code() == 128 + last_signal_ && !cause_ && stop_ == 0) {
     stop_ = last_signal_;  // a signal to this process that ends the program, or on which it ends itself
     return end_all(SIGTERM, kAfterFailure);

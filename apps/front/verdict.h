@@ -21,8 +21,8 @@ struct RunEnd {
   std::int64_t saved_step = -1;  ///< of the newest checkpoint that a training has saved; -1: none
   /// The microbatch with which a training whose memory ran out may fit; 0: none did, or it cannot be smaller.
   std::int64_t smaller_micro_batch = 0;
-  std::string begun{};   ///< the folder in which a training has begun a new run; "": none
-  bool stopped = false;  ///< a signal to this process asked them to stop, or was to end them
+  std::string trained_in{};  ///< the folder in which a training has trained; "": none
+  bool stopped = false;      ///< a signal to this process asked them to stop, or was to end them
 };
 
 /// The death of ranks that have reported it themselves.

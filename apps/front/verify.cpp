@@ -93,7 +93,7 @@ int verify(const VerifyCommand& command) {
   }
   std::vector<std::string> checking{"check-layouts", command.config, "--layouts", command.layouts};
   for (const auto& set : set_of(command)) checking.insert(checking.end(), {"--set", set});
-  if (const int code = check(checking); code != 0) return code;
+  if (const auto checked = check(checking); checked.code != 0) return checked.code;
   const auto bounds = bounds_of(command.precision);
   // Each recorded step is as large as the model.
   const TemporaryFolder folder(temporary_root(),

@@ -33,6 +33,10 @@ void let_others_speak(const comm::LaunchInfo& info, int exit_code) {
 
 std::atomic<bool> said_early = false;
 
+void say_message(const Verdict& verdict, const comm::LaunchInfo& info) {
+  say_error(message_of(verdict), info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "");
+}
+
 // The first thread with an error reports it; the process then ends.
 int say(const Verdict& verdict, const comm::LaunchInfo& info) {
   static std::atomic_flag spoken;
@@ -40,7 +44,7 @@ int say(const Verdict& verdict, const comm::LaunchInfo& info) {
   if (said_early) return verdict.exit_code;
   if (comm::flight::report_lost_peer("trireme", verdict.exit_code, message_of(verdict), info)) return verdict.exit_code;
   let_others_speak(info, verdict.exit_code);
-  say_error(message_of(verdict), info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "");
+  if (!said_early.exchange(true)) say_message(verdict, info);
   return verdict.exit_code;
 }
 
@@ -91,10 +95,16 @@ int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)
 
 void say_early(const std::exception_ptr& error, const comm::LaunchInfo& info) {
   const auto verdict = verdict_on(error);
-  if (info.rank != 0 || verdict.exit_code == static_cast<int>(ExitCode::communication)) return;
-  if (said_early.exchange(true)) return;
-  say_error(message_of(verdict));
+  if (verdict.exit_code == static_cast<int>(ExitCode::communication)) return;
   comm::flight::end_with_error(verdict.exit_code, message_of(verdict));  // so that its end explains the others'
+  const auto say_once = [verdict, info] {
+    let_others_speak(info, verdict.exit_code);
+    if (!said_early.exchange(true)) say_message(verdict, info);
+  };
+  if (info.rank == 0)
+    say_once();
+  else
+    std::thread(say_once).detach();
 }
 
 void end_with(const std::exception_ptr& error) {

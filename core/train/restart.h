@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -11,7 +12,7 @@ namespace trireme::train {
 
 /// The environment variable with the number of the restart and, after a space, its cause, on one line.
 inline constexpr const char* kRestartVariable = "TRIREME_RESTART";
-/// The environment variable with the folder in which an earlier start of the same command has begun a new run.
+/// The environment variable with the folder in which an earlier start of the same command has trained.
 inline constexpr const char* kBegunVariable = "TRIREME_BEGUN_RUN";
 
 struct Restart {
@@ -29,6 +30,17 @@ inline std::optional<Restart> restart_of_this_process() {
   if (error != std::errc() || *end != ' ') return std::nullopt;
   out.cause = end + 1;
   return out;
+}
+
+/// Whether an earlier start of the same command has trained in this folder. It has then followed run.resume, and the
+/// restart goes on with what that start has left.
+inline bool was_trained_here(const std::string& run_dir) {
+  const char* set = std::getenv(kBegunVariable);
+  const auto path = [](const std::string& dir) {
+    auto out = std::filesystem::absolute(dir).lexically_normal();
+    return out.has_filename() ? out : out.parent_path();
+  };
+  return set != nullptr && *set != '\0' && path(set) == path(run_dir);
 }
 
 }  // namespace trireme::train

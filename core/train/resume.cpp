@@ -93,13 +93,14 @@ bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {
   return by.higher_is_better ? current > there : current < there;
 }
 
-void restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
+bool restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
                  const std::string& from) {
   const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
   auto restored = state_of(stored.record(), (std::filesystem::path(from) / checkpoint::kState).string());
   restore(run, stored, booster.log());
   state = std::move(restored);
-  if (!prepared.plan.keeps_best) return;
+  const bool is_evaluated = !state.evaluation_pending && state.last.step == state.at.global_step;
+  if (!prepared.plan.keeps_best) return is_evaluated;
   // By the manifest, which every rank has, unlike the file.
   const bool has_best = stored.best_digest().bytes > 0;
   if (!has_best) {  // the search for the best weights starts again
@@ -107,6 +108,7 @@ void restore_run(const Prepared& prepared, Booster& booster, Boosted& run, Train
     state.evaluations_since_best = 0;
   }
   best.take(booster, stored.best(), stored.best_digest());
+  return is_evaluated;
 }
 
 std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
@@ -120,8 +122,8 @@ std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster
     if (damage.empty()) break;
     on_first_rank(world, [&] { folder.look_further(prepared, damage); });
   }
-  restore_run(prepared, booster, run, state, best, from);
-  folder.go_on(state.at.global_step, state.evaluation_pending);
+  const bool is_evaluated = restore_run(prepared, booster, run, state, best, from);
+  folder.go_on(state.at.global_step, is_evaluated);
   return from;
 }
 

@@ -63,9 +63,9 @@ checkpoint::CheckpointContents checkpoint_of(const Prepared& prepared, const Run
 std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
                    BestModel& best);
 
-/// Restores the run from a checkpoint without damage, including its best weights if the run keeps them. Collective.
-/// @throws CheckpointError
-void restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
+/// Restores the run from a checkpoint without damage, including its best weights if the run keeps them. Returns whether
+/// the evaluation of its step, if there was one, is in it. Collective. @throws CheckpointError
+bool restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
                  const std::string& from);
 
 }  // namespace trireme::train

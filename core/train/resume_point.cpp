@@ -9,6 +9,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/train_state.h"
+#include "core/train/restart.h"
 #include "core/train/run_folder.h"
 #include "core/train/same_training.h"
 #include "core/train/summary.h"
@@ -68,13 +69,18 @@ std::string named_checkpoint(const std::string& name, const Log& log, Verify how
   }
 }
 
+/// Whether this is a restart of a training that has left something to go on from, whatever run.resume says.
+bool goes_on_after_restart(const std::string& dir) {
+  return was_trained_here(dir) && (is_finished(dir) || !checkpoint::complete_checkpoints(dir).empty());
+}
+
 /// Decides for the run in run.dir. @throws CheckpointError
-ResumePoint own_point(const Prepared& p, Verify how, checkpoint::Damages& known) {
+ResumePoint own_point(const Prepared& p, bool must, Verify how, checkpoint::Damages& known) {
   const auto& dir = p.config.run.dir;
-  const bool must = p.config.run.resume == kResumeMust;
   ResumePoint point;
   if (!must && is_finished(dir)) {
     point.earlier = ResumePoint::Earlier::finished;
+    if (was_trained_here(dir)) point.done = fmt::format("restart   nothing is left to do: {} is finished", dir);
     return point;
   }
   point.from = checkpoint::latest_checkpoint(dir, p.log, how, known);
@@ -90,9 +96,11 @@ ResumePoint own_point(const Prepared& p, Verify how, checkpoint::Damages& known)
 
 ResumePoint point_of(const Prepared& p, const std::string& config_toml, Verify how, checkpoint::Damages& known) {
   const auto& resume = p.config.run.resume;
-  if (resume == kResumeNever) return {};
-  const bool own = resume == kResumeAuto || resume == kResumeMust;
-  auto point = own ? own_point(p, how, known) : ResumePoint{.from = named_checkpoint(resume, p.log, how, known)};
+  const bool again = goes_on_after_restart(p.config.run.dir);
+  if (resume == kResumeNever && !again) return {};
+  const bool own = again || resume == kResumeAuto || resume == kResumeMust;
+  auto point = own ? own_point(p, !again && resume == kResumeMust, how, known)
+                   : ResumePoint{.from = named_checkpoint(resume, p.log, how, known)};
   if (point.from.empty()) return point;
   const checkpoint::Checkpoint stored(point.from, Verify::sizes);  // its record is verified
   if (const auto changed = check_same_training(p, config_toml, stored); !changed.empty())

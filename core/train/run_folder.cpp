@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
@@ -61,8 +63,8 @@ bool holds_a_run(const fs::path& dir) {
 
 /// Rewrites the file for a run that is resumed at `step`. Returns the number of dropped lines: those of later steps,
 /// and a truncated one. The test scores of an earlier end are removed too, but the resumed run's end writes them again;
-/// so are the scores of this step if the resumed run evaluates it.
-std::int64_t cut_metrics(const std::string& path, std::int64_t step, bool evaluates) {
+/// so are the scores of this step if the checkpoint does not know them.
+std::int64_t cut_metrics(const std::string& path, std::int64_t step, bool is_evaluated) {
   std::ifstream lines(path, std::ios::binary);
   if (!lines) return 0;
   checkpoint::FileWriter out(path);
@@ -72,7 +74,7 @@ std::int64_t cut_metrics(const std::string& path, std::int64_t step, bool evalua
     const bool up_to_step = parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step;
     if (!up_to_step) ++dropped;
     if (!up_to_step || parsed.value("split", "") == "test") continue;
-    if (evaluates && parsed.value("kind", "") == "eval" && parsed.value("step", std::int64_t{0}) == step) continue;
+    if (!is_evaluated && parsed.value("kind", "") == "eval" && parsed.value("step", std::int64_t{0}) == step) continue;
     line += '\n';
     out.write(line.data(), line.size());
   }
@@ -99,6 +101,7 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
   const bool earlier = holds_a_run(dir_);
   checkpoint::restore_replaced(dir_);
   if (!is_new) resume_point_ = find_point(damages_);
+  if (!resume_point_.done.empty()) return;
   if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) {
     for (const char* name : {"", kExportedModel, kBestModel, kMergedModel})
       checkpoint::remove_temporary_files(checkpoint::path_in(dir_, name));
@@ -112,7 +115,6 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
     move_earlier_run();
     lock();
   }
-  comm::flight::note_begun(fs::absolute(dir_).string());
   begin();
 }
 
@@ -124,9 +126,7 @@ void RunFolder::look_further(const Prepared& prepared, const std::string& damage
 
 /// Whether the run that is there was begun by an earlier start of this command, and nothing of it can be gone on from.
 bool RunFolder::is_ours_without_checkpoint() const {
-  const char* begun = std::getenv(kBegunVariable);
-  if (begun == nullptr || fs::absolute(dir_).string() != begun || fs::exists(fs::path(dir_) / "summary.json") ||
-      fs::exists(fs::path(dir_) / kBestModel))
+  if (!was_trained_here(dir_) || fs::exists(fs::path(dir_) / "summary.json") || fs::exists(fs::path(dir_) / kBestModel))
     return false;
   const auto checkpoints = checkpoint::all_checkpoints(dir_);
   return std::all_of(checkpoints.begin(), checkpoints.end(),
@@ -143,11 +143,18 @@ void RunFolder::clear_own_start() {
 }
 
 void RunFolder::lock() {
+  // The ranks of the start before may still be ending.
+  constexpr std::chrono::seconds kToEnd{20};
+  const auto now = std::chrono::steady_clock::now;
+  const auto deadline = now() + (restart_of_this_process() ? kToEnd : std::chrono::seconds(0));
   lock_.reset();
-  try {
-    lock_.emplace(dir_);
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("run.dir: {}", error.what()));
+  while (!lock_) {
+    try {
+      lock_.emplace(dir_);
+    } catch (const ConfigError& error) {
+      if (now() >= deadline) throw ConfigError(fmt::format("run.dir: {}", error.what()));
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
   }
 }
 
@@ -169,28 +176,31 @@ void RunFolder::move_earlier_run() {
 }
 
 void RunFolder::begin() {
+  std::error_code none;
+  fs::remove(fs::path(dir_) / "summary.json", none);  // of an earlier end, which is no longer the run's
+  comm::flight::note_trains_in(fs::absolute(dir_).string());
   checkpoint::write_file(checkpoint::path_in(dir_, "config.toml"), config_toml_);
   const auto path = checkpoint::path_in(dir_, "metrics.jsonl");
   metrics_ = std::fopen(path.c_str(), "a");
   if (metrics_ == nullptr) throw CheckpointError(checkpoint::write_problem(path, "cannot be written", errno));
 }
 
-void RunFolder::go_on(std::int64_t step, bool evaluates) {
-  if (active_ && metrics_ == nullptr) cut(step, evaluates, resume_point_.notes);
+void RunFolder::go_on(std::int64_t step, bool is_evaluated) {
+  if (active_ && metrics_ == nullptr) cut(step, is_evaluated, resume_point_.notes);
 }
 
-std::vector<std::string> RunFolder::go_back(std::int64_t step, bool evaluates) {
+std::vector<std::string> RunFolder::go_back(std::int64_t step, bool is_evaluated) {
   std::vector<std::string> notes;
   if (!active_) return notes;
   if (metrics_ != nullptr) std::fclose(std::exchange(metrics_, nullptr));
-  cut(step, evaluates, notes);
+  cut(step, is_evaluated, notes);
   return notes;
 }
 
-void RunFolder::cut(std::int64_t step, bool evaluates, std::vector<std::string>& notes) {
+void RunFolder::cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes) {
   if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
     notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
-  if (const auto dropped = cut_metrics(checkpoint::path_in(dir_, "metrics.jsonl"), step, evaluates); dropped > 0)
+  if (const auto dropped = cut_metrics(checkpoint::path_in(dir_, "metrics.jsonl"), step, is_evaluated); dropped > 0)
     notes.push_back(
         fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
   begin();

@@ -57,10 +57,10 @@ class RunFolder {
   /// Continues the run at `step`: later checkpoints are set aside, and metrics.jsonl is rewritten without later lines,
   /// without the lines of the test split (they are written at the end of a run) and without a line that a crash
   /// truncated. @throws CheckpointError
-  /// `evaluates`: the run first makes an evaluation that was left out at `step`, so that scores of this step go too.
-  void go_on(std::int64_t step, bool evaluates);
+  /// `is_evaluated`: whether the checkpoint knows the evaluation at `step`; if not, scores of this step go too.
+  void go_on(std::int64_t step, bool is_evaluated);
   /// The same in a run that has gone further, and returns to `step`. Returns what was changed, as lines for the screen.
-  std::vector<std::string> go_back(std::int64_t step, bool evaluates);
+  std::vector<std::string> go_back(std::int64_t step, bool is_evaluated);
   /// Appends a line to metrics.jsonl and adds the time. @throws CheckpointError, unless bear_errors() was called
   void metric(nlohmann::json line);
   /// From now on, a line that cannot be written is left out, with one warning.
@@ -73,7 +73,7 @@ class RunFolder {
   [[nodiscard]] bool is_ours_without_checkpoint() const;
   void clear_own_start();
   void begin();
-  void cut(std::int64_t step, bool evaluates, std::vector<std::string>& notes);
+  void cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes);
 
   std::string dir_, config_toml_;
   checkpoint::Damages damages_;

@@ -62,6 +62,11 @@ std::vector<std::string> check_same_training(const Prepared& p, const std::strin
   const auto now = config::parse_text(config_toml, "this run"), earlier = config::parse_text(record.config, config);
   auto found = differences(now, earlier);
   const auto facts = data_facts(p);
+  if (!record.extra.contains("data"))
+    throw CheckpointError(
+        fmt::format("{}: was saved by a program's own loop, not by a Trainer or `trireme train`; resume it in that "
+                    "program, or start a new run from its weights: model.weights = \"{}\"",
+                    stored.folder(), stored.folder()));
   auto before = record.extra.at("data");
   if (before.contains("pixels a side")) {  // an older version's record
     const auto side = before["pixels a side"];

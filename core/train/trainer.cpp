@@ -70,15 +70,7 @@ RunResult Trainer::train() {
                          return memory_remedy();
                        });
   } catch (const StoppedBySignal&) {
-    throw;                           // no error
-  } catch (const NonFiniteError&) {  // on every rank, so that the checkpoint in flight need not be lost
-    try {
-      settle_save();
-    } catch (const CheckpointError& error) {
-      p_.log.warn("{}", error.what());
-    }
-    report_error(std::current_exception());
-    throw;
+    throw;  // no error
   } catch (...) {
     // The error is said before the disk is waited for, which may be what hangs.
     if (saver_) saver_->cancel();
@@ -250,6 +242,7 @@ void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
     context_.stopped_by = StopOnRequest::kBySignal;
     return;
   }
+  if (!std::isfinite(eval.loss)) settle_save();  // so that the checkpoint in flight need not be lost
   BadNumbers::check_validation(epoch_number(), eval.loss);
   record_evaluation(eval, epoch_begin ? std::optional(epoch_end(*epoch_begin)) : std::nullopt);
 }

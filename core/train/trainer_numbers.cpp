@@ -54,13 +54,13 @@ void Trainer::return_to(const ReturnToCheckpoint& back) {
   const auto& [from, bad] = back;
   readback_.drain();                  // steps after the bad one, which do not count
   const auto known = state_.numbers;  // more than the checkpoint knows
-  restore_run(p_, booster_, run_, state_, best_model_, from);
+  const bool is_evaluated = restore_run(p_, booster_, run_, state_, best_model_, from);
   numbers_.go_back(known, bad.steps);
   const auto step = state_.at.global_step;
   saved_step_ = step;
   saved_ = from;
   comm::flight::note_unsaved(what_is_unsaved(step));
-  const auto notes = folder_->go_back(step, state_.evaluation_pending);
+  const auto notes = folder_->go_back(step, is_evaluated);
   set_aside_elsewhere(step);
   const auto list = fmt::format("{}", fmt::join(bad.steps, ", "));
   context_.say(fmt::format("rollback  {}; back to step {}, and without the {} of {} {}", bad.what, step,

@@ -46,16 +46,29 @@ void kill_a_rank(const SmallRun& run) {
 TEST(Restart, AKilledRankChangesNothing) {
   const SmallRun straight(kLeaves, kSteps);
   ASSERT_EQ(straight.train(2, kOften).code, 0);
-  for (const bool by_mpirun : {true, false}) {
-    if (!by_mpirun && !may_unshare()) continue;
-    SCOPED_TRACE(by_mpirun ? "mpirun" : "our launcher");
+  struct Row {
+    const char* what;
+    std::vector<std::string> before, after;  ///< of the words "trireme train CONFIG"
+    bool by_mpirun;
+    std::string cause;
+  };
+  const std::vector<std::string> ranks{"--ranks", "2", "--max-restarts", "2"},
+      launch{TRIREME_COMMAND, "launch", "-n", "2", "--max-restarts", "2"};
+  for (const auto& row : {Row{"mpirun", {}, ranks, true, "rank 1 was killed by signal 9"},
+                          Row{"mpirun, a new run", {}, joined(ranks, {"--fresh"}), true, "rank 1 was killed by"},
+                          Row{"our launcher", {}, ranks, false, "rank 1 was killed by signal 9"},
+                          // It starts a program, whose words stay as they are.
+                          Row{"trireme launch, a new run", launch, {"--fresh"}, true, "rank 1 on host "}}) {
+    if (!row.by_mpirun && !may_unshare()) continue;
+    SCOPED_TRACE(row.what);
     const SmallRun run(kLeaves, kSteps);
-    const auto command = joined({TRIREME_COMMAND, "train", run.config, "--ranks", "2", "--max-restarts", "2"}, kOften);
-    const auto result = run_process(by_mpirun ? command : without_mpirun(TRIREME_TEST_MPIRUN, command),
+    auto command = joined(joined(row.before, {TRIREME_COMMAND, "train", run.config}), joined(row.after, kOften));
+    const auto result = run_process(row.by_mpirun ? command : without_mpirun(TRIREME_TEST_MPIRUN, command),
                                     {.meanwhile = [&](pid_t) { kill_a_rank(run); }});
     EXPECT_EQ(result.code, 0) << result.err;
-    EXPECT_EQ(count_of(result.out, "restart   1 of 2, after: rank 1 was killed by signal 9"), 1) << result.out;
+    EXPECT_EQ(count_of(result.out, "restart   1 of 2, after: " + row.cause), 1) << result.out;
     EXPECT_EQ(count_of(result.out, "resume    from "), 1) << result.out;
+    EXPECT_FALSE(std::filesystem::exists(run.dir() + ".1")) << "its progress is thrown away";
     EXPECT_TRUE(weights_of(run) == weights_of(straight));
     const auto metrics = content_of(run.dir() + "/metrics.jsonl");
     EXPECT_EQ(count_of(metrics, "\"event\":\"restart\""), 1) << metrics;
@@ -86,6 +99,25 @@ TEST(Restart, FewerRanksGoOnWhereAsManyComeNoFurther) {
   const auto sharded = run_process(joined(command, {"--min-ranks", "1", "--set", "parallel.tp=2", "--fresh"}));
   EXPECT_NE(sharded.code, 0);
   EXPECT_EQ(sharded.out.find("in place of"), std::string::npos) << sharded.out;
+}
+
+// A rank that dies when the results are written leaves nothing to do.
+TEST(Restart, AFinishedTrainingIsNotRepeated) {
+  const FrontBeside front([](const std::string& folder, const std::string& worker) {
+    return worker + " \"$@\"\ncode=$?\nif [ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && mkdir " + folder +
+           "/once 2>/dev/null; then kill -9 $$; fi\nexit $code\n";
+  });
+  for (const auto& more : {std::vector<std::string>{}, {"--fresh"}, {"--set", "run.keep_checkpoints=0"}}) {
+    const SmallRun run(kLeaves);
+    const auto result =
+        run_process(joined({front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "1"}, more));
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(count_of(result.out, "restart   1 of 1, after: "), 1) << result.out;
+    EXPECT_EQ(count_of(result.out, "nothing is left to do: "), 1) << result.out;
+    EXPECT_FALSE(std::filesystem::exists(run.dir() + ".1"));
+    EXPECT_TRUE(std::filesystem::exists(run.dir() + "/summary.json"));
+    std::filesystem::remove(front.folder().path() + "/once");
+  }
 }
 
 // What would fail again is not started again, and neither is a run that a signal stops.

@@ -93,6 +93,27 @@ std::vector<pid_t> ranks_of(const SmallRun& run) {
   return ranks;
 }
 
+// A signal to one of the ranks, such as a scheduler's, stops the training like one to the front.
+TEST(Stop, ASignalToARankIsARequest) {
+  const std::vector<std::string> again{"--max-restarts", "3"}, launch{"launch", "-n", "2"};
+  auto launch_again = launch;
+  launch_again.insert(launch_again.end(), again.begin(), again.end());
+  for (const auto& how : {Start{"mpirun", 2, {}, {"--ranks", "2", "--max-restarts", "3"}},
+                          Start{"our launcher", 2, launch, {}}, Start{"our launcher, restarts", 2, launch_again, {}}}) {
+    SCOPED_TRACE(how.what);
+    const SmallRun run(kManyLeaves, kEndless);
+    const auto result = start(run, how, {.meanwhile = [&](pid_t) {
+                                run.wait_for_steps();
+                                const auto ranks = ranks_of(run);
+                                if (!ranks.empty()) kill(ranks.back(), SIGTERM);
+                              }});
+    expect_refusal(result, 128 + SIGTERM, "stopped by signal 15 (Terminated)");
+    EXPECT_NE(result.out.find("saved in " + run.dir() + "/checkpoints/"), std::string::npos) << result.out;
+    EXPECT_EQ(result.out.find("restart   "), std::string::npos) << result.out;
+    run.expect_all_gone();
+  }
+}
+
 /// The numbers of the run's checkpoints that are complete, and that are being written.
 std::pair<int, int> count_checkpoints(const SmallRun& run) {
   std::pair<int, int> out;

@@ -68,7 +68,7 @@ std::vector<std::string> on_all_ranks(const std::string& text) {
 
 /// Trains in the folder with this `on_save_error`. The message of the CheckpointError that ends it, or ""; expects the
 /// same on every rank.
-std::string error_of_run(const char* toml, const std::string& dir, const std::string& policy,
+std::string error_of_run(const std::string& toml, const std::string& dir, const std::string& policy,
                          std::shared_ptr<train::RunCallback> callback) {
   auto table = config::parse_text(toml, "a.toml");
   for (const auto& set : {"run.dir=" + dir, "run.on_save_error=" + policy,

@@ -91,7 +91,7 @@ ParentFolder::ParentFolder() : folder_(root(), kPrefix), path_(folder_.path()) {
                                            .request_said = 0,
                                            .end_said = 0,
                                            .unsaved = {},
-                                           .begun = {}};
+                                           .trained_in = {}};
 }
 
 std::string rank_folder(const Place& place) {

@@ -93,7 +93,7 @@ struct Control {
   std::int32_t late;           ///< it could not save within so many seconds (run.stop_grace_s); 0: it was not late
   std::int32_t request_said, end_said;  ///< without a parent: claimed by the rank that says it
   std::array<char, 1024> unsaved;       ///< what was not saved, and what it can go on from, if it ends now
-  std::array<char, 1024> begun;         ///< the folder in which it has begun a new run; "": none
+  std::array<char, 1024> trained_in;    ///< the folder in which it trains; "": none
 };
 
 inline constexpr const char* kFolderVariable = "TRIREME_FLIGHT_FOLDER";

@@ -203,6 +203,8 @@ void note_signal(int number) {
   if (load(record().signal) == 0) store(record().signal, number);
 }
 
+void forget_signal() { store(record().signal, 0); }
+
 void end() {
   auto& opened = files();
   if (opened.folder.empty()) return;
@@ -234,9 +236,9 @@ void note_saved(std::int64_t step) {
   if (auto* shared = shared_control()) store(shared->saved_step, step);
 }
 
-void note_begun(const std::string& run_dir) {
+void note_trains_in(const std::string& run_dir) {
   auto* shared = shared_control();
-  if (shared != nullptr && run_dir.size() < shared->begun.size()) copy_text(shared->begun, run_dir);
+  if (shared != nullptr && run_dir.size() < shared->trained_in.size()) copy_text(shared->trained_in, run_dir);
 }
 
 void end_with_error(int exit_code, const std::string& text) {

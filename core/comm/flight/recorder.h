@@ -85,11 +85,13 @@ void end_with_error(int exit_code, const std::string& text);
 void propose_micro_batch(std::int64_t samples);
 /// Tells the parent that the training has a checkpoint of its own, of this step, from which it can go on.
 void note_saved(std::int64_t step);
-/// Tells the parent that the training has begun a new run in this folder, which only it writes to.
-void note_begun(const std::string& run_dir);
+/// Tells the parent that the training goes on or has begun in this folder, which only it writes to.
+void note_trains_in(const std::string& run_dir);
 /// To be called by every handler of a signal that may end the process: tells a rank that the launcher ends after
 /// another one's death from that one. May be called in a signal handler.
 void note_signal(int number);
+/// That signal was a request, which does not end the process.
+void forget_signal();
 
 /// Whether the run is being ended because a rank has failed: then a SIGTERM is no request to save. Reads files; not for
 /// a signal handler.

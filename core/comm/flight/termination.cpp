@@ -47,6 +47,7 @@ void report_then_end(int from, const LaunchInfo& info) {
     const bool dying = job_is_dying();
     if (dying) report_death("trireme", info);
     if (dying || what == kEnd) end_now(SIGTERM);
+    forget_signal();
     say_request();
   }
 }

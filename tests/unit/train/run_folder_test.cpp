@@ -129,13 +129,35 @@ TEST_F(RunFolders, ThePointIsChosenWhenNoOtherRunWrites) {
   EXPECT_TRUE(was_locked);
 }
 
+// The ranks of the start before may still be ending.
+TEST_F(RunFolders, ARestartWaitsForTheStartBefore) {
+  auto before = begin();
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    before.reset();
+  });
+  EXPECT_NE(refusal().find("another run is writing"), std::string::npos);
+  setenv(kRestartVariable, "1 rank 1 was killed", 1);
+  EXPECT_EQ(refusal(), "");
+  unsetenv(kRestartVariable);
+  ends.join();
+}
+
+// The results of a run that is trained further are no longer its results.
+TEST_F(RunFolders, GoingOnRemovesTheSummary) {
+  const auto folder = begin();
+  folder->summary({{"steps", 2}});
+  (void)folder->go_back(2, true);
+  EXPECT_FALSE(fs::exists(dir() + "/summary.json"));
+}
+
 // A run that was stopped before an evaluation makes it when it goes on; if it is killed then, again.
 TEST_F(RunFolders, AnEvaluationThatIsMadeAgainHasOneLine) {
-  const auto lines_after = [&](std::int64_t step, bool evaluates) {
+  const auto lines_after = [&](std::int64_t step, bool is_evaluated) {
     const auto folder = begin();
     for (const auto* kind : {"step", "eval"})
       for (const int of : {1, 2, 3}) folder->metric({{"kind", kind}, {"split", "validation"}, {"step", of}});
-    (void)folder->go_back(step, evaluates);
+    (void)folder->go_back(step, is_evaluated);
     std::vector<std::string> out;
     std::ifstream lines(dir() + "/metrics.jsonl");
     for (std::string line; std::getline(lines, line);) {
@@ -144,8 +166,8 @@ TEST_F(RunFolders, AnEvaluationThatIsMadeAgainHasOneLine) {
     }
     return out;
   };
-  EXPECT_EQ(lines_after(2, false), (std::vector<std::string>{"step1", "step2", "eval1", "eval2"}));
-  EXPECT_EQ(lines_after(2, true), (std::vector<std::string>{"step1", "step2", "eval1"}));
+  EXPECT_EQ(lines_after(2, true), (std::vector<std::string>{"step1", "step2", "eval1", "eval2"}));
+  EXPECT_EQ(lines_after(2, false), (std::vector<std::string>{"step1", "step2", "eval1"}));
 }
 
 // run.on_save_error = "continue": a full disk costs whole lines, and is said once.
