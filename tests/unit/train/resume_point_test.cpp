@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/train/restart.h"
 #include "tests/unit/data/folder.h"
 #include "tests/unit/train/small_run.h"
 
@@ -105,6 +106,48 @@ TEST(ResumePoint, FollowsTheTable) {
     else
       EXPECT_EQ(found, rows[i].expected) << "row " << i;
   }
+}
+
+// What the start before has left counts, whatever run.resume says.
+TEST(ResumePoint, ARestartGoesOnWithWhatTheStartBeforeLeft) {
+  struct Row {
+    Earlier earlier;
+    const char* resume;
+    bool other;  ///< the start before trained elsewhere
+    std::string expected;
+  };
+  for (const auto& row : {Row{Earlier::finished, "auto", false, "nothing left"},
+                          {Earlier::finished, "never", false, "nothing left"},
+                          {Earlier::finished, "auto", true, "moved"},
+                          {Earlier::stopped, "never", false, "step-00000003"},
+                          {Earlier::stopped, "/no/other/run", false, "step-00000003"},
+                          {Earlier::stopped, "never", true, "moved"},
+                          {Earlier::newest_damaged, "never", false, "step-00000002"}}) {
+    const Folder folder;
+    const auto dir = folder.path("run");
+    make(row.earlier, dir);
+    setenv(kBegunVariable, row.other ? folder.path("other").c_str() : (dir + "/").c_str(), 1);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(outcome(dir, {std::string("run.resume=") + row.resume}), row.expected) << row.resume;
+    testing::internal::GetCapturedStderr();
+    unsetenv(kBegunVariable);
+  }
+}
+
+struct SaveLikeALoop : RunCallback {
+  explicit SaveLikeALoop(std::string to) : dir(std::move(to)) {}
+  void on_finish(RunContext& run, const RunResult& /*result*/) override { run.booster.save(run.boosted, dir); }
+  std::string dir;
+};
+
+// The order of a program's own samples is not known here.
+TEST(ResumePoint, ACheckpointOfAProgramsOwnLoopIsNotResumed) {
+  const Folder folder;
+  train_small(prepared(kFiveSteps, {"run.dir=" + folder.path("run")}),
+              {.callbacks = {std::make_shared<SaveLikeALoop>(folder.path("loop"))}});
+  const auto said = outcome(folder.path("other"), {"run.resume=" + folder.path("loop")});
+  EXPECT_NE(said.find("was saved by a program's own loop"), std::string::npos) << said;
+  EXPECT_NE(said.find("model.weights = \""), std::string::npos) << said;
 }
 
 // A run that is told to go on with its own folder by name may also be finished.
