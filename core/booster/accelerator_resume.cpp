@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/booster/accelerate_state.h"
+#include "core/booster/good_checkpoint.h"
 #include "core/booster/run_state.h"
 #include "core/checkpoint/storage.h"
 #include "core/nn/block.h"
@@ -58,7 +59,7 @@ void Accelerator::save_state(const std::string& dir, std::int64_t keep) {
 bool Accelerator::load_state(const std::string& dir) {
   auto& state = *state_;
   auto& run = state.prepared();
-  const auto folder = newest_checkpoint(state.world, run, dir, state.log);
+  const auto folder = newest_checkpoint(state.world, run, NeedsBest::no, dir, state.log).folder;
   if (folder.empty()) return false;
   const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
   const auto& extra = stored.record().extra;

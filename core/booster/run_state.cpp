@@ -3,19 +3,16 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
-#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/version.h"
+#include "core/booster/good_checkpoint.h"
+#include "core/booster/restored.h"
 #include "core/checkpoint/adapters.h"
-#include "core/checkpoint/sharded_tensors.h"
 #include "core/checkpoint/storage.h"
 #include "core/checkpoint/weights.h"
-#include "core/comm/text.h"
 
 namespace trireme {
 namespace {
@@ -59,152 +56,9 @@ nlohmann::json order_before(const checkpoint::TrainRecord& record) {
   return order;
 }
 
-/// The names of the parameters that only other ranks hold.
-std::set<std::string> remote_parameters(Boosted& run) {
-  std::set<std::string> names;
-  for (const auto& parameter : nn::remote_declarations(run.model->module())) names.insert(parameter.name);
-  return names;
-}
-
-/// Frozen weights may have the working dtype where trained ones have a master: their dtype depends on the layout.
-std::set<std::string> frozen_parameters(Boosted& run) {
-  std::set<std::string> names;
-  for (const auto& parameter : nn::declarations(run.model->module()))
-    if (!parameter.value.requires_grad()) names.insert(parameter.name);
-  return names;
-}
-
-/// What a run restores of a checkpoint: this rank's slices of its groups of tensors.
-class Restored {
- public:
-  Restored(Boosted& run, const checkpoint::Checkpoint& stored);
-  /// @throws CheckpointError when the checkpoint's tensors are not those of the run
-  void check() const {
-    for (const auto& g : groups_) checkpoint::check_slices(*g.file, g.slices, remote_, g.what, g.converted);
-  }
-  /// Verifies the bytes of those slices that the checkpoint has. @throws CheckpointError
-  void verify() const;
-  /// @pre check()
-  void fill() {
-    for (auto& g : groups_) checkpoint::fill_slices(*g.file, std::move(g.slices));
-  }
-  [[nodiscard]] bool lacks_buffers() const { return lacks_buffers_; }
-
- private:
-  struct Group {
-    const checkpoint::WeightsFile* file;
-    const char* what;  ///< in messages
-    std::vector<shard::Slice> slices;
-    std::set<std::string> converted;  ///< see restore_slices()
-  };
-  std::vector<shard::Slice> state_of(Boosted& run, const checkpoint::WeightsFile& weights);
-
-  std::set<std::string> remote_;  ///< names of tensors that other ranks restore
-  std::vector<Group> groups_;
-  bool lacks_buffers_ = false;
-};
-
-Restored::Restored(Boosted& run, const checkpoint::Checkpoint& stored) : remote_(remote_parameters(run)) {
-  const auto frozen = frozen_parameters(run);
-  groups_.push_back({&stored.weights(), "parameters", state_of(run, stored.weights()), frozen});
-  groups_.push_back({&stored.optimizer(), "optimizer's tensors", run.optimizer->state(), {}});
-  if (run.average && stored.average() != nullptr)
-    groups_.push_back({stored.average(), "averaged weights", run.average->state(), frozen});
-}
-
-/// The weights, and the buffers unless the checkpoint was written before buffers were saved.
-std::vector<shard::Slice> Restored::state_of(Boosted& run, const checkpoint::WeightsFile& weights) {
-  auto buffers = nn::buffers(run.model->module());
-  const auto remote_buffers = nn::remote_buffers(run.model->module());
-  const auto stored = weights.names();
-  const auto is_stored = [&](const shard::Slice& buffer) {
-    return std::binary_search(stored.begin(), stored.end(), buffer.placement.name);
-  };
-  const bool stores_any = std::any_of(buffers.begin(), buffers.end(), is_stored) ||
-                          std::any_of(remote_buffers.begin(), remote_buffers.end(), is_stored);
-  lacks_buffers_ = !stores_any && !(buffers.empty() && remote_buffers.empty());
-  auto state = run.model->weights();
-  if (stores_any) std::move(buffers.begin(), buffers.end(), std::back_inserter(state));
-  for (const auto& buffer : remote_buffers) remote_.insert(buffer.placement.name);
-  return state;
-}
-
-void Restored::verify() const {
-  for (const auto& group : groups_) {
-    const auto stored = group.file->names();
-    for (const auto& [placement, value] : group.slices)
-      if (std::binary_search(stored.begin(), stored.end(), placement.name))
-        group.file->verify(placement.name, placement);
-  }
-}
-
 constexpr const char* kLossScale = "loss_scale";  ///< in the metadata of an optimizer's file
 
 }  // namespace
-
-void on_first_rank(const comm::World& world, const std::function<void()>& action) {
-  std::string failed;
-  try {
-    if (world.rank() == 0) action();
-  } catch (const CheckpointError& error) {
-    failed = error.what();
-  }
-  failed = comm::broadcast_text(world.group(), world.device(), failed);
-  if (!failed.empty()) throw CheckpointError(failed);
-}
-
-/// What a rank tells the others about its part of a checkpoint.
-static nlohmann::json part_problem(const comm::World& world, Boosted& run, const std::string& folder) {
-  nlohmann::json out{{"host", host_name()}, {"problem", ""}, {"is_missing", false}, {"manifest", 0}};
-  try {
-    const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
-    out["manifest"] = checkpoint::digest_file(folder + "/" + checkpoint::kManifest).crc32;
-    Restored(run, stored).verify();
-    stored.verify_best(world.rank(), world.size());
-  } catch (const checkpoint::MissingPart& error) {
-    out["problem"] = error.what();
-    out["is_missing"] = true;
-  } catch (const CheckpointError& error) {
-    out["problem"] = error.what();
-  }
-  return out;
-}
-
-std::string find_damage(const comm::World& world, Boosted& run, const std::string& folder) {
-  const auto mine = part_problem(world, run, folder);
-  // Those of the first rank that has one: damage first, after which an older checkpoint is tried.
-  std::string damage, missing;
-  std::uint32_t manifest = 0;  // of rank 0
-  for (const auto& text : comm::gather_text(world.group(), world.device(), json_text(mine))) {
-    const auto of_rank = nlohmann::json::parse(text);
-    const std::string host = of_rank.at("host"), problem = of_rank.at("problem");
-    const std::uint32_t here = of_rank.at("manifest");
-    if (manifest == 0) manifest = here;
-    auto& found = of_rank.at("is_missing").get<bool>() ? missing : damage;
-    if (!found.empty()) continue;
-    if (!problem.empty())
-      found = &found == &missing || host != mine.at("host") ? fmt::format("on host {}: {}", host, problem) : problem;
-    else if (here != manifest)
-      found = fmt::format("on host {}: {} is another checkpoint than that of rank 0", host, folder);
-  }
-  on_first_rank(world, [&] {  // nothing is damaged, so that no older one is better
-    if (damage.empty() && !missing.empty()) throw CheckpointError(missing);
-  });
-  return comm::broadcast_text(world.group(), world.device(), damage);
-}
-
-std::string newest_checkpoint(const comm::World& world, Boosted& run, const std::string& dir, const Log& log) {
-  checkpoint::Damages known;
-  for (;;) {
-    std::string found;
-    on_first_rank(world, [&] { found = checkpoint::latest_checkpoint(dir, log, checkpoint::Verify::record, known); });
-    found = comm::broadcast_text(world.group(), world.device(), found);
-    if (found.empty()) return "";
-    const auto damage = find_damage(world, run, found);
-    if (damage.empty()) return found;
-    known[found].why = damage;
-  }
-}
 
 checkpoint::CheckpointContents contents_of(Boosted& run) {
   TRIREME_REQUIRE(
@@ -252,7 +106,7 @@ std::string Booster::save(Boosted& run, const std::string& dir, std::int64_t kee
 }
 
 bool Booster::load(Boosted& run, const std::string& dir) {
-  const auto folder = newest_checkpoint(world_, run, dir, log_);
+  const auto folder = newest_checkpoint(world_, run, NeedsBest::no, dir, log_).folder;
   if (folder.empty()) return false;
   const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
   const auto order = order_of_samples(options_, run), before = order_before(stored.record());

@@ -37,7 +37,8 @@ std::set<std::string> needed_files(const Manifest& manifest, Use use) {
     out = files_of(manifest, evaluated_group(manifest));
     out.insert({kState, kConfig});
   } else {
-    for (const auto& [name, digest] : manifest.files) out.insert(name);
+    for (const auto& [name, digest] : manifest.files)
+      if (name != kBest) out.insert(name);  // for those who use them: Checkpoint::verify_best()
   }
   return out;
 }
@@ -53,7 +54,11 @@ const char* evaluated_group(const Manifest& manifest) { return has_group(manifes
 
 Manifest verified_manifest(const std::string& folder, Verify how, Use use) {
   namespace fs = std::filesystem;
-  if (!fs::is_directory(folder)) throw CheckpointError(fmt::format("{}: no such checkpoint folder", folder));
+  std::error_code no_folder;
+  if (!fs::is_directory(folder, no_folder))
+    throw CheckpointError(no_folder && no_folder != std::errc::no_such_file_or_directory
+                              ? fmt::format("{}: cannot be read: {}", folder, no_folder.message())
+                              : fmt::format("{}: no such checkpoint folder", folder));
   if (std::error_code error; !fs::exists(path_in(folder, kManifest), error) && !error)
     throw CheckpointError(
         fmt::format("{}: no manifest.json in it, so it is not a complete checkpoint; name a run folder, or a "

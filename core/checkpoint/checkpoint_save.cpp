@@ -13,6 +13,7 @@
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/shard_writer.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 
 namespace trireme::checkpoint {
@@ -23,18 +24,9 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Runs `action` and returns the message of its error, or "". Of any error: the other ranks wait for this one's
-/// message.
-template <class Action>
-std::string problem_of(const Action& action) {
-  try {
-    action();
-    return "";
-  } catch (const CheckpointError& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return fmt::format("a checkpoint cannot be written: {}", error.what());
-  }
+/// The message of the error of a part of a save, or "".
+std::string problem_of_save(const std::function<void()>& action) {
+  return problem_of(action, "a checkpoint cannot be written");
 }
 
 /// The problem of a rank whose writing was cancelled, because another one's failed.
@@ -58,7 +50,7 @@ CheckpointSave::CheckpointSave(const std::string& run_dir, CheckpointContents co
   folder_ = checkpoint_folder(run_dir, step());
   temporary_ = folder_ + kTemporary;
   for (const auto& group : contents_.groups()) *group.slices = own_slices(*group.slices, mesh, storage_);
-  agree(problem_of([&] {
+  agree(problem_of_save([&] {
     if (!leads()) return;
     remove_leftovers(run_dir);
     make_folder(temporary_);
@@ -71,14 +63,8 @@ CheckpointSave::CheckpointSave(const std::string& run_dir, CheckpointContents co
 
 /// Every rank learns of a problem of a leader, so that all of them can go on or stop together.
 void CheckpointSave::agree(const std::string& problem) {
-  const auto& world = mesh_.world();
-  std::string found;
-  if (storage_.is_shared()) {
-    found = comm::broadcast_text(world.group(), world.device(), problem);
-  } else {
-    for (auto& text : comm::all_gather_text(world.group(), world.device(), problem))
-      if (found.empty()) found = std::move(text);
-  }
+  const auto found =
+      storage_.is_shared() ? problem_of_first_rank(mesh_.world(), problem) : first_problem(mesh_.world(), problem);
   if (found.empty()) return;
   remove();
   throw CheckpointError(found);
@@ -86,7 +72,9 @@ void CheckpointSave::agree(const std::string& problem) {
 
 void CheckpointSave::remove() const noexcept {
   std::error_code ignored;
-  if (leads()) fs::remove_all(temporary_, ignored);
+  if (!leads()) return;
+  if (is_half_published_) fs::rename(folder_, temporary_, ignored);  // at once no complete checkpoint
+  fs::remove_all(temporary_, ignored);
 }
 
 void CheckpointSave::stage(HostStaging& staging) {
@@ -109,7 +97,7 @@ std::map<std::string, std::string> CheckpointSave::record_texts() const {
 
 void CheckpointSave::write() {
   const auto begin = Clock::now();
-  problem_ = problem_of([&] {
+  problem_ = problem_of_save([&] {
     make_folder(temporary_);  // of another host, which may not have seen it yet
     if (staging_ != nullptr) staging_->wait();
     if (is_first())
@@ -167,7 +155,7 @@ void CheckpointSave::publish() {
   if (!leads()) return;
   const auto begin = Clock::now();
   seconds_ = 0;
-  problem_ = problem_of([&] {
+  problem_ = problem_of_save([&] {
     const auto manifest = assembled();
     verify_files(temporary_, manifest, Verify::sizes);
     check_complete(manifest, path_in(temporary_, kManifest));
@@ -182,11 +170,13 @@ void CheckpointSave::publish() {
 
 /// Every storage has its part on the disk. The older ones stay until all have the new one under its name.
 void CheckpointSave::publish_everywhere() {
-  agree(problem_of([&] {
+  const auto problem = problem_of_save([&] {
     if (leads()) warning_ = publish_folder(temporary_, folder_);
-  }));
-  for (auto& text : comm::all_gather_text(mesh_.world().group(), mesh_.world().device(), warning_))
-    if (warning_.empty()) warning_ = std::move(text);
+  });
+  is_half_published_ = problem.empty();
+  agree(problem);
+  is_half_published_ = false;
+  warning_ = first_problem(mesh_.world(), warning_);
   if (leads() && warning_.empty()) remove_older(run_dir_, folder_, keep_);
 }
 

@@ -86,6 +86,7 @@ class CheckpointSave {
   Manifest mine_;
   std::string problem_;             ///< of this rank, or "" so far
   std::string warning_;             ///< SavedCheckpoint::warning
+  bool is_half_published_ = false;  ///< has its name here, and may have failed to get it on other hosts
   std::vector<std::string> parts_;  ///< of all ranks, on leaders
   double seconds_ = 0;
   std::uint64_t bytes_ = 0;

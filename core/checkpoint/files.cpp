@@ -193,7 +193,7 @@ void remove_temporary_files(const std::string& folder) {
   for (const auto& path : found) fs::remove(path, ignored);
 }
 
-static void copy_file(const std::string& from, const std::string& to) {
+void copy_file(const std::string& from, const std::string& to) {
   FileWriter out(to);
   for_each_chunk(from, [&](const char* data, std::size_t size) { out.write(data, size); });
   out.commit();

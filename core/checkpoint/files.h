@@ -45,6 +45,8 @@ FileDigest digest_file(const std::string& path);
 /// Removes the temporary files that processes which died have left in the folder. No other process may write there now.
 void remove_temporary_files(const std::string& folder);
 
+/// Atomically makes `to` a copy of the file `from`, replacing an existing file.
+void copy_file(const std::string& from, const std::string& to);
 /// Atomically makes `to` a hard link to the file `from`, replacing an existing file; a copy if the file system has no
 /// links. Neither file is modified in place afterwards, because FileWriter replaces files.
 void link_file(const std::string& from, const std::string& to);

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/comm/text.h"
+#include "core/checkpoint/shared_errors.h"
 
 namespace trireme::checkpoint {
 
@@ -31,15 +31,9 @@ FileDigest SliceSource::write(const std::function<FileDigest()>& write_all) {
   const auto order = file_order(entries_);
   FileDigest digest;
   std::string problem;
-  if (world_.rank() == 0) {
-    try {
-      digest = write_all();
-    } catch (const CheckpointError& error) {
-      problem = error.what();
-    }
-  }
+  if (world_.rank() == 0) problem = problem_of([&] { digest = write_all(); }, "a file cannot be written");
   for (; collected_ < order.size(); ++collected_) static_cast<void>(assembly_.collect(order[collected_]));
-  problem = comm::broadcast_text(world_.group(), world_.device(), problem);
+  problem = problem_of_first_rank(world_, problem);
   if (!problem.empty()) throw CheckpointError(problem);
   return digest;
 }

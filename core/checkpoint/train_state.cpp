@@ -104,12 +104,15 @@ std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify
     names.push_back(fs::path(folder).filename().string());
     why.push_back(known[folder].why);
   }
+  for (const auto& folder : damaged)
+    if (found.empty() && known[folder].only_best) found = folder;
   if (found.empty() && !damaged.empty())
     throw CheckpointError(
         fmt::format("{}: no checkpoint is intact ({}): {}; restore one of them, or start a new run (--fresh)",
                     path_in(run_dir, "checkpoints"), text::join(names), text::join(why, "; ")));
   for (std::size_t i = 0; i < damaged.size(); ++i)
-    if (!std::exchange(known[damaged[i]].was_said, true)) log.warn("{} skipped: {}", names[i], why[i]);
+    if (damaged[i] != found && !std::exchange(known[damaged[i]].was_said, true))
+      log.warn("{} skipped: {}", names[i], why[i]);
   return found;
 }
 

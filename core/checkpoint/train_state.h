@@ -97,16 +97,18 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, std::int64_t keep,
                             comm::Mesh& mesh);
 
-/// Checkpoints that are damaged, by their folders.
 struct Damage {
-  std::string why;
+  std::string why{};       ///< "": none
+  bool only_best = false;  ///< of the best weights alone
   bool was_said = false;
 };
+/// Checkpoints that are damaged, by their folders.
 using Damages = std::map<std::string, Damage>;
 
 /// The newest complete and intact checkpoint of the run, or "" when the run has none. `known` are skipped; further ones
 /// that `how` finds damaged are added. Each one is said in one warning, which gives the file and its expected and
-/// actual contents. @throws CheckpointError that lists all checkpoints when all are damaged.
+/// actual contents. When none is intact, it is the newest one of which only the best weights are damaged.
+/// @throws CheckpointError that lists all checkpoints when there is none of these either
 std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how, Damages& known);
 std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how = Verify::content);
 

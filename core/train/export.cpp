@@ -10,20 +10,21 @@
 
 #include "core/base/error.h"
 #include "core/booster/precision.h"
-#include "core/booster/run_state.h"
 #include "core/checkpoint/adapters.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/shared_errors.h"
 
 namespace trireme::train {
 
 namespace fs = std::filesystem;
 
-/// Makes the file that of a folder, by this name and without a copy, and returns its path there.
-static std::string link_model(const std::string& dir, const std::string& file, const char* name,
-                              const std::map<std::string, std::string>& texts) {
+/// Links or copies the file into a folder, under this name, and returns its path there.
+static std::string put_model(const std::string& dir, const std::string& file, const char* name,
+                             const std::map<std::string, std::string>& texts,
+                             void (*put)(const std::string& from, const std::string& to)) {
   checkpoint::make_folder(dir);
-  auto linked = (fs::path(dir) / name).string();
-  checkpoint::link_file(file, linked);
+  auto linked = checkpoint::path_in(dir, name);
+  put(file, linked);
   checkpoint::remove_other_models(dir, {name});
   checkpoint::write_texts(dir, texts);
   return linked;
@@ -57,7 +58,7 @@ std::string BestModel::save(Booster& booster, Boosted& run) {
   std::string warning;
   try {
     const auto digest = export_weights(next, booster, run, {}, adapters_);
-    on_first_rank(world, [&] {
+    checkpoint::on_first_rank(world, [&] {
       checkpoint::make_folder(dir_);
       checkpoint::write_texts(dir_, texts_);
       warning = checkpoint::publish_file((fs::path(next) / file_name()).string(), path);  // the last that can fail
@@ -75,23 +76,23 @@ std::string BestModel::save(Booster& booster, Boosted& run) {
 }
 
 void BestModel::take(Booster& booster, const std::string& file, const checkpoint::FileDigest& digest) {
-  if (booster.mesh().world().rank() != 0) return;
-  if (file.empty()) {
-    std::error_code ignored;
-    fs::remove_all(dir_, ignored);
-    file_.clear();
-    digest_ = {};
-    return;
-  }
-  file_ = link_model(dir_, file, file_name(), texts_);
-  digest_ = digest;
+  checkpoint::on_first_rank(booster.mesh().world(), [&] {
+    digest_ = digest;
+    if (!file.empty()) {
+      file_ = put_model(dir_, file, file_name(), texts_, checkpoint::link_file);
+    } else {
+      std::error_code ignored;
+      fs::remove_all(dir_, ignored);
+      file_.clear();
+    }
+  });
 }
 
 void BestModel::export_to(const std::string& dir, const checkpoint::ExportFormat& format,
                           const std::map<std::string, std::string>& texts) const {
   if (file_.empty()) return;
   if (adapters_ || format.is_plain())
-    link_model(dir, file_, file_name(), texts);
+    put_model(dir, file_, file_name(), texts, checkpoint::copy_file);  // users may write into an exported file
   else
     checkpoint::export_file(file_, dir, format, texts);
 }

@@ -1,7 +1,6 @@
 #include "core/train/resume.h"
 
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "core/booster/run_state.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/checkpoint/state_reader.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
@@ -94,37 +94,42 @@ bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {
 }
 
 bool restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
-                 const std::string& from) {
-  const checkpoint::Checkpoint stored(from, checkpoint::Verify::sizes);
-  auto restored = state_of(stored.record(), (std::filesystem::path(from) / checkpoint::kState).string());
+                 const GoodCheckpoint& from) {
+  const checkpoint::Checkpoint stored(from.folder, checkpoint::Verify::sizes);
+  auto restored = state_of(stored.record(), checkpoint::path_in(from.folder, checkpoint::kState));
   restore(run, stored, booster.log());
   state = std::move(restored);
   const bool is_evaluated = !state.evaluation_pending && state.last.step == state.at.global_step;
   if (!prepared.plan.keeps_best) return is_evaluated;
   // By the manifest, which every rank has, unlike the file.
-  const bool has_best = stored.best_digest().bytes > 0;
+  const bool has_best = stored.best_digest().bytes > 0 && from.best_damage.empty();
   if (!has_best) {  // the search for the best weights starts again
     state.best = state.last = {};
     state.evaluations_since_best = 0;
   }
-  best.take(booster, stored.best(), stored.best_digest());
+  if (!from.best_damage.empty())
+    booster.log().warn(
+        "{}: no checkpoint has intact best weights ({}); the best is chosen from the evaluations from here on",
+        from.folder, from.best_damage);
+  if (has_best)
+    best.take(booster, stored.best(), stored.best_digest());
+  else
+    best.take(booster, "", {});
   return is_evaluated;
 }
 
 std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
                    BestModel& best) {
   const auto& world = booster.mesh().world();
-  std::string from;
-  for (;;) {
-    from = comm::broadcast_text(world.group(), world.device(), folder.resume_point().from);
-    if (from.empty()) return "";
-    const auto damage = find_damage(world, run, from);
-    if (damage.empty()) break;
-    on_first_rank(world, [&] { folder.look_further(prepared, damage); });
-  }
+  const auto from = find_good_checkpoint(world, run, needs_best(prepared), folder.resume_point().from,
+                                         [&](const std::string& /*folder*/, const checkpoint::Damage& damage) {
+                                           folder.look_further(prepared, damage);
+                                           return folder.resume_point().from;
+                                         });
+  if (from.folder.empty()) return "";
   const bool is_evaluated = restore_run(prepared, booster, run, state, best, from);
-  folder.go_on(state.at.global_step, is_evaluated);
-  return from;
+  checkpoint::on_first_rank(world, [&] { folder.go_on(state.at.global_step, is_evaluated); });
+  return from.folder;
 }
 
 }  // namespace trireme::train

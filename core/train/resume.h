@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/booster/booster.h"
+#include "core/booster/good_checkpoint.h"
 #include "core/checkpoint/train_state.h"
 #include "core/train/bad_numbers.h"
 #include "core/train/prepare.h"
@@ -63,9 +64,14 @@ checkpoint::CheckpointContents checkpoint_of(const Prepared& prepared, const Run
 std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
                    BestModel& best);
 
+/// Whether a run keeps the best weights, which a checkpoint has.
+inline NeedsBest needs_best(const Prepared& prepared) {
+  return prepared.plan.keeps_best ? NeedsBest::yes : NeedsBest::no;
+}
+
 /// Restores the run from a checkpoint without damage, including its best weights if the run keeps them. Returns whether
 /// the evaluation of its step, if there was one, is in it. Collective. @throws CheckpointError
 bool restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
-                 const std::string& from);
+                 const GoodCheckpoint& from);
 
 }  // namespace trireme::train

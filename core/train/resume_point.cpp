@@ -57,7 +57,8 @@ bool is_run_folder(const std::string& path) {
 /// The checkpoint that a name in run.resume leads to. @throws CheckpointError when there is none
 std::string named_checkpoint(const std::string& name, const Log& log, Verify how, checkpoint::Damages& known) {
   try {
-    if (const auto damage = known.find(name); damage != known.end()) throw CheckpointError(damage->second.why);
+    const auto damage = known.find(name);
+    if (damage != known.end() && !damage->second.only_best) throw CheckpointError(damage->second.why);
     if (!is_run_folder(name)) return checkpoint::Checkpoint(name, how).folder();
     if (auto newest = checkpoint::latest_checkpoint(name, log, how, known); !newest.empty()) return newest;
     throw CheckpointError(fmt::format("{}: this run has no complete checkpoint", name));

@@ -118,8 +118,8 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
   begin();
 }
 
-void RunFolder::look_further(const Prepared& prepared, const std::string& damage) {
-  damages_[resume_point_.from].why = damage;
+void RunFolder::look_further(const Prepared& prepared, const checkpoint::Damage& damage) {
+  damages_[resume_point_.from] = damage;
   resume_point_ = find_resume_point(prepared, config_toml_, damages_);
   if (!moved_.empty()) resume_point_.notes.push_back(moved_);
 }

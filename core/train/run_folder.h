@@ -53,7 +53,7 @@ class RunFolder {
   [[nodiscard]] const ResumePoint& resume_point() const { return resume_point_; }
   /// Finds an older point, because `damage` was found in the checkpoint of the present one. Call it before go_on(), on
   /// rank 0. @throws CheckpointError when there is none
-  void look_further(const Prepared& prepared, const std::string& damage);
+  void look_further(const Prepared& prepared, const checkpoint::Damage& damage);
   /// Continues the run at `step`: later checkpoints are set aside, and metrics.jsonl is rewritten without later lines,
   /// without the lines of the test split (they are written at the end of a run) and without a line that a crash
   /// truncated. @throws CheckpointError

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "core/booster/booster.h"
+#include "core/booster/good_checkpoint.h"
 #include "core/checkpoint/background_saver.h"
 #include "core/checkpoint/storage.h"
 #include "core/train/bad_numbers.h"
@@ -109,7 +110,7 @@ class Trainer {
 
   /// Thrown through the loop, on every rank after the same step.
   struct ReturnToCheckpoint {
-    std::string from;
+    GoodCheckpoint from;
     BadStep bad;
   };
   void judge(const StepLog& log);

@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/booster/run_state.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/comm/flight/stopping.h"
 #include "core/train/bad_report.h"
 #include "core/train/trainer.h"
@@ -26,12 +26,12 @@ void Trainer::act_on_numbers(bool all_are_read) {
   settle_save();  // it is the newest to return to, or the one that the run goes on from when it is started again
   std::string obstacle;
   if (bad->act == BadStep::Act::rollback) {
-    const auto from = newest_checkpoint(world_, run_, folder_->dir(), p_.log);
-    if (from.empty())
+    const auto from = newest_checkpoint(world_, run_, needs_best(p_), folder_->dir(), p_.log);
+    if (from.folder.empty())
       obstacle = "; the run has no checkpoint to return to";
-    else if (!numbers_.may_return(checkpoint::step_of_folder(from)))
+    else if (!numbers_.may_return(checkpoint::step_of_folder(from.folder)))
       obstacle = fmt::format("; the run has returned to {} {} times without getting further (train.max_nonfinite)",
-                             from, p_.config.train.max_nonfinite);
+                             from.folder, p_.config.train.max_nonfinite);
     else
       throw ReturnToCheckpoint{from, *bad};
   }
@@ -58,9 +58,10 @@ void Trainer::return_to(const ReturnToCheckpoint& back) {
   numbers_.go_back(known, bad.steps);
   const auto step = state_.at.global_step;
   saved_step_ = step;
-  saved_ = from;
+  saved_ = from.folder;
   comm::flight::note_unsaved(what_is_unsaved(step));
-  const auto notes = folder_->go_back(step, is_evaluated);
+  std::vector<std::string> notes;
+  checkpoint::on_first_rank(world_, [&] { notes = folder_->go_back(step, is_evaluated); });
   set_aside_elsewhere(step);
   const auto list = fmt::format("{}", fmt::join(bad.steps, ", "));
   context_.say(fmt::format("rollback  {}; back to step {}, and without the {} of {} {}", bad.what, step,
@@ -70,7 +71,7 @@ void Trainer::return_to(const ReturnToCheckpoint& back) {
   folder_->metric({{"kind", "event"},
                    {"event", "rollback"},
                    {"step", step},
-                   {"from", from},
+                   {"from", from.folder},
                    {"left_out", bad.steps},
                    {"cause", bad.what}});
 }
