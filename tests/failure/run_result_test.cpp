@@ -211,6 +211,51 @@ TEST(RunResult, TheBestWeightsSurviveAResume) {
   expect_same(run.dir());
 }
 
+// All checkpoints since the best evaluation have the same best weights, by links. RUN/model is a copy, into which users
+// may write.
+TEST(RunResult, DamagedBestWeightsCostNoCheckpoint) {
+  struct Row {
+    int ranks;
+    const char* every;  ///< steps between checkpoints besides those at the end of the epochs, after 6, 12 and 18 steps
+    std::string from;
+  };
+  for (const auto& [ranks, every, from] : {Row{1, "0", "step-00000018"}, Row{2, "0", "step-00000018"},
+                                           // The one before the first evaluation lacks nothing.
+                                           Row{2, "5", "step-00000005"}}) {
+    SCOPED_TRACE(from);
+    const auto set = sets({"run.keep_checkpoints=9", std::string("run.checkpoint_every=") + every, "run.export=best"});
+    const SmallRun run(kLeaves, "epochs = 3\nglobal_batch = 8\n");
+    train_well(run, ranks, set);
+    const auto write_into = [&](const std::string& file) {
+      std::fstream bytes(run.dir() + file, std::ios::in | std::ios::out | std::ios::binary);
+      bytes.seekp(-9, std::ios::end);
+      bytes << "x";
+    };
+    const auto train_further = [&] {
+      const auto result = run.train(ranks, sets({"train.epochs=4", "run.resume=must"}, set));
+      EXPECT_EQ(result.code, 0) << result.err;
+      return result;
+    };
+    write_into("/model/model.safetensors");
+    fs::copy(run.dir(), run.folder.path() + "/copy", fs::copy_options::recursive);
+    EXPECT_EQ(train_further().err, "");
+    const auto best = content_of(run.dir() + "/model-best/model.safetensors");
+    fs::remove_all(run.dir());
+    fs::rename(run.folder.path() + "/copy", run.dir());
+    for (const auto& entry : fs::directory_iterator(run.dir() + "/checkpoints"))
+      if (fs::exists(entry.path() / "best.safetensors"))
+        write_into("/checkpoints/" + entry.path().filename().string() + "/best.safetensors");
+    const auto damaged = train_further();
+    EXPECT_NE(damaged.out.find("/checkpoints/" + from + ": epoch"), std::string::npos) << damaged.out;
+    const bool lacks = from == "step-00000018";
+    EXPECT_EQ(count_of(damaged.err, from + ": no checkpoint has intact best weights ("), lacks ? 1 : 0) << damaged.err;
+    if (lacks)
+      EXPECT_EQ(json_of(run.dir() + "/summary.json")["best"]["epoch"], 4);
+    else
+      EXPECT_TRUE(content_of(run.dir() + "/model-best/model.safetensors") == best);
+  }
+}
+
 TEST(RunResult, ResumingAFinishedRunChangesNothing) {
   const SmallRun run;
   train_well(run, 1, {});

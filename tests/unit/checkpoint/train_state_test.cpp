@@ -229,7 +229,6 @@ TEST(TrainState, DamagedCheckpointsAreSkipped) {
        {"weights-00000-00.safetensors is truncated: 100 bytes, but the manifest says "}},
       {[](const auto& f) { put_bytes(f + "/config.toml", bytes_of(f + "/config.toml") + "#"); },
        {"config.toml has grown: ", "but the manifest says "}},
-      {[](const auto& f) { fs::resize_file(f + "/best.safetensors", 5); }, {"best.safetensors is truncated: 5 bytes"}},
       {[](const auto& f) {
          auto bytes = bytes_of(f + "/optimizer-00000-00.safetensors");
          bytes.back() = static_cast<char>(bytes.back() ^ 4);
@@ -252,10 +251,7 @@ TEST(TrainState, DamagedCheckpointsAreSkipped) {
   Training t("hybrid_adam");
   const auto old = save_checkpoint(run.path(), t.contents(1), 9, alone());
   for (const auto& [tear, says] : rows) {
-    auto contents = t.contents(2);
-    contents.best = run / "best";
-    contents.best_digest = write_file(contents.best, "the best weights");  // damaged through its link
-    const auto folder = save_checkpoint(run.path(), contents, 9, alone());
+    const auto folder = save_checkpoint(run.path(), t.contents(2), 9, alone());
     ASSERT_EQ(latest_checkpoint(run.path(), Log()), folder);
     tear(folder);
     expect_error([&, f = folder] { const Checkpoint checkpoint(f); }, says);
@@ -276,6 +272,34 @@ TEST(TrainState, DamagedCheckpointsAreSkipped) {
   fs::remove_all(run / "checkpoints");
   EXPECT_EQ(latest_checkpoint(run.path(), Log(1)), "");
   expect_error([&] { const Checkpoint checkpoint(old); }, {"no such checkpoint folder"});
+}
+
+// Who does not use the best weights does not mind their damage; who does takes them where they are intact, if anywhere.
+TEST(TrainState, DamagedBestWeightsDoNotCostTheCheckpoint) {
+  const TestFolder run;
+  Training t("hybrid_adam");
+  const auto old = save_checkpoint(run.path(), t.contents(1), 9, alone());
+  auto contents = t.contents(2);
+  contents.best = run / "best";
+  contents.best_digest = write_file(contents.best, "the best weights");
+  const auto folder = save_checkpoint(run.path(), contents, 9, alone());
+  Checkpoint(folder).verify_best(0, 1);
+  for (const auto& tear : std::vector<std::function<void(const std::string&)>>{
+           [](const auto& best) { put_bytes(best, "the worst weight"); },
+           [](const auto& best) { fs::resize_file(best, 5); }, [](const auto& best) { fs::remove(best); }}) {
+    tear(folder + "/best.safetensors");
+    EXPECT_EQ(latest_checkpoint(run.path(), Log(1)), folder);
+    expect_error([&] { Checkpoint(folder).verify_best(0, 1); }, {"best.safetensors"});
+  }
+  Damages known{{folder, {.why = "damaged", .only_best = true}}};
+  EXPECT_EQ(latest_checkpoint(run.path(), Log(1), Verify::record, known), old);
+  known[old] = {.why = "damaged", .only_best = true};
+  EXPECT_EQ(latest_checkpoint(run.path(), Log(1), Verify::record, known), folder);
+  known[folder].only_best = false;
+  EXPECT_EQ(latest_checkpoint(run.path(), Log(1), Verify::record, known), old);
+  known[old].only_best = false;
+  expect_error([&] { (void)latest_checkpoint(run.path(), Log(1), Verify::record, known); },
+               {"no checkpoint is intact (step-00000002, step-00000001)"});
 }
 
 TEST(TrainState, FailureLeavesOnlyTheOldCheckpoint) {
