@@ -8,6 +8,7 @@
 #include "core/booster/accelerate_state.h"
 #include "core/booster/good_checkpoint.h"
 #include "core/booster/run_state.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/checkpoint/storage.h"
 #include "core/nn/block.h"
 
@@ -86,7 +87,11 @@ bool Accelerator::load_state(const std::string& dir) {
   }
   state.drop_unfinished();
   // Later checkpoints, which are damaged.
-  if (checkpoint::find_storage(dir, state.world).leads()) checkpoint::set_aside_after(dir, run.step);
+  const auto storage = checkpoint::find_storage(dir, state.world);
+  const auto set_aside = [&] {
+    if (storage.leads()) checkpoint::set_aside_after(dir, run.step);
+  };
+  checkpoint::on_every_rank(state.world, set_aside, "checkpoints cannot be set aside");
   return true;
 }
 

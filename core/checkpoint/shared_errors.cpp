@@ -33,4 +33,8 @@ void on_first_rank(const comm::World& world, const std::function<void()>& action
   if (const auto found = problem_of_first_rank(world, problem); !found.empty()) throw CheckpointError(found);
 }
 
+void on_every_rank(const comm::World& world, const std::function<void()>& action, const char* what) {
+  if (const auto found = first_problem(world, problem_of(action, what)); !found.empty()) throw CheckpointError(found);
+}
+
 }  // namespace trireme::checkpoint

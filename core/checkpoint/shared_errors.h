@@ -19,5 +19,8 @@ std::string problem_of_first_rank(const comm::World& world, const std::string& m
 
 /// Runs `action` on rank 0. Collective. @throws CheckpointError, on every rank, when it fails
 void on_first_rank(const comm::World& world, const std::function<void()>& action);
+/// Runs `action` on every rank, where it must need no other one. Collective. @throws CheckpointError, on every rank,
+/// with the first problem of one, when it fails on any. `what`: see problem_of()
+void on_every_rank(const comm::World& world, const std::function<void()>& action, const char* what);
 
 }  // namespace trireme::checkpoint

@@ -11,9 +11,9 @@
 #include <random>
 
 #include "core/base/environment.h"
-#include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 
 namespace trireme::checkpoint {
@@ -34,16 +34,11 @@ class Mark {
 
   /// All ranks' marks have a name from rank 0.
   void set_name(std::string name) { name_ = std::move(name); }
-  /// Returns the problem, or "".
-  std::string make(int rank) {
-    try {
-      make_folder(folder_);
-      path_ = path_of(rank);
-      write_file(path_, "");
-      return "";
-    } catch (const CheckpointError& error) {
-      return error.what();
-    }
+  /// @throws CheckpointError
+  void make(int rank) {
+    make_folder(folder_);
+    path_ = path_of(rank);
+    write_file(path_, "");
   }
   [[nodiscard]] const std::string& name() const { return name_; }
   /// Opened, because a network file system may answer a question about a name from its cache.
@@ -63,13 +58,11 @@ std::string random_name() {
   return fmt::format("storage-{:08x}{:08x}", random(), random());
 }
 
-/// Every rank's text. @throws CheckpointError, on every rank, with the first problem of one
+/// What every rank gives.
 std::vector<json> exchange(const comm::World& world, const json& mine) {
   std::vector<json> out;
   for (const auto& text : comm::all_gather_text(world.group(), world.device(), json_text(mine)))
     out.push_back(json::parse(text));
-  for (const auto& of_rank : out)
-    if (const std::string problem = of_rank.at("problem"); !problem.empty()) throw CheckpointError(problem);
   return out;
 }
 
@@ -81,21 +74,23 @@ Storage find_storage(const std::string& folder, const comm::World& world) {
   Storage out{.rank = world.rank(), .of_rank = std::vector<int>(static_cast<std::size_t>(world.size())), .hosts = {}};
   if (world.size() == 1) return out;
   Mark mark(folder);
-  std::string problem;
-  if (world.rank() == 0) {
+  on_first_rank(world, [&] {
     mark.set_name(random_name());
-    problem = mark.make(0);
-  }
+    mark.make(0);
+  });
   mark.set_name(comm::broadcast_text(world.group(), world.device(), mark.name()));
   int first = mark.is_seen(0) ? 0 : -1;  // the first rank whose mark this one sees
-  const auto seen = exchange(world, {{"problem", problem}, {"sees", first == 0}, {"host", host_name()}});
+  const auto seen = exchange(world, {{"sees", first == 0}, {"host", host_name()}});
   const bool all_see = std::all_of(seen.begin(), seen.end(), [](const json& of_rank) { return of_rank.at("sees"); });
   if (all_see) return out;
-  exchange(world, {{"problem", first < 0 ? mark.make(world.rank()) : ""}});
+  const auto make = [&] {
+    if (first < 0) mark.make(world.rank());
+  };
+  on_every_rank(world, make, "a folder cannot be written to");
   for (int rank = 1; first < 0; ++rank)
     if (rank == world.rank() || mark.is_seen(rank)) first = rank;
   std::map<int, int> numbers;  // of storages, by their first rank
-  const auto firsts = exchange(world, {{"problem", ""}, {"first", first}});
+  const auto firsts = exchange(world, {{"first", first}});
   for (std::size_t rank = 0; rank < firsts.size(); ++rank) {
     const auto [number, is_new] = numbers.try_emplace(firsts[rank].at("first"), static_cast<int>(numbers.size()));
     if (is_new) out.hosts.push_back(seen[rank].at("host"));

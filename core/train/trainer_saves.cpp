@@ -98,12 +98,10 @@ void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
 /// Sets checkpoints of later steps aside where hosts have storages of their own. RunFolder does it on that of rank 0.
 void Trainer::set_aside_elsewhere(std::int64_t step) {
   if (storage_.is_shared()) return;
-  const auto problem = checkpoint::problem_of(
-      [&] {
-        if (storage_.leads() && storage_.number() > 0) checkpoint::set_aside_after(folder_->dir(), step);
-      },
-      "checkpoints cannot be set aside");
-  if (const auto found = checkpoint::first_problem(world_, problem); !found.empty()) throw CheckpointError(found);
+  const auto set_aside = [&] {
+    if (storage_.leads() && storage_.number() > 0) checkpoint::set_aside_after(folder_->dir(), step);
+  };
+  checkpoint::on_every_rank(world_, set_aside, "checkpoints cannot be set aside");
 }
 
 /// What is lost if the run ends now; `step`: of the checkpoint that it can go on from.

@@ -1,19 +1,22 @@
 // A checkpoint that is saved in the background and that one rank cannot write: every rank learns it after the same
-// step. Best weights that the first rank cannot write: the same.
+// step. Best weights that the first rank cannot write, and its errors in a resume: the same.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
 #include "core/train/run.h"
@@ -66,24 +69,33 @@ std::vector<std::string> on_all_ranks(const std::string& text) {
   return comm::all_gather_text(world().group(), world().device(), text);
 }
 
-/// Trains in the folder with this `on_save_error`. The message of the CheckpointError that ends it, or ""; expects the
-/// same on every rank.
+/// The message of the CheckpointError that ends a collective action, or ""; expects the same on every rank.
+std::string error_of_all(const std::function<void()>& action) {
+  std::string error;
+  try {
+    action();
+  } catch (const CheckpointError& caught) {
+    error = caught.what();
+  }
+  for (const auto& other : on_all_ranks(error)) EXPECT_EQ(other, error);
+  return error;
+}
+
+/// Trains in the folder with this `on_save_error`, and returns the message of the error that ends it, or "".
+/// `first_rank_bytes`: the most that a file of the first rank may have, or 0.
 std::string error_of_run(const std::string& toml, const std::string& dir, const std::string& policy,
-                         std::shared_ptr<train::RunCallback> callback) {
+                         train::Callbacks callbacks, std::uintmax_t first_rank_bytes = 0) {
   auto table = config::parse_text(toml, "a.toml");
   for (const auto& set : {"run.dir=" + dir, "run.on_save_error=" + policy,
                           std::string("run.device=") + (world().device().is_cpu() ? "cpu" : "cuda")})
     config::apply_override(table, set);
   auto prepared = train::prepare(train::from_table(std::move(table), builtin_kinds()), world().info(), "", Log(1));
   auto folder = train::open_run(prepared);
-  std::string error;
-  try {
-    train::run_training(std::move(prepared), world(), std::move(folder), {.callbacks = {std::move(callback)}});
-  } catch (const CheckpointError& caught) {
-    error = caught.what();
-  }
-  for (const auto& other : on_all_ranks(error)) EXPECT_EQ(other, error);
-  return error;
+  return error_of_all([&] {
+    std::optional<FileLimit> limit;
+    if (first_rank_bytes > 0 && world().rank() == 0) limit.emplace(first_rank_bytes);
+    train::run_training(std::move(prepared), world(), std::move(folder), {.callbacks = std::move(callbacks)});
+  });
 }
 
 std::vector<std::string> checkpoints_in(const std::string& dir) {
@@ -99,7 +111,7 @@ TEST(TrainerSaves, AFailureOnOneRankIsEveryRanks) {
     const auto name = "trireme-saves-" + std::to_string(getpid());
     const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
     const auto limit = std::make_shared<LimitLastRank>();
-    const auto error = error_of_run(kText, dir, policy, limit);
+    const auto error = error_of_run(kText, dir, policy, {limit});
     for (const auto& other : on_all_ranks(std::to_string(limit->steps))) EXPECT_EQ(other, std::to_string(limit->steps));
     const auto last = fmt::format("weights-{:05d}-00.safetensors", world().size() - 1);
     if (policy == "stop") {
@@ -161,7 +173,7 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
     const auto name = "trireme-best-" + std::to_string(getpid());
     const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
     const auto limit = std::make_shared<LimitBest>();
-    const auto error = error_of_run(kBestText, dir, policy, limit);
+    const auto error = error_of_run(kBestText, dir, policy, {limit});
     ASSERT_GT(limit->lost, 0) << "no second best evaluation";
     if (policy == "stop")
       EXPECT_NE(error.find("model-best.tmp/model.safetensors: cannot be written: File too large"), error.npos) << error;
@@ -181,6 +193,49 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
     world().group().barrier();
     if (world().rank() == 0) fs::remove_all(dir);
   }
+}
+
+TEST(TrainerSaves, AnErrorOfAnyRankIsEveryRanks) {
+  const int last = world().size() - 1;
+  const struct {
+    std::function<void()> fails;
+    std::string says;
+  } rows[] = {{[] { throw CheckpointError("a file is damaged"); }, "a file is damaged"},
+              {[] { throw std::runtime_error("a disk is gone"); }, "a test fails: a disk is gone"},
+              {[] {}, ""}};
+  for (const auto& [fails, says] : rows) {
+    const auto on_last = [&, fails = fails] {
+      if (world().rank() == last) fails();
+    };
+    EXPECT_EQ(error_of_all([&] { checkpoint::on_every_rank(world(), on_last, "a test fails"); }), says);
+    const auto of_first = error_of_all([&, fails = fails] { checkpoint::on_first_rank(world(), fails); });
+    EXPECT_EQ(of_first.empty(), says.empty()) << of_first;
+    EXPECT_NE(of_first.find(says.substr(says.rfind(':') + 1)), std::string::npos) << of_first;
+  }
+}
+
+// Only the first rank takes the best weights from a checkpoint, and rewrites the metrics.
+TEST(TrainerSaves, AFailureOfTheFirstRankToResumeIsEveryRanks) {
+  const auto name = "trireme-resume-" + std::to_string(getpid());
+  const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
+  const auto text = [](const std::string& steps) {
+    return train::testing_tools::kModelAndData + "[run]\nresume = \"" + (steps == "4" ? "auto" : "must") +
+           "\"\n[train]\nglobal_batch = 4\nepochs = 1\neval_every = 2\nmax_steps = " + steps + "\n";
+  };
+  ASSERT_EQ(error_of_run(text("4"), dir, "stop", {}), "");
+  const auto half = std::stoull(on_all_ranks(std::to_string(fs::file_size(dir + "/metrics.jsonl") / 2)).front());
+  const struct {
+    std::uintmax_t bytes;
+    const char* file;
+  } rows[] = {{1, "/model-best/"}, {half, "/metrics.jsonl"}};
+  for (const auto& [bytes, file] : rows) {
+    const auto error = error_of_run(text("6"), dir, "stop", {}, bytes);
+    EXPECT_NE(error.find(dir + file), std::string::npos) << error;
+    EXPECT_NE(error.find("File too large"), std::string::npos) << error;
+  }
+  EXPECT_EQ(error_of_run(text("6"), dir, "stop", {}), "");
+  world().group().barrier();
+  if (world().rank() == 0) fs::remove_all(dir);
 }
 
 }  // namespace
