@@ -58,9 +58,11 @@ std::vector<std::pair<std::string, std::string>> layout_of(const std::string& co
   return out;
 }
 
-/// The first problem of the files that the use needs; "" when all have their sizes.
+/// The first problem of the files that the use needs, or has lost something without; "" when all have their sizes.
 std::string problem_for(const std::string& folder, const Manifest& manifest, Use use) {
-  for (const auto& name : needed_files(manifest, use)) {
+  auto names = needed_files(manifest, use);
+  if (use == Use::resume && manifest.files.contains(kBest)) names.insert(kBest);
+  for (const auto& name : names) {
     const auto listed = manifest.files.find(name);
     if (listed == manifest.files.end()) return fmt::format("{}/{}: lists no {}", folder, kManifest, name);
     if (is_elsewhere(folder, manifest, name)) continue;

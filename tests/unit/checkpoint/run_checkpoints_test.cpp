@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "core/checkpoint/checkpoint_files.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/weights_source.h"
 #include "tests/unit/checkpoint/folder.h"
 
@@ -17,9 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 using shard::Placement;
 
-/// A checkpoint of a run with two tensors and their moments, and an average if it is wanted.
-std::string save(const std::string& run, std::int64_t step, bool with_average = false) {
+/// A checkpoint of a run with two tensors and their moments, and an average if it is wanted. `best`: the file of the
+/// best weights.
+std::string save(const std::string& run, std::int64_t step, bool with_average = false, const std::string& best = "") {
   CheckpointContents contents;
+  contents.best = best;
+  if (!best.empty()) contents.best_digest = digest_file(best);
   contents.record.progress = {2, 1, step, 8 * step};
   contents.record.config =
       "[parallel]\nplugin = \"hybrid_parallel\"\ndp = 4\n[plugin.hybrid_parallel]\ntp_size = 2\npp_size = "
@@ -34,6 +38,19 @@ std::string save(const std::string& run, std::int64_t step, bool with_average = 
   contents.optimizer = slices(".exp_avg", 2);
   if (with_average) contents.average = slices("", 3);
   return save_checkpoint(run, contents, 99, alone());
+}
+
+// A run goes on without its best weights, but has lost them.
+TEST(RunCheckpoints, LostBestWeightsAreListed) {
+  const TestFolder run;
+  put_bytes(run / "best", "the best weights");
+  const auto folder = save(run.path(), 1, false, run / "best");
+  EXPECT_EQ(list_checkpoints(run.path()).at(0).state, Completeness::complete);
+  fs::remove(folder + "/best.safetensors");
+  const auto listed = list_checkpoints(run.path()).at(0);
+  EXPECT_EQ(listed.state, Completeness::weights_only);
+  EXPECT_NE(listed.problem.find("best.safetensors: No such file"), std::string::npos) << listed.problem;
+  EXPECT_EQ(find_intact_checkpoint(run.path(), Use::resume, Verify::content).folder, folder);
 }
 
 TEST(RunCheckpoints, AreListedWithTheirStates) {
