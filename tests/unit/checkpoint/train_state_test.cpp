@@ -176,6 +176,19 @@ TEST(TrainState, ResumingEarlierSetsLaterCheckpointsAside) {
                                                       "step-00000020.aside.2"}));
 }
 
+// One that the system cannot look at, as after an error of a network file system.
+TEST(TrainState, ACheckpointWhoseFolderCannotBeReadIsSkipped) {
+  const TestFolder run;
+  Training t("sgd");
+  const auto old = save_checkpoint(run.path(), t.contents(1), 9, alone());
+  const auto newest = run / "checkpoints/step-00000002";
+  fs::create_symlink("step-00000002", newest);  // a loop
+  expect_error([&] { const Checkpoint checkpoint(newest); }, {"step-00000002: cannot be read: Too many levels"});
+  Damages known;
+  EXPECT_EQ(latest_checkpoint(run.path(), Log(1), Verify::record, known), old);
+  EXPECT_NE(known[newest].why.find("cannot be read"), std::string::npos) << known[newest].why;
+}
+
 TEST(TrainState, TheRecordIsNotTrusted) {
   const std::string good = state_text({.progress = {1, 2, 8, 64},
                                        .seed = 42,
