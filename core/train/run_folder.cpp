@@ -176,34 +176,45 @@ void RunFolder::move_earlier_run() {
 }
 
 void RunFolder::begin() {
-  std::error_code none;
-  fs::remove(fs::path(dir_) / "summary.json", none);  // of an earlier end, which is no longer the run's
   comm::flight::note_trains_in(fs::absolute(dir_).string());
   checkpoint::write_file(checkpoint::path_in(dir_, "config.toml"), config_toml_);
+  open_metrics();
+}
+
+void RunFolder::open_metrics() {
   const auto path = checkpoint::path_in(dir_, "metrics.jsonl");
-  metrics_ = std::fopen(path.c_str(), "a");
-  if (metrics_ == nullptr) throw CheckpointError(checkpoint::write_problem(path, "cannot be written", errno));
+  auto* const opened = std::fopen(path.c_str(), "a");
+  if (opened == nullptr) throw CheckpointError(checkpoint::write_problem(path, "cannot be written", errno));
+  if (auto* const before = std::exchange(metrics_, opened)) std::fclose(before);
 }
 
 void RunFolder::go_on(std::int64_t step, bool is_evaluated) {
-  if (active_ && metrics_ == nullptr) cut(step, is_evaluated, resume_point_.notes);
+  if (!active_ || metrics_ != nullptr) return;
+  cut(step, is_evaluated, resume_point_.notes);
+  begin();
 }
 
 std::vector<std::string> RunFolder::go_back(std::int64_t step, bool is_evaluated) {
   std::vector<std::string> notes;
   if (!active_) return notes;
-  if (metrics_ != nullptr) std::fclose(std::exchange(metrics_, nullptr));
   cut(step, is_evaluated, notes);
+  open_metrics();
   return notes;
 }
 
-void RunFolder::cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes) {
+void RunFolder::cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes) const {
+  std::error_code none;
+  fs::remove(fs::path(dir_) / "summary.json", none);  // of an earlier end, which is no longer the run's
   if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
     notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
-  if (const auto dropped = cut_metrics(checkpoint::path_in(dir_, "metrics.jsonl"), step, is_evaluated); dropped > 0)
-    notes.push_back(
-        fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
-  begin();
+  try {
+    if (const auto dropped = cut_metrics(checkpoint::path_in(dir_, "metrics.jsonl"), step, is_evaluated); dropped > 0)
+      notes.push_back(
+          fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
+  } catch (const CheckpointError& error) {
+    if (!bears_errors_) throw;
+    bears_errors_->warn("{}; lines after step {} stay in it", error.what(), step);
+  }
 }
 
 RunFolder::~RunFolder() {

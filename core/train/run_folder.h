@@ -63,7 +63,8 @@ class RunFolder {
   std::vector<std::string> go_back(std::int64_t step, bool is_evaluated);
   /// Appends a line to metrics.jsonl and adds the time. @throws CheckpointError, unless bear_errors() was called
   void metric(nlohmann::json line);
-  /// From now on, a line that cannot be written is left out, with one warning.
+  /// From now on, a line that cannot be written is left out, with one warning; lines that go_on() and
+  /// go_back() cannot drop stay, with a warning.
   void bear_errors(const Log& log) { bears_errors_ = log; }
   void summary(const nlohmann::json& content);
 
@@ -73,7 +74,8 @@ class RunFolder {
   [[nodiscard]] bool is_ours_without_checkpoint() const;
   void clear_own_start();
   void begin();
-  void cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes);
+  void open_metrics();
+  void cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes) const;
 
   std::string dir_, config_toml_;
   checkpoint::Damages damages_;

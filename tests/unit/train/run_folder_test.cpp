@@ -197,6 +197,31 @@ TEST_F(RunFolders, BearsErrorsIfAsked) {
   EXPECT_EQ(events, (std::vector<std::string>{"first", "last"}));
 }
 
+// A return to an earlier step drops the lines after it, for which there may be no space.
+TEST_F(RunFolders, BearsErrorsOfAReturnIfAsked) {
+  for (const bool bears : {true, false}) {
+    SCOPED_TRACE(bears);
+    const auto folder = begin();
+    const auto file = dir() + "/metrics.jsonl";
+    for (const int step : {1, 2, 3}) folder->metric({{"kind", "step"}, {"step", step}});
+    if (bears) folder->bear_errors(Log(1));
+    {
+      const tests::FileLimit full(5);
+      if (bears)
+        EXPECT_EQ(folder->go_back(1, true), std::vector<std::string>());
+      else
+        EXPECT_THROW(folder->go_back(1, true), CheckpointError);
+    }
+    folder->metric({{"kind", "step"}, {"step", 4}});
+    EXPECT_EQ(folder->go_back(2, true), std::vector<std::string>{"metrics   2 lines after step 2 dropped"});
+    folder->metric({{"kind", "step"}, {"step", 5}});
+    std::ifstream lines(file);
+    std::vector<int> steps;
+    for (std::string line; std::getline(lines, line);) steps.push_back(nlohmann::json::parse(line).at("step"));
+    EXPECT_EQ(steps, (std::vector<int>{1, 2, 5}));
+  }
+}
+
 TEST_F(RunFolders, AnErrorEndsTheRunUnlessAsked) {
   const auto folder = begin();
   const tests::FileLimit full(0);
